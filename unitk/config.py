@@ -1,0 +1,331 @@
+"""Options: frozen dataclass <-> flags <-> YAML, with the origin of every value (DESIGN 5).
+
+A verb has one dataclass of flat options and may choose components by name (`--task glm_infill`),
+whose fields are then options too (`--task.mean-span 5`). The string under a field is its help.
+Every value arrives as text and is parsed by the field's type; the order is
+dataclass < preset of the architecture < `--config` file < flags.
+
+    parsed = parse("train", TrainConfig, argv, kinds=("task", "arch", "criterion", "optimizer"))
+    parsed.main.lr, parsed.components["task"].config.mean_span
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import sys
+import textwrap
+import typing
+from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, get_origin
+
+from unitk import registry
+from unitk.errors import UsageError
+from unitk.values import parse_value, render
+
+SIBLINGS = {"arch": "arch", "criterion": "criterion"}
+"""Kinds whose default is named by the task's class attribute."""
+DEFAULTS = {"optimizer": "adamw"}
+
+
+@dataclass(frozen=True)
+class Option:
+    """One field of an options dataclass."""
+
+    name: str
+    type: Any
+    default: Any
+    help: str
+
+    @property
+    def flag(self) -> str:
+        return flag(self.name)
+
+
+@dataclass(frozen=True)
+class Given:
+    """A value somebody gave: `text` is None for a bare switch; `origin` says where it stands."""
+
+    key: str
+    text: str | None
+    origin: str
+
+
+@dataclass(frozen=True)
+class Component:
+    """A chosen component: the registered object and its config dataclass (for an arch, the model's)."""
+
+    name: str
+    made_from: Any
+    config: Any
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """What a command line and a config file came to."""
+
+    main: Any
+    components: dict[str, Component]
+    origins: dict[str, str]
+    """Key -> "default", "preset NAME", the config file or the flag."""
+
+    def values(self) -> dict[str, str]:
+        """Every value as text under its dotted key; parses back to the same thing."""
+        found = {}
+        for kind, component in self.components.items():
+            found[kind] = component.name
+            for option in options(type(component.config)):
+                found[f"{kind}.{option.name}"] = render(getattr(component.config, option.name))
+        for option in options(type(self.main)):
+            found[option.name] = render(getattr(self.main, option.name))
+        return found
+
+    def yaml(self) -> str:
+        """The values as a file for `--config`, each with its origin."""
+        import yaml
+
+        lines = []
+        for key, text in self.values().items():
+            scalar = yaml.safe_dump({key: text}, width=10**6, allow_unicode=True).strip()
+            lines.append(f"{scalar}  # {self.origins.get(key, 'default')}")
+        return "\n".join(lines) + "\n"
+
+
+def flag(key: str) -> str:
+    """`task.mean_span` -> `--task.mean-span`."""
+    return "--" + key.replace("_", "-")
+
+
+@functools.cache
+def options(cls: type) -> tuple[Option, ...]:
+    """The fields of a config dataclass with their help texts."""
+    assert is_dataclass(cls), cls
+    hints = typing.get_type_hints(cls, include_extras=True)
+    help_of: dict[str, str] = {}
+    for base in reversed(cls.__mro__[:-1]):
+        help_of.update(_field_docs(base))
+    return tuple(
+        Option(
+            field.name,
+            hints[field.name],
+            field.default_factory() if field.default_factory is not MISSING else field.default,
+            help_of.get(field.name, ""),
+        )
+        for field in fields(cls)
+    )
+
+
+def _field_docs(cls: type) -> dict[str, str]:
+    """Field name -> the string that stands under it in the class body."""
+    try:
+        source = textwrap.dedent(inspect.getsource(cls))
+    except (OSError, TypeError):  # made in an interactive session: no source, no help
+        return {}
+    body = typing.cast(ast.ClassDef, ast.parse(source).body[0]).body
+    found = {}
+    for statement, following in zip(body, body[1:], strict=False):
+        if (
+            isinstance(statement, ast.AnnAssign)
+            and isinstance(statement.target, ast.Name)
+            and isinstance(following, ast.Expr)
+            and isinstance(following.value, ast.Constant)
+            and isinstance(following.value.value, str)
+        ):
+            found[statement.target.id] = " ".join(following.value.value.split())
+    return found
+
+
+def parse(
+    verb: str,
+    main: type,
+    argv: Sequence[str],
+    kinds: Sequence[str] = (),
+    positional: str | None = None,
+) -> Parsed:
+    """Parse a verb's arguments; `--help` prints what applies and ends the program.
+
+    `positional` names the field that takes words without a flag. `--config FILE` and
+    `--user-dir DIR` are understood when `main` has fields of these names.
+    """
+    helping = "--help" in argv or "-h" in argv
+    given = read_flags([word for word in argv if word not in ("--help", "-h")], main, positional)
+    for item in given:
+        if item.key == "user_dir" and item.text:
+            registry.load_plugins(Path(item.text))
+    registry.load_plugins()
+    from_file = [
+        line
+        for item in given
+        if item.key == "config" and item.text
+        for line in read_yaml(Path(item.text))
+    ]
+    if helping:
+        from unitk.help import page
+
+        sys.stdout.write(page(verb, main, kinds, [*from_file, *given], positional))
+        raise SystemExit(0)
+    return resolve(main, [*from_file, *given], kinds)
+
+
+def read_flags(argv: Sequence[str], main: type, positional: str | None = None) -> list[Given]:
+    """Split words into options; a value may not begin with `--` (write `--x=--y`)."""
+    switches = {option.name for option in options(main) if option.type is bool}
+    found, words = [], list(argv)
+    while words:
+        word = words.pop(0)
+        if not word.startswith("--") or word == "--":
+            if positional is None:
+                raise UsageError(f"unexpected word {word!r}: options begin with --")
+            found.append(Given(positional, word, "command line"))
+            continue
+        name, equals, text = word.partition("=")
+        key = name[2:].replace("-", "_")
+        value: str | None = text if equals else None
+        if not equals and words and not words[0].startswith("--"):
+            if key not in switches or words[0].lower() in (
+                "on",
+                "off",
+                "true",
+                "false",
+                "yes",
+                "no",
+            ):
+                value = words.pop(0)
+        found.append(Given(key, value, name))
+    return found
+
+
+def read_yaml(path: Path) -> list[Given]:
+    """The values of a config file; nested levels and dotted keys mean the same."""
+    import yaml
+
+    try:
+        tree = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+    except OSError as error:
+        raise UsageError(f"--config: cannot read {path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"--config: {path} is no YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(tree, dict):
+        raise UsageError(f"--config: {path} must hold `option: value` lines")
+    return [Given(key, text, str(path)) for key, text in _flatten(tree, "")]
+
+
+def _flatten(tree: dict[str, Any], prefix: str) -> Iterable[tuple[str, str]]:
+    for key, value in tree.items():
+        path = (prefix + str(key)).replace("-", "_")
+        if isinstance(value, dict):
+            yield from _flatten(value, path + ".")
+        else:
+            # `task: {name: glm_infill}` is the nested spelling of `task: glm_infill`
+            path = path.removesuffix(".name") if path.count(".") == 1 else path
+            yield path, ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def resolve(main: type, given: Sequence[Given], kinds: Sequence[str] = ()) -> Parsed:
+    """Build the dataclasses from given values (later ones win) and check that each one landed."""
+    given = _drop_orphans(given, kinds)
+    origins: dict[str, str] = {}
+    components: dict[str, Component] = {}
+    known: dict[str, list[str]] = {}
+    for kind in kinds:
+        components[kind] = _component(kind, given, components, origins)
+        known[kind] = [f"{kind}.{o.name}" for o in options(type(components[kind].config))]
+    flat = [option.name for option in options(main)] + list(kinds)
+    for item in given:
+        _check_known(item, flat, known, components)
+    config = build(main, {o.name: o.name for o in options(main)}, given, origins)
+    return Parsed(config, components, origins)
+
+
+def _component(
+    kind: str, given: Sequence[Given], chosen: dict[str, Component], origins: dict[str, str]
+) -> Component:
+    named = [item for item in given if item.key == kind]
+    flags = [item for item in named if item.origin.startswith("--")]
+    if len(flags) > 1:
+        raise UsageError(f"{flag(kind)} is given twice: {flags[0].text} and {flags[1].text}")
+    if named:
+        name, origins[kind] = named[-1].text or "", named[-1].origin
+    elif kind in SIBLINGS and "task" in chosen:
+        task = chosen["task"]
+        name, origins[kind] = getattr(task.made_from, SIBLINGS[kind]), f"task {task.name}"
+    elif kind in DEFAULTS:
+        name = DEFAULTS[kind]
+    else:
+        raise UsageError(f"{flag(kind)} is needed (known: {', '.join(registry.names(kind))})")
+    made_from = registry.get(kind, name)
+    preset = made_from() if kind == "arch" else None
+    cls = type(preset) if kind == "arch" else made_from.Config if kind == "task" else made_from
+    if preset is not None:
+        origins.update({f"{kind}.{option.name}": f"preset {name}" for option in options(cls)})
+    keys = {option.name: f"{kind}.{option.name}" for option in options(cls)}
+    return Component(name, made_from, build(cls, keys, given, origins, preset))
+
+
+def build(
+    cls: type,
+    keys: dict[str, str],
+    given: Sequence[Given],
+    origins: dict[str, str],
+    preset: Any = None,
+) -> Any:
+    """An instance of `cls` from the given values; `keys` maps its fields to option keys."""
+    values: dict[str, Any] = {}
+    for option in options(cls):
+        items = [item for item in given if item.key == keys[option.name]]
+        if not items:
+            continue
+        if len({item.origin for item in items}) > 1:  # flags win over the config file
+            items = [item for item in items if item.origin == items[-1].origin]
+        name = flag(keys[option.name])
+        if len(items) > 1 and get_origin(option.type) is not tuple:
+            raise UsageError(f"{name} is given twice: {items[0].text} and {items[1].text}")
+        if get_origin(option.type) is tuple and len(items) > 1:
+            items = [replace(items[0], text=",".join(item.text or "" for item in items))]
+        values[option.name] = parse_value(items[0].text, option.type, name)
+        origins[keys[option.name]] = items[0].origin
+    if preset is not None:
+        return replace(preset, **values)
+    missing = [o for o in options(cls) if o.default is MISSING and o.name not in values]
+    if missing:
+        raise UsageError(
+            f"{flag(keys[missing[0].name])} is needed: {missing[0].help or 'no default'}"
+        )
+    return cls(**values)
+
+
+def _drop_orphans(given: Sequence[Given], kinds: Sequence[str]) -> list[Given]:
+    """Where a flag names another component than the config file, drop the old one's fields, aloud."""
+    kept = list(given)
+    for kind in kinds:
+        names = [item for item in kept if item.key == kind]
+        if len({item.text for item in names}) < 2:
+            continue
+        old = [i for i in kept if i.key.startswith(kind + ".") and i.origin != names[-1].origin]
+        if old:
+            dropped = ", ".join(item.key for item in old)
+            print(
+                f"note: {flag(kind)} {names[-1].text} drops {dropped} of {old[0].origin}",
+                file=sys.stderr,
+            )
+            kept = [item for item in kept if item not in old]
+    return kept
+
+
+def _check_known(
+    item: Given, flat: list[str], known: dict[str, list[str]], components: dict[str, Component]
+) -> None:
+    kind, dot, _ = item.key.partition(".")
+    if item.key in flat or item.key in known.get(kind, []):
+        return
+    where = "" if item.origin.startswith("--") else f" (in {item.origin})"
+    if dot and kind in components:
+        candidates, owner = known[kind], f"{kind} {components[kind].name} has no such option"
+    else:
+        candidates = flat + [key for keys in known.values() for key in keys]
+        owner = "no such option"
+    hint = registry.nearest(flag(item.key), [flag(key) for key in candidates])
+    raise UsageError(f"{flag(item.key)}{where}: {owner}{hint or '; --help lists what applies'}")

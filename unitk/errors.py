@@ -1,0 +1,33 @@
+"""What a user can get wrong, each with the exit code of the command line."""
+
+from __future__ import annotations
+
+
+class UnitkError(Exception):
+    """A mistake that is told in one line, without a traceback; `code` is the exit code."""
+
+    code = 1
+
+
+class UsageError(UnitkError):
+    """A command line or configuration that cannot be meant: names the option and what is possible."""
+
+    code = 2
+
+
+class DataError(UnitkError):
+    """A file that cannot be read or does not fit: names the file and, where there is one, the line."""
+
+    code = 3
+
+
+class CheckpointError(UnitkError):
+    """A checkpoint that cannot be written, is damaged, or belongs to something else."""
+
+    code = 4
+
+
+class NonFiniteError(UnitkError):
+    """Training met NaN or infinity more often than `--max-bad-steps` allows."""
+
+    code = 5

@@ -1,0 +1,78 @@
+"""Help pages, made from the options dataclasses: one line an option, grouped by what it belongs to."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass
+from typing import Any
+
+from unitk import registry
+from unitk.config import Given, Option, flag, options, resolve
+from unitk.values import render, type_name
+
+
+def page(
+    verb: str, main: type, kinds: Sequence[str], given: Sequence[Given], positional: str | None
+) -> str:
+    """The help page of a verb; component options appear once the components are named."""
+    width = max(60, min(shutil.get_terminal_size().columns, 110))
+    words = f" {positional.upper()}" if positional else ""
+    lines = [
+        f"unitk {verb}{words} [options]",
+        "",
+        textwrap.fill(" ".join((main.__doc__ or "").split()), width),
+    ]
+    lines += ["", *_table([(o.flag, o, o.default) for o in options(main)], width)]
+    named = {item.key for item in given}
+    if "task" in kinds and "task" not in named:
+        known = ", ".join(registry.names("task"))
+        lines += ["", f"--task NAME chooses the objective ({known});"]
+        lines += [
+            f"`unitk {verb} --task NAME --help` adds its options. `unitk list` names everything."
+        ]
+    else:
+        lines += _component_pages(kinds, given, width)
+    return "\n".join(lines) + "\n"
+
+
+def _component_pages(kinds: Sequence[str], given: Sequence[Given], width: int) -> list[str]:
+    if not kinds:
+        return []
+    lines: list[str] = []
+    parsed = resolve(_Nothing, [g for g in given if g.key.partition(".")[0] in kinds], kinds)
+    for kind, component in parsed.components.items():
+        rows = [
+            (flag(f"{kind}.{o.name}"), o, getattr(component.config, o.name))
+            for o in options(type(component.config))
+        ]
+        lines += ["", f"{flag(kind)} {component.name}", *_table(rows, width)]
+    return lines
+
+
+def _table(rows: Sequence[tuple[str, Option, Any]], width: int) -> list[str]:
+    left = min(max((len(name) for name, _, _ in rows), default=0), 34) + 4
+    lines = []
+    for name, option, value in rows:
+        about = option.help.rstrip(".")
+        default = "needed" if value is MISSING else _short(value)
+        kind = "" if option.type is bool else type_name(option.type)
+        notes = ", ".join(filter(None, [kind, default]))
+        text = textwrap.wrap(f"{about} [{notes}]", width - left) or [""]
+        head = f"  {name}".ljust(left)
+        if len(head) > left:
+            lines.append(head)
+            head = " " * left
+        lines += [head + text[0], *(" " * left + more for more in text[1:])]
+    return lines
+
+
+def _short(value: Any) -> str:
+    text = render(value)
+    return "" if text in ("none", "") else text
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Nothing:
+    """No flat options: only the components are resolved."""

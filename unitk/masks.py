@@ -1,0 +1,29 @@
+"""The visibility rule and its renderings.
+
+    key k is visible to query q  iff  doc[k] == doc[q]  and  born[k] <= now[q] <= dies[k]
+
+`sees` is the rule; it works on numpy arrays and torch tensors alike. Everything that masks
+attention in unitk calls it, or is tested against it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unitk.slots import BORN, DIES, DOC, NOW
+
+
+def sees(now: Any, query_doc: Any, born: Any, dies: Any, key_doc: Any) -> Any:
+    """Whether a query may look at a key: bool, broadcast over the arguments."""
+    return (key_doc == query_doc) & (born <= now) & (now <= dies)
+
+
+def dense(queries: Any, keys: Any) -> Any:
+    """The rule as a bool table: slots [9, ..., T] look at slots [9, ..., S] -> [..., T, S]."""
+    return sees(
+        queries[NOW][..., :, None],
+        queries[DOC][..., :, None],
+        keys[BORN][..., None, :],
+        keys[DIES][..., None, :],
+        keys[DOC][..., None, :],
+    )

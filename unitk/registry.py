@@ -1,0 +1,124 @@
+"""Names for components: tasks, criterions, architectures, optimizers, schedules, vocabularies.
+
+    @register("task", "my_objective")
+    class MyObjective(Task): ...
+
+Built-ins are found by importing the packages of `BUILTIN`; plug-ins come from `--user-dir DIR`
+(every `.py` of the folder) and from the entry-point group `unitk.plugins`. None of the built-in
+modules that register something imports torch, so that a list, a help page or a typo is answered at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Callable, Iterable
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, TypeVar
+
+from unitk.errors import UsageError
+
+BUILTIN = {
+    "task": ["unitk.tasks"],
+    "criterion": ["unitk.criterions.config"],
+    "arch": ["unitk.models.archs"],
+    "optimizer": ["unitk.optim.config"],
+    "schedule": ["unitk.optim.schedules"],
+    "vocab": ["unitk.vocab"],
+}
+KINDS = tuple(BUILTIN)
+
+_entries: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
+_places: dict[tuple[str, str], str] = {}
+_loaded: set[str] = set()
+T = TypeVar("T")
+
+
+def register(kind: str, name: str) -> Callable[[T], T]:
+    """Give a component its name; the same name twice is an error that shows both places."""
+    if kind not in _entries:
+        raise UsageError(f"cannot register {name!r}: unknown kind {kind!r}{nearest(kind, KINDS)}")
+    caller = sys._getframe(1)
+    here = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+
+    def add(component: T) -> T:
+        if name in _entries[kind]:
+            there = _places[kind, name]
+            raise UsageError(f"{kind} {name!r} is registered twice: {there} and {here}")
+        _entries[kind][name] = component
+        _places[kind, name] = here
+        return component
+
+    return add
+
+
+def get(kind: str, name: str, option: str | None = None) -> Any:
+    """The component of that name; an unknown name is a `UsageError` with the nearest ones."""
+    discover(kind)
+    if name not in _entries[kind]:
+        known = names(kind)
+        hint = nearest(name, known) or f" (known: {', '.join(known)})"
+        raise UsageError(f"{option or '--' + kind}: there is no {kind} {name!r}{hint}")
+    return _entries[kind][name]
+
+
+def names(kind: str) -> list[str]:
+    """Every registered name of a kind, sorted."""
+    discover(kind)
+    return sorted(_entries[kind])
+
+
+def place(kind: str, name: str) -> str:
+    """File and line where a component was registered."""
+    return _places[kind, name]
+
+
+def discover(kind: str) -> None:
+    """Import the built-in modules of a kind, once."""
+    for package in BUILTIN[kind]:
+        if package not in _loaded:
+            _loaded.add(package)
+            module = importlib.import_module(package)
+            for info in pkgutil.iter_modules(getattr(module, "__path__", [])):
+                importlib.import_module(f"{package}.{info.name}")
+
+
+def load_plugins(user_dir: Path | None = None) -> None:
+    """Import entry-point plug-ins and every `.py` of `user_dir`; safe to call more than once."""
+    for entry in entry_points(group="unitk.plugins"):
+        if entry.value not in _loaded:
+            _loaded.add(entry.value)
+            entry.load()
+    if user_dir is None:
+        return
+    if not user_dir.is_dir():
+        raise UsageError(f"--user-dir: {user_dir} is not a folder")
+    for path in sorted(user_dir.resolve().glob("*.py")):
+        if str(path) not in _loaded:
+            _loaded.add(str(path))
+            _import_file(path)
+
+
+def nearest(given: str, known: Iterable[str]) -> str:
+    """`; did you mean ...?` for a near miss, otherwise nothing."""
+    close = difflib.get_close_matches(given, list(known), n=3, cutoff=0.6)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+def _import_file(path: Path) -> None:
+    # the whole path is part of the module's name: two folders may hold files of the same name
+    name = f"unitk_user_{abs(hash(str(path))):x}_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except UsageError:
+        raise
+    except Exception as error:  # a plug-in is foreign code: name the file instead of a traceback
+        raise UsageError(f"--user-dir: {path} cannot be imported: {error!r}") from error

@@ -1,0 +1,394 @@
+"""The contract between data, tasks and models: slots, asks, examples and batches.
+
+Every position of every model input is a slot with three times: as a key it is alive from `born` to
+`dies`, as a query it looks at the moment `now` (the rule itself is `masks.sees`). A task lays out
+numpy arrays; `collate` packs and pads them; `Batch.to` makes tensors. Torch is imported there only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+
+NEVER = 1 << 30
+"""A time no clock reaches; the times of tasks stay below it."""
+FIELDS = ("token", "pos", "pos2", "seg", "now", "born", "dies", "doc", "cross")
+TOKEN, POS, POS2, SEG, NOW, BORN, DIES, DOC, CROSS = range(len(FIELDS))
+WIDTH = 16
+"""Rows are padded to a multiple of this, as the attention kernels like it."""
+
+
+@dataclass(frozen=True)
+class Slots:
+    """A run of slots: one int64 matrix [9, T] whose rows are `FIELDS`.
+
+    `token` ids at or above the vocabulary are virtual rows of the input table; `pos`, `pos2` and
+    `seg` index the position and segment tables; `doc` counts within the example; `cross` tells
+    whether a decoder may read this encoder slot.
+    """
+
+    table: Ids
+
+    token = property(lambda self: self.table[TOKEN])
+    pos = property(lambda self: self.table[POS])
+    pos2 = property(lambda self: self.table[POS2])
+    seg = property(lambda self: self.table[SEG])
+    now = property(lambda self: self.table[NOW])
+    born = property(lambda self: self.table[BORN])
+    dies = property(lambda self: self.table[DIES])
+    doc = property(lambda self: self.table[DOC])
+    cross = property(lambda self: self.table[CROSS])
+
+    def __len__(self) -> int:
+        return self.table.shape[1]
+
+    def __add__(self, other: Slots) -> Slots:
+        return Slots(np.concatenate([self.table, other.table], axis=1))
+
+    def take(self, index: Ids) -> Slots:
+        """The slots at these places, in this order."""
+        return Slots(self.table[:, index])
+
+
+def stay(
+    tokens: npt.ArrayLike,
+    pos: npt.ArrayLike,
+    *,
+    at: npt.ArrayLike = 0,
+    pos2: npt.ArrayLike = 0,
+    seg: npt.ArrayLike = 0,
+    doc: npt.ArrayLike = 0,
+    cross: npt.ArrayLike = 1,
+) -> Slots:
+    """Slots that come at a time and never leave: born = now = at."""
+    return _slots(tokens, pos, pos2, seg, at, at, NEVER, doc, cross)
+
+
+def probe(
+    tokens: npt.ArrayLike,
+    pos: npt.ArrayLike,
+    *,
+    at: npt.ArrayLike,
+    pos2: npt.ArrayLike = 0,
+    seg: npt.ArrayLike = 0,
+    doc: npt.ArrayLike = 0,
+) -> Slots:
+    """Slots that ask and leave no trace: only probes of the same time see them."""
+    return _slots(tokens, pos, pos2, seg, at, at, at, doc, 0)
+
+
+def query(
+    tokens: npt.ArrayLike,
+    pos: npt.ArrayLike,
+    *,
+    at: npt.ArrayLike,
+    pos2: npt.ArrayLike = 0,
+    seg: npt.ArrayLike = 0,
+    doc: npt.ArrayLike = 0,
+) -> Slots:
+    """Slots that ask and that nobody sees, not even themselves: never born."""
+    return _slots(tokens, pos, pos2, seg, at, NEVER, NEVER, doc, 0)
+
+
+def _slots(tokens: npt.ArrayLike, *columns: npt.ArrayLike) -> Slots:
+    tokens = np.asarray(tokens, np.int64)
+    table = np.empty((len(FIELDS), len(tokens)), np.int64)
+    table[TOKEN] = tokens
+    for row, column in enumerate(columns, start=1):
+        table[row] = column
+    return Slots(table)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What is predicted: the label stands at the slot that is read, nothing is shifted later.
+
+    `name` keys the mean and the log line, `head` the output layer. `rows` [K, a] are slot numbers
+    of the tower; a question may read several slots (a span's borders). A batch holds flat numbers
+    b * T + t. `label` [K] are ids, or float targets; `weight` [K] is 0 for padding.
+    """
+
+    name: str
+    head: str
+    tower: str
+    rows: Any
+    label: Any
+    weight: Any
+
+
+def lm(
+    rows: Ids, label: npt.ArrayLike, *, name: str = "lm", tower: str = "x", weight: float = 1.0
+) -> Ask:
+    """Ask the vocabulary head for `label` at `rows`, one slot a question."""
+    labels = np.asarray(label, np.int64)
+    weights = np.full(len(labels), weight, np.float32)
+    return Ask(name, "lm", tower, np.asarray(rows, np.int64)[:, None], labels, weights)
+
+
+NO_BLANKS = np.empty((0, 2), np.int64)
+
+
+@dataclass(frozen=True)
+class Example:
+    """One training or decoding example: towers ({"x"} or {"enc", "dec"}) and what they are asked.
+
+    `blanks` [M, 2] are (pos, pos2) of the further blanks, which decoding fills after the first.
+    """
+
+    towers: dict[str, Slots]
+    asks: list[Ask] = field(default_factory=list)
+    blanks: Ids = field(default_factory=lambda: NO_BLANKS)
+    task_id: int = 0
+    stream: int | None = None
+
+    @property
+    def num_docs(self) -> int:
+        return max(int(slots.doc.max()) for slots in self.towers.values()) + 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol:
+    """How a task decodes, as data: the decoder calls no task code in a step (DESIGN 2.2, 2.3)."""
+
+    end: int
+    """Closes an output or a blank; never fed back."""
+    probe: int | None = None
+    """None: shift, the next word is read at the last one. Otherwise the id that asks for it."""
+    dpos: int = 1
+    dpos2: int = 0
+    """Where the next slot stands relative to the one read (GLM: 0, 1)."""
+    begin: int | None = None
+    """Opens the next blank (GLM: start of piece)."""
+    banned: tuple[int, ...] = ()
+    """Ids that are never generated."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of packed examples of one task; numpy arrays until `to` makes them tensors.
+
+    B rows, T slots (a multiple of `WIDTH`), N docs in the batch, n docs a row at most.
+    """
+
+    towers: dict[str, Any]
+    """[9, B, T] each; `doc` is unique in the batch, never-born slots stand last."""
+    asks: dict[str, Ask]
+    num_keys: dict[str, int]
+    """Keys are computed for the first so many slots only."""
+    sight: dict[str, str]
+    """"full": every key is visible; "causal": the plain triangle; "rule": the dense mask."""
+    count: dict[str, float]
+    """Weight sum of each ask, known on the host before backward."""
+    docs: Any
+    """[B, n] docs of each row, -1 where there are fewer."""
+    owner: Any
+    """[N] number of the example a doc belongs to, in the order of `collate`'s rows."""
+    task_id: Any
+    """[N]"""
+    last: Any
+    """[B] the slot decoding reads first: the last slot of the row's decoding tower."""
+    blanks: Any
+    """[B, M, 2] (pos, pos2) of further blanks, right-padded with 0."""
+    num_blanks: Any
+    """[B]"""
+    num_real: int
+    """Slots of all towers that are no pads."""
+
+    @property
+    def num_slots(self) -> int:
+        """Slots of the forward pass, pads included, over all towers."""
+        return sum(table.shape[1] * table.shape[2] for table in self.towers.values())
+
+    def to(self, device: Any) -> Batch:
+        """The same batch with tensors on a device."""
+        import torch
+
+        def tensor(array: Any) -> Any:
+            made = torch.from_numpy(np.ascontiguousarray(array))
+            if torch.device(device).type == "cuda":
+                return made.pin_memory().to(device, non_blocking=True)
+            return made.to(device)
+
+        asks = {
+            name: replace(
+                ask, rows=tensor(ask.rows), label=tensor(ask.label), weight=tensor(ask.weight)
+            )
+            for name, ask in self.asks.items()
+        }
+        towers = {name: tensor(table) for name, table in self.towers.items()}
+        arrays = ("docs", "owner", "task_id", "last", "blanks", "num_blanks")
+        return replace(
+            self, towers=towers, asks=asks, **{a: tensor(getattr(self, a)) for a in arrays}
+        )
+
+
+def collate(rows: Sequence[Sequence[Example]], *, pad: int) -> Batch:
+    """Pack each row's examples one after the other and pad the rows; `pad` is the pad's token.
+
+    All examples have the same towers. A pad looks at its row's first doc and nobody looks at it,
+    so no row of a mask is empty (DESIGN 2.1).
+    """
+    examples = [example for row in rows for example in row]
+    first_doc = np.cumsum([0] + [example.num_docs for example in examples])
+    row_of = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+    towers: dict[str, Any] = {}
+    num_keys, sight = {}, {}
+    where: dict[str, list[Ids]] = {}
+    for name in examples[0].towers:
+        towers[name], where[name] = _pack(name, rows, first_doc, pad)
+        born = (towers[name][BORN] < NEVER).any(axis=0)
+        num_keys[name] = int(born.nonzero()[0].max(initial=0)) + 1
+        sight[name] = _sight(towers[name], rows, name)
+    docs, owner = _docs(row_of, np.diff(first_doc), len(rows))
+    asks = _asks(examples, where)
+    last_tower = "dec" if "dec" in towers else next(iter(towers))
+    ends = np.cumsum([len(row) for row in rows]) - 1
+    width = towers[last_tower].shape[2]
+    num_blanks = np.array([len(row[-1].blanks) for row in rows])
+    blanks = np.zeros((len(rows), num_blanks.max(initial=0), 2), np.int64)
+    for b, row in enumerate(rows):
+        blanks[b, : num_blanks[b]] = row[-1].blanks
+    return Batch(
+        towers=towers,
+        asks=asks,
+        num_keys=num_keys,
+        sight=sight,
+        count={name: float(ask.weight.sum()) for name, ask in asks.items()},
+        docs=docs,
+        owner=owner,
+        task_id=np.array([examples[i].task_id for i in owner]),
+        last=np.array([where[last_tower][e][-1] % width for e in ends]),
+        blanks=blanks,
+        num_blanks=num_blanks,
+        num_real=sum(len(slots) for example in examples for slots in example.towers.values()),
+    )
+
+
+def _pack(
+    name: str, rows: Sequence[Sequence[Example]], first_doc: Ids, pad: int
+) -> tuple[Ids, list[Ids]]:
+    """One tower of the batch [9, B, T], and for each example the flat places of its slots."""
+    lengths = [sum(len(example.towers[name]) for example in row) for row in rows]
+    width = -(-max(lengths) // WIDTH) * WIDTH
+    table = np.zeros((len(FIELDS), len(rows), width), np.int64)
+    table[TOKEN] = pad
+    table[BORN] = table[DIES] = NEVER
+    where = []
+    number = 0
+    for b, row in enumerate(rows):
+        table[DOC, b] = first_doc[number]
+        packed = np.concatenate([example.towers[name].table for example in row], axis=1)
+        sizes = [len(example.towers[name]) for example in row]
+        packed[DOC] += np.repeat(first_doc[number : number + len(row)], sizes)
+        place = np.arange(lengths[b])
+        unborn = packed[BORN] == NEVER
+        if unborn.any():
+            order = np.argsort(unborn, kind="stable")
+            packed = packed[:, order]
+            place[order] = np.arange(lengths[b])
+        table[:, b, : lengths[b]] = packed
+        where += np.split(b * width + place, np.cumsum(sizes)[:-1])
+        number += len(row)
+    return table, where
+
+
+def _sight(table: Ids, rows: Sequence[Sequence[Example]], name: str) -> str:
+    """Which fast rendering of the rule is exact for this tower, if any."""
+    if (table[DOC] != table[DOC, :, :1]).any():
+        return "rule"
+    now, born, dies = table[NOW], table[BORN], table[DIES]
+    if (born.max(axis=1) <= now.min(axis=1)).all() and (now.max(axis=1) <= dies.min(axis=1)).all():
+        return "full"
+    lengths = np.array([sum(len(example.towers[name]) for example in row) for row in rows])
+    real = np.arange(table.shape[2]) < lengths[:, None]
+    stays = ((born == now) & (dies == NEVER)) | ~real
+    rising = (now[:, 1:] > now[:, :-1]) | ~real[:, 1:]
+    return "causal" if stays.all() and rising.all() else "rule"
+
+
+def _docs(row_of: Ids, sizes: Ids, num_rows: int) -> tuple[Ids, Ids]:
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    row = row_of[owner]
+    each = np.bincount(row, minlength=num_rows)
+    docs = np.full((num_rows, each.max()), -1, np.int64)
+    docs[row, np.arange(len(row)) - (np.cumsum(each) - each)[row]] = np.arange(len(row))
+    return docs, owner
+
+
+def _asks(examples: list[Example], where: dict[str, list[Ids]]) -> dict[str, Ask]:
+    found: dict[str, list[Ask]] = {}
+    for number, example in enumerate(examples):
+        for ask in example.asks:
+            moved = replace(ask, rows=where[ask.tower][number][ask.rows])
+            found.setdefault(ask.name, []).append(moved)
+    return {
+        name: Ask(
+            name,
+            asks[0].head,
+            asks[0].tower,
+            *(
+                np.concatenate([getattr(ask, part) for ask in asks])
+                for part in ("rows", "label", "weight")
+            ),
+        )
+        for name, asks in found.items()
+    }
+
+
+def unroll(
+    prompt: Example, protocol: Protocol, written: npt.ArrayLike, *, name: str = "lm"
+) -> Example:
+    """Lay out decoding `written` after `prompt` for one pass, with an ask per word.
+
+    `written` holds the words of every blank in turn, each closed by `protocol.end`; the last end
+    may be missing (an open hypothesis). Word j is asked for at the slot that decoding would read.
+    """
+    words = np.asarray(written, np.int64)
+    tower = "dec" if "dec" in prompt.towers else "x"
+    slots = prompt.towers[tower]
+    n, start = len(words), len(slots) - 1
+    # word j stands in blank `blank[j]`, `step[j]` steps after the slot that was read first there
+    closed = words == protocol.end
+    blank = np.cumsum(closed) - closed
+    opened = np.flatnonzero(np.diff(blank, prepend=-1))
+    step = np.arange(n) - opened[blank]
+    homes = np.concatenate([slots.table[[POS, POS2], -1:].T, prompt.blanks])
+    if n and blank[-1] >= len(homes):
+        raise ValueError(f"{blank[-1] + 1} outputs written, but the prompt has {len(homes)} blanks")
+    pos = homes[blank, 0] + step * protocol.dpos
+    pos2 = homes[blank, 1] + step * protocol.dpos2
+    seg, doc, now = slots.seg[-1], slots.doc[-1], slots.now.max()
+    times = np.arange(1, n)
+    if protocol.probe is None:
+        # the slot that is read for word j holds word j - 1, or opens a blank
+        fed = np.where(closed[:-1], protocol.begin if protocol.begin is not None else 0, words[:-1])
+        more = stay(fed, pos[1:], pos2=pos2[1:], at=now + times, seg=seg, doc=doc)
+        rows = start + np.arange(n)
+    else:
+        fed = words[:-1]
+        kept = stay(fed, pos[:-1], pos2=pos2[:-1], at=now + 2 * times - 1, seg=seg, doc=doc)
+        asked = probe(
+            np.full(n - 1, protocol.probe),
+            pos[1:],
+            pos2=pos2[1:],
+            at=now + 2 * times,
+            seg=seg,
+            doc=doc,
+        )
+        order = (
+            np.arange(2 * max(n - 1, 0)).reshape(2, -1).T.ravel()
+        )  # word, probe, word, probe, ...
+        more = (kept + asked).take(order)
+        rows = start + 2 * np.arange(n)
+    return replace(
+        prompt,
+        towers={**prompt.towers, tower: slots + more},
+        asks=[lm(rows, words, name=name, tower=tower)],
+    )

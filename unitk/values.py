@@ -1,0 +1,131 @@
+"""One value as text: parsing by a field's type, and back.
+
+Types: int, float, bool, str, Path, X | None, tuple[X, ...], Literal[...], and `Schedule`: a
+registered schedule written `NAME:field=value,field=value`, or a plain number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from unitk import registry
+from unitk.errors import UsageError
+
+Schedule = Annotated[Any, "schedule"]
+"""Marks a field whose value is a schedule: `(step, total) -> float`."""
+
+SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9}
+WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+
+
+def parse_value(text: str | None, kind: Any, name: str) -> Any:
+    """`text` as a value of type `kind`; `name` is the option for the error message."""
+    if kind is bool:
+        if text is None:
+            return True
+        if text.lower() not in WORDS:
+            raise UsageError(f"{name} must be on or off, got {text!r}")
+        return WORDS[text.lower()]
+    if text is None:
+        raise UsageError(f"{name} needs a value ({type_name(kind)})")
+    origin = get_origin(kind)
+    if origin is Annotated:
+        return parse_schedule(text, name)
+    if origin in (Union, UnionType):
+        inner = [part for part in get_args(kind) if part is not NoneType]
+        if len(inner) < len(get_args(kind)) and text.lower() in ("none", ""):
+            return None
+        return parse_value(text, inner[0], name)
+    if origin is Literal:
+        if text not in get_args(kind):
+            hint = registry.nearest(text, get_args(kind))
+            raise UsageError(
+                f"{name} must be one of {', '.join(get_args(kind))}, got {text!r}{hint}"
+            )
+        return text
+    if origin is tuple:
+        return _parse_tuple(text, get_args(kind), name)
+    if kind in (int, float):
+        return _parse_number(text, kind, name)
+    assert kind in (str, Path), f"{name}: no parser for {kind}"
+    return kind(text)
+
+
+def _parse_tuple(text: str, inner: tuple[Any, ...], name: str) -> tuple[Any, ...]:
+    parts = [part.strip() for part in text.split(",")] if text else []
+    if len(inner) == 2 and inner[1] is Ellipsis:
+        return tuple(parse_value(part, inner[0], name) for part in parts)
+    if len(parts) != len(inner):
+        raise UsageError(f"{name} takes {len(inner)} values separated by commas, got {text!r}")
+    return tuple(parse_value(part, one, name) for part, one in zip(parts, inner, strict=True))
+
+
+def _parse_number(text: str, kind: type, name: str) -> int | float:
+    digits, scale = text.strip(), 1
+    if digits[-1:] in SUFFIXES and digits[:-1]:
+        digits, scale = digits[:-1], SUFFIXES[digits[-1]]
+    try:
+        number = float(digits) * scale
+        if kind is float:
+            return number
+        if number == int(number):
+            return int(digits) * scale if digits.lstrip("+-").isdigit() else int(number)
+    except (ValueError, OverflowError):
+        pass
+    raise UsageError(f"{name} must be {type_name(kind)}, got {text!r}")
+
+
+def parse_schedule(text: str, name: str) -> Any:
+    """A number is a constant; otherwise `NAME:field=value,...` of a registered schedule."""
+    try:
+        return registry.get("schedule", "constant")(value=float(text))
+    except ValueError:
+        pass
+    label, _, rest = text.partition(":")
+    cls = registry.get("schedule", label, name)
+    kinds = {field.name: field.type for field in fields(cls)}
+    values = {}
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        key = key.strip().replace("-", "_")
+        if not equals or key not in kinds:
+            hint = registry.nearest(key, kinds) or f"; its fields are {', '.join(kinds)}"
+            raise UsageError(f"{name}: {part!r} is no field=value of schedule {label}{hint}")
+        values[key] = _parse_number(value, float, f"{name}: {key}")
+    return cls(**values)
+
+
+def render(value: Any) -> str:
+    """The text that `parse_value` turns back into `value`."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, tuple):
+        return ",".join(render(part) for part in value)
+    if isinstance(value, (int, float, str, Path)):
+        return str(value)
+    for label in registry.names("schedule"):
+        if registry.get("schedule", label) is type(value):
+            given = [f"{f.name}={getattr(value, f.name)}" for f in fields(value)]
+            return f"{label}:{','.join(given)}" if given else label
+    raise AssertionError(f"no text for {value!r}")
+
+
+def type_name(kind: Any) -> str:
+    """What a help page and an error call a type."""
+    origin = get_origin(kind)
+    if kind is bool:
+        return "on|off"
+    if origin is Annotated:
+        return "number or NAME:field=value,..."
+    if origin in (Union, UnionType):
+        return type_name(next(part for part in get_args(kind) if part is not NoneType))
+    if origin is Literal:
+        return "|".join(get_args(kind))
+    if origin is tuple:
+        return type_name(get_args(kind)[0]) + ",..."
+    return {int: "a whole number", float: "a number", str: "text", Path: "path"}[kind]

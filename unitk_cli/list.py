@@ -1,0 +1,36 @@
+"""`unitk list [KIND]`: every registered name with the first line of its docstring."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unitk import config, registry
+from unitk.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Name every registered task, criterion, architecture, optimizer, schedule and vocabulary."""
+
+    kind: str | None = None
+    """Only this kind: task, criterion, arch, optimizer, schedule or vocab."""
+    user_dir: Path | None = None
+    """Folder of plug-ins: every .py in it is imported."""
+
+
+def run(argv: Sequence[str]) -> None:
+    """Print the table."""
+    given = config.parse("list", Options, argv, positional="kind").main
+    if given.kind is not None and given.kind.removesuffix("s") not in registry.KINDS:
+        hint = registry.nearest(given.kind, registry.KINDS)
+        raise UsageError(
+            f"--kind must be one of {', '.join(registry.KINDS)}, got {given.kind!r}{hint}"
+        )
+    for kind in registry.KINDS if given.kind is None else [given.kind.removesuffix("s")]:
+        print(f"{kind}")
+        for name in registry.names(kind):
+            about = (inspect.getdoc(registry.get(kind, name)) or "").split("\n")[0]
+            print(f"  {name:<16} {about}")

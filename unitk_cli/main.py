@@ -1,0 +1,78 @@
+"""`unitk VERB ...`: a lazy click group; a verb's module is imported when the verb is named."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import click
+
+from unitk import __version__
+from unitk.errors import UnitkError, UsageError
+from unitk.registry import nearest
+
+VERBS = {
+    "preprocess": "text -> vocabulary and binary corpus",
+    "merge": "join the shards of a corpus",
+    "train": "pre-train or fine-tune a model",
+    "generate": "decode with beam search, greedily, or fill blanks",
+    "score": "BLEU, ROUGE and question-generation scores of files",
+    "show": "draw what an objective makes of a text: slots and mask",
+    "list": "name everything that is registered",
+    "plot": "draw the curves of a run",
+}
+
+
+class Verbs(click.Group):
+    """Knows the verbs by name only; each one parses its own options (unitk.config)."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in VERBS:
+            hint = nearest(name, VERBS) or f" (known: {', '.join(VERBS)})"
+            raise UsageError(f"there is no verb {name!r}{hint}")
+        return click.Command(
+            name,
+            callback=lambda: importlib.import_module(f"unitk_cli.{name}").run(ctx.meta["words"]),
+            short_help=VERBS[name],
+            add_help_option=False,
+        )
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, *words = args
+        ctx.meta["words"] = words
+        return name, self.get_command(ctx, name), []
+
+
+@click.group(cls=Verbs, help="A toolkit for unified language models.")
+@click.version_option(__version__, prog_name="unitk")
+def cli() -> None:
+    """The group itself does nothing."""
+
+
+def main() -> None:
+    """Entry point: a user's mistake becomes one line and the exit code of DESIGN 6."""
+    verb = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] in VERBS else ""
+    try:
+        cli.main(prog_name="unitk", standalone_mode=False)
+    except UnitkError as error:
+        print(f"unitk {verb}: {error}".replace(" :", ":"), file=sys.stderr)
+        sys.exit(error.code)
+    except click.ClickException as error:
+        print(f"unitk: {error.format_message()}", file=sys.stderr)
+        sys.exit(2)
+    except (KeyboardInterrupt, click.Abort):
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # the reader has gone (`| head`): no traceback, and none at exit either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()
