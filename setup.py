@@ -1,0 +1,57 @@
+"""Package metadata; tool settings are in pyproject.toml, tested versions in constraints.txt."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+here = Path(__file__).parent
+readme = here / "README.md"
+version = re.search(r'__version__ = "(.+)"', (here / "unitk" / "__init__.py").read_text("utf-8"))
+
+setup(
+    name="unitk",
+    version=version[1],
+    description="One toolkit to pre-train, fine-tune and decode unified language models",
+    long_description=readme.read_text("utf-8") if readme.exists() else "",
+    long_description_content_type="text/markdown",
+    author="unitk developers",
+    license="MIT",
+    classifiers=[
+        "Intended Audience :: Science/Research",
+        "Operating System :: OS Independent",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: Text Processing :: Linguistic",
+        "Typing :: Typed",
+    ],
+    packages=find_packages(include=["unitk", "unitk.*", "unitk_cli", "unitk_cli.*"]),
+    package_data={"unitk": ["py.typed"]},
+    entry_points={"console_scripts": ["unitk = unitk_cli.main:main"]},
+    python_requires=">=3.11",
+    install_requires=[
+        "torch>=2.10",
+        "numpy>=1.26",
+        "sentencepiece>=0.2",
+        "tokenizers>=0.20",
+        "safetensors>=0.4.5",
+        "click>=8.1",
+        "pyyaml>=6.0",
+        "rich>=13.7",
+        "matplotlib>=3.8",
+        "sacrebleu>=2.4",
+        "rouge-score>=0.1.2",
+    ],
+    extras_require={
+        "tensorboard": ["tensorboard"],
+        "docs": ["mkdocs-material"],
+        "dev": [
+            "hypothesis",
+            "mypy",
+            "pytest",
+            "pytest-xdist",
+            "ruff",
+            "types-PyYAML",
+        ],
+    },
+)
