@@ -56,7 +56,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Component:
-    """A chosen component: the registered object and its config dataclass (for an arch, the model's)."""
+    """A chosen component: the registered object and its config (for an arch, the model's)."""
 
     name: str
     made_from: Any
@@ -298,7 +298,7 @@ def build(
 
 
 def _drop_orphans(given: Sequence[Given], kinds: Sequence[str]) -> list[Given]:
-    """Where a flag names another component than the config file, drop the old one's fields, aloud."""
+    """Where a flag names another component than the file does, drop the old one's fields, aloud."""
     kept = list(given)
     for kind in kinds:
         names = [item for item in kept if item.key == kind]

@@ -10,13 +10,13 @@ class UnitkError(Exception):
 
 
 class UsageError(UnitkError):
-    """A command line or configuration that cannot be meant: names the option and what is possible."""
+    """A command line that cannot be meant: names the option and what is possible."""
 
     code = 2
 
 
 class DataError(UnitkError):
-    """A file that cannot be read or does not fit: names the file and, where there is one, the line."""
+    """A file that cannot be read or does not fit: names the file and the line."""
 
     code = 3
 

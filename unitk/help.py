@@ -1,4 +1,4 @@
-"""Help pages, made from the options dataclasses: one line an option, grouped by what it belongs to."""
+"""Help pages made from the options dataclasses: a line an option, grouped by component."""
 
 from __future__ import annotations
 

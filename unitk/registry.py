@@ -4,8 +4,8 @@
     class MyObjective(Task): ...
 
 Built-ins are found by importing the packages of `BUILTIN`; plug-ins come from `--user-dir DIR`
-(every `.py` of the folder) and from the entry-point group `unitk.plugins`. None of the built-in
-modules that register something imports torch, so that a list, a help page or a typo is answered at once.
+(every `.py` of the folder) and from the entry-point group `unitk.plugins`. No built-in module that
+registers something imports torch, so that a list, a help page or a typo is answered at once.
 """
 
 from __future__ import annotations
