@@ -1,0 +1,75 @@
+import json
+
+import pytest
+
+from unitk.errors import DataError, UsageError
+from unitk_cli.score import run
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hyp").write_text("the cat sat on it\nwho was it ?\n")
+    (tmp_path / "ref").write_text("the cat sat on it\nwho is it ?\n")
+    (tmp_path / "ref2").write_text("it sat there\nwho was it ?\n")
+    (tmp_path / "src").write_text("a cat\na man\n")
+    (tmp_path / "short").write_text("one line\n")
+
+
+def words(line):
+    run(line.split())
+
+
+def test_text(files, capsys):
+    words("--metric bleu,rouge,qg --hypotheses hyp --references ref --sources src")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines[::2]] == [
+        ["bleu", "bleu"],
+        ["rouge", "rouge1"],
+        ["qg", "bleu4"],
+    ]
+    assert "sources 2" in lines[4]
+
+
+def test_json_and_several_references(files, capsys):
+    words("--metric bleu --hypotheses hyp --references ref,ref2 --output-format json")
+    together = json.loads(capsys.readouterr().out)
+    assert together["bleu"]["bleu"] == pytest.approx(100)
+    words("--metric bleu --hypotheses hyp --references ref --references ref2 --output-format json")
+    assert json.loads(capsys.readouterr().out) == together
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            "--metric meteor --hypotheses hyp --references ref",
+            "--metric must be one of bleu, rouge",
+        ),
+        ("--metric bleu --references ref", "--hypotheses is needed"),
+        ("--metric qg --hypotheses hyp --references ref", "--metric qg needs --sources"),
+        (
+            "--metric qg --hypotheses hyp --references ref,ref2 --sources src",
+            "takes one --references",
+        ),
+        (
+            "--metric bleu --hypotheses hyp --references ref --sources src",
+            "--sources has no effect without --metric qg",
+        ),
+        (
+            "--metric rouge --hypotheses hyp --references ref --lowercase",
+            "--lowercase has no effect without --metric bleu",
+        ),
+    ],
+)
+def test_usage(files, line, message):
+    with pytest.raises(UsageError, match=message):
+        words(line)
+
+
+def test_files_of_different_length(files):
+    message = "--references short has 1 lines, but --hypotheses hyp has 2"
+    with pytest.raises(DataError, match=message):
+        words("--metric bleu --hypotheses hyp --references short")
+    with pytest.raises(DataError, match="--sources short has 1 lines"):
+        words("--metric qg --hypotheses hyp --references ref --sources short")

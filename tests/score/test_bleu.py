@@ -1,0 +1,49 @@
+import pytest
+
+from unitk.score.bleu import bleu
+
+
+def test_equal_texts_score_100():
+    texts = ["the cat sat on the mat .", "a dog ran far away"]
+    assert bleu(texts, [[text] for text in texts]).figures["bleu"] == pytest.approx(100)
+
+
+def test_clipped_precision_of_the_paper():
+    # Papineni et al. 2002, example 2: "the" counts twice, as often as in one reference
+    references = [["the cat is on the mat", "there is a cat on the mat"]]
+    figures = bleu(["the the the the the the the"], references).figures
+    assert figures["precision1"] == pytest.approx(100 * 2 / 7)
+    assert figures["words"] == 7
+
+
+def test_texts_with_different_numbers_of_references():
+    found = bleu(["a b c d e", "f g h i j"], [["x x x x x"], ["y y y y y", "f g h i j"]])
+    assert found.figures["precision4"] == pytest.approx(50)
+    assert "nrefs:var" in found.about
+
+
+def test_brevity_penalty():
+    figures = bleu(["a b c d"], [["a b c d e f"]], tokenize="none").figures
+    assert figures["bleu"] == pytest.approx(100 * 2.718281828 ** (1 - 6 / 4))
+    assert figures["precision4"] == 100
+
+
+def test_case_and_tokenizer():
+    assert bleu(["A B C D"], [["a b c d"]], lowercase=True).figures["bleu"] == pytest.approx(100)
+    assert bleu(["A B C D"], [["a b c d"]], smooth="none").figures["bleu"] == 0
+    assert bleu(["一二三四五"], [["一二三四六"]], tokenize="zh").figures["precision1"] == 80
+
+
+def test_nlg_eval_example(shared_data):
+    # the figures of that repository's own unit test
+    folder = shared_data("metric-refs/nlg-eval-example")
+    hypotheses, *files = (
+        (folder / f"{name}.txt").read_text().splitlines() for name in ("hyp", "ref1", "ref2")
+    )
+    references = [list(several) for several in zip(*files, strict=True)]
+    figures = bleu(hypotheses, references, tokenize="none", smooth="none").figures
+    product, expected = 1.0, [0.550000, 0.428174, 0.284043, 0.201143]
+    for n, value in enumerate(expected, start=1):
+        product *= figures[f"precision{n}"] / 100
+        assert product ** (1 / n) == pytest.approx(value, abs=1e-6)
+    assert figures["bleu"] == pytest.approx(20.1143, abs=1e-4)

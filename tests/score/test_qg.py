@@ -1,0 +1,70 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unitk.score.lines import read_lines
+from unitk.score.qg import _common, group, qg, rouge_l
+
+
+def test_a_source_keeps_its_last_prediction_and_all_its_questions():
+    kept, asked = group(["h1", "h2", "h3"], ["r1", "r2", "r3"], ["s", "t", "s"])
+    assert kept == ["h3", "h2"]
+    assert asked == [["r1", "r3"], ["r2"]]
+
+
+def test_grouped_and_single():
+    # by source the prediction finds its question, line by line only one of two does
+    hypotheses = ["Who wrote this book ?"] * 2
+    references = ["when was it printed , then ?", "who wrote this book ?"]
+    found = qg(hypotheses, references, ["A source .", "a Source ."]).figures
+    assert found["sources"] == 1 and found["questions"] == 2
+    assert found["bleu4"] == pytest.approx(100)
+    assert found["rougeL"] == pytest.approx(100)
+    assert 0 < found["bleu4_single"] < 60
+
+
+def test_no_smoothing():
+    assert qg(["a b c d"], ["a b c e"], ["s"]).figures["bleu4"] == 0
+
+
+def test_rouge_l_by_hand():
+    # "a b c" of 4 written and 6 asked: P 3/4, R 1/2
+    p, r, weight = 3 / 4, 1 / 2, 1.2**2
+    expected = (1 + weight) * p * r / (r + weight * p)
+    assert rouge_l("a x b c", ["a b d e f c"]) == pytest.approx(expected)
+    assert rouge_l("a", ["b", ""]) == rouge_l("", ["b"]) == 0
+
+
+def longest(a, b):
+    if not a or not b:
+        return 0
+    if a[0] == b[0]:
+        return 1 + longest(a[1:], b[1:])
+    return max(longest(a[1:], b), longest(a, b[1:]))
+
+
+@given(st.text("abc", max_size=7), st.text("abcd", max_size=7))
+def test_common_is_the_longest_common_subsequence(a, b):
+    assert _common(a, b) == longest(a, b)
+
+
+def test_nlg_eval_example(shared_data):
+    folder = shared_data("metric-refs/nlg-eval-example")
+    hypotheses, *files = (read_lines(folder / f"{name}.txt") for name in ("hyp", "ref1", "ref2"))
+    references = zip(*files, strict=True)
+    scores = [rouge_l(h, rs) for h, rs in zip(hypotheses, references, strict=True)]
+    assert sum(scores) / 2 == pytest.approx(0.522104, abs=1e-6)
+
+
+def test_published_questions(shared_data):
+    split = shared_data("squad-v1.1-nqg-split")
+    baseline = shared_data("metric-refs/squad-qg-nqg-baseline")
+    figures = qg(
+        read_lines(baseline / "nonlm.sample.test.hyp.txt.gz"),
+        read_lines(split / "nqg-tgt-test.txt.gz"),
+        read_lines(split / "nqg-src-test.txt.gz"),
+    ).figures
+    assert round(figures["bleu4"], 2) == 12.06
+    assert round(figures["bleu4_single"], 2) == 8.15
+    assert figures["sources"] == 6652
+    assert figures["questions"] == 11877

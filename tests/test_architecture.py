@@ -1,0 +1,129 @@
+"""The shape of the code: layers, budgets, and what may be imported where."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FILES = sorted([*ROOT.glob("unitk/**/*.py"), *ROOT.glob("unitk_cli/**/*.py")])
+NAMES = [str(path.relative_to(ROOT)) for path in FILES]
+
+LAYER = {
+    **dict.fromkeys(["data", "models", "criterions", "optim", "score"], 1),
+    "tasks": 2,
+    **dict.fromkeys(["train", "generate", "interop"], 3),
+}
+"""Package of unitk -> layer; a package imports lower layers only. Modules of unitk itself are layer
+0 and may import each other; unitk_cli is above all."""
+FORBIDDEN = {"tasks": "models"}
+"""A task names its architecture by string."""
+
+LONG_FILES: dict[str, str] = {}
+"""File -> why it may be longer than its budget."""
+LONG_FUNCTIONS: dict[str, str] = {}
+"""`file:function` -> why it may be longer than its budget."""
+
+
+def imports(tree: ast.AST, package: str) -> Iterator[str]:
+    """Dotted names of everything imported anywhere in a module, also inside functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = package.split(".")
+                base = ".".join([*parts[: len(parts) - node.level + 1], *filter(None, [base])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def imported(name: str) -> set[str]:
+    package = ".".join(Path(name).with_suffix("").parts[:-1])
+    return set(imports(ast.parse((ROOT / name).read_text()), package))
+
+
+def part(module: str) -> str:
+    """The package of unitk a dotted name belongs to; "" for modules of unitk itself."""
+    words = module.split(".")
+    return words[1] if words[0] == "unitk" and len(words) > 1 and words[1] in LAYER else ""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_layers(name):
+    if name.startswith("unitk_cli/"):
+        return
+    here = part(name.removesuffix(".py").replace("/", "."))
+    for module in sorted(imported(name)):
+        assert module.split(".")[0] != "unitk_cli", f"{name} imports {module} of layer 4"
+        there = part(module)
+        if there and there != here:
+            assert LAYER[there] < LAYER.get(here, 0), (
+                f"{name} imports {module} of layer {LAYER[there]}"
+            )
+            assert FORBIDDEN.get(here) != there, f"{name} imports {module}"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("unitk/tasks/")])
+def test_tasks_are_numpy(name):
+    assert not {m for m in imported(name) if m.split(".")[0] == "torch"}, f"{name} imports torch"
+
+
+def test_one_file_knows_ranks():
+    users = []
+    for name in NAMES:
+        text = (ROOT / name).read_text()
+        dotted = {ast.unparse(n) for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Attribute)}
+        if any(used.startswith("torch.distributed") for used in dotted | imported(name)):
+            users.append(name)
+    assert set(users) <= {"unitk/train/parallel.py"}
+
+
+def test_files_stay_short():
+    over = {}
+    for name in NAMES:
+        length = len((ROOT / name).read_text().splitlines())
+        budget = 150 if name.startswith("unitk/tasks/") else 400
+        if length > budget:
+            over[name] = f"{length} lines, budget {budget}"
+    assert not (found := {k: v for k, v in over.items() if k not in LONG_FILES}), found
+    assert not (stale := LONG_FILES.keys() - over.keys()), f"no longer over the budget: {stale}"
+
+
+def test_functions_stay_short():
+    over = {}
+    for name in NAMES:
+        for node in ast.walk(ast.parse((ROOT / name).read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or 0) - node.lineno + 1
+                if length > 60:
+                    over[f"{name}:{node.name}"] = f"{length} lines, budget 60"
+    assert not (found := {k: v for k, v in over.items() if k not in LONG_FUNCTIONS}), found
+    assert not (stale := LONG_FUNCTIONS.keys() - over.keys()), f"no longer over the budget: {stale}"
+
+
+def test_every_folder_is_a_package():
+    # setup.py installs packages only; a clone would not show that a file is missing
+    folders = {path.parent for path in FILES}
+    assert not [str(folder) for folder in folders if not (folder / "__init__.py").exists()]
+
+
+def test_names_help_and_usage_errors_need_no_torch():
+    program = """
+import importlib, pkgutil, sys
+import unitk, unitk.registry, unitk_cli.main
+for kind in unitk.registry.KINDS:
+    unitk.registry.discover(kind)
+for verb in pkgutil.iter_modules(unitk_cli.__path__):
+    if verb.name != "__main__":
+        importlib.import_module("unitk_cli." + verb.name)
+slow = {"torch", "matplotlib", "sacrebleu", "rouge_score", "sentencepiece", "tokenizers"}
+sys.exit(", ".join(sorted(slow & set(sys.modules))))
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, f"imported: {done.stderr}"

@@ -1,0 +1,189 @@
+"""The commands in README.md, CONTRIBUTING.md, docs/ and the recipes are commands that work.
+
+Every ```bash block is read. Its `unitk` lines are parsed by the verb's own options, from the root
+of the repository; `make` targets and scripts must exist; other programs must be in `OTHERS`.
+A block under a line `<!-- run -->` (`<!-- run slow -->`: only by `make test-slow`) is executed;
+those of a page run one after the other in one empty folder that has the repository's `recipes`
+and `docs`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from unitk import config
+from unitk_cli import main
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/**/README.md")])
+OTHERS = {"cd", "git", "pip", ".venv/bin/pip", "pre-commit", ".venv/bin/pre-commit", "ls", "cat"}
+OTHERS |= {
+    "head",
+    "tail",
+    "zcat",
+    "gzip",
+    "mkdir",
+    "cp",
+    "source",
+    "export",
+    "curl",
+    "tar",
+    "unzip",
+}
+BLOCK = re.compile(r"(?:^<!-- (run(?: slow)?) -->\n+)?^ *```bash\n(.*?)^ *```", re.M | re.S)
+
+
+class Block(NamedTuple):
+    page: str
+    run: str
+    text: str
+
+
+def blocks(text: str, page: str = "") -> list[Block]:
+    return [Block(page, found[1] or "", found[2]) for found in BLOCK.finditer(text)]
+
+
+def commands(text: str) -> list[list[str]]:
+    """The simple commands of a block: words up to the next operator, redirections dropped."""
+    found: list[list[str]] = []
+    for line in text.replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line.strip().removeprefix("$ "), posix=True, punctuation_chars="|&;<>")
+        lexer.whitespace_split = True
+        words: list[str] = []
+        redirected = False
+        for word in [*lexer, ";"]:
+            if set(word) <= set("<>"):
+                redirected = True
+            elif set(word) <= set("|&;"):
+                found += [words] if words else []
+                words = []
+            elif redirected:
+                redirected = False
+            elif words or not re.fullmatch(r"\w+=.*", word):  # settings before a command
+                words.append(word)
+    return found
+
+
+class Accepted(BaseException):
+    """The options were good; the verb stops here."""
+
+
+@pytest.fixture
+def only_parse(monkeypatch):
+    resolve = config.resolve
+
+    def stop(*args, **kwargs):
+        resolve(*args, **kwargs)
+        raise Accepted
+
+    monkeypatch.setattr(config, "resolve", stop)
+    monkeypatch.chdir(ROOT)
+
+
+def check(words: list[str]) -> None:
+    """Raise when a command cannot work."""
+    program, *rest = words
+    if program == "torchrun":  # torchrun [options] -m unitk_cli VERB ...
+        program, rest = "unitk", rest[rest.index("unitk_cli") + 1 :]
+    if program == "unitk":
+        check_unitk(rest)
+    elif program == "make":
+        targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+        unknown = {word for word in rest if "=" not in word} - targets
+        assert not unknown, f"the Makefile has no target {unknown}"
+    elif program in ("bash", "python", "python3", ".venv/bin/python") and rest[0][0] != "-":
+        assert (ROOT / rest[0]).is_file(), f"there is no {rest[0]}"
+    else:
+        known = OTHERS | {"bash", "python", "python3", ".venv/bin/python"}
+        assert program in known, f"what is {program!r}? (OTHERS in this test)"
+
+
+def check_unitk(words: list[str]) -> None:
+    verb, *rest = words
+    if verb in ("--help", "--version"):
+        return
+    assert verb in main.VERBS, f"there is no verb {verb}"
+    module = __import__(f"unitk_cli.{verb}", fromlist=["run"])
+    if "--help" in rest:
+        return
+    with pytest.raises(Accepted):
+        module.run(rest)
+
+
+ALL = [block for page in PAGES for block in blocks(page.read_text(), str(page.relative_to(ROOT)))]
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in ALL}))
+def test_commands_exist(page, only_parse):
+    for block in ALL:
+        if block.page == page:
+            for words in commands(block.text):
+                try:
+                    check(words)
+                except (Exception, pytest.fail.Exception) as error:
+                    pytest.fail(f"{page}: {shlex.join(words)}: {error}")
+
+
+@pytest.mark.parametrize(
+    ("page", "run"),
+    [
+        pytest.param(page, run, marks=[pytest.mark.slow] if run == "run slow" else [])
+        for page, run in sorted({(block.page, block.run) for block in ALL if block.run})
+    ],
+)
+def test_marked_blocks_run(page, run, tmp_path):
+    for folder in ("recipes", "docs"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    program = tmp_path / ".bin" / "unitk"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m unitk_cli "$@"\n')
+    program.chmod(0o755)
+    path = (
+        f"{program.parent}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    )
+    env = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    script = "\n".join(block.text for block in ALL if (block.page, block.run) == (page, run))
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=tmp_path,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, f"{page}:\n{done.stdout[-3000:]}"
+
+
+def test_what_is_read(only_parse):
+    text = (
+        "<!-- run -->\n```bash\nA=1 unitk list \\\n  task  # all\ncat < x | unitk list > y\n```\n"
+    )
+    (block,) = blocks(text)
+    assert block.run == "run"
+    assert commands(block.text) == [["unitk", "list", "task"], ["cat"], ["unitk", "list"]]
+    check(["unitk", "list", "task"])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "unitk lst",
+        "unitk list --kin task",
+        "make tset",
+        "bash recipes/none/run.sh",
+        "uintk list",
+    ],
+)
+def test_what_is_refused(line, only_parse):
+    from unitk.errors import UsageError
+
+    with pytest.raises((AssertionError, UsageError)):
+        check(line.split())

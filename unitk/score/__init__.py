@@ -1,0 +1,17 @@
+"""Scores of written texts, on sacrebleu and rouge-score, with the conventions of papers.
+
+Every metric takes one hypothesis a text and, for each text, the list of its references. It returns
+a `Score`; its figures are percentages unless they are counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Score:
+    """Figures by name, and in words how they were counted, for a table's footnote."""
+
+    figures: dict[str, float | int]
+    about: str

@@ -1,0 +1,76 @@
+"""Question generation, scored as by Du et al. 2017, arXiv 1705.00106, and those who followed.
+
+Their scorer (qgevalcap) knows a prediction by its source line: equal lines are one key, which keeps
+the last prediction and is judged against the questions of all of them. Everything is lower-cased
+and split at spaces, so texts are expected as the Stanford tokenizer leaves them; BLEU has no
+smoothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unitk.score import Score
+from unitk.score.bleu import bleu
+
+BETA = 1.2
+"""Weight of recall in qgevalcap's ROUGE-L (Lin 2004, equation 4)."""
+
+
+def qg(hypotheses: Sequence[str], references: Sequence[str], sources: Sequence[str]) -> Score:
+    """BLEU-4 and ROUGE-L by source, and BLEU-4 of each line against its own question."""
+    lowered = [text.lower() for text in hypotheses]
+    questions = [text.lower() for text in references]
+    kept, asked = group(lowered, questions, [text.lower() for text in sources])
+    single = [[question] for question in questions]
+    return Score(
+        {
+            "bleu4": bleu(kept, asked, tokenize="none", smooth="none").figures["bleu"],
+            "rougeL": 100 * sum(map(rouge_l, kept, asked)) / len(kept),
+            "bleu4_single": bleu(lowered, single, tokenize="none", smooth="none").figures["bleu"],
+            "sources": len(kept),
+            "questions": len(questions),
+        },
+        "lower-cased, split at spaces; bleu4 and rougeL: one prediction a source against all its"
+        " questions; bleu4_single: each prediction against its own question",
+    )
+
+
+def group(
+    hypotheses: Sequence[str], references: Sequence[str], sources: Sequence[str]
+) -> tuple[list[str], list[list[str]]]:
+    """The last hypothesis and all references of each source, in the order sources first appear."""
+    last: dict[str, str] = {}
+    of: dict[str, list[str]] = {}
+    for hypothesis, reference, source in zip(hypotheses, references, sources, strict=True):
+        last[source] = hypothesis
+        of.setdefault(source, []).append(reference)
+    return list(last.values()), list(of.values())
+
+
+def rouge_l(hypothesis: str, references: Sequence[str]) -> float:
+    """ROUGE-L of qgevalcap: F with `BETA` of the best precision and the best recall."""
+    words = hypothesis.split()
+    others = [reference.split() for reference in references]
+    common = [_common(words, other) for other in others]
+    if not any(common):
+        return 0.0
+    precision = max(common) / len(words)
+    recall = max(n / len(other) for n, other in zip(common, others, strict=True) if other)
+    return (1 + BETA**2) * precision * recall / (recall + BETA**2 * precision)
+
+
+def _common(a: Sequence[str], b: Sequence[str]) -> int:
+    """Length of the longest common subsequence, a column of the table as the bits of one integer.
+
+    Hyyro 2004, "Bit-parallel LCS-length computation revisited": a step down is a zero bit.
+    """
+    places: dict[str, int] = {}
+    for place, word in enumerate(b):
+        places[word] = places.get(word, 0) | 1 << place
+    full = (1 << len(b)) - 1
+    column = full
+    for word in a:
+        hit = column & places.get(word, 0)
+        column = (column + hit | column - hit) & full
+    return len(b) - column.bit_count()

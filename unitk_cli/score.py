@@ -1,0 +1,97 @@
+"""`unitk score`: BLEU, ROUGE and question-generation scores of files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from unitk import config
+from unitk.config import Parsed, flag
+from unitk.errors import DataError, UsageError
+from unitk.score import Score
+from unitk.score.bleu import Tokenize, bleu
+from unitk.score.lines import read_lines
+from unitk.score.qg import qg
+from unitk.score.rouge import rouge
+
+CONCERNS = {"tokenize": "bleu", "lowercase": "bleu", "separator": "rouge", "sources": "qg"}
+"""Options of one metric only."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Score files of one text a line (UTF-8, .gz too): BLEU, ROUGE, question generation."""
+
+    metric: tuple[Literal["bleu", "rouge", "qg"], ...]
+    """What to compute, separated by commas; qg: question generation, counted as papers do."""
+    hypotheses: Path
+    """The texts to judge; `-` is standard input."""
+    references: tuple[Path, ...]
+    """What they should be, line by line; several references of a text: several files."""
+    sources: Path | None = None
+    """What the questions were made from, line by line (for qg)."""
+    tokenize: Tokenize = "13a"
+    """Tokenizer of bleu; zh for Chinese, none when the texts are tokenised."""
+    lowercase: bool = False
+    """Lower-case for bleu (rouge and qg always do)."""
+    separator: str = "<q>"
+    """What stands between the sentences of a text, for rougeLsum."""
+    output_format: Literal["text", "json"] = "text"
+    """A line for each metric, or one JSON object."""
+
+
+def run(argv: Sequence[str]) -> None:
+    """Score and print."""
+    parsed = config.parse("score", Options, argv)
+    given: Options = parsed.main
+    _check(parsed)
+    hypotheses = read_lines(given.hypotheses)
+    files = [_read(path, "--references", len(hypotheses), given) for path in given.references]
+    sources = _read(given.sources, "--sources", len(hypotheses), given) if given.sources else []
+    texts = list(zip(*files, strict=True))
+    metrics: dict[str, Callable[[], Score]] = {
+        "bleu": lambda: bleu(hypotheses, texts, tokenize=given.tokenize, lowercase=given.lowercase),
+        "rouge": lambda: rouge(hypotheses, texts, separator=given.separator),
+        "qg": lambda: qg(hypotheses, files[0], sources),
+    }
+    scores = {name: metrics[name]() for name in given.metric}
+    if given.output_format == "json":
+        print(json.dumps({name: {**s.figures, "about": s.about} for name, s in scores.items()}))
+        return
+    for name, score in scores.items():
+        print(f"{name:<6}", *(f" {key} {_short(value)}" for key, value in score.figures.items()))
+        print(f"{'':<6}  ({score.about})")
+
+
+def _check(parsed: Parsed) -> None:
+    given: Options = parsed.main
+    if not given.metric:
+        raise UsageError("--metric needs at least one of bleu, rouge, qg")
+    for name, metric in CONCERNS.items():
+        if name in parsed.origins and metric not in given.metric:
+            raise UsageError(f"{flag(name)} has no effect without --metric {metric}")
+    if "qg" in given.metric and given.sources is None:
+        raise UsageError(
+            "--metric qg needs --sources FILE: predictions are grouped by their source"
+        )
+    if "qg" in given.metric and len(given.references) > 1:
+        raise UsageError("--metric qg takes one --references file: it finds the references itself")
+    if not given.separator:
+        raise UsageError("--separator must not be empty")
+
+
+def _read(path: Path, option: str, count: int, given: Options) -> list[str]:
+    lines = read_lines(path)
+    if len(lines) != count:
+        raise DataError(
+            f"{option} {path} has {len(lines):,} lines,"
+            f" but --hypotheses {given.hypotheses} has {count:,}"
+        )
+    return lines
+
+
+def _short(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
