@@ -1,0 +1,38 @@
+"""What a criterion is given and returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from unitk.slots import Batch
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Sums over one micro-batch, keyed by the ask's name; the loop divides, once per update."""
+
+    sums: dict[str, Tensor]
+    """What is minimised."""
+    counts: dict[str, float]
+    """What each sum is divided by, after adding the counts of the whole update."""
+    parts: dict[str, Tensor]
+    """Detached sums for the log, "NAME/PART", divided by the count of NAME."""
+
+
+class Network(Protocol):
+    """What a criterion needs of a model."""
+
+    def condition(self, batch: Batch) -> Any: ...
+
+    def __call__(self, batch: Batch, condition: Any) -> tuple[dict[str, Tensor], Any]: ...
+
+    def head(self, states_KD: Tensor, name: str) -> Tensor: ...
+
+
+class Criterion(Protocol):
+    """Compares what a model says at the asked rows with the labels."""
+
+    def __call__(self, model: Network, batch: Batch, step: int) -> Loss: ...

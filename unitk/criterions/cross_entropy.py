@@ -1,0 +1,69 @@
+"""Cross-entropy over the vocabulary, with logits at the asked rows only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from unitk.criterions.base import Loss, Network
+from unitk.errors import UsageError
+from unitk.slots import Ask, Batch
+
+HEAD = "lm"
+"""The output layer over the vocabulary."""
+CHUNK = 4096
+"""Beyond so many rows, logits are made in chunks of as many and again in backward."""
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """Sums of (1 - e) nll + e * mean over the vocabulary of -log p, e being the label smoothing."""
+
+    label_smoothing: float = 0.0
+
+    def __call__(self, model: Network, batch: Batch, step: int) -> Loss:
+        asks = [ask for ask in batch.asks.values() if ask.head == HEAD]
+        if not asks:
+            raise UsageError("--criterion cross_entropy: this task asks nothing of the vocabulary")
+        states, _ = model(batch, model.condition(batch))
+        loss = Loss({}, {}, {})
+        for ask in asks:
+            total, nll, correct = self.sums(model, states[ask.tower], ask)
+            loss.sums[ask.name] = total
+            loss.counts[ask.name] = batch.count[ask.name]
+            loss.parts[f"{ask.name}/nll"] = nll
+            loss.parts[f"{ask.name}/correct"] = correct
+        return loss
+
+    def sums(self, model: Network, states_BTD: Tensor, ask: Ask) -> tuple[Tensor, Tensor, Tensor]:
+        """Weighted sums over the rows of an ask: loss, nll, and how often the label is on top."""
+        states_KD = states_BTD.flatten(0, 1).index_select(0, ask.rows[:, 0])
+        if len(states_KD) <= CHUNK:
+            return self._chunk(model, states_KD, ask.label, ask.weight)
+        pieces = zip(
+            *(part.split(CHUNK) for part in (states_KD, ask.label, ask.weight)), strict=True
+        )
+        sums = [
+            checkpoint(self._chunk, model, *piece, use_reentrant=False, preserve_rng_state=False)
+            for piece in pieces
+        ]
+        total, nll, correct = (torch.stack(column).sum() for column in zip(*sums, strict=True))
+        return total, nll, correct
+
+    def _chunk(
+        self, model: Network, states_KD: Tensor, label_K: Tensor, weight_K: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        logits_KV = model.head(states_KD, HEAD)
+        logp_KV = torch.log_softmax(logits_KV, dim=-1, dtype=torch.float32)
+        nll_K = F.nll_loss(logp_KV, label_K, reduction="none")
+        loss_K = nll_K
+        if self.label_smoothing:
+            loss_K = torch.lerp(nll_K, -logp_KV.mean(dim=-1), self.label_smoothing)
+        with torch.no_grad():
+            correct = weight_K @ (logits_KV.argmax(dim=-1) == label_K).float()
+            nll = weight_K @ nll_K
+        return weight_K @ loss_K, nll, correct

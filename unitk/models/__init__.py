@@ -1,0 +1,1 @@
+"""The one Transformer and its presets."""

@@ -1,0 +1,117 @@
+"""Attention: the visibility rule, rendered once per forward and shared by the layers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unitk import masks
+from unitk.models.config import ModelConfig
+from unitk.slots import WIDTH
+
+Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Puts new keys and values [B, H, q, K] of a layer aside and returns all that can be seen."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class View:
+    """How the queries of one forward see its keys: T queries, the first `num_keys` slots as keys.
+
+    `bias` is added to the scores, 0 where a query may look and -inf elsewhere; it is made once in
+    the dtype of the scores, because SDPA would turn a bool mask into it again in every layer.
+    """
+
+    num_keys: int
+    bias_B1TS: Tensor | None = None
+    causal: bool = False
+    dropout: float = 0.0
+
+    def __call__(self, query_BHTK: Tensor, key_BHSK: Tensor, value_BHSK: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(
+            query_BHTK,
+            key_BHSK,
+            value_BHSK,
+            attn_mask=self.bias_B1TS,
+            is_causal=self.causal,
+            dropout_p=self.dropout,
+        )
+
+
+def render(slots: Tensor, sight: str, num_keys: int, dtype: torch.dtype, dropout: float) -> View:
+    """How slots [9, B, T] see each other; `sight` is what collate found: full, causal or rule.
+
+    This is the one place that chooses a kernel; FlexAttention for long inputs on CUDA belongs here.
+    """
+    width = slots.shape[2]
+    if dropout and slots.device.type == "cpu":
+        _say_once(
+            logging.WARNING,
+            f"attention dropout {dropout:g} forces a slow attention kernel on CPU; "
+            "--arch.attention-dropout 0 avoids it",
+        )
+    if sight != "rule":
+        _say_once(logging.INFO, f"attention: {sight}, no mask ({slots.device.type})")
+        return View(width, causal=sight == "causal", dropout=dropout)
+    _say_once(logging.INFO, f"attention: dense mask ({slots.device.type})")
+    # whole multiples of WIDTH, as the kernels like; the few keys more are never born
+    num_keys = min(width, -(-num_keys // WIDTH) * WIDTH)
+    return View(num_keys, bias(masks.dense(slots, slots[:, :, :num_keys]), dtype), dropout=dropout)
+
+
+def bias(sight_BTS: Tensor, dtype: torch.dtype) -> Tensor:
+    """A bool table (True: may look) as what is added to the scores, [B, 1, T, S]."""
+    blind = torch.full((), float("-inf"), dtype=dtype, device=sight_BTS.device)
+    return torch.where(sight_BTS, torch.zeros_like(blind), blind)[:, None]
+
+
+def compute_dtype(parameter: Tensor) -> torch.dtype:
+    """The dtype linear maps give: autocast's where it is on, else the parameters'."""
+    device = parameter.device.type
+    if torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
+    return parameter.dtype
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention with one projection for queries, keys and values, in thirds."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.num_heads = config.num_heads
+        self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias)
+        self.out = nn.Linear(config.width, config.width, bias=config.bias)
+
+    def forward(self, x_BTD: Tensor, view: View, store: Store | None = None) -> Tensor:
+        query, key, value = self.project(x_BTD, view.num_keys)
+        if store is not None:
+            key, value = store(key, value)
+        mixed_BHTK = view(query, key, value)
+        added_BTD: Tensor = self.out(mixed_BHTK.transpose(1, 2).flatten(2))
+        return added_BTD
+
+    def project(self, x_BTD: Tensor, num_keys: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries of all slots, keys and values of the first `num_keys`, each [B, H, ., K]."""
+        if num_keys >= x_BTD.shape[1]:
+            query, key, value = self.qkv(x_BTD).chunk(3, dim=-1)
+        else:
+            width, weight, bias = x_BTD.shape[2], self.qkv.weight, self.qkv.bias
+            first, rest = (None, None) if bias is None else (bias[:width], bias[width:])
+            query = F.linear(x_BTD, weight[:width], first)
+            key, value = F.linear(x_BTD[:, :num_keys], weight[width:], rest).chunk(2, dim=-1)
+        return self._heads(query), self._heads(key), self._heads(value)
+
+    def _heads(self, x_BTD: Tensor) -> Tensor:
+        return x_BTD.view(*x_BTD.shape[:2], self.num_heads, -1).transpose(1, 2)
+
+
+@cache
+def _say_once(level: int, message: str) -> None:
+    log.log(level, message)

@@ -1,0 +1,52 @@
+"""The keys and values of what was read, kept while decoding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Per layer the keys and values [B, H, S, K], written in place; `pos` [B, S] of each column.
+
+    Columns that were not written are zeros; who may look at which column is for the caller to say.
+    """
+
+    key: list[Tensor]
+    value: list[Tensor]
+    pos: Tensor
+
+    @property
+    def columns(self) -> int:
+        return self.pos.shape[1]
+
+    def write(
+        self, layer: int, at: int, until: int, key_BHqK: Tensor, value_BHqK: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Write keys and values from column `at` on; returns those of columns [0, until)."""
+        key, value = self.key[layer], self.value[layer]
+        stop = at + key_BHqK.shape[2]
+        key[:, :, at:stop] = key_BHqK
+        value[:, :, at:stop] = value_BHqK
+        return key[:, :, :until], value[:, :, :until]
+
+    def select(self, rows: Tensor) -> Cache:
+        """The cache of these batch rows, copied."""
+        return Cache(
+            [key.index_select(0, rows) for key in self.key],
+            [value.index_select(0, rows) for value in self.value],
+            self.pos.index_select(0, rows),
+        )
+
+    def grow(self, columns: int) -> Cache:
+        """A copy with `columns` columns in all, not fewer than before."""
+        more = columns - self.columns
+        assert more >= 0, f"a cache of {self.columns} columns cannot shrink to {columns}"
+        return Cache(
+            [F.pad(key, (0, 0, 0, more)) for key in self.key],
+            [F.pad(value, (0, 0, 0, more)) for value in self.value],
+            F.pad(self.pos, (0, more)),
+        )

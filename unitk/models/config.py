@@ -1,0 +1,92 @@
+"""The settings of the one Transformer; torch is imported when a model is built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+from unitk.errors import UsageError
+
+if TYPE_CHECKING:
+    from unitk.models.stack import Model
+
+Activation = Literal["gelu", "gelu_tanh", "relu"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """A single-tower Transformer; BERT, GPT, UniLM and GLM are settings of it."""
+
+    num_layers: int = 12
+    """Transformer layers."""
+    width: int = 768
+    """Width of the hidden states."""
+    num_heads: int = 12
+    """Attention heads of a layer; they divide the width."""
+    ffn_width: int = 3072
+    """Inner width of the feed-forward part."""
+    max_positions: int = 512
+    """Learned positions: a slot's position is below it. 0: no position table."""
+    max_positions2: int = 0
+    """Second learned positions (GLM: the place within a blank). 0: no such table."""
+    position_offset: int = 0
+    """Rows the position table has before the one of position 0 (RoBERTa: 2)."""
+    num_segments: int = 0
+    """Segment (token type) embeddings. 0: none."""
+    norm_first: bool = True
+    """Normalise what enters attention and feed-forward (GPT, GLM), or else their sums (BERT)."""
+    embedding_norm: bool = False
+    """Normalise the sum of the embeddings (BERT)."""
+    final_norm: bool = True
+    """Normalise the last layer's output (GPT, GLM)."""
+    norm_eps: float = 1e-5
+    """Added to the variance in every layer norm."""
+    activation: Activation = "gelu_tanh"
+    """Of the feed-forward part and the head's transform: gelu (exact), gelu_tanh or relu."""
+    bias: bool = True
+    """Biases in the linear maps of the layers and of the head's transform."""
+    tied: bool = True
+    """The output matrix is the token embedding."""
+    output_bias: bool = False
+    """A bias per word of the vocabulary on the logits (BERT)."""
+    head_transform: bool = False
+    """Dense, activation and layer norm before the output matrix (BERT)."""
+    dropout: float = 0.1
+    """On the embeddings and on what each attention and feed-forward part adds."""
+    attention_dropout: float = 0.1
+    """On the attention weights. The papers use 0.1; on CPU 0 is 2 to 3 times faster."""
+    init_std: float = 0.02
+    """Standard deviation of the normal law that weights are drawn from."""
+    scaled_init: bool = True
+    """Divide it by sqrt(2 * layers) for the two maps of a layer that add to the hidden states."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_layers", "width", "num_heads", "ffn_width"):
+            self._require(name, getattr(self, name) >= 1, "at least 1")
+        for name in ("max_positions", "max_positions2", "position_offset", "num_segments"):
+            self._require(name, getattr(self, name) >= 0, "at least 0")
+        for name in ("dropout", "attention_dropout"):
+            self._require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
+        for name in ("norm_eps", "init_std"):
+            self._require(name, getattr(self, name) > 0, "above 0")
+        divides = self.width % self.num_heads == 0
+        self._require("num_heads", divides, f"a divisor of --arch.width {self.width}")
+        known = get_args(Activation)
+        self._require("activation", self.activation in known, f"one of {', '.join(known)}")
+        offset = self.max_positions > 0 or self.position_offset == 0
+        self._require("position_offset", offset, "0 where --arch.max-positions is 0")
+
+    @property
+    def head_width(self) -> int:
+        return self.width // self.num_heads
+
+    def build(self, vocab_size: int) -> Model:
+        """The model with fresh weights, on torch's default device ("meta" makes no weights)."""
+        from unitk.models.stack import Model
+
+        return Model(self, vocab_size)
+
+    def _require(self, name: str, holds: bool, what: str) -> None:
+        if not holds:
+            option = f"--arch.{name.replace('_', '-')}"
+            raise UsageError(f"{option} must be {what}, got {getattr(self, name)}")

@@ -1,0 +1,40 @@
+"""Output layers: from the states at asked rows to what the criterion compares."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unitk.models.config import ModelConfig
+from unitk.models.layers import ACTIVATIONS, norm
+
+
+class Transform(nn.Module):
+    """Dense, activation, layer norm (BERT's before its output matrix)."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.dense = nn.Linear(config.width, config.width, bias=config.bias)
+        self.activation = ACTIVATIONS[config.activation]
+        self.norm = norm(config)
+
+    def forward(self, states_KD: Tensor) -> Tensor:
+        states_KD = self.norm(self.activation(self.dense(states_KD)))
+        return states_KD
+
+
+class VocabHead(nn.Module):
+    """Logits over the vocabulary; a tied head is given the token embedding and holds no matrix."""
+
+    def __init__(self, config: ModelConfig, vocab_size: int):
+        super().__init__()
+        self.transform = Transform(config) if config.head_transform else nn.Identity()
+        self.weight = None if config.tied else nn.Parameter(torch.empty(vocab_size, config.width))
+        self.bias = nn.Parameter(torch.zeros(vocab_size)) if config.output_bias else None
+        if self.weight is not None:
+            nn.init.normal_(self.weight, std=config.init_std)
+
+    def forward(self, states_KD: Tensor, tokens_VD: Tensor) -> Tensor:
+        weight = tokens_VD if self.weight is None else self.weight
+        return F.linear(self.transform(states_KD), weight, self.bias)

@@ -1,0 +1,1 @@
+"""How weights change: optimizers, their parameter groups, and schedules."""

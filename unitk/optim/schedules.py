@@ -1,0 +1,99 @@
+"""Schedules: pure functions of the update's number, for the learning rate, weights and shares.
+
+`schedule(step, total)` is the value at update `step` of `total`; step 0 is before training, so a
+loop asks for 1, 2, ..., total. The value rises linearly from 0 during the warm-up, equals `value`
+when it ends, and from there goes down to `floor * value`, where it stays after the end of the run.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from unitk.errors import UsageError
+from unitk.registry import register
+
+
+@register("schedule", "constant")
+@dataclass(frozen=True, kw_only=True)
+class Constant:
+    """The same value all the time after the warm-up; needs no end."""
+
+    value: float = 1.0
+    """What the warm-up rises to."""
+    warmup: float = 0.0
+    """Below 1 a share of the run, otherwise updates."""
+
+    def __post_init__(self) -> None:
+        if self.warmup < 0:
+            raise UsageError(
+                f"schedule {type(self).__name__}: warmup must be at least 0, got {self.warmup:g}"
+            )
+
+    def __call__(self, step: int, total: int | None) -> float:
+        warmup = self._warmup(total)
+        share = step / warmup if step < warmup else self._after(step, warmup, total)
+        return self.value * share
+
+    def _warmup(self, total: int | None) -> float:
+        return self.warmup * _end(self, total) if 0 < self.warmup < 1 else self.warmup
+
+    def _after(self, step: int, warmup: float, total: int | None) -> float:
+        """The share of `value` at a step at or after the warm-up's end."""
+        return 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Falling(Constant):
+    """A schedule that goes down after the warm-up."""
+
+    floor: float = 0.0
+    """Share of the value that it does not fall below."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.floor <= 1:
+            raise UsageError(
+                f"schedule {type(self).__name__}: floor must be in [0, 1], got {self.floor:g}"
+            )
+
+    def _gone(self, step: int, warmup: float, total: int | None) -> float:
+        """The share of the way from the warm-up's end to the run's, 1 beyond it."""
+        end = _end(self, total)
+        return (step - warmup) / (end - warmup) if step < end else 1.0
+
+
+@register("schedule", "linear")
+@dataclass(frozen=True, kw_only=True)
+class Linear(Falling):
+    """A straight line from the warm-up's end to the floor at the end of the run."""
+
+    def _after(self, step: int, warmup: float, total: int | None) -> float:
+        return 1 - (1 - self.floor) * self._gone(step, warmup, total)
+
+
+@register("schedule", "cosine")
+@dataclass(frozen=True, kw_only=True)
+class Cosine(Falling):
+    """Half a cosine wave from the warm-up's end to the floor at the end of the run."""
+
+    def _after(self, step: int, warmup: float, total: int | None) -> float:
+        wave = (1 + math.cos(math.pi * self._gone(step, warmup, total))) / 2
+        return self.floor + (1 - self.floor) * wave
+
+
+@register("schedule", "inverse_sqrt")
+@dataclass(frozen=True, kw_only=True)
+class InverseSqrt(Falling):
+    """Falls with the root of the step; needs no end unless the warm-up is a share."""
+
+    def _after(self, step: int, warmup: float, total: int | None) -> float:
+        start = max(warmup, 1.0)
+        return max(self.floor, math.sqrt(start / max(step, start)))
+
+
+def _end(schedule: Constant, total: int | None) -> int:
+    if total is None:
+        name = type(schedule).__name__
+        raise UsageError(f"schedule {name} needs the number of updates: give --max-steps")
+    return total
