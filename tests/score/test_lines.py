@@ -8,6 +8,8 @@ import pytest
 from unitk.errors import DataError
 from unitk.score.lines import read_lines
 
+PACKED = gzip.compress(b"some text", mtime=0)
+
 
 @pytest.mark.parametrize(
     ("data", "lines"),
@@ -39,8 +41,8 @@ def test_standard_input(monkeypatch):
         ("a.txt", b"", "a.txt is empty"),
         ("a.txt", b"good\nbad \xff\n", "a.txt, line 2: not UTF-8"),
         ("a.gz", b"plain text", "a.gz: no gzip file, or cut off"),
-        ("a.gz", gzip.compress(b"some text")[:-9], "a.gz: no gzip file, or cut off"),
-        ("a.gz", gzip.compress(b"\n\n\xff"), "a.gz, line 3: not UTF-8"),
+        ("a.gz", PACKED[:-9], "a.gz: no gzip file, or cut off"),
+        ("a.gz", gzip.compress(b"\n\n\xff", mtime=0), "a.gz, line 3: not UTF-8"),
     ],
 )
 def test_a_bad_file_is_one_clear_line(tmp_path, name, data, message):
