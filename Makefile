@@ -48,19 +48,19 @@ clean: ## remove .venv and all caches (never runs or data)
 	@touch $@
 
 .venv/.core: .venv/.made setup.py pyproject.toml constraints.txt
-	@index='$(TORCH_INDEX)'; \
+	@index='$(TORCH_INDEX)'; size='300 MB for a CPU build of PyTorch, 3 GB for one with CUDA'; \
 	if [ "$$index" = auto ]; then \
 	  index=; \
 	  if command -v nvidia-smi >/dev/null; then \
-	    echo 'NVIDIA GPU found: PyTorch with CUDA. Downloads up to about 3 GB.'; \
+	    size='3 GB (NVIDIA GPU found: PyTorch with CUDA)'; \
 	  elif $(BIN)/python -c 'from urllib.request import urlopen; urlopen("$(CPU_INDEX)/torch/", timeout=3)' 2>/dev/null; then \
 	    index='$(CPU_INDEX)'; \
-	    echo "No NVIDIA GPU: the CPU build of PyTorch from $$index. Downloads up to about 300 MB."; \
+	    size="300 MB (no NVIDIA GPU: the CPU build of PyTorch from $$index)"; \
 	  else \
-	    echo 'No NVIDIA GPU, but $(CPU_INDEX) does not answer: PyTorch from pip'"'"'s own index.'; \
-	    echo 'Downloads up to about 300 MB if that has a CPU build, about 3 GB otherwise.'; \
+	    echo 'No NVIDIA GPU, but $(CPU_INDEX) does not answer: PyTorch from the usual index of pip.'; \
 	  fi; \
 	fi; \
+	echo "Downloads up to about $$size."; \
 	$(PIP) install $${index:+--extra-index-url "$$index"} -c constraints.txt -e .
 	@touch $@
 
