@@ -9,6 +9,7 @@ and `docs`.
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import shlex
@@ -20,6 +21,7 @@ from typing import NamedTuple
 import pytest
 
 from unitk import config
+from unitk.errors import UsageError
 from unitk_cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,6 +40,7 @@ OTHERS |= {
     "tar",
     "unzip",
 }
+INTERPRETERS = {"bash", "sh", "python", "python3", ".venv/bin/python"}
 BLOCK = re.compile(r"(?:^<!-- (run(?: slow)?) -->\n+)?^ *```bash\n(.*?)^ *```", re.M | re.S)
 
 
@@ -99,11 +102,11 @@ def check(words: list[str]) -> None:
         targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
         unknown = {word for word in rest if "=" not in word} - targets
         assert not unknown, f"the Makefile has no target {unknown}"
-    elif program in ("bash", "python", "python3", ".venv/bin/python") and rest[0][0] != "-":
-        assert (ROOT / rest[0]).is_file(), f"there is no {rest[0]}"
+    elif program in INTERPRETERS:
+        if rest and not rest[0].startswith("-"):
+            assert (ROOT / rest[0]).is_file(), f"there is no {rest[0]}"
     else:
-        known = OTHERS | {"bash", "python", "python3", ".venv/bin/python"}
-        assert program in known, f"what is {program!r}? (OTHERS in this test)"
+        assert program in OTHERS, f"what is {program!r}? (OTHERS in this test)"
 
 
 def check_unitk(words: list[str]) -> None:
@@ -111,7 +114,7 @@ def check_unitk(words: list[str]) -> None:
     if verb in ("--help", "--version"):
         return
     assert verb in main.VERBS, f"there is no verb {verb}"
-    module = __import__(f"unitk_cli.{verb}", fromlist=["run"])
+    module = importlib.import_module(f"unitk_cli.{verb}")
     if "--help" in rest:
         return
     with pytest.raises(Accepted):
@@ -174,16 +177,8 @@ def test_what_is_read(only_parse):
 
 @pytest.mark.parametrize(
     "line",
-    [
-        "unitk lst",
-        "unitk list --kin task",
-        "make tset",
-        "bash recipes/none/run.sh",
-        "uintk list",
-    ],
+    ["unitk lst", "unitk list --kin task", "make tset", "bash recipes/none/run.sh", "uintk list"],
 )
 def test_what_is_refused(line, only_parse):
-    from unitk.errors import UsageError
-
     with pytest.raises((AssertionError, UsageError)):
         check(line.split())
