@@ -63,7 +63,7 @@ class CrossEntropy:
         loss_K = nll_K
         if self.label_smoothing:
             loss_K = torch.lerp(nll_K, -logp_KV.mean(dim=-1), self.label_smoothing)
-        with torch.no_grad():
-            correct = weight_K @ (logits_KV.argmax(dim=-1) == label_K).float()
-            nll = weight_K @ nll_K
-        return weight_K @ loss_K, nll, correct
+        # products and sums, not `@`, which autocast would do in 16 bits
+        correct_K = logits_KV.detach().argmax(dim=-1) == label_K
+        nll, correct = (weight_K * nll_K.detach()).sum(), (weight_K * correct_K).sum()
+        return (weight_K * loss_K).sum(), nll, correct

@@ -1,0 +1,121 @@
+"""Cross-entropy is torch's, however the rows are asked, weighted, packed or chunked."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from unitk.criterions import cross_entropy
+from unitk.criterions.config import CrossEntropyConfig
+from unitk.errors import UsageError
+from unitk.models import archs
+from unitk.slots import Ask, Example, collate, lm, stay
+
+V = 40
+WEIGHT = {"lm": [1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0], "tail": [0.5, 0.0, 2.0]}
+
+
+def example(rng):
+    tokens = rng.integers(V, size=(2, 10))
+    slots = stay(tokens[0], np.arange(10), at=np.arange(10))
+    asks = []
+    for name, weight in WEIGHT.items():
+        rows = rng.permutation(10)[: len(weight), None]
+        asks.append(Ask(name, "lm", "x", rows, tokens[1, rows[:, 0]], np.array(weight, np.float32)))
+    return Example({"x": slots}, asks)
+
+
+@pytest.fixture
+def batch():
+    rng = np.random.default_rng(0)
+    return collate([[example(rng), example(rng)], [example(rng)]], pad=0).to("cpu")
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return archs.glm_tiny().build(V)
+
+
+def asked(model, batch, name):
+    """Logits at the rows of an ask, all at once."""
+    ask = batch.asks[name]
+    return model.head(model(batch)[0]["x"].flatten(0, 1)[ask.rows[:, 0]]), ask
+
+
+def grads(model, total):
+    model.zero_grad()
+    total.backward()
+    return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_sums_are_torchs_and_counts_the_weights(model, batch, smoothing):
+    loss = CrossEntropyConfig(label_smoothing=smoothing).build(V)(model, batch, 0)
+    assert loss.sums.keys() == loss.counts.keys() == WEIGHT.keys()
+    for name in WEIGHT:
+        logits, ask = asked(model, batch, name)
+        each = F.cross_entropy(logits, ask.label, reduction="none", label_smoothing=smoothing)
+        assert torch.allclose(loss.sums[name], (each * ask.weight).sum(), rtol=1e-6)
+        assert loss.counts[name] == 3 * sum(WEIGHT[name])
+        nll = F.cross_entropy(logits, ask.label, reduction="none")
+        assert torch.allclose(loss.parts[f"{name}/nll"], (nll * ask.weight).sum(), rtol=1e-6)
+        right = (logits.argmax(-1) == ask.label) * ask.weight
+        assert loss.parts[f"{name}/correct"] == right.sum()
+        assert not any(part.requires_grad for part in loss.parts.values())
+
+
+def test_the_right_word_on_top_is_counted(model, batch):
+    logits, ask = asked(model, batch, "tail")
+    ask.label.copy_(logits.argmax(-1))
+    loss = cross_entropy.CrossEntropy()(model, batch, 0)
+    assert loss.parts["tail/correct"] == loss.counts["tail"]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_chunks_change_nothing(model, batch, smoothing, monkeypatch):
+    criterion = cross_entropy.CrossEntropy(smoothing)
+    whole = criterion(model, batch, 0)
+    expected = grads(model, sum(whole.sums.values()))
+    monkeypatch.setattr(cross_entropy, "CHUNK", 4)
+    chunked = criterion(model, batch, 0)
+    got = grads(model, sum(chunked.sums.values()))
+    for name in WEIGHT:
+        assert torch.allclose(chunked.sums[name], whole.sums[name], rtol=1e-6)
+    for name, part in whole.parts.items():
+        assert torch.allclose(chunked.parts[name], part, rtol=1e-6)
+    for name, grad in expected.items():
+        assert torch.allclose(got[name], grad, atol=1e-6), name
+
+
+def test_chunks_keep_no_logits(model, batch, monkeypatch):
+    """What autograd saves does not hold the logits of all rows."""
+    monkeypatch.setattr(cross_entropy, "CHUNK", 4)
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda x: saved.append(x.shape) or x, lambda x: x
+    ):
+        cross_entropy.CrossEntropy()(model, batch, 0)
+    assert saved and not any(shape[-1:] == (V,) for shape in saved)
+
+
+def test_rows_of_weight_zero_change_nothing(model, batch):
+    criterion = cross_entropy.CrossEntropy(0.1)
+    before = criterion(model, batch, 0)
+    batch.asks["lm"].label[batch.asks["lm"].weight == 0] = 0
+    after = criterion(model, batch, 0)
+    assert torch.equal(before.sums["lm"], after.sums["lm"])
+
+
+def test_a_task_that_asks_nothing_of_the_vocabulary_is_told(model):
+    slots = stay([1, 2], [0, 1])
+    ask = lm(np.arange(1), [1])
+    for asks in ([], [Ask("nsp", "class:nsp", "x", ask.rows, ask.label, ask.weight)]):
+        batch = collate([[Example({"x": slots}, asks)]], pad=0).to("cpu")
+        with pytest.raises(UsageError, match="--criterion cross_entropy"):
+            cross_entropy.CrossEntropy()(model, batch, 0)
+
+
+def test_label_smoothing_out_of_range_is_told():
+    with pytest.raises(UsageError, match=r"--criterion.label-smoothing must be in \[0, 1\), got 1"):
+        CrossEntropyConfig(label_smoothing=1.0)

@@ -1,0 +1,45 @@
+"""The presets are the published sizes."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from unitk import registry
+
+
+@pytest.mark.parametrize(
+    ("name", "vocab_size", "millions"),
+    [
+        ("glm_base", 30592, 109.3),
+        ("glm_large", 30592, 334.7),
+        ("glm_410m", 30592, 410.3),
+        ("glm_515m", 30592, 514.6),
+        ("glm_roberta", 50304, 354.9),
+        ("glm_2b", 50304, 1920),
+        ("glm_10b", 50304, 9880),
+    ],
+)
+def test_parameter_counts_are_the_published_ones(name, vocab_size, millions):
+    with torch.device("meta"):
+        model = registry.get("arch", name)().build(vocab_size)
+    count = sum(parameter.numel() for parameter in model.parameters()) / 1e6
+    assert count == pytest.approx(millions, abs=0.05 if millions < 1000 else 5)
+
+
+def test_every_preset_builds():
+    for name in registry.names("arch"):
+        with torch.device("meta"):
+            registry.get("arch", name)().build(100)
+
+
+def test_presets_are_found_without_torch():
+    code = (
+        "import sys; from unitk import registry\n"
+        "for kind in ('arch', 'criterion', 'optimizer', 'schedule'):\n"
+        "    for name in registry.names(kind):\n"
+        "        registry.get(kind, name)()\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

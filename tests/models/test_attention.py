@@ -1,0 +1,108 @@
+"""All renderings of the visibility rule give the same numbers."""
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from unitk.masks import sees
+from unitk.models import archs, attention
+from unitk.slots import NEVER, Example, collate, probe, query, stay
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return replace(archs.glm_tiny(), init_std=0.2).build(50)
+
+
+def batch(*rows):
+    return collate([[Example({"x": slots}) for slots in row] for row in rows], pad=0).to("cpu")
+
+
+def words(rng, n, **where):
+    return stay(rng.integers(50, size=n), np.arange(n), **where)
+
+
+def masked(model, table, sight):
+    """States by a mask that is written out here, one head and one query at a time."""
+    x = model.embed(table)
+    b, t, d = x.shape
+    for layer in model.layers:
+        qkv = layer.attention.qkv(layer.attention_norm(x)).view(b, t, 3, 4, d // 4)
+        out = torch.zeros(b, t, 4, d // 4)
+        for row in range(b):
+            for at in range(t):
+                q, k, v = qkv[row, at, 0], qkv[row, sight[row, at], 1], qkv[row, sight[row, at], 2]
+                weight = torch.softmax(torch.einsum("hk,shk->hs", q, k) / (d // 4) ** 0.5, -1)
+                out[row, at] = torch.einsum("hs,shk->hk", weight, v)
+        x = x + layer.attention.out(out.flatten(2))
+        x = x + layer.ffn(layer.ffn_norm(x))
+    return model.norm(x)
+
+
+def cases():
+    rng = np.random.default_rng(0)
+    yield "full", batch([words(rng, 16)], [words(rng, 16)])
+    yield "causal", batch(*([words(rng, n, at=np.arange(n))] for n in (20, 16, 7)))
+    yield "rule", batch([words(rng, 9), words(rng, 5, at=np.arange(5))], [words(rng, 13)])
+    asks = [words(rng, 6, at=np.arange(6)), query(range(6), range(6), at=np.arange(6) + 1)]
+    asks.append(probe([1, 1], [3, 4], at=4))
+    yield "rule", batch([sum(asks[1:], asks[0])], [asks[0] + asks[2]])
+
+
+@pytest.mark.parametrize(("sight", "batch"), list(cases()))
+@torch.no_grad()
+def test_every_rendering_is_the_rule(model, sight, batch):
+    assert batch.sight["x"] == sight
+    table = batch.towers["x"]
+    now, born, dies, doc = table[4:8, ..., None]
+    visible = sees(now, doc, born.mT, dies.mT, doc.mT)
+    states = model(batch)[0]["x"]
+    dense = model.encode(table, "rule", table.shape[2])
+    expected = masked(model, table, visible)
+    # what a pad computes is never read: the causal kernel lets it look elsewhere
+    real = (table[5] < NEVER) | (table[4] > 0)
+    assert torch.allclose(states[real], expected[real], atol=1e-5)
+    assert torch.allclose(dense[real], expected[real], atol=1e-5)
+    assert states.isfinite().all()
+
+
+def test_keys_are_made_for_the_slots_that_are_seen(model):
+    rng = np.random.default_rng(0)
+    slots = words(rng, 20) + query(np.arange(40), np.arange(40), at=1)
+    rows = batch([slots])
+    assert rows.num_keys["x"] == 20
+    view = attention.render(rows.towers["x"], "rule", 20, torch.float32, 0.0)
+    assert view.num_keys == 32 and view.bias_B1TS.shape == (1, 1, 64, 32)
+    x = model.embed(rows.towers["x"])
+    layer = model.layers[0].attention
+    few, all_slots = layer.project(x, 32), layer.project(x, 64)
+    for part, whole in zip(few, all_slots, strict=True):
+        assert torch.allclose(part, whole[:, :, : part.shape[2]], atol=1e-6)
+    assert [part.shape[2] for part in few] == [64, 32, 32]
+
+
+def test_the_choice_is_logged_once(model, caplog):
+    attention._say_once.cache_clear()
+    rows = batch([words(np.random.default_rng(0), 9)])
+    slow = replace(model.config, attention_dropout=0.1).build(50)
+    with caplog.at_level(logging.INFO, logger="unitk"):
+        for _ in range(3):
+            model(rows)
+            slow(rows)
+    messages = [record.getMessage() for record in caplog.records]
+    assert sum("dense" in message for message in messages) == 1
+    slow_ones = [message for message in messages if "--arch.attention-dropout" in message]
+    assert len(slow_ones) == 1
+
+
+def test_dropout_is_off_in_evaluation(model):
+    rows = batch([words(np.random.default_rng(0), 9)])
+    config = replace(model.config, dropout=0.5, attention_dropout=0.5)
+    noisy = config.build(50)
+    noisy.load_state_dict(model.state_dict())
+    assert torch.equal(noisy.eval()(rows)[0]["x"], model.eval()(rows)[0]["x"])
+    assert not torch.allclose(noisy.train()(rows)[0]["x"], model(rows)[0]["x"], atol=1e-2)

@@ -1,0 +1,62 @@
+"""The layer equals torch's own Transformer layer."""
+
+import pytest
+import torch
+from torch import nn
+
+from unitk.models.attention import View, bias
+from unitk.models.config import ModelConfig
+from unitk.models.layers import ACTIVATIONS, Layer
+
+NAMES = {
+    "self_attn.in_proj_": "attention.qkv.",
+    "self_attn.out_proj.": "attention.out.",
+    "linear1.": "ffn.up.",
+    "linear2.": "ffn.down.",
+    "norm1.": "attention_norm.",
+    "norm2.": "ffn_norm.",
+}
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_layer_equals_torch(norm_first, activation):
+    torch.manual_seed(0)
+    config = ModelConfig(
+        width=32,
+        num_heads=4,
+        ffn_width=48,
+        norm_first=norm_first,
+        activation=activation,
+        norm_eps=1e-6,
+        dropout=0.0,
+    )
+    ours = Layer(config)
+    theirs = nn.TransformerEncoderLayer(
+        32,
+        4,
+        48,
+        dropout=0.0,
+        activation=ACTIVATIONS[activation],
+        norm_first=norm_first,
+        layer_norm_eps=1e-6,
+        batch_first=True,
+    )
+    state = theirs.state_dict()
+    for theirs_name, our_name in NAMES.items():
+        state = {name.replace(theirs_name, our_name): value for name, value in state.items()}
+    ours.load_state_dict(state)
+    x = torch.randn(2, 7, 32)
+    sight = torch.rand(7, 7) < 0.6
+    sight.fill_diagonal_(True)
+    expected = theirs(x, src_mask=~sight)
+    view = View(7, bias(sight.expand(2, 7, 7), x.dtype))
+    assert torch.allclose(ours(x, view), expected, atol=1e-5)
+
+
+def test_activation_names_are_those_of_the_config():
+    from typing import get_args
+
+    from unitk.models.config import Activation
+
+    assert tuple(ACTIVATIONS) == get_args(Activation)

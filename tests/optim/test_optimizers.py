@@ -1,0 +1,65 @@
+"""AdamW does what its paper says, and only matrices decay."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from unitk.errors import UsageError
+from unitk.models import archs
+from unitk.optim.config import AdamWConfig
+
+BERT = replace(
+    archs.glm_tiny(), embedding_norm=True, output_bias=True, head_transform=True, num_segments=2
+)
+
+
+def test_norms_and_biases_do_not_decay():
+    model = BERT.build(30)
+    decayed, plain = AdamWConfig(weight_decay=0.3).build(model, 1e-3).param_groups
+    assert (decayed["weight_decay"], plain["weight_decay"]) == (0.3, 0.0)
+    names = [name for name, _ in model.named_parameters()]
+    kept = [name for name in names if name.endswith("bias") or "norm" in name]
+    assert plain["param_names"] == kept
+    assert decayed["param_names"] == [name for name in names if name not in kept]
+    assert "embed.tokens.weight" in decayed["param_names"] and "heads.lm.bias" in kept
+
+
+def test_frozen_parameters_are_left_out():
+    model = BERT.build(30)
+    model.embed.requires_grad_(False)
+    groups = AdamWConfig().build(model, 1e-3).param_groups
+    assert not any(name.startswith("embed") for group in groups for name in group["param_names"])
+
+
+def test_two_steps_are_adams():
+    """Loshchilov and Hutter 2019, arXiv 1711.05101, algorithm 2, with decoupled decay lr * wd."""
+    layer = torch.nn.Linear(3, 1)
+    config = AdamWConfig(betas=(0.8, 0.9), eps=1e-3, weight_decay=0.5)
+    optimizer = config.build(layer, 0.1)
+    weight, grads = layer.weight.detach().clone(), torch.randn(2, 1, 3)
+    mean, square = torch.zeros(1, 3), torch.zeros(1, 3)
+    for t, grad in enumerate(grads, start=1):
+        layer.weight.grad = grad.clone()
+        optimizer.step()
+        mean, square = 0.8 * mean + 0.2 * grad, 0.9 * square + 0.1 * grad**2
+        ascent = (mean / (1 - 0.8**t)) / ((square / (1 - 0.9**t)).sqrt() + 1e-3)
+        weight = weight - 0.1 * (ascent + 0.5 * weight)
+    assert torch.allclose(layer.weight, weight, atol=1e-6)
+
+
+def test_the_kernel_is_fused():
+    assert AdamWConfig().build(torch.nn.Linear(2, 2), 0.1).defaults["fused"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"betas": (0.9, 1.0)}, r"--optimizer.betas must be in \[0, 1\), got 0.9,1"),
+        ({"eps": 0.0}, "--optimizer.eps must be above 0, got 0"),
+        ({"weight_decay": -1.0}, "--optimizer.weight-decay must be at least 0, got -1"),
+    ],
+)
+def test_a_bad_value_names_its_option(given, message):
+    with pytest.raises(UsageError, match=message):
+        AdamWConfig(**given)
