@@ -26,20 +26,10 @@ from unitk_cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/**/README.md")])
-OTHERS = {"cd", "git", "pip", ".venv/bin/pip", "pre-commit", ".venv/bin/pre-commit", "ls", "cat"}
-OTHERS |= {
-    "head",
-    "tail",
-    "zcat",
-    "gzip",
-    "mkdir",
-    "cp",
-    "source",
-    "export",
-    "curl",
-    "tar",
-    "unzip",
-}
+OTHERS = set(
+    "cd git pip pre-commit ls cat head tail zcat gzip mkdir cp source export curl tar".split()
+)
+OTHERS |= {".venv/bin/pip", ".venv/bin/pre-commit"}
 INTERPRETERS = {"bash", "sh", "python", "python3", ".venv/bin/python"}
 BLOCK = re.compile(r"(?:^<!-- (run(?: slow)?) -->\n+)?^ *```bash\n(.*?)^ *```", re.M | re.S)
 
@@ -63,9 +53,9 @@ def commands(text: str) -> list[list[str]]:
         words: list[str] = []
         redirected = False
         for word in [*lexer, ";"]:
-            if set(word) <= set("<>"):
+            if word and set(word) <= set("<>"):
                 redirected = True
-            elif set(word) <= set("|&;"):
+            elif word and set(word) <= set("|&;"):
                 found += [words] if words else []
                 words = []
             elif redirected:
