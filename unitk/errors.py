@@ -31,3 +31,9 @@ class NonFiniteError(UnitkError):
     """Training met NaN or infinity more often than `--max-bad-steps` allows."""
 
     code = 5
+
+
+def require(holds: bool, message: str) -> None:
+    """Raise a `UsageError` unless the condition holds; the message names the option."""
+    if not holds:
+        raise UsageError(message)

@@ -8,9 +8,12 @@ attention in unitk calls it, or is tested against it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
-from unitk.slots import BORN, DIES, DOC, NOW
+import numpy as np
+
+from unitk.slots import BORN, DIES, DOC, NEVER, NOW, TOKEN, Slots
 
 
 def sees(now: Any, query_doc: Any, born: Any, dies: Any, key_doc: Any) -> Any:
@@ -27,3 +30,98 @@ def dense(queries: Any, keys: Any) -> Any:
         keys[DIES][..., None, :],
         keys[DOC][..., None, :],
     )
+
+
+KINDS = ("context", "target", "mask", "probe", "query")
+COLOURS = {
+    "context": "#4c78a8",
+    "target": "#59a14f",
+    "mask": "#9d9da1",
+    "probe": "#f28e2b",
+    "query": "#b07aa1",
+}
+"""What a slot is in a picture; the colours differ in lightness too, for print and for any eye."""
+
+
+def kinds(slots: Slots, masks: Collection[int]) -> list[str]:
+    """What each slot is: a mask symbol, a probe, a query, context (time 0) or a target."""
+    found = []
+    for token, now, born, dies in slots.table[[TOKEN, NOW, BORN, DIES]].T.tolist():
+        if born == NEVER:
+            found.append("query")
+        elif dies != NEVER:
+            found.append("probe")
+        elif token in masks:
+            found.append("mask")
+        else:
+            found.append("context" if now == 0 else "target")
+    return found
+
+
+def table(slots: Slots, names: list[str], labels: dict[int, str]) -> str:
+    """The slots as the docstrings draw them: one aligned row a field."""
+    rows = {
+        "token": names,
+        "pos": [str(p) for p in slots.pos],
+        "pos2": [str(p) for p in slots.pos2],
+        "seg": [str(s) for s in slots.seg],
+        "at": [str(t) for t in slots.now],
+        "label": [labels.get(i, ".") for i in range(len(slots))],
+    }
+    kept = {k: row for k, row in rows.items() if k not in ("pos2", "seg") or set(row) != {"0"}}
+    widths = [max(map(len, column)) for column in zip(*kept.values(), strict=True)]
+    return "\n".join(
+        f"{name:<6} " + " ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True))
+        for name, row in kept.items()
+    )
+
+
+def text_picture(slots: Slots, names: list[str]) -> str:
+    """The mask in characters: row q looks at column k where there is a block."""
+    seen = dense(slots.table, slots.table)
+    width = max(map(len, names))
+    tall = max(len(name) for name in names)
+    head = [" " * (width + 1) + " ".join(n.rjust(tall)[i] for n in names) for i in range(tall)]
+    rows = [
+        f"{name.rjust(width)} " + " ".join("█" if look else "·" for look in row)
+        for name, row in zip(names, seen, strict=True)
+    ]
+    return "\n".join(head + rows)
+
+
+def picture(slots: Slots, names: list[str], masks: Collection[int], title: str) -> Any:
+    """The mask as a matplotlib figure: a filled square where the row's slot sees the column's.
+
+    Squares have the colour of the key's kind; readable from 12 to 60 slots.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.colors import to_rgb
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    seen = dense(slots.table, slots.table)
+    what = kinds(slots, masks)
+    side = max(4.0, 0.24 * len(names) + 1.6)
+    figure = Figure(figsize=(side + 1.4, side), dpi=150, layout="constrained")
+    axes = figure.add_subplot()
+    image = np.ones((len(names), len(names), 3))
+    for key, kind in enumerate(what):
+        image[seen[:, key], key] = to_rgb(COLOURS[kind])
+    axes.imshow(image)
+    size = 9 if len(names) <= 30 else 7
+    for ticks, set_labels in ((axes.set_xticks, "x"), (axes.set_yticks, "y")):
+        ticks(range(len(names)))
+        axes.tick_params(axis=set_labels, length=0, labelsize=size)
+    axes.set_xticklabels(names, rotation=90)
+    axes.set_yticklabels(names)
+    axes.xaxis.tick_top()
+    axes.set_xticks(np.arange(len(names) + 1) - 0.5, minor=True)
+    axes.set_yticks(np.arange(len(names) + 1) - 0.5, minor=True)
+    axes.grid(which="minor", color="white" if len(names) > 40 else "#dddddd", linewidth=0.6)
+    axes.tick_params(which="minor", length=0)
+    axes.set_xlabel(f"{title}: a row looks at the coloured columns")
+    patches = [Patch(color=COLOURS[kind], label=kind) for kind in KINDS if kind in what]
+    axes.legend(handles=patches, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
+    return figure

@@ -1,0 +1,127 @@
+"""Batches: the same examples for any ranks, prefetched or not, packed or padded."""
+
+import numpy as np
+import pytest
+
+from unitk.data.batching import Examples, Feed, draw, fixed_batches, make_batch, prefetch
+from unitk.errors import DataError
+from unitk.slots import BORN, NEVER, TOKEN, Example, lm, stay
+
+BOUND = np.random.default_rng(0).integers(3, 40, 60)
+
+
+def toy(bound=BOUND):
+    """Examples whose tokens all read the example's number; up to 2 slots shorter than the bound."""
+
+    def make(epoch, index, rng):
+        n = int(bound[index] - rng.integers(0, 3))
+        slots = stay(np.full(n, index), np.arange(n), at=np.arange(n))
+        return Example({"x": slots}, [lm(np.arange(n), np.full(n, index))])
+
+    return Examples(lambda epoch: bound, lambda epoch: 1.0, make, pad=-1)
+
+
+def feed(**changes):
+    base = {"seed": 1, "max_tokens": 120, "batch_tokens": 300}
+    return Feed(examples=toy(), **{**base, **changes})
+
+
+def tokens(batch):
+    table = batch.towers["x"]
+    return sorted(table[TOKEN][table[BORN] < NEVER].tolist())
+
+
+def first(updates, count):
+    return [next(updates) for _ in range(count)]
+
+
+def test_an_epoch_has_every_example_once_and_then_the_next_begins():
+    one = feed()
+    updates = first(one.updates(), one.updates_per_epoch(0) + 1)
+    whole = np.concatenate([update.ids for update in updates[:-1]])
+    assert sorted(whole) == list(range(60))
+    assert [u.cursor == 0 for u in updates[:-1]] == [False] * (len(updates) - 2) + [True]
+    assert updates[-2].epoch == 1 and updates[-1].epoch == 1 and updates[-1].cursor > 0
+
+
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("world", [2, 3])
+def test_ranks_share_the_same_updates(packed, world):
+    alone = first(feed(packed=packed, batch_tokens=500).updates(), 3)
+    ranks = [feed(packed=packed, batch_tokens=500, world=world, rank=r) for r in range(world)]
+    for number, parts in enumerate(zip(*[first(f.updates(), 3) for f in ranks], strict=True)):
+        assert all((part.ids == alone[number].ids).all() for part in parts)
+        seen = [tokens(b) for part in parts for b in part.batches if sum(b.count.values())]
+        assert sorted(sum(seen, [])) == sorted(sum([tokens(b) for b in alone[number].batches], []))
+        numbers = sorted(n for part in parts for n in part.numbers)
+        assert numbers == list(range(len(numbers))) and len(numbers) % world == 0
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_resuming_at_a_cursor_continues_with_the_same_batches(packed):
+    one = feed(packed=packed)
+    whole = first(one.updates(), 8)
+    for stop in range(1, 7):
+        update = whole[stop - 1]
+        for ours, theirs in zip(
+            one.updates(update.epoch, update.cursor), whole[stop:], strict=False
+        ):
+            assert (ours.ids == theirs.ids).all()
+            for a, b in zip(ours.batches, theirs.batches, strict=True):
+                assert (a.towers["x"] == b.towers["x"]).all()
+
+
+def test_prefetching_changes_nothing():
+    for ours, theirs in zip(first(prefetch(feed().updates()), 6), feed().updates(), strict=False):
+        assert (ours.ids == theirs.ids).all() and ours.cursor == theirs.cursor
+        for a, b in zip(ours.batches, theirs.batches, strict=True):
+            assert (a.towers["x"] == b.towers["x"]).all()
+
+
+def test_a_prefetched_error_reaches_the_reader():
+    def broken():
+        yield from first(feed().updates(), 1)
+        raise DataError("torn")
+
+    updates = prefetch(broken())
+    next(updates)
+    with pytest.raises(DataError, match="torn"):
+        next(updates)
+
+
+def test_a_failing_layout_names_its_example():
+    def make(epoch, index, rng):
+        raise ValueError("no room")
+
+    examples = Examples(lambda epoch: BOUND, lambda epoch: 1.0, make, pad=0)
+    with pytest.raises(DataError, match="example 7 of epoch 2 .*no room"):
+        draw(examples, 0, 2, 7)
+
+
+def test_an_empty_micro_batch_weighs_nothing():
+    parts = [next(feed(world=16, rank=r).updates()) for r in range(16)]
+    empty = [b for part in parts for b in part.batches if not sum(b.count.values())]
+    assert empty and all((b.asks["lm"].weight == 0).all() for b in empty)
+    filled = sum(b.count.get("lm", 0) for part in parts for b in part.batches)
+    alone = sum(b.count["lm"] for b in next(feed().updates()).batches)
+    assert filled == alone
+
+
+def test_packing_wastes_less_than_padding():
+    made = [toy().draw(0, i, np.random.default_rng([1, 0, i])) for i in range(60)]
+    packed, padded = make_batch(made, pad=0), make_batch(made, pad=0, packed=False)
+    assert tokens(packed) == tokens(padded)
+    assert packed.num_real / packed.num_slots > 0.85 > padded.num_real / padded.num_slots
+
+
+def test_validation_reads_each_example_once_whatever_the_seed():
+    batches = list(fixed_batches(toy(), 100))
+    assert sorted(set(sum((tokens(b) for b in batches), []))) == list(range(60))
+    again = list(fixed_batches(toy(), 100))
+    assert all((a.towers["x"] == b.towers["x"]).all() for a, b in zip(batches, again, strict=True))
+
+
+def test_no_text_at_all_is_said():
+    empty = Examples(lambda e: np.empty(0, int), lambda e: 1.0, lambda *a: None, pad=0)
+    with pytest.raises(DataError, match="no text"):
+        next(Feed(examples=empty, seed=0, max_tokens=8, batch_tokens=8).updates())

@@ -1,0 +1,173 @@
+"""GLM: the docstring's table, the span modes, fine-tuning, infilling."""
+
+import numpy as np
+import pytest
+
+from unitk import registry
+from unitk.data.cuts import Text
+from unitk.slots import unroll
+from unitk.tasks.glm_infill import GLMInfill, layout
+
+LETTERS = {letter: number for number, letter in enumerate("abcdefghijMSE", start=10)}
+M, S, E = (LETTERS[letter] for letter in "MSE")
+
+
+def ids(text):
+    return np.array([LETTERS[letter] for letter in text.split()])
+
+
+def task(vocab, **config):
+    return GLMInfill(GLMInfill.Config(**config), vocab)
+
+
+def some_text(vocab, n, rng):
+    """Words other than symbols, all different if they reach."""
+    words = np.setdiff1d(np.arange(len(vocab)), list(vocab.symbols.values()))
+    return Text([rng.permutation(np.resize(words, max(n, len(words))))[:n]], np.zeros(1, int))
+
+
+def test_layout_is_the_table():
+    spans = np.array([[4, 6], [2, 3]])
+    made = layout(ids("a b c d e f"), spans, mask=M, start=S, end=E)
+    x = made.towers["x"]
+    assert x.token.tolist() == ids("a b M d M S e f S c").tolist()
+    assert x.pos.tolist() == [0, 1, 2, 3, 4, 4, 4, 4, 2, 2]
+    assert x.pos2.tolist() == [0, 0, 0, 0, 0, 1, 2, 3, 1, 2]
+    assert x.now.tolist() == [0, 0, 0, 0, 0, 1, 2, 3, 4, 5]
+    assert made.asks[0].rows[:, 0].tolist() == [5, 6, 7, 8, 9]
+    assert made.asks[0].label.tolist() == ids("e f E c E").tolist()
+
+
+def test_layout_equals_unroll_after_its_part_a():
+    rng = np.random.default_rng(0)
+    text = np.arange(20, 60)
+    for _ in range(50):
+        cuts = np.sort(rng.choice(40, 6, replace=False)).reshape(3, 2)
+        spans = rng.permutation(cuts)
+        made = layout(text, spans, mask=M, start=S, end=E)
+        x = made.towers["x"]
+        n = int((x.now == 0).sum())
+        first = x.take(np.arange(n + 1))
+        homes = np.stack([x.pos[n:][x.token[n:] == S], np.ones(3, int)], axis=1)
+        from unitk.slots import Example, Protocol
+
+        glm = Protocol(end=E, dpos=0, dpos2=1, begin=S)
+        again = unroll(Example({"x": first}, blanks=homes[1:]), glm, made.asks[0].label)
+        assert (again.towers["x"].table == x.table).all()
+        assert (again.asks[0].rows == made.asks[0].rows).all()
+
+
+def rebuild(example, vocab):
+    """Put the spans of part B back into part A."""
+    x, label = example.towers["x"], example.asks[0].label
+    part_a = x.token[x.now == 0].tolist()
+    fills = np.split(label, np.flatnonzero(label == vocab.eop) + 1)[:-1]
+    homes = x.pos[x.now > 0][x.pos2[x.now > 0] == 1]
+    for home, fill in sorted(zip(homes.tolist(), fills, strict=True), key=lambda pair: -pair[0]):
+        part_a[home : home + 1] = fill[:-1].tolist()
+    return part_a
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2])
+@pytest.mark.parametrize("n", [1, 2, 7, 60])
+def test_every_mode_restores_the_text_and_names_its_mask(toy_vocab, mode, n):
+    made = task(toy_vocab, mixture=tuple(float(mode == m) for m in range(3)))
+    mask = (toy_vocab.mask, toy_vocab.smask, toy_vocab.gmask)[mode]
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        text = some_text(toy_vocab, n, rng)
+        example = made.pretrain(text, rng)
+        assert rebuild(example, toy_vocab) == [toy_vocab.cls, *text.ids.tolist(), toy_vocab.sep]
+        x = example.towers["x"]
+        shown = x.token[x.now == 0]
+        assert (shown == mask).sum() == (example.asks[0].label == toy_vocab.eop).sum()
+        assert shown[0] == toy_vocab.cls and shown[-1] == toy_vocab.sep
+        assert toy_vocab.eop not in x.token, "the end of a piece is never an input"
+        if mode == 0:
+            assert not ((shown[:-1] == mask) & (shown[1:] == mask)).any()
+
+
+def test_token_mode_at_512_has_the_published_statistics(toy_vocab):
+    made, rng = task(toy_vocab), np.random.default_rng(0)
+    text = some_text(toy_vocab, 510, rng)
+    blanks, hidden, slots = [], [], []
+    for _ in range(1500):
+        example = made.pretrain(text, rng)
+        label = example.asks[0].label
+        blanks.append((label == toy_vocab.eop).sum())
+        hidden.append((label != toy_vocab.eop).sum())
+        slots.append(len(example.towers["x"]))
+    assert np.mean(blanks) == pytest.approx(24.6, abs=0.3)
+    assert np.mean(hidden) / 512 == pytest.approx(0.151, abs=0.001)
+    assert min(hidden) >= 76 and np.mean(slots) == pytest.approx(1.096 * 512, rel=0.003)
+    assert made.slots(np.array(510)) <= 1.16 * 512
+
+
+def test_part_b_comes_in_random_order(toy_vocab):
+    made, rng = task(toy_vocab), np.random.default_rng(0)
+    firsts = []
+    for _ in range(400):
+        x = made.pretrain(some_text(toy_vocab, 60, rng), rng).towers["x"]
+        homes = x.pos[(x.now > 0) & (x.pos2 == 1)]
+        if len(homes) == 3:
+            firsts.append(int(np.argsort(homes)[0]))
+    share = np.bincount(firsts, minlength=3) / len(firsts)
+    assert share == pytest.approx([1 / 3] * 3, abs=0.1)
+
+
+def test_the_mixture_is_drawn_by_its_weights(toy_vocab):
+    made, rng = task(toy_vocab, mixture=(2.0, 1.0, 1.0)), np.random.default_rng(0)
+    text, seen = some_text(toy_vocab, 20, rng), []
+    for _ in range(2000):
+        token = made.pretrain(text, rng).towers["x"].token
+        symbols = (toy_vocab.mask, toy_vocab.smask, toy_vocab.gmask)
+        seen.append(next(m for m, symbol in enumerate(symbols) if symbol in token))
+    assert np.bincount(seen) / 2000 == pytest.approx([0.5, 0.25, 0.25], abs=0.03)
+
+
+@pytest.mark.parametrize("place", ["first", "last"])
+@pytest.mark.parametrize("symbol", ["mask", "gmask"])
+def test_finetune_is_the_prompt_unrolled(toy_vocab, place, symbol):
+    made = task(toy_vocab, mask_place=place, mask_symbol=symbol)
+    v, blank = toy_vocab, toy_vocab.symbols[symbol]
+    a, b, target = np.array([30, 31]), np.array([40]), np.array([50, 51])
+    example = made.finetune([a, b], target, np.random.default_rng(0))
+    x = example.towers["x"]
+    body = [blank, 30, 31, v.sep, 40] if place == "first" else [30, 31, v.sep, 40, blank]
+    assert x.token.tolist() == [v.cls, *body, v.sep, v.sop, 50, 51]
+    home = 1 if place == "first" else 5
+    assert x.pos.tolist() == [0, 1, 2, 3, 4, 5, 6, home, home, home]
+    assert x.pos2.tolist() == [0] * 7 + [1, 2, 3]
+    assert example.asks[0].label.tolist() == [50, 51, v.eop]
+    assert example.asks[0].rows[:, 0].tolist() == [7, 8, 9]
+    prompt = made.prompt([a, b])
+    assert len(prompt.towers["x"]) == 8 and not prompt.asks and len(prompt.blanks) == 0
+    bound = made.pair_slots(np.array(3), np.array(2))
+    assert len(x) <= bound and made.max_source(20, 2) + 4 <= 20
+
+
+def test_a_source_with_blanks_is_filled_in_order(toy_vocab):
+    made, v = task(toy_vocab), toy_vocab
+    source = [np.array([30, v.mask, 31, v.mask])]
+    prompt = made.prompt(source)
+    x = prompt.towers["x"]
+    assert x.token.tolist() == [v.cls, 30, v.mask, 31, v.mask, v.sep, v.sop]
+    assert (x.pos[-1], x.pos2[-1], x.now[-1]) == (2, 1, 1)
+    assert prompt.blanks.tolist() == [[4, 1]]
+    words = v.encode("the cat sat on")
+    written = np.array([*words[:2], v.eop, *words[2:], v.eop])
+    filled = np.array([30, *words[:2], 31, *words[2:]])
+    assert made.text(source, written) == v.decode(filled)
+    assert made.text([np.array([30])], written[: 2 + 1]) == v.decode(written[:2])
+
+
+def test_options_are_checked():
+    for wrong in (
+        {"mask_ratio": 0.0},
+        {"max_span": 0},
+        {"mean_span": -1},
+        {"mixture": (0.0, 0.0, 0.0)},
+    ):
+        with pytest.raises(Exception, match="--task.m"):
+            GLMInfill.Config(**wrong)
+    assert registry.get("task", "glm_infill") is GLMInfill

@@ -1,0 +1,200 @@
+"""Options: flags, YAML, presets and their order; every mistake is one clear line."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from unitk import config, registry
+from unitk.config import Given, options, parse, resolve
+from unitk.errors import UsageError
+from unitk.values import parse_value, render
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """A verb of the tests."""
+
+    save_dir: Path | None = None
+    """Where to write."""
+    lr: float = 1e-3
+    """Peak learning
+    rate."""
+    max_steps: int | None = None
+    resume: bool = False
+    """Go on."""
+    mode: Literal["fast", "slow"] = "fast"
+    input: tuple[Path, ...] = ()
+    betas: tuple[float, float] = (0.9, 0.98)
+    config: Path | None = None
+
+
+def read(*argv):
+    return parse("test", Options, argv).main
+
+
+def test_the_string_under_a_field_is_its_help():
+    by_name = {option.name: option for option in options(Options)}
+    assert by_name["lr"].help == "Peak learning rate."
+    assert by_name["max_steps"].help == "" and by_name["save_dir"].flag == "--save-dir"
+
+
+def test_flags_are_parsed_by_the_fields_type():
+    got = read(
+        "--lr", "1e-4", "--max-steps", "10k", "--resume", "--betas=0.8,0.9", "--mode", "slow"
+    )
+    assert (got.lr, got.max_steps, got.resume, got.betas, got.mode) == (
+        1e-4,
+        10000,
+        True,
+        (0.8, 0.9),
+        "slow",
+    )
+    assert read("--resume", "off").resume is False
+    assert read("--max-steps", "none").max_steps is None
+    assert read("--lr", "-1").lr == -1.0
+    assert read("--input", "a,b", "--input", "c").input == (Path("a"), Path("b"), Path("c"))
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--lrr", "1"], "--lrr: no such option; did you mean --lr"),
+        (["--lr", "fast"], "--lr must be a number, got 'fast'"),
+        (["--max-steps", "1.5"], "--max-steps must be a whole number, got '1.5'"),
+        (["--lr"], "--lr needs a value"),
+        (["--lr", "--resume"], "--lr needs a value"),
+        (["--lr", "1", "--lr", "2"], "--lr is given twice: 1 and 2"),
+        (["--resume=maybe"], "--resume must be on or off"),
+        (["--mode", "slwo"], "--mode must be one of fast, slow, got 'slwo'; did you mean slow"),
+        (["--betas", "1"], "--betas takes 2 values"),
+        (["word"], "unexpected word 'word'"),
+        (["--config", "absent.yaml"], "--config: cannot read absent.yaml"),
+        (["--task.mean-span", "3"], "--task.mean-span: no such option"),
+    ],
+)
+def test_mistakes_name_the_option(argv, message):
+    with pytest.raises(UsageError, match=message.replace("?", r"\?")):
+        read(*argv)
+
+
+def test_a_config_file_has_the_same_words_and_flags_win(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("lr: 1e-4\nmax-steps: 5\ninput: [a, b]\n")
+    parsed = parse("test", Options, ["--config", str(path), "--max-steps", "7", "--input", "c"])
+    assert (parsed.main.lr, parsed.main.max_steps) == (1e-4, 7)
+    assert parsed.main.input == (Path("c"),)
+    assert parsed.origins["lr"] == str(path) and parsed.origins["max_steps"] == "--max-steps"
+    path.write_text("lrr: 1\n")
+    with pytest.raises(UsageError, match=rf"--lrr \(in {path}\): no such option"):
+        parse("test", Options, ["--config", str(path)])
+    path.write_text("- 1\n")
+    with pytest.raises(UsageError, match="must hold `option: value`"):
+        parse("test", Options, ["--config", str(path)])
+
+
+KINDS = ("task", "arch", "criterion", "optimizer")
+
+
+def components(*argv):
+    return parse("test", Options, argv, kinds=KINDS)
+
+
+def test_components_come_from_the_task_unless_named():
+    parsed = components("--task", "glm_infill", "--task.mean-span", "5")
+    assert parsed.components["task"].config.mean_span == 5.0
+    assert parsed.components["arch"].name == "glm_small"
+    assert parsed.components["criterion"].name == "cross_entropy"
+    assert parsed.origins["task.mean_span"] == "--task.mean-span"
+    assert parsed.origins["arch.num_layers"] == "preset glm_small"
+
+
+def test_a_preset_gives_way_to_flags_and_values_read_back():
+    parsed = components("--task=glm_infill", "--arch", "glm_tiny", "--arch.dropout", "0.3")
+    assert parsed.components["arch"].config.dropout == 0.3
+    given = [Given(key, text, "x") for key, text in parsed.values().items()]
+    again = resolve(Options, given, KINDS)
+    assert again.values() == parsed.values() and again.components == parsed.components
+
+
+def test_the_written_yaml_is_a_config_file(tmp_path):
+    parsed = components("--task=glm_infill", "--lr", "3e-4", "--task.mask-ratio", "0.2")
+    path = tmp_path / "config.yaml"
+    path.write_text(parsed.yaml())
+    assert "task.mask_ratio: '0.2'  # --task.mask-ratio" in path.read_text()
+    assert components("--config", str(path)).values() == {
+        **parsed.values(),
+        "config": str(path),
+    }
+
+
+def test_naming_another_component_drops_the_old_ones_fields_aloud(tmp_path, capsys):
+    path = tmp_path / "run.yaml"
+    path.write_text("task: {name: glm_infill, mean-span: 4}\narch: glm_base\narch.dropout: 0.3\n")
+    kept = components("--config", str(path))
+    assert kept.components["arch"].config.dropout == 0.3
+    assert kept.components["task"].config.mean_span == 4
+    changed = components("--config", str(path), "--arch", "glm_tiny")
+    assert changed.components["arch"].config == registry.get("arch", "glm_tiny")()
+    assert "--arch glm_tiny drops arch.dropout" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "--task is needed .known: .*glm_infill"),
+        (["--task", "glm_infil"], "--task: there is no task 'glm_infil'; did you mean glm_infill"),
+        (["--task", "glm_infill", "--arch", "glm_bas"], "--arch: .* did you mean glm_base"),
+        (
+            ["--task", "glm_infill", "--task.mean-spam", "3"],
+            "--task.mean-spam: task glm_infill has no such option; did you mean --task.mean-span",
+        ),
+        (["--task", "glm_infill", "--task", "glm_infill"], "--task is given twice"),
+        (
+            ["--task", "glm_infill", "--task.mask-ratio", "15"],
+            r"--task.mask-ratio must be in \(0, 0.68\].*got 15",
+        ),
+        (
+            ["--task", "glm_infill", "--criterion.label-smoothin", "3"],
+            "did you mean --criterion.label-smoothing",
+        ),
+    ],
+)
+def test_component_mistakes(argv, message):
+    with pytest.raises(UsageError, match=message):
+        components(*argv)
+
+
+@pytest.mark.parametrize("text", ["0.5", "linear:warmup=0.1,floor=0.2", "cosine"])
+def test_a_schedule_is_a_value(text):
+    from unitk.values import Schedule
+
+    made = parse_value(text, Schedule, "--lr-schedule")
+    assert parse_value(render(made), Schedule, "x") == made
+    with pytest.raises(UsageError, match="no field=value of schedule linear; did you mean warmup"):
+        parse_value("linear:warmpu=1", Schedule, "--lr-schedule")
+    with pytest.raises(UsageError, match="--lr-schedule: there is no schedule 'linera'"):
+        parse_value("linera", Schedule, "--lr-schedule")
+
+
+def test_help_lists_what_applies_and_nothing_else(capsys):
+    with pytest.raises(SystemExit):
+        components("--help")
+    page = capsys.readouterr().out
+    assert "--save-dir" in page and "--task NAME" in page and "mean-span" not in page
+    with pytest.raises(SystemExit):
+        components("--task", "glm_infill", "--help")
+    page = capsys.readouterr().out
+    assert "--task.mean-span" in page and "Mean of the Poisson law" in page
+    assert all(len(line) <= 110 for line in page.splitlines())
+
+
+def test_every_registered_component_documents_its_fields():
+    for kind in ("task", "criterion", "optimizer", "arch", "schedule"):
+        for name in registry.names(kind):
+            made = registry.get(kind, name)
+            cls = made.Config if kind == "task" else type(made()) if kind == "arch" else made
+            for option in options(cls):
+                assert option.help, f"{kind} {name}: {option.name} has no docstring"
+    assert config.flag("task.mean_span") == "--task.mean-span"

@@ -1,0 +1,51 @@
+"""The plug-in example: by --user-dir, by an entry point, and under the property tests."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PLUGIN = ROOT / "recipes" / "plugin"
+
+
+def run(*words, **env):
+    return subprocess.run(
+        [sys.executable, *words],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=ROOT,
+        env={**os.environ, **env},
+    )
+
+
+def test_show_draws_the_table_of_its_docstring():
+    done = run("-m", "unitk_cli", "show", "--user-dir", str(PLUGIN), "--task", "prefix_lm",
+               "--seed", "3", "a b c d e")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()[:4]}
+    assert rows["token"] == ["[CLS]", "a", "b", "c", "d", "e"]
+    assert rows["pos"] == ["0", "1", "2", "3", "4", "5"]
+    times = [int(t) for t in rows["at"]]
+    split = times.count(0) - 1
+    assert times == [0] * (split + 1) + list(range(1, 6 - split))
+    assert rows["label"] == ["."] * split + [*"abcde"[split:], "[SEP]"]
+
+
+def test_an_entry_point_loads_it_without_a_flag(tmp_path):
+    info = tmp_path / "my_plugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[unitk.plugins]\nprefix = prefix_lm\n")
+    path = os.pathsep.join([str(tmp_path), str(PLUGIN), str(ROOT)])
+    done = run("-m", "unitk_cli", "list", "task", PYTHONPATH=path)
+    assert done.returncode == 0, done.stderr
+    assert "prefix_lm" in done.stdout
+
+
+def test_the_property_tests_cover_it():
+    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "prefix_lm", "tests/properties"]
+    done = run(*words, UNITK_USER_DIR=str(PLUGIN))
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "passed" in done.stdout

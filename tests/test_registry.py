@@ -1,0 +1,87 @@
+"""The registry: duplicates, near misses, plug-ins from a folder."""
+
+import subprocess
+import sys
+
+import pytest
+
+from unitk import registry
+from unitk.errors import UsageError
+
+PLUGIN = '''
+from unitk.registry import register
+from unitk.tasks.base import Task
+
+@register("task", "{name}")
+class Mine(Task):
+    """An objective of one's own."""
+'''
+
+
+def test_a_duplicate_names_both_places():
+    @registry.register("schedule", "test_twice")
+    class One:
+        pass
+
+    with pytest.raises(UsageError, match=r"registered twice: .*test_registry.*test_registry"):
+
+        @registry.register("schedule", "test_twice")
+        class Two:
+            pass
+
+    del registry._entries["schedule"]["test_twice"]
+
+
+def test_a_near_miss_is_suggested():
+    with pytest.raises(UsageError, match="did you mean glm_infill"):
+        registry.get("task", "glm_infll")
+    with pytest.raises(UsageError, match="known: .*glm_infill"):
+        registry.get("task", "zzz")
+    with pytest.raises(UsageError, match="unknown kind 'tsak'; did you mean task"):
+        registry.register("tsak", "x")
+
+
+def run(*argv):
+    words = [sys.executable, "-m", "unitk_cli", *argv]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60)
+
+
+def test_user_dir_loads_every_file_and_two_folders_may_share_names(tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mine.py").write_text(PLUGIN.format(name=f"mine_{folder}"))
+    for folder in ("a", "b"):
+        registry.load_plugins(tmp_path / folder)
+        registry.load_plugins(tmp_path / folder)  # a second time changes nothing
+    assert {"mine_a", "mine_b"} <= set(registry.names("task"))
+    for folder in ("a", "b"):
+        del registry._entries["task"][f"mine_{folder}"]
+
+
+def test_user_dir_mistakes_are_one_line(tmp_path):
+    done = run("list", "--user-dir", str(tmp_path / "absent"))
+    assert done.returncode == 2 and "--user-dir" in done.stderr and done.stderr.count("\n") == 1
+    (tmp_path / "broken.py").write_text("import nothing_of_this_name\n")
+    done = run("list", "--user-dir", str(tmp_path))
+    assert done.returncode == 2 and "broken.py cannot be imported" in done.stderr
+    assert "Traceback" not in done.stderr
+    (tmp_path / "broken.py").write_text(PLUGIN.format(name="glm_infill"))
+    done = run("list", "--user-dir", str(tmp_path))
+    assert (
+        done.returncode == 2
+        and "registered twice" in done.stderr
+        and "glm_infill.py" in done.stderr
+    )
+
+
+def test_user_dir_appears_in_the_list(tmp_path):
+    (tmp_path / "mine.py").write_text(PLUGIN.format(name="my_objective"))
+    done = run("list", "tasks", "--user-dir", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "my_objective     An objective of one's own." in done.stdout
+
+
+def test_unknown_verb_and_version():
+    assert run("--version").stdout.startswith("unitk, version")
+    done = run("trian")
+    assert done.returncode == 2 and "did you mean train" in done.stderr

@@ -1,0 +1,121 @@
+"""From sentences to texts: where a corpus is cut into the pieces an objective sees.
+
+A cut is a function of (seed, epoch, sentence lengths); example i is its i-th block. Blocks are runs
+of tokens of the store; nothing is copied before an example is asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unitk.errors import UsageError
+from unitk.registry import nearest
+from unitk.slots import Ids
+
+
+@dataclass(frozen=True)
+class Text:
+    """What `Task.pretrain` receives: token ids without any special symbol.
+
+    `sentences` are the offsets at which sentences begin within the joined parts; `notes` is the
+    annotation byte of each token where the corpus has one; `flag` tells a sampler's verdict on the
+    parts (next sentence or not).
+    """
+
+    parts: list[Ids]
+    sentences: Ids
+    notes: Ids | None = None
+    flag: int = 0
+
+    @property
+    def ids(self) -> Ids:
+        """The parts joined."""
+        return self.parts[0] if len(self.parts) == 1 else np.concatenate(self.parts)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Blocks of a corpus as token offsets [starts, stops); `breaks` are document starts inside."""
+
+    starts: Ids
+    stops: Ids
+    breaks: Ids
+
+    @property
+    def lengths(self) -> Ids:
+        """Tokens of each block, separators between documents counted."""
+        inside = np.searchsorted(self.breaks, self.stops, "left")
+        inside -= np.searchsorted(self.breaks, self.starts, "right")
+        return self.stops - self.starts + np.maximum(inside, 0)
+
+
+NO_BREAKS = np.empty(0, np.int64)
+
+
+def cut_line(sentences: Ids, documents: Ids, size: int, rng: np.random.Generator) -> Cut:
+    """One sentence a block; a longer one is cut off at `size`."""
+    starts, stops = sentences[:-1], sentences[1:]
+    full = stops > starts
+    return Cut(starts[full], np.minimum(stops, starts + size)[full], NO_BREAKS)
+
+
+def cut_doc(sentences: Ids, documents: Ids, size: int, rng: np.random.Generator) -> Cut:
+    """Whole sentences of one document up to `size` tokens (RoBERTa's DOC-SENTENCES)."""
+    last = np.repeat(documents[1:], np.diff(documents))  # the sentence after each one's document
+    return _fill(_split_long(sentences, size), sentences, sentences[last], size, NO_BREAKS)
+
+
+def cut_full(sentences: Ids, documents: Ids, size: int, rng: np.random.Generator) -> Cut:
+    """Whole sentences across documents, a separator between them (FULL-SENTENCES)."""
+    last = np.full(len(sentences) - 1, sentences[-1])
+    breaks = np.unique(sentences[documents[1:-1]])
+    return _fill(_split_long(sentences, size), sentences, last, size, breaks)
+
+
+def cut_stream(sentences: Ids, documents: Ids, size: int, rng: np.random.Generator) -> Cut:
+    """Fixed windows over everything, at a random offset in every epoch."""
+    begin, end = int(sentences[0]), int(sentences[-1])
+    offset = int(rng.integers(min(size, max(end - begin, 1))))
+    edges = np.unique(np.concatenate([[begin], np.arange(begin + offset, end, size), [end]]))
+    return Cut(edges[:-1], edges[1:], NO_BREAKS)
+
+
+CUTS = {"doc": cut_doc, "full": cut_full, "stream": cut_stream, "line": cut_line}
+
+
+def cut(name: str, sentences: Ids, documents: Ids, size: int, rng: np.random.Generator) -> Cut:
+    """Cut by the name given to `--blocks`; `size` is the most tokens of a block."""
+    if name not in CUTS:
+        hint = nearest(name, CUTS)
+        raise UsageError(f"--blocks must be one of {', '.join(CUTS)}, got {name!r}{hint}")
+    return CUTS[name](np.asarray(sentences), np.asarray(documents), size, rng)
+
+
+def _split_long(sentences: Ids, size: int) -> Ids:
+    """Sentence borders with further ones inside sentences of more than `size` tokens."""
+    lengths = np.diff(sentences)
+    long = np.flatnonzero(lengths > size)
+    extra = [np.arange(sentences[i] + size, sentences[i + 1], size) for i in long]
+    return np.sort(np.concatenate([sentences, *extra])) if extra else sentences
+
+
+def _fill(borders: Ids, sentences: Ids, limit: Ids, size: int, breaks: Ids) -> Cut:
+    """Greedy runs of pieces of at most `size` tokens that do not pass their sentence's `limit`."""
+    borders = np.unique(borders)  # empty sentences share a border
+    if len(borders) < 2:
+        return Cut(borders[:0], borders[:0], breaks)
+    home = np.searchsorted(sentences, borders[:-1], "right") - 1
+    # positions count a separator before each document that begins inside a block
+    ranks = np.searchsorted(breaks, borders, "right")
+    place = borders + ranks
+    reach = np.searchsorted(place, place[:-1] + size, "right") - 1
+    reach = np.minimum(reach, np.searchsorted(borders, limit[home], "left"))
+    follow = np.maximum(reach, np.arange(len(reach)) + 1).tolist()
+    edge, at = [], 0
+    while at < len(follow):
+        edge.append(at)
+        at = follow[at]
+    starts = borders[edge]
+    return Cut(starts, borders[[*edge[1:], len(follow)]], breaks)

@@ -1,0 +1,142 @@
+"""The order of examples, their updates and micro-batches: pure functions of (seed, epoch, bounds).
+
+Lengths are bounds declared by the task, never drawn ones, so a plan is computed before any example
+is laid out and is the same for every number of ranks. Its state is (epoch, cursor), the cursor
+counting units: one example, or one lot of examples of like length where a model cannot pack.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from unitk.slots import Ids
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One epoch: the order of examples, the edges of its units, and their running cost in slots."""
+
+    order: Ids
+    edges: Ids
+    total: Ids
+    bound: Ids
+
+    def __len__(self) -> int:
+        return len(self.total)
+
+    def stop(self, cursor: int, size: int, *, texts: bool = False) -> int:
+        """Where the update that begins at unit `cursor` ends.
+
+        It holds at most `size` slots (`texts`: examples), at least one unit, and takes a rest of
+        less than half an update along instead of leaving a tiny last one.
+        """
+        total = self.edges[1:] if texts else self.total
+        done = total[cursor - 1] if cursor else 0
+        if total[-1] - done <= 1.5 * size:
+            return len(total)
+        return max(cursor + 1, int(np.searchsorted(total, done + size, "right")))
+
+    def ids(self, cursor: int, stop: int) -> Ids:
+        """The examples of units [cursor, stop)."""
+        return self.order[self.edges[cursor] : self.edges[stop]]
+
+    def updates(self, size: int, *, texts: bool = False) -> int:
+        """How many updates of `size` the epoch has."""
+        count = cursor = 0
+        while cursor < len(self):
+            cursor, count = self.stop(cursor, size, texts=texts), count + 1
+        return count
+
+
+def plan(
+    bound: Ids,
+    weight: float | npt.NDArray[np.float64],
+    seed: int,
+    epoch: int,
+    lot: int | None = None,
+    window: int = 16384,
+) -> Plan:
+    """Plan an epoch over examples of at most `bound` slots each.
+
+    An example appears `weight` times an epoch; a fraction is drawn anew in each. With `lot`, units
+    are lots of like length of at most `lot` slots, padding included.
+    """
+    rng = np.random.default_rng([seed, epoch])
+    times = np.floor(weight + rng.random(len(bound))).astype(np.int64)
+    order = rng.permutation(np.repeat(np.arange(len(bound)), times))
+    i = np.arange(len(order))
+    if lot is None:
+        return Plan(order, np.append(i, len(order)), np.cumsum(bound[order]), bound)
+    order = order[np.lexsort((-bound[order], i // window))]  # longest first in each window
+    reach = np.minimum(i + np.maximum(lot // bound[order], 1), (i // window + 1) * window)
+    follow, edge = np.minimum(reach, len(order)).tolist(), [0]
+    while edge[-1] < len(order):
+        edge.append(follow[edge[-1]])
+    edges = np.array(edge)
+    lots = rng.permutation(len(edges) - 1)
+    size = np.diff(edges)[lots]
+    first = np.cumsum(size) - size
+    mixed = order[np.repeat(edges[lots] - first, size) + i]
+    cost = size * bound[order[edges[lots]]]
+    return Plan(mixed, np.append(first, len(order)), np.cumsum(cost), bound)
+
+
+def micro_batches(ids: Ids, bound: Ids, max_tokens: int, world: int, padded: bool) -> list[Ids]:
+    """Cut an update into the fewest micro-batches of at most `max_tokens` slots, evened out.
+
+    Their number is a multiple of `world` (some may be empty then); an example longer than
+    `max_tokens` stands alone.
+    """
+    ids = ids[np.argsort(-bound[ids], kind="stable")] if padded else ids
+    cost = bound[ids]
+    low, high = 1, max_tokens
+    count = -(-(len(_runs(cost, high, padded)) - 1) // world) * world
+    while low < high:
+        cap = (low + high) // 2
+        if len(_runs(cost, cap, padded)) - 1 <= count:
+            high = cap
+        else:
+            low = cap + 1
+    edge = _runs(cost, high, padded)
+    return np.split(ids, edge[1:-1] + [len(ids)] * (count + 1 - len(edge)))
+
+
+def _runs(cost: Ids, cap: int, padded: bool) -> list[int]:
+    """Edges of greedy runs of at most `cap` slots; `cost` falls where rows are padded."""
+    total, edge = np.append(0, np.cumsum(cost)), [0]
+    while edge[-1] < len(cost):
+        a = edge[-1]
+        if padded:
+            b = a + cap // int(cost[a])
+        else:
+            b = int(np.searchsorted(total, total[a] + cap, "right")) - 1
+        edge.append(min(max(b, a + 1), len(cost)))
+    return edge
+
+
+def pack(lengths: Ids, width: int) -> list[Ids]:
+    """Best-fit decreasing: rows of example numbers whose lengths sum to at most `width`.
+
+    An example longer than `width` has a row of its own. Measured on SQuAD pairs: 8 % padding with
+    rows of 512, against 24 % of next-fit (specs of the data contract).
+    """
+    rows: list[list[int]] = []
+    room: list[int] = []  # kept sorted, with `name` parallel to it
+    name: list[int] = []
+    for i in np.argsort(-lengths, kind="stable").tolist():
+        need = int(lengths[i])
+        at = bisect_left(room, need)
+        if at == len(room):
+            rows.append([i])
+            left, row = max(width - need, 0), len(rows) - 1
+        else:
+            row, left = name.pop(at), room.pop(at) - need
+            rows[row].append(i)
+        at = bisect_left(room, left)
+        room.insert(at, left)
+        name.insert(at, row)
+    return [np.array(sorted(row)) for row in rows]

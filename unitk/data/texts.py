@@ -1,0 +1,95 @@
+"""Numbered texts and pairs over one or several corpora, as an epoch's plan wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from unitk.data.corpus import Corpus, Pairs
+from unitk.data.cuts import Cut, Text, cut
+from unitk.slots import Ids
+
+
+class Texts:
+    """Corpora of documents, cut anew for each epoch; `lengths[i]` are the tokens of text i."""
+
+    def __init__(
+        self, corpora: Sequence[Corpus], *, blocks: str, size: int, separator: int, seed: int
+    ) -> None:
+        self.corpora, self.blocks, self.size = corpora, blocks, size
+        self.separator, self.seed = separator, seed
+        self.epoch: int | None = None
+
+    def begin(self, epoch: int) -> None:
+        """Cut the corpora for this epoch; `lengths` and `text` belong to it from here on."""
+        if self.epoch == epoch:
+            return
+        self.cuts: list[Cut] = [
+            cut(
+                self.blocks,
+                corpus.sentences,
+                corpus.documents,
+                self.size,
+                np.random.default_rng([self.seed, epoch, number]),
+            )
+            for number, corpus in enumerate(self.corpora)
+        ]
+        self.lengths: Ids = np.concatenate([one.lengths for one in self.cuts])
+        self.first = np.cumsum([0] + [len(one.starts) for one in self.cuts])
+        self.epoch = epoch
+
+    def weights(self, weight: Sequence[float]) -> npt.NDArray[np.float64]:
+        """The weight of each text, given one per corpus."""
+        return np.repeat(np.asarray(weight, np.float64), np.diff(self.first))
+
+    def text(self, index: int) -> Text:
+        """Text `index` of the epoch that `begin` named."""
+        which = int(np.searchsorted(self.first, index, "right")) - 1
+        block, corpus = self.cuts[which], self.corpora[which]
+        start, stop = (int(edge[index - self.first[which]]) for edge in (block.starts, block.stops))
+        ids = corpus.tokens(start, stop)
+        low, high = np.searchsorted(corpus.sentences, [start + 1, stop])
+        sentences = np.append(0, np.unique(np.asarray(corpus.sentences[low:high])) - start)
+        low, high = np.searchsorted(block.breaks, [start + 1, stop])
+        inside = block.breaks[low:high] - start
+        if len(inside):  # a separator closes each document that ends inside the block
+            ids = np.insert(ids, inside, self.separator)
+            sentences = sentences + np.searchsorted(inside, sentences, "right")
+        return Text([ids], sentences)
+
+
+class PairTexts:
+    """Corpora of pairs; sources and targets longer than the limits are shortened at their end."""
+
+    def __init__(self, corpora: Sequence[Pairs], *, max_source: int, max_target: int) -> None:
+        self.corpora, self.max_source, self.max_target = corpora, max_source, max_target
+        source = np.concatenate([pairs.source_lengths for pairs in corpora])
+        target = np.concatenate([pairs.target_lengths for pairs in corpora])
+        self.source_lengths: Ids = np.minimum(source, max_source)
+        self.target_lengths: Ids = np.minimum(target, max_target)
+        self.shortened = int(((source > max_source) | (target > max_target)).sum())
+        self.first = np.cumsum([0] + [len(pairs) for pairs in corpora])
+
+    def weights(self, weight: Sequence[float]) -> npt.NDArray[np.float64]:
+        """The weight of each pair, given one per corpus."""
+        return np.repeat(np.asarray(weight, np.float64), np.diff(self.first))
+
+    def pair(self, index: int) -> tuple[list[Ids], Ids]:
+        """The parts of source `index`, and its target."""
+        which = int(np.searchsorted(self.first, index, "right")) - 1
+        source, target = self.corpora[which].pair(index - int(self.first[which]))
+        return shorten(source, self.max_source), target[: self.max_target]
+
+
+def shorten(source: list[Ids], limit: int) -> list[Ids]:
+    """Cut the last part so that all parts together have at most `limit` tokens.
+
+    Only when the earlier parts alone are too long are they cut as well, from their end.
+    """
+    kept, room = [], limit
+    for part in source:
+        kept.append(part[:room])
+        room -= len(kept[-1])
+    return kept

@@ -1,0 +1,1 @@
+"""One objective per file: config, layouts, decoding protocol."""

@@ -1,0 +1,149 @@
+"""GLM blank infilling.  Du et al. 2022, arXiv 2103.10360, section 2.1 and figure 2.
+
+Each span shrinks to one MASK in part A; part B spells the spans out, in shuffled order.
+
+    text     a  b  c  d  e  f      spans [4, 6) then [2, 3)
+    token    a  b  M  d  M   | S  e  f  | S  c
+    pos      0  1  2  3  4   | 4  4  4  | 2  2
+    pos2     0  0  0  0  0   | 1  2  3  | 1  2
+    at       0  0  0  0  0   | 1  2  3  | 4  5
+    label    .  .  .  .  .   | e  f  E  | c  E
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from unitk.data.cuts import Text
+from unitk.errors import require
+from unitk.registry import register
+from unitk.slots import Example, Ids, Protocol, lm, stay, unroll
+from unitk.spans import Spans, long_span, most_spans, poisson_spans, sentence_spans
+from unitk.tasks.base import Task
+
+
+def layout(text: Ids, spans: Spans, *, mask: int, start: int, end: int) -> Example:
+    """Lay out one text; `spans` [n, 2] do not overlap and come in the order of part B."""
+    first, size = spans[:, 0], spans[:, 1] - spans[:, 0]
+    blank = np.repeat(np.arange(len(spans)), size + 1)
+    step = np.arange(len(blank)) - (np.cumsum(size + 1) - size - 1)[blank]  # 0 at each S
+    word = first[blank] + step  # the word of the text that each slot predicts
+    inner = step < size[blank]
+    shown, kept = text.copy(), np.ones(len(text), bool)
+    shown[first] = mask
+    kept[word[inner & (step > 0)]] = False
+    home = np.cumsum(kept) - 1  # where word i of the text stands in part A
+    part_a = stay(shown[kept], pos=np.arange(kept.sum()))
+    part_b = stay(
+        np.where(step == 0, start, text[word - 1]),
+        pos=home[first][blank],
+        pos2=step + 1,
+        at=np.arange(1, 1 + len(blank)),
+    )
+    label = np.where(inner, text.take(word, mode="clip"), end)
+    return Example({"x": part_a + part_b}, [lm(len(part_a) + np.arange(len(label)), label)])
+
+
+@register("task", "glm_infill")
+class GLMInfill(Task):
+    """Blank infilling: spans, sentences or one long span, spelt out autoregressively (GLM)."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Span laws and mixture of GLM pre-training; where the blank stands in fine-tuning."""
+
+        mask_ratio: float = 0.15
+        """Share of the text that moves to part B in token and sentence mode (section 2.1)."""
+        mean_span: float = 3.0
+        """Mean of the Poisson law of span lengths."""
+        max_span: int = 39
+        """Longest span of the Poisson law."""
+        mixture: tuple[float, float, float] = (1.0, 0.0, 0.0)
+        """Weights of three modes: short spans [MASK], whole sentences [sMASK], one span of 50 to
+        100 % of the text [gMASK] (section 2.1, multi-task pre-training)."""
+        mask_place: Literal["first", "last"] = "first"
+        """Fine-tuning and prompts: does the blank stand before or after the source?"""
+        mask_symbol: Literal["mask", "smask", "gmask"] = "mask"
+        """Fine-tuning and prompts: which symbol is the blank."""
+
+        def __post_init__(self) -> None:
+            least = 0.9 * self.mean_span / (self.mean_span + 1)  # a word stands between spans
+            limit = f"(0, {least:.2f}] for spans of mean {self.mean_span:g}"
+            got = f"got {self.mask_ratio:g}"
+            require(self.mean_span > 0, f"--task.mean-span must be above 0, got {self.mean_span}")
+            require(self.max_span > 0, f"--task.max-span must be above 0, got {self.max_span}")
+            require(0 < self.mask_ratio <= least, f"--task.mask-ratio must be in {limit}, {got}")
+            fair = min(self.mixture) >= 0 < sum(self.mixture)
+            require(fair, f"--task.mixture needs a weight above 0, got {self.mixture}")
+
+    config: Config
+    symbols = ("pad", "cls", "sep", "mask", "gmask", "smask", "sop", "eop")
+    arch = "glm_small"
+
+    @cached_property
+    def protocol(self) -> Protocol:
+        v = self.vocab
+        banned = (v.pad, v.cls, v.sep, v.mask, v.gmask, v.smask, v.sop)
+        return Protocol(end=v.eop, dpos=0, dpos2=1, begin=v.sop, banned=banned)
+
+    def slots(self, n: Ids) -> Ids:
+        return n + self.frame + 2 * self.most_blanks(n)
+
+    def pair_slots(self, source: Ids, target: Ids) -> Ids:
+        return source + target + 5  # CLS, blank, a separator between parts, end; S
+
+    def max_source(self, max_positions: int, max_target: int) -> int:
+        return max_positions - 4
+
+    def most_blanks(self, n: Ids) -> Ids:
+        most = most_spans(self.budget(n), self.config.mean_span, self.config.max_span)
+        return np.minimum(most, np.maximum(n, 1))
+
+    def budget(self, n: Ids) -> Ids:
+        """Tokens to hide of texts of `n`; the frame counts as text, as in the original."""
+        return np.maximum(1, self.config.mask_ratio * (n + self.frame)).astype(np.int64)
+
+    def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
+        v, ids, c = self.vocab, text.ids, self.config
+        law = np.cumsum(c.mixture)
+        mode = int(np.searchsorted(law, rng.random() * law[-1], "right"))
+        n = np.array(len(ids))
+        budget, most = int(self.budget(n)), int(self.most_blanks(n))
+        if mode == 0:
+            walls = np.flatnonzero(ids == v.sep)
+            spans = poisson_spans(len(ids), budget, c.mean_span, c.max_span, most, walls, rng)
+        elif mode == 1:
+            spans = sentence_spans(v.sentence_end[ids] | (ids == v.sep), budget, most, rng)
+        else:
+            spans = long_span(len(ids), 0.5, rng)
+        framed = np.concatenate([[v.cls], ids, [v.sep]])
+        mask = (v.mask, v.smask, v.gmask)[mode]
+        return layout(framed, rng.permutation(spans) + 1, mask=mask, start=v.sop, end=v.eop)
+
+    def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
+        return unroll(self.prompt(source), self.protocol, np.append(target, self.vocab.eop))
+
+    def prompt(self, source: list[Ids]) -> Example:
+        v, ids = self.vocab, self.joined(source)
+        if not self.blanks(ids).any():  # a source without a blank gets one
+            one = [v.symbols[self.config.mask_symbol]]
+            ids = np.concatenate([one, ids] if self.config.mask_place == "first" else [ids, one])
+        part_a = stay(np.concatenate([[v.cls], ids, [v.sep]]), pos=np.arange(len(ids) + 2))
+        at = np.flatnonzero(self.blanks(ids)) + 1
+        homes = np.stack([at, np.ones_like(at)], axis=1)
+        return Example({"x": part_a + stay([v.sop], at[:1], pos2=1, at=1)}, blanks=homes[1:])
+
+    def text(self, source: list[Ids], written: Ids) -> str:
+        ends = np.flatnonzero(written == self.vocab.eop) + 1
+        fills = [fill[fill != self.vocab.eop] for fill in np.split(written, ends)]
+        ids = self.joined(source)
+        blanks = np.flatnonzero(self.blanks(ids))
+        return self.filled(ids, blanks, fills) if len(blanks) else self.vocab.decode(fills[0])
+
+    def blanks(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        return np.isin(ids, (self.vocab.mask, self.vocab.smask, self.vocab.gmask))

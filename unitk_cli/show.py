@@ -1,0 +1,73 @@
+"""`unitk show --task NAME "a b c d e f"`: what an objective makes of a text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from unitk import config, masks
+from unitk.data.cuts import Text
+from unitk.errors import UsageError, require
+from unitk.slots import Example
+from unitk.vocab import Vocab, open_vocab, word_vocab
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Draw the slots, labels and mask that an objective lays out for a text."""
+
+    text: tuple[str, ...] = ()
+    """The text; without --vocab every word is a token."""
+    target: str | None = None
+    """Show the fine-tuning layout of text -> target instead of pre-training."""
+    output: Path | None = None
+    """Also draw the mask to this .png, .svg or .pdf."""
+    vocab: Path | None = None
+    """Tokenise with this vocabulary: a corpus, a checkpoint, a tokenizer's file."""
+    seed: int = 0
+    """Seed of the draw."""
+    user_dir: Path | None = None
+    """Folder of plug-ins."""
+
+
+def run(argv: Sequence[str]) -> None:
+    """Print the table and the mask; write the picture if asked."""
+    parsed = config.parse("show", Options, argv, kinds=("task",), positional="text")
+    options, task_choice = parsed.main, parsed.components["task"]
+    text = " ".join(options.text)
+    require(bool(text.strip()), 'a text is needed: unitk show --task NAME "a b c d e f"')
+    suffix = options.output.suffix if options.output else ".png"
+    if suffix not in (".png", ".svg", ".pdf"):
+        raise UsageError(f"--output must end in .png, .svg or .pdf, got {options.output}")
+    vocab = open_vocab(options.vocab) if options.vocab else word_vocab(text, options.target or "")
+    task = task_choice.made_from(task_choice.config, vocab)
+    rng = np.random.default_rng([options.seed, 0, 0])
+    ids = np.array(vocab.encode_marked(text))
+    if options.target is None:
+        example = task.pretrain(Text([ids], np.zeros(1, int)), rng)
+    else:
+        example = task.finetune([ids], np.array(vocab.encode(options.target)), rng)
+    for tower in example.towers:
+        _draw(task_choice.name, tower, example, vocab, options.output)
+
+
+def _draw(title: str, tower: str, example: Example, vocab: Vocab, output: Path | None) -> None:
+    slots = example.towers[tower]
+    names = vocab.pieces(slots.token)
+    labels = {
+        int(row): vocab.pieces([label])[0]
+        for ask in example.asks
+        if ask.tower == tower and ask.rows.shape[1] == 1
+        for row, label in zip(ask.rows[:, 0], ask.label, strict=True)
+    }
+    if len(example.towers) > 1:
+        print(f"{tower}:")
+    print(masks.table(slots, names, labels), masks.text_picture(slots, names), sep="\n\n")
+    if output is not None:
+        hidden = {vocab.symbols[s] for s in ("mask", "gmask", "smask") if s in vocab.symbols}
+        path = output if len(example.towers) == 1 else output.with_stem(f"{output.stem}-{tower}")
+        masks.picture(slots, names, hidden, title).savefig(path)
+        print(f"\n{path}")
