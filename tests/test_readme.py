@@ -27,7 +27,6 @@ from unitk_cli import main
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/**/README.md")])
 OTHERS = set("cd git pip ls cat head tail zcat gzip mkdir cp source export curl tar".split())
-)
 OTHERS |= {"pre-commit", ".venv/bin/pip", ".venv/bin/pre-commit"}
 INTERPRETERS = {"bash", "sh", "python", "python3", ".venv/bin/python"}
 BLOCK = re.compile(r"(?:^<!-- (run(?: slow)?) -->\n+)?^ *```bash\n(.*?)^ *```", re.M | re.S)
@@ -138,7 +137,7 @@ def test_marked_blocks_run(page, run, tmp_path):
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m unitk_cli "$@"\n')
     program.chmod(0o755)
-    path = os.pathsep.join(map(str, [program.parent, Path(sys.executable).parent, os.environ["PATH"]]))
+    path = f"{program.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
     script = "\n".join(block.text for block in ALL if (block.page, block.run) == (page, run))
     done = subprocess.run(
