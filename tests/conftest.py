@@ -32,7 +32,7 @@ def toy_vocab():
     """A small vocabulary with every special symbol, trained on the lines below."""
     from unitk.vocab import train_vocab
 
-    return train_vocab(TOY_LINES, 160)
+    return train_vocab(TOY_LINES, 48)
 
 
 WORDS = (
