@@ -80,8 +80,11 @@ def test_chunks_change_nothing(model, batch, smoothing, monkeypatch):
     monkeypatch.setattr(cross_entropy, "CHUNK", 4)
     chunked = criterion(model, batch, 0)
     got = grads(model, sum(chunked.sums.values()))
+    with torch.inference_mode():
+        valid = criterion(model, batch, 0)
     for name in WEIGHT:
         assert torch.allclose(chunked.sums[name], whole.sums[name], rtol=1e-6)
+        assert torch.equal(chunked.sums[name], valid.sums[name])
     for name, part in whole.parts.items():
         assert torch.allclose(chunked.parts[name], part, rtol=1e-6)
     for name, grad in expected.items():

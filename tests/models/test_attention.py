@@ -9,7 +9,7 @@ import torch
 
 from unitk.masks import sees
 from unitk.models import archs, attention
-from unitk.slots import NEVER, Example, collate, probe, query, stay
+from unitk.slots import BORN, DOC, NEVER, NOW, Example, collate, probe, query, stay
 
 
 @pytest.fixture
@@ -58,16 +58,34 @@ def cases():
 def test_every_rendering_is_the_rule(model, sight, batch):
     assert batch.sight["x"] == sight
     table = batch.towers["x"]
-    now, born, dies, doc = table[4:8, ..., None]
+    now, born, dies, doc = table[NOW : DOC + 1, ..., None]
     visible = sees(now, doc, born.mT, dies.mT, doc.mT)
     states = model(batch)[0]["x"]
     dense = model.encode(table, "rule", table.shape[2])
     expected = masked(model, table, visible)
     # what a pad computes is never read: the causal kernel lets it look elsewhere
-    real = (table[5] < NEVER) | (table[4] > 0)
+    real = (table[BORN] < NEVER) | (table[NOW] > 0)
     assert torch.allclose(states[real], expected[real], atol=1e-5)
     assert torch.allclose(dense[real], expected[real], atol=1e-5)
     assert states.isfinite().all()
+
+
+@torch.no_grad()
+def test_the_kernel_for_16_bits_is_as_close_as_another(model):
+    """Both stay near the exact states, for every kind of mask."""
+    for sight, rows in cases():
+        table = rows.towers["x"]
+        exact = model(rows)[0]["x"]
+        real = (table[BORN] < NEVER) | (table[NOW] > 0)
+        with torch.autocast("cpu", torch.bfloat16):
+            view = attention.render(table, sight, rows.num_keys["x"], torch.bfloat16, 0.0)
+            assert view.products
+            rough = model(rows)[0]["x"]
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(attention, "PRODUCTS_WIDTH", 0)
+                other = model(rows)[0]["x"]
+        error, bound = ((states - exact)[real].norm() for states in (rough, other))
+        assert error < 2 * bound and bound < 0.05 * exact[real].norm(), sight
 
 
 def test_keys_are_made_for_the_slots_that_are_seen(model):

@@ -84,6 +84,19 @@ def test_every_parameter_is_read():
         assert parameter.grad is not None and parameter.grad.abs().sum() > 0, name
 
 
+@pytest.mark.parametrize("scaled", [True, False])
+def test_weights_are_drawn_as_the_settings_say(scaled):
+    torch.manual_seed(0)
+    model = replace(PLAIN, width=64, num_layers=8, scaled_init=scaled, tied=False).build(500)
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 1:
+            assert torch.all(parameter == (1.0 if name.endswith("norm.weight") else 0.0)), name
+        else:
+            adds = name.endswith(("attention.out.weight", "ffn.down.weight"))
+            expected = 0.3 / 4 if adds and scaled else 0.3  # sqrt(2 * 8 layers) is 4
+            assert parameter.std().item() == pytest.approx(expected, rel=0.1), name
+
+
 def test_position_offset_shifts_the_table():
     model = replace(PLAIN, position_offset=2).build(10)
     plain = PLAIN.build(10)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @register("optimizer", "adamw")
 @dataclass(frozen=True, kw_only=True)
 class AdamWConfig:
-    """Adam with decoupled weight decay; the defaults are GLM's and RoBERTa's."""
+    """Adam with decoupled weight decay; the defaults are GLM's."""
 
     betas: tuple[float, float] = (0.9, 0.98)
     """Decay of the running means of the gradient and of its square."""
