@@ -123,7 +123,7 @@ for verb in pkgutil.iter_modules(unitk_cli.__path__):
     if verb.name != "__main__":
         importlib.import_module("unitk_cli." + verb.name)
 slow = {"torch", "matplotlib", "sacrebleu", "rouge_score", "sentencepiece", "tokenizers"}
-sys.exit(", ".join(sorted(slow & set(sys.modules))))
+sys.exit(", ".join(sorted(slow & set(sys.modules))) or 0)
 """
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, f"imported: {done.stderr}"
