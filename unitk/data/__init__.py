@@ -1,0 +1,1 @@
+"""From files to micro-batches: readers, the binary corpus, cuts, the plan, batching."""
