@@ -49,6 +49,8 @@ def test_what_was_written_is_read(tmp_path_factory, documents, vocab_size):
     everything = [i for document in documents for s in document for i in s]
     assert corpus.tokens(1, corpus.num_tokens).tolist() == everything[1:]
     assert corpus.document_lengths().tolist() == [sum(map(len, d)) for d in documents]
+    for name in ("sentences", "documents"):
+        assert np.load(corpus.path / f"{name}.npy").tolist() == getattr(corpus, name).tolist()
     corpus.verify()
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import io
 import json
 import os
 import shutil
@@ -243,16 +242,22 @@ def _fingerprint(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
 
 
+def _header(count: int) -> bytes:
+    """The start of an .npy file of `count` int64, always of the same length."""
+    about = f"{{'descr': '<i8', 'fortran_order': False, 'shape': ({count},), }}"
+    return b"\x93NUMPY\x01\x00" + bytes([118, 0]) + about.ljust(117).encode() + b"\n"
+
+
 def _index(path: Path, count: int, total: int) -> Ids:
     """The offsets in an index file: `count` + 1 of them, from 0 to `total`."""
-    try:
-        offsets: Ids = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise DataError(f"{path} is damaged ({error})") from error
-    shaped = offsets.shape == (count + 1,) and offsets.dtype == np.int64
-    if not shaped or offsets[0] != 0 or offsets[-1] != total:
-        raise DataError(f"{path} is damaged: it should lead from 0 to {total} in {count} steps")
-    return offsets
+    header = _header(count + 1)
+    if path.stat().st_size == len(header) + 8 * (count + 1):
+        with path.open("rb") as file:
+            whole = file.read(len(header)) == header
+        offsets: Ids = np.memmap(path, "<i8", "r", len(header))
+        if whole and offsets[0] == 0 and offsets[-1] == total:
+            return offsets
+    raise DataError(f"{path} is damaged: it should lead from 0 to {total} in {count} steps")
 
 
 class CorpusWriter:
@@ -300,11 +305,9 @@ class CorpusWriter:
 class _IndexFile:
     """An int64 .npy file whose length is known at the end only."""
 
-    HEADER = 128
-
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
-        self._file.write(bytes(self.HEADER))
+        self._file.write(_header(0))
         self._count = 0
 
     def add(self, values: Ids) -> None:
@@ -312,12 +315,8 @@ class _IndexFile:
         self._count += len(values)
 
     def close(self) -> None:
-        header = io.BytesIO()
-        about = {"descr": "<i8", "fortran_order": False, "shape": (self._count,)}
-        np.lib.format.write_array_header_1_0(header, about)
-        assert len(header.getvalue()) == self.HEADER  # numpy leaves room for any length
         self._file.seek(0)
-        self._file.write(header.getvalue())
+        self._file.write(_header(self._count))
         self._file.close()
 
 
