@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from unitk.registry import load_plugins
+from unitk.vocab import Vocab, train_vocab
 
 if "UNITK_USER_DIR" in os.environ:  # the property tests then cover a plug-in's tasks too
     load_plugins(Path(os.environ["UNITK_USER_DIR"]))
@@ -28,17 +29,19 @@ def shared_data() -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session")
-def toy_vocab():
-    """A small vocabulary with every special symbol, trained on the lines below."""
-    from unitk.vocab import train_vocab
-
-    return train_vocab(TOY_LINES, 48)
+def toy_vocab() -> Vocab:
+    """A small vocabulary with every special symbol, trained on `toy_lines`."""
+    return train_vocab(toy_lines(400), 300)
 
 
-WORDS = (
-    "the a cat dog bird sat on in under mat hat tree sees likes big small red blue and then".split()
-)
-TOY_LINES = [
-    " ".join(WORDS[(i * 7 + j * (i + 3)) % len(WORDS)] for j in range(4 + i % 7)) + "."
-    for i in range(400)
-]
+def toy_lines(count: int) -> list[str]:
+    """Sentences of made-up words; every line is a function of its number."""
+    stems = [a + b for a in "b d f g k l m n p r s t".split() for b in "a e i o u".split()]
+    lines = []
+    for i in range(count):
+        words = [
+            stems[(i * 31 + j * 17) % 60] + stems[(i * 7 + j * j * 13) % 60]
+            for j in range(4 + i % 7)
+        ]
+        lines.append(" ".join(["the", *words]).capitalize() + ".")
+    return lines

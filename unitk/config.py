@@ -17,7 +17,7 @@ import inspect
 import sys
 import textwrap
 import typing
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_origin
@@ -99,10 +99,14 @@ def flag(key: str) -> str:
     return "--" + key.replace("_", "-")
 
 
-@functools.cache
 def options(cls: type) -> tuple[Option, ...]:
     """The fields of a config dataclass with their help texts."""
-    assert is_dataclass(cls), cls
+    return _options(cls)
+
+
+@functools.cache
+def _options(cls: Hashable) -> tuple[Option, ...]:
+    assert isinstance(cls, type) and is_dataclass(cls), cls
     hints = typing.get_type_hints(cls, include_extras=True)
     help_of: dict[str, str] = {}
     for base in reversed(cls.__mro__[:-1]):

@@ -47,7 +47,7 @@ class Slots:
     cross = property(lambda self: self.table[CROSS])
 
     def __len__(self) -> int:
-        return self.table.shape[1]
+        return int(self.table.shape[1])
 
     def __add__(self, other: Slots) -> Slots:
         return Slots(np.concatenate([self.table, other.table], axis=1))

@@ -5,7 +5,9 @@ Spans are rows [start, end) of an int64 array [n, 2].
 
 from __future__ import annotations
 
+import bisect
 import functools
+import itertools
 import math
 
 import numpy as np
@@ -14,6 +16,12 @@ import numpy.typing as npt
 from unitk.slots import Ids
 
 Spans = npt.NDArray[np.int64]
+
+
+def choose(weights: tuple[float, ...], rng: np.random.Generator) -> int:
+    """One of the numbers 0, 1, ... with probabilities as the weights."""
+    point = rng.random() * sum(weights)
+    return bisect.bisect_right(list(itertools.accumulate(weights)), point)
 
 
 @functools.cache
@@ -26,18 +34,27 @@ def poisson_law(mean: float, longest: int) -> npt.NDArray[np.float64]:
     return cumulative
 
 
+@functools.cache
+def poisson_moments(mean: float, longest: int) -> tuple[float, float]:
+    """Mean and variance of `poisson_law`."""
+    law = np.diff(poisson_law(mean, longest), prepend=0.0)
+    k = np.arange(1, longest + 1)
+    m = float(law @ k)
+    return m, float(law @ k**2) - m**2
+
+
 def poisson_lengths(budget: int, mean: float, longest: int, rng: np.random.Generator) -> Ids:
     """Lengths from Poisson(mean) on 1..longest until their sum reaches `budget`.
 
     The sum exceeds the budget by less than the last length (GLM, `ConstructBlockStrategy`).
     """
-    law = poisson_law(mean, longest)
-    lengths = np.empty(0, np.int64)
-    while lengths.sum() < budget:
-        count = int(budget / mean) + 8
-        more = np.searchsorted(law, rng.random(count), "right") + 1
-        lengths = np.concatenate([lengths, more])
-    reached = int(np.searchsorted(np.cumsum(lengths), budget))
+    law, total = poisson_law(mean, longest), 0
+    drawn: list[Ids] = [np.empty(0, np.int64)]
+    while total < budget:
+        drawn.append(law.searchsorted(rng.random(int(budget / mean) + 8), "right") + 1)
+        total += int(drawn[-1].sum())
+    lengths = np.concatenate(drawn)
+    reached = int(lengths.cumsum().searchsorted(budget))
     return lengths[: reached + 1] if budget > 0 else lengths[:0]
 
 
@@ -61,12 +78,9 @@ def most_spans(budget: npt.ArrayLike, mean: float, longest: int) -> Ids:
 
     The count of a renewal process has mean B / m and variance s^2 B / m^3.
     """
-    law = np.diff(poisson_law(mean, longest), prepend=0.0)
-    k = np.arange(1, len(law) + 1)
-    m = float(law @ k)
-    variance = float(law @ k**2) - m**2
+    m, variance = poisson_moments(mean, longest)
     budget = np.asarray(budget, np.float64)
-    most: Ids = np.ceil(budget / m + 1 + 6 * np.sqrt(variance * budget / m**3)).astype(np.int64)
+    most: Ids = np.ceil(budget / m + 1 + 6 * np.sqrt(variance / m**3 * budget)).astype(np.int64)
     return most
 
 
@@ -91,8 +105,10 @@ def poisson_spans(
             continue
         spans = scatter(rng.permutation(lengths), size, rng)
         tries += 1
+        if tries > 100 or not len(walls):
+            return spans
         before = np.searchsorted(spans[:, 0], walls, "right")  # spans that begin up to each wall
-        if tries > 100 or not (np.append(0, spans[:, 1])[before] > walls).any():
+        if not (np.append(0, spans[:, 1])[before] > walls).any():
             return spans
 
 

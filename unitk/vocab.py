@@ -204,7 +204,8 @@ def open_vocab(path: Path) -> Vocab:
     """The vocabulary of a vocabulary, corpus or checkpoint folder, or one made elsewhere.
 
     From elsewhere: sentencepiece *.model, tokenizers *.json, WordPiece vocab.txt, a folder with
-    GPT-2's vocab.json and merges.txt. Symbols that these lack are appended, see `Vocab.added`.
+    GPT-2's vocab.json and merges.txt, a word list *.words. Symbols that these lack are
+    appended, see `Vocab.added`.
     """
     if not path.exists():
         raise DataError(f"vocabulary {path}: no such file or folder")
@@ -222,8 +223,8 @@ def open_vocab(path: Path) -> Vocab:
             return Vocab.load(folder)
     raise DataError(
         f"{path} is no vocabulary: possible are a folder that unitk wrote (vocabulary, corpus,"
-        " checkpoint), *.model (sentencepiece), *.json (tokenizers), *.txt (WordPiece), and a"
-        " folder with GPT-2's vocab.json and merges.txt"
+        " checkpoint), *.model (sentencepiece), *.json (tokenizers), *.txt (WordPiece), *.words"
+        " (words) and a folder with GPT-2's vocab.json and merges.txt"
     )
 
 

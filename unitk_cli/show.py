@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,8 @@ from unitk import config, masks
 from unitk.data.cuts import Text
 from unitk.errors import UsageError, require
 from unitk.slots import Example
-from unitk.vocab import Vocab, open_vocab, word_vocab
+from unitk.vocab import Vocab, open_vocab
+from unitk.vocab_words import word_vocab
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +57,9 @@ def run(argv: Sequence[str]) -> None:
 
 def _draw(title: str, tower: str, example: Example, vocab: Vocab, output: Path | None) -> None:
     slots = example.towers[tower]
-    names = vocab.pieces(slots.token)
+    names = _names(vocab, slots.token)
     labels = {
-        int(row): vocab.pieces([label])[0]
+        int(row): _names(vocab, [label])[0]
         for ask in example.asks
         if ask.tower == tower and ask.rows.shape[1] == 1
         for row, label in zip(ask.rows[:, 0], ask.label, strict=True)
@@ -71,3 +72,9 @@ def _draw(title: str, tower: str, example: Example, vocab: Vocab, output: Path |
         path = output if len(example.towers) == 1 else output.with_stem(f"{output.stem}-{tower}")
         masks.picture(slots, names, hidden, title).savefig(path)
         print(f"\n{path}")
+
+
+def _names(vocab: Vocab, ids: Iterable[int]) -> list[str]:
+    """Pieces, but start and end of a blank as GLM's figure has them."""
+    short = {vocab.sop: "[S]", vocab.eop: "[E]"}
+    return [short.get(int(index)) or vocab.pieces([index])[0] for index in ids]

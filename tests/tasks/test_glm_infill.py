@@ -23,7 +23,8 @@ def task(vocab, **config):
 def some_text(vocab, n, rng):
     """Words other than symbols, all different if they reach."""
     words = np.setdiff1d(np.arange(len(vocab)), list(vocab.symbols.values()))
-    return Text([rng.permutation(np.resize(words, max(n, len(words))))[:n]], np.zeros(1, int))
+    words = rng.permutation(words)
+    return Text([np.resize(words, n)], np.zeros(1, int))
 
 
 def test_layout_is_the_table():
@@ -40,7 +41,7 @@ def test_layout_is_the_table():
 
 def test_layout_equals_unroll_after_its_part_a():
     rng = np.random.default_rng(0)
-    text = np.arange(20, 60)
+    text = np.arange(30, 70)
     for _ in range(50):
         cuts = np.sort(rng.choice(40, 6, replace=False)).reshape(3, 2)
         spans = rng.permutation(cuts)
@@ -100,7 +101,7 @@ def test_token_mode_at_512_has_the_published_statistics(toy_vocab):
     assert np.mean(blanks) == pytest.approx(24.6, abs=0.3)
     assert np.mean(hidden) / 512 == pytest.approx(0.151, abs=0.001)
     assert min(hidden) >= 76 and np.mean(slots) == pytest.approx(1.096 * 512, rel=0.003)
-    assert made.slots(np.array(510)) <= 1.16 * 512
+    assert max(slots) < made.slots(np.array(510)) <= 1.165 * 512
 
 
 def test_part_b_comes_in_random_order(toy_vocab):
@@ -154,7 +155,7 @@ def test_a_source_with_blanks_is_filled_in_order(toy_vocab):
     assert x.token.tolist() == [v.cls, 30, v.mask, 31, v.mask, v.sep, v.sop]
     assert (x.pos[-1], x.pos2[-1], x.now[-1]) == (2, 1, 1)
     assert prompt.blanks.tolist() == [[4, 1]]
-    words = v.encode("the cat sat on")
+    words = v.encode("The baba kelo")
     written = np.array([*words[:2], v.eop, *words[2:], v.eop])
     filled = np.array([30, *words[:2], 31, *words[2:]])
     assert made.text(source, written) == v.decode(filled)

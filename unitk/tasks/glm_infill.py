@@ -23,30 +23,28 @@ from unitk.data.cuts import Text
 from unitk.errors import require
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, lm, stay, unroll
-from unitk.spans import Spans, long_span, most_spans, poisson_spans, sentence_spans
+from unitk.spans import Spans, choose, long_span, most_spans, poisson_spans, sentence_spans
 from unitk.tasks.base import Task
 
 
 def layout(text: Ids, spans: Spans, *, mask: int, start: int, end: int) -> Example:
     """Lay out one text; `spans` [n, 2] do not overlap and come in the order of part B."""
-    first, size = spans[:, 0], spans[:, 1] - spans[:, 0]
-    blank = np.repeat(np.arange(len(spans)), size + 1)
-    step = np.arange(len(blank)) - (np.cumsum(size + 1) - size - 1)[blank]  # 0 at each S
-    word = first[blank] + step  # the word of the text that each slot predicts
-    inner = step < size[blank]
-    shown, kept = text.copy(), np.ones(len(text), bool)
+    first, stop = spans.T
+    sizes = stop - first + 1  # in part B, where S or E stands beside the words
+    ends = sizes.cumsum()
+    starts = ends - sizes
+    step = np.arange(ends[-1]) - starts.repeat(sizes)
+    word = first.repeat(sizes) + step  # the word of the text that each slot predicts
+    fed, label = text[word - 1], text.take(word, mode="clip")
+    fed[starts], label[ends - 1] = start, end
+    shown, kept = text.copy(), np.ones(len(text) + 1, bool)
+    kept[word] = False
+    kept[stop] = kept[first] = True
     shown[first] = mask
-    kept[word[inner & (step > 0)]] = False
-    home = np.cumsum(kept) - 1  # where word i of the text stands in part A
-    part_a = stay(shown[kept], pos=np.arange(kept.sum()))
-    part_b = stay(
-        np.where(step == 0, start, text[word - 1]),
-        pos=home[first][blank],
-        pos2=step + 1,
-        at=np.arange(1, 1 + len(blank)),
-    )
-    label = np.where(inner, text.take(word, mode="clip"), end)
-    return Example({"x": part_a + part_b}, [lm(len(part_a) + np.arange(len(label)), label)])
+    home = kept.cumsum() - 1  # where word i of the text stands in part A
+    part_a = stay(shown[kept[:-1]], pos=np.arange(home[-1]))
+    part_b = stay(fed, pos=home[first].repeat(sizes), pos2=step + 1, at=np.arange(1, ends[-1] + 1))
+    return Example({"x": part_a + part_b}, [lm(len(part_a) + np.arange(ends[-1]), label)])
 
 
 @register("task", "glm_infill")
@@ -72,12 +70,12 @@ class GLMInfill(Task):
         """Fine-tuning and prompts: which symbol is the blank."""
 
         def __post_init__(self) -> None:
-            least = 0.9 * self.mean_span / (self.mean_span + 1)  # a word stands between spans
-            limit = f"(0, {least:.2f}] for spans of mean {self.mean_span:g}"
-            got = f"got {self.mask_ratio:g}"
             require(self.mean_span > 0, f"--task.mean-span must be above 0, got {self.mean_span}")
             require(self.max_span > 0, f"--task.max-span must be above 0, got {self.max_span}")
-            require(0 < self.mask_ratio <= least, f"--task.mask-ratio must be in {limit}, {got}")
+            most = 0.9 * self.mean_span / (self.mean_span + 1)  # a word stands between spans
+            limit = f"(0, {most:.2f}] for spans of mean {self.mean_span:g}"
+            fits = 0 < self.mask_ratio <= most
+            require(fits, f"--task.mask-ratio must be in {limit}, got {self.mask_ratio:g}")
             fair = min(self.mixture) >= 0 < sum(self.mixture)
             require(fair, f"--task.mixture needs a weight above 0, got {self.mixture}")
 
@@ -106,12 +104,12 @@ class GLMInfill(Task):
 
     def budget(self, n: Ids) -> Ids:
         """Tokens to hide of texts of `n`; the frame counts as text, as in the original."""
-        return np.maximum(1, self.config.mask_ratio * (n + self.frame)).astype(np.int64)
+        tokens: Ids = (self.config.mask_ratio * (n + self.frame)).astype(np.int64)
+        return np.maximum(1, tokens)
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, ids, c = self.vocab, text.ids, self.config
-        law = np.cumsum(c.mixture)
-        mode = int(np.searchsorted(law, rng.random() * law[-1], "right"))
+        mode = choose(c.mixture, rng)
         n = np.array(len(ids))
         budget, most = int(self.budget(n)), int(self.most_blanks(n))
         if mode == 0:

@@ -1,0 +1,56 @@
+"""What the site makes from the code: the command reference and the pictures of masks."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+from unitk_cli.main import VERBS
+
+PICTURES = {
+    "glm_infill": ["--task", "glm_infill", "--seed", "4", "--task.mask-ratio", "0.3"],
+    "prefix_lm": ["--user-dir", "recipes/plugin", "--task", "prefix_lm", "--seed", "3"],
+}
+SENTENCE = "the quick brown fox jumps over the lazy dog"
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add reference.md and the pictures to the pages of docs/."""
+    os.environ["COLUMNS"] = "100"
+    page = File.generated(config, "reference.md", content=reference())
+    files.append(page)
+    folder = Path(config.site_dir).parent / "build" / "pictures"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, words in PICTURES.items():
+        path = folder / f"{name}.svg"
+        command = [sys.executable, "-m", "unitk_cli", "show", *words, "--output", str(path)]
+        subprocess.run([*command, SENTENCE], check=True, stdout=subprocess.DEVNULL)
+        source = File.generated(config, f"pictures/{name}.svg", abs_src_path=str(path))
+        files.append(source)
+    return files
+
+
+def reference() -> str:
+    """Every verb's help page, as the program prints it."""
+    lines = ["# Command reference", "", "Made from the code: what `--help` prints.", ""]
+    for verb, about in VERBS.items():
+        lines += [f"## unitk {verb}", "", f"{about[0].upper()}{about[1:]}.", ""]
+        words = ["--task", "glm_infill"] if verb in ("train", "show") else []
+        lines += ["```text", help_page(verb, words).rstrip(), "```", ""]
+    return "\n".join(lines)
+
+
+def help_page(verb: str, words: list[str]) -> str:
+    """The text of `unitk VERB ... --help`."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+        importlib.import_module(f"unitk_cli.{verb}").run([*words, "--help"])
+    return printed.getvalue()

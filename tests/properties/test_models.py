@@ -1,0 +1,109 @@
+"""What holds for every registered task with a small model of its default architecture."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from unitk import registry
+from unitk.config import options
+from unitk.data.batching import make_batch
+from unitk.data.cuts import Text
+from unitk.errors import UsageError
+from unitk.slots import collate
+
+TASKS = registry.names("task")
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def build(name, vocab):
+    """The task, and a model of its architecture with two narrow layers and no dropout."""
+    cls = registry.get("task", name)
+    config = registry.get("arch", cls.arch)()
+    small = {"num_layers": 2, "width": 32, "num_heads": 2, "ffn_width": 64}
+    torch.manual_seed(1)
+    model = replace(config, **small, dropout=0.0, attention_dropout=0.0).build(len(vocab)).eval()
+    return cls(cls.Config(), vocab), model
+
+
+def examples(task, vocab, count=7):
+    rng = np.random.default_rng(0)
+    made = []
+    for n in rng.integers(3, 40, count).tolist():
+        text = Text([rng.integers(30, len(vocab), n)], np.zeros(1, int))
+        try:
+            made.append(task.pretrain(text, rng))
+        except UsageError:
+            pytest.skip("does not pre-train on texts")
+    return made
+
+
+def losses(model, batch):
+    """Each asked row's loss, by ask, in the order of the examples."""
+    batch = batch.to("cpu")
+    with torch.no_grad():
+        states, _ = model(batch, model.condition(batch))
+        found = {}
+        for name, ask in batch.asks.items():
+            rows = states[ask.tower].flatten(0, 1)[ask.rows[:, 0]]
+            logits = model.head(rows, ask.head)
+            found[name] = torch.nn.functional.cross_entropy(logits, ask.label, reduction="none")
+    return torch.cat(list(found.values()))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_padding_and_packing_change_nothing(name, toy_vocab):
+    task, model = build(name, toy_vocab)
+    made = examples(task, toy_vocab)
+    alone = torch.cat([losses(model, collate([[one]], pad=0)) for one in made])
+    padded = losses(model, collate([[one] for one in made], pad=0))
+    packed = losses(model, collate([made[:3], made[3:5], made[5:]], pad=0))
+    torch.testing.assert_close(padded, alone, atol=1e-5, rtol=0)
+    torch.testing.assert_close(packed, alone, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_order_of_rows_changes_nothing_bit_for_bit(name, toy_vocab):
+    task, model = build(name, toy_vocab)
+    made = examples(task, toy_vocab)
+    one = losses(model, collate([[e] for e in made], pad=0))
+    other = losses(model, collate([[e] for e in reversed(made)], pad=0))
+    sizes = [sum(len(ask.label) for ask in e.asks) for e in made]
+    back = torch.cat(list(reversed(other.split(list(reversed(sizes))))))
+    assert torch.equal(one, back)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_all_renderings_of_the_mask_agree(name, toy_vocab):
+    task, model = build(name, toy_vocab)
+    batch = make_batch(examples(task, toy_vocab), pad=0)
+    by_rule = replace(batch, sight=dict.fromkeys(batch.sight, "rule"))
+    torch.testing.assert_close(losses(model, batch), losses(model, by_rule), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_parameter_that_training_moves_gets_a_gradient(name, toy_vocab):
+    task, model = build(name, toy_vocab)
+    batch = make_batch(examples(task, toy_vocab), pad=0).to("cpu")
+    criterion = registry.get("criterion", task.criterion)().build(len(toy_vocab))
+    loss = criterion(model.train(), batch, 0)
+    sum(loss.sums.values()).backward()
+    without = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    assert not without, f"no gradient reaches {without}"
+
+
+def test_every_option_is_read_somewhere():
+    """A field of a registered config is used outside its definition: `.name` occurs in the code."""
+    code = "\n".join(
+        path.read_text() for top in ("unitk", "unitk_cli") for path in (ROOT / top).rglob("*.py")
+    )
+    for kind in ("task", "criterion", "optimizer", "arch", "schedule"):
+        for name in registry.names(kind):
+            component = registry.get(kind, name)
+            made = component() if kind == "arch" else component
+            cls = component.Config if kind == "task" else type(made) if kind == "arch" else made
+            for option in options(cls):
+                assert re.search(rf"\.{option.name}\b", code), f"{kind} {name}: {option.name}"
