@@ -1,0 +1,168 @@
+"""Small tasks of every protocol with random-weight models, and the references for the decoder.
+
+The references encode every hypothesis anew, alone, in one pass of `unroll`, and search in plain
+Python: nothing of `unitk.generate` is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from unitk.models.config import ModelConfig
+from unitk.slots import Example, Protocol, collate, probe, stay, unroll
+
+NO = -float("inf")
+
+
+@dataclass
+class Case:
+    """A model and prompts for it; ids 0 .. words - 1 are words, then end, MASK and begin."""
+
+    name: str
+    words: int
+    scale: float = 0.3
+    """Standard deviation of the weights: more makes the distributions sharper."""
+    seed: int = 0
+
+    def __post_init__(self):
+        self.end, self.mask, self.begin = self.words, self.words + 1, self.words + 2
+        banned = (self.mask, self.begin)
+        self.protocol = {
+            "shift": Protocol(end=self.end, banned=banned),
+            "blanks": Protocol(end=self.end, dpos=0, dpos2=1, begin=self.begin, banned=banned),
+            "slot": Protocol(end=self.end, probe=self.mask, banned=banned),
+        }[self.name]
+        torch.manual_seed(self.seed)
+        config = ModelConfig(
+            num_layers=2,
+            width=16,
+            num_heads=2,
+            ffn_width=32,
+            max_positions=64,
+            max_positions2=16,
+            dropout=0.0,
+            attention_dropout=0.0,
+            init_std=self.scale,
+        )
+        self.model = config.build(self.words + 3).eval()
+
+    def prompts(self, count, longest=12):
+        rng = np.random.default_rng(self.seed)
+        return [
+            self.prompt(rng.integers(self.words, size=1 + (5 * i) % longest)) for i in range(count)
+        ]
+
+    def prompt(self, words, blanks=None):
+        n = len(words)
+        if self.name == "shift":
+            return Example({"x": stay(words, np.arange(n), at=np.arange(n))})
+        if self.name == "slot":
+            asked = probe([self.mask], [n], at=1)
+            return Example({"x": stay(words, np.arange(n)) + asked})
+        # 1 to 3 blanks; as in GLM, part A and the first begin symbol
+        rng = np.random.default_rng(n)
+        homes = np.sort(rng.choice(n + 3, 1 + n % 3 if blanks is None else blanks, replace=False))
+        shown = np.insert(words, np.minimum(homes, n), self.mask)
+        homes = np.stack([homes, np.ones(len(homes), int)], 1)
+        part_a = stay(shown, np.arange(len(shown)))
+        first = stay([self.begin], homes[:1, 0], pos2=1, at=1)
+        return Example({"x": part_a + first}, blanks=homes[1:])
+
+    @torch.no_grad()
+    def log_probs(self, prompt, written):
+        """Log-probabilities [len(written), V] of what stands at each word."""
+        full = unroll(prompt, self.protocol, written)
+        batch = collate([[full]], pad=0).to("cpu")
+        states, _ = self.model(batch)
+        rows = batch.asks["lm"].rows[:, 0]
+        return self.model.head(states["x"].flatten(0, 1)[rows]).log_softmax(-1).double().numpy()
+
+    def next(self, prompt, written):
+        """Log-probabilities [V] of the word after the written ones."""
+        return self.log_probs(prompt, [*written, 0])[-1]
+
+    def score(self, prompt, written):
+        """The log-probability of written words."""
+        table = self.log_probs(prompt, written)
+        return sum(table[j, word] for j, word in enumerate(written))
+
+    def blanks_of(self, written):
+        """The blanks of written words, without their ends; the last one is open or empty."""
+        found = [[]]
+        for word in written:
+            if word == self.end:
+                found.append([])
+            else:
+                found[-1].append(word)
+        return found
+
+    def allowed(self, written, word, config):
+        """May this word be written next? Plain loops."""
+        blank = self.blanks_of(written)[-1]
+        if len(blank) >= config.max_len:
+            return word == self.end
+        if word == self.end:
+            return len(blank) >= config.min_len
+        if word in self.protocol.banned:
+            return False
+        n = config.no_repeat_ngram_size
+        grams = [tuple(blank[i : i + n]) for i in range(len(blank) - n + 1)]
+        return not n or tuple((blank + [word])[-n:]) not in grams or len(blank) + 1 < n
+
+    def finished(self, prompt, written):
+        return list(written).count(self.end) > len(prompt.blanks)
+
+
+def brute_force(case, prompt, config):
+    """Every output the rules allow, best first: (words, score)."""
+    assert not len(prompt.blanks)
+    found = []
+    for n in range(config.max_len + 1):
+        for words in product(range(case.words), repeat=n):
+            words = [*words, case.end]
+            if all(case.allowed(words[:j], word, config) for j, word in enumerate(words)):
+                found.append((words, case.score(prompt, words) / len(words) ** config.lenpen))
+    return sorted(found, key=lambda one: -one[1])
+
+
+def naive_beam(case, prompt, config):
+    """After each step (finished best first, open best first), each a list of (words, score).
+
+    Until nothing is open: there is no stopping rule.
+    """
+    beam, pool, opened = config.beam, [], [([], 0.0)]
+    while opened:
+        following = []
+        for words, raw in opened:
+            table = case.next(prompt, words)
+            following += [
+                ([*words, v], raw + table[v])
+                for v in range(len(table))
+                if case.allowed(words, v, config)
+            ]
+        following = sorted(following, key=lambda one: -one[1])[: 2 * beam]
+        ended = [case.finished(prompt, words) for words, _ in following]
+        pool = pool + [
+            (words, raw / len(words) ** config.lenpen)
+            for (words, raw), end in zip(following[:beam], ended, strict=False)
+            if end
+        ]
+        pool = sorted(pool, key=lambda one: -one[1])[:beam]
+        opened = [one for one, end in zip(following, ended, strict=True) if not end][:beam]
+        yield pool, opened
+
+
+@pytest.fixture
+def toy():
+    return SimpleNamespace(Case=Case, brute_force=brute_force, naive_beam=naive_beam)
+
+
+@pytest.fixture(params=["shift", "blanks", "slot"])
+def kind(request):
+    return request.param

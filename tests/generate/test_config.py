@@ -1,0 +1,21 @@
+import pytest
+
+from unitk.config import parse
+from unitk.errors import UsageError
+from unitk.generate.config import GenerateConfig
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--beam 0", "--beam must be at least 1, got 0"),
+        ("--beam 2 --nbest 3", "--nbest must be at most --beam 2, got 3"),
+        ("--min-len 9 --max-len 8", "--min-len must be at most --max-len 8, got 9"),
+        ("--no-repeat-ngram-size -1", "--no-repeat-ngram-size must be at least 0, got -1"),
+        ("--max-len 0", "--max-len must be at least 1, got 0"),
+        ("--stop early", "--stop must be one of exact, likely, full, got 'early'"),
+    ],
+)
+def test_what_cannot_be_meant(line, message):
+    with pytest.raises(UsageError, match=message):
+        parse("generate", GenerateConfig, line.split())

@@ -1,0 +1,140 @@
+"""How prompts share batches changes nothing; what does not fit is refused before decoding."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from unitk.errors import DataError, UsageError
+from unitk.generate import decode as module
+from unitk.generate.config import GenerateConfig
+from unitk.generate.decode import batches, decode, generate, overrun
+from unitk.slots import NEVER, collate, unroll
+
+CONFIG = GenerateConfig(beam=3, nbest=3, max_len=6, lenpen=0.6)
+
+
+def same(found, expected):
+    assert len(found) == len(expected)
+    for some, others in zip(found, expected, strict=True):
+        assert [one.ids.tolist() for one in some] == [one.ids.tolist() for one in others]
+        assert [one.score for one in some] == pytest.approx([o.score for o in others], abs=1e-5)
+
+
+def test_batches_change_nothing(toy, kind):
+    case = toy.Case(kind, words=8)
+    prompts = case.prompts(9)
+    alone = [generate(case.model, [prompt], case.protocol, CONFIG)[0] for prompt in prompts]
+    for max_tokens in (1, 150, 300, 10**6):
+        config = replace(CONFIG, max_tokens=max_tokens)
+        same(generate(case.model, prompts, case.protocol, config), alone)
+    same(generate(case.model, prompts[::-1], case.protocol, CONFIG), alone[::-1])
+
+
+def test_compaction_changes_nothing(toy, kind, monkeypatch):
+    case = toy.Case(kind, words=8, scale=1.0)
+    prompts = case.prompts(9)
+    found, sizes = {}, {}
+    config = replace(CONFIG, stop="full", max_len=12)
+    for look in (1, 3, 10**6):
+        monkeypatch.setattr(module, "LOOK", {"cpu": look})
+        head = case.model.head
+        seen = sizes[look] = set()
+        monkeypatch.setattr(
+            case.model, "head", lambda s, seen=seen, head=head: (seen.add(len(s)), head(s))[1]
+        )
+        found[look] = generate(case.model, prompts, case.protocol, config)
+    assert len(sizes[1]) > 3 and sizes[10**6] == {9, 27}
+    same(found[3], found[1])
+    same(found[10**6], found[1])
+
+
+def test_pads_change_nothing(toy, kind):
+    case = toy.Case(kind, words=8)
+    prompts = case.prompts(5)
+    batch = collate([[prompt] for prompt in prompts], pad=0)
+    tower = batch.towers["x"]
+    pads = np.zeros((9, 5, 32), np.int64)
+    pads[0], pads[5:7], pads[7] = 3, NEVER, tower[7, :, :1]
+    wider = replace(batch, towers={"x": np.concatenate([tower, pads], axis=2)})
+    found = decode(case.model, batch.to("cpu"), case.protocol, CONFIG)
+    same(decode(case.model, wider.to("cpu"), case.protocol, CONFIG), found)
+
+
+def test_logits_are_computed_for_hypotheses_only(toy, kind, monkeypatch):
+    case = toy.Case(kind, words=8)
+    head, rows = case.model.head, []
+    monkeypatch.setattr(
+        case.model, "head", lambda states: (rows.append(len(states)), head(states))[1]
+    )
+    generate(case.model, [case.prompts(3)[2]] * 4, case.protocol, CONFIG)
+    assert rows[:3] == [4, 12, 12]
+
+
+def test_training_mode_is_kept_and_dropout_is_off(toy):
+    case = toy.Case("shift", words=8)
+    for layer in case.model.modules():
+        if isinstance(layer, torch.nn.Dropout):
+            layer.p = 0.5
+    prompts = case.prompts(3)
+    expected = generate(case.model, prompts, case.protocol, CONFIG)
+    case.model.train()
+    same(generate(case.model, prompts, case.protocol, CONFIG), expected)
+    assert case.model.training
+
+
+def test_progress_is_reported(toy):
+    case = toy.Case("shift", words=4)
+    done = []
+    generate(
+        case.model, case.prompts(7), case.protocol, replace(CONFIG, max_tokens=100), done.append
+    )
+    assert sum(done) == 7 and len(done) > 1
+    assert generate(case.model, [], case.protocol, CONFIG) == []
+
+
+def test_batches_hold_prompts_of_like_length_within_the_limit(toy):
+    case = toy.Case("blanks", words=4)
+    rng = np.random.default_rng(0)
+    prompts = [
+        case.prompt(rng.integers(4, size=rng.integers(1, 40)), blanks=int(rng.integers(1, 4)))
+        for _ in range(60)
+    ]
+    config = replace(CONFIG, max_tokens=1200)
+    cut = list(batches(prompts, config))
+    assert sorted(i for numbers in cut for i in numbers) == list(range(60))
+    for numbers in cut:
+        width = collate([[prompts[i]] for i in numbers], pad=0).towers["x"].shape[2]
+        blanks = max(len(prompts[i].blanks) for i in numbers)
+        assert len(numbers) * (width + 3 * (blanks + 1) * 7) <= 1200
+    assert len(cut) < 12
+
+
+def test_overrun_is_what_unroll_needs(toy, kind):
+    case = toy.Case(kind, words=4)
+    for prompt in case.prompts(6):
+        written = ([0] * 5 + [case.end]) * (1 + len(prompt.blanks))
+        x = unroll(prompt, case.protocol, written).towers["x"]
+        config = case.model.config
+        assert overrun(prompt, case.protocol, 5, config) == (
+            x.pos.max() + 1 - config.max_positions,
+            x.pos2.max() + 1 - config.max_positions2,
+        )
+        no_tables = replace(config, max_positions=0, max_positions2=0)
+        assert overrun(prompt, case.protocol, 5, no_tables) == (0, 0)
+
+
+def test_what_does_not_fit_is_refused(toy):
+    case = toy.Case("blanks", words=4)  # 64 and 16 positions
+    short, long = case.prompt(np.zeros(5, int), blanks=1), case.prompt(np.zeros(70, int), blanks=1)
+    generate(case.model, [short], case.protocol, replace(CONFIG, max_len=14))
+    with pytest.raises(UsageError, match="--max-len 15 .* 16 second positions .* at most 14"):
+        generate(case.model, [short], case.protocol, replace(CONFIG, max_len=15))
+    with pytest.raises(DataError, match="prompt 2 is too long by 7 for the 64 positions .*--trunc"):
+        generate(case.model, [short, long], case.protocol, CONFIG)
+    case = toy.Case("shift", words=4)
+    with pytest.raises(DataError, match="prompt 1 is too long with --max-len 60 by 1 for the 64"):
+        generate(
+            case.model, [case.prompt(np.zeros(5, int))], case.protocol, replace(CONFIG, max_len=60)
+        )

@@ -1,0 +1,199 @@
+"""Beam search is brute force, and a naive beam that encodes every hypothesis alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from unitk.errors import NonFiniteError
+from unitk.generate.config import GenerateConfig
+from unitk.generate.decode import Reader, decode, generate
+from unitk.generate.search import Search
+from unitk.slots import POS, POS2, Protocol, collate
+
+EXHAUSTIVE = GenerateConfig(beam=64, nbest=64, max_len=4, max_tokens=10**6)
+
+
+def words(hypotheses):
+    return [one.ids.tolist() for one in hypotheses]
+
+
+def same(hypotheses, expected):
+    """Equal words in equal order, and scores within 1e-5."""
+    assert words(hypotheses) == [ids for ids, _ in expected]
+    scores = [one.score for one in hypotheses]
+    assert scores == pytest.approx([score for _, score in expected], abs=1e-5)
+
+
+@pytest.mark.parametrize("lenpen", [-1.0, 0.0, 0.6, 1.0, 2.0])
+@pytest.mark.parametrize("name", ["shift", "slot"])
+def test_a_wide_beam_is_brute_force(toy, name, lenpen):
+    case = toy.Case(name, words=2)
+    prompt = case.prompt(np.array([0, 1, 1]))
+    for rules in ({}, {"min_len": 2}, {"no_repeat_ngram_size": 1}, {"no_repeat_ngram_size": 2}):
+        config = replace(EXHAUSTIVE, lenpen=lenpen, **rules)
+        expected = toy.brute_force(case, prompt, config)
+        (found,) = generate(case.model, [prompt], case.protocol, config)
+        same(found, expected)
+        for nbest in (1, 3):  # stopping early loses nothing
+            few = replace(config, nbest=nbest)
+            (found,) = generate(case.model, [prompt], case.protocol, few)
+            same(found, expected[:nbest])
+
+
+@pytest.mark.parametrize("beam", [1, 3, 4])
+def test_equals_a_naive_beam(toy, kind, beam):
+    shared = 0
+    for seed, scale in enumerate((0.15, 0.3, 0.6)):
+        case = toy.Case(kind, words=6, scale=scale, seed=seed)
+        prompts = case.prompts(5)
+        config = GenerateConfig(
+            beam=beam, nbest=beam, max_len=5, no_repeat_ngram_size=seed, lenpen=0.5 * seed
+        )
+        naive = [list(toy.naive_beam(case, prompt, config)) for prompt in prompts]
+        found = generate(case.model, prompts, case.protocol, config)
+        for prompt, hypotheses, steps in zip(prompts, found, naive, strict=True):
+            # greedy decoding ends with the first end, the naive beam does not
+            finished = [greedy(case, prompt, config)] if beam == 1 else steps[-1][0]
+            same(hypotheses, finished)
+        shared += open_beams_are_equal(case, prompts, config, naive)
+    assert shared > 20 or beam == 1
+
+
+def greedy(case, prompt, config):
+    """The best allowed word, until the last end."""
+    ids, raw = [], 0.0
+    while not case.finished(prompt, ids):
+        table = case.next(prompt, ids)
+        best = max(
+            (v for v in range(len(table)) if case.allowed(ids, v, config)), key=table.__getitem__
+        )
+        ids.append(best)
+        raw += table[best]
+    return ids, raw / len(ids) ** config.lenpen
+
+
+@torch.inference_mode()
+def open_beams_are_equal(case, prompts, config, naive):
+    """Compare what is open after each step; how often hypotheses of an input shared a parent."""
+    batch = collate([[prompt] for prompt in prompts], pad=0).to("cpu")
+    reader = Reader(case.model, batch, case.protocol, config)
+    first = reader.first[[POS, POS2]].T
+    search = Search(first, batch.blanks, batch.num_blanks, case.protocol, config)
+    logits, shared = case.model.head(reader.read_prompt()), 0
+    for step in range(1, search.most):
+        back, token, place = search.extend(logits)
+        state = search.state
+        for b, steps in enumerate(naive):
+            kept = [k for k in range(config.beam) if state.score[b, k] > -torch.inf]
+            if not kept:  # nothing is open, or the stopping rule dropped it
+                continue
+            opened = steps[step - 1][1]
+            assert [state.written[b, k, :step].tolist() for k in kept] == [ids for ids, _ in opened]
+            scores = [float(state.score[b, k]) for k in kept]
+            assert scores == pytest.approx([raw for _, raw in opened], abs=1e-5)
+            shared += step > 1 and len(set(back[b, kept].tolist())) < len(kept)
+        logits = case.model.head(reader.read(back, token, place))
+    return shared
+
+
+def test_score_is_the_log_probability_over_the_length(toy, kind):
+    case = toy.Case(kind, words=6)
+    prompts = case.prompts(6)
+    config = GenerateConfig(beam=3, nbest=3, max_len=5, lenpen=0.7)
+    for prompt, found in zip(
+        prompts, generate(case.model, prompts, case.protocol, config), strict=True
+    ):
+        assert len(found) == 3
+        for one in found:
+            assert one.log_prob == pytest.approx(case.score(prompt, one.ids.tolist()), abs=1e-5)
+            assert one.log_prob == pytest.approx(float(one.token_log_probs.sum()), abs=1e-5)
+            assert one.score == pytest.approx(one.log_prob / len(one.ids) ** 0.7, abs=1e-5)
+            assert len(one.token_log_probs) == len(one.ids)
+
+
+def test_limits_hold_for_each_blank(toy, kind):
+    case = toy.Case(kind, words=6, scale=0.6)
+    prompts = case.prompts(6)
+    for low, high in ((0, 3), (3, 3), (2, 6)):
+        config = GenerateConfig(beam=4, nbest=4, min_len=low, max_len=high)
+        for prompt, found in zip(
+            prompts, generate(case.model, prompts, case.protocol, config), strict=True
+        ):
+            for one in found:
+                *blanks, after = case.blanks_of(one.ids.tolist())
+                assert len(blanks) == 1 + len(prompt.blanks) and after == []
+                assert all(low <= len(blank) <= high for blank in blanks)
+
+
+def test_an_end_counts_only_among_the_first_beam_continuations():
+    search = Search(
+        torch.zeros(1, 2, dtype=torch.int64),
+        torch.zeros(1, 0, 2, dtype=torch.int64),
+        torch.zeros(1, dtype=torch.int64),
+        Protocol(end=4),
+        GenerateConfig(beam=2, nbest=2, max_len=3),
+    )
+    end_is_third = torch.tensor([[2.0, 3.0, 0.0, 0.0, 1.0]])
+    search.extend(end_is_third)
+    assert search.state.best.tolist() == [[-torch.inf, -torch.inf]]
+    assert search.state.written[0, :, 0].tolist() == [1, 0]
+    end_is_second = torch.tensor([[3.0, 0.0, 0.0, 0.0, 2.0], [0.0, 1.0, 0.0, 0.0, 0.0]])
+    search.extend(end_is_second)
+    assert search.state.best_written[0, 0, :2].tolist() == [1, 4]
+    assert search.state.best[0, 1] == -torch.inf
+    assert search.state.written[0, :, :2].tolist() == [[1, 0], [0, 1]]
+
+
+def test_rules_that_leave_nothing_give_nothing(toy):
+    case = toy.Case("shift", words=2)
+    config = GenerateConfig(beam=2, min_len=4, max_len=5, no_repeat_ngram_size=1)
+    assert generate(case.model, case.prompts(2), case.protocol, config) == [[], []]
+
+
+def test_fewer_outputs_than_asked_for_where_there_are_no_more(toy):
+    case = toy.Case("shift", words=1)
+    config = GenerateConfig(beam=4, nbest=4, max_len=2)
+    (found,) = generate(case.model, case.prompts(1), case.protocol, config)
+    assert sorted(words(found)) == [[0, 0, 1], [0, 1], [1]]
+
+
+def test_logits_that_are_not_finite_are_refused(toy):
+    case = toy.Case("shift", words=4)
+    torch.nn.init.constant_(case.model.norm.weight, torch.nan)
+    with pytest.raises(NonFiniteError):
+        generate(case.model, case.prompts(2), case.protocol, GenerateConfig(beam=2, max_len=3))
+
+
+@pytest.mark.parametrize("stop", ["exact", "likely", "full"])
+def test_stopping_rules(toy, stop):
+    """Against the naive beam, stopped by the rule's own words."""
+    for seed in range(3):
+        case = toy.Case("shift", words=4, scale=0.5, seed=seed)
+        config = GenerateConfig(beam=3, nbest=3, max_len=8, stop=stop)
+        prompts = case.prompts(4)
+        for prompt, found in zip(
+            prompts, generate(case.model, prompts, case.protocol, config), strict=True
+        ):
+            for steps, (finished, opened) in enumerate(toy.naive_beam(case, prompt, config), 1):
+                full = len(finished) == config.beam
+                length = 9 if stop == "exact" else steps
+                over = opened and finished and finished[-1][1] >= opened[0][1] / length
+                if full and (stop == "full" or over):
+                    break
+            same(found, finished)
+
+
+def test_a_batch_is_decoded_as_its_rows(toy, kind):
+    case = toy.Case(kind, words=8)
+    prompts = case.prompts(6)
+    config = GenerateConfig(beam=3, max_len=4)
+    batch = collate([[prompt] for prompt in prompts], pad=0).to("cpu")
+    found = decode(case.model, batch, case.protocol, config)
+    order = np.random.default_rng(0).permutation(6)
+    batch = collate([[prompts[i]] for i in order], pad=0).to("cpu")
+    for i, hypotheses in zip(order, decode(case.model, batch, case.protocol, config), strict=True):
+        for one, other in zip(hypotheses, found[i], strict=True):
+            assert one.ids.tolist() == other.ids.tolist()
+            assert one.token_log_probs.tolist() == other.token_log_probs.tolist()  # bit-equal

@@ -1,0 +1,110 @@
+"""Cached decoding equals one full pass, for every registered task that decodes.
+
+Ragged sources, hypotheses that share ancestors, blanks that end at different steps; what is open
+after some steps is compared too, for a forgotten back-pointer may never show in what finishes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from unitk import registry
+from unitk.generate.config import GenerateConfig
+from unitk.generate.decode import Reader, generate
+from unitk.generate.search import Search
+from unitk.slots import POS, POS2, collate, unroll
+from unitk.tasks.base import Task
+
+TASKS = [
+    name for name in registry.names("task") if registry.get("task", name).protocol != Task.protocol
+]
+SMALL = {
+    "num_layers": 2,
+    "width": 32,
+    "num_heads": 4,
+    "ffn_width": 64,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "init_std": 0.12,
+}
+CONFIG = GenerateConfig(beam=4, nbest=4, max_len=6, lenpen=0.6)
+
+
+@pytest.fixture(params=TASKS)
+def setting(request, toy_vocab):
+    """A task with its default architecture made small, and prompts of 1 to 30 words."""
+    cls = registry.get("task", request.param)
+    task = cls(cls.Config(), toy_vocab)
+    torch.manual_seed(0)
+    config = replace(registry.get("arch", cls.arch)(), **SMALL)
+    model = config.build(len(toy_vocab)).eval()
+    with torch.no_grad():  # an end that is likely, so that outputs differ in length
+        model.embed.tokens.weight[task.protocol.end] *= 4
+    rng = np.random.default_rng(1)
+    words = np.setdiff1d(np.arange(len(toy_vocab)), list(toy_vocab.symbols.values()))
+    prompts = []
+    for n in (30, 1, 12, 7, 18, 3):
+        source = rng.choice(words, n)
+        if task.protocol.begin is not None:  # 1 to 3 blanks
+            source = np.insert(source, rng.integers(n, size=1 + n % 3), toy_vocab.mask)
+        prompts.append(task.prompt([source]))
+    return task, model, prompts
+
+
+@torch.no_grad()
+def in_one_pass(model, prompt, protocol, written):
+    """The log-probability of each written word."""
+    batch = collate([[unroll(prompt, protocol, written)]], pad=protocol.end).to("cpu")
+    states, _ = model(batch, model.condition(batch))
+    ask = batch.asks["lm"]
+    logits = model.head(states[ask.tower].flatten(0, 1)[ask.rows[:, 0]])
+    return logits.log_softmax(-1).gather(1, ask.label[:, None])[:, 0]
+
+
+def test_finished_outputs(setting):
+    task, model, prompts = setting
+    found = generate(model, prompts, task.protocol, CONFIG)
+    lengths = set()
+    for prompt, hypotheses in zip(prompts, found, strict=True):
+        assert len(hypotheses) == 4
+        for one in hypotheses:
+            expected = in_one_pass(model, prompt, task.protocol, one.ids)
+            assert np.allclose(one.token_log_probs, expected, atol=1e-5)
+            assert one.log_prob == pytest.approx(float(expected.double().sum()), abs=1e-5)
+            ends = np.flatnonzero(one.ids == task.protocol.end)
+            assert len(ends) == 1 + len(prompt.blanks) and ends[-1] == len(one.ids) - 1
+            lengths.add((len(prompt.blanks), *ends.tolist()))
+    assert len(lengths) > 6
+
+
+@torch.inference_mode()
+def test_open_hypotheses(setting):
+    task, model, prompts = setting
+    batch = collate([[prompt] for prompt in prompts], pad=task.protocol.end).to("cpu")
+    reader = Reader(model, batch, task.protocol, CONFIG)
+    first = reader.first[[POS, POS2]].T
+    search = Search(first, batch.blanks, batch.num_blanks, task.protocol, CONFIG)
+    logits, shared, compared, depths = model.head(reader.read_prompt()), 0, 0, set()
+    for step in range(1, search.most):
+        back, token, place = search.extend(logits)
+        state = search.state
+        for b, prompt in enumerate(prompts):
+            for k in range(CONFIG.beam):
+                if state.score[b, k] > -torch.inf:
+                    expected = in_one_pass(model, prompt, task.protocol, state.written[b, k, :step])
+                    assert torch.allclose(state.gain[b, k, :step], expected, atol=1e-5)
+                    assert abs(float(state.score[b, k] - expected.sum())) < 1e-5
+                    compared += 1
+                    depths.add((step, int(state.blank[b, k])))
+            parents = back[b, state.score[b] > -torch.inf].tolist()
+            shared += step > 1 and 1 < len(set(parents)) < len(parents)
+        logits = model.head(reader.read(back, token, place))
+    assert compared > 100
+    assert shared > 10, "hypotheses must share ancestors, or else nothing is shown"
+    if task.protocol.begin is not None:
+        opened = {step for step, blank in depths if blank == 1}
+        assert len(opened) > 3, "blanks must end at different steps"

@@ -1,0 +1,45 @@
+"""Options of the search; torch-free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from unitk.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateConfig:
+    """How outputs are searched for."""
+
+    beam: int = 5
+    """Hypotheses kept open for each input; 1 is greedy decoding."""
+    lenpen: float = 1.0
+    """Hypotheses are ranked by log-probability / length ** lenpen, end symbols counted."""
+    min_len: int = 0
+    """Least words of an output, or of each blank, the end symbol not counted."""
+    max_len: int = 64
+    """Most words of an output, or of each blank; then it is closed."""
+    no_repeat_ngram_size: int = 0
+    """No run of so many words occurs twice in an output, or in a blank. 0: no such rule."""
+    nbest: int = 1
+    """Outputs for each input, best first."""
+    stop: Literal["exact", "likely", "full"] = "exact"
+    """When the search of an input ends. exact: no open hypothesis can enter the n best any more;
+    likely: none would at its present length (transformers); full: as many as the beam are finished
+    (fairseq). Greedy decoding ends with the first end symbol."""
+    max_tokens: int = 16384
+    """Most slots of a batch: prompt, and the longest output of every beam."""
+
+    def __post_init__(self) -> None:
+        for name in ("beam", "nbest", "max_len", "max_tokens"):
+            self._require(name, getattr(self, name) >= 1, "at least 1")
+        for name in ("min_len", "no_repeat_ngram_size"):
+            self._require(name, getattr(self, name) >= 0, "at least 0")
+        self._require("nbest", self.nbest <= self.beam, f"at most --beam {self.beam}")
+        self._require("min_len", self.min_len <= self.max_len, f"at most --max-len {self.max_len}")
+
+    def _require(self, name: str, holds: bool, what: str) -> None:
+        if not holds:
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(f"{flag} must be {what}, got {getattr(self, name)}")

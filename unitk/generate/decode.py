@@ -1,0 +1,245 @@
+"""Drives a task's protocol: reads prompts, then words, and lets the search choose what comes next.
+
+The prompt's keys are stored once per input and its K hypotheses are K queries of one row. Their own
+columns are only ever appended; a bool table of ancestors, which follows the back-pointers, tells
+each hypothesis which of them are its own. A probe (slot protocol) stands right after the word it
+follows and is overwritten by the next word: it leaves no trace. No task code runs in a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unitk import masks
+from unitk.errors import DataError, UsageError
+from unitk.generate.config import GenerateConfig
+from unitk.generate.search import Hypothesis, Search, longest
+from unitk.models.config import ModelConfig
+from unitk.models.stack import Model
+from unitk.slots import (
+    BORN,
+    DIES,
+    DOC,
+    NEVER,
+    NOW,
+    POS,
+    POS2,
+    TOKEN,
+    WIDTH,
+    Batch,
+    Example,
+    Protocol,
+    collate,
+)
+
+LOOK = {"cpu": 1}
+"""Steps between two looks at what is finished; elsewhere a look makes the host wait."""
+
+
+def generate(
+    model: Model,
+    prompts: Sequence[Example],
+    protocol: Protocol,
+    config: GenerateConfig,
+    report: Callable[[int], None] = lambda done: None,
+) -> list[list[Hypothesis]]:
+    """The n best outputs for each prompt, in the order of the prompts.
+
+    Which prompts share a batch changes nothing but rounding. `report` hears how many are done.
+    """
+    for number, prompt in enumerate(prompts):
+        check_places(prompt, protocol, config.max_len, model.config, f"prompt {number + 1}")
+    found: list[list[Hypothesis]] = [[] for _ in prompts]
+    device = next(model.parameters()).device
+    training = model.training
+    model.eval()
+    try:
+        for numbers in batches(prompts, config):
+            # nobody looks at a pad: any token serves
+            batch = collate([[prompts[i]] for i in numbers], pad=protocol.end).to(device)
+            for i, outputs in zip(numbers, decode(model, batch, protocol, config), strict=True):
+                found[i] = outputs
+            report(len(numbers))
+    finally:
+        model.train(training)
+    return found
+
+
+def batches(prompts: Sequence[Example], config: GenerateConfig) -> Iterator[list[int]]:
+    """Numbers of prompts that are decoded together: of like length, within `--max-tokens`."""
+    size = [(len(p.blanks), max(len(tower) for tower in p.towers.values())) for p in prompts]
+    numbers: list[int] = []
+    most = widest = 0
+    for i in sorted(range(len(prompts)), key=size.__getitem__, reverse=True):
+        most, widest = max(most, size[i][0]), max(widest, size[i][1])
+        columns = _round_up(widest) + config.beam * longest(most, config)
+        if numbers and (len(numbers) + 1) * columns > config.max_tokens:
+            yield numbers
+            numbers = []
+            most, widest = size[i]
+        numbers.append(i)
+    if numbers:
+        yield numbers
+
+
+def check_places(
+    prompt: Example, protocol: Protocol, max_len: int, config: ModelConfig, name: str
+) -> None:
+    """Refuse what would leave the model's position tables, before anything is decoded."""
+    pos, pos2 = overrun(prompt, protocol, max_len, config)
+    if pos2 > 0:
+        at_most = max_len - -(-pos2 // protocol.dpos2) if protocol.dpos2 else 0
+        raise UsageError(
+            f"--max-len {max_len} is more than this model's {config.max_positions2} second "
+            f"positions allow: at most {at_most}"
+        )
+    if pos > 0:
+        wish = f" with --max-len {max_len}" if protocol.dpos else ""
+        raise DataError(
+            f"{name} is too long{wish} by {pos} for the {config.max_positions} positions of this "
+            "model; --truncate shortens its last part"
+        )
+
+
+def overrun(
+    prompt: Example, protocol: Protocol, max_len: int, config: ModelConfig
+) -> tuple[int, int]:
+    """By how much decoding may pass the end of the two position tables (at most 0: it fits)."""
+    over = []
+    homes = _homes(prompt)
+    strides = (protocol.dpos, protocol.dpos2)
+    rows = (config.max_positions, config.max_positions2)
+    for field, axis in ((POS, 0), (POS2, 1)):
+        last = max(int(tower.table[field].max()) for tower in prompt.towers.values())
+        last = max(last, int(homes[:, axis].max()) + strides[axis] * max_len)
+        over.append(last + 1 - rows[axis] if rows[axis] else 0)
+    return over[0], over[1]
+
+
+def _homes(prompt: Example) -> np.ndarray:
+    """[M + 1, 2] (pos, pos2) of the slot that is read first in each blank."""
+    tower = prompt.towers["dec" if "dec" in prompt.towers else "x"]
+    return np.concatenate([tower.table[[POS, POS2], -1:].T, prompt.blanks])
+
+
+@torch.inference_mode()
+def decode(
+    model: Model, batch: Batch, protocol: Protocol, config: GenerateConfig
+) -> list[list[Hypothesis]]:
+    """The n best outputs of each row of a batch of prompts, which is on the model's device."""
+    assert not batch.blanks.shape[1] or (protocol.begin is not None and protocol.probe is None)
+    reader = Reader(model, batch, protocol, config)
+    first = reader.first[[POS, POS2]].T
+    search = Search(first, batch.blanks, batch.num_blanks, protocol, config)
+    found: list[list[Hypothesis]] = [[] for _ in range(len(first))]
+    rows = torch.arange(len(first), device=first.device)
+    look = LOOK.get(first.device.type, 8)
+    logits_RV = model.head(reader.read_prompt())
+    while True:
+        back, token, place = search.extend(logits_RV)
+        if search.steps % look == 0 or search.steps == search.most:
+            left = search.open().nonzero()[:, 0]
+            if 2 * len(left) <= len(rows):  # it pays to go on with these only
+                for row, outputs in zip(rows.tolist(), search.results(), strict=True):
+                    found[row] = outputs
+                if not len(left):
+                    return found
+                rows, back, token, place = rows[left], back[left], token[left], place[left]
+                search.state = search.state.select(left)
+                reader.select(left)
+        logits_RV = model.head(reader.read(back, token, place))
+
+
+class Reader:
+    """Feeds the model: the prompts once, then a word of every hypothesis at a time.
+
+    B inputs, K hypotheses each; the cache's columns are the prompt's, then K a step, then K for
+    probes if the protocol has them.
+    """
+
+    def __init__(
+        self, model: Model, batch: Batch, protocol: Protocol, config: GenerateConfig
+    ) -> None:
+        self.model, self.protocol, self.beam = model, protocol, config.beam
+        self.prompt = batch.towers["dec" if "dec" in batch.towers else "x"]
+        _, rows, self.width = self.prompt.shape
+        device = self.prompt.device
+        asking = 0 if protocol.probe is None else 1
+        most = longest(batch.blanks.shape[1], config) - 1  # the last `end` is never read
+        total = _round_up(self.width + self.beam * (most + asking))
+        self.condition = model.condition(batch)
+        self.cache = model.new_cache(rows, total)
+        self.at = self.width
+        self.first_read = torch.arange(rows, device=device), batch.last
+        self.first = self.prompt[:, *self.first_read]
+        kept = (self.prompt[DIES] == NEVER) & (self.prompt[BORN] < NEVER)
+        kept &= self.prompt[DOC] == self.first[DOC][:, None]
+        # which columns are a hypothesis' own: the prompt, its ancestors, its last word
+        self.mine = torch.zeros((rows, self.beam, total), dtype=torch.bool, device=device)
+        self.mine[:, :, : self.width] = kept[:, None]
+        self.itself = torch.eye(self.beam, dtype=torch.bool, device=device)
+        self.columns = self._columns(asking)
+
+    def _columns(self, asking: int) -> Tensor:
+        """What a step reads, [9, B, K] words and as many probes, but for token, place and time."""
+        words = self.first[:, :, None].repeat(1, 1, self.beam)
+        words[NOW : BORN + 1] = self.prompt[NOW].amax(1)[:, None]
+        words[DIES] = NEVER
+        if not asking:
+            return words
+        probes = words.clone()
+        words[NOW : BORN + 1] -= 1  # a word comes one tick before its probe
+        probes[TOKEN] = self.protocol.probe
+        probes[DIES] = probes[NOW]
+        return torch.cat([words, probes], 2)
+
+    def read_prompt(self) -> Tensor:
+        """The states [B, D] at the slots that are read first."""
+        sight = masks.dense(self.prompt, self.prompt)
+        states = self.model.step(self.prompt, sight, self.condition, self.cache, 0)
+        return states[self.first_read]
+
+    def read(self, back: Tensor, token: Tensor, place: Tensor) -> Tensor:
+        """The states [B * K, D] that the next words are asked at.
+
+        [B, K]: the hypothesis each one continues, the token read, and [B, K, 2] the place of the
+        slot that asks for the next word.
+        """
+        at, beam, protocol = self.at, self.beam, self.protocol
+        own = self.mine[:, :, self.width : at]
+        own.copy_(own.gather(1, back[..., None].expand_as(own)))
+        self.mine[:, :, at : at + beam] = self.itself
+        self.columns[TOKEN, :, :beam] = token
+        self.columns[POS : POS2 + 1, :, -beam:] = place.movedim(2, 0)
+        stop = at + self.columns.shape[2]
+        sight = self.mine[:, :, : _round_up(stop)]
+        if protocol.probe is None:
+            self.columns[NOW : BORN + 1] += 1
+        else:
+            # the word takes the place of the probe that asked for it
+            self.columns[POS, :, :beam] = place[..., 0] - protocol.dpos
+            self.columns[POS2, :, :beam] = place[..., 1] - protocol.dpos2
+            self.columns[NOW : BORN + 1] += 2
+            self.columns[DIES, :, beam:] += 2
+            probes = sight.clone()
+            probes[:, :, at + beam : stop] = self.itself
+            sight = torch.cat([sight, probes], 1)
+        states = self.model.step(self.columns, sight, self.condition, self.cache, at)
+        self.at += beam
+        return states[:, -beam:].flatten(0, 1)
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows of the batch only."""
+        self.cache = self.cache.select(rows)
+        self.mine = self.mine.index_select(0, rows)
+        self.columns = self.columns.index_select(1, rows)
+        if self.condition is not None:
+            self.condition = self.condition.select(rows)
+
+
+def _round_up(columns: int) -> int:
+    return -(-columns // WIDTH) * WIDTH

@@ -1,0 +1,229 @@
+"""Beam search as tensors: open hypotheses, their words, and the pool of finished ones.
+
+The rule (fairseq's): of the 2K best continuations of an input's K hypotheses, an `end` counts only
+among the first K; the K best others go on. The length of a hypothesis is its words with every end
+symbol. At `--max-len` words nothing but `end` can follow. Greedy decoding is a beam of 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unitk.errors import NonFiniteError
+from unitk.generate.config import GenerateConfig
+from unitk.generate.rules import Rules
+from unitk.slots import Floats, Ids, Protocol
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One output: its words, an end symbol after each blank, and what they were given."""
+
+    ids: Ids
+    score: float
+    """log_prob / length ** lenpen"""
+    log_prob: float
+    token_log_probs: Floats
+
+
+@dataclass
+class State:
+    """Everything a search knows of its B inputs; row b of each tensor is input b."""
+
+    homes: Tensor
+    """[B, M + 1, 2] (pos, pos2) of the first slot that is read in each blank."""
+    last_blank: Tensor
+    """[B, 1]"""
+    score: Tensor
+    """[B, K] log-probability of the open hypotheses, best first; -inf: there is none."""
+    count: Tensor
+    """[B, K] words in the blank at hand."""
+    blank: Tensor
+    """[B, K] its number."""
+    written: Tensor
+    """[B, K, L] the words so far, all blanks."""
+    gain: Tensor
+    """[B, K, L] their log-probabilities."""
+    best: Tensor
+    """[B, K] scores of the finished hypotheses, best first; -inf: there is none."""
+    length: Tensor
+    """[B, K] their lengths."""
+    best_written: Tensor
+    best_gain: Tensor
+
+    def select(self, rows: Tensor) -> State:
+        """The state of these inputs."""
+        return State(*(getattr(self, field.name).index_select(0, rows) for field in fields(self)))
+
+
+class Search:
+    """The search of B inputs with further blanks [B, M, 2] after the one at `first` [B, 2]."""
+
+    def __init__(
+        self,
+        first: Tensor,
+        blanks: Tensor,
+        num_blanks: Tensor,
+        protocol: Protocol,
+        config: GenerateConfig,
+    ) -> None:
+        self.protocol, self.config = protocol, config
+        self.rules = Rules(protocol, config, first.device)
+        self.steps = 0
+        self.stride = torch.tensor([protocol.dpos, protocol.dpos2], device=first.device)
+        self.most = longest(blanks.shape[1], config)
+        size = (len(first), config.beam)
+
+        def fill(value: float, *more: int) -> Tensor:
+            kind = torch.int64 if isinstance(value, int) else torch.float32
+            return torch.full((*size, *more), value, dtype=kind, device=first.device)
+
+        self.state = State(
+            homes=torch.cat([first[:, None], blanks], 1),
+            last_blank=num_blanks[:, None],
+            score=fill(0.0),
+            count=fill(0),
+            blank=fill(0),
+            written=fill(0, self.most),
+            gain=fill(0.0, self.most),
+            best=fill(-torch.inf),
+            length=fill(1),
+            best_written=fill(0, self.most),
+            best_gain=fill(0.0, self.most),
+        )
+
+    def extend(self, logits_RV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Write one more word, given the logits of the B prompts or of the B * K hypotheses.
+
+        Returns [B, K]: which hypothesis each one continues, the token that is read next, and
+        [B, K, 2] where it stands (pos, pos2). `logits_RV` is overwritten.
+        """
+        state, beam, step = self.state, self.config.beam, self.steps
+        total, back, word, gain = self.propose(logits_RV)
+        end = word == self.protocol.end
+        finish = end & (state.blank.gather(1, back) == state.last_blank)
+        wide = back[..., None].expand(-1, -1, self.most)
+        written, gains = state.written.gather(1, wide), state.gain.gather(1, wide)
+        written[:, :, step], gains[:, :, step] = word, gain
+        self.steps += 1
+        self._keep(total, finish, written, gains)
+
+        # stable: the best ones that do not finish here, in their order
+        order = finish.byte().sort(dim=1, stable=True).indices[:, :beam]
+        wide = order[..., None].expand(-1, -1, self.most)
+        state.written, state.gain = written.gather(1, wide), gains.gather(1, wide)
+        state.score = total.masked_fill(finish, -torch.inf).gather(1, order)
+        back, word, end = back.gather(1, order), word.gather(1, order), end.gather(1, order)
+        closed = end & ~finish.gather(1, order)
+        count = (state.count.gather(1, back) + 1).masked_fill_(closed, 0)
+        # what has no hypothesis is still read, with the others: it must not leave the tables
+        state.count = count.clamp_(max=self.config.max_len)
+        state.blank = state.blank.gather(1, back) + closed
+        self._stop()
+
+        if self.protocol.begin is not None:
+            word = word.masked_fill(closed, self.protocol.begin)
+        home = state.homes.gather(1, state.blank[..., None].expand(-1, -1, 2))
+        return back, word, home + state.count[..., None] * self.stride
+
+    def propose(self, logits_RV: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """The 2K best continuations [B, 2K] of each input, best first.
+
+        Total log-probability, the hypothesis continued, the word, the word's log-probability. No
+        V-wide log-softmax: the best logits are found first, then normalised.
+        """
+        state, beam = self.state, self.config.beam
+        rows = len(state.score)
+        open_ = len(logits_RV) // rows  # hypotheses of an input: 1 at first, then K
+        logits_RV = logits_RV.float()
+        norm_R1 = logits_RV.logsumexp(1, keepdim=True)
+        count_R = state.count[:, :open_].flatten()
+        written_RL = state.written[:, :open_, : self.steps].flatten(0, 1)
+        self.rules.forbid(logits_RV, written_RL, count_R)
+        gain, word = logits_RV.topk(min(2 * beam, logits_RV.shape[1]))
+        # at the length limit: `end`, and nothing beside it
+        full_R1 = (count_R >= self.config.max_len)[:, None]
+        only = gain.new_full((gain.shape[1],), -torch.inf)
+        only[0] = 0
+        gain = torch.where(full_R1, logits_RV[:, self.protocol.end, None] + only, gain) - norm_R1
+        word = word.masked_fill(full_R1, self.protocol.end)
+
+        gain, word = gain.view(rows, open_, -1), word.view(rows, -1)
+        total = (gain + state.score[:, :open_, None]).flatten(1)
+        total, index = total.topk(min(2 * beam, total.shape[1]))
+        back = index // gain.shape[2]
+        word, gain = word.gather(1, index), gain.flatten(1).gather(1, index)
+        if (missing := 2 * beam - total.shape[1]) > 0:  # a vocabulary of a few words
+            pad = torch.nn.functional.pad
+            total = pad(total, (0, missing), value=-torch.inf)
+            back, word, gain = (pad(part, (0, missing)) for part in (back, word, gain))
+        return total, back, word, gain
+
+    def _keep(self, total: Tensor, finish: Tensor, written: Tensor, gains: Tensor) -> None:
+        """Merge what finishes among the first K continuations into the pool of the best K."""
+        state, beam = self.state, self.config.beam
+        score = total[:, :beam] / self.steps**self.config.lenpen
+        score = score.masked_fill(~finish[:, :beam], -torch.inf)
+        best, index = torch.cat([state.best, score], 1).sort(dim=1, descending=True, stable=True)
+        index = index[:, :beam]
+        wide = index[..., None].expand(-1, -1, self.most)
+        state.best = best[:, :beam]
+        length = torch.cat([state.length, torch.full_like(state.length, self.steps)], 1)
+        state.length = length.gather(1, index)
+        state.best_written = torch.cat([state.best_written, written[:, :beam]], 1).gather(1, wide)
+        state.best_gain = torch.cat([state.best_gain, gains[:, :beam]], 1).gather(1, wide)
+
+    def _stop(self) -> None:
+        """Where the search of an input is over, drop its open hypotheses."""
+        state, config = self.state, self.config
+        bar = state.best[:, -1]
+        if config.beam == 1 or config.stop == "full":
+            over = bar > -torch.inf
+        else:
+            # log-probabilities only fall, so the kindest length bounds what a hypothesis can reach
+            length: int | Tensor = self.steps
+            if config.stop == "exact":
+                bar = state.best[:, config.nbest - 1]
+                further = state.last_blank - state.blank
+                length = self.steps + further + 1
+                if config.lenpen > 0:
+                    length = length + (config.max_len - state.count) + further * config.max_len
+            bound = state.score / length**config.lenpen
+            over = bar >= bound.amax(1)
+        state.score = state.score.masked_fill(over[:, None], -torch.inf)
+
+    def open(self) -> Tensor:
+        """[B] whether an input has an open hypothesis left."""
+        return self.state.score[:, 0] > -torch.inf
+
+    def results(self) -> list[list[Hypothesis]]:
+        """The n best of every input; fewer where the rules forbid more."""
+        state, nbest = self.state, self.config.nbest
+        if bool((state.best.isnan() | state.score.isnan()).any()):
+            raise NonFiniteError(
+                "the model gives logits that are not finite: no search is possible"
+            )
+        score, length, written, gain = (
+            part[:, :nbest].cpu().numpy()
+            for part in (state.best, state.length, state.best_written, state.best_gain)
+        )
+        return [
+            [
+                self._hypothesis(written[b, k, :n], float(score[b, k]), gain[b, k, :n])
+                for k, n in enumerate(length[b])
+                if score[b, k] > -np.inf
+            ]
+            for b in range(len(score))
+        ]
+
+    def _hypothesis(self, ids: Ids, score: float, gain: Floats) -> Hypothesis:
+        return Hypothesis(ids.copy(), score, float(gain.sum(dtype=np.float64)), gain.copy())
+
+
+def longest(further_blanks: int, config: GenerateConfig) -> int:
+    """The most words a hypothesis has, an end symbol for each blank counted."""
+    return (further_blanks + 1) * (config.max_len + 1)
