@@ -102,6 +102,15 @@ def test_chunks_keep_no_logits(model, batch, monkeypatch):
     assert saved and not any(shape[-1:] == (V,) for shape in saved)
 
 
+def test_sums_are_made_in_32_bits(model, batch):
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = cross_entropy.CrossEntropy(0.1)(model, batch, 0)
+        logits, ask = asked(model, batch, "lm")
+    assert logits.dtype == torch.bfloat16
+    each = F.cross_entropy(logits.float(), ask.label, reduction="none", label_smoothing=0.1)
+    assert torch.allclose(loss.sums["lm"], (each * ask.weight).sum(), rtol=1e-6)
+
+
 def test_rows_of_weight_zero_change_nothing(model, batch):
     criterion = cross_entropy.CrossEntropy(0.1)
     before = criterion(model, batch, 0)

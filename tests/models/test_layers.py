@@ -6,7 +6,7 @@ from torch import nn
 
 from unitk.models.attention import View, bias
 from unitk.models.config import ModelConfig
-from unitk.models.layers import ACTIVATIONS, Layer
+from unitk.models.layers import ACTIVATIONS, Embedding, Layer
 
 NAMES = {
     "self_attn.in_proj_": "attention.qkv.",
@@ -52,6 +52,21 @@ def test_layer_equals_torch(norm_first, activation):
     expected = theirs(x, src_mask=~sight)
     view = View(7, bias(sight.expand(2, 7, 7), x.dtype))
     assert torch.allclose(ours(x, view), expected, atol=1e-5)
+
+
+@torch.no_grad()
+def test_what_a_layer_adds_is_dropped():
+    x = torch.randn(2, 5, 32)
+    config = ModelConfig(width=32, num_heads=4, ffn_width=48, dropout=0.999999)
+    assert torch.equal(Layer(config).train()(x, View(5)), x)
+
+
+@torch.no_grad()
+def test_embeddings_are_dropped_after_their_norm():
+    config = ModelConfig(width=32, num_heads=4, embedding_norm=True, dropout=0.5)
+    slots = torch.zeros(9, 4, 50, dtype=torch.int64)
+    states = Embedding(config, 10).train()(slots)
+    assert (states == 0).float().mean().item() == pytest.approx(0.5, abs=0.05)
 
 
 def test_activation_names_are_those_of_the_config():
