@@ -64,6 +64,6 @@ class CrossEntropy:
         if self.label_smoothing:
             loss_K = torch.lerp(nll_K, -logp_KV.mean(dim=-1), self.label_smoothing)
         # products and sums, not `@`, which autocast would do in 16 bits
-        correct_K = logits_KV.detach().argmax(dim=-1) == label_K
+        correct_K = logits_KV.detach().max(dim=-1).indices == label_K
         nll, correct = (weight_K * nll_K.detach()).sum(), (weight_K * correct_K).sum()
         return (weight_K * loss_K).sum(), nll, correct

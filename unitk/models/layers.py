@@ -50,6 +50,8 @@ class Embedding(nn.Module):
 
 
 class FeedForward(nn.Module):
+    """Two linear maps with the activation between."""
+
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.up = nn.Linear(config.width, config.ffn_width, bias=config.bias)
@@ -84,6 +86,7 @@ class Layer(nn.Module):
 
 
 def norm(config: ModelConfig) -> nn.Module:
+    """A layer norm of the model's width."""
     return nn.LayerNorm(config.width, eps=config.norm_eps)
 
 
