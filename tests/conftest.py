@@ -6,8 +6,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from unitk.data.corpus import CorpusWriter, write_manifest
 from unitk.registry import load_plugins
 from unitk.vocab import Vocab, train_vocab
 
@@ -45,3 +47,32 @@ def toy_lines(count: int) -> list[str]:
         ]
         lines.append(" ".join(["the", *words]).capitalize() + ".")
     return lines
+
+
+@pytest.fixture(scope="session")
+def toy_data(tmp_path_factory: pytest.TempPathFactory, toy_vocab: Vocab) -> Path:
+    """Folders text/ and pairs/ with train/ and valid/ corpora of `toy_lines`; read only."""
+    folder = tmp_path_factory.mktemp("toy_data")
+    lines = toy_lines(260)
+    for name, some in {"train": lines[:200], "valid": lines[200:]}.items():
+        write_text(folder / "text" / name, toy_vocab, some)
+        write_pairs(folder / "pairs" / name, toy_vocab, some, [line.split()[1] for line in some])
+    return folder
+
+
+def write_text(folder: Path, vocab: Vocab, lines: list[str], in_document: int = 5) -> None:
+    """A corpus of sentences, so many to a document."""
+    ids = [vocab.encode(line) for line in lines]
+    sizes = [len(ids[i : i + in_document]) for i in range(0, len(ids), in_document)]
+    writer = CorpusWriter(folder, len(vocab))
+    vocab.save(folder / "vocab")
+    writer.add(np.concatenate(ids), np.array([len(one) for one in ids]), np.array(sizes))
+    writer.close({"vocab": vocab.hash})
+
+
+def write_pairs(folder: Path, vocab: Vocab, sources: list[str], targets: list[str]) -> None:
+    """A corpus of pairs of one part each."""
+    for side, lines in {"source": sources, "target": targets}.items():
+        write_text(folder / side, vocab, lines, in_document=1)
+    vocab.save(folder / "vocab")
+    write_manifest(folder, {"kind": "pairs", "vocab": vocab.hash})

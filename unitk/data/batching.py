@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,8 @@ import numpy.typing as npt
 from unitk.data.plan import Plan, micro_batches, pack, plan
 from unitk.errors import DataError
 from unitk.slots import Batch, Example, Ids, collate
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -143,12 +146,12 @@ def fixed_batches(examples: Examples, max_tokens: int, *, packed: bool = True) -
         yield make_batch(drawn, pad=examples.pad, packed=packed)
 
 
-def prefetch(updates: Iterator[Update], depth: int = 2) -> Iterator[Update]:
-    """The same updates, made by a thread up to `depth` ahead; its errors are raised here."""
-    ready: queue.Queue[Update | BaseException] = queue.Queue(depth)
+def prefetch(updates: Iterator[T], depth: int = 2) -> Generator[T, None, None]:
+    """The same items of an endless iterator, made by a thread up to `depth` ahead; its errors are raised here."""
+    ready: queue.Queue[T | BaseException] = queue.Queue(depth)
     stopped = threading.Event()
 
-    def put(item: Update | BaseException) -> bool:
+    def put(item: T | BaseException) -> bool:
         while not stopped.is_set():
             try:
                 ready.put(item, timeout=0.1)

@@ -1,0 +1,1 @@
+"""Training: the loop, run folders and checkpoints, ranks, logs and plots."""

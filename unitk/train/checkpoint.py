@@ -1,0 +1,181 @@
+"""What a checkpoint holds, and how a run or a model comes back from it. No pickle anywhere.
+
+    model.safetensors   parameters and buffers, a tied tensor once
+    optim.safetensors   the optimizer's tensors, "PARAMETER/STATE"
+    state.json          progress, configuration, fingerprints, versions
+    vocab/              the vocabulary
+
+`load` rebuilds task and model from the values in state.json; `folder` says which files to trust.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+import unitk
+from unitk import registry
+from unitk.config import Given, resolve
+from unitk.errors import CheckpointError
+from unitk.tasks.base import Task
+from unitk.train.folder import find
+from unitk.train.state import Identity, Progress, read_state
+from unitk.vocab import Vocab
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A trained model with all that is needed to use it."""
+
+    model: Any
+    task: Task
+    vocab: Vocab
+    config: dict[str, str]
+    """Every option of the run as text, under its dotted key."""
+    state: dict[str, Any]
+    path: Path
+
+
+def load(path: Path, device: str | torch.device = "cpu") -> Loaded:
+    """The model of a run folder (its best checkpoint, else the newest good one) or checkpoint.
+
+    The model is in eval mode. Raises `CheckpointError` naming a damaged or missing file.
+    """
+    folder = find(path)
+    state = read_state(folder)
+    vocab = Vocab.load(folder / "vocab")
+    parts = components(state, folder)
+    task = parts["task"].made_from(parts["task"].config, vocab)
+    model = parts["arch"].config.build(len(vocab))
+    load_weights(model, folder)
+    return Loaded(model.to(device).eval(), task, vocab, state["config"], state, folder)
+
+
+def components(state: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The run's task and architecture, its plug-ins imported where they still are."""
+    user_dir = state["user_dir"] and Path(state["user_dir"])
+    registry.load_plugins(user_dir if user_dir and user_dir.is_dir() else None)
+    origin = str(folder / "state.json")
+    wanted = ("task", "arch")
+    given = [
+        Given(key, text, origin)
+        for key, text in state["config"].items()
+        if key.partition(".")[0] in wanted
+    ]
+    return resolve(_NoOptions, given, wanted).components
+
+
+@dataclass(frozen=True, kw_only=True)
+class _NoOptions:
+    """Only the components are resolved."""
+
+
+def write(
+    folder: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    identity: Identity,
+    vocab: Vocab,
+) -> None:
+    """Write everything a checkpoint holds; the folder exists. Raises OSError when the disk does."""
+    versions = {
+        "unitk": unitk.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "threads": torch.get_num_threads(),
+    }
+    tensors, numbers = _optimizer_state(model, optimizer)
+    state = asdict(progress) | asdict(identity) | {"optimizer": numbers, "versions": versions}
+    _save_tensors(_tensors(model), folder / "model.safetensors")
+    _save_tensors(tensors, folder / "optim.safetensors")
+    text = json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False)
+    (folder / "state.json").write_text(text, encoding="utf-8")
+    vocab.save(folder / "vocab")
+
+
+def restore(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+    """Put the weights and the optimizer's state back; how far the run had come."""
+    state = read_state(folder)
+    load_weights(model, folder)
+    tensors = load_file(folder / "optim.safetensors")
+    by_name: dict[str, dict[str, Any]] = {
+        name: dict(numbers) for name, numbers in state["optimizer"].items()
+    }
+    for key, tensor in tensors.items():
+        name, _, part = key.rpartition("/")
+        by_name.setdefault(name, {})[part] = tensor.clone()  # not a view of the mapped file
+    names = _parameter_names(model, optimizer)
+    packed = {i: by_name[name] for i, name in enumerate(names) if name in by_name}
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": packed, "param_groups": groups})
+    return Progress(**{key: state[key] for key in asdict(Progress())})
+
+
+def load_weights(model: nn.Module, folder: Path) -> None:
+    """Copy a checkpoint's weights into a model of the same shapes, else `CheckpointError`."""
+    there, here = load_file(folder / "model.safetensors"), _tensors(model)
+    for name in [*here, *there]:
+        if name not in there:
+            raise CheckpointError(f"{folder} has no tensor {name}, which this architecture needs")
+        if name not in here:
+            raise CheckpointError(f"{folder} has a tensor {name} that this architecture lacks")
+        a, b = (list(tensors[name].shape) for tensors in (there, here))
+        if a != b:
+            raise CheckpointError(
+                f"{name} has shape {a} in {folder}, but this architecture's is {b}"
+            )
+    with torch.no_grad():
+        for name, tensor in here.items():
+            tensor.copy_(there[name])
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name; a tensor with several names under the first."""
+    seen: set[tuple[int, torch.Size]] = set()
+    found = {}
+    for name, tensor in model.state_dict().items():
+        key = (tensor.data_ptr(), tensor.shape)
+        if key not in seen:
+            seen.add(key)
+            found[name] = tensor
+    return found
+
+
+def _optimizer_state(
+    model: nn.Module, optimizer: torch.optim.Optimizer
+) -> tuple[dict[str, Tensor], dict[str, dict[str, Any]]]:
+    """Its tensors as "PARAMETER/STATE", and whatever is no tensor (plain numbers) by parameter."""
+    tensors: dict[str, Tensor] = {}
+    numbers: dict[str, dict[str, Any]] = {}
+    state = optimizer.state_dict()["state"]
+    for i, name in enumerate(_parameter_names(model, optimizer)):
+        for part, value in state.get(i, {}).items():
+            if isinstance(value, Tensor):
+                tensors[f"{name}/{part}"] = value
+            else:
+                numbers.setdefault(name, {})[part] = value
+    return tensors, numbers
+
+
+def _parameter_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
+    """The parameters' names in the optimizer's order."""
+    name_of = {id(parameter): name for name, parameter in model.named_parameters()}
+    return [name_of[id(p)] for group in optimizer.param_groups for p in group["params"]]
+
+
+def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    try:
+        save_file({name: t.detach().contiguous() for name, t in tensors.items()}, path)
+    except SafetensorError as error:  # the library's name for a full disk
+        raise OSError(f"{path.name}: {error}") from error

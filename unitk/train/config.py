@@ -1,0 +1,169 @@
+"""The options of `unitk train`; torch is not needed to read, check or explain them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from unitk.config import flag
+from unitk.errors import UsageError, require
+from unitk.optim.schedules import Linear
+from unitk.values import Schedule
+
+KINDS = ("task", "arch", "criterion", "optimizer")
+"""Components a run is made of."""
+FROZEN = ("seed", "blocks", "block_size", "max_source_len", "max_target_len")
+"""Options that a resumed run cannot change, beside its data and the components' own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """Train a model: pre-train where the data are text, fine-tune where they are pairs."""
+
+    data: tuple[str, ...]
+    """Corpus folder, or a folder with train/ in it; DIR=2.5 shows each text 2.5 times an epoch."""
+    valid: tuple[str, ...] = ()
+    """[NAME=]DIR of a validation corpus; the first one decides what is best; default: valid/ of
+    the first --data."""
+    save_dir: Path
+    """Run folder for the configuration, the log and the checkpoints."""
+    resume: bool = False
+    """Continue from the newest good checkpoint of --save-dir; start where there is none."""
+    init_from: Path | None = None
+    """Run or checkpoint to take the weights from (and the architecture unless --arch is given)."""
+    config: Path | None = None
+    """YAML file with options; flags win over it."""
+    user_dir: Path | None = None
+    """Folder of plug-ins: every .py in it is imported."""
+
+    max_steps: int | None = None
+    """Stop after so many updates."""
+    max_epochs: int | None = None
+    """Stop after so many passes over the data."""
+    max_hours: float | None = None
+    """Stop after so many hours of training, those before a --resume counted."""
+    patience: int | None = None
+    """Stop after so many validations in a row without a better --best-metric."""
+
+    lr: float = 4e-4
+    """Peak learning rate."""
+    lr_schedule: Schedule = Linear(warmup=0.06)
+    """Course of the learning rate, which --lr is multiplied by."""
+    clip_norm: float = 1.0
+    """Scale gradients of a larger norm down to it; 0: never."""
+
+    max_tokens: int = 8192
+    """Most slots of one forward pass on one device."""
+    batch_tokens: int | None = None
+    """Slots of one update over all devices; default: --max-tokens times devices."""
+    batch_texts: int | None = None
+    """Texts or pairs of one update, instead of --batch-tokens."""
+    blocks: Literal["doc", "full", "stream", "line"] = "doc"
+    """Cut texts within documents, across them, at fixed windows, or one a line."""
+    block_size: int = 512
+    """Most tokens of a text, the special symbols around it counted."""
+    max_source_len: int | None = None
+    """Shorten longer sources; default: what the architecture's positions allow."""
+    max_target_len: int | None = None
+    """Shorten longer targets; default: half of the architecture's positions."""
+
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """bf16: autocast over fp32 weights; auto: bf16 where the processor computes in it."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: CUDA where there is a GPU."""
+    threads: int | None = None
+    """Processor threads; default: PyTorch's choice."""
+    seed: int = 1
+    """Fixes the weights at the start, the order of examples, their draws and dropout."""
+    max_bad_steps: int = 10
+    """Stop after so many updates in a row with NaN or infinity; each is skipped."""
+
+    log_every: int = 50
+    """Updates between log lines."""
+    valid_every: int = 500
+    """Updates between validations; there is one at the end too."""
+    save_every: int = 500
+    """Updates between checkpoints; there is one at the end too."""
+    keep_last: int = 2
+    """Checkpoints kept beside the best one."""
+    best_metric: str | None = None
+    """Logged value that decides what is best, the lower the better; default: valid/loss (with
+    the first set's name)."""
+
+    def __post_init__(self) -> None:
+        require(len(self.data) > 0, "--data needs a corpus folder")
+        for name in COUNTS:
+            value = getattr(self, name)
+            require(value is None or value >= 1, f"{flag(name)} must be at least 1, got {value}")
+        for name in ("lr", "max_hours"):
+            value = getattr(self, name)
+            require(value is None or value > 0, f"{flag(name)} must be above 0, got {value}")
+        for name in ("seed", "clip_norm"):
+            value = getattr(self, name)
+            require(value >= 0, f"{flag(name)} must be at least 0, got {value}")
+        require(
+            self.batch_tokens is None or self.batch_texts is None,
+            "--batch-tokens and --batch-texts exclude each other",
+        )
+        require(
+            not (self.resume and self.init_from),
+            "--init-from and --resume exclude each other: a run starts from weights or continues"
+            " (--init-from none overrides a --config file)",
+        )
+        self._check_end()
+        for text in self.data:
+            weighted(text)
+        names = [named(text)[0] for text in self.valid]
+        for name in names:
+            require(
+                names.count(name) == 1, f"--valid: two sets are called {name!r}; write NAME=DIR"
+            )
+
+    def _check_end(self) -> None:
+        if self.max_steps is None and self.max_epochs is None:
+            if self.max_hours is None:
+                raise UsageError("one of --max-steps, --max-epochs and --max-hours is needed")
+            try:
+                self.lr_schedule(1 << 40, None)
+            except UsageError as error:
+                raise UsageError(
+                    "--max-hours alone does not tell --lr-schedule when the run ends: give"
+                    " --max-steps or --max-epochs too, or a schedule such as constant:warmup=100"
+                ) from error
+
+
+COUNTS = (
+    "max_steps", "max_epochs", "patience", "max_tokens", "batch_tokens", "batch_texts",
+    "block_size", "max_source_len", "max_target_len", "threads", "max_bad_steps",
+    "log_every", "valid_every", "save_every", "keep_last",
+)  # fmt: skip
+"""Options that count something: 1 or more."""
+
+
+def weighted(text: str) -> tuple[Path, float]:
+    """`DIR=WEIGHT` or `DIR`."""
+    path, equals, weight = text.rpartition("=")
+    if not equals:
+        return Path(text), 1.0
+    try:
+        number = float(weight)
+    except ValueError:
+        number = -1.0
+    require(
+        0 < number < float("inf"),
+        f"--data {text}: what stands after = is a weight above 0, got {weight!r}",
+    )
+    return Path(path), number
+
+
+def named(text: str) -> tuple[str, Path]:
+    """`NAME=DIR`, or `DIR` for the set called valid."""
+    name, equals, path = text.partition("=")
+    if not equals:
+        return "valid", Path(text)
+    require(
+        name.replace("-", "_").isidentifier() and name != "train",
+        f"--valid {text}: {name!r} is no name for a validation set",
+    )
+    return name, Path(path)

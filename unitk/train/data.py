@@ -1,0 +1,224 @@
+"""From corpora to what the loop reads: the corpus kind decides which layout of the task is used."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unitk.config import Parsed, flag
+from unitk.data.batching import Examples, Feed, Update
+from unitk.data.corpus import Corpus, Pairs, corpus_vocab, open_corpus
+from unitk.data.texts import PairTexts, Texts
+from unitk.errors import DataError, UsageError, require
+from unitk.slots import Example, Ids
+from unitk.tasks.base import Task
+from unitk.train.config import TrainConfig, named, weighted
+from unitk.vocab import Vocab
+
+UNLIMITED = 1 << 30
+"""Positions of an architecture that has no table of them."""
+TABLES = ("max_positions", "max_positions2")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Texts or pairs, laid out by a task."""
+
+    examples: Examples
+    lengths: Callable[[], Ids]
+    """Tokens of each example of the epoch that `examples` was last asked about."""
+    about: str
+    """What it holds, in words."""
+    shortened: str = ""
+    """What is cut off, in words."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Everything a run reads."""
+
+    kind: str
+    """"text" or "pairs"."""
+    vocab: Vocab
+    task: Task
+    train: Source
+    valid: dict[str, Source]
+    fingerprint: str
+    """Of the corpora's contents and weights."""
+
+    @property
+    def about(self) -> str:
+        """What is done with them, in words."""
+        return "pre-training on text" if self.kind == "text" else "fine-tuning on pairs"
+
+    def updates(self, feed: Feed, epoch: int, cursor: int) -> Iterator[tuple[Update, int]]:
+        """The feed's updates, each with the number of its tokens (special symbols not counted)."""
+        for update in feed.updates(epoch, cursor):
+            yield update, int(self.train.lengths()[update.ids].sum())
+
+
+def open_data(parsed: Parsed) -> Data:
+    """Open and check the corpora of a run; milliseconds, whatever their size."""
+    config: TrainConfig = parsed.main
+    task_of, arch = parsed.components["task"], parsed.components["arch"].config
+    places, weights = zip(*map(weighted, config.data), strict=True)
+    judged = dict(map(named, config.valid))
+    if not judged and (places[0] / "valid").is_dir():
+        judged = {"valid": places[0]}
+    folders = [_part(place, "train") for place in places]
+    folders += [_part(place, "valid") for place in judged.values()]
+    opened: list[Any] = [open_corpus(folder) for folder in folders]
+    _check_alike(folders, opened)
+    corpora, rest = opened[: len(places)], opened[len(places) :]
+    vocab = corpus_vocab(folders[0])
+    task = task_of.made_from(task_of.config, vocab)
+    make: Any = partial(_texts, task, arch, config)
+    if opened[0].kind == "pairs":
+        make = partial(_pairs, task, arch, *_limits(task, arch, config, corpora))
+    content = [f"{one.fingerprint}={weight}" for one, weight in zip(corpora, weights, strict=True)]
+    return Data(
+        opened[0].kind,
+        vocab,
+        task,
+        make(corpora, weights, config.seed),
+        # validation is drawn and cut from (0, 0, example), so that curves of all runs compare
+        {name: make([corpus], [1.0], 0) for name, corpus in zip(judged, rest, strict=True)},
+        hashlib.sha256("\n".join(content).encode()).hexdigest(),
+    )
+
+
+def _part(place: Path, part: str) -> Path:
+    """A corpus folder, or that part of a folder that `unitk preprocess` made."""
+    return place / part if (place / part).is_dir() else place
+
+
+def _check_alike(folders: Sequence[Path], opened: Sequence[Corpus | Pairs]) -> None:
+    for folder, corpus in zip(folders[1:], opened[1:], strict=True):
+        if corpus.kind != opened[0].kind:
+            raise UsageError(
+                f"{folders[0]} holds {opened[0].kind}, but {folder} holds {corpus.kind}"
+            )
+        if corpus.vocab_hash != opened[0].vocab_hash:
+            raise DataError(f"{folder} was made with another vocabulary than {folders[0]}")
+
+
+def _texts(
+    task: Task,
+    arch: Any,
+    config: TrainConfig,
+    corpora: Sequence[Corpus],
+    weights: Sequence[float],
+    seed: int,
+) -> Source:
+    size, name = config.block_size - task.frame, flag("block_size")
+    require(size > 0, f"{name} must be above {task.frame}, the special symbols of a text")
+    table = arch.max_positions or UNLIMITED
+    require(
+        config.block_size <= table,
+        f"{name} {config.block_size} is more than the {table} positions of --arch;"
+        f" --arch.max-positions {config.block_size} makes room",
+    )
+    texts = Texts(corpora, blocks=config.blocks, size=size, separator=task.vocab.sep, seed=seed)
+
+    def of(epoch: int) -> Texts:
+        texts.begin(epoch)
+        return texts
+
+    examples = Examples(
+        bounds=lambda epoch: task.slots(of(epoch).lengths),
+        weights=lambda epoch: of(epoch).weights(weights),
+        draw=lambda epoch, i, rng: _fitting(task.pretrain(of(epoch).text(i), rng), arch),
+        pad=task.vocab.pad,
+    )
+    long = 0
+    if config.blocks == "line":
+        long = sum(int((np.diff(corpus.sentences) > size).sum()) for corpus in corpora)
+    return Source(
+        examples,
+        lambda: texts.lengths,
+        f"{sum(c.num_documents for c in corpora):,} documents of"
+        f" {sum(c.num_tokens for c in corpora):,} tokens",
+        f"{long:,} lines are cut off at {size} tokens (--block-size)" if long else "",
+    )
+
+
+def _pairs(
+    task: Task,
+    arch: Any,
+    max_source: int,
+    max_target: int,
+    corpora: Sequence[Pairs],
+    weights: Sequence[float],
+    seed: int,
+) -> Source:
+    pairs = PairTexts(corpora, max_source=max_source, max_target=max_target)
+    bounds = task.pair_slots(pairs.source_lengths, pairs.target_lengths)
+    examples = Examples(
+        bounds=lambda epoch: bounds,
+        weights=lambda epoch: pairs.weights(weights),
+        draw=lambda epoch, i, rng: _fitting(task.finetune(*pairs.pair(i), rng), arch),
+        pad=task.vocab.pad,
+    )
+    lengths = pairs.source_lengths + pairs.target_lengths
+    return Source(
+        examples,
+        lambda: lengths,
+        f"{len(lengths):,} pairs of {lengths.sum():,} tokens",
+        f"{pairs.shortened:,} of {len(lengths):,} pairs are shortened to {max_source} source and"
+        f" {max_target} target tokens (--max-source-len, --max-target-len)"
+        if pairs.shortened
+        else "",
+    )
+
+
+def _limits(
+    task: Task, arch: Any, config: TrainConfig, corpora: Sequence[Pairs]
+) -> tuple[int, int]:
+    """The most tokens of a source and of a target that the architecture's positions allow."""
+    table = arch.max_positions or UNLIMITED
+    longest_source = max(int(pairs.source_lengths.max(initial=1)) for pairs in corpora)
+    longest_target = max(int(pairs.target_lengths.max(initial=1)) for pairs in corpora)
+    max_target = config.max_target_len or min(longest_target, table // 2)
+    fits = task.max_source(table, max_target)
+    require(
+        fits > 0,
+        f"--max-target-len {max_target} leaves no room for a source"
+        f" in the {table} positions of --arch",
+    )
+    max_source = config.max_source_len or fits
+    require(
+        max_source <= fits,
+        f"--max-source-len {max_source}: only {fits} source tokens fit the {table} positions of"
+        f" --arch beside a target of {max_target}",
+    )
+    # the longest pair, laid out: other tables (GLM: places within a blank) are checked as well
+    words = [np.full(n, task.vocab.unk) for n in (min(max_source, longest_source), max_target)]
+    example = task.finetune(words[:1], words[1], np.random.default_rng(0))
+    require(
+        not (fault := _misfit(example, arch)),
+        f"a source of {len(words[0])} and a target of {len(words[1])} tokens do not fit: {fault};"
+        " lower --max-source-len or --max-target-len",
+    )
+    return max_source, max_target
+
+
+def _fitting(example: Example, arch: Any) -> Example:
+    """The example, or ValueError (which names it further up) where a position has no row."""
+    if fault := _misfit(example, arch):
+        raise ValueError(fault)
+    return example
+
+
+def _misfit(example: Example, arch: Any) -> str:
+    for slots in example.towers.values():
+        for table, positions in zip(TABLES, (slots.pos, slots.pos2), strict=True):
+            size, last = getattr(arch, table), positions.max()
+            if 0 < size <= last:
+                return f"position {last} is beyond {flag('arch.' + table)} {size}"
+    return ""

@@ -1,0 +1,91 @@
+"""Sums and counts between two log lines, and the means and speeds they come to."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from unitk.data.batching import Update
+
+
+@dataclass
+class Means:
+    """Means over asks; a part such as "lm/nll" is divided by the count of its ask, lm.
+
+    Sums stay on the device, in double precision, until they are asked for.
+    """
+
+    sums: dict[str, Any] = field(default_factory=dict)
+    counts: dict[str, float] = field(default_factory=dict)
+
+    def add(self, sums: Mapping[str, Tensor], counts: Mapping[str, float]) -> None:
+        """Add the sums of asks and their parts, and the asks' counts."""
+        for name, value in sums.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value.detach().double()
+        for name, count in counts.items():
+            self.counts[name] = self.counts.get(name, 0.0) + count
+
+    def state(self) -> dict[str, dict[str, float]]:
+        """As plain numbers, exactly: `Means(**state)` goes on from there."""
+        return {"sums": {k: float(v) for k, v in self.sums.items()}, "counts": dict(self.counts)}
+
+    def values(self, prefix: str) -> dict[str, float]:
+        """`PREFIX/loss`, the sum of the asks' means, the means, parts and perplexities."""
+        found: dict[str, float] = {}
+        for name, value in self.sums.items():
+            ask, _, part = name.partition("/")
+            if not self.counts[ask]:
+                continue
+            found[f"{prefix}/{name}"] = mean = float(value) / self.counts[ask]
+            if part == "nll":
+                found[f"{prefix}/{ask}/ppl"] = math.exp(min(mean, 99.0))
+        asks = [value for name, value in found.items() if name.count("/") == prefix.count("/") + 1]
+        return {f"{prefix}/loss": sum(asks), **found} if asks else found
+
+
+@dataclass
+class Speed:
+    """What was done since the last log line, validations and saving left out."""
+
+    tokens: int = 0
+    real: int = 0
+    slots: int = 0
+    busy: float = 0.0
+    waited: float = 0.0
+    updates: int = 0
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Time an update, data included."""
+        began = time.perf_counter()
+        yield
+        self.busy += time.perf_counter() - began
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Time the wait for data."""
+        began = time.perf_counter()
+        yield
+        self.waited += time.perf_counter() - began
+
+    def count(self, update: Update, tokens: int) -> None:
+        """Count an update of so many tokens."""
+        self.updates += 1
+        self.tokens += tokens
+        self.real += sum(batch.num_real for batch in update.batches)
+        self.slots += sum(batch.num_slots for batch in update.batches)
+
+    def values(self) -> dict[str, float]:
+        """Tokens and real slots a second, the share of pads, and of time spent waiting for data."""
+        return {
+            "tokens/s": self.tokens / self.busy,
+            "slots/s": self.real / self.busy,
+            "padding": 1 - self.real / self.slots,
+            "wait": self.waited / self.busy,
+        }

@@ -1,0 +1,65 @@
+"""Curves of runs from their log.jsonl: loss, learning rate, gradient norm, speed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from unitk.errors import DataError
+from unitk.train.log import read_events
+
+PANELS = {
+    "loss": "loss",
+    "lr": "learning rate",
+    "gnorm": "gradient norm",
+    "tokens/s": "tokens a second",
+}
+"""Logged value (for the loss: every value called NAME/loss) -> title."""
+
+
+def plot(runs: Sequence[Path], output: Path) -> None:
+    """Draw the curves of several runs over each other into an image file."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    events = {run: _events(run) for run in runs}
+    figure, axes = pyplot.subplots(2, 2, figsize=(11, 7), sharex=True, layout="constrained")
+    for (value, title), axis in zip(PANELS.items(), axes.flat, strict=True):
+        for number, run in enumerate(runs):
+            _draw(axis, value, events[run], run.name if len(runs) > 1 else "", f"C{number}")
+        axis.set_title(title)
+        axis.grid(alpha=0.3)
+    for axis in axes[1]:
+        axis.set_xlabel("update")
+    axes[0, 0].legend()
+    figure.savefig(output, dpi=120)
+    pyplot.close(figure)
+
+
+def _events(run: Path) -> list[dict[str, Any]]:
+    path = run / "log.jsonl"
+    if not path.is_file():
+        raise DataError(f"{run} is no run: there is no {path}")
+    events = read_events(path)
+    if not events:
+        raise DataError(f"{path} holds no event yet: there is nothing to draw")
+    return events
+
+
+def _draw(axis: Any, value: str, events: list[dict[str, Any]], run: str, color: str) -> None:
+    """The curves of a value; a run has one colour, its validation sets are dashed."""
+    wanted = {
+        name: None
+        for event in events
+        for name in event
+        if name == value or (value == "loss" and name.endswith("/loss"))
+    }
+    for i, name in enumerate(wanted):
+        points = [(e["step"], e[name]) for e in events if e.get(name) is not None]
+        style = "-" if i == 0 else ("--", ":", "-.")[(i - 1) % 3]
+        label = " ".join(filter(None, [run, name.partition("/")[0] if value == "loss" else ""]))
+        marker = "." if len(points) < 20 else ""
+        axis.plot(*zip(*points, strict=True), style, color=color, marker=marker, label=label)

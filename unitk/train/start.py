@@ -1,0 +1,123 @@
+"""Everything that can be refused before training is refused here, before torch is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from unitk.config import Parsed, flag, parse
+from unitk.errors import DataError, UsageError
+from unitk.train.config import FROZEN, KINDS, TrainConfig
+from unitk.train.data import Data, open_data
+from unitk.train.folder import RunFolder, find
+from unitk.train.parallel import Ranks, join
+from unitk.train.state import Identity, read_state
+
+
+@dataclass(frozen=True)
+class Start:
+    """A run that may begin."""
+
+    parsed: Parsed
+    data: Data
+    run: RunFolder
+    resumed: Path | None
+    """Checkpoint to continue from."""
+    init_from: Path | None
+    """Checkpoint to take the weights from."""
+    ranks: Ranks
+
+    @property
+    def beginning(self) -> str:
+        """What the weights are at first, in words."""
+        if self.resumed is not None:
+            return f"resumed from {self.resumed}"
+        return f"weights of {self.init_from}" if self.init_from else "from scratch"
+
+    @property
+    def config(self) -> TrainConfig:
+        config: TrainConfig = self.parsed.main
+        return config
+
+    @property
+    def identity(self) -> Identity:
+        """What its checkpoints say it is."""
+        folder = self.config.user_dir
+        user_dir = str(folder.resolve()) if folder else None
+        values = self.parsed.values()
+        return Identity(values, user_dir, self.data.fingerprint, self.data.vocab.hash)
+
+
+def parse_train(argv: Sequence[str]) -> Parsed:
+    """The options of a run; with `--init-from` and no `--arch`, the checkpoint's architecture."""
+    parsed = parse("train", TrainConfig, argv, kinds=KINDS)
+    if parsed.main.init_from is None or not parsed.origins["arch"].startswith("task "):
+        return parsed
+    values = read_state(find(parsed.main.init_from))["config"]
+    given = {key for key, origin in parsed.origins.items() if not origin.startswith("preset ")}
+    inherited = {
+        key: text
+        for key, text in values.items()
+        if key.partition(".")[0] == "arch" and (key == "arch" or key not in given)
+    }
+    words = [f"{flag(key)}={text}" for key, text in inherited.items()]
+    origin = f"checkpoint {parsed.main.init_from}"
+    parsed = parse("train", TrainConfig, [*argv, *words], kinds=KINDS)
+    return replace(parsed, origins=parsed.origins | dict.fromkeys(inherited, origin))
+
+
+def prepare(parsed: Parsed) -> Start:
+    """Open the data, look into the run folder and the checkpoint to begin with."""
+    config: TrainConfig = parsed.main
+    ranks = join()
+    run = RunFolder(config.save_dir)
+    run.check(config.resume)
+    data = open_data(parsed)
+    for name in ("patience", "best_metric"):
+        if getattr(config, name) is not None and not data.valid:
+            raise UsageError(f"{flag(name)} has no effect without --valid")
+    if config.best_metric and config.best_metric.partition("/")[0] not in data.valid:
+        known = ", ".join(f"{name}/loss" for name in data.valid)
+        raise UsageError(f"--best-metric must be a value such as {known}, got {config.best_metric}")
+    init_from = find(config.init_from) if config.init_from else None
+    if init_from is not None:
+        _check_vocab(read_state(init_from), data, init_from)
+    resumed = run.newest() if config.resume else None
+    if resumed is not None:
+        state = read_state(resumed)
+        _check_vocab(state, data, resumed)
+        _check_frozen(state, parsed, data, resumed)
+        if not (config.batch_tokens or config.batch_texts):
+            # the default depends on --max-tokens, which may change; the size of an update does not
+            recorded = (state["config"][name] for name in ("batch_tokens", "batch_texts"))
+            tokens, texts = (None if text == "none" else int(text) for text in recorded)
+            config = replace(config, batch_tokens=tokens, batch_texts=texts)
+    if not (config.batch_tokens or config.batch_texts):
+        config = replace(config, batch_tokens=config.max_tokens * ranks.world)
+    return Start(replace(parsed, main=config), data, run, resumed, init_from, ranks)
+
+
+def _check_vocab(state: dict[str, Any], data: Data, checkpoint: Path) -> None:
+    if state["vocab"] != data.vocab.hash:
+        raise DataError(
+            f"--data was made with another vocabulary than {checkpoint}:"
+            f" preprocess it with --vocab {checkpoint}"
+        )
+
+
+def _check_frozen(state: dict[str, Any], parsed: Parsed, data: Data, checkpoint: Path) -> None:
+    """A resumed run keeps its components, its data and what orders them."""
+    there, here = state["config"], parsed.values()
+    for key in [*KINDS, *sorted(here)]:
+        fixed = key in FROZEN or key.partition(".")[0] in KINDS
+        if fixed and there.get(key) != here[key]:
+            raise UsageError(
+                f"{flag(key)} is {here[key]}, but the run to resume has {there.get(key)}:"
+                f" it cannot change ({checkpoint})"
+            )
+    if state["data"] != data.fingerprint:
+        raise UsageError(
+            f"--data: contents or weights are not those of the run to resume ({checkpoint})"
+        )

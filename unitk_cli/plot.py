@@ -1,0 +1,32 @@
+"""`unitk plot`: the curves of runs as an image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unitk import config
+from unitk.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Draw loss, learning rate, gradient norm and speed of runs over each other."""
+
+    runs: tuple[Path, ...]
+    """Run folders (--save-dir of `unitk train`)."""
+    output: Path | None = None
+    """Image file, its ending says the kind; default: curves.png in the first run."""
+
+
+def run(argv: Sequence[str]) -> None:
+    """Draw the image and print its path."""
+    given: Options = config.parse("plot", Options, argv, positional="runs").main
+    if not given.runs:
+        raise UsageError("name a run folder to plot")
+    output = given.output or given.runs[0] / "curves.png"
+    from unitk.train.plots import plot
+
+    plot(given.runs, output)
+    print(output)
