@@ -41,17 +41,13 @@ SMALL = 65_500
 
 @dataclass
 class Counts:
-    """What a corpus holds; `words` are runs between blanks, `unknown` counts tokens."""
+    """What a corpus holds; `words` stand between blanks, `unknown` are tokens."""
 
     documents: int = 0
     sentences: int = 0
     tokens: int = 0
     words: int = 0
     unknown: int = 0
-
-    def __add__(self, other: Counts) -> Counts:
-        mine, theirs = asdict(self), asdict(other)
-        return Counts(**{name: mine[name] + theirs[name] for name in mine})
 
     @property
     def unknown_rate(self) -> float:
@@ -260,13 +256,18 @@ def _index(path: Path, count: int, total: int) -> Ids:
     raise DataError(f"{path} is damaged: it should lead from 0 to {total} in {count} steps")
 
 
+def stored_dtype(vocab_size: int) -> np.dtype[Any]:
+    """How ids are stored."""
+    return np.dtype("<u2" if vocab_size < SMALL else "<i4")
+
+
 class CorpusWriter:
     """Writes the tokens and indices of a text corpus into a folder as they come."""
 
     def __init__(self, folder: Path, vocab_size: int) -> None:
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.dtype = np.dtype("<u2" if vocab_size < SMALL else "<i4")
+        self.dtype = stored_dtype(vocab_size)
         self.counts = Counts()
         self._tokens = (folder / TOKENS).open("wb")
         self._sentences = _IndexFile(folder / SENTENCES)
@@ -300,6 +301,18 @@ class CorpusWriter:
             file.close()
         counts = {"counts": asdict(self.counts), "unknown_rate": self.counts.unknown_rate}
         write_manifest(self.folder, {"kind": "text", "dtype": self.dtype.name, **counts, **about})
+
+
+def close_corpus(
+    folder: Path, writers: dict[str, CorpusWriter], vocab: Vocab, about: dict[str, Any]
+) -> None:
+    """Complete a corpus folder: of text if its one writer is called "", of pairs otherwise."""
+    vocab.save(folder / VOCAB)
+    meaning = {"vocab": vocab.hash, "vocab_size": len(vocab)}
+    for side, writer in writers.items():
+        writer.close(meaning if side else {**meaning, **about})
+    if "" not in writers:
+        write_manifest(folder, {"kind": "pairs", **meaning, **about})
 
 
 class _IndexFile:

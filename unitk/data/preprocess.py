@@ -1,0 +1,383 @@
+"""Text -> vocabulary and binary corpus, in one streaming pass.
+
+The parent process reads blocks of lines and writes; workers parse, split and encode a block each.
+Blocks come back in order, so the corpus does not depend on the number of workers.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from unitk import registry
+from unitk.data.corpus import (
+    SIDES,
+    CorpusWriter,
+    Counts,
+    building,
+    close_corpus,
+    stored_dtype,
+)
+from unitk.data.progress import Progress
+from unitk.data.sources import (
+    BLOCK,
+    Block,
+    Documents,
+    Format,
+    PairBlock,
+    Reading,
+    Sentences,
+    Source,
+    expand,
+    open_source,
+    parse,
+)
+from unitk.errors import DataError, UnitkError, UsageError
+from unitk.slots import Ids
+from unitk.vocab import Vocab, open_vocab, train_vocab
+
+MANY_UNKNOWN = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Make a vocabulary and a binary corpus of text, pairs of lines, or SQuAD questions."""
+
+    dest: Path
+    """Folder to make: train/, valid/ and test/ of what is given, each with the vocabulary."""
+    input: tuple[str, ...] = ()
+    """Files to train on (.gz too); quoted wildcards are expanded: 'docs/*.jsonl.gz'."""
+    valid: tuple[str, ...] = ()
+    """Files to validate on."""
+    test: tuple[str, ...] = ()
+    """Files to test on."""
+    source_file: tuple[str, ...] = ()
+    """Pairs of lines instead of --input: the sources."""
+    target_file: tuple[str, ...] = ()
+    """Line i of it is the target of line i of --source-file."""
+    valid_source_file: tuple[str, ...] = ()
+    """Sources to validate on."""
+    valid_target_file: tuple[str, ...] = ()
+    """Targets to validate on."""
+    test_source_file: tuple[str, ...] = ()
+    """Sources to test on."""
+    test_target_file: tuple[str, ...] = ()
+    """Targets to test on."""
+    format: Format = "auto"
+    """What the files are; auto: .txt is text, .jsonl json-lines, .json SQuAD (answer and passage
+    lead to the question)."""
+    documents: Documents = "blank"
+    """Where a document of plain text ends: at a blank line, or each line is one."""
+    sentences: Sentences = "lines"
+    """What a sentence is: a line, or what ends in a stop (.?! before a capital, and CJK stops)."""
+    field: str = "text"
+    """Field of json-lines that holds the text; newlines in it end a line."""
+    vocab: Path | None = None
+    """Vocabulary to use: a folder of unitk's (vocabulary, corpus, checkpoint), *.model, a
+    tokenizers *.json, WordPiece vocab.txt, or a folder with GPT-2's vocab.json and merges.txt."""
+    vocab_size: int | None = None
+    """Ids of the vocabulary to train when there is no --vocab."""
+    vocab_kind: Literal["unigram", "bpe"] = "unigram"
+    """How sentencepiece trains it."""
+    byte_fallback: bool = False
+    """Spell unknown characters as bytes (256 ids), so that nothing is unknown."""
+    vocab_normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = (
+        "nmt_nfkc"
+    )
+    """What the vocabulary does to characters first; cf: lower-case."""
+    vocab_coverage: float = 0.9995
+    """Share of the characters of the text that get a piece; the rarest ones are unknown."""
+    vocab_sample: int = 10_000_000
+    """Lines that the vocabulary is trained on, drawn at random if there are more."""
+    vocab_only: bool = False
+    """Write the vocabulary into --dest and stop."""
+    seed: int = 1
+    """Seed of that draw."""
+    workers: int | None = None
+    """Processes that encode; default: one for each core. The corpus is the same for any number."""
+    shard: str | None = None
+    """i/n: only part i (from 0) of n contiguous parts, for `unitk merge`; needs --vocab."""
+    overwrite: bool = False
+    """Replace a corpus in --dest."""
+    config: Path | None = None
+    """YAML file of options; flags win over it."""
+    user_dir: Path | None = None
+    """Folder of plug-ins: every .py in it is imported."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """The sentences of a block: their ids one after the other, and documents as sentence counts."""
+
+    ids: npt.NDArray[Any]
+    lengths: Ids
+    sizes: Ids
+    words: int
+    unknown: int
+    num_bytes: int
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A block as ids: one side, or source and target."""
+
+    path: Path
+    sides: list[Side]
+    goes_on: bool
+
+
+def preprocess(options: Options) -> dict[str, dict[str, Counts]]:
+    """Make the corpora; what each part holds is printed, and returned by part and side."""
+    parts = open_parts(options)
+    shard = parse_shard(options.shard)
+    counts = {}
+    with building(options.dest, options.overwrite) as folder:
+        vocab = _vocabulary(options, parts)
+        if options.vocab_only:
+            vocab.save(folder)
+            return {}
+        workers = _workers(options, sum(source.size for source in parts.values()))
+        with encoders(vocab, workers, options.user_dir) as encode:
+            for name, source in parts.items():
+                counts[name] = _write_part(source, folder / name, vocab, encode, shard)
+    return counts
+
+
+def open_parts(options: Options) -> dict[str, Source]:
+    """The files of train, valid and test."""
+    reading = Reading(documents=options.documents, sentences=options.sentences, field=options.field)
+    given: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+        "train": ("", options.input, options.source_file, options.target_file),
+        "valid": ("valid-", options.valid, options.valid_source_file, options.valid_target_file),
+        "test": ("test-", options.test, options.test_source_file, options.test_target_file),
+    }
+    parts = {}
+    for name, (prefix, texts, sources, targets) in given.items():
+        option = "--input" if name == "train" else f"--{name}"
+        pair = f"--{prefix}source-file", f"--{prefix}target-file"
+        if texts and (sources or targets):
+            raise UsageError(f"{option} and {pair[0]} exclude each other")
+        if texts:
+            parts[name] = open_source(expand(texts, option), options.format, reading, option)
+        elif sources or targets:
+            sides = [
+                expand(files, one) for files, one in zip((sources, targets), pair, strict=True)
+            ]
+            if len(sides[0]) != len(sides[1]):
+                raise UsageError(
+                    f"{pair[0]} names {len(sides[0])} files, but {pair[1]} {len(sides[1])}"
+                )
+            parts[name] = Source(sides[0], sides[1], None)
+    if not parts:
+        raise UsageError("--input FILES is needed, or --source-file and --target-file")
+    if len({source.kind for source in parts.values()}) > 1:
+        kinds = ", ".join(f"{name} holds {source.kind}" for name, source in parts.items())
+        raise UsageError(f"all parts must be of one kind, but {kinds}")
+    return parts
+
+
+def parse_shard(text: str | None) -> tuple[int, int] | None:
+    """`i/n` as numbers."""
+    if text is None:
+        return None
+    i, slash, n = text.partition("/")
+    if not (slash and i.isdecimal() and n.isdecimal() and int(i) < int(n)):
+        raise UsageError(f"--shard must be i/n with i from 0 to n - 1, got {text!r}")
+    return int(i), int(n)
+
+
+def _vocabulary(options: Options, parts: dict[str, Source]) -> Vocab:
+    if options.vocab is not None:
+        vocab = open_vocab(options.vocab)
+        added = "".join(f" {piece}" for piece in vocab.added)
+        beyond = f"; appended beyond the last one of {options.vocab}:{added}" if added else ""
+        print(f"vocabulary: {len(vocab):,} ids{beyond}")
+        return vocab
+    if options.vocab_size is None:
+        raise UsageError("--vocab-size N is needed to train a vocabulary, or --vocab to reuse one")
+    if options.shard is not None:
+        raise UsageError(
+            "--shard needs --vocab, the same for all shards; --vocab-only makes one first"
+        )
+    if "train" not in parts:
+        raise UsageError("a vocabulary is trained on --input or --source-file; give one or --vocab")
+    start = time.perf_counter()
+    vocab = train_vocab(
+        parts["train"].lines(),
+        options.vocab_size,
+        options.vocab_kind,
+        byte_fallback=options.byte_fallback,
+        normalization=options.vocab_normalization,
+        coverage=options.vocab_coverage,
+        sample=options.vocab_sample,
+        seed=options.seed,
+    )
+    took = time.perf_counter() - start
+    print(f"vocabulary: {len(vocab):,} {options.vocab_kind} ids, trained in {took:.1f} s")
+    return vocab
+
+
+def _workers(options: Options, size: int) -> int:
+    if options.workers is not None and options.workers < 1:
+        raise UsageError(f"--workers must be at least 1, got {options.workers}")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    # a process takes as long to start as a few megabytes take to encode
+    return min(options.workers or cores or 1, 1 + size // (4 * BLOCK))
+
+
+def encode_block(vocab: Vocab, block: Block | PairBlock, reading: Reading | None) -> Encoded:
+    """A block as ids. Sentences that have no token are left out, but not sides of pairs."""
+    if isinstance(block, PairBlock):
+        documents = [[pair.source for pair in block.pairs], [[p.target] for p in block.pairs]]
+        sides = [_encode(vocab, side, keep_empty=True) for side in documents]
+        return Encoded(block.path, sides, False)
+    assert reading is not None
+    texts, goes_on = parse(block, reading)
+    return Encoded(block.path, [_encode(vocab, texts)], goes_on)
+
+
+def _encode(vocab: Vocab, documents: list[list[str]], keep_empty: bool = False) -> Side:
+    sentences = [sentence for document in documents for sentence in document]
+    sizes = np.fromiter(map(len, documents), np.int64, len(documents))
+    ids, lengths = vocab.encode_packed(sentences)
+    if not keep_empty and not lengths.all():
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        sizes = np.bincount(owner[lengths > 0], minlength=len(sizes))
+        lengths = lengths[lengths > 0]
+    text = "\n".join(sentences).encode()
+    unknown = int(np.count_nonzero(ids == vocab.unk))
+    ids = ids.astype(stored_dtype(len(vocab)))
+    return Side(ids, lengths, sizes, count_words(text), unknown, len(text))
+
+
+def count_words(text: bytes) -> int:
+    """Runs of bytes between blanks and control characters."""
+    blank = np.frombuffer(text, np.uint8) <= 32
+    return int(np.count_nonzero(blank[:-1] & ~blank[1:])) + int(len(blank) > 0 and not blank[0])
+
+
+Encode = Callable[[Iterator[Block | PairBlock], Reading | None], Iterator[Encoded]]
+_vocab: Vocab  # of a worker process
+
+
+@contextmanager
+def encoders(vocab: Vocab, workers: int, user_dir: Path | None = None) -> Iterator[Encode]:
+    """What turns blocks into ids, in order: this process, or some that rebuild the vocabulary."""
+    if workers == 1:
+        yield lambda blocks, reading: (encode_block(vocab, block, reading) for block in blocks)
+        return
+    # processes, not threads: half of the work is Python's (lines, sentences, lists of ids)
+    context = multiprocessing.get_context("spawn")
+    state = vocab.model.kind, vocab.model.data, vocab.symbols, vocab.added
+    with ProcessPoolExecutor(workers, context, _begin, (user_dir, *state)) as pool:
+
+        def encode(
+            blocks: Iterator[Block | PairBlock], reading: Reading | None
+        ) -> Iterator[Encoded]:
+            waiting: deque[Future[Encoded]] = deque()
+            for block in blocks:
+                waiting.append(pool.submit(_work, block, reading))
+                if len(waiting) > 2 * workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+
+        try:
+            yield encode
+        except BrokenProcessPool as error:
+            raise UnitkError(
+                "a worker process ended early (out of memory?); try fewer --workers"
+            ) from error
+
+
+def _begin(
+    user_dir: Path | None, kind: str, data: bytes, symbols: dict[str, int], added: tuple[str, ...]
+) -> None:
+    global _vocab
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the pool
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:  # a parent that is killed cannot end the pool
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+    registry.load_plugins(user_dir)
+    _vocab = Vocab(registry.get("vocab", kind)(data), symbols, added)
+
+
+def _work(block: Block | PairBlock, reading: Reading | None) -> Encoded:
+    return encode_block(_vocab, block, reading)
+
+
+def _write_part(
+    source: Source, folder: Path, vocab: Vocab, encode: Encode, shard: tuple[int, int] | None
+) -> dict[str, Counts]:
+    name, start, num_bytes, found = folder.name, time.perf_counter(), 0, Counter[Path]()
+    sides = [""] if source.kind == "text" else list(SIDES)
+    writers = {side: CorpusWriter(folder / side, len(vocab)) for side in sides}
+    with Progress(name, source.size) as progress:
+        blocks = in_shard(progress.follow(source.blocks()), source.size, shard)
+        for encoded in encode(blocks, source.reading):
+            for writer, side in zip(writers.values(), encoded.sides, strict=True):
+                writer.add(side.ids, side.lengths, side.sizes, encoded.goes_on)
+                writer.counts.words += side.words
+                writer.counts.unknown += side.unknown
+                found[encoded.path] += len(side.lengths)
+                num_bytes += side.num_bytes
+            progress.tell(num_bytes)
+    if not shard:
+        _check_found(source.paths, found)
+    about: dict[str, Any] = {"sources": [str(path) for path in source.paths]}
+    if source.targets:
+        about["targets"] = [str(path) for path in source.targets]
+    if shard:
+        about["shard"] = "{}/{}".format(*shard)
+    close_corpus(folder, writers, vocab, about)
+    took = time.perf_counter() - start
+    print(f"{name}: {num_bytes / 1e6:,.1f} MB of text, {num_bytes / 1e6 / took:.1f} MB/s")
+    for label, writer in writers.items():
+        print(f"  {label and label + ': '}{writer.counts}")
+        if writer.counts.unknown_rate > MANY_UNKNOWN:
+            print(
+                f"warning: {writer.counts.unknown_rate:.1%} of the tokens of {name} are unknown to"
+                " the vocabulary; one trained with --byte-fallback knows everything",
+                file=sys.stderr,
+            )
+    return {side: writer.counts for side, writer in writers.items()}
+
+
+def _check_found(paths: list[Path], found: Counter[Path]) -> None:
+    empty = [path for path in paths if not found[path]]
+    if len(empty) == len(paths):
+        raise DataError(f"{empty[0]}: there is no text in it")
+    for path in empty:
+        print(f"warning: {path}: there is no text in it", file=sys.stderr)
+
+
+def in_shard(
+    blocks: Iterator[Block | PairBlock], size: int, shard: tuple[int, int] | None
+) -> Iterator[Block | PairBlock]:
+    """The blocks of one of n contiguous parts; a document belongs to the part it begins in."""
+    owner = 0
+    for block in blocks:
+        if shard and block.fresh:
+            owner = min(block.at * shard[1] // max(size, 1), shard[1] - 1)
+        if not shard or owner == shard[0]:
+            yield block

@@ -1,0 +1,376 @@
+"""Readers: files of text become documents of sentences, or pairs of a source and a target.
+
+Files are read in blocks of whole lines, about a megabyte each, so that memory does not grow with
+them and blocks can be parsed in parallel. `.gz` is unpacked everywhere, and everything is UTF-8.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice, zip_longest
+from pathlib import Path
+from typing import Any, Literal
+
+from unitk.errors import DataError, UsageError
+
+BLOCK = 1 << 20
+"""Bytes of text parsed at a time. Shards are made of whole blocks, so it is the same everywhere."""
+PAIRS_IN_BLOCK = 2000
+FORMATS = {"": "text", ".txt": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "squad"}
+Format = Literal["auto", "text", "jsonl", "squad"]
+Documents = Literal["blank", "line"]
+Sentences = Literal["lines", "punct"]
+
+STOP = re.compile(
+    # a stop with closing quotes, a blank, then a capital; but no title or initial before the dot
+    r"""[.?!](?<!\bMr\.)(?<!\bMrs\.)(?<!\bMs\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\b[A-Z]\.)["'”’»)\]]*"""
+    r"""\s+(?=["'“‘«¿¡(\[]*[A-ZÀ-ÖØ-ÞΑ-ΩА-Я])"""
+    # a Chinese or Japanese stop needs neither
+    r"""|[。？！]["'”’」』）》]*"""
+)
+HALF = re.compile("[\ud800-\udfff]")
+"""What an escape in a json can make, though no file may hold it."""
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text as its sentences, none of them empty."""
+
+    sentences: list[str]
+
+
+@dataclass(frozen=True)
+class PairText:
+    """A source as its parts, of which only the last may be shortened, and what it leads to."""
+
+    source: list[str]
+    target: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How the documents and sentences of a file are told apart."""
+
+    format: Literal["text", "jsonl"] = "text"
+    documents: Documents = "blank"
+    sentences: Sentences = "lines"
+    field: str = "text"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Whole lines of a file; `at` tells how far into all files it begins, in bytes on disk.
+
+    Where documents end at blank lines, a block that is not `fresh` begins inside a document.
+    """
+
+    path: Path
+    line: int
+    at: int
+    fresh: bool
+    data: bytes
+
+
+@dataclass(frozen=True)
+class PairBlock:
+    """Some pairs of a file (of sources); `at` as in `Block`."""
+
+    path: Path
+    at: int
+    pairs: list[PairText]
+    fresh: bool = True
+
+
+def expand(patterns: Sequence[str], option: str) -> list[Path]:
+    """The files a user named, in order; quoted wildcards are expanded here."""
+    found: list[Path] = []
+    for pattern in patterns:
+        path = Path(pattern)
+        if path.is_file():
+            found.append(path)
+        elif path.is_dir():
+            raise DataError(f"{option} {path} is a folder; name its files: '{path}/*.txt'")
+        elif glob.has_magic(pattern):
+            names = [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]
+            files = [name for name in names if name.is_file()]
+            if not files:
+                raise DataError(f"{option} {pattern}: no file has such a name")
+            found += files
+        else:
+            raise DataError(f"{option} {path}: no such file")
+    for path, times in Counter(found).items():
+        if times > 1:
+            raise UsageError(f"{option} names {path} twice")
+    return found
+
+
+def format_of(path: Path, given: Format, option: str = "--format") -> str:
+    """The format of a file: what was given, else what the name's ending says."""
+    if given != "auto":
+        return given
+    ending = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    if ending not in FORMATS:
+        raise UsageError(f"{path}: its ending tells no format; give {option} text, jsonl or squad")
+    return FORMATS[ending]
+
+
+def split_sentences(text: str, how: Sentences) -> list[str]:
+    """The sentences of a text: its lines, or what ends in a stop; a line's end always ends one."""
+    if how == "punct":
+        text = STOP.sub(lambda found: found[0].rstrip() + "\n", text)
+    return [sentence for line in text.split("\n") if (sentence := line.strip())]
+
+
+def pieces(path: Path) -> Iterator[tuple[bytes, int]]:
+    """The bytes of a file, unpacked, each with how many bytes on disk were read until then."""
+    try:
+        with path.open("rb") as file:
+            if path.suffix != ".gz":
+                while piece := file.read(BLOCK):
+                    yield piece, file.tell()
+                return
+            # not gzip.open: how far it reads ahead is the library's business, shards depend on it
+            unpack = zlib.decompressobj(31)
+            while piece := file.read(BLOCK >> 4):
+                while piece:
+                    yield unpack.decompress(piece), file.tell()
+                    piece = unpack.unused_data.lstrip(b"\0")
+                    if piece:  # another member follows, not padding
+                        unpack = zlib.decompressobj(31)
+            if file.tell() and not unpack.eof:
+                raise DataError(f"{path}: cut off, the end of the gzip data is missing")
+    except zlib.error as error:
+        raise DataError(f"{path}: no gzip data, or damaged ({error})") from error
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}") from error
+
+
+def blocks(path: Path, by_blank: bool = False, base: int = 0) -> Iterator[Block]:
+    """The lines of a file, about a megabyte at a time."""
+    waiting: list[bytes] = []
+    size, line, at, fresh = 0, 1, 0, True
+    for piece, after in pieces(path):
+        cut = piece.rfind(b"\n") + 1
+        if size + cut < BLOCK or not cut:
+            waiting.append(piece)
+            size += len(piece)
+            continue
+        data = b"".join([*waiting, piece[:cut]])
+        yield Block(path, line, base + at, fresh, data)
+        waiting, size = [piece[cut:]], len(piece) - cut
+        line, at = line + data.count(b"\n"), after
+        last = data[data.rfind(b"\n", 0, -1) + 1 :]
+        fresh = not (by_blank and last.strip())
+    if data := b"".join(waiting):
+        yield Block(path, line, base + at, fresh, data)
+
+
+def lines_of(block: Block) -> list[str]:
+    """The lines of a block as text."""
+    data = block.data.removeprefix(b"\xef\xbb\xbf") if block.line == 1 else block.data
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = block.line + data.count(b"\n", 0, error.start)
+        byte = data[error.start]
+        raise DataError(f"{block.path}, line {line}: not UTF-8 (byte 0x{byte:02x})") from error
+    # only a newline ends a line: other separators that Unicode knows may stand inside a text
+    return text.removesuffix("\n").split("\n")
+
+
+def parse(block: Block, reading: Reading) -> tuple[list[list[str]], bool]:
+    """The sentences of each document of a block; and whether the first one began before it."""
+    lines = lines_of(block)
+    if reading.format == "jsonl":
+        texts = (
+            _text(block, block.line + i, line, reading.field)
+            for i, line in enumerate(lines)
+            if line.strip()
+        )
+        return [split_sentences(text, reading.sentences) for text in texts], False
+    if reading.documents == "line":
+        found = (split_sentences(line, reading.sentences) for line in lines)
+        return [sentences for sentences in found if sentences], False
+    documents: list[list[str]] = [[]]
+    for line in lines:
+        if sentences := split_sentences(line, reading.sentences):
+            documents[-1] += sentences
+        elif documents[-1]:
+            documents.append([])
+    return documents, not block.fresh and bool(lines[0].strip())
+
+
+def _text(block: Block, number: int, line: str, field: str) -> str:
+    where = f"{block.path}, line {number}"
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise DataError(f"{where}: no JSON ({error})") from error
+    if not isinstance(record, dict) or field not in record:
+        known = f"; its fields are {', '.join(record)}" if isinstance(record, dict) else ""
+        raise DataError(f"{where}: no field {field!r}, see --field{known}")
+    text = record[field]
+    if not isinstance(text, str):
+        raise DataError(f"{where}: field {field!r} is no text")
+    return _characters(text, where) if "\\u" in line else text
+
+
+def read_documents(path: Path, reading: Reading) -> Iterator[Document]:
+    """The documents of a text or json-lines file, as `reading` tells them apart."""
+    waiting: list[str] = []
+    for block in blocks(path, by_blank=_by_blank(reading)):
+        documents, goes_on = parse(block, reading)
+        if goes_on and documents:
+            waiting += documents.pop(0)
+            if not documents:
+                continue
+        if waiting:
+            yield Document(waiting)
+        *whole, waiting = documents or [[]]
+        yield from (Document(sentences) for sentences in whole if sentences)
+    if waiting:
+        yield Document(waiting)
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a file without blanks around them."""
+    return (line.strip() for block in blocks(path) for line in lines_of(block))
+
+
+def read_pairs(source: Path, target: Path) -> Iterator[PairText]:
+    """Line i of the one file with line i of the other; an empty line is an error."""
+    for block in pair_blocks(source, target):
+        yield from block.pairs
+
+
+def pair_blocks(source: Path, target: Path, base: int = 0) -> Iterator[PairBlock]:
+    """`read_pairs`, some pairs at a time."""
+    numbered = ((line.strip(), block.at) for block in blocks(source) for line in lines_of(block))
+    both = enumerate(zip_longest(numbered, read_lines(target)), 1)
+    while some := list(islice(both, PAIRS_IN_BLOCK)):
+        pairs = []
+        for number, (one, other) in some:
+            if one is None or other is None:
+                counts = [sum(1 for _ in read_lines(path)) for path in (source, target)]
+                raise DataError(f"{source} has {counts[0]:,} lines, but {target} has {counts[1]:,}")
+            if not one[0] or not other:
+                raise DataError(
+                    f"{source if not one[0] else target}, line {number}: empty;"
+                    " remove the line from both files"
+                )
+            pairs.append(PairText([one[0]], other))
+        yield PairBlock(source, base + some[0][1][0][1], pairs)
+
+
+def read_squad(path: Path) -> Iterator[PairText]:
+    """Answer and passage -> question, of a SQuAD json; of several answers the first is taken.
+
+    Questions marked `is_impossible` (SQuAD 2.0) are left out. A json cannot be read in blocks.
+    """
+    data = b"".join(piece for piece, _ in pieces(path))
+    try:
+        tree = json.loads(data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{path}, line {line}: not UTF-8") from error
+    except ValueError as error:
+        raise DataError(f"{path}: no JSON ({error})") from error
+    for i, article in enumerate(_member(tree, "data", list, f"{path}")):
+        where = f"{path}: data[{i}]"
+        for j, paragraph in enumerate(_member(article, "paragraphs", list, where)):
+            place = f"{where}.paragraphs[{j}]"
+            passage = _member(paragraph, "context", str, place)
+            for k, entry in enumerate(_member(paragraph, "qas", list, place)):
+                spot = f"{place}.qas[{k}]"
+                question = _member(entry, "question", str, spot)
+                answers = _member(entry, "answers", list, spot)
+                if not answers and entry.get("is_impossible"):
+                    continue
+                if not answers:
+                    raise DataError(f"{spot} has no answer, and is not marked is_impossible")
+                answer = _member(answers[0], "text", str, f"{spot}.answers[0]")
+                yield PairText([answer.strip(), passage.strip()], question.strip())
+
+
+def _characters(text: str, where: str) -> str:
+    if HALF.search(text):
+        raise DataError(f"{where}: half a surrogate pair, which is no character")
+    return text
+
+
+def _member(node: Any, name: str, kind: type, where: str) -> Any:
+    if not isinstance(node, dict) or not isinstance(node.get(name), kind):
+        noun = "list" if kind is list else "text"
+        raise DataError(f"{where} has no {noun} {name!r}, so this is no SQuAD json")
+    return _characters(node[name], where) if kind is str else node[name]
+
+
+def _by_blank(reading: Reading) -> bool:
+    return reading.format == "text" and reading.documents == "blank"
+
+
+@dataclass(frozen=True)
+class Source:
+    """The files of one part of a corpus (train, valid or test)."""
+
+    paths: list[Path]
+    targets: list[Path]
+    """For parallel files, the other side of each of `paths`."""
+    reading: Reading | None
+    """None: the files hold pairs."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of corpus they make."""
+        return "text" if self.reading else "pairs"
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk, for progress and shards."""
+        return sum(path.stat().st_size for path in self.paths)
+
+    def blocks(self) -> Iterator[Block | PairBlock]:
+        """All files, a block at a time."""
+        base = 0
+        for i, path in enumerate(self.paths):
+            if self.reading:
+                yield from blocks(path, _by_blank(self.reading), base)
+            elif self.targets:
+                yield from pair_blocks(path, self.targets[i], base)
+            else:
+                pairs = list(read_squad(path))
+                step = path.stat().st_size / max(len(pairs), 1)
+                for first in range(0, len(pairs), PAIRS_IN_BLOCK):
+                    some = pairs[first : first + PAIRS_IN_BLOCK]
+                    yield PairBlock(path, base + int(first * step), some)
+            base += path.stat().st_size
+
+    def lines(self) -> Iterator[str]:
+        """Every sentence, or every part of a source and every target."""
+        for block in self.blocks():
+            if isinstance(block, PairBlock):
+                for pair in block.pairs:
+                    yield from (*pair.source, pair.target)
+            else:
+                assert self.reading is not None
+                for sentences in parse(block, self.reading)[0]:
+                    yield from sentences
+
+
+def open_source(paths: Iterable[Path], given: Format, reading: Reading, option: str) -> Source:
+    """Files of text, json-lines or SQuAD json, all of the same format."""
+    paths = list(paths)
+    formats = {format_of(path, given): path for path in paths}
+    if len(formats) > 1:
+        (one, first), (other, second), *_ = formats.items()
+        raise UsageError(f"{option}: {first} is {one}, but {second} is {other}")
+    (name,) = formats
+    if name == "squad":
+        return Source(paths, [], None)
+    return Source(paths, [], replace(reading, format="text" if name == "text" else "jsonl"))

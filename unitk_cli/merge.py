@@ -1,0 +1,13 @@
+"""`unitk merge`: the shards of a corpus as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from unitk import config
+from unitk.data.merge import Options, merge
+
+
+def run(argv: Sequence[str]) -> None:
+    """Join them."""
+    merge(config.parse("merge", Options, argv, positional="parts").main)
