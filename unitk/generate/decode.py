@@ -200,7 +200,7 @@ class Reader:
     def read_prompt(self) -> Tensor:
         """The states [B, D] at the slots that are read first."""
         sight = masks.dense(self.prompt, self.prompt)
-        states = self.model.step(self.prompt, sight, self.condition, self.cache, 0)
+        states: Tensor = self.model.step(self.prompt, sight, self.condition, self.cache, 0)
         return states[self.first_read]
 
     def read(self, back: Tensor, token: Tensor, place: Tensor) -> Tensor:

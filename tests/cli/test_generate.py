@@ -1,0 +1,266 @@
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from unitk import registry
+from unitk.config import parse
+from unitk.data.corpus import CorpusWriter, write_manifest
+from unitk.errors import DataError, UsageError
+from unitk.generate import outputs as outputs_module
+from unitk.generate.generator import Generator
+from unitk.train import checkpoint
+from unitk.train.folder import seal
+from unitk.train.start import TrainConfig
+from unitk_cli.generate import run
+
+ARCH = "--arch.num-layers 2 --arch.width 32 --arch.num-heads 2 --arch.ffn-width 64"
+LINES = ["the cat sat on the mat.", "", "a dog\tthe dog sees a small bird.", "big red tree."]
+QUICK = "--beam 3 --max-len 5"
+
+
+@pytest.fixture(scope="module")
+def trained(toy_vocab, tmp_path_factory):
+    """A checkpoint of a small model with random weights."""
+    words = f"--data x --save-dir x --max-steps 1 --task glm_infill --arch glm_tiny {ARCH}"
+    words += " --arch.max-positions 64 --arch.max-positions2 64 --arch.init-std 0.2"
+    parsed = parse("train", TrainConfig, words.split(), ("task", "arch"))
+    torch.manual_seed(0)
+    model = parsed.components["arch"].config.build(len(toy_vocab))
+    optimizer = registry.get("optimizer", "adamw")().build(model, 0.1)
+    path = tmp_path_factory.mktemp("runs") / "step-1"
+    path.mkdir()
+    identity = checkpoint.Identity(parsed.values(), None, "data", toy_vocab.hash)
+    checkpoint.write(path, model, optimizer, checkpoint.Progress(), identity, toy_vocab)
+    seal(path)
+    return path
+
+
+@pytest.fixture
+def generator(trained):
+    loaded = checkpoint.load(trained)
+    return Generator(loaded.model, loaded.task)
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("\n".join(LINES) + "\n")
+    return tmp_path
+
+
+@pytest.fixture
+def decode(trained, files):
+    def go(line, *more):
+        run(["--checkpoint", str(trained), *line.split(), *more])
+
+    return go
+
+
+def texts(found):
+    return [some[0].text if some else "" for some in found]
+
+
+def test_lines_in_lines_out(decode, files, generator):
+    decode(f"--input in.txt --output out.txt {QUICK}")
+    lines = (files / "out.txt").read_text().split("\n")
+    sources = [line.split("\t") for line in LINES]
+    assert lines == [*texts(generator.generate(sources, beam=3, max_len=5)), ""]
+    assert lines[1] == "" and all(lines[i] for i in (0, 2, 3))
+    assert sorted(path.name for path in files.iterdir()) == ["in.txt", "out.txt"]
+
+
+def test_standard_input_and_output(decode, files, monkeypatch, capsys):
+    decode(f"--input in.txt --output out.txt {QUICK}")
+    data = (files / "in.txt").read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    capsys.readouterr()
+    decode(f"--input - {QUICK}")
+    shown = capsys.readouterr()
+    assert shown.out == (files / "out.txt").read_text()
+    assert shown.err == ""
+
+
+def test_nbest_has_scores_and_as_many_lines_for_every_input(decode, capsys, generator):
+    decode(f"--input in.txt {QUICK} --nbest 2")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 8 and lines[2:4] == ["", ""]
+    found = generator.generate([LINES[0]], beam=3, max_len=5, nbest=2)[0]
+    assert lines[:2] == [f"{one.hypothesis.score:.4f}\t{one.text}" for one in found]
+
+
+def test_json_lines(decode, files, capsys, generator):
+    parts = LINES[2].split("\t")
+    records = [{"source": LINES[0], "target": "who?"}, {"source": parts}]
+    lines = [*map(json.dumps, records), ""]
+    (files / "in.jsonl").write_text("\n".join(lines) + "\n")
+    decode(f"--input in.jsonl --output-format jsonl --nbest 2 {QUICK}")
+    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["id"] for one in shown] == [0, 1, 2]
+    assert [one["source"] for one in shown] == [LINES[0], parts, ""]
+    assert [one.get("target") for one in shown] == ["who?", None, None]
+    assert [len(one["outputs"]) for one in shown] == [2, 2, 0]
+    expected = generator.generate([LINES[0]], beam=3, max_len=5, nbest=2)[0][0]
+    best = shown[0]["outputs"][0]
+    assert best["text"] == expected.text
+    assert best["score"] == pytest.approx(expected.hypothesis.score, abs=1e-5)
+    assert best["log_prob"] == pytest.approx(sum(best["token_log_probs"]), abs=1e-4)
+    assert len(best["tokens"]) == len(expected.hypothesis.ids)
+
+
+def test_squad(decode, files, capsys, generator):
+    question = {"question": "who sat?", "answers": [{"text": "the cat"}]}
+    paragraph = {"context": "the cat sat on the mat.", "qas": [question]}
+    (files / "in.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    decode(f"--input in.json {QUICK}")
+    expected = generator.generate([["the cat", paragraph["context"]]], beam=3, max_len=5)
+    assert capsys.readouterr().out.splitlines() == texts(expected)
+
+
+def pairs(folder, vocab, items):
+    """A corpus of (parts, target)."""
+    folder.mkdir()
+    sides = {"source": [p for p, _ in items], "target": [[t] for _, t in items]}
+    for side, documents in sides.items():
+        writer = CorpusWriter(folder / side, len(vocab))
+        ids = [vocab.encode(sentence) for document in documents for sentence in document]
+        sizes = np.array([len(document) for document in documents])
+        writer.add(np.concatenate(ids), np.array([*map(len, ids)]), sizes)
+        writer.close({"vocab": vocab.hash})
+    vocab.save(folder / "vocab")
+    write_manifest(folder, {"kind": "pairs", "vocab": vocab.hash})
+
+
+def test_a_corpus_and_fairseq_lines(decode, files, capsys, toy_vocab, generator):
+    items = [(["the cat sat."], "who?"), (LINES[2].split("\t"), "what?")]
+    pairs(files / "test", toy_vocab, items)
+    decode(f"--input test --output-format fairseq --nbest 2 {QUICK}")
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    one = ["S", "T", "H", "D", "H", "D"]
+    assert [line[0] for line in lines] == [f"{kind}-{i}" for i in range(2) for kind in one]
+    found = generator.generate([parts for parts, _ in items], beam=3, max_len=5, nbest=2)
+    for i, (parts, target) in enumerate(items):
+        some = lines[6 * i : 6 * i + 6]
+        spelt = [" ".join(toy_vocab.pieces(toy_vocab.encode(part))) for part in parts]
+        assert some[0][1] == " [SEP] ".join(spelt)
+        assert some[1][1] == " ".join(toy_vocab.pieces(toy_vocab.encode(target)))
+        for (_, score, pieces), (_, again, text), output in zip(
+            some[2::2], some[3::2], found[i], strict=True
+        ):
+            assert float(score) == pytest.approx(output.hypothesis.score / np.log(2), abs=1e-5)
+            assert (again, text) == (score, output.text)
+            assert pieces.split(" ") == toy_vocab.pieces(output.hypothesis.ids[:-1])
+
+
+def test_fairseq_lines_of_an_empty_input(decode, capsys):
+    decode(f"--input in.txt --output-format fairseq {QUICK}")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[3:6] == ["S-1\t", "H-1\t0\t", "D-1\t0\t"]
+    assert [line.split("\t")[0] for line in lines if line[0] == "D"] == [f"D-{i}" for i in range(4)]
+
+
+def test_infill(decode, capsys, generator, toy_vocab):
+    decode(QUICK, "--infill", "the [MASK] sat on the [MASK].")
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("the") and "MASK" not in line and line.endswith(".")
+    decode(f"{QUICK} --nbest 3", "--infill", "the [MASK] sat on the [MASK].")
+    lines = [one.split("\t") for one in capsys.readouterr().out.splitlines()]
+    assert len(lines) == 3 and lines[0][1] == line
+    scores = [float(score) for score, _ in lines]
+    assert scores == sorted(scores, reverse=True)
+    (found,) = generator.infill(["the [MASK] sat on the [MASK]."], beam=3, max_len=5)
+    assert found[0].text == line
+    assert (found[0].hypothesis.ids == toy_vocab.eop).sum() == 2
+
+
+def test_a_source_that_is_too_long(decode, files, capsys, caplog, generator, toy_vocab):
+    passage = " ".join(["the cat sat on the mat"] * 12)
+    (files / "long.txt").write_text(f"{LINES[0]}\na dog\t{passage}\n")
+    with pytest.raises(DataError, match=r"input 2 is too long by \d+ for the 64 positions"):
+        decode(f"--input long.txt {QUICK}")
+    decode(f"--input long.txt --truncate {QUICK}")
+    assert "--truncate shortened 1 of 2 sources" in caplog.text
+    source = generator.encode([["a dog", passage]])[0]
+    room = 64 - 4 - len(source[0])  # start, blank, separator, end
+    short = generator.outputs([[source[0], source[1][:room]]], generator_config())
+    assert capsys.readouterr().out.splitlines()[1] == texts(short)[0]
+
+
+def generator_config():
+    from unitk.generate.config import GenerateConfig
+
+    return GenerateConfig(beam=3, max_len=5)
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "message"),
+    [
+        ("--max-len 5", UsageError, "give either --input or --infill TEXT"),
+        ("--input in.txt --infill [MASK]", UsageError, "give either --input or --infill TEXT"),
+        ("--infill [MASK] --truncate", UsageError, "--truncate has no effect on --infill"),
+        ("--infill nothing", UsageError, r"no blank in 'nothing'; write one as \[MASK\]"),
+        ("--input missing.txt", DataError, "missing.txt: No such file"),
+        ("--input in.md", UsageError, "give --input-format text, jsonl or squad"),
+        ("--input in.txt --output no/out", UsageError, "--output no/out: cannot write into"),
+        ("--input in.txt --max-len 99", UsageError, "--max-len 99 is more .* at most 62"),
+        ("--input in.txt --bean 3", UsageError, "--bean: no such option; did you mean --beam"),
+    ],
+)
+def test_what_cannot_be_meant(decode, files, line, error, message):
+    (files / "in.md").write_text("a\n")
+    with pytest.raises(error, match=message):
+        decode(line)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("in.txt", b"", "--input in.txt is empty"),
+        ("in.txt", b"a\n\xff\n", "in.txt, line 2: not UTF-8"),
+        ("in.jsonl", b'{"source": "a"}\n{"sauce": "b"}\n', "in.jsonl, line 2: 'source' must be"),
+        ("in.jsonl", b'{"source": ["a", 1]}\n', "in.jsonl, line 1: 'source' must be"),
+        ("in.jsonl", b'{"source": "a", "target": 3}\n', "in.jsonl, line 1: 'target' must be"),
+        ("in.jsonl", b"a\n", "in.jsonl, line 1: no JSON"),
+        ("in.json", b'{"data": [{}]}', "no list 'paragraphs'"),
+    ],
+)
+def test_bad_input(decode, files, name, data, message):
+    (files / name).write_bytes(data)
+    with pytest.raises(DataError, match=message):
+        decode(f"--input {name} --output out.txt")
+    assert not (files / "out.txt").exists()
+
+
+def test_a_corpus_of_another_vocabulary(decode, files):
+    from unitk.vocab import train_vocab
+
+    other = train_vocab(["a b c d e f g h i j k l m n"] * 9, 25)
+    (files / "bin").mkdir()
+    pairs(files / "bin" / "test", other, [(["a b"], "c")])
+    with pytest.raises(DataError, match="bin/test was made with another vocabulary than the check"):
+        decode("--input bin/test")
+    with pytest.raises(DataError, match="bin is a folder, but no corpus: name bin/test"):
+        decode("--input bin")
+
+
+def test_a_full_disk_leaves_the_old_output(decode, files, monkeypatch):
+    (files / "out.txt").write_text("old")
+
+    class Full(io.StringIO):
+        def writelines(self, lines):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(outputs_module.Path, "open", lambda *_, **__: Full())
+    with pytest.raises(DataError, match="--output out.txt: No space left on device"):
+        outputs_module.write(["a"], outputs_module.Path("out.txt"))
+    monkeypatch.undo()
+    assert (files / "out.txt").read_text() == "old"
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision(decode, capsys, precision):
+    decode(f"--input in.txt --precision {precision} {QUICK}")
+    assert len(capsys.readouterr().out.splitlines()) == 4

@@ -1,0 +1,110 @@
+"""How `unitk generate --output` is written; torch-free."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from unitk.errors import DataError
+from unitk.generate.inputs import Input
+from unitk.slots import Ids
+from unitk.vocab import Vocab
+
+if TYPE_CHECKING:
+    from unitk.generate.generator import Output
+
+STDOUT = Path("-")
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How outputs become lines, in the order of the inputs."""
+
+    format: str
+    vocab: Vocab
+    nbest: int
+
+    def lines(
+        self,
+        texts: Sequence[Input],
+        sources: Sequence[list[Ids]],
+        targets: Sequence[Ids | None],
+        found: Sequence[Sequence[Output]],
+    ) -> Iterator[str]:
+        """The lines of all inputs."""
+        for number, outputs in enumerate(found):
+            if self.format == "text":
+                yield from self.text(outputs)
+            elif self.format == "jsonl":
+                record = self.record(number, texts[number], outputs)
+                yield json.dumps(record, ensure_ascii=False)
+            else:
+                yield from self.fairseq(number, sources[number], targets[number], outputs)
+
+    def text(self, outputs: Sequence[Output]) -> Iterator[str]:
+        """`nbest` lines, empty ones where there are fewer outputs, so that no line is shifted."""
+        for output in outputs:
+            score = f"{output.hypothesis.score:.4f}\t" if self.nbest > 1 else ""
+            yield score + one_line(output.text)
+        yield from [""] * (self.nbest - len(outputs))
+
+    def record(self, number: int, text: Input, outputs: Sequence[Output]) -> dict[str, Any]:
+        """An object for json-lines."""
+        target = {} if text.target is None else {"target": text.target}
+        source = text.source[0] if len(text.source) == 1 else text.source
+        return {"id": number, "source": source, **target, "outputs": [*map(self.output, outputs)]}
+
+    def output(self, output: Output) -> dict[str, Any]:
+        """An output within it."""
+        one = output.hypothesis
+        return {
+            "text": output.text,
+            "score": round(one.score, 6),
+            "log_prob": round(one.log_prob, 6),
+            "tokens": self.vocab.pieces(one.ids),
+            "token_log_probs": [round(float(gain), 6) for gain in one.token_log_probs],
+        }
+
+    def fairseq(
+        self, number: int, source: Sequence[Ids], target: Ids | None, outputs: Sequence[Output]
+    ) -> Iterator[str]:
+        """Pieces of source, target and outputs, then the outputs as text; scores to the base 2."""
+        separator = f" {self.pieces([self.vocab.sep])} "
+        yield f"S-{number}\t{separator.join(map(self.pieces, source))}"
+        if target is not None:
+            yield f"T-{number}\t{self.pieces(target)}"
+        for output in outputs:
+            score = f"{output.hypothesis.score / math.log(2):.6f}"
+            yield f"H-{number}\t{score}\t{self.pieces(output.hypothesis.ids[:-1])}"
+            yield f"D-{number}\t{score}\t{one_line(output.text)}"
+        if not outputs:
+            yield from (f"H-{number}\t0\t", f"D-{number}\t0\t")
+
+    def pieces(self, ids: Iterable[int]) -> str:
+        """Pieces with blanks between them."""
+        return one_line(" ".join(self.vocab.pieces(ids)))
+
+
+def one_line(text: str) -> str:
+    """A text that stays on its line and in its column."""
+    return text.replace("\n", " ").replace("\t", " ")
+
+
+def write(lines: Iterable[str], path: Path) -> None:
+    """Print, or write a file that appears as a whole or not at all."""
+    if path == STDOUT:
+        for line in lines:
+            print(line)
+        return
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(line + "\n" for line in lines)
+        partial.replace(path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise DataError(f"--output {path}: {error.strerror}") from error
