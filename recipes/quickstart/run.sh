@@ -19,7 +19,7 @@ rm -rf "$RUN"
 
 echo "== 1/5 preprocess"
 unitk preprocess --input "$text/openstax.train.jsonl.gz" --valid "$text/openstax.valid.jsonl.gz" \
-  --sentences punct --vocab-size 8000 --dest "$RUN/data/text"
+  --sentences punct --vocab-size 8000 --byte-fallback --dest "$RUN/data/text"
 unitk preprocess --input "$questions/train.json.gz" --valid "$questions/dev.json.gz" \
   --test "$questions/test.json.gz" --vocab "$RUN/data/text/train" --dest "$RUN/data/questions"
 
