@@ -268,7 +268,7 @@ def _encode(vocab: Vocab, documents: list[list[str]], keep_empty: bool = False) 
 def count_words(text: bytes) -> int:
     """Runs of bytes between blanks and control characters."""
     blank = np.frombuffer(text, np.uint8) <= 32
-    return int(np.count_nonzero(blank[:-1] & ~blank[1:])) + int(len(blank) > 0 and not blank[0])
+    return int(np.count_nonzero(blank[:-1] > blank[1:])) + int(len(blank) > 0 and not blank[0])
 
 
 Encode = Callable[[Iterator[Block | PairBlock], Reading | None], Iterator[Encoded]]
