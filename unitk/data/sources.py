@@ -27,12 +27,14 @@ Format = Literal["auto", "text", "jsonl", "squad"]
 Documents = Literal["blank", "line"]
 Sentences = Literal["lines", "punct"]
 
+CAPITALS = "".join(filter(str.isupper, map(chr, range(0x590))))
+"""Latin, Greek, Cyrillic and Armenian."""
 STOP = re.compile(
     r"[.?!。？！]"  # one set in front of the alternatives: twice as fast
     # a Chinese or Japanese stop needs nothing behind it but may have closing quotes
     r"""(?:(?<=[。？！])["'”’」』）》]*"""
     # the others need a blank and a capital; and no title or initial before the dot
-    r"""|["'”’»)\]]*\s+(?=["'“‘«¿¡(\[]*[A-ZÀ-ÖØ-ÞΑ-ΩА-Я])"""
+    rf"""|["'”’»)\]]*\s+(?=["'“‘«¿¡(\[]*[{CAPITALS}])"""
     r"(?<!\bMr\.\s)(?<!\bMrs\.\s)(?<!\bMs\.\s)(?<!\bDr\.\s)(?<!\bSt\.\s)(?<!\b[A-Z]\.\s))"
 )
 HALF = re.compile("[\ud800-\udfff]")
