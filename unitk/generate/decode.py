@@ -22,6 +22,7 @@ from unitk.models.config import ModelConfig
 from unitk.models.stack import Model
 from unitk.slots import (
     BORN,
+    CROSS,
     DIES,
     DOC,
     NEVER,
@@ -188,13 +189,12 @@ class Reader:
         """What a step reads, [9, B, K] words and as many probes, but for token, place and time."""
         words = self.first[:, :, None].repeat(1, 1, self.beam)
         words[NOW : BORN + 1] = self.prompt[NOW].amax(1)[:, None]
-        words[DIES] = NEVER
+        words[DIES], words[CROSS] = NEVER, 1
         if not asking:
             return words
         probes = words.clone()
         words[NOW : BORN + 1] -= 1  # a word comes one tick before its probe
-        probes[TOKEN] = self.protocol.probe
-        probes[DIES] = probes[NOW]
+        probes[TOKEN], probes[DIES], probes[CROSS] = self.protocol.probe, probes[NOW], 0
         return torch.cat([words, probes], 2)
 
     def read_prompt(self) -> Tensor:
