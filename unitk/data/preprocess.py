@@ -180,7 +180,8 @@ def open_parts(options: Options) -> dict[str, Source]:
             ]
             if len(sides[0]) != len(sides[1]):
                 raise UsageError(
-                    f"{pair[0]} names {len(sides[0])} files, but {pair[1]} {len(sides[1])}"
+                    f"{pair[0]} and {pair[1]} must name as many files,"
+                    f" got {len(sides[0])} and {len(sides[1])}"
                 )
             parts[name] = Source(sides[0], sides[1], None)
     if not parts:
