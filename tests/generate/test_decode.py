@@ -11,7 +11,7 @@ from unitk.generate import decode as module
 from unitk.generate.config import GenerateConfig
 from unitk.generate.decode import Reader, batches, decode, generate, overrun
 from unitk.generate.search import Search
-from unitk.slots import DOC, NEVER, POS, POS2, collate, unroll
+from unitk.slots import DOC, NEVER, collate, unroll
 
 CONFIG = GenerateConfig(beam=3, nbest=3, max_len=6, lenpen=0.6)
 
@@ -71,8 +71,7 @@ def test_what_is_read_is_what_unroll_lays_out(toy, kind):
     config = GenerateConfig(beam=1, min_len=3, max_len=4)
     batch = collate([[prompt] for prompt in prompts], pad=0).to("cpu")
     reader = Reader(case.model, batch, case.protocol, config)
-    first = reader.first[[POS, POS2]].T
-    search = Search(first, batch.blanks, batch.num_blanks, case.protocol, config)
+    search = Search(reader.homes, batch.num_blanks, case.protocol, config)
     logits, columns = case.model.head(reader.read_prompt()), []
     for _ in range(1, search.most):
         logits = case.model.head(reader.read(*search.extend(logits)))

@@ -10,7 +10,7 @@ from unitk.errors import NonFiniteError
 from unitk.generate.config import GenerateConfig
 from unitk.generate.decode import Reader, decode, generate
 from unitk.generate.search import Search
-from unitk.slots import POS, POS2, Protocol, collate
+from unitk.slots import Protocol, collate
 
 EXHAUSTIVE = GenerateConfig(beam=64, nbest=64, max_len=4, max_tokens=10**6)
 
@@ -79,8 +79,7 @@ def open_beams_are_equal(case, prompts, config, naive):
     """Compare what is open after each step; how often hypotheses of an input shared a parent."""
     batch = collate([[prompt] for prompt in prompts], pad=0).to("cpu")
     reader = Reader(case.model, batch, case.protocol, config)
-    first = reader.first[[POS, POS2]].T
-    search = Search(first, batch.blanks, batch.num_blanks, case.protocol, config)
+    search = Search(reader.homes, batch.num_blanks, case.protocol, config)
     logits, shared = case.model.head(reader.read_prompt()), 0
     for step in range(1, search.most):
         back, token, place = search.extend(logits)
@@ -129,8 +128,7 @@ def test_limits_hold_for_each_blank(toy, kind):
 
 def test_an_end_counts_only_among_the_first_beam_continuations():
     search = Search(
-        torch.zeros(1, 2, dtype=torch.int64),
-        torch.zeros(1, 0, 2, dtype=torch.int64),
+        torch.zeros(1, 1, 2, dtype=torch.int64),
         torch.zeros(1, dtype=torch.int64),
         Protocol(end=4),
         GenerateConfig(beam=2, nbest=2, max_len=3),
@@ -199,10 +197,9 @@ class Table:
 
 def run_table(table, end, blanks, config):
     """Search with the log-probabilities that a table gives for each beginning."""
-    first = torch.zeros(1, 2, dtype=torch.int64)
-    further = torch.zeros(1, blanks, 2, dtype=torch.int64)
+    homes = torch.zeros(1, blanks + 1, 2, dtype=torch.int64)
     protocol = Protocol(end=end, begin=end + 1)
-    search = Search(first, further, torch.tensor([blanks]), protocol, config)
+    search = Search(homes, torch.tensor([blanks]), protocol, config)
     written = [()]
     while bool(search.open()[0]):
         logits = np.stack([table(words) for words in written])

@@ -35,9 +35,9 @@ class State:
     """Everything a search knows of its B inputs; row b of each tensor is input b."""
 
     homes: Tensor
-    """[B, M + 1, 2] (pos, pos2) of the first slot that is read in each blank."""
+    """[B, M + 1, 2] (pos, pos2) of the slot that is read first in each blank."""
     last_blank: Tensor
-    """[B, 1]"""
+    """[B, 1] the number of the last blank."""
     score: Tensor
     """[B, K] log-probability of the open hypotheses, best first; -inf: there is none."""
     count: Tensor
@@ -61,29 +61,27 @@ class State:
 
 
 class Search:
-    """The search of B inputs with further blanks [B, M, 2] after the one at `first` [B, 2]."""
+    """The search of B inputs, in `num_blanks` [B] blanks beyond the first one.
+
+    `homes` [B, M + 1, 2] are (pos, pos2) of the slot that is read first in each blank.
+    """
 
     def __init__(
-        self,
-        first: Tensor,
-        blanks: Tensor,
-        num_blanks: Tensor,
-        protocol: Protocol,
-        config: GenerateConfig,
+        self, homes: Tensor, num_blanks: Tensor, protocol: Protocol, config: GenerateConfig
     ) -> None:
         self.protocol, self.config = protocol, config
-        self.rules = Rules(protocol, config, first.device)
+        self.rules = Rules(protocol, config, homes.device)
         self.steps = 0
-        self.stride = torch.tensor([protocol.dpos, protocol.dpos2], device=first.device)
-        self.most = longest(blanks.shape[1], config)
-        size = (len(first), config.beam)
+        self.stride = torch.tensor([protocol.dpos, protocol.dpos2], device=homes.device)
+        self.most = longest(homes.shape[1] - 1, config)
 
         def fill(value: float, *more: int) -> Tensor:
             kind = torch.int64 if isinstance(value, int) else torch.float32
-            return torch.full((*size, *more), value, dtype=kind, device=first.device)
+            size = (len(homes), config.beam, *more)
+            return torch.full(size, value, dtype=kind, device=homes.device)
 
         self.state = State(
-            homes=torch.cat([first[:, None], blanks], 1),
+            homes=homes,
             last_blank=num_blanks[:, None],
             score=fill(0.0),
             count=fill(0),
@@ -208,17 +206,17 @@ class Search:
             part[:, :nbest].cpu().numpy()
             for part in (state.best, state.length, state.best_written, state.best_gain)
         )
-        return [
-            [
-                self._hypothesis(written[b, k, :n], float(score[b, k]), gain[b, k, :n])
-                for k, n in enumerate(length[b])
-                if score[b, k] > -np.inf
-            ]
-            for b in range(len(score))
-        ]
 
-    def _hypothesis(self, ids: Ids, score: float, gain: Floats) -> Hypothesis:
-        return Hypothesis(ids.copy(), score, float(gain.sum(dtype=np.float64)), gain.copy())
+        def hypothesis(b: int, k: int) -> Hypothesis:
+            n = length[b, k]
+            gains = gain[b, k, :n].copy()
+            total = float(gains.sum(dtype=np.float64))
+            return Hypothesis(written[b, k, :n].copy(), float(score[b, k]), total, gains)
+
+        there = score > -np.inf
+        return [
+            [hypothesis(b, k) for k in np.flatnonzero(row).tolist()] for b, row in enumerate(there)
+        ]
 
 
 def longest(further_blanks: int, config: GenerateConfig) -> int:
