@@ -183,14 +183,14 @@ class Reader:
         self.mine = torch.zeros((rows, self.beam, total), dtype=torch.bool, device=device)
         self.mine[:, :, : self.width] = kept[:, None]
         self.itself = torch.eye(self.beam, dtype=torch.bool, device=device)
-        self.columns = self._columns(asking)
+        self.columns = self._columns()
 
-    def _columns(self, asking: int) -> Tensor:
+    def _columns(self) -> Tensor:
         """What a step reads, [9, B, K] words and as many probes, but for token, place and time."""
         words: Tensor = self.first[:, :, None].repeat(1, 1, self.beam)
         words[NOW : BORN + 1] = self.prompt[NOW].amax(1)[:, None]
         words[DIES], words[CROSS] = NEVER, 1
-        if not asking:
+        if self.protocol.probe is None:
             return words
         probes = words.clone()
         words[NOW : BORN + 1] -= 1  # a word comes one tick before its probe
