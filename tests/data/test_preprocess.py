@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from unitk.data import preprocess as preprocessing
 from unitk.data import sources
 from unitk.data.corpus import Corpus, CorpusWriter, Pairs, corpus_vocab, open_corpus
 from unitk.data.merge import Options as MergeOptions
@@ -160,24 +161,30 @@ def test_a_sentence_without_tokens_is_left_out_of_texts_only(here, vocab):
     ]
 
 
+@pytest.fixture
+def several_workers(monkeypatch):
+    """Small blocks, and processes even for little text."""
+    small_blocks(monkeypatch)
+    monkeypatch.setattr(preprocessing, "WORTH_A_PROCESS", 1000)
+
+
 @pytest.mark.parametrize("kind", ["text", "pairs"])
-def test_workers_change_nothing(here, vocab, kind):
-    # several blocks of the real size; "spawn" starts processes anew, as on every system
+def test_workers_change_nothing(here, vocab, kind, several_workers):
     if kind == "text":
-        (here / "x.txt").write_text(some_text(3) * 800)
+        (here / "x.txt").write_text(some_text(3) * 10)
         given = {"input": ("x.txt",)}
     else:
-        (here / "s.txt").write_text((some_text(3).replace("\n\n", "\n")) * 300)
-        (here / "t.txt").write_text((some_text(4).replace("\n\n", "\n")) * 300)
+        (here / "s.txt").write_text((some_text(3).replace("\n\n", "\n")) * 10)
+        (here / "t.txt").write_text((some_text(4).replace("\n\n", "\n")) * 10)
         given = {"source_file": ("s.txt",), "target_file": ("t.txt",)}
     for workers in (1, 2):
         preprocess(Options(**given, dest=here / str(workers), vocab=vocab, workers=workers))
     assert made(here / "1") == made(here / "2")
 
 
-def test_a_worker_names_the_line(here, vocab):
-    (here / "x.txt").write_bytes(some_text(3).encode() * 800 + b"\xff\n")
-    line = 1 + (some_text(3) * 800).count("\n")
+def test_a_worker_names_the_line(here, vocab, several_workers):
+    (here / "x.txt").write_bytes(some_text(3).encode() * 10 + b"\xff\n")
+    line = 1 + (some_text(3) * 10).count("\n")
     with pytest.raises(DataError, match=f"x.txt, line {line}: not UTF-8"):
         preprocess(Options(input=("x.txt",), dest=here / "d", vocab=vocab, workers=2))
     assert [path.name for path in here.iterdir()] == ["x.txt"]

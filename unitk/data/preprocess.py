@@ -35,7 +35,6 @@ from unitk.data.corpus import (
 )
 from unitk.data.progress import Progress
 from unitk.data.sources import (
-    BLOCK,
     Block,
     Documents,
     Format,
@@ -52,6 +51,8 @@ from unitk.slots import Ids
 from unitk.vocab import Vocab, open_vocab, train_vocab
 
 MANY_UNKNOWN = 0.01
+WORTH_A_PROCESS = 8 << 20
+"""Bytes of input that take about as long to encode as a process takes to start."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,8 +238,7 @@ def _workers(options: Options, size: int) -> int:
     if options.workers is not None and options.workers < 1:
         raise UsageError(f"--workers must be at least 1, got {options.workers}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    # a process takes as long to start as a few megabytes take to encode
-    return min(options.workers or cores or 1, 1 + size // (4 * BLOCK))
+    return min(options.workers or cores or 1, 1 + size // WORTH_A_PROCESS)
 
 
 def encode_block(vocab: Vocab, block: Block | PairBlock, reading: Reading | None) -> Encoded:
