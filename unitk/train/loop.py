@@ -141,7 +141,7 @@ class Trainer:
         counts = self.ranks.total(counts)
         means = Means(counts=counts)
         for number, batch in zip(update.numbers, update.batches, strict=True):
-            torch.manual_seed(mix(config.seed, step, number))
+            self.reseed(mix(config.seed, step, number))
             loss = self.loss(batch)
             # an ask that the whole update does not ask has no mean
             asks = [total / counts[name] for name, total in loss.sums.items() if counts[name]]
@@ -165,6 +165,13 @@ class Trainer:
         else:
             self.skip(update, value)
         self.optimizer.zero_grad()
+
+    def reseed(self, seed: int) -> None:
+        """Seed the device's generator (`torch.manual_seed` seeds all, six times as slowly)."""
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        else:
+            torch.default_generator.manual_seed(seed)
 
     def loss(self, batch: Batch) -> Loss:
         """The criterion's sums for a micro-batch."""
@@ -204,7 +211,7 @@ class Trainer:
         for name, source in self.data.valid.items():
             means = Means()
             for number, batch in enumerate(fixed_batches(source.examples, config.max_tokens)):
-                torch.manual_seed(number)  # for models that draw noise; the same in every run
+                self.reseed(number)  # for models that draw noise; the same in every run
                 loss = self.loss(batch)
                 means.add({**loss.sums, **loss.parts}, batch.count)
             values |= means.values(name)
