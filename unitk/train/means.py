@@ -49,6 +49,17 @@ class Means:
         return {f"{prefix}/loss": sum(asks), **found} if asks else found
 
 
+def told(prefix: str, values: Mapping[str, float], part: str = "") -> str:
+    """The loss of a set in words, with its asks where there are several, and a part of each ask."""
+    asks = {name: v for name, v in values.items() if name.rpartition("/")[0] == prefix}
+    text = f"loss {asks.pop(f'{prefix}/loss', math.nan):.4g}"
+    if len(asks) > 1:
+        each = (f"{name.rpartition('/')[2]} {value:.4g}" for name, value in asks.items())
+        text += f" ({', '.join(each)})"
+    parts = [f"{values[f'{ask}/{part}']:.4g}" for ask in asks if f"{ask}/{part}" in values]
+    return f"{text}  {part} {', '.join(parts)}" if parts else text
+
+
 @dataclass
 class Speed:
     """What was done since the last log line, validations and saving left out."""
