@@ -17,7 +17,7 @@ from unitk_cli.main import VERBS
 
 PICTURES = {
     "glm_infill": ["--task", "glm_infill", "--seed", "4", "--task.mask-ratio", "0.3"],
-    "prefix_lm": ["--user-dir", "recipes/plugin", "--task", "prefix_lm", "--seed", "3"],
+    "prefix_lm": ["--user-dir", "recipes/plugin", "--task", "prefix_lm", "--seed", "2"],
 }
 SENTENCE = "the quick brown fox jumps over the lazy dog"
 
