@@ -36,7 +36,7 @@ from unitk.vocab import Vocab, train_vocab
 from unitk_cli import preprocess
 
 BATCH = 1000
-FAIRSEQ_SHARE = 10  # of the text, as it would take most of the time
+FAIRSEQ_SHARE = 20  # of the text, as it would take most of the time
 
 
 def main() -> None:
