@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 from unitk import config
 from unitk.config import Parsed, flag
+from unitk.data.files import expand
 from unitk.data.preprocess import Options, preprocess
-from unitk.data.sources import expand, format_of
+from unitk.data.sources import format_of
 from unitk.errors import UsageError
 
 TRAINING = (

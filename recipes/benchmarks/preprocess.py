@@ -31,7 +31,8 @@ from pathlib import Path
 
 import sentencepiece
 
-from unitk.data.sources import Reading, open_source
+from unitk.data.files import open_source
+from unitk.data.sources import Reading
 from unitk.vocab import Vocab, train_vocab
 from unitk_cli import preprocess
 

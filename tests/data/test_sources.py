@@ -7,15 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unitk.data import sources
+from unitk.data.files import Source, expand, open_source
 from unitk.data.sources import (
     Document,
     PairText,
     Reading,
-    Source,
     blocks,
-    expand,
     format_of,
-    open_source,
     pieces,
     read_documents,
     read_lines,
@@ -103,7 +101,7 @@ def test_the_size_of_a_block_changes_nothing(tmp_path_factory, name, lines, size
     whole = [sentences(path, reading) for reading in (BLANK, LINE, PUNCT)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sources, "BLOCK", size * 16)
-        found = list(blocks(path, by_blank=True))
+        found = list(blocks(path, blank_ends=True))
         assert [sentences(path, reading) for reading in (BLANK, LINE, PUNCT)] == whole
     assert b"".join(block.data for block in found).decode() == "\n".join(lines) + end
     assert [block.at for block in found] == sorted(block.at for block in found)

@@ -16,18 +16,9 @@ from typing import Any, Literal
 
 from unitk.data.corpus import SIDES, CorpusWriter, Counts, building, close_corpus
 from unitk.data.encode import Encode, encoders, num_workers
+from unitk.data.files import Source, expand, open_source
 from unitk.data.progress import Progress
-from unitk.data.sources import (
-    Block,
-    Documents,
-    Format,
-    PairBlock,
-    Reading,
-    Sentences,
-    Source,
-    expand,
-    open_source,
-)
+from unitk.data.sources import Block, Documents, Format, PairBlock, Reading, Sentences
 from unitk.errors import DataError, UsageError
 from unitk.vocab import Vocab, open_vocab, train_vocab
 

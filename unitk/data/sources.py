@@ -6,13 +6,11 @@ them and blocks can be parsed in parallel. `.gz` is unpacked everywhere, and eve
 
 from __future__ import annotations
 
-import glob
 import json
 import re
 import zlib
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal
@@ -104,29 +102,6 @@ class PairBlock:
     fresh: bool = True
 
 
-def expand(patterns: Sequence[str], option: str) -> list[Path]:
-    """The files a user named, in order; quoted wildcards are expanded here."""
-    found: list[Path] = []
-    for pattern in patterns:
-        path = Path(pattern)
-        if path.is_file():
-            found.append(path)
-        elif path.is_dir():
-            raise DataError(f"{option} {path} is a folder; name its files: '{path}/*.txt'")
-        elif glob.has_magic(pattern):
-            names = [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]
-            files = [name for name in names if name.is_file()]
-            if not files:
-                raise DataError(f"{option} {pattern}: no file has such a name")
-            found += files
-        else:
-            raise DataError(f"{option} {path}: no such file")
-    for path, times in Counter(found).items():
-        if times > 1:
-            raise UsageError(f"{option} names {path} twice")
-    return found
-
-
 def format_of(path: Path, given: Format, option: str = "--format") -> str:
     """The format of a file: what was given, else what the name's ending says."""
     if given != "auto":
@@ -168,7 +143,7 @@ def pieces(path: Path) -> Iterator[tuple[bytes, int]]:
         raise DataError(f"{path}: {error.strerror}") from error
 
 
-def blocks(path: Path, by_blank: bool = False, base: int = 0) -> Iterator[Block]:
+def blocks(path: Path, blank_ends: bool = False, base: int = 0) -> Iterator[Block]:
     """The lines of a file, about a megabyte at a time."""
     waiting: list[bytes] = []
     size, line, at, fresh = 0, 1, 0, True
@@ -183,7 +158,7 @@ def blocks(path: Path, by_blank: bool = False, base: int = 0) -> Iterator[Block]
         waiting, size = [piece[cut:]], len(piece) - cut
         line, at = line + data.count(b"\n"), after
         last = data[data.rfind(b"\n", 0, -1) + 1 :]
-        fresh = not (by_blank and last.strip())
+        fresh = not (blank_ends and last.strip())
     if data := b"".join(waiting):
         yield Block(path, line, base + at, fresh, data)
 
@@ -254,7 +229,7 @@ def _text(block: Block, number: int, line: str, field: str) -> str:
 def read_documents(path: Path, reading: Reading) -> Iterator[Document]:
     """The documents of a text or json-lines file, as `reading` tells them apart."""
     waiting: list[str] = []
-    for block in blocks(path, by_blank=_by_blank(reading)):
+    for block in blocks(path, by_blank(reading)):
         parsed = parse(block, reading)
         stream = iter(parsed.sentences)
         for i, size in enumerate(parsed.sizes):
@@ -339,65 +314,6 @@ def _member(node: Any, name: str, kind: type, where: str) -> Any:
     return _characters(node[name], where) if kind is str else node[name]
 
 
-def _by_blank(reading: Reading) -> bool:
+def by_blank(reading: Reading) -> bool:
+    """Whether blank lines end documents."""
     return reading.format == "text" and reading.documents == "blank"
-
-
-@dataclass(frozen=True)
-class Source:
-    """The files of one part of a corpus (train, valid or test)."""
-
-    paths: list[Path]
-    targets: list[Path]
-    """For parallel files, the other side of each of `paths`."""
-    reading: Reading | None
-    """None: the files hold pairs."""
-
-    @property
-    def kind(self) -> str:
-        """The kind of corpus they make."""
-        return "text" if self.reading else "pairs"
-
-    @property
-    def size(self) -> int:
-        """Bytes on disk, for progress and shards."""
-        return sum(path.stat().st_size for path in self.paths)
-
-    def blocks(self) -> Iterator[Block | PairBlock]:
-        """All files, a block at a time."""
-        base = 0
-        for i, path in enumerate(self.paths):
-            if self.reading:
-                yield from blocks(path, _by_blank(self.reading), base)
-            elif self.targets:
-                yield from pair_blocks(path, self.targets[i], base)
-            else:
-                pairs = list(read_squad(path))
-                step = path.stat().st_size / max(len(pairs), 1)
-                for first in range(0, len(pairs), PAIRS_IN_BLOCK):
-                    some = pairs[first : first + PAIRS_IN_BLOCK]
-                    yield PairBlock(path, base + int(first * step), some)
-            base += path.stat().st_size
-
-    def lines(self) -> Iterator[str]:
-        """Every sentence, or every part of a source and every target."""
-        for block in self.blocks():
-            if isinstance(block, PairBlock):
-                for pair in block.pairs:
-                    yield from (*pair.source, pair.target)
-            else:
-                assert self.reading is not None
-                yield from parse(block, self.reading).sentences
-
-
-def open_source(paths: Iterable[Path], given: Format, reading: Reading, option: str) -> Source:
-    """Files of text, json-lines or SQuAD json, all of the same format."""
-    paths = list(paths)
-    formats = {format_of(path, given): path for path in paths}
-    if len(formats) > 1:
-        (one, first), (other, second), *_ = formats.items()
-        raise UsageError(f"{option}: {first} is {one}, but {second} is {other}")
-    (name,) = formats
-    if name == "squad":
-        return Source(paths, [], None)
-    return Source(paths, [], replace(reading, format="text" if name == "text" else "jsonl"))
