@@ -54,7 +54,8 @@ def test_flags_are_parsed_by_the_fields_type():
     assert read("--resume", "off").resume is False
     assert read("--max-steps", "none").max_steps is None
     assert read("--lr", "-1").lr == -1.0
-    assert read("--input", "a,b", "--input", "c").input == (Path("a"), Path("b"), Path("c"))
+    for words in (["a,b", "--input", "c"], ["a", "b", "c"]):
+        assert read("--input", *words, "--lr", "1").input == (Path("a"), Path("b"), Path("c"))
 
 
 @pytest.mark.parametrize(

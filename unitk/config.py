@@ -177,6 +177,7 @@ def parse(
 def read_flags(argv: Sequence[str], main: type, positional: str | None = None) -> list[Given]:
     """Split words into options; a value may not begin with `--` (write `--x=--y`)."""
     switches = {option.name for option in options(main) if option.type is bool}
+    lists = {option.name for option in options(main) if get_origin(option.type) is tuple}
     found, words = [], list(argv)
     while words:
         word = words.pop(0)
@@ -199,6 +200,9 @@ def read_flags(argv: Sequence[str], main: type, positional: str | None = None) -
             ):
                 value = words.pop(0)
         found.append(Given(key, value, name))
+        if key in lists and positional is None:  # a wildcard that the shell expanded
+            while words and not words[0].startswith("--"):
+                found.append(Given(key, words.pop(0), name))
     return found
 
 
