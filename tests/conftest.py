@@ -13,7 +13,7 @@ from unitk.data.corpus import CorpusWriter, write_manifest
 from unitk.registry import load_plugins
 from unitk.vocab import Vocab, train_vocab
 
-# before torch is imported: threads share out the rows of a product, and other shares round otherwise
+# before torch is imported: another number of threads rounds otherwise in the last bit
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 if "UNITK_USER_DIR" in os.environ:  # the property tests then cover a plug-in's tasks too
     load_plugins(Path(os.environ["UNITK_USER_DIR"]))
