@@ -76,9 +76,11 @@ def test_a_stopped_run_continues_bit_for_bit(train, curve, tmp_path, monkeypatch
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_stopped_anywhere(train, curve, tmp_path, monkeypatch, long, precision):
-    words = f"{long} --precision {precision}"
+@pytest.mark.parametrize(
+    "how", ["--precision fp32", "--precision bf16", "--threads 2 --precision fp32"]
+)
+def test_stopped_anywhere(train, curve, tmp_path, monkeypatch, long, how):
+    words = f"{long} {how}"
     check_resume(train, curve, tmp_path, monkeypatch, words, stops=range(1, 10))
 
 

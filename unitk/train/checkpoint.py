@@ -119,7 +119,7 @@ def restore(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) ->
     packed = {i: by_name[name] for i, name in enumerate(names) if name in by_name}
     groups = optimizer.state_dict()["param_groups"]
     optimizer.load_state_dict({"state": packed, "param_groups": groups})
-    return Progress(**{key: state[key] for key in asdict(Progress())})
+    return Progress(**{key: state[key] for key in asdict(Progress()) if key in state})
 
 
 def load_weights(model: nn.Module, folder: Path) -> None:

@@ -88,13 +88,11 @@ class Trainer:
         with Signals() as signals, journal as self.journal, closing(updates):
             while True:
                 signal, end = self.ranks.agree(signals.received), self.end()
-                due = bool(end) or at.step % config.valid_every == 0
-                if due and at.validated != at.step and signal is None:
+                if signal is None and self.due(config.valid_every, at.validated, bool(end)):
                     self.validate()
                     end = self.end()  # patience may have ended
-                last = bool(end or signal)
-                due = last or at.best_step == at.step or at.step % config.save_every == 0
-                if due and self.saved != at.step:
+                last, best = bool(end or signal), at.best_step == at.step
+                if self.due(config.save_every, self.saved, last or best):
                     self.save(last)
                 if signal is not None:
                     log.info("stopped by a signal after %s; --resume continues", self.so_far())
@@ -120,6 +118,11 @@ class Trainer:
         at = self.progress
         for update, tokens in self.data.updates(self.feed, at.epoch, at.cursor):
             yield replace(update, batches=[b.to(self.device) for b in update.batches]), tokens
+
+    def due(self, every: int, done: int, now: bool) -> bool:
+        """Whether what was last done at step `done` is to be done at this one."""
+        step = self.progress.step
+        return step != done and (now or step % every == 0)
 
     def end(self) -> str:
         """Why the run is over, or nothing."""

@@ -1,7 +1,7 @@
 """Ranks: the only file that knows that a run may have several processes.
 
-The loop asks for totals over all ranks and whether any rank was told to stop; what has one writer
-(run folder, log) is done where `first` is true. There is one process for now: totals are its own.
+The loop asks for totals over all ranks and whether any rank was told to stop. There is one process
+for now: totals are its own.
 """
 
 from __future__ import annotations
@@ -22,10 +22,6 @@ class Ranks:
 
     rank: int = 0
     world: int = 1
-
-    @property
-    def first(self) -> bool:
-        return self.rank == 0
 
     def total(self, values: dict[str, float]) -> dict[str, float]:
         """Sums over all ranks, known on every one."""
