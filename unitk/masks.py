@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from unitk.slots import BORN, DIES, DOC, NEVER, NOW, TOKEN, Slots
+from unitk.slots import BORN, CROSS, DIES, DOC, NEVER, NOW, TOKEN, Slots
 
 
 def sees(now: Any, query_doc: Any, born: Any, dies: Any, key_doc: Any) -> Any:
@@ -30,6 +30,16 @@ def dense(queries: Any, keys: Any) -> Any:
         keys[DIES][..., None, :],
         keys[DOC][..., None, :],
     )
+
+
+def cross(queries: Any, keys: Any) -> Any:
+    """Cross-attention as a bool table: a decoder's slots [9, ..., T] look at an encoder's.
+
+    A slot [9, ..., S] is visible iff it belongs to the same doc and `cross` is set; the clocks of
+    two towers have nothing to do with each other.
+    """
+    same = queries[DOC][..., :, None] == keys[DOC][..., None, :]
+    return same & (keys[CROSS][..., None, :] == 1)
 
 
 KINDS = ("context", "target", "mask", "probe", "query")
