@@ -32,7 +32,7 @@ setup(
     install_requires=[
         "torch>=2.10",
         "numpy>=1.26",
-        "sentencepiece>=0.2",
+        "sentencepiece>=0.2.2",
         "tokenizers>=0.20",
         "safetensors>=0.4.5",
         "click>=8.1",

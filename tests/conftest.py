@@ -56,7 +56,8 @@ def toy_data(tmp_path_factory: pytest.TempPathFactory, toy_vocab: Vocab) -> Path
     lines = toy_lines(260)
     for name, some in {"train": lines[:200], "valid": lines[200:]}.items():
         write_text(folder / "text" / name, toy_vocab, some)
-        write_pairs(folder / "pairs" / name, toy_vocab, some, [line.split()[1] for line in some])
+        targets = [" ".join(line.split()[1:4]) for line in some]
+        write_pairs(folder / "pairs" / name, toy_vocab, some, targets)
     return folder
 
 

@@ -117,16 +117,17 @@ class Vocab:
         ids: list[int] = []
         at = 0
         for found in MARKED.finditer(text):
-            ids += [*self._fragment(text[at : found.start()], at), index_of[found[0]]]
+            # a symbol brings its own blank: the one before it would be a piece by itself
+            ids += [*self._fragment(text[at : found.start()].rstrip(), at), index_of[found[0]]]
             at = found.end()
         return ids + self._fragment(text[at:], at)
 
     def _fragment(self, text: str, at: int) -> list[int]:
-        text = text.rstrip() if at or text.strip() else ""
-        if not text:
+        if at == 0:
+            return self.model.encode(text)
+        if not text.strip():
             return []
-        begins = at == 0 or text[0].isspace()
-        return self.model.encode(text) if begins else self.model.encode_inside(text)
+        return self.model.encode(text) if text[0].isspace() else self.model.encode_inside(text)
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids without special symbols; what was unknown stays visible."""

@@ -95,8 +95,7 @@ class VocabModel(ABC):
 def pack(rows: Sequence[Sequence[int]]) -> Packed:
     """Lists of ids as one array and their lengths."""
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-    total = int(lengths.sum())
-    return np.fromiter(chain.from_iterable(rows), np.int32, total), lengths
+    return np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths
 
 
 @register("vocab", "sentencepiece")
@@ -127,7 +126,7 @@ class SentencePiece(VocabModel):
             packed = self._words.encode_packed(texts)
             if packed is not None:
                 return packed
-        return pack(self._processor.encode(texts, num_threads=num_threads))
+        return _encode(self._processor, texts, num_threads)
 
     def decode(self, ids: list[int]) -> str:
         return str(self._processor.decode(ids))
@@ -155,6 +154,13 @@ class SentencePiece(VocabModel):
             return None
         inside = any("▁" in self.piece(index)[1:] for index in range(self.size))
         return None if inside or self.find("▁") is None else Words(self._processor)
+
+
+def _encode(processor: Any, texts: list[str], num_threads: int) -> Packed:
+    # arrays, as lists of ids cost a tenth of the time
+    rows = processor.encode(texts, num_threads=num_threads, return_type="numpy")
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    return np.concatenate(rows) if rows else np.zeros(0, np.int32), lengths
 
 
 class Words:
@@ -198,7 +204,7 @@ class Words:
         fresh, self._index.fresh = self._index.fresh, []
         if any(self._processor.normalize(word) != "▁" + word for word in fresh):
             return False
-        ids, size = pack(self._processor.encode(fresh, num_threads=1))
+        ids, size = _encode(self._processor, fresh, 1)
         self._first = np.append(self._first, len(self._ids) + np.cumsum(size) - size)
         self._size = np.append(self._size, size)
         self._ids = np.append(self._ids, ids)

@@ -58,8 +58,11 @@ def run(argv: Sequence[str]) -> None:
     folder = given.output.absolute().parent
     if given.output != STDOUT and not (folder.is_dir() and os.access(folder, os.W_OK)):
         raise UsageError(f"--output {given.output}: cannot write into {folder}")
-    is_file = given.input is not None and not given.input.is_dir()
-    texts = read_inputs(given.input, given.input_format) if given.input and is_file else []
+    texts: list[Input] = []
+    if given.input is not None and not given.input.is_dir():
+        texts = read_inputs(given.input, given.input_format)
+    elif given.input_format != "auto":
+        raise UsageError("--input-format has no effect without a file as --input")
     generator = open_generator(given)
     texts, sources, targets = encode(given, texts, generator)
     with progress(sum(any(map(len, source)) for source in sources)) as report:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from unitk import config
 from unitk.config import Parsed, flag
 from unitk.data.preprocess import Options, preprocess
+from unitk.data.sources import expand, format_of
 from unitk.errors import UsageError
 
 TRAINING = (
@@ -22,6 +23,13 @@ TRAINING = (
     "seed",
 )
 """Options of a vocabulary that is trained."""
+CONCERNS = {
+    "format": ("text", "jsonl", "squad"),
+    "documents": ("text",),
+    "sentences": ("text", "jsonl"),
+    "field": ("jsonl",),
+}
+"""Options of some formats only."""
 
 
 def run(argv: Sequence[str]) -> None:
@@ -39,7 +47,8 @@ def _check(parsed: Parsed) -> None:
     for name in TRAINING:
         if given.vocab is not None and name in parsed.origins:
             raise UsageError(f"{flag(name)} has no effect with --vocab {given.vocab}")
-    if given.source_file:
-        for name in ("format", "documents", "sentences", "field"):
-            if name in parsed.origins:
-                raise UsageError(f"{flag(name)} has no effect on pairs of lines")
+    files = expand(given.input or given.valid or given.test, "--input")
+    held = format_of(files[0], given.format) if files else "pairs of lines"
+    for name in CONCERNS:
+        if name in parsed.origins and held not in CONCERNS[name]:
+            raise UsageError(f"{flag(name)} has no effect on {held}")

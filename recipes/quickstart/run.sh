@@ -7,11 +7,12 @@
 #   RUN=runs/mine PRETRAIN_STEPS=2000 ...            another place, another length
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+command -v unitk >/dev/null || { echo "unitk is not installed here: run make quickstart" >&2; exit 2; }
 
 DATA=${DATA:-$here/data}
 RUN=${RUN:-runs/quickstart}
-PRETRAIN_STEPS=${PRETRAIN_STEPS:-900}
-FINETUNE_STEPS=${FINETUNE_STEPS:-900}
+PRETRAIN_STEPS=${PRETRAIN_STEPS:-300}
+FINETUNE_STEPS=${FINETUNE_STEPS:-450}
 
 text=$DATA/openstax-ccby questions=$DATA/squad-v1.1-nqg-split
 began=$SECONDS

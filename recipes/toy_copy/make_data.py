@@ -15,7 +15,7 @@ RULES = {"copy": list, "reverse": lambda letters: letters[::-1], "sort": sorted}
 
 
 def main(dest: Path, rule: str = "copy", seed: int = 1) -> None:
-    """Write `SPLIT.source`, `SPLIT.target` and the word list; no sequence is in two splits."""
+    """Write `SPLIT.source.txt`, `SPLIT.target.txt` and the word list; no sequence is in two splits."""
     rng = random.Random(seed)
     seen: set[tuple[str, ...]] = set()
     dest.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ def main(dest: Path, rule: str = "copy", seed: int = 1) -> None:
                 seen.add(letters)
                 sources.append(letters)
         for end, rows in (("source", sources), ("target", [RULES[rule](s) for s in sources])):
-            (dest / f"{split}.{end}").write_text("".join(" ".join(row) + "\n" for row in rows))
+            (dest / f"{split}.{end}.txt").write_text("".join(" ".join(row) + "\n" for row in rows))
 
 
 if __name__ == "__main__":

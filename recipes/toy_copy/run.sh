@@ -5,19 +5,20 @@
 #   RULE=reverse TASK=glm_infill recipes/toy_copy/run.sh
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+command -v unitk >/dev/null || { echo "unitk is not installed here: run make quickstart" >&2; exit 2; }
 
 RULE=${RULE:-copy}
 TASK=${TASK:-glm_infill}
-STEPS=${STEPS:-600}
+STEPS=${STEPS:-500}
 RUN=${RUN:-runs/toy_$RULE-$TASK}
 
 rm -rf "$RUN"
 python3 "$here/make_data.py" "$RUN/text" "$RULE"
-unitk preprocess --source-file "$RUN/text/train.source" --target-file "$RUN/text/train.target" \
-  --valid-source-file "$RUN/text/valid.source" --valid-target-file "$RUN/text/valid.target" \
+unitk preprocess --source-file "$RUN/text/train.source.txt" --target-file "$RUN/text/train.target.txt" \
+  --valid-source-file "$RUN/text/valid.source.txt" --valid-target-file "$RUN/text/valid.target.txt" \
   --vocab "$RUN/text/letters.words" --dest "$RUN/data"
 unitk train --task "$TASK" --arch glm_tiny --data "$RUN/data" --save-dir "$RUN/run" \
   --lr 3e-3 --max-steps "$STEPS" --max-tokens 4096 --valid-every 200 --log-every 100
-unitk generate --checkpoint "$RUN/run" --input "$RUN/text/test.source" --output "$RUN/written.txt" \
+unitk generate --checkpoint "$RUN/run" --input "$RUN/text/test.source.txt" --output "$RUN/written.txt" \
   --beam 1 --max-len 16
-python3 "$here/exact_match.py" "$RUN/written.txt" "$RUN/text/test.target"
+python3 "$here/exact_match.py" "$RUN/written.txt" "$RUN/text/test.target.txt"

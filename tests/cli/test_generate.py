@@ -201,6 +201,8 @@ def generator_config():
         ("--max-len 5", UsageError, "give either --input or --infill TEXT"),
         ("--input in.txt --infill [MASK]", UsageError, "give either --input or --infill TEXT"),
         ("--infill [MASK] --truncate", UsageError, "--truncate has no effect on --infill"),
+        ("--infill [MASK] --input-format text", UsageError, "--input-format has no effect"),
+        ("--input . --input-format text", UsageError, "--input-format has no effect"),
         ("--infill nothing", UsageError, r"no blank in 'nothing'; write one as \[MASK\]"),
         ("--input missing.txt", DataError, "missing.txt: No such file"),
         ("--input in.md", UsageError, "give --input-format text, jsonl or squad"),

@@ -13,6 +13,9 @@ from unitk.generate.config import GenerateConfig
         ("--min-len 9 --max-len 8", "--min-len must be at most --max-len 8, got 9"),
         ("--no-repeat-ngram-size -1", "--no-repeat-ngram-size must be at least 0, got -1"),
         ("--max-len 0", "--max-len must be at least 1, got 0"),
+        ("--lenpen 99", "--lenpen must be between -10 and 10, got 99"),
+        ("--lenpen nan", "--lenpen must be between -10 and 10, got nan"),
+        ("--beam 1 --stop full", "--stop must be left out with --beam 1, got full"),
         ("--stop early", "--stop must be one of exact, likely, full, got 'early'"),
     ],
 )

@@ -9,8 +9,9 @@ import torch
 from unitk.errors import DataError, UsageError
 from unitk.generate import decode as module
 from unitk.generate.config import GenerateConfig
-from unitk.generate.decode import batches, decode, generate, overrun
-from unitk.slots import NEVER, collate, unroll
+from unitk.generate.decode import Reader, batches, decode, generate, overrun
+from unitk.generate.search import Search
+from unitk.slots import DOC, NEVER, collate, unroll
 
 CONFIG = GenerateConfig(beam=3, nbest=3, max_len=6, lenpen=0.6)
 
@@ -60,6 +61,32 @@ def test_pads_change_nothing(toy, kind):
     wider = replace(batch, towers={"x": np.concatenate([tower, pads], axis=2)})
     found = decode(case.model, batch.to("cpu"), case.protocol, CONFIG)
     same(decode(case.model, wider.to("cpu"), case.protocol, CONFIG), found)
+
+
+@torch.inference_mode()
+def test_what_is_read_is_what_unroll_lays_out(toy, kind):
+    """Greedy decoding feeds the very slots of `unroll`, in all their fields."""
+    case = toy.Case(kind, words=8)
+    prompts = case.prompts(5)
+    config = GenerateConfig(beam=1, min_len=3, max_len=4)
+    batch = collate([[prompt] for prompt in prompts], pad=0).to("cpu")
+    reader = Reader(case.model, batch, case.protocol, config)
+    search = Search(reader.homes, batch.num_blanks, case.protocol, config)
+    logits, columns = case.model.head(reader.read_prompt()), []
+    for _ in range(1, search.most):
+        logits = case.model.head(reader.read(*search.extend(logits)))
+        columns.append(reader.columns.clone())
+    search.extend(logits)
+    fed = torch.cat(columns, 2).numpy()
+    for b, (prompt, (one,)) in enumerate(zip(prompts, search.results(), strict=True)):
+        expected = (
+            unroll(prompt, case.protocol, one.ids).towers["x"].table[:, len(prompt.towers["x"]) :]
+        )
+        expected[DOC] += b  # collate numbers the docs of a batch
+        assert np.array_equal(fed[:, b, : expected.shape[1]], expected)
+    kept = torch.tensor([3, 1])
+    reader.select(kept)
+    assert torch.equal(reader.columns, columns[-1][:, kept])
 
 
 def test_logits_are_computed_for_hypotheses_only(toy, kind, monkeypatch):

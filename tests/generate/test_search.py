@@ -10,7 +10,7 @@ from unitk.errors import NonFiniteError
 from unitk.generate.config import GenerateConfig
 from unitk.generate.decode import Reader, decode, generate
 from unitk.generate.search import Search
-from unitk.slots import POS, POS2, Protocol, collate
+from unitk.slots import Protocol, collate
 
 EXHAUSTIVE = GenerateConfig(beam=64, nbest=64, max_len=4, max_tokens=10**6)
 
@@ -79,8 +79,7 @@ def open_beams_are_equal(case, prompts, config, naive):
     """Compare what is open after each step; how often hypotheses of an input shared a parent."""
     batch = collate([[prompt] for prompt in prompts], pad=0).to("cpu")
     reader = Reader(case.model, batch, case.protocol, config)
-    first = reader.first[[POS, POS2]].T
-    search = Search(first, batch.blanks, batch.num_blanks, case.protocol, config)
+    search = Search(reader.homes, batch.num_blanks, case.protocol, config)
     logits, shared = case.model.head(reader.read_prompt()), 0
     for step in range(1, search.most):
         back, token, place = search.extend(logits)
@@ -129,8 +128,7 @@ def test_limits_hold_for_each_blank(toy, kind):
 
 def test_an_end_counts_only_among_the_first_beam_continuations():
     search = Search(
-        torch.zeros(1, 2, dtype=torch.int64),
-        torch.zeros(1, 0, 2, dtype=torch.int64),
+        torch.zeros(1, 1, 2, dtype=torch.int64),
         torch.zeros(1, dtype=torch.int64),
         Protocol(end=4),
         GenerateConfig(beam=2, nbest=2, max_len=3),
@@ -183,6 +181,83 @@ def test_stopping_rules(toy, stop):
                 if full and (stop == "full" or over):
                     break
             same(found, finished)
+
+
+class Table:
+    """A language model without a network: random logits for every beginning."""
+
+    def __init__(self, words, seed):
+        self.rng, self.size, self.seen = np.random.default_rng(seed), words + 1, {}
+
+    def __call__(self, written):
+        scale = 8 if len(written) > 1 else 2  # a bad beginning may have a sure end
+        logits = self.seen.setdefault(tuple(written), self.rng.normal(0, scale, self.size))
+        return logits - np.log(np.exp(logits).sum())
+
+
+def run_table(table, end, blanks, config):
+    """Search with the log-probabilities that a table gives for each beginning."""
+    homes = torch.zeros(1, blanks + 1, 2, dtype=torch.int64)
+    protocol = Protocol(end=end, begin=end + 1)
+    search = Search(homes, torch.tensor([blanks]), protocol, config)
+    written = [()]
+    while bool(search.open()[0]):
+        logits = np.stack([table(words) for words in written])
+        search.extend(torch.tensor(logits, dtype=torch.float32))
+        written = [tuple(row) for row in search.state.written[0, :, : search.steps].tolist()]
+    return search
+
+
+def all_outputs(table, end, blanks, config):
+    """Every output, best first: (words, score)."""
+    opened, found = [((), 0.0)], []
+    while opened:
+        words, raw = opened.pop()
+        count = len(words) - max((i + 1 for i, word in enumerate(words) if word == end), default=0)
+        for word, gain in enumerate(table(words)):
+            if word != end and count < config.max_len:
+                opened.append(((*words, word), raw + gain))
+            elif word == end and words.count(end) < blanks:
+                opened.append(((*words, word), raw + gain))
+            elif word == end:
+                score = (raw + gain) / (len(words) + 1) ** config.lenpen
+                found.append(([*words, word], score))
+    return sorted(found, key=lambda one: -one[1])
+
+
+@pytest.mark.parametrize("lenpen", [-1.5, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0])
+def test_the_exact_stop_loses_nothing_and_saves_steps(lenpen):
+    """A beam that holds everything finds the best outputs of all, whatever the length penalty."""
+    end, saved = 2, 0
+    for seed in range(40):
+        table, blanks, nbest = Table(end, seed), seed % 3, 1 + seed % 2
+        config = GenerateConfig(beam=80, nbest=nbest, max_len=4 - blanks, lenpen=lenpen)
+        search = run_table(table, end, blanks, config)
+        expected = all_outputs(table, end, blanks, config)[:nbest]
+        same(search.results()[0], expected)
+        saved += search.most - search.steps
+    assert saved > 0
+
+
+def test_the_exact_stop_counts_on_further_blanks():
+    """An output of two blanks is overtaken by one whose second blank was not yet begun."""
+    end, many = 1000, 1001
+
+    def table(written):
+        chance = np.full(many, 1e-9)
+        if not written:
+            chance[[0, end]] = 0.01, 0.99
+        elif written[0] == end:
+            chance[:], chance[end] = 0.8 / (many - 1), 0.2
+        else:
+            full = len(written) in (3, 7)
+            chance[end if full else 0] = 1.0
+        return np.log(chance / chance.sum())
+
+    config = GenerateConfig(beam=4, max_len=3)
+    ((best,),) = run_table(table, end, 1, config).results()
+    assert best.ids.tolist() == [0, 0, 0, end] * 2
+    assert best.score == pytest.approx(np.log(0.01) / 8, abs=1e-4)
 
 
 def test_a_batch_is_decoded_as_its_rows(toy, kind):

@@ -16,7 +16,7 @@ from unitk import registry
 from unitk.generate.config import GenerateConfig
 from unitk.generate.decode import Reader, generate
 from unitk.generate.search import Search
-from unitk.slots import POS, POS2, collate, unroll
+from unitk.slots import collate, unroll
 from unitk.tasks.base import Task
 
 TASKS = [
@@ -99,8 +99,7 @@ def test_open_hypotheses(setting):
     task, model, prompts = setting
     batch = collate([[prompt] for prompt in prompts], pad=task.protocol.end).to("cpu")
     reader = Reader(model, batch, task.protocol, CONFIG)
-    first = reader.first[[POS, POS2]].T
-    search = Search(first, batch.blanks, batch.num_blanks, task.protocol, CONFIG)
+    search = Search(reader.homes, batch.num_blanks, task.protocol, CONFIG)
     logits, shared, compared, depths = model.head(reader.read_prompt()), 0, 0, set()
     for step in range(1, search.most):
         back, token, place = search.extend(logits)

@@ -180,7 +180,8 @@ def open_parts(options: Options) -> dict[str, Source]:
             ]
             if len(sides[0]) != len(sides[1]):
                 raise UsageError(
-                    f"{pair[0]} names {len(sides[0])} files, but {pair[1]} {len(sides[1])}"
+                    f"{pair[0]} and {pair[1]} must name as many files,"
+                    f" got {len(sides[0])} and {len(sides[1])}"
                 )
             parts[name] = Source(sides[0], sides[1], None)
     if not parts:
@@ -268,7 +269,7 @@ def _encode(vocab: Vocab, documents: list[list[str]], keep_empty: bool = False) 
 def count_words(text: bytes) -> int:
     """Runs of bytes between blanks and control characters."""
     blank = np.frombuffer(text, np.uint8) <= 32
-    return int(np.count_nonzero(blank[:-1] & ~blank[1:])) + int(len(blank) > 0 and not blank[0])
+    return int(np.count_nonzero(blank[:-1] > blank[1:])) + int(len(blank) > 0 and not blank[0])
 
 
 Encode = Callable[[Iterator[Block | PairBlock], Reading | None], Iterator[Encoded]]

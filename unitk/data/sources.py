@@ -27,12 +27,15 @@ Format = Literal["auto", "text", "jsonl", "squad"]
 Documents = Literal["blank", "line"]
 Sentences = Literal["lines", "punct"]
 
+CAPITALS = "".join(filter(str.isupper, map(chr, range(0x590))))
+"""Latin, Greek, Cyrillic and Armenian."""
 STOP = re.compile(
-    # a stop with closing quotes, a blank, then a capital; but no title or initial before the dot
-    r"""[.?!](?<!\bMr\.)(?<!\bMrs\.)(?<!\bMs\.)(?<!\bDr\.)(?<!\bSt\.)(?<!\b[A-Z]\.)["'”’»)\]]*"""
-    r"""\s+(?=["'“‘«¿¡(\[]*[A-ZÀ-ÖØ-ÞΑ-ΩА-Я])"""
-    # a Chinese or Japanese stop needs neither
-    r"""|[。？！]["'”’」』）》]*"""
+    r"[.?!。？！]"  # one set in front of the alternatives: twice as fast
+    # a Chinese or Japanese stop needs nothing behind it but may have closing quotes
+    r"""(?:(?<=[。？！])["'”’」』）》]*"""
+    # the others need a blank and a capital; and no title or initial before the dot
+    rf"""|["'”’»)\]]*\s+(?=["'“‘«¿¡(\[]*[{CAPITALS}])"""
+    r"(?<!\bMr\.\s)(?<!\bMrs\.\s)(?<!\bMs\.\s)(?<!\bDr\.\s)(?<!\bSt\.\s)(?<!\b[A-Z]\.\s))"
 )
 HALF = re.compile("[\ud800-\udfff]")
 """What an escape in a json can make, though no file may hold it."""
@@ -187,6 +190,10 @@ def lines_of(block: Block) -> list[str]:
 def parse(block: Block, reading: Reading) -> tuple[list[list[str]], bool]:
     """The sentences of each document of a block; and whether the first one began before it."""
     lines = lines_of(block)
+
+    def split_line(line: str) -> list[str]:  # a line needs no look where lines are sentences
+        return [line] if reading.sentences == "lines" else split_sentences(line, "punct")
+
     if reading.format == "jsonl":
         texts = (
             _text(block, block.line + i, line, reading.field)
@@ -195,12 +202,11 @@ def parse(block: Block, reading: Reading) -> tuple[list[list[str]], bool]:
         )
         return [split_sentences(text, reading.sentences) for text in texts], False
     if reading.documents == "line":
-        found = (split_sentences(line, reading.sentences) for line in lines)
-        return [sentences for sentences in found if sentences], False
+        return [split_line(line) for line in map(str.strip, lines) if line], False
     documents: list[list[str]] = [[]]
-    for line in lines:
-        if sentences := split_sentences(line, reading.sentences):
-            documents[-1] += sentences
+    for line in map(str.strip, lines):
+        if line:
+            documents[-1] += split_line(line)
         elif documents[-1]:
             documents.append([])
     return documents, not block.fresh and bool(lines[0].strip())

@@ -36,6 +36,8 @@ class GenerateConfig:
             self._require(name, getattr(self, name) >= 1, "at least 1")
         for name in ("min_len", "no_repeat_ngram_size"):
             self._require(name, getattr(self, name) >= 0, "at least 0")
+        self._require("lenpen", -10 <= self.lenpen <= 10, "between -10 and 10")
+        self._require("stop", self.beam > 1 or self.stop == "exact", "left out with --beam 1")
         self._require("nbest", self.nbest <= self.beam, f"at most --beam {self.beam}")
         self._require("min_len", self.min_len <= self.max_len, f"at most --max-len {self.max_len}")
 

@@ -23,6 +23,7 @@ from unitk.models.config import ModelConfig
 from unitk.models.stack import Model
 from unitk.slots import (
     BORN,
+    CROSS,
     DIES,
     DOC,
     NEVER,
@@ -134,11 +135,10 @@ def decode(
     """The n best outputs of each row of a batch of prompts, which is on the model's device."""
     assert not batch.blanks.shape[1] or (protocol.begin is not None and protocol.probe is None)
     reader = Reader(model, batch, protocol, config)
-    first = reader.first[[POS, POS2]].T
-    search = Search(first, batch.blanks, batch.num_blanks, protocol, config)
-    found: list[list[Hypothesis]] = [[] for _ in range(len(first))]
-    rows = torch.arange(len(first), device=first.device)
-    look = LOOK.get(first.device.type, 8)
+    search = Search(reader.homes, batch.num_blanks, protocol, config)
+    rows = torch.arange(len(reader.homes), device=reader.homes.device)
+    found: list[list[Hypothesis]] = [[] for _ in rows]
+    look = LOOK.get(rows.device.type, 8)
     logits_RV = model.head(reader.read_prompt())
     while True:
         back, token, place = search.extend(logits_RV)
@@ -177,6 +177,7 @@ class Reader:
         self.at = self.width
         self.first_read = torch.arange(rows, device=device), batch.last
         self.first = self.prompt[:, *self.first_read]
+        self.homes = torch.cat([self.first[[POS, POS2]].T[:, None], batch.blanks], 1)
         kept = (self.prompt[DIES] == NEVER) & (self.prompt[BORN] < NEVER)
         kept &= self.prompt[DOC] == self.first[DOC][:, None]
         # which columns are a hypothesis' own: the prompt, its ancestors, its last word
@@ -189,20 +190,20 @@ class Reader:
         """What a step reads, [9, B, K] words and as many probes, but for token, place and time."""
         words = self.first[:, :, None].repeat(1, 1, self.beam)
         words[NOW : BORN + 1] = self.prompt[NOW].amax(1)[:, None]
-        words[DIES] = NEVER
+        words[DIES], words[CROSS] = NEVER, 1
         if not asking:
             return words
         probes = words.clone()
         words[NOW : BORN + 1] -= 1  # a word comes one tick before its probe
-        probes[TOKEN] = self.protocol.probe
-        probes[DIES] = probes[NOW]
+        probes[TOKEN], probes[DIES], probes[CROSS] = self.protocol.probe, probes[NOW], 0
         return torch.cat([words, probes], 2)
 
     def read_prompt(self) -> Tensor:
         """The states [B, D] at the slots that are read first."""
         sight = masks.dense(self.prompt, self.prompt)
-        states: Tensor = self.model.step(self.prompt, sight, self.condition, self.cache, 0)
-        return states[self.first_read]
+        states = self.model.step(self.prompt, sight, self.condition, self.cache, 0)
+        first_BD: Tensor = states[self.first_read]
+        return first_BD
 
     def read(self, back: Tensor, token: Tensor, place: Tensor) -> Tensor:
         """The states [B * K, D] that the next words are asked at.

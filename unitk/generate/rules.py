@@ -10,7 +10,7 @@ from unitk.slots import Protocol
 
 
 class Rules:
-    """Forbids words by setting their logits to minus infinity, for all hypotheses at once."""
+    """Forbids words: their log-probability becomes minus infinity, for all hypotheses at once."""
 
     def __init__(
         self, protocol: Protocol, config: GenerateConfig, device: torch.device | str
@@ -19,18 +19,18 @@ class Rules:
         self.ngram = config.no_repeat_ngram_size
         self.banned = torch.tensor(protocol.banned, dtype=torch.int64, device=device)
 
-    def forbid(self, logits_RV: Tensor, written_RL: Tensor, count_R: Tensor) -> None:
-        """Change `logits_RV` of R hypotheses in place.
+    def forbid(self, gain_RV: Tensor, written_RL: Tensor, count_R: Tensor) -> None:
+        """Change `gain_RV` of R hypotheses in place.
 
         `written_RL` are their L words so far, the last `count_R` of them in the blank at hand.
         """
-        logits_RV.index_fill_(1, self.banned, -torch.inf)
+        gain_RV.index_fill_(1, self.banned, -torch.inf)
         if self.min_len:
-            logits_RV[:, self.end].masked_fill_(count_R < self.min_len, -torch.inf)
+            gain_RV[:, self.end].masked_fill_(count_R < self.min_len, -torch.inf)
         if self.ngram and written_RL.shape[1] >= self.ngram:
-            self.forbid_repeats(logits_RV, written_RL, count_R)
+            self.forbid_repeats(gain_RV, written_RL, count_R)
 
-    def forbid_repeats(self, logits_RV: Tensor, written_RL: Tensor, count_R: Tensor) -> None:
+    def forbid_repeats(self, gain_RV: Tensor, written_RL: Tensor, count_R: Tensor) -> None:
         """No n-gram twice within a blank."""
         grams_RWn = written_RL.unfold(1, self.ngram, 1)
         length, windows = written_RL.shape[1], grams_RWn.shape[1]
@@ -39,5 +39,5 @@ class Rules:
         tail_Rn = written_RL[:, length - self.ngram + 1 :]
         same_RW = inside_RW & (grams_RWn[..., :-1] == tail_Rn[:, None]).all(-1)
         # amin, because a word may follow both a window that matches and one that does not
-        blow = torch.where(same_RW, -torch.inf, torch.inf).to(logits_RV.dtype)
-        logits_RV.scatter_reduce_(1, grams_RWn[..., -1], blow, "amin")
+        blow = torch.where(same_RW, -torch.inf, torch.inf).to(gain_RV.dtype)
+        gain_RV.scatter_reduce_(1, grams_RWn[..., -1], blow, "amin")

@@ -35,9 +35,9 @@ class State:
     """Everything a search knows of its B inputs; row b of each tensor is input b."""
 
     homes: Tensor
-    """[B, M + 1, 2] (pos, pos2) of the first slot that is read in each blank."""
+    """[B, M + 1, 2] (pos, pos2) of the slot that is read first in each blank."""
     last_blank: Tensor
-    """[B, 1]"""
+    """[B, 1] the number of the last blank."""
     score: Tensor
     """[B, K] log-probability of the open hypotheses, best first; -inf: there is none."""
     count: Tensor
@@ -61,29 +61,27 @@ class State:
 
 
 class Search:
-    """The search of B inputs with further blanks [B, M, 2] after the one at `first` [B, 2]."""
+    """The search of B inputs, in `num_blanks` [B] blanks beyond the first one.
+
+    `homes` [B, M + 1, 2] are (pos, pos2) of the slot that is read first in each blank.
+    """
 
     def __init__(
-        self,
-        first: Tensor,
-        blanks: Tensor,
-        num_blanks: Tensor,
-        protocol: Protocol,
-        config: GenerateConfig,
+        self, homes: Tensor, num_blanks: Tensor, protocol: Protocol, config: GenerateConfig
     ) -> None:
         self.protocol, self.config = protocol, config
-        self.rules = Rules(protocol, config, first.device)
+        self.rules = Rules(protocol, config, homes.device)
         self.steps = 0
-        self.stride = torch.tensor([protocol.dpos, protocol.dpos2], device=first.device)
-        self.most = longest(blanks.shape[1], config)
-        size = (len(first), config.beam)
+        self.stride = torch.tensor([protocol.dpos, protocol.dpos2], device=homes.device)
+        self.most = longest(homes.shape[1] - 1, config)
 
         def fill(value: float, *more: int) -> Tensor:
             kind = torch.int64 if isinstance(value, int) else torch.float32
-            return torch.full((*size, *more), value, dtype=kind, device=first.device)
+            size = (len(homes), config.beam, *more)
+            return torch.full(size, value, dtype=kind, device=homes.device)
 
         self.state = State(
-            homes=torch.cat([first[:, None], blanks], 1),
+            homes=homes,
             last_blank=num_blanks[:, None],
             score=fill(0.0),
             count=fill(0),
@@ -100,7 +98,7 @@ class Search:
         """Write one more word, given the logits of the B prompts or of the B * K hypotheses.
 
         Returns [B, K]: which hypothesis each one continues, the token that is read next, and
-        [B, K, 2] where it stands (pos, pos2). `logits_RV` is overwritten.
+        [B, K, 2] where it stands (pos, pos2).
         """
         state, beam, step = self.state, self.config.beam, self.steps
         total, back, word, gain = self.propose(logits_RV)
@@ -133,23 +131,22 @@ class Search:
     def propose(self, logits_RV: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """The 2K best continuations [B, 2K] of each input, best first.
 
-        Total log-probability, the hypothesis continued, the word, the word's log-probability. No
-        V-wide log-softmax: the best logits are found first, then normalised.
+        Total log-probability, the hypothesis continued, the word, the word's log-probability.
         """
         state, beam = self.state, self.config.beam
         rows = len(state.score)
         open_ = len(logits_RV) // rows  # hypotheses of an input: 1 at first, then K
-        logits_RV = logits_RV.float()
-        norm_R1 = logits_RV.logsumexp(1, keepdim=True)
         count_R = state.count[:, :open_].flatten()
         written_RL = state.written[:, :open_, : self.steps].flatten(0, 1)
-        self.rules.forbid(logits_RV, written_RL, count_R)
-        gain, word = logits_RV.topk(min(2 * beam, logits_RV.shape[1]))
+        # half the time of logsumexp on CPU; rules come after, so that they shift no probability
+        gain_RV = logits_RV.log_softmax(1, dtype=torch.float32)
+        self.rules.forbid(gain_RV, written_RL, count_R)
+        gain, word = gain_RV.topk(min(2 * beam, gain_RV.shape[1]))
         # at the length limit: `end`, and nothing beside it
         full_R1 = (count_R >= self.config.max_len)[:, None]
         only = gain.new_full((gain.shape[1],), -torch.inf)
         only[0] = 0
-        gain = torch.where(full_R1, logits_RV[:, self.protocol.end, None] + only, gain) - norm_R1
+        gain = torch.where(full_R1, gain_RV[:, self.protocol.end, None] + only, gain)
         word = word.masked_fill(full_R1, self.protocol.end)
 
         gain, word = gain.view(rows, open_, -1), word.view(rows, -1)
@@ -188,10 +185,8 @@ class Search:
             length: int | Tensor = self.steps
             if config.stop == "exact":
                 bar = state.best[:, config.nbest - 1]
-                further = state.last_blank - state.blank
-                length = self.steps + further + 1
-                if config.lenpen > 0:
-                    length = length + (config.max_len - state.count) + further * config.max_len
+                longest_B1 = (state.last_blank + 1) * (config.max_len + 1)
+                length = longest_B1 if config.lenpen > 0 else self.steps + 1
             bound = state.score / length**config.lenpen
             over = bar >= bound.amax(1)
         state.score = state.score.masked_fill(over[:, None], -torch.inf)
@@ -211,17 +206,17 @@ class Search:
             part[:, :nbest].cpu().numpy()
             for part in (state.best, state.length, state.best_written, state.best_gain)
         )
-        return [
-            [
-                self._hypothesis(written[b, k, :n], float(score[b, k]), gain[b, k, :n])
-                for k, n in enumerate(length[b])
-                if score[b, k] > -np.inf
-            ]
-            for b in range(len(score))
-        ]
 
-    def _hypothesis(self, ids: Ids, score: float, gain: Floats) -> Hypothesis:
-        return Hypothesis(ids.copy(), score, float(gain.sum(dtype=np.float64)), gain.copy())
+        def hypothesis(b: int, k: int) -> Hypothesis:
+            n = length[b, k]
+            gains = gain[b, k, :n].copy()
+            total = float(gains.sum(dtype=np.float64))
+            return Hypothesis(written[b, k, :n].copy(), float(score[b, k]), total, gains)
+
+        there = score > -np.inf
+        return [
+            [hypothesis(b, k) for k in np.flatnonzero(row).tolist()] for b, row in enumerate(there)
+        ]
 
 
 def longest(further_blanks: int, config: GenerateConfig) -> int:

@@ -24,8 +24,8 @@ class TrainConfig:
     data: tuple[str, ...]
     """Corpus folder, or a folder with train/ in it; DIR=2.5 shows each text 2.5 times an epoch."""
     valid: tuple[str, ...] = ()
-    """[NAME=]DIR of a validation corpus; the first one decides what is best; default: valid/ of
-    the first --data."""
+    """[NAME=]DIR of a validation corpus, the first one decides what is best; none: no validation;
+    default: valid/ of the first --data."""
     save_dir: Path
     """Run folder for the configuration, the log and the checkpoints."""
     resume: bool = False
@@ -114,11 +114,16 @@ class TrainConfig:
         self._check_end()
         for text in self.data:
             weighted(text)
-        names = [named(text)[0] for text in self.valid]
+        names = [name for name, _ in self.named_valid]
         for name in names:
             require(
                 names.count(name) == 1, f"--valid: two sets are called {name!r}; write NAME=DIR"
             )
+
+    @property
+    def named_valid(self) -> list[tuple[str, Path]]:
+        """The sets of `--valid`."""
+        return [] if self.valid == ("none",) else [named(text) for text in self.valid]
 
     def _check_end(self) -> None:
         if self.max_steps is None and self.max_epochs is None:

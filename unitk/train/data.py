@@ -14,11 +14,12 @@ import numpy as np
 from unitk.config import Parsed, flag
 from unitk.data.batching import Examples, Feed, Update
 from unitk.data.corpus import Corpus, Pairs, corpus_vocab, open_corpus
+from unitk.data.cuts import Text
 from unitk.data.texts import PairTexts, Texts
 from unitk.errors import DataError, UsageError, require
 from unitk.slots import Example, Ids
 from unitk.tasks.base import Task
-from unitk.train.config import TrainConfig, named, weighted
+from unitk.train.config import TrainConfig, weighted
 from unitk.vocab import Vocab
 
 UNLIMITED = 1 << 30
@@ -68,8 +69,8 @@ def open_data(parsed: Parsed) -> Data:
     config: TrainConfig = parsed.main
     task_of, arch = parsed.components["task"], parsed.components["arch"].config
     places, weights = zip(*map(weighted, config.data), strict=True)
-    judged = dict(map(named, config.valid))
-    if not judged and (places[0] / "valid").is_dir():
+    judged = dict(config.named_valid)
+    if not config.valid and (places[0] / "valid").is_dir():
         judged = {"valid": places[0]}
     folders = [_part(place, "train") for place in places]
     folders += [_part(place, "valid") for place in judged.values()]
@@ -130,10 +131,14 @@ def _texts(
         texts.begin(epoch)
         return texts
 
+    def lay_out(text: Text, rng: np.random.Generator) -> Example:
+        _check_tokens(text.parts, task.vocab)
+        return _fitting(task.pretrain(text, rng), arch)
+
     examples = Examples(
         bounds=lambda epoch: task.slots(of(epoch).lengths),
         weights=lambda epoch: of(epoch).weights(weights),
-        draw=lambda epoch, i, rng: _fitting(task.pretrain(of(epoch).text(i), rng), arch),
+        draw=lambda epoch, i, rng: lay_out(of(epoch).text(i), rng),
         pad=task.vocab.pad,
     )
     long = 0
@@ -159,10 +164,15 @@ def _pairs(
 ) -> Source:
     pairs = PairTexts(corpora, max_source=max_source, max_target=max_target)
     bounds = task.pair_slots(pairs.source_lengths, pairs.target_lengths)
+
+    def lay_out(source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
+        _check_tokens([*source, target], task.vocab)
+        return _fitting(task.finetune(source, target, rng), arch)
+
     examples = Examples(
         bounds=lambda epoch: bounds,
         weights=lambda epoch: pairs.weights(weights),
-        draw=lambda epoch, i, rng: _fitting(task.finetune(*pairs.pair(i), rng), arch),
+        draw=lambda epoch, i, rng: lay_out(*pairs.pair(i), rng),
         pad=task.vocab.pad,
     )
     lengths = pairs.source_lengths + pairs.target_lengths
@@ -208,8 +218,15 @@ def _limits(
     return max_source, max_target
 
 
+def _check_tokens(parts: list[Ids], vocab: Vocab) -> None:
+    """ValueError (which names the example further up) where an altered corpus has a wild id."""
+    largest = max(int(part.max(initial=0)) for part in parts)
+    if largest >= len(vocab):
+        raise ValueError(f"token {largest} is beyond the vocabulary of {len(vocab)}")
+
+
 def _fitting(example: Example, arch: Any) -> Example:
-    """The example, or ValueError (which names it further up) where a position has no row."""
+    """The example, or ValueError where a position has no row."""
     if fault := _misfit(example, arch):
         raise ValueError(fault)
     return example

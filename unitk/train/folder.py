@@ -184,11 +184,12 @@ def damage(folder: Path) -> str | None:
         for name, entry in entries.items():
             path = folder / name
             if not path.is_file():
-                return f"{name} is missing"
+                return f"{name} of {MANIFEST} is missing"
             if path.stat().st_size != entry["size"]:
-                return f"{name} has {path.stat().st_size:,} bytes instead of {entry['size']:,}"
+                size = path.stat().st_size
+                return f"{name} has {size:,} bytes, not the {entry['size']:,} of {MANIFEST}"
             if digest(path) != entry["sha256"]:
-                return f"{name} was altered: its SHA-256 differs"
+                return f"{name} was altered: its SHA-256 is not that of {MANIFEST}"
     except OSError as error:
         return f"{Path(error.filename or MANIFEST).name}: {error.strerror}"
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -1,0 +1,61 @@
+"""The recipes run as a new user would run them: toy_copy in full, quickstart in a few steps."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def recipe(name, folder, **env):
+    program = folder / "bin"
+    program.mkdir()
+    for command, words in (
+        ("unitk", f'"{sys.executable}" -m unitk_cli'),
+        ("python3", sys.executable),
+    ):
+        (program / command).write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+        (program / command).chmod(0o755)
+    path = f"{program}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", str(ROOT / "recipes" / name / "run.sh")],
+        cwd=folder,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), **env},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    return done.stdout
+
+
+def test_toy_copy_is_learnt(tmp_path):
+    printed = recipe("toy_copy", tmp_path, OMP_NUM_THREADS="1")
+    share = float(printed.split("exact match ")[1].split()[0])
+    assert share >= 0.98
+
+
+def few_questions(folder):
+    """The bundled sample with the questions of two articles a file."""
+    data = ROOT / "recipes" / "quickstart" / "data"
+    (folder / "squad-v1.1-nqg-split").mkdir(parents=True)
+    (folder / "openstax-ccby").symlink_to(data / "openstax-ccby")
+    for path in (data / "squad-v1.1-nqg-split").glob("*.json.gz"):
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            squad = json.load(file)
+        squad["data"] = squad["data"][:2]
+        with gzip.open(folder / "squad-v1.1-nqg-split" / path.name, "wt") as file:
+            json.dump(squad, file)
+
+
+def test_quickstart_goes_through_every_stage(tmp_path):
+    few_questions(tmp_path / "few")
+    steps = {"PRETRAIN_STEPS": "2", "FINETUNE_STEPS": "2"}
+    printed = recipe("quickstart", tmp_path, DATA=str(tmp_path / "few"), **steps)
+    assert "BLEU-4" in printed and "ROUGE-L" in printed and printed.count("reference  ") == 5
+    run = tmp_path / "runs" / "quickstart"
+    assert (run / "loss.png").read_bytes().startswith(b"\x89PNG")
+    lines = [(run / name).read_text().splitlines() for name in ("written.txt", "wanted.txt")]
+    assert len(lines[0]) == len(lines[1]) >= 5

@@ -1,0 +1,288 @@
+import json
+import os
+import re
+import signal
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from unitk.errors import CheckpointError, NonFiniteError, UsageError
+from unitk.train import checkpoint, loop
+from unitk.train.loop import Trainer, mix
+
+
+def weights(run):
+    return load_file(run / "last" / "model.safetensors")
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def stop_after(monkeypatch, steps, number=signal.SIGTERM):
+    """Send this process a signal in the middle of update `steps`, counted from now."""
+    update, done = Trainer.update, []
+
+    def counted(self, one):
+        done.append(one)
+        if len(done) == steps:
+            os.kill(os.getpid(), number)
+        update(self, one)
+
+    monkeypatch.setattr(Trainer, "update", counted)
+
+
+def stopped(train, monkeypatch, steps, words, **kwargs):
+    with monkeypatch.context() as patch:
+        stop_after(patch, steps)
+        with pytest.raises(SystemExit) as exit:
+            train(words, **kwargs)
+    assert exit.value.code == 143
+
+
+LONG = "--max-steps 10 --log-every 2 --valid-every 3 --save-every 4 --data {text}=0.75"
+"""Several micro-batches an update, five updates an epoch, dropout, validations in between."""
+
+
+@pytest.fixture
+def long(toy_data):
+    return LONG.format(text=toy_data / "text") + f" --valid {toy_data / 'text'}"
+
+
+def check_resume(train, curve, tmp_path, monkeypatch, long, stops):
+    whole = train(long, run="whole")
+    assert whole.epoch == 1
+    for k in stops:
+        stopped(train, monkeypatch, k, long, run=f"at{k}")
+        assert os.readlink(tmp_path / f"at{k}" / "last") == f"checkpoints/step-{k}"
+        again = train(long + " --resume", run=f"at{k}")
+        for value in ("train/loss", "valid/loss", "gnorm", "lr", "tokens"):
+            assert curve(f"at{k}", value) == curve("whole", value), (k, value)
+        assert same(weights(tmp_path / f"at{k}"), weights(tmp_path / "whole"))
+        assert (again.best, again.best_step) == (whole.best, whole.best_step)
+        assert (again.epoch, again.cursor, again.tokens) == (
+            whole.epoch,
+            whole.cursor,
+            whole.tokens,
+        )
+
+
+def test_a_stopped_run_continues_bit_for_bit(train, curve, tmp_path, monkeypatch, long):
+    check_resume(train, curve, tmp_path, monkeypatch, long, stops=[5])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_stopped_anywhere(train, curve, tmp_path, monkeypatch, long, precision):
+    words = f"{long} --precision {precision}"
+    check_resume(train, curve, tmp_path, monkeypatch, words, stops=range(1, 10))
+
+
+def test_prefetching_changes_nothing(train, curve, monkeypatch):
+    train("--max-steps 4", run="a")
+    monkeypatch.setattr(loop, "prefetch", lambda updates: updates)
+    train("--max-steps 4", run="b")
+    assert curve("a") == curve("b")
+
+
+def test_micro_batches_add_up_to_the_gradient_of_one_batch(start, monkeypatch):
+    gradients = []
+    for max_tokens in (800, 400, 100):
+        trainer = Trainer(start(f"--max-steps 9 --max-tokens {max_tokens} --arch.dropout 0"))
+        monkeypatch.setattr(trainer.optimizer, "step", lambda: None)
+        monkeypatch.setattr(trainer.optimizer, "zero_grad", lambda: None)
+        update = next(trainer.feed.updates())
+        trainer.update(update)
+        gradients.append([p.grad for p in trainer.parameters])
+        assert len(update.batches) >= 800 // max_tokens
+    for others in gradients[1:]:
+        for one, other in zip(gradients[0], others, strict=True):
+            assert torch.allclose(one, other, atol=1e-6)
+
+
+def test_an_ask_has_its_exact_mean_over_the_update(start):
+    trainer = Trainer(start("--max-steps 9 --max-tokens 200 --arch.dropout 0"))
+    update = next(trainer.feed.updates())
+    with torch.no_grad():
+        losses = [trainer.loss(batch) for batch in update.batches]
+    trainer.update(update)
+    total = sum(float(loss.sums["lm"]) for loss in losses)
+    count = sum(loss.counts["lm"] for loss in losses)
+    assert trainer.means.values("train")["train/loss"] == pytest.approx(total / count, rel=1e-6)
+
+
+def test_gradients_are_clipped_to_the_norm(start, monkeypatch):
+    norms = []
+    for clip in (0, 0.5):
+        trainer = Trainer(start(f"--max-steps 9 --clip-norm {clip}"))
+        monkeypatch.setattr(trainer.optimizer, "step", lambda: None)
+        monkeypatch.setattr(trainer.optimizer, "zero_grad", lambda: None)
+        trainer.update(next(trainer.feed.updates()))
+        norms.append(float(torch.nn.utils.get_total_norm([p.grad for p in trainer.parameters])))
+        assert trainer.norm == pytest.approx(norms[0])
+    assert norms[0] > 0.5 and norms[1] == pytest.approx(0.5, rel=1e-4)
+
+
+def test_the_learning_rate_follows_its_schedule(train, curve):
+    train("--max-steps 4 --lr 0.1 --lr-schedule linear:warmup=2")
+    assert curve(value="lr") == [(1, 0.05), (2, 0.1), (3, 0.05), (4, 0)]
+
+
+def test_epochs_are_counted(train, curve):
+    progress = train("--max-epochs 2")
+    assert progress.epoch == 2 and progress.texts == 400
+    assert curve(value="lr")[-1] == (progress.step, 0)  # the planner knew the end
+
+
+def test_hours_end_a_run(train, monkeypatch):
+    progress = train("--max-hours 1e-9 --lr-schedule constant:warmup=2")
+    assert progress.step == 1
+
+
+def test_validation_is_the_same_for_every_seed(train, curve, toy_data, tmp_path):
+    train("--max-steps 3", run="first")
+    same_weights = f"--max-steps 1 --lr 1e-30 --valid {toy_data / 'text'}"
+    for seed in (1, 2):
+        words = f"{same_weights} --init-from {tmp_path / 'first'} --seed {seed}"
+        train(words, run=f"seed{seed}")
+    assert curve("seed1", "valid/loss") == curve("seed2", "valid/loss")
+    assert curve("seed1", "train/loss") != curve("seed2", "train/loss")
+
+
+def test_several_validation_sets(train, curve, toy_data):
+    sets = f"dev={toy_data / 'text' / 'valid'},again={toy_data / 'text'},all={toy_data}/text/train"
+    progress = train(f"--max-steps 2 --valid {sets} --best-metric all/lm/nll")
+    (_, dev), (_, again), (_, all_) = (curve(value=f"{n}/loss")[0] for n in ("dev", "again", "all"))
+    assert dev == again != all_ == progress.best
+
+
+def test_best_and_patience(train, curve, tmp_path, toy_data, monkeypatch):
+    losses = iter([3.0, 2.0, 2.5, float("nan"), 1.0])
+    monkeypatch.setattr(loop.Means, "values", lambda self, prefix: {f"{prefix}/loss": next(losses)})
+    monkeypatch.setattr(Trainer, "log_train", lambda self: None)
+    words = f"--max-steps 50 --valid-every 1 --valid {toy_data / 'text'} --patience 2 --keep-last 1"
+    progress = train(words)
+    assert (progress.step, progress.best, progress.best_step) == (4, 2.0, 2)
+    assert os.readlink(tmp_path / "run" / "best") == "checkpoints/step-2"
+    assert os.readlink(tmp_path / "run" / "last") == "checkpoints/step-4"
+    assert sorted(p.name for p in (tmp_path / "run/checkpoints").iterdir()) == ["step-2", "step-4"]
+    # patience is part of the state: the run is over, however often it is resumed
+    assert train(words + " --resume").step == 4
+
+
+def test_an_unknown_metric_is_named(train, toy_data):
+    with pytest.raises(UsageError, match="valid/lm/nl.*valid/lm/nll"):
+        train(f"--max-steps 1 --valid {toy_data / 'text'} --best-metric valid/lm/nl")
+
+
+def poison(monkeypatch, steps, what=float("nan")):
+    """The loss of these steps is no number."""
+    loss = Trainer.loss
+
+    def broken(self, batch):
+        found = loss(self, batch)
+        if self.progress.step in steps:
+            found.sums["lm"] = found.sums["lm"] * what
+        return found
+
+    monkeypatch.setattr(Trainer, "loss", broken)
+
+
+@pytest.mark.parametrize("what", [float("nan"), float("inf")])
+def test_a_bad_update_is_skipped_and_counted(train, curve, caplog, monkeypatch, what):
+    poison(monkeypatch, {1, 3}, what)
+    before = []
+    skip = Trainer.skip
+
+    def spy(self, update, loss):
+        before.append([p.clone() for p in self.parameters])
+        skip(self, update, loss)
+        assert all(map(torch.equal, before[-1], self.parameters))
+
+    monkeypatch.setattr(Trainer, "skip", spy)
+    progress = train("--max-steps 5 --max-bad-steps 2")
+    assert (progress.step, progress.bad_steps, progress.bad_row) == (5, 2, 0)
+    assert [step for step, _ in curve()] == [1, 3, 5]  # a skipped step has no loss
+    assert curve(value="bad_steps")[-1] == (5, 2)
+    assert re.search(
+        r"step 2: loss \w+, .*skipped \(1 in a row, 1 in all\); examples \d", caplog.text
+    )
+
+
+def test_too_many_bad_updates_end_the_run(train, tmp_path, monkeypatch):
+    poison(monkeypatch, {2, 3, 4, 5})
+    with pytest.raises(NonFiniteError, match="3 updates in a row") as error:
+        train("--max-steps 9 --max-bad-steps 3 --save-every 1")
+    assert error.value.code == 5
+    saved = np.load(tmp_path / "run" / "bad-step-5.npz", allow_pickle=False)
+    assert saved["0/x"].shape[0] == 9 and len(saved["0/lm/label"]) and len(saved["ids"])
+    assert all(tensor.isfinite().all() for tensor in weights(tmp_path / "run").values())
+
+
+def test_a_full_disk_leaves_what_is_there(train, tmp_path, caplog, monkeypatch):
+    import errno
+
+    save, failing = checkpoint._save_tensors, {4, 6}
+
+    def full(tensors, path):
+        if any(f"step-{step}-" in str(path) for step in failing):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(tensors, path)
+
+    monkeypatch.setattr(checkpoint, "_save_tensors", full)
+    train("--max-steps 8 --save-every 2")
+    assert (
+        caplog.text.count("No space left on device; earlier ones are kept; training goes on") == 2
+    )
+    names = sorted(p.name for p in (tmp_path / "run/checkpoints").iterdir())
+    assert names == ["step-2", "step-8"]
+
+
+def test_a_full_disk_at_the_end_is_an_error(train, tmp_path, monkeypatch):
+    train("--max-steps 2")
+    before = weights(tmp_path / "run")
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "_save_tensors", full)
+    with pytest.raises(CheckpointError, match="step 4.*No space left") as error:
+        train("--max-steps 4 --resume")
+    assert error.value.code == 4
+    assert same(weights(tmp_path / "run"), before)
+
+
+def test_the_best_checkpoint_is_one_that_was_saved(train, tmp_path, toy_data, monkeypatch):
+    losses = iter([3.0, 2.0, 2.5, 2.7])
+    monkeypatch.setattr(loop.Means, "values", lambda self, prefix: {f"{prefix}/loss": next(losses)})
+    monkeypatch.setattr(Trainer, "log_train", lambda self: None)
+    write = checkpoint.write
+
+    def full(path, *args):
+        if "step-2-" in str(path):
+            raise OSError(28, "No space left on device")
+        write(path, *args)
+
+    monkeypatch.setattr(checkpoint, "write", full)
+    progress = train(f"--max-steps 4 --valid-every 1 --valid {toy_data / 'text'}")
+    assert (progress.best, progress.best_step) == (2.5, 3)
+    assert os.readlink(tmp_path / "run" / "best") == "checkpoints/step-3"
+
+
+@pytest.mark.parametrize(("number", "code"), [(15, 143), (2, 130), (10, 75)])
+def test_signals_save_and_end(train, tmp_path, monkeypatch, number, code):
+    handler = signal.getsignal(number)
+    stop_after(monkeypatch, 2, number)
+    with pytest.raises(SystemExit) as exit:
+        train("--max-steps 9")
+    assert exit.value.code == code
+    assert signal.getsignal(number) is handler
+    state = json.loads((tmp_path / "run/last/state.json").read_text())
+    assert state["step"] == 2
+
+
+def test_seeds_are_told_apart():
+    seeds = {mix(1), mix(2), mix(1, 0, 0), mix(1, 0, 1), mix(1, 1, 0), mix(2, 0, 0)}
+    assert len(seeds) == 6 and all(0 <= seed < 2**64 for seed in seeds)
