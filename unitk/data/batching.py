@@ -29,6 +29,8 @@ class Examples:
     draw: Callable[[int, int, np.random.Generator], Example]
     """(epoch, index, generator) -> the example; a pure function of its arguments."""
     pad: int
+    copies: int = 0
+    """Epochs after which the same draws come again; 0: never."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,8 @@ class Feed:
 
 def draw(examples: Examples, seed: int, epoch: int, index: int) -> Example:
     """Example `index`, from a generator of its own; a failing layout is named."""
+    if examples.copies:
+        epoch %= examples.copies
     try:
         return examples.draw(epoch, index, np.random.default_rng([seed, epoch, index]))
     except (ValueError, IndexError, AssertionError) as error:

@@ -16,7 +16,13 @@ class Texts:
     """Corpora of documents, cut anew for each epoch; `lengths[i]` are the tokens of text i."""
 
     def __init__(
-        self, corpora: Sequence[Corpus], *, blocks: str | Cutter, size: int, separator: int, seed: int
+        self,
+        corpora: Sequence[Corpus],
+        *,
+        blocks: str | Cutter,
+        size: int,
+        separator: int,
+        seed: int,
     ) -> None:
         self.corpora, self.blocks, self.size = corpora, blocks, size
         self.separator, self.seed = separator, seed

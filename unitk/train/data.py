@@ -79,6 +79,13 @@ def open_data(parsed: Parsed) -> Data:
     corpora, rest = opened[: len(places)], opened[len(places) :]
     vocab = corpus_vocab(folders[0])
     task = task_of.made_from(task_of.config, vocab)
+    beyond = f"task {task_of.name} needs --arch.num-virtual {len(task.virtual)}"
+    require(len(task.virtual) <= arch.num_virtual, f"{beyond} for {', '.join(task.virtual)}")
+    if task.cut is not None and opened[0].kind == "text":
+        given = parsed.origins.get("blocks", "").startswith("--")
+        require(
+            not given, f"--blocks has no effect: task {task_of.name} cuts sentence pairs itself"
+        )
     make: Any = partial(_texts, task, arch, config)
     if opened[0].kind == "pairs":
         make = partial(_pairs, task, arch, *_limits(task, arch, config, corpora))
@@ -125,10 +132,11 @@ def _texts(
         f"{name} {config.block_size} is more than the {table} positions of --arch;"
         f" --arch.max-positions {config.block_size} makes room",
     )
-    texts = Texts(corpora, blocks=config.blocks, size=size, separator=task.vocab.sep, seed=seed)
+    how = task.cut or config.blocks
+    texts = Texts(corpora, blocks=how, size=size, separator=task.vocab.sep, seed=seed)
 
     def of(epoch: int) -> Texts:
-        texts.begin(epoch)
+        texts.begin(epoch % task.copies if task.copies else epoch)
         return texts
 
     def lay_out(text: Text, rng: np.random.Generator) -> Example:
@@ -140,9 +148,10 @@ def _texts(
         weights=lambda epoch: of(epoch).weights(weights),
         draw=lambda epoch, i, rng: lay_out(of(epoch).text(i), rng),
         pad=task.vocab.pad,
+        copies=task.copies,
     )
     long = 0
-    if config.blocks == "line":
+    if how == "line":
         long = sum(int((np.diff(corpus.sentences) > size).sum()) for corpus in corpora)
     return Source(
         examples,
@@ -174,6 +183,7 @@ def _pairs(
         weights=lambda epoch: pairs.weights(weights),
         draw=lambda epoch, i, rng: lay_out(*pairs.pair(i), rng),
         pad=task.vocab.pad,
+        copies=task.copies,
     )
     lengths = pairs.source_lengths + pairs.target_lengths
     return Source(
@@ -238,4 +248,6 @@ def _misfit(example: Example, arch: Any) -> str:
             size, last = getattr(arch, table), positions.max()
             if 0 < size <= last:
                 return f"position {last} is beyond {flag('arch.' + table)} {size}"
+        if 0 < arch.num_segments <= (last := slots.seg.max()):
+            return f"segment {last} is beyond --arch.num-segments {arch.num_segments}"
     return ""
