@@ -38,6 +38,7 @@ def run(argv: Sequence[str]) -> None:
     """Print the table and the mask; write the picture if asked."""
     parsed = config.parse("show", Options, argv, kinds=("task",), positional="text")
     options, task_choice = parsed.main, parsed.components["task"]
+    require(not parsed.mixture, "--task: one task is drawn at a time")
     text = " ".join(options.text)
     require(bool(text.strip()), 'a text is needed: unitk show --task NAME "a b c d e f"')
     suffix = options.output.suffix if options.output else ".png"

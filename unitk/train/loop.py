@@ -83,7 +83,7 @@ class Trainer:
     def run(self) -> None:
         """Train until one of the ends is reached or a signal asks to stop."""
         config, at = self.config, self.progress
-        updates = prefetch(self.data.updates(self.feed, at.epoch, at.cursor))
+        updates = prefetch(self.data.updates(self.feed, at.epoch, at.cursor, at.step, self.total))
         journal = Journal(self.start.run.path, step=at.step, total=self.total)
         began = time.perf_counter() - at.seconds
         self.model.train()
@@ -144,7 +144,11 @@ class Trainer:
             torch.manual_seed(mix(config.seed, step, number))
             loss = self.loss(batch)
             # an ask that the whole update does not ask has no mean
-            asks = [total / counts[name] for name, total in loss.sums.items() if counts[name]]
+            asks = [
+                update.weight(name) * total / counts[name]
+                for name, total in loss.sums.items()
+                if counts[name]
+            ]
             if asks:
                 torch.stack(asks).sum().backward()
             means.add({**loss.sums, **loss.parts}, {})
@@ -288,7 +292,7 @@ class Trainer:
         examples = len(data.train.examples.bounds(0))
         weights = sum(parameter.numel() for parameter in self.model.parameters())
         lines = [
-            f"{data.about} with task {parts['task'].name}, {start.beginning}",
+            f"{data.about} with task {start.parsed.values()['task']}, {start.beginning}",
             f"train: {data.train.about}; an epoch is {examples:,} examples, {self.per_epoch:,}"
             f" updates of {size}",
             *(f"{name}: {source.about}" for name, source in data.valid.items()),

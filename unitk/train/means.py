@@ -36,8 +36,19 @@ class Means:
         return {"sums": {k: float(v) for k, v in self.sums.items()}, "counts": dict(self.counts)}
 
     def values(self, prefix: str) -> dict[str, float]:
-        """`PREFIX/loss`, the sum of the asks' means, the means, parts and perplexities."""
+        """`PREFIX/loss`, the sum of the asks' means, the means, parts and perplexities.
+
+        Where tasks are mixed, `PREFIX.TASK/...` for each of them and the sum of their losses.
+        """
+        tasks = dict.fromkeys(name.partition(".")[0] for name in self.sums if "." in name)
         found: dict[str, float] = {}
+        for task in tasks:
+            sums = {k.removeprefix(f"{task}."): v for k, v in self.sums.items() if _of(task, k)}
+            counts = {k.removeprefix(f"{task}."): v for k, v in self.counts.items() if _of(task, k)}
+            found |= Means(sums, counts).values(f"{prefix}.{task}")
+        if tasks:
+            total = sum(value for name, value in found.items() if name.endswith("/loss"))
+            return {f"{prefix}/loss": total, **found}
         for name, value in self.sums.items():
             ask, _, part = name.partition("/")
             if not self.counts[ask]:
@@ -47,6 +58,10 @@ class Means:
                 found[f"{prefix}/{ask}/ppl"] = math.exp(min(mean, 99.0))
         asks = [value for name, value in found.items() if name.count("/") == prefix.count("/") + 1]
         return {f"{prefix}/loss": sum(asks), **found} if asks else found
+
+
+def _of(task: str, name: str) -> bool:
+    return name.startswith(f"{task}.")
 
 
 @dataclass
