@@ -165,16 +165,16 @@ def parse(
     """
     helping = "--help" in argv or "-h" in argv
     given = read_flags([word for word in argv if word not in ("--help", "-h")], main, positional)
-    for item in given:
-        if item.key == "user_dir" and item.text:
-            registry.load_plugins(Path(item.text))
-    registry.load_plugins()
     from_file = [
         line
         for item in given
         if item.key == "config" and item.text
         for line in read_yaml(Path(item.text))
     ]
+    for item in [*from_file, *given]:
+        if item.key == "user_dir" and item.text and item.text != "none":
+            registry.load_plugins(Path(item.text))
+    registry.load_plugins()
     if helping:
         from unitk.help import page
 

@@ -189,7 +189,9 @@ class Vocab:
             kind, symbols, added = about["kind"], about["symbols"], about["added"]
             model_type: type[VocabModel] = registry.get("vocab", kind, f"{path}: kind")
             path = folder / model_type.file
-            vocab = Vocab(model_type(path.read_bytes()), symbols, added)
+            model = model_type(path.read_bytes())
+            path = folder / FILE
+            vocab = Vocab(model, symbols, added)
         except OSError as error:
             raise DataError(f"{path}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError) as error:

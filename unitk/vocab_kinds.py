@@ -25,7 +25,8 @@ Packed = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]
 """The ids of several texts one after the other, and how many each text has."""
 ANCHOR = "\ue000"
 """A private character: no vocabulary has a piece in which it stands beside another one."""
-CACHED_WORDS = 1 << 20
+CACHED_WORDS = 1 << 19
+"""Some 100 MB; it begins anew when it is full, and has the frequent words again at once."""
 
 
 class VocabModel(ABC):

@@ -16,7 +16,7 @@ from unitk.generate.config import GenerateConfig
         ("--lenpen 99", "--lenpen must be between -10 and 10, got 99"),
         ("--lenpen nan", "--lenpen must be between -10 and 10, got nan"),
         ("--beam 1 --stop full", "--stop must be left out with --beam 1, got full"),
-        ("--stop early", "--stop must be one of exact, likely, full, got 'early'"),
+        ("--stop early", "--stop must be one of likely, exact, full, got 'early'"),
     ],
 )
 def test_what_cannot_be_meant(line, message):

@@ -13,7 +13,7 @@ from unitk.generate.decode import Reader, batches, decode, generate, overrun
 from unitk.generate.search import Search
 from unitk.slots import DOC, NEVER, collate, unroll
 
-CONFIG = GenerateConfig(beam=3, nbest=3, max_len=6, lenpen=0.6)
+CONFIG = GenerateConfig(beam=3, nbest=3, max_len=6, lenpen=0.6, stop="exact")
 
 
 def same(found, expected):

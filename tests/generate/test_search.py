@@ -12,7 +12,7 @@ from unitk.generate.decode import Reader, decode, generate
 from unitk.generate.search import Search
 from unitk.slots import Protocol, collate
 
-EXHAUSTIVE = GenerateConfig(beam=64, nbest=64, max_len=4, max_tokens=10**6)
+EXHAUSTIVE = GenerateConfig(beam=64, nbest=64, max_len=4, max_tokens=10**6, stop="exact")
 
 
 def words(hypotheses):
@@ -51,6 +51,8 @@ def test_equals_a_naive_beam(toy, kind, beam):
         config = GenerateConfig(
             beam=beam, nbest=beam, max_len=5, no_repeat_ngram_size=seed, lenpen=0.5 * seed
         )
+        if beam > 1:  # the naive beam looks at everything
+            config = replace(config, stop="exact")
         naive = [list(toy.naive_beam(case, prompt, config)) for prompt in prompts]
         found = generate(case.model, prompts, case.protocol, config)
         for prompt, hypotheses, steps in zip(prompts, found, naive, strict=True):
@@ -231,7 +233,8 @@ def test_the_exact_stop_loses_nothing_and_saves_steps(lenpen):
     end, saved = 2, 0
     for seed in range(40):
         table, blanks, nbest = Table(end, seed), seed % 3, 1 + seed % 2
-        config = GenerateConfig(beam=80, nbest=nbest, max_len=4 - blanks, lenpen=lenpen)
+        rule = {"lenpen": lenpen, "stop": "exact"}
+        config = GenerateConfig(beam=80, nbest=nbest, max_len=4 - blanks, **rule)
         search = run_table(table, end, blanks, config)
         expected = all_outputs(table, end, blanks, config)[:nbest]
         same(search.results()[0], expected)
@@ -254,7 +257,7 @@ def test_the_exact_stop_counts_on_further_blanks():
             chance[end if full else 0] = 1.0
         return np.log(chance / chance.sum())
 
-    config = GenerateConfig(beam=4, max_len=3)
+    config = GenerateConfig(beam=4, max_len=3, stop="exact")
     ((best,),) = run_table(table, end, 1, config).results()
     assert best.ids.tolist() == [0, 0, 0, end] * 2
     assert best.score == pytest.approx(np.log(0.01) / 8, abs=1e-4)

@@ -145,12 +145,18 @@ def test_a_plug_in_comes_along(tmp_path, start, toy_data):
     words = f"--max-steps 1 --arch mine_tiny --user-dir {tmp_path / 'plugins'}"
     begun = start(words)
     begun.run.create()
+    begun.run.write_config(begun.parsed.yaml())
     Trainer(begun).save(last=True)
     program = (
         "import sys\nfrom pathlib import Path\nfrom unitk.train.checkpoint import load\n"
         "assert load(Path(sys.argv[1])).model.config.width == 48\n"
     )
     subprocess.run([sys.executable, "-c", program, tmp_path / "run"], check=True)
+    program = (
+        "import sys\nfrom unitk.train.start import parse_train\n"
+        "assert parse_train(['--config', sys.argv[1]]).components['arch'].name == 'mine_tiny'\n"
+    )
+    subprocess.run([sys.executable, "-c", program, tmp_path / "run/config.yaml"], check=True)
 
 
 PLUGIN = '''

@@ -190,7 +190,10 @@ def fixed_batches(examples: Examples, max_tokens: int, *, packed: bool = True) -
 
 
 def prefetch(updates: Iterator[T], depth: int = 2) -> Generator[T, None, None]:
-    """The same items of an endless iterator, made by a thread; its errors are raised here."""
+    """The same items of an endless iterator, made by a thread up to `depth` ahead.
+
+    Its errors are raised here.
+    """
     ready: queue.Queue[T | BaseException] = queue.Queue(depth)
     stopped = threading.Event()
 

@@ -281,7 +281,7 @@ class CorpusWriter:
         The first of these documents is the rest of the last one written if it `goes_on`.
         Documents without a sentence are left out.
         """
-        self._tokens.write(ids.astype(self.dtype).tobytes())
+        self._tokens.write(np.ascontiguousarray(ids, self.dtype).data)
         self._sentences.add(self.counts.tokens + np.cumsum(lengths))
         begins = sizes > 0
         if len(sizes):
@@ -324,7 +324,7 @@ class _IndexFile:
         self._count = 0
 
     def add(self, values: Ids) -> None:
-        self._file.write(values.astype("<i8").tobytes())
+        self._file.write(np.ascontiguousarray(values, "<i8").data)
         self._count += len(values)
 
     def close(self) -> None:
@@ -355,7 +355,7 @@ def building(dest: Path, overwrite: bool = False) -> Iterator[Path]:
             with suppress(OSError):  # it was not made, or somebody else uses it
                 folder.rmdir()
         if isinstance(error, OSError):
-            raise DataError(f"--dest {dest}: {error.strerror}") from error
+            raise DataError(f"--dest {dest}: {error.strerror or error}") from error
         raise
 
 

@@ -89,15 +89,16 @@ def _join(folders: Sequence[Path], dest: Path) -> None:
 def _about(folders: Sequence[Path], manifests: list[dict[str, Any]]) -> dict[str, Any]:
     """The sources; shards must be complete and in order, as each names all files."""
     first = manifests[0]
-    keys = [key for key in ("sources", "targets") if key in first]
+    keys = [key for key in ("sources", "source_bytes", "targets") if key in first]
     if not any("shard" in manifest for manifest in manifests):
-        return {key: [name for one in manifests for name in one[key]] for key in keys}
+        # lists of names are joined, numbers are added
+        return {key: sum((one[key] for one in manifests), type(first[key])()) for key in keys}
     for i, (folder, manifest) in enumerate(zip(folders, manifests, strict=True)):
         expected = f"{i}/{len(folders)}"
         if manifest.get("shard") != expected:
             held = f"shard {manifest['shard']}" if "shard" in manifest else "no shard"
             raise DataError(f"{folder} is {held}, but {expected} is expected at this place")
-        if manifest["sources"] != first["sources"]:
+        if any(manifest[key] != first[key] for key in keys):
             raise DataError(f"{folder} is a shard of other files than {folders[0]}")
     return {key: first[key] for key in keys}
 

@@ -6,36 +6,18 @@ Blocks come back in order, so the corpus does not depend on the number of worker
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
 import sys
-import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
-
-from unitk import registry
-from unitk.data.corpus import (
-    SIDES,
-    CorpusWriter,
-    Counts,
-    building,
-    close_corpus,
-    stored_dtype,
-)
+from unitk.data.corpus import SIDES, CorpusWriter, Counts, building, close_corpus
+from unitk.data.encode import Encode, encoders, num_workers
 from unitk.data.progress import Progress
 from unitk.data.sources import (
-    BLOCK,
     Block,
     Documents,
     Format,
@@ -45,13 +27,12 @@ from unitk.data.sources import (
     Source,
     expand,
     open_source,
-    parse,
 )
-from unitk.errors import DataError, UnitkError, UsageError
-from unitk.slots import Ids
+from unitk.errors import DataError, UsageError
 from unitk.vocab import Vocab, open_vocab, train_vocab
 
 MANY_UNKNOWN = 0.01
+"""Share of tokens above which a corpus is hardly what the vocabulary was made for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,27 +101,6 @@ class Options:
     """Folder of plug-ins: every .py in it is imported."""
 
 
-@dataclass(frozen=True)
-class Side:
-    """The sentences of a block: their ids one after the other, and documents as sentence counts."""
-
-    ids: npt.NDArray[Any]
-    lengths: Ids
-    sizes: Ids
-    words: int
-    unknown: int
-    num_bytes: int
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """A block as ids: one side, or source and target."""
-
-    path: Path
-    sides: list[Side]
-    goes_on: bool
-
-
 def preprocess(options: Options) -> dict[str, dict[str, Counts]]:
     """Make the corpora; what each part holds is printed, and returned by part and side."""
     parts = open_parts(options)
@@ -151,7 +111,8 @@ def preprocess(options: Options) -> dict[str, dict[str, Counts]]:
         if options.vocab_only:
             vocab.save(folder)
             return {}
-        workers = _workers(options, sum(source.size for source in parts.values()))
+        size = sum(source.size for source in parts.values())
+        workers = num_workers(options.workers, size)
         with encoders(vocab, workers, options.user_dir) as encode:
             for name, source in parts.items():
                 counts[name] = _write_part(source, folder / name, vocab, encode, shard)
@@ -218,6 +179,8 @@ def _vocabulary(options: Options, parts: dict[str, Source]) -> Vocab:
     if "train" not in parts:
         raise UsageError("a vocabulary is trained on --input or --source-file; give one or --vocab")
     start = time.perf_counter()
+    if sys.stderr.isatty():
+        print(f"training a vocabulary of {options.vocab_size:,} ids ...", file=sys.stderr)
     vocab = train_vocab(
         parts["train"].lines(),
         options.vocab_size,
@@ -231,100 +194,6 @@ def _vocabulary(options: Options, parts: dict[str, Source]) -> Vocab:
     took = time.perf_counter() - start
     print(f"vocabulary: {len(vocab):,} {options.vocab_kind} ids, trained in {took:.1f} s")
     return vocab
-
-
-def _workers(options: Options, size: int) -> int:
-    if options.workers is not None and options.workers < 1:
-        raise UsageError(f"--workers must be at least 1, got {options.workers}")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    # a process takes as long to start as a few megabytes take to encode
-    return min(options.workers or cores or 1, 1 + size // (4 * BLOCK))
-
-
-def encode_block(vocab: Vocab, block: Block | PairBlock, reading: Reading | None) -> Encoded:
-    """A block as ids. Sentences that have no token are left out, but not sides of pairs."""
-    if isinstance(block, PairBlock):
-        documents = [[pair.source for pair in block.pairs], [[p.target] for p in block.pairs]]
-        sides = [_encode(vocab, side, keep_empty=True) for side in documents]
-        return Encoded(block.path, sides, False)
-    assert reading is not None
-    texts, goes_on = parse(block, reading)
-    return Encoded(block.path, [_encode(vocab, texts)], goes_on)
-
-
-def _encode(vocab: Vocab, documents: list[list[str]], keep_empty: bool = False) -> Side:
-    sentences = [sentence for document in documents for sentence in document]
-    sizes = np.fromiter(map(len, documents), np.int64, len(documents))
-    ids, lengths = vocab.encode_packed(sentences)
-    if not keep_empty and not lengths.all():
-        owner = np.repeat(np.arange(len(sizes)), sizes)
-        sizes = np.bincount(owner[lengths > 0], minlength=len(sizes))
-        lengths = lengths[lengths > 0]
-    text = "\n".join(sentences).encode()
-    unknown = int(np.count_nonzero(ids == vocab.unk))
-    ids = ids.astype(stored_dtype(len(vocab)))
-    return Side(ids, lengths, sizes, count_words(text), unknown, len(text))
-
-
-def count_words(text: bytes) -> int:
-    """Runs of bytes between blanks and control characters."""
-    blank = np.frombuffer(text, np.uint8) <= 32
-    return int(np.count_nonzero(blank[:-1] > blank[1:])) + int(len(blank) > 0 and not blank[0])
-
-
-Encode = Callable[[Iterator[Block | PairBlock], Reading | None], Iterator[Encoded]]
-_vocab: Vocab  # of a worker process
-
-
-@contextmanager
-def encoders(vocab: Vocab, workers: int, user_dir: Path | None = None) -> Iterator[Encode]:
-    """What turns blocks into ids, in order: this process, or some that rebuild the vocabulary."""
-    if workers == 1:
-        yield lambda blocks, reading: (encode_block(vocab, block, reading) for block in blocks)
-        return
-    # processes, not threads: half of the work is Python's (lines, sentences, lists of ids)
-    context = multiprocessing.get_context("spawn")
-    state = vocab.model.kind, vocab.model.data, vocab.symbols, vocab.added
-    with ProcessPoolExecutor(workers, context, _begin, (user_dir, *state)) as pool:
-
-        def encode(
-            blocks: Iterator[Block | PairBlock], reading: Reading | None
-        ) -> Iterator[Encoded]:
-            waiting: deque[Future[Encoded]] = deque()
-            for block in blocks:
-                waiting.append(pool.submit(_work, block, reading))
-                if len(waiting) > 2 * workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-
-        try:
-            yield encode
-        except BrokenProcessPool as error:
-            raise UnitkError(
-                "a worker process ended early (out of memory?); try fewer --workers"
-            ) from error
-
-
-def _begin(
-    user_dir: Path | None, kind: str, data: bytes, symbols: dict[str, int], added: tuple[str, ...]
-) -> None:
-    global _vocab
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the pool
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def follow() -> None:  # a parent that is killed cannot end the pool
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
-    registry.load_plugins(user_dir)
-    _vocab = Vocab(registry.get("vocab", kind)(data), symbols, added)
-
-
-def _work(block: Block | PairBlock, reading: Reading | None) -> Encoded:
-    return encode_block(_vocab, block, reading)
 
 
 def _write_part(
@@ -346,6 +215,7 @@ def _write_part(
     if not shard:
         _check_found(source.paths, found)
     about: dict[str, Any] = {"sources": [str(path) for path in source.paths]}
+    about["source_bytes"] = source.size
     if source.targets:
         about["targets"] = [str(path) for path in source.targets]
     if shard:
@@ -355,10 +225,11 @@ def _write_part(
     print(f"{name}: {num_bytes / 1e6:,.1f} MB of text, {num_bytes / 1e6 / took:.1f} MB/s")
     for label, writer in writers.items():
         print(f"  {label and label + ': '}{writer.counts}")
-        if writer.counts.unknown_rate > MANY_UNKNOWN:
+        if (rate := writer.counts.unknown_rate) > MANY_UNKNOWN:
+            where = f"{name} ({label})" if label else name
             print(
-                f"warning: {writer.counts.unknown_rate:.1%} of the tokens of {name} are unknown to"
-                " the vocabulary; one trained with --byte-fallback knows everything",
+                f"warning: {rate:.1%} of the tokens of {where} are unknown to the vocabulary;"
+                " one trained with --byte-fallback knows everything",
                 file=sys.stderr,
             )
     return {side: writer.counts for side, writer in writers.items()}

@@ -135,7 +135,7 @@ def pieces(path: Path) -> Iterator[tuple[bytes, int]]:
     try:
         with path.open("rb") as file:
             if path.suffix != ".gz":
-                while piece := file.read(BLOCK):
+                while piece := file.read(BLOCK >> 2):
                     yield piece, file.tell()
                 return
             # not gzip.open: how far it reads ahead is the library's business, shards depend on it

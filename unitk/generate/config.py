@@ -24,10 +24,11 @@ class GenerateConfig:
     """No run of so many words occurs twice in an output, or in a blank. 0: no such rule."""
     nbest: int = 1
     """Outputs for each input, best first."""
-    stop: Literal["exact", "likely", "full"] = "exact"
-    """When the search of an input ends. exact: no open hypothesis can enter the n best any more;
-    likely: none would at its present length (transformers); full: as many as the beam are finished
-    (fairseq). Greedy decoding ends with the first end symbol."""
+    stop: Literal["likely", "exact", "full"] = "likely"
+    """When the search of an input ends. likely: the worst kept output is better than any open
+    hypothesis at its present length (GLM, transformers); exact: no open hypothesis can enter the
+    n best any more; full: as many as the beam are finished (fairseq). Greedy decoding ends with
+    the first end symbol."""
     max_tokens: int = 16384
     """Most slots of a batch: prompt, and the longest output of every beam."""
 
@@ -37,7 +38,7 @@ class GenerateConfig:
         for name in ("min_len", "no_repeat_ngram_size"):
             self._require(name, getattr(self, name) >= 0, "at least 0")
         self._require("lenpen", -10 <= self.lenpen <= 10, "between -10 and 10")
-        self._require("stop", self.beam > 1 or self.stop == "exact", "left out with --beam 1")
+        self._require("stop", self.beam > 1 or self.stop == "likely", "left out with --beam 1")
         self._require("nbest", self.nbest <= self.beam, f"at most --beam {self.beam}")
         self._require("min_len", self.min_len <= self.max_len, f"at most --max-len {self.max_len}")
 

@@ -166,7 +166,7 @@ class Reader:
         self, model: Model, batch: Batch, protocol: Protocol, config: GenerateConfig
     ) -> None:
         self.model, self.protocol, self.beam = model, protocol, config.beam
-        self.prompt = batch.towers["dec" if "dec" in batch.towers else "x"]
+        self.prompt: Tensor = batch.towers["dec" if "dec" in batch.towers else "x"]
         _, rows, self.width = self.prompt.shape
         device = self.prompt.device
         asking = 0 if protocol.probe is None else 1
@@ -184,14 +184,14 @@ class Reader:
         self.mine = torch.zeros((rows, self.beam, total), dtype=torch.bool, device=device)
         self.mine[:, :, : self.width] = kept[:, None]
         self.itself = torch.eye(self.beam, dtype=torch.bool, device=device)
-        self.columns = self._columns(asking)
+        self.columns = self._columns()
 
-    def _columns(self, asking: int) -> Tensor:
+    def _columns(self) -> Tensor:
         """What a step reads, [9, B, K] words and as many probes, but for token, place and time."""
-        words = self.first[:, :, None].repeat(1, 1, self.beam)
+        words: Tensor = self.first[:, :, None].repeat(1, 1, self.beam)
         words[NOW : BORN + 1] = self.prompt[NOW].amax(1)[:, None]
         words[DIES], words[CROSS] = NEVER, 1
-        if not asking:
+        if self.protocol.probe is None:
             return words
         probes = words.clone()
         words[NOW : BORN + 1] -= 1  # a word comes one tick before its probe
@@ -202,8 +202,7 @@ class Reader:
         """The states [B, D] at the slots that are read first."""
         sight = masks.dense(self.prompt, self.prompt)
         states = self.model.step(self.prompt, sight, self.condition, self.cache, 0)
-        first_BD: Tensor = states[self.first_read]
-        return first_BD
+        return states[self.first_read]
 
     def read(self, back: Tensor, token: Tensor, place: Tensor) -> Tensor:
         """The states [B * K, D] that the next words are asked at.

@@ -55,10 +55,10 @@ class Journal:
 
             self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
         self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
             MofNCompleteColumn(),
+            BarColumn(bar_width=8),
             TimeRemainingColumn(),
+            TextColumn("{task.description}"),
             console=console,
             refresh_per_second=2,
             transient=True,
@@ -80,8 +80,10 @@ class Journal:
         """Move the progress line."""
         self._progress.update(self._bar, completed=step)
 
-    def event(self, kind: str, step: int, values: Mapping[str, float], line: str) -> None:
-        """Record values; `line` tells them to a person."""
+    def event(
+        self, kind: str, step: int, values: Mapping[str, float], line: str, left: str = ""
+    ) -> None:
+        """Record values; `line` tells them to a person, `left` how long the run will take."""
         finite = {k: v if math.isfinite(v) else None for k, v in values.items()}
         text = json.dumps({"kind": kind, "step": step, **finite})
         self._attempt(lambda: self._file.write(text + "\n"))
@@ -92,7 +94,8 @@ class Journal:
         if kind == "train" and console.is_terminal:
             self._progress.update(self._bar, description=line)
         else:
-            log.info("step %s  %s", f"{step:,}" + (f"/{self.total:,}" if self.total else ""), line)
+            place = f"{step:,}" + (f"/{self.total:,}" if self.total else "")
+            log.info("step %s  %s%s", place, line, left)
 
     def _attempt(self, write: Any) -> None:
         try:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import time
 from contextlib import closing
 from pathlib import Path
@@ -27,14 +26,12 @@ from unitk.slots import Batch
 from unitk.train import checkpoint
 from unitk.train.device import choose_device, choose_precision
 from unitk.train.log import Journal
-from unitk.train.means import Means, Speed
+from unitk.train.means import Means, Speed, told
 from unitk.train.signals import EXIT, Signals
 from unitk.train.start import Start
 from unitk.train.state import Progress
 
 log = logging.getLogger(__name__)
-SHOWN = re.compile(r"[^/]+/(loss|[^/]+/ppl)")
-"""Values that the terminal shows; log.jsonl has them all."""
 
 
 def mix(seed: int, *numbers: int) -> int:
@@ -141,7 +138,7 @@ class Trainer:
         counts = self.ranks.total(counts)
         means = Means(counts=counts)
         for number, batch in zip(update.numbers, update.batches, strict=True):
-            torch.manual_seed(mix(config.seed, step, number))
+            self.reseed(mix(config.seed, step, number))
             loss = self.loss(batch)
             # an ask that the whole update does not ask has no mean
             asks = [
@@ -169,6 +166,13 @@ class Trainer:
         else:
             self.skip(update, value)
         self.optimizer.zero_grad()
+
+    def reseed(self, seed: int) -> None:
+        """Seed the device's generator (`torch.manual_seed` seeds all, six times as slowly)."""
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        else:
+            torch.default_generator.manual_seed(seed)
 
     def loss(self, batch: Batch) -> Loss:
         """The criterion's sums for a micro-batch."""
@@ -208,7 +212,7 @@ class Trainer:
         for name, source in self.data.valid.items():
             means = Means()
             for number, batch in enumerate(fixed_batches(source.examples, config.max_tokens)):
-                torch.manual_seed(number)  # for models that draw noise; the same in every run
+                self.reseed(number)  # for models that draw noise; the same in every run
                 loss = self.loss(batch)
                 means.add({**loss.sums, **loss.parts}, batch.count)
             values |= means.values(name)
@@ -221,7 +225,8 @@ class Trainer:
         at.stale += 1
         if math.isfinite(values[metric]) and (at.best is None or values[metric] < at.best):
             at.best, at.best_step, at.stale = values[metric], at.step, 0
-        self.journal.event("valid", at.step, values, f"{told(values)}  ({self.so_best()})")
+        shown = "  ".join(f"{name} {told(name, values, 'ppl')}" for name in self.data.valid)
+        self.journal.event("valid", at.step, values, f"{shown}  ({self.so_best()})")
 
     def log_train(self) -> None:
         """A log event over the updates since the last one."""
@@ -232,14 +237,10 @@ class Trainer:
         values |= {"seconds": at.seconds, "bad_steps": at.bad_steps}
         if math.isfinite(self.norm):
             values["gnorm"] = self.norm
+        line = f"{told('train', values)}  lr {self.rate:.2e}  gnorm {self.norm:.3g}"
+        line += f"  {values['tokens/s']:,.0f} tokens/s"
         left = f"  eta {clock(seconds_each * (self.total - at.step))}" if self.total else ""
-        self.journal.event(
-            "train",
-            at.step,
-            values,
-            f"{told(values)}  lr {self.rate:.2e}  gnorm {self.norm:.3g}"
-            f"  {values['tokens/s']:,.0f} tokens/s{left}",
-        )
+        self.journal.event("train", at.step, values, line, left)
         self.means, self.speed = Means(), Speed()
 
     def save(self, last: bool) -> None:
@@ -288,13 +289,13 @@ class Trainer:
         """The first lines of a run: what is trained, on what, where."""
         start, data, feed = self.start, self.data, self.feed
         parts = start.parsed.components
-        size = f"{feed.batch_texts} texts" if feed.batch_texts else f"{feed.batch_tokens} slots"
+        slots, texts = f"{feed.batch_tokens:,} slots", f"{feed.batch_texts or 0:,} texts"
         examples = len(data.train.examples.bounds(0))
         weights = sum(parameter.numel() for parameter in self.model.parameters())
         lines = [
             f"{data.about} with task {start.parsed.values()['task']}, {start.beginning}",
             f"train: {data.train.about}; an epoch is {examples:,} examples, {self.per_epoch:,}"
-            f" updates of {size}",
+            f" updates of {texts if feed.batch_texts else slots}",
             *(f"{name}: {source.about}" for name, source in data.valid.items()),
             f"model: {parts['arch'].name}, {weights / 1e6:.1f} M parameters,"
             f" vocabulary of {len(data.vocab):,}",
@@ -330,12 +331,6 @@ def save_batches(path: Path, update: Update) -> None:
             for part in ("rows", "label", "weight"):
                 arrays[f"{number}/{name}/{part}"] = getattr(ask, part)
     np.savez(path, **arrays)
-
-
-def told(values: dict[str, float]) -> str:
-    """The losses and perplexities among logged values, in words."""
-    shown = [(name, value) for name, value in values.items() if SHOWN.fullmatch(name)]
-    return "  ".join(f"{name} {value:.4g}" for name, value in shown)
 
 
 def clock(seconds: float) -> str:

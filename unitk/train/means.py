@@ -64,6 +64,23 @@ def _of(task: str, name: str) -> bool:
     return name.startswith(f"{task}.")
 
 
+def told(prefix: str, values: Mapping[str, float], part: str = "") -> str:
+    """The loss of a set in words, with its asks where there are several, and a part of each ask.
+
+    Where tasks are mixed, the same of each of them follows.
+    """
+    asks = {name: v for name, v in values.items() if name.rpartition("/")[0] == prefix}
+    text = f"loss {asks.pop(f'{prefix}/loss', math.nan):.4g}"
+    if len(asks) > 1:
+        each = (f"{name.rpartition('/')[2]} {value:.4g}" for name, value in asks.items())
+        text += f" ({', '.join(each)})"
+    parts = [f"{values[f'{ask}/{part}']:.4g}" for ask in asks if f"{ask}/{part}" in values]
+    tasks = [name[:-5] for name in values if name.startswith(f"{prefix}.") and name[-5:] == "/loss"]
+    text += f"  {part} {', '.join(parts)}" if parts else ""
+    each = [f"{task.removeprefix(f'{prefix}.')} {told(task, values, part)}" for task in tasks]
+    return "; ".join([text, *each])
+
+
 @dataclass
 class Speed:
     """What was done since the last log line, validations and saving left out."""

@@ -1,0 +1,175 @@
+"""How fast `unitk preprocess` is: against the tokenizer alone, and against fairseq's way.
+
+    python recipes/benchmarks/preprocess.py --data novels.txt [--vocab-kind bpe] [--megabytes 50]
+
+The data is a text or json-lines file (.gz too). A vocabulary is trained on it, then all ways take
+turns over the same text, and medians are printed:
+
+    raw      sentencepiece alone, lists of ids that are thrown away
+    unitk    end to end: read, split, encode, count, write, hash (a vocabulary being given)
+    fairseq  as spm_encode and fairseq-preprocess do it: pieces are written as text, which is read,
+             split, looked up word by word and stored in a tensor element by element
+
+A second figure is the text for each second of processor time, of all processes and threads: it
+says the same on a machine that is busy with other things. The corpora of 1 and of several workers
+are compared byte by byte.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+import sentencepiece
+
+from unitk.data.preprocess import Options, preprocess
+from unitk.data.sources import Reading, open_source
+from unitk.vocab import Vocab, train_vocab
+
+BATCH = 1000
+FAIRSEQ_SHARE = 10  # of the text, as it would take most of the time
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="text or json-lines, .gz too")
+    parser.add_argument("--vocab-kind", choices=["unigram", "bpe"], default="unigram")
+    parser.add_argument("--vocab-size", type=int, default=8000)
+    parser.add_argument("--megabytes", type=float, default=50, help="how much of the text")
+    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="the N of 1 and N")
+    parser.add_argument("--repeats", type=int, default=5)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        measure(given, Path(folder))
+
+
+def measure(given: argparse.Namespace, folder: Path) -> None:
+    """Take turns and print medians in MB of text a second."""
+    lines = first_lines(given.data, given.megabytes * 1e6)
+    text = folder / "text.txt"
+    text.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    vocab = train_vocab(lines[:20_000], given.vocab_size, given.vocab_kind)
+    vocab.save(folder / "vocab")
+    processor = sentencepiece.SentencePieceProcessor(model_proto=vocab.model.data)
+
+    def unitk(workers: int) -> None:
+        options = Options(
+            input=(str(text),), dest=folder / f"corpus-{workers}", vocab=folder / "vocab",
+            documents="line", workers=workers, overwrite=True,
+        )  # fmt: skip
+        with contextlib.redirect_stdout(io.StringIO()):
+            preprocess(options)
+
+    n = given.workers
+    some = lines[::FAIRSEQ_SHARE]
+    ways: dict[str, tuple[list[str], Callable[[], None]]] = {
+        "raw, 1 thread": (lines, lambda: raw(processor, lines, 1)),
+        "unitk, 1 worker": (lines, lambda: unitk(1)),
+        f"raw, {n} threads": (lines, lambda: raw(processor, lines, n)),
+        f"unitk, {n} workers": (lines, lambda: unitk(n)),
+        "fairseq, 1 worker": (some, lambda: fairseq(processor, vocab, some, folder)),
+    }
+    speed: dict[str, list[float]] = {name: [] for name in ways}
+    thrift: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(given.repeats):  # in turns, so that other load on the machine meets all
+        for name, (work, way) in ways.items():
+            start, before = time.perf_counter(), processor_time()
+            way()
+            megabytes = num_bytes(work) / 1e6
+            speed[name].append(megabytes / (time.perf_counter() - start))
+            thrift[name].append(megabytes / (processor_time() - before))
+    print(
+        f"{num_bytes(lines) / 1e6:.1f} MB, {len(lines):,} lines, {len(vocab):,} {given.vocab_kind}"
+        f" ids, sentencepiece {sentencepiece.__version__}, median of {given.repeats}"
+    )
+    print(f"{'':<20} {'MB/s':>6} {'lowest to highest':>18} {'MB/processor s':>16}")
+    for name, found in speed.items():
+        span = f"{min(found):.1f} to {max(found):.1f}"
+        middle, each = statistics.median(found), statistics.median(thrift[name])
+        print(f"{name:<20} {middle:6.1f} {span:>18} {each:16.1f}")
+    names = list(ways)
+    for label, one, other in [
+        ("unitk / raw, 1", names[1], names[0]),
+        (f"unitk / raw, {n}", names[3], names[2]),
+        ("unitk / fairseq, 1", names[1], names[4]),
+    ]:
+        ratios = [
+            statistics.median(all_[one]) / statistics.median(all_[other])
+            for all_ in (speed, thrift)
+        ]
+        print(f"{label:<20} {ratios[0]:6.2f} {'':>18} {ratios[1]:16.2f}")
+    same = content(folder / "corpus-1") == content(folder / f"corpus-{n}")
+    print(f"{f'1 and {n} workers':<20} {'byte-identical' if same else 'DIFFERENT'}")
+
+
+def processor_time() -> float:
+    """Seconds of processor time of this process and of the children that have ended."""
+    usage = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in usage)
+
+
+def first_lines(path: Path, size: float) -> list[str]:
+    """Lines of a file until they have about `size` bytes."""
+    source = open_source([path], "auto", Reading(), "--data")
+    lines, total = [], 0
+    for line in source.lines():
+        lines.append(line)
+        total += len(line.encode()) + 1
+        if total > size:
+            break
+    return lines
+
+
+def num_bytes(lines: list[str]) -> int:
+    """Size of a text."""
+    return sum(len(line.encode()) + 1 for line in lines)
+
+
+def raw(processor: sentencepiece.SentencePieceProcessor, lines: list[str], threads: int) -> None:
+    """The tokenizer alone."""
+    stream = iter(lines)
+    while batch := list(islice(stream, BATCH)):
+        processor.encode(batch, num_threads=threads)
+
+
+def fairseq(
+    processor: sentencepiece.SentencePieceProcessor, vocab: Vocab, lines: list[str], folder: Path
+) -> None:
+    """Pieces as text, then ids one by one (fairseq 0.12, Dictionary.encode_line)."""
+    import torch  # here, as worker processes import this file too
+
+    with (folder / "pieces.txt").open("w", encoding="utf-8") as out:
+        for line in lines:
+            print(" ".join(processor.encode(line, out_type=str)), file=out)
+    index = {piece: i for i, piece in enumerate(vocab.pieces(range(len(vocab))))}
+    with (
+        (folder / "pieces.txt").open(encoding="utf-8") as pieces,
+        (folder / "fairseq.bin").open("wb") as out,
+    ):
+        for line in pieces:
+            words = line.split()
+            ids = torch.IntTensor(len(words) + 1)
+            for i, word in enumerate(words):
+                ids[i] = index.get(word, vocab.unk)
+            ids[len(words)] = vocab.sep
+            out.write(ids.numpy().astype("uint16").tobytes())
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """All files below a folder."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from unitk.data.corpus import CorpusWriter
+from unitk.vocab import train_vocab
+from unitk_cli.main import main
+
+
+@pytest.fixture
+def unitk(monkeypatch, capsys):
+    """`unitk("train ...")` -> (exit code, what stderr says, what stdout says)."""
+
+    def run(words):
+        monkeypatch.setattr(sys, "argv", ["unitk", *words.split()])
+        try:
+            main()
+            code = 0
+        except SystemExit as exit:
+            code = exit.code or 0
+        said = capsys.readouterr()
+        return code, said.err, said.out
+
+    return run
+
+
+@pytest.fixture
+def base(toy_data):
+    return (
+        f"train --task glm_infill --arch glm_tiny --blocks line --block-size 64 --max-tokens 400"
+        f" --log-every 1 --precision fp32 --data {toy_data / 'text'}"
+    )
+
+
+def losses(run):
+    events = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [e["train/loss"] for e in events if e["kind"] == "train"]
+
+
+def test_pretrain_fine_tune_resume_plot(unitk, base, toy_data, tmp_path):
+    code, said, _ = unitk(f"{base} --save-dir {tmp_path / 'pre'} --max-steps 3")
+    assert code == 0, said
+    lines = said.splitlines()
+    assert lines[0] == "pre-training on text with task glm_infill, from scratch"
+    assert lines[1].startswith("train: 40 documents of")
+    assert "200 examples" in lines[1] and "updates of 400 slots" in lines[1]
+    assert "model: glm_tiny, 0.2 M parameters, vocabulary of 300" in said
+    assert "--max-steps reached: 3 updates" in lines[-1]
+    assert losses(tmp_path / "pre") == sorted(losses(tmp_path / "pre"), reverse=True)
+
+    tune = (
+        f"train --task glm_infill --data {toy_data / 'pairs'} --init-from {tmp_path / 'pre'}"
+        f" --save-dir {tmp_path / 'tune'} --max-source-len 9 --max-tokens 800 --log-every 1"
+    )
+    code, said, _ = unitk(f"{tune} --max-steps 2")
+    assert code == 0, said
+    assert f"fine-tuning on pairs with task glm_infill, weights of {tmp_path / 'pre'}/" in said
+    assert "train: 200 of 200 pairs are shortened to 9 source" in said
+
+    again = tune.replace(f"--init-from {tmp_path / 'pre'}", "--arch glm_tiny --resume")
+    code, said, _ = unitk(f"{again} --max-steps 4")
+    assert code == 0, said
+    assert f"resumed from {tmp_path / 'tune'}/checkpoints/step-2" in said
+    assert len(losses(tmp_path / "tune")) == 4
+
+    code, said, out = unitk(f"plot {tmp_path / 'pre'} {tmp_path / 'tune'}")
+    assert code == 0 and out == f"{tmp_path / 'pre' / 'curves.png'}\n"
+    assert (tmp_path / "pre" / "curves.png").stat().st_size > 10_000
+
+
+def test_config_yaml_repeats_the_run(unitk, base, tmp_path):
+    unitk(f"{base} --save-dir {tmp_path / 'a'} --max-steps 2 --arch.dropout 0.2 --lr 3e-3")
+    code, said, _ = unitk(
+        f"train --config {tmp_path / 'a/config.yaml'} --save-dir {tmp_path / 'b'}"
+    )
+    assert code == 0, said
+    assert losses(tmp_path / "a") == losses(tmp_path / "b")
+    a, b = ((tmp_path / run / "config.yaml").read_text() for run in "ab")
+    without = [[line.split("  #")[0] for line in text.splitlines()] for text in (a, b)]
+    different = [pair for pair in zip(*without, strict=True) if pair[0] != pair[1]]
+    assert [pair[0].partition(":")[0] for pair in different] == ["save_dir", "config"]
+
+
+def test_resuming_keeps_what_is_frozen(unitk, base, toy_data, tmp_path):
+    run = f"--save-dir {tmp_path / 'run'}"
+    assert unitk(f"{base} {run} --max-steps 2 --save-every 1")[0] == 0
+    for words, message in {
+        "--seed 2": "--seed is 2, but the run to resume has 1: it cannot change",
+        "--block-size 32": "--block-size is 32, but the run to resume has 64",
+        "--task.mean-span 4": "--task.mean-span is 4.0, but the run to resume has 3.0",
+        "--arch.dropout 0.5": "--arch.dropout is 0.5, but the run to resume has 0.0",
+        f"--data {toy_data / 'text'}=2": "--data: contents or weights are not those of the run",
+    }.items():
+        changed = base.replace(f"--data {toy_data / 'text'}", "") if "--data" in words else base
+        name = words.split()[0]
+        changed = changed.replace("--block-size 64", "") if name == "--block-size" else changed
+        code, said, _ = unitk(f"{changed} {run} --max-steps 3 --resume {words}")
+        assert (code, message in said) == (2, True), said
+    words = "--max-steps 3 --resume --save-every 7 --keep-last 1 --lr 1e-3"
+    code, said, _ = unitk(f"{base.replace('--max-tokens 400', '--max-tokens 200')} {run} {words}")
+    assert code == 0, said
+    # the size of an update was recorded: fewer tokens a pass are more passes
+    assert "batch_tokens: '400'" in (tmp_path / "run" / "config.yaml").read_text()
+
+
+def test_resuming_from_a_damaged_checkpoint(unitk, base, tmp_path):
+    run = f"--save-dir {tmp_path / 'run'}"
+    assert unitk(f"{base} {run} --max-steps 4 --save-every 2")[0] == 0
+    whole = losses(tmp_path / "run")
+    damaged = tmp_path / "run" / "checkpoints" / "step-4"
+    (damaged / "model.safetensors").write_bytes(b"")
+    code, said, _ = unitk(f"{base} {run} --max-steps 4 --save-every 2 --resume")
+    assert code == 0, said
+    assert f"checkpoint {damaged} is damaged (model.safetensors has 0 bytes, not the" in said
+    assert f"resumed from {tmp_path / 'run'}/checkpoints/step-2" in said
+    assert losses(tmp_path / "run") == whole
+    assert (damaged / "manifest.json").exists()  # made again
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-2")
+    (damaged / "state.json").unlink()
+    code, said, _ = unitk(f"{base} {run} --max-steps 4 --resume")
+    assert code == 4 and "all 1 checkpoints" in said
+
+
+def test_resume_starts_where_there_is_nothing(unitk, base, tmp_path):
+    code, said, _ = unitk(f"{base} --save-dir {tmp_path / 'run'} --max-steps 1 --resume")
+    assert code == 0 and "from scratch" in said
+    code, said, _ = unitk(f"{base} --save-dir {tmp_path / 'run'} --max-steps 1")
+    assert code == 2 and "holds a run: --resume continues it" in said
+
+
+def test_another_vocabulary_is_refused(unitk, base, tmp_path):
+    run = tmp_path / "run"
+    assert unitk(f"{base} --save-dir {run} --max-steps 1")[0] == 0
+    other = tmp_path / "other"
+    vocab = train_vocab(["only a few words, and others than those"] * 9, 30)
+    writer = CorpusWriter(other, len(vocab))
+    vocab.save(other / "vocab")
+    writer.add(np.full(20, vocab.unk), np.array([20]), np.array([1]))
+    writer.close({"vocab": vocab.hash})
+    words = base.replace(base.split()[-1], str(other))
+    for how in (f"--init-from {run} --save-dir {tmp_path / 'new'}", f"--resume --save-dir {run}"):
+        code, said, _ = unitk(f"{words} --max-steps 2 {how}")
+        assert code == 3 and "made with another vocabulary than" in said, said
+
+
+MISTAKES = """
+import sys
+from unitk_cli.main import main
+for words in {commands}:
+    sys.argv = ["unitk", *words.split()]
+    try:
+        main()
+        code = 0
+    except SystemExit as exit:
+        code = exit.code or 0
+    print(code)
+    assert "torch" not in sys.modules, words
+"""
+
+
+def test_mistakes_are_told_before_torch_is_imported(toy_data, tmp_path):
+    (tmp_path / "file").touch()
+    text = f"--data {toy_data / 'text'}"
+    good = f"train --task glm_infill {text} --save-dir {tmp_path / 'run'} --max-steps 1"
+    commands = {
+        "train --help": 0,
+        "train --task glm_infill --help": 0,
+        "plot --help": 0,
+        f"train {text}": 2,
+        good.replace("glm_infill", "glm_infil"): 2,
+        f"{good} --arch glm_smal": 2,
+        f"{good} --arch.width 7": 2,
+        f"{good} --optimizer adam": 2,
+        f"{good} --criterion.smoothing 1": 2,
+        f"{good} --learning-rate 1": 2,
+        f"{good} --lr-schedule liner": 2,
+        f"{good} --block-size 1000": 2,
+        good.replace(str(tmp_path / "run"), str(tmp_path / "file" / "run")): 2,
+        good.replace(str(toy_data / "text"), str(tmp_path / "nowhere")): 3,
+        f"{good} --init-from {tmp_path / 'nowhere'}": 4,
+        f"{good} --resume --init-from {tmp_path / 'nowhere'}": 2,
+        f"{good} --config {tmp_path / 'nowhere.yaml'}": 2,
+        "plot": 2,
+        f"plot {tmp_path}": 3,
+    }
+    program = MISTAKES.format(commands=list(commands))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    codes = [int(line) for line in done.stdout.splitlines() if line.isdigit()]
+    wrong = [c for c, got in zip(commands, codes, strict=True) if commands[c] != got]
+    assert not wrong, (wrong, done.stderr)
+    lines = done.stderr.splitlines()
+    assert len(lines) == sum(code > 0 for code in codes), done.stderr  # one line each
+    assert all(line.startswith(("unitk train: ", "unitk plot: ")) for line in lines)
+    assert not (tmp_path / "run").exists()  # and nothing was written

@@ -1,0 +1,90 @@
+import json
+
+import pytest
+
+from unitk.errors import DataError
+from unitk.train.log import Journal, read_events, truncate
+from unitk.train.plots import plot
+
+
+def journal(folder, step=0):
+    folder.mkdir(exist_ok=True)
+    return Journal(folder, step=step, total=10)
+
+
+def fill(folder, steps):
+    with journal(folder) as log:
+        for step in steps:
+            values = {"train/loss": 5.0 / step, "lr": 1e-3, "gnorm": 1.0, "tokens/s": 9.0}
+            log.event("train", step, values, "line")
+            log.event("valid", step, {"valid/loss": 6.0 / step, "dev/loss": 5.0}, "line")
+
+
+def test_events_are_read_as_they_were_written(tmp_path, caplog):
+    caplog.set_level("INFO")
+    fill(tmp_path / "a", [1, 2])
+    events = read_events(tmp_path / "a" / "log.jsonl")
+    assert [(e["kind"], e["step"]) for e in events] == [
+        ("train", 1),
+        ("valid", 1),
+        ("train", 2),
+        ("valid", 2),
+    ]
+    assert events[2]["train/loss"] == 2.5 and "step 2/10  line" in caplog.text
+
+
+def test_a_resumed_run_repeats_the_events_after_its_step(tmp_path):
+    fill(tmp_path / "a", [1, 2, 3])
+    with journal(tmp_path / "a", step=2) as log:
+        log.event("train", 3, {"train/loss": 7.0}, "line")
+    events = read_events(tmp_path / "a" / "log.jsonl")
+    assert [e["step"] for e in events] == [1, 1, 2, 2, 3] and events[-1]["train/loss"] == 7
+
+
+def test_a_line_cut_short_by_a_crash_is_dropped(tmp_path):
+    fill(tmp_path / "a", [1])
+    path = tmp_path / "a" / "log.jsonl"
+    whole = path.read_text()
+    path.write_text(whole + '{"kind": "train", "st')
+    assert len(read_events(path)) == 2
+    truncate(path, 5)
+    assert path.read_text() == whole
+    truncate(tmp_path / "none", 5)
+
+
+def test_values_that_are_no_numbers_are_null(tmp_path):
+    with journal(tmp_path / "a") as log:
+        log.event("valid", 1, {"valid/loss": float("nan")}, "line")
+    line = (tmp_path / "a" / "log.jsonl").read_text()
+    assert json.loads(line)["valid/loss"] is None
+
+
+def test_a_full_disk_does_not_end_the_run(tmp_path, caplog, monkeypatch):
+    with journal(tmp_path / "a") as log:
+
+        class Full:
+            def write(self, text):
+                raise OSError(28, "No space left on device")
+
+            flush = close = lambda self: None
+
+        log._file = Full()
+        for step in (1, 2):
+            log.event("train", step, {"train/loss": 1.0}, "line")
+    assert caplog.text.count("No space left on device; training goes on") == 1
+
+
+@pytest.mark.parametrize("runs", ["a", "ab"])
+def test_curves_of_runs_are_drawn(tmp_path, runs):
+    for run in runs:
+        fill(tmp_path / run, range(1, 30))
+    plot([tmp_path / run for run in runs], tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_no_run_no_curves(tmp_path):
+    with pytest.raises(DataError, match="a is no run"):
+        plot([tmp_path / "a"], tmp_path / "curves.png")
+    fill(tmp_path / "a", [])
+    with pytest.raises(DataError, match="holds no event yet"):
+        plot([tmp_path / "a"], tmp_path / "curves.png")
