@@ -59,10 +59,7 @@ def _table(rows: Sequence[tuple[str, Option, Any]], width: int) -> list[str]:
     lines = []
     for name, option, value in rows:
         about = option.help.rstrip(".")
-        default = "needed" if value is MISSING else _short(value)
-        kind = "" if option.type is bool else type_name(option.type)
-        notes = ", ".join(filter(None, [kind, default]))
-        text = textwrap.wrap(f"{about} [{notes}]", width - left) or [""]
+        text = textwrap.wrap(f"{about} [{_notes(option, value)}]", width - left)
         head = f"  {name}".ljust(left)
         if len(head) > left:
             lines.append(head)
@@ -71,9 +68,15 @@ def _table(rows: Sequence[tuple[str, Option, Any]], width: int) -> list[str]:
     return lines
 
 
-def _short(value: Any) -> str:
-    text = render(value)
-    return "" if text in ("none", "") else text
+def _notes(option: Option, value: Any) -> str:
+    """The default; where there is none, or only some words are possible, also what is possible."""
+    kind = type_name(option.type)
+    if value is MISSING:
+        return f"{kind}, needed"
+    default = "" if render(value) in ("none", "") else render(value)
+    if not default or "|" in kind and option.type is not bool:
+        return ", ".join(filter(None, [kind, default]))
+    return default
 
 
 @dataclass(frozen=True, kw_only=True)

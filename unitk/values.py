@@ -75,7 +75,7 @@ def _parse_number(text: str, kind: type, name: str) -> int | float:
             return int(digits) * scale if digits.lstrip("+-").isdigit() else int(number)
     except (ValueError, OverflowError):
         pass
-    raise UsageError(f"{name} must be {type_name(kind)}, got {text!r}")
+    raise UsageError(f"{name} must be a {type_name(kind)}, got {text!r}")
 
 
 def parse_schedule(text: str, name: str) -> Any:
@@ -128,4 +128,4 @@ def type_name(kind: Any) -> str:
         return "|".join(get_args(kind))
     if origin is tuple:
         return type_name(get_args(kind)[0]) + ",..."
-    return {int: "a whole number", float: "a number", str: "text", Path: "path"}[kind]
+    return {int: "whole number", float: "number", str: "text", Path: "path"}[kind]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 from collections.abc import Sequence
@@ -38,6 +39,7 @@ def run(argv: Sequence[str]) -> None:
     _check(parsed)
     # ended by a signal, it cleans up as after any failure
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    gc.freeze()  # what was imported need not be searched for garbage time and again
     preprocess(parsed.main)
 
 

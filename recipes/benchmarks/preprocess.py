@@ -31,9 +31,9 @@ from pathlib import Path
 
 import sentencepiece
 
-from unitk.data.preprocess import Options, preprocess
 from unitk.data.sources import Reading, open_source
 from unitk.vocab import Vocab, train_vocab
+from unitk_cli import preprocess
 
 BATCH = 1000
 FAIRSEQ_SHARE = 10  # of the text, as it would take most of the time
@@ -63,12 +63,10 @@ def measure(given: argparse.Namespace, folder: Path) -> None:
     processor = sentencepiece.SentencePieceProcessor(model_proto=vocab.model.data)
 
     def unitk(workers: int) -> None:
-        options = Options(
-            input=(str(text),), dest=folder / f"corpus-{workers}", vocab=folder / "vocab",
-            documents="line", workers=workers, overwrite=True,
-        )  # fmt: skip
+        words = ["--input", text, "--documents", "line", "--vocab", folder / "vocab", "--overwrite"]
+        words += ["--dest", folder / f"corpus-{workers}", "--workers", workers]
         with contextlib.redirect_stdout(io.StringIO()):
-            preprocess(options)
+            preprocess.run([str(word) for word in words])
 
     n = given.workers
     some = lines[::FAIRSEQ_SHARE]

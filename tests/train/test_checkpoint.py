@@ -16,8 +16,8 @@ from unitk.train.state import read_state
 
 def test_a_loaded_model_says_what_the_trained_one_said(start, tmp_path):
     trainer = Trainer(begun := start("--max-steps 2 --task.mask-symbol smask --arch.dropout 0.1"))
-    begun.run.create()
-    trainer.update(next(trainer.feed.updates()))
+    begun.run.create("")
+    trainer.update(next(trainer.updates())[0])
     trainer.save(last=True)
     loaded = checkpoint.load(tmp_path / "run")
     assert not loaded.model.training
@@ -34,10 +34,9 @@ def test_a_loaded_model_says_what_the_trained_one_said(start, tmp_path):
 
 def test_the_optimizer_comes_back_with_its_state(start, tmp_path):
     begun = start("--max-steps 4")
-    begun.run.create()
+    begun.run.create("")
     one = Trainer(begun)
-    updates = one.feed.updates()
-    one.update(next(updates))
+    one.update(next(one.updates())[0])
     one.save(last=True)
     other = Trainer(begun)
     checkpoint.restore(tmp_path / "run/checkpoints/step-0", other.model, other.optimizer)
@@ -70,7 +69,7 @@ def test_tied_tensors_and_numbers_in_the_optimizer(tmp_path, start):
     optimizers = [Counting(model.parameters(), lr=1) for model in models]
     optimizers[0].step()
     folder = RunFolder(tmp_path / "tied")
-    folder.create()
+    folder.create("")
     path = folder.publish(
         1,
         lambda to: checkpoint.write(
@@ -144,8 +143,7 @@ def test_a_plug_in_comes_along(tmp_path, start, toy_data):
     (tmp_path / "plugins" / "mine.py").write_text(PLUGIN)
     words = f"--max-steps 1 --arch mine_tiny --user-dir {tmp_path / 'plugins'}"
     begun = start(words)
-    begun.run.create()
-    begun.run.write_config(begun.parsed.yaml())
+    begun.run.create(begun.parsed.yaml())
     Trainer(begun).save(last=True)
     program = (
         "import sys\nfrom pathlib import Path\nfrom unitk.train.checkpoint import load\n"

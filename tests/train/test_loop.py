@@ -1,6 +1,7 @@
 import json
 import os
 import re
+import resource
 import signal
 
 import numpy as np
@@ -10,6 +11,7 @@ from safetensors.torch import load_file
 
 from unitk.errors import CheckpointError, NonFiniteError, UsageError
 from unitk.train import checkpoint, loop
+from unitk.train.folder import RunFolder
 from unitk.train.loop import Trainer, mix
 
 
@@ -93,7 +95,7 @@ def test_micro_batches_add_up_to_the_gradient_of_one_batch(start, monkeypatch):
         trainer = Trainer(start(f"--max-steps 9 --max-tokens {max_tokens} --arch.dropout 0"))
         monkeypatch.setattr(trainer.optimizer, "step", lambda: None)
         monkeypatch.setattr(trainer.optimizer, "zero_grad", lambda: None)
-        update = next(trainer.feed.updates())
+        update, _ = next(trainer.updates())
         trainer.update(update)
         gradients.append([p.grad for p in trainer.parameters])
         assert len(update.batches) >= 800 // max_tokens
@@ -104,7 +106,7 @@ def test_micro_batches_add_up_to_the_gradient_of_one_batch(start, monkeypatch):
 
 def test_an_ask_has_its_exact_mean_over_the_update(start):
     trainer = Trainer(start("--max-steps 9 --max-tokens 200 --arch.dropout 0"))
-    update = next(trainer.feed.updates())
+    update, _ = next(trainer.updates())
     with torch.no_grad():
         losses = [trainer.loss(batch) for batch in update.batches]
     trainer.update(update)
@@ -119,7 +121,7 @@ def test_gradients_are_clipped_to_the_norm(start, monkeypatch):
         trainer = Trainer(start(f"--max-steps 9 --clip-norm {clip}"))
         monkeypatch.setattr(trainer.optimizer, "step", lambda: None)
         monkeypatch.setattr(trainer.optimizer, "zero_grad", lambda: None)
-        trainer.update(next(trainer.feed.updates()))
+        trainer.update(next(trainer.updates())[0])
         norms.append(float(torch.nn.utils.get_total_norm([p.grad for p in trainer.parameters])))
         assert trainer.norm == pytest.approx(norms[0])
     assert norms[0] > 0.5 and norms[1] == pytest.approx(0.5, rel=1e-4)
@@ -238,6 +240,28 @@ def test_a_full_disk_leaves_what_is_there(train, tmp_path, caplog, monkeypatch):
     )
     names = sorted(p.name for p in (tmp_path / "run/checkpoints").iterdir())
     assert names == ["step-2", "step-8"]
+
+
+@pytest.mark.parametrize("limit", [50_000, 1_000_000])
+def test_writing_really_fails(train, tmp_path, caplog, monkeypatch, limit):
+    """The system refuses larger files: the model's (0.7 MB), or the optimizer's (1.4 MB)."""
+    publish = RunFolder.publish
+
+    def limited(self, number, write):
+        if number != 2:
+            return publish(self, number, write)
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        try:
+            return publish(self, number, write)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    monkeypatch.setattr(RunFolder, "publish", limited)
+    train("--max-steps 3 --save-every 1")
+    assert "checkpoint of step 2 cannot be saved" in caplog.text
+    names = sorted(p.name for p in (tmp_path / "run/checkpoints").iterdir())
+    assert names == ["step-1", "step-3"]
 
 
 def test_a_full_disk_at_the_end_is_an_error(train, tmp_path, monkeypatch):

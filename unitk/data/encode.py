@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,23 +54,24 @@ class Encoded:
 def encode_block(vocab: Vocab, block: Block | PairBlock, reading: Reading | None) -> Encoded:
     """A block as ids. Sentences that have no token are left out, but not sides of pairs."""
     if isinstance(block, PairBlock):
-        documents = [[pair.source for pair in block.pairs], [[p.target] for p in block.pairs]]
-        sides = [_encode(vocab, side, keep_empty=True) for side in documents]
+        sources = [part for pair in block.pairs for part in pair.source]
+        sizes = np.fromiter((len(pair.source) for pair in block.pairs), np.int64)
+        targets = [pair.target for pair in block.pairs]
+        sides = [_encode(vocab, sources, sizes), _encode(vocab, targets, np.ones_like(sizes))]
         return Encoded(block.path, sides, False)
     assert reading is not None
-    texts, goes_on = parse(block, reading)
-    return Encoded(block.path, [_encode(vocab, texts)], goes_on)
+    parsed = parse(block, reading)
+    side = _encode(vocab, parsed.sentences, parsed.sizes, parsed.text)
+    if not side.lengths.all():
+        owner = np.repeat(np.arange(len(side.sizes)), side.sizes)
+        sizes = np.bincount(owner[side.lengths > 0], minlength=len(side.sizes))
+        side = replace(side, lengths=side.lengths[side.lengths > 0], sizes=sizes)
+    return Encoded(block.path, [side], parsed.goes_on)
 
 
-def _encode(vocab: Vocab, documents: list[list[str]], keep_empty: bool = False) -> Side:
-    sentences = [sentence for document in documents for sentence in document]
-    sizes = np.fromiter(map(len, documents), np.int64, len(documents))
+def _encode(vocab: Vocab, sentences: list[str], sizes: Ids, text: bytes = b"") -> Side:
     ids, lengths = vocab.encode_packed(sentences)
-    if not keep_empty and not lengths.all():
-        owner = np.repeat(np.arange(len(sizes)), sizes)
-        sizes = np.bincount(owner[lengths > 0], minlength=len(sizes))
-        lengths = lengths[lengths > 0]
-    text = "\n".join(sentences).encode()
+    text = text or "\n".join(sentences).encode()
     unknown = int(np.count_nonzero(ids == vocab.unk))
     ids = ids.astype(stored_dtype(len(vocab)))
     return Side(ids, lengths, sizes, count_words(text), unknown, len(text))
@@ -138,6 +140,7 @@ def _begin(
     threading.Thread(target=follow, daemon=True).start()
     registry.load_plugins(user_dir)
     _vocab = Vocab(registry.get("vocab", kind)(data), symbols, added)
+    gc.freeze()  # what was imported need not be searched for garbage time and again
 
 
 def _work(block: Block | PairBlock, reading: Reading | None) -> Encoded:

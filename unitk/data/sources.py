@@ -13,11 +13,14 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from unitk.errors import DataError, UsageError
+from unitk.slots import Ids
 
 BLOCK = 1 << 20
 """Bytes of text parsed at a time. Shards are made of whole blocks, so it is the same everywhere."""
@@ -78,6 +81,17 @@ class Block:
     at: int
     fresh: bool
     data: bytes
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """The sentences of a block, how many of them each document has, and the text they are of."""
+
+    sentences: list[str]
+    sizes: Ids
+    goes_on: bool
+    """The first document began before the block."""
+    text: bytes
 
 
 @dataclass(frozen=True)
@@ -176,7 +190,7 @@ def blocks(path: Path, by_blank: bool = False, base: int = 0) -> Iterator[Block]
 
 def lines_of(block: Block) -> list[str]:
     """The lines of a block as text."""
-    data = block.data.removeprefix(b"\xef\xbb\xbf") if block.line == 1 else block.data
+    data = text_of(block)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -187,29 +201,39 @@ def lines_of(block: Block) -> list[str]:
     return text.removesuffix("\n").split("\n")
 
 
-def parse(block: Block, reading: Reading) -> tuple[list[list[str]], bool]:
-    """The sentences of each document of a block; and whether the first one began before it."""
+def text_of(block: Block) -> bytes:
+    """The bytes of a block, without a file's mark of being UTF-8."""
+    return block.data.removeprefix(b"\xef\xbb\xbf") if block.line == 1 else block.data
+
+
+def parse(block: Block, reading: Reading) -> Parsed:
+    """The documents of a block; whole lists and arrays, as this is done for every line."""
     lines = lines_of(block)
-
-    def split_line(line: str) -> list[str]:  # a line needs no look where lines are sentences
-        return [line] if reading.sentences == "lines" else split_sentences(line, "punct")
-
     if reading.format == "jsonl":
-        texts = (
+        texts = [
             _text(block, block.line + i, line, reading.field)
             for i, line in enumerate(lines)
             if line.strip()
-        )
-        return [split_sentences(text, reading.sentences) for text in texts], False
-    if reading.documents == "line":
-        return [split_line(line) for line in map(str.strip, lines) if line], False
-    documents: list[list[str]] = [[]]
-    for line in map(str.strip, lines):
-        if line:
-            documents[-1] += split_line(line)
-        elif documents[-1]:
-            documents.append([])
-    return documents, not block.fresh and bool(lines[0].strip())
+        ]
+        found = [split_sentences(text, reading.sentences) for text in texts]
+        return Parsed([*chain(*found)], _sizes(found), False, "\n".join(texts).encode())
+    lines = list(map(str.strip, lines))
+    sentences = [line for line in lines if line]
+    sizes = np.ones(len(sentences), np.int64)
+    if reading.sentences == "punct":
+        found = [split_sentences(line, "punct") for line in sentences]
+        sentences, sizes = [*chain(*found)], _sizes(found)
+    if reading.documents == "line" or not sentences:
+        return Parsed(sentences, sizes, False, text_of(block))
+    filled = np.fromiter(map(bool, lines), np.int8, len(lines))
+    edges = np.flatnonzero(np.diff(filled, prepend=0, append=0)).reshape(-1, 2)
+    height = edges[:, 1] - edges[:, 0]  # lines of each document, between blank ones
+    sizes = np.add.reduceat(sizes, np.cumsum(height) - height)
+    return Parsed(sentences, sizes, not block.fresh and bool(lines[0]), text_of(block))
+
+
+def _sizes(found: Sequence[Sequence[str]]) -> Ids:
+    return np.fromiter(map(len, found), np.int64, len(found))
 
 
 def _text(block: Block, number: int, line: str, field: str) -> str:
@@ -231,15 +255,13 @@ def read_documents(path: Path, reading: Reading) -> Iterator[Document]:
     """The documents of a text or json-lines file, as `reading` tells them apart."""
     waiting: list[str] = []
     for block in blocks(path, by_blank=_by_blank(reading)):
-        documents, goes_on = parse(block, reading)
-        if goes_on and documents:
-            waiting += documents.pop(0)
-            if not documents:
-                continue
-        if waiting:
-            yield Document(waiting)
-        *whole, waiting = documents or [[]]
-        yield from (Document(sentences) for sentences in whole if sentences)
+        parsed = parse(block, reading)
+        stream = iter(parsed.sentences)
+        for i, size in enumerate(parsed.sizes):
+            if waiting and not (i == 0 and parsed.goes_on):
+                yield Document(waiting)
+                waiting = []
+            waiting += islice(stream, int(size))
     if waiting:
         yield Document(waiting)
 
@@ -365,8 +387,7 @@ class Source:
                     yield from (*pair.source, pair.target)
             else:
                 assert self.reading is not None
-                for sentences in parse(block, self.reading)[0]:
-                    yield from sentences
+                yield from parse(block, self.reading).sentences
 
 
 def open_source(paths: Iterable[Path], given: Format, reading: Reading, option: str) -> Source:

@@ -17,7 +17,7 @@ from unitk.data.corpus import Corpus, Pairs, corpus_vocab, open_corpus
 from unitk.data.cuts import Text
 from unitk.data.texts import PairTexts, Texts
 from unitk.errors import DataError, UsageError, require
-from unitk.slots import Example, Ids
+from unitk.slots import POS, POS2, Example, Ids
 from unitk.tasks.base import Task
 from unitk.train.config import TrainConfig, weighted
 from unitk.train.mixture import check_alike, mixed
@@ -26,6 +26,7 @@ from unitk.vocab import Vocab
 UNLIMITED = 1 << 30
 """Positions of an architecture that has no table of them."""
 TABLES = ("max_positions", "max_positions2")
+"""Options of an architecture that limit `pos` and `pos2`."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,9 @@ def _part(place: Path, part: str) -> Path:
 
 
 def _check_alike(folders: Sequence[Path], opened: Sequence[Corpus | Pairs]) -> None:
-    for folder, corpus in zip(folders[1:], opened[1:], strict=True):
+    for folder, corpus in zip(folders, opened, strict=True):
+        if not (len(corpus) if isinstance(corpus, Pairs) else corpus.num_tokens):
+            raise DataError(f"{folder} holds nothing")
         if corpus.kind != opened[0].kind:
             raise UsageError(
                 f"{folders[0]} holds {opened[0].kind}, but {folder} holds {corpus.kind}"
@@ -272,9 +275,8 @@ def _fitting(example: Example, arch: Any) -> Example:
 
 def _misfit(example: Example, arch: Any) -> str:
     for slots in example.towers.values():
-        for table, positions in zip(TABLES, (slots.pos, slots.pos2), strict=True):
-            size, last = getattr(arch, table), positions.max()
-            if 0 < size <= last:
+        for table, last in zip(TABLES, slots.table[POS : POS2 + 1].max(axis=1), strict=True):
+            if 0 < (size := getattr(arch, table)) <= last:
                 return f"position {last} is beyond {flag('arch.' + table)} {size}"
         if 0 < arch.num_segments <= (last := slots.seg.max()):
             return f"segment {last} is beyond --arch.num-segments {arch.num_segments}"

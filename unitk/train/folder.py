@@ -52,20 +52,15 @@ class RunFolder:
             reason = "no permission" if there.is_dir() else "not a folder"
             raise UsageError(f"--save-dir {self.path} cannot be written to: {there}: {reason}")
 
-    def create(self) -> None:
-        """Make the folder and remove what a killed process left half-written."""
-        try:
-            self.checkpoints.mkdir(parents=True, exist_ok=True)
-            for left in self.checkpoints.glob(f"{TEMPORARY}*"):
-                shutil.rmtree(left)
-        except OSError as error:
-            raise UsageError(f"--save-dir {self.path} cannot be written to: {error}") from error
-
-    def write_config(self, text: str) -> None:
-        """Write config.yaml, in one rename."""
+    def create(self, config: str) -> None:
+        """Make the folder with its config.yaml; remove what a killed process left half-written."""
+        self.path.mkdir(parents=True, exist_ok=True)
         temporary = self.path / f"{TEMPORARY}config.yaml"
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(config, encoding="utf-8")
         temporary.replace(self.path / "config.yaml")
+        self.checkpoints.mkdir(exist_ok=True)
+        for left in self.checkpoints.glob(f"{TEMPORARY}*"):
+            shutil.rmtree(left)
 
     def steps(self) -> list[int]:
         """The steps there are checkpoints of, good or not, newest first."""

@@ -11,7 +11,9 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +79,10 @@ class Trainer:
         ends = [config.max_steps, config.max_epochs and config.max_epochs * self.per_epoch]
         self.total = min((end for end in ends if end), default=None)
 
-    def run(self) -> None:
+    def run(self, journal: Journal) -> None:
         """Train until one of the ends is reached or a signal asks to stop."""
         config, at = self.config, self.progress
-        updates = prefetch(self.data.updates(self.feed, at.epoch, at.cursor, at.step, self.total))
-        journal = Journal(self.start.run.path, step=at.step, total=self.total)
+        updates = prefetch(self.updates())
         began = time.perf_counter() - at.seconds
         self.model.train()
         with Signals() as signals, journal as self.journal, closing(updates):
@@ -113,6 +114,13 @@ class Trainer:
                 self.journal.advance(at.step)
                 if at.step % config.log_every == 0 or self.end():
                     self.log_train()
+
+    def updates(self) -> Iterator[tuple[Update, int]]:
+        """The updates to come, on the device, each with the number of its tokens."""
+        at = self.progress
+        place = at.epoch, at.cursor, at.step, self.total
+        for update, tokens in self.data.updates(self.feed, *place):
+            yield replace(update, batches=[b.to(self.device) for b in update.batches]), tokens
 
     def end(self) -> str:
         """Why the run is over, or nothing."""
@@ -178,7 +186,7 @@ class Trainer:
         """The criterion's sums for a micro-batch."""
         bf16 = self.precision == "bf16"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
-            loss: Loss = self.criterion(self.model, batch.to(self.device), self.progress.step)
+            loss: Loss = self.criterion(self.model, batch, self.progress.step)
         return loss
 
     def skip(self, update: Update, loss: float) -> None:
@@ -194,10 +202,14 @@ class Trainer:
         if at.bad_row < config.max_bad_steps:
             return
         path = self.start.run.path / f"bad-step-{at.step + 1}.npz"
-        save_batches(path, update)
+        try:
+            save_batches(path, update)
+            where = f"is in {path}"
+        except OSError as error:
+            where = f"could not be saved: {error}"
         raise NonFiniteError(
             f"{at.bad_row} updates in a row had NaN or infinity (--max-bad-steps), the last one"
-            f" with {what}; its batch is in {path}, the weights before it in the last checkpoint"
+            f" with {what}; its batch {where}; the checkpoints before it are good"
         )
 
     @torch.no_grad()
@@ -213,7 +225,7 @@ class Trainer:
             means = Means()
             for number, batch in enumerate(fixed_batches(source.examples, config.max_tokens)):
                 self.reseed(number)  # for models that draw noise; the same in every run
-                loss = self.loss(batch)
+                loss = self.loss(batch.to(self.device))
                 means.add({**loss.sums, **loss.parts}, batch.count)
             values |= means.values(name)
         self.model.train()
@@ -310,26 +322,30 @@ class Trainer:
 
 def train(start: Start) -> Progress:
     """Train as the options say; returns how far the run came."""
-    trainer = Trainer(start)
-    start.run.create()
-    start.run.write_config(start.parsed.yaml())
-    if start.resumed is not None:
-        start.run.rewind(trainer.progress.step)
-        start.run.link("last", trainer.progress.step)
-        start.run.link("best", trainer.progress.best_step)
+    trainer, folder = Trainer(start), start.run
+    at = trainer.progress
+    try:
+        folder.create(start.parsed.yaml())
+        if start.resumed is not None:
+            folder.rewind(at.step)
+            folder.link("last", at.step)
+            folder.link("best", at.best_step)
+        journal = Journal(folder.path, step=at.step, total=trainer.total)
+    except OSError as error:
+        raise UsageError(f"--save-dir {folder.path} cannot be written to: {error}") from error
     trainer.announce()
-    trainer.run()
-    return trainer.progress
+    trainer.run(journal)
+    return at
 
 
 def save_batches(path: Path, update: Update) -> None:
     """The batches of an update as plain arrays: "0/x" are slots, "0/lm/rows" an ask's."""
     arrays: dict[str, Any] = {"ids": update.ids}
     for number, batch in zip(update.numbers, update.batches, strict=True):
-        arrays |= {f"{number}/{tower}": table for tower, table in batch.towers.items()}
+        arrays |= {f"{number}/{tower}": table.cpu() for tower, table in batch.towers.items()}
         for name, ask in batch.asks.items():
             for part in ("rows", "label", "weight"):
-                arrays[f"{number}/{name}/{part}"] = getattr(ask, part)
+                arrays[f"{number}/{name}/{part}"] = getattr(ask, part).cpu()
     np.savez(path, **arrays)
 
 

@@ -113,9 +113,10 @@ def _check_frozen(state: dict[str, Any], parsed: Parsed, data: Data, checkpoint:
     there, here = state["config"], parsed.values()
     for key in [*KINDS, *sorted(here)]:
         fixed = key in FROZEN or key.partition(".")[0] in KINDS
-        if fixed and there.get(key) != here[key]:
+        # an option the run did not know yet has its default there
+        if fixed and there.get(key, here[key]) != here[key]:
             raise UsageError(
-                f"{flag(key)} is {here[key]}, but the run to resume has {there.get(key)}:"
+                f"{flag(key)} is {here[key]}, but the run to resume has {there[key]}:"
                 f" it cannot change ({checkpoint})"
             )
     if state["data"] != data.fingerprint:

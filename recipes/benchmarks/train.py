@@ -1,0 +1,162 @@
+"""How fast unitk trains on this machine, and how fast examples are built.
+
+    python recipes/benchmarks/train.py [--arch glm_base] [--precision bf16] [--threads 1,2]
+
+The data is a corpus folder (--data), or else the bundled sample, preprocessed into a temporary
+folder. For each number of threads and each precision the same updates are made, in turns, and the
+best of the rounds is printed: real slots a second (pads not counted), text tokens a second, both
+also for each second of processor time (which says the same on a busy machine), and the floating
+point operations that the model needs, as a share of what one large matrix product reaches there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from unitk.data.batching import Update, draw, make_batch
+from unitk.data.preprocess import Options, preprocess
+from unitk.train.loop import Trainer
+from unitk.train.start import parse_train, prepare
+
+SAMPLE = Path(__file__).parents[1] / "quickstart/data/openstax-ccby"
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=Path, help="corpus folder instead of the bundled sample")
+    parser.add_argument("--task", default="glm_infill")
+    parser.add_argument("--arch", default="glm_small")
+    parser.add_argument("--block-size", type=int, default=512)
+    parser.add_argument("--max-tokens", type=int, default=8192, help="slots of an update")
+    parser.add_argument("--precision", default="fp32,bf16")
+    parser.add_argument("--threads", default="1")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--updates", type=int, default=4, help="measured at a time")
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        data = given.data or sample(Path(folder))
+        build_examples(trainer(given, data, Path(folder), "fp32"))
+        train(given, data, Path(folder))
+
+
+def sample(folder: Path) -> Path:
+    """The bundled documents as a corpus."""
+    files = (str(SAMPLE / "openstax.train.jsonl.gz"),)
+    preprocess(Options(input=files, sentences="punct", dest=folder / "corpus", vocab_size=8000))
+    return folder / "corpus"
+
+
+def trainer(given: argparse.Namespace, data: Path, folder: Path, precision: str) -> Trainer:
+    """What `unitk train` would train with."""
+    words = (
+        f"--data={data} --task={given.task} --arch={given.arch} --valid=none --max-steps=1000"
+        f" --block-size={given.block_size} --max-tokens={given.max_tokens} --device={given.device}"
+        f" --precision={precision} --save-dir={folder / 'run'}"
+    )
+    made = Trainer(prepare(parse_train(words.split())))
+    made.model.train()
+    return made
+
+
+def build_examples(one: Trainer) -> None:
+    """Examples and batches a second of one thread, drawn as in an epoch."""
+    source, config = one.data.train, one.config
+    bounds = source.examples.bounds(0)
+    order = np.random.default_rng(0).permutation(len(bounds))[:2000]
+    start = time.process_time()
+    examples = [draw(source.examples, config.seed, 0, int(i)) for i in order]
+    drawn = time.process_time()
+    size = max(1, config.max_tokens // config.block_size)
+    for i in range(0, len(examples), size):
+        make_batch(examples[i : i + size], pad=source.examples.pad)
+    done = time.process_time()
+    tokens, each = source.lengths()[order].sum(), len(examples)
+    print(
+        f"examples of {tokens / each:.0f} tokens: {each / (drawn - start):,.0f}/s,"
+        f" with batches {each / (done - start):,.0f}/s or {tokens / (done - start):,.0f} tokens/s"
+    )
+
+
+def train(given: argparse.Namespace, data: Path, folder: Path) -> None:
+    """The same updates in every precision and with every number of threads, in turns."""
+    ways = [(int(t), p) for t in given.threads.split(",") for p in given.precision.split(",")]
+    trainers = {precision: trainer(given, data, folder, precision) for _, precision in ways}
+    one = next(iter(trainers.values()))
+    size = sum(parameter.numel() for parameter in one.model.parameters())
+    print(f"{given.task}, {given.arch}: {size / 1e6:.1f} M parameters, on {one.device.type}")
+    made = list(islice(one.updates(), 1 + given.updates))
+    (warm, _), updates = made[0], [update for update, _ in made[1:]]
+    tokens, slots = sum(n for _, n in made[1:]), sum(b.num_real for u in updates for b in u.batches)
+    work = sum(operations(one, update) for update in updates)
+    best: dict[tuple[int, str], tuple[float, float]] = {}
+    for _ in range(given.rounds):
+        for way in ways:
+            threads, precision = way
+            torch.set_num_threads(threads)
+            trainers[precision].update(warm)
+            took = timed(trainers[precision].update, updates)
+            best[way] = min(best.get(way, took), took)
+    print(f"{'':<18} {'slots/s':>9} {'tokens/s':>9} {'tokens/processor s':>19} {'of matmul':>10}")
+    for (threads, precision), (seconds, processor) in best.items():
+        torch.set_num_threads(threads)
+        share = work / seconds / matmul_speed(one.device, precision)
+        print(
+            f"{f'{threads} threads, {precision}':<18} {slots / seconds:9,.0f}"
+            f" {tokens / seconds:9,.0f} {tokens / processor:19,.0f} {share:10.0%}"
+        )
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    if one.device.type == "cuda":
+        peak = torch.cuda.max_memory_allocated() / 1e9
+    print(f"peak memory {peak:.2f} GB, torch {torch.__version__}")
+
+
+def timed(update: Callable[[Update], None], updates: Sequence[Update]) -> tuple[float, float]:
+    """Seconds, and seconds of processor time, that some updates take."""
+    start, busy = time.perf_counter(), time.process_time()
+    for one in updates:
+        update(one)
+    return time.perf_counter() - start, time.process_time() - busy
+
+
+def operations(one: Trainer, update: Update) -> float:
+    """Floating point operations of the matrix products, forward and backward, pads included."""
+    arch = one.model.config
+    total = 0.0
+    for batch in update.batches:
+        table = batch.towers["x"]
+        slots, width = table.shape[1] * table.shape[2], table.shape[2]
+        layer = 4 * arch.width**2 + 2 * arch.width * arch.ffn_width
+        total += 6 * slots * arch.num_layers * (layer + 2 * width * arch.width)
+        asked = sum(len(ask.rows) for ask in batch.asks.values())
+        total += 6 * asked * len(one.data.vocab) * arch.width
+    return total
+
+
+def matmul_speed(device: torch.device, precision: str) -> float:
+    """Operations a second of one large matrix product."""
+    n = 8192 if device.type == "cuda" else 1536
+    kind = torch.bfloat16 if precision == "bf16" else torch.float32
+    a = torch.randn(n, n, device=device, dtype=kind)
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        a @ a
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - start)
+    return 2 * n**3 / best
+
+
+if __name__ == "__main__":
+    main()
