@@ -29,6 +29,8 @@ class Task:
     arch: ClassVar[str]
     criterion: ClassVar[str] = "cross_entropy"
     """Default components, by registered name."""
+    infills: ClassVar[bool] = False
+    """A prompt with [MASK]s has them filled."""
     frame: int = 2
     """Symbols a layout adds to a text, counted in `--block-size`."""
     virtual: tuple[str, ...] = ()
@@ -75,6 +77,10 @@ class Task:
     def prompt(self, source: list[Ids]) -> Example:
         """Everything up to and including the slot that decoding reads first; no asks."""
         raise self._lacks("generate")
+
+    def length(self, source: list[Ids]) -> int | None:
+        """The words that must be written for a source, if their number is fixed."""
+        return None
 
     def text(self, source: list[Ids], written: Ids) -> str:
         """What was written, as text."""

@@ -80,6 +80,7 @@ class MASS(Seq2Seq):
 
     config: Config
     arch = "mass_small"
+    infills = True
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
@@ -108,6 +109,9 @@ class MASS(Seq2Seq):
         enc = prompt.towers["enc"]
         enc.cross[1 + run] = self.config.cross_masks
         return Example({"enc": enc, "dec": stay([enc.token[run[0]]], [run[0]])})
+
+    def length(self, source: list[Ids]) -> int | None:
+        return len(self.run(source)) or None
 
     def text(self, source: list[Ids], written: Ids) -> str:
         run = self.run(source)

@@ -82,6 +82,7 @@ class MLM(Task):
     config: Config
     symbols = ("pad", "cls", "sep", "mask")
     arch = "bert_small"
+    infills = True
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
