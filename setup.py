@@ -51,6 +51,7 @@ setup(
             "pytest",
             "pytest-xdist",
             "ruff",
+            "transformers>=5",
             "types-PyYAML",
         ],
     },

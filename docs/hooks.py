@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import io
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,11 +16,11 @@ from mkdocs.structure.files import File, Files
 
 from unitk_cli.main import VERBS
 
-PICTURES = {
-    "glm_infill": ["--task", "glm_infill", "--seed", "4", "--task.mask-ratio", "0.3"],
-    "prefix_lm": ["--user-dir", "recipes/plugin", "--task", "prefix_lm", "--seed", "2"],
-}
-SENTENCE = "the quick brown fox jumps over the lazy dog"
+sys.path.insert(0, str(Path(__file__).parent))
+import gallery  # noqa: E402  (beside this file, which is no package)
+
+PICTURES = {one.name: [*shlex.split(one.words), one.text] for one in gallery.PICTURES}
+PICTURES["prefix_lm"] = f"--user-dir recipes/plugin --task prefix_lm --seed 2 {gallery.FOX}".split()
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -32,7 +33,9 @@ def on_files(files: Files, config: Any) -> Files:
     for name, words in PICTURES.items():
         path = folder / f"{name}.svg"
         command = [sys.executable, "-m", "unitk_cli", "show", *words, "--output", str(path)]
-        subprocess.run([*command, SENTENCE], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        if not path.exists():
+            continue  # two towers are two pictures, which no page shows
         source = File.generated(config, f"pictures/{name}.svg", abs_src_path=str(path))
         files.append(source)
     return files

@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 
 from unitk.spans import (
+    block_spans,
+    corrupt,
+    edge_start,
+    fitting,
     long_span,
     most_spans,
+    ngram_places,
+    places,
     poisson_law,
     poisson_lengths,
     poisson_spans,
@@ -101,3 +107,117 @@ def test_long_span_is_uniform_from_half_to_all():
     assert size.min() == 50 and size.max() == 100 and size.mean() == pytest.approx(75, abs=1)
     assert spans.min() >= 0 and spans.max() <= 100
     assert long_span(1, 0.5, rng).tolist() == [[0, 1]]
+
+
+def free(size, *walls):
+    open_ = np.ones(size, bool)
+    open_[list(walls)] = False
+    return open_
+
+
+def test_blocks_of_unilm2_have_the_published_statistics():
+    """As simulated from algorithm 1: 512 tokens, 40 % of draws 2 to 6 tokens."""
+    rng = np.random.default_rng(0)
+    share, number, grams = [], [], []
+    for _ in range(3000):
+        blocks = block_spans(free(512), 77, 0.4, 6, rng)
+        sizes = blocks[:, 1] - blocks[:, 0]
+        assert len(set(places(blocks).tolist())) == sizes.sum(), "no token twice"
+        assert 77 <= sizes.sum() <= 77 + 5 and 77 > sizes[:-1].sum()
+        share.append(sizes.sum() / 512)
+        number.append(len(sizes))
+        grams.append(sizes[sizes > 1].sum() / sizes.sum())
+    assert np.mean(share) == pytest.approx(0.1524, abs=0.001)
+    assert np.mean(number) == pytest.approx(37.5, abs=0.5)
+    assert np.mean(grams) == pytest.approx(0.70, abs=0.01)
+
+
+def test_blocks_come_in_random_order_and_never_touch_walls():
+    rng, rising = np.random.default_rng(0), []
+    for _ in range(500):
+        blocks = block_spans(free(40, 0, 7, 39), 6, 0.4, 6, rng)
+        assert not set(places(blocks).tolist()) & {0, 7, 39}
+        if len(blocks) > 1:
+            rising.append(blocks[0, 0] < blocks[1, 0])
+    assert np.mean(rising) == pytest.approx(0.5, abs=0.07)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_laws_hold_for_very_short_texts(size):
+    rng = np.random.default_rng(size)
+    for budget in range(1, size + 3):
+        for _ in range(50):
+            blocks = block_spans(free(size), budget, 0.4, 6, rng)
+            assert min(budget, size) <= len(places(blocks)) <= size
+            assert len(ngram_places(free(size), budget, 0.2, 3, rng)) == min(budget, size)
+
+
+def test_ngrams_of_unilm_reach_the_budget_and_stop_at_walls():
+    rng = np.random.default_rng(0)
+    runs = []
+    for _ in range(2000):
+        hidden = ngram_places(free(512, 0, 200, 511), 77, 0.2, 3, rng)
+        assert len(hidden) == 77 and (np.diff(hidden) > 0).all()
+        assert not set(hidden.tolist()) & {0, 200, 511}
+        runs.append(77 - (np.diff(hidden) == 1).sum())
+    official = [np.sort(official_places(free(512, 0, 200, 511), 77, rng)) for _ in range(2000)]
+    expected = [77 - (np.diff(hidden) == 1).sum() for hidden in official]
+    assert np.mean(runs) == pytest.approx(np.mean(expected), abs=0.5)
+    assert np.std(runs) == pytest.approx(np.std(expected), rel=0.1)
+    assert len(ngram_places(free(9), 1, 1.0, 3, rng)) == 1, "what exceeds the budget is given back"
+
+
+def official_places(open_, budget, rng):
+    """The sampler of UniLM's fine-tuning code, restated as it is written there."""
+    candidates, hidden = np.flatnonzero(open_).tolist(), set()
+    rng.shuffle(candidates)
+    for start in candidates:
+        if len(hidden) >= budget:
+            break
+        if start in hidden:
+            continue
+        size = int(rng.integers(2, 4)) if rng.random() < 0.2 else 1
+        for place in range(start, start + size):
+            if not (0 < place <= max(candidates) and open_[place]):
+                break
+            hidden.add(place)
+    found = list(hidden)
+    rng.shuffle(found)
+    return np.array(found[:budget])
+
+
+def test_units_are_taken_while_they_fit():
+    assert fitting(np.array([3, 2, 4, 1, 1]), 5).tolist() == [0, 1]
+    assert fitting(np.array([3, 4, 1, 1, 1]), 5).tolist() == [0, 2, 3]
+    assert fitting(np.array([9, 7, 8]), 5).tolist() == [1], "the smallest where none fits"
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        sizes, budget = rng.integers(1, 6, 30), int(rng.integers(5, 40))
+        left, expected = budget, []
+        for number, size in enumerate(sizes.tolist()):
+            if size <= left:
+                expected.append(number)
+                left -= size
+        assert fitting(sizes, budget).tolist() == expected
+
+
+def test_a_span_at_an_edge_as_often_as_asked():
+    rng = np.random.default_rng(0)
+    starts = np.array([edge_start(19, 10, 0.2, rng) for _ in range(20000)])
+    assert np.mean(starts == 0) == pytest.approx(0.26, abs=0.01)
+    assert np.mean(starts == 9) == pytest.approx(0.26, abs=0.01)
+    assert edge_start(5, 5, 0.2, rng) == 0
+
+
+def test_corruption_has_its_weights_and_the_same_draws_whatever_they_are():
+    words = np.arange(10, 1000)
+    tokens = np.arange(2000, 22000)
+    shown = corrupt(tokens, 5, words, (0.8, 0.1, 0.1), np.random.default_rng(0))
+    kept = shown == tokens
+    assert np.mean(shown == 5) == pytest.approx(0.8, abs=0.01)
+    assert kept.mean() == pytest.approx(0.1, abs=0.01)
+    assert np.isin(shown[~kept & (shown != 5)], words).all()
+    one, two = np.random.default_rng(1), np.random.default_rng(1)
+    assert (corrupt(tokens, 5, words, (1.0, 0.0, 0.0), one) == 5).all()
+    corrupt(tokens, 5, words, (8.0, 1.0, 1.0), two)
+    assert one.random() == two.random()

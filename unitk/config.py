@@ -14,17 +14,18 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import re
 import sys
 import textwrap
 import typing
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_origin
 
 from unitk import registry
 from unitk.errors import UsageError
-from unitk.values import parse_value, render
+from unitk.values import Schedule, parse_value, render
 
 SIBLINGS = {"arch": "arch", "criterion": "criterion"}
 """Kinds whose default is named by the task's class attribute."""
@@ -61,6 +62,8 @@ class Component:
     name: str
     made_from: Any
     config: Any
+    share: Any = None
+    """Of a task that is mixed with others: a schedule."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +74,20 @@ class Parsed:
     components: dict[str, Component]
     origins: dict[str, str]
     """Key -> "default", "preset NAME", the config file or the flag."""
+    mixture: dict[str, Component] = field(default_factory=dict)
+    """Tasks by name where several are mixed; the first one is `components["task"]` too."""
 
     def values(self) -> dict[str, str]:
         """Every value as text under its dotted key; parses back to the same thing."""
         found = {}
         for kind, component in self.components.items():
-            found[kind] = component.name
-            for option in options(type(component.config)):
-                found[f"{kind}.{option.name}"] = render(getattr(component.config, option.name))
+            mixed = self.mixture if kind == "task" else {}
+            shares = (f"{name}={render(part.share)}" for name, part in mixed.items())
+            found[kind] = " ".join(shares) or component.name
+            parts = {f"task.{name}": part for name, part in mixed.items()} or {kind: component}
+            for key, part in parts.items():
+                for option in options(type(part.config)):
+                    found[f"{key}.{option.name}"] = render(getattr(part.config, option.name))
         for option in options(type(self.main)):
             found[option.name] = render(getattr(self.main, option.name))
         return found
@@ -229,7 +238,8 @@ def _flatten(tree: dict[str, Any], prefix: str) -> Iterable[tuple[str, str]]:
         else:
             # `task: {name: glm_infill}` is the nested spelling of `task: glm_infill`
             path = path.removesuffix(".name") if path.count(".") == 1 else path
-            yield path, ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            comma = " " if path == "task" else ","
+            yield path, comma.join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def resolve(main: type, given: Sequence[Given], kinds: Sequence[str] = ()) -> Parsed:
@@ -238,14 +248,57 @@ def resolve(main: type, given: Sequence[Given], kinds: Sequence[str] = ()) -> Pa
     origins: dict[str, str] = {}
     components: dict[str, Component] = {}
     known: dict[str, list[str]] = {}
+    mixture = _mixture(given, origins) if "task" in kinds else {}
     for kind in kinds:
+        if kind == "task" and mixture:
+            components[kind] = next(iter(mixture.values()))
+            parts = {name: options(type(part.config)) for name, part in mixture.items()}
+            known[kind] = [f"task.{name}.{o.name}" for name, own in parts.items() for o in own]
+            continue
+        _check_shared(kind, given, mixture)
         components[kind] = _component(kind, given, components, origins)
         known[kind] = [f"{kind}.{o.name}" for o in options(type(components[kind].config))]
     flat = [option.name for option in options(main)] + list(kinds)
     for item in given:
         _check_known(item, flat, known, components)
     config = build(main, {o.name: o.name for o in options(main)}, given, origins)
-    return Parsed(config, components, origins)
+    return Parsed(config, components, origins, mixture)
+
+
+def _mixture(given: Sequence[Given], origins: dict[str, str]) -> dict[str, Component]:
+    """The tasks of `--task A=0.5 --task B=0.5`, each with its fields; none where one is named."""
+    named = [item for item in given if item.key == "task"]
+    words = [w for i in named if i.origin == named[-1].origin for w in (i.text or "").split()]
+    if not any("=" in word for word in words):
+        return {}
+    origins["task"] = named[-1].origin
+    found: dict[str, Component] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or name in found or len(words) == 1:
+            raise UsageError(
+                f"--task {word}: tasks are mixed as --task A=0.5 --task B=0.5, each with its share"
+            )
+        made_from = registry.get("task", name)
+        share = parse_value(text, Schedule, f"--task {name}")
+        keys = {option.name: f"task.{name}.{option.name}" for option in options(made_from.Config)}
+        try:
+            config = build(made_from.Config, keys, given, origins)
+        except UsageError as error:  # the task knows its options by their short names
+            short = re.sub(rf"--task\.(?!{re.escape(name)}\.)", f"--task.{name}.", str(error))
+            raise UsageError(short) from error
+        found[name] = Component(name, made_from, config, share)
+    return found
+
+
+def _check_shared(kind: str, given: Sequence[Given], mixture: dict[str, Component]) -> None:
+    """Mixed tasks have one architecture and one criterion; where theirs differ, it is given."""
+    if kind not in SIBLINGS or any(item.key == kind for item in given):
+        return
+    wanted = {name: getattr(part.made_from, SIBLINGS[kind]) for name, part in mixture.items()}
+    if len(set(wanted.values())) > 1:
+        each = ", ".join(f"{name}: {default}" for name, default in wanted.items())
+        raise UsageError(f"{flag(kind)} is needed: the mixed tasks differ in it ({each})")
 
 
 def _component(
@@ -309,16 +362,17 @@ def _drop_orphans(given: Sequence[Given], kinds: Sequence[str]) -> list[Given]:
     """Where a flag names another component than the file does, drop the old one's fields, aloud."""
     kept = list(given)
     for kind in kinds:
-        names = [item for item in kept if item.key == kind]
-        if len({item.text for item in names}) < 2:
-            continue
-        old = [i for i in kept if i.key.startswith(kind + ".") and i.origin != names[-1].origin]
+        named: dict[str, list[str]] = {}  # what each origin names
+        for item in kept:
+            if item.key == kind:
+                named.setdefault(item.origin, []).append(item.text or "")
+        *gone, (_, chosen) = named.items() or [("", [])]
+        earlier = [origin for origin, names in gone if names != chosen]
+        old = [i for i in kept if i.key.startswith(kind + ".") and i.origin in earlier]
         if old:
             dropped = ", ".join(item.key for item in old)
-            print(
-                f"note: {flag(kind)} {names[-1].text} drops {dropped} of {old[0].origin}",
-                file=sys.stderr,
-            )
+            names = f"{flag(kind)} {' '.join(chosen)}"
+            print(f"note: {names} drops {dropped} of {old[0].origin}", file=sys.stderr)
             kept = [item for item in kept if item not in old]
     return kept
 
@@ -330,6 +384,10 @@ def _check_known(
     if item.key in flat or item.key in known.get(kind, []):
         return
     where = "" if item.origin.startswith("--") else f" (in {item.origin})"
+    name = item.key.rpartition(".")[2]
+    spelled = [flag(key) for key in known.get("task", []) if key.endswith(f".{name}")]
+    if kind == "task" and item.key.count(".") == 1 and spelled and known["task"][0].count(".") > 1:
+        raise UsageError(f"{flag(item.key)}{where}: tasks are mixed, write {' or '.join(spelled)}")
     if dot and kind in components:
         candidates, owner = known[kind], f"{kind} {components[kind].name} has no such option"
     else:

@@ -42,11 +42,14 @@ def _component_pages(kinds: Sequence[str], given: Sequence[Given], width: int) -
         return []
     lines: list[str] = []
     parsed = resolve(_Nothing, [g for g in given if g.key.partition(".")[0] in kinds], kinds)
-    for kind, component in parsed.components.items():
+    mixed = [(f"task.{name}", component) for name, component in parsed.mixture.items()]
+    single = [item for item in parsed.components.items() if not mixed or item[0] != "task"]
+    for key, component in [*mixed, *single]:
         rows = [
-            (flag(f"{kind}.{o.name}"), o, getattr(component.config, o.name))
+            (flag(f"{key}.{o.name}"), o, getattr(component.config, o.name))
             for o in options(type(component.config))
         ]
+        kind = key.partition(".")[0]
         lines += ["", f"{flag(kind)} {component.name}", *_table(rows, width)]
     return lines
 

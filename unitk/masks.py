@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from unitk.slots import BORN, DIES, DOC, NEVER, NOW, TOKEN, Slots
+from unitk.slots import BORN, CROSS, DIES, DOC, NEVER, NOW, TOKEN, Slots
 
 
 def sees(now: Any, query_doc: Any, born: Any, dies: Any, key_doc: Any) -> Any:
@@ -30,6 +30,16 @@ def dense(queries: Any, keys: Any) -> Any:
         keys[DIES][..., None, :],
         keys[DOC][..., None, :],
     )
+
+
+def cross(queries: Any, keys: Any) -> Any:
+    """Cross-attention as a bool table: a decoder's slots [9, ..., T] look at an encoder's.
+
+    A slot [9, ..., S] is visible iff it belongs to the same doc and `cross` is set; the clocks of
+    two towers have nothing to do with each other.
+    """
+    same = queries[DOC][..., :, None] == keys[DOC][..., None, :]
+    return same & (keys[CROSS][..., None, :] == 1)
 
 
 KINDS = ("context", "target", "mask", "probe", "query")
@@ -58,17 +68,22 @@ def kinds(slots: Slots, masks: Collection[int]) -> list[str]:
     return found
 
 
-def table(slots: Slots, names: list[str], labels: dict[int, str]) -> str:
-    """The slots as the docstrings draw them: one aligned row a field."""
+def table(slots: Slots, names: list[str], labels: dict[int, str], cross: bool = False) -> str:
+    """The slots as the docstrings draw them: one aligned row a field.
+
+    `cross`: a decoder looks at these slots; a row says at which, where it is not all.
+    """
     rows = {
         "token": names,
         "pos": [str(p) for p in slots.pos],
         "pos2": [str(p) for p in slots.pos2],
         "seg": [str(s) for s in slots.seg],
         "at": [str(t) for t in slots.now],
+        "cross": [str(c) for c in slots.cross] if cross else ["1"] * len(slots),
         "label": [labels.get(i, ".") for i in range(len(slots))],
     }
-    kept = {k: row for k, row in rows.items() if k not in ("pos2", "seg") or set(row) != {"0"}}
+    usual = {"pos2": {"0"}, "seg": {"0"}, "cross": {"1"}}
+    kept = {name: row for name, row in rows.items() if set(row) != usual.get(name)}
     widths = [max(map(len, column)) for column in zip(*kept.values(), strict=True)]
     return "\n".join(
         f"{name:<6} " + " ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True))

@@ -1,6 +1,6 @@
 """Span laws: which stretches of a text an objective hides. Pure functions of (bounds, budget, rng).
 
-Spans are rows [start, end) of an int64 array [n, 2].
+Spans are rows [start, end) of an int64 array [n, 2]. Last comes what is shown of hidden tokens.
 """
 
 from __future__ import annotations
@@ -16,6 +16,15 @@ import numpy.typing as npt
 from unitk.slots import Ids
 
 Spans = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+def places(spans: Spans) -> Ids:
+    """The places that spans cover, in the order of the spans."""
+    start, stop = spans.T
+    sizes = stop - start
+    found: Ids = (start - sizes.cumsum() + sizes).repeat(sizes) + np.arange(sizes.sum())
+    return found
 
 
 def choose(weights: tuple[float, ...], rng: np.random.Generator) -> int:
@@ -130,3 +139,94 @@ def long_span(size: int, least: float, rng: np.random.Generator) -> Spans:
     length = int(rng.integers(math.ceil(least * size), size + 1))
     start = int(rng.integers(size - length + 1))
     return np.array([[start, start + length]])
+
+
+def edge_start(size: int, length: int, edge: float, rng: np.random.Generator) -> int:
+    """Where a span of `length` begins: at the start or at the end with probability `edge` each,
+    otherwise anywhere (MASS; `restricted_mask_sent` of the official code)."""
+    last = size - length
+    point, anywhere = rng.random(), int(rng.integers(last + 1))
+    return 0 if point < edge else last if point < 2 * edge else anywhere
+
+
+def ngram_places(
+    free: Bools, budget: int, chance: float, longest: int, rng: np.random.Generator
+) -> Ids:
+    """Places of `budget` tokens: single ones, or with a chance n-grams of 2..`longest`.
+
+    An n-gram ends before a place that is not free, and what exceeds the budget is given back at
+    random (UniLM; `get_masked_pos` of the official code).
+    """
+    order = rng.permutation(np.flatnonzero(free))
+    budget = min(budget, len(order))
+    order = order[:budget]  # each hides one token or more, or is hidden: no more are needed
+    sizes = _sizes(budget, chance, longest, rng)
+    open_ = free.tobytes() + bytes(longest)
+    hidden: set[int] = set()
+    for start, size in zip(order.tolist(), sizes.tolist(), strict=True):
+        if start not in hidden:
+            stop = open_.find(0, start, start + size)
+            hidden.update(range(start, stop if stop >= 0 else start + size))
+            if len(hidden) >= budget:
+                break
+    places = np.fromiter(hidden, np.int64, len(hidden))
+    return np.sort(places if len(places) <= budget else rng.permutation(places)[:budget])
+
+
+def block_spans(
+    free: Bools, budget: int, chance: float, longest: int, rng: np.random.Generator
+) -> Spans:
+    """Blocks in the order in which they were drawn, until `budget` tokens are hidden.
+
+    A block is one token, or with a chance 2..`longest`, anywhere; one that touches a place that is
+    hidden, not free or outside is drawn again (UniLMv2, algorithm 1).
+    """
+    open_, left = bytearray(free.tobytes()), min(budget, int(free.sum()))
+    blocks: list[tuple[int, int]] = []
+    while left > 0:
+        starts = rng.integers(len(free), size=64).tolist()
+        for start, size in zip(starts, _sizes(64, chance, longest, rng).tolist(), strict=True):
+            stop = start + size
+            if stop <= len(open_) and open_.find(0, start, stop) < 0:
+                open_[start:stop] = bytes(size)
+                blocks.append((start, stop))
+                left -= size
+                if left <= 0:
+                    break
+    return np.array(blocks, np.int64).reshape(-1, 2)
+
+
+def _sizes(count: int, chance: float, longest: int, rng: np.random.Generator) -> Ids:
+    """Lengths: 1, or with a chance 2..`longest`."""
+    return np.where(rng.random(count) < chance, rng.integers(2, longest + 1, count), 1)
+
+
+def fitting(sizes: Ids, budget: int) -> Ids:
+    """Take units in order while they fit into the budget; one that does not is passed over.
+
+    Returns their numbers; the smallest one where none fits.
+    """
+    left, taken = np.arange(len(sizes)), [np.empty(0, np.int64)]
+    while True:
+        left = left[sizes[left] <= budget]
+        count = int(np.searchsorted(sizes[left].cumsum(), budget, "right"))
+        if not count:
+            break
+        taken.append(left[:count])
+        budget -= int(sizes[left[:count]].sum())
+        left = left[count:]
+    found = np.concatenate(taken)
+    return found if len(found) else np.argmin(sizes, keepdims=True)
+
+
+def corrupt(
+    ids: Ids, mask: int, words: Ids, rates: tuple[float, float, float], rng: np.random.Generator
+) -> Ids:
+    """What is shown of hidden tokens: by these weights the mask, the token itself, or any word.
+
+    The number of draws depends on the number of tokens only.
+    """
+    point = rng.random(len(ids)) * sum(rates)
+    other = words[rng.integers(len(words), size=len(ids))]
+    shown = np.where(point < rates[0], mask, ids)
+    return np.where(point < rates[0] + rates[1], shown, other)

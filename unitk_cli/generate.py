@@ -28,6 +28,8 @@ class Options(GenerateConfig):
 
     checkpoint: Path
     """A run folder (its best checkpoint is taken) or a checkpoint."""
+    task: str | None = None
+    """Decode as this task, where the model was trained with several."""
     input: Path | None = None
     """Sources: text (one a line, a tab between parts), json-lines (field source, a text or a list
     of parts), SQuAD json (answer and passage), a corpus folder of pairs; `-`: standard input."""
@@ -99,7 +101,8 @@ def open_generator(given: Options) -> Generator:
 
     found = torch.cuda.is_available()
     require(found or given.device != "cuda", "--device cuda: PyTorch finds no CUDA GPU")
-    loaded = load(given.checkpoint, "cuda" if found and given.device != "cpu" else "cpu")
+    device = "cuda" if found and given.device != "cpu" else "cpu"
+    loaded = load(given.checkpoint, device, given.task)
     kind = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[given.precision]
     return Generator(loaded.model.to(kind), loaded.task)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -12,7 +13,8 @@ from unitk import config, masks
 from unitk.data.cuts import Text
 from unitk.errors import UsageError, require
 from unitk.slots import Example
-from unitk.vocab import Vocab, open_vocab
+from unitk.tasks.base import Task
+from unitk.vocab import open_vocab
 from unitk.vocab_words import word_vocab
 
 
@@ -30,6 +32,9 @@ class Options:
     """Tokenise with this vocabulary: a corpus, a checkpoint, a tokenizer's file."""
     seed: int = 0
     """Seed of the draw."""
+    order: Literal["memory", "pos"] = "memory"
+    """Slots in the order in which the task writes them, or by their positions; to a model both are
+    the same."""
     user_dir: Path | None = None
     """Folder of plug-ins."""
 
@@ -38,6 +43,7 @@ def run(argv: Sequence[str]) -> None:
     """Print the table and the mask; write the picture if asked."""
     parsed = config.parse("show", Options, argv, kinds=("task",), positional="text")
     options, task_choice = parsed.main, parsed.components["task"]
+    require(not parsed.mixture, "--task: one task is drawn at a time")
     text = " ".join(options.text)
     require(bool(text.strip()), 'a text is needed: unitk show --task NAME "a b c d e f"')
     suffix = options.output.suffix if options.output else ".png"
@@ -52,21 +58,26 @@ def run(argv: Sequence[str]) -> None:
     else:
         example = task.finetune([ids], np.array(vocab.encode(options.target)), rng)
     for tower in example.towers:
-        _draw(task_choice.name, tower, example, vocab, options.output)
+        _draw(task_choice.name, task, tower, example, options)
 
 
-def _draw(title: str, tower: str, example: Example, vocab: Vocab, output: Path | None) -> None:
-    slots = example.towers[tower]
-    names = _names(vocab, slots.token)
+def _draw(title: str, task: Task, tower: str, example: Example, options: Options) -> None:
+    slots, vocab, output = example.towers[tower], task.vocab, options.output
     labels = {
-        int(row): _names(vocab, [label])[0]
+        int(row): _names(task, [label])[0] if ask.head == "lm" else f"{ask.name}={label}"
         for ask in example.asks
         if ask.tower == tower and ask.rows.shape[1] == 1
         for row, label in zip(ask.rows[:, 0], ask.label, strict=True)
     }
+    if options.order == "pos":
+        order = np.argsort(slots.pos, kind="stable")
+        slots = slots.take(order)
+        labels = {i: labels[row] for i, row in enumerate(order.tolist()) if row in labels}
+    names = _names(task, slots.token)
     if len(example.towers) > 1:
         print(f"{tower}:")
-    print(masks.table(slots, names, labels), masks.text_picture(slots, names), sep="\n\n")
+    print(masks.table(slots, names, labels, cross=tower == "enc"))
+    print("", masks.text_picture(slots, names), sep="\n")
     if output is not None:
         hidden = {vocab.symbols[s] for s in ("mask", "gmask", "smask") if s in vocab.symbols}
         path = output if len(example.towers) == 1 else output.with_stem(f"{output.stem}-{tower}")
@@ -74,7 +85,9 @@ def _draw(title: str, tower: str, example: Example, vocab: Vocab, output: Path |
         print(f"\n{path}")
 
 
-def _names(vocab: Vocab, ids: Iterable[int]) -> list[str]:
+def _names(task: Task, ids: Iterable[int]) -> list[str]:
     """Pieces, but start and end of a blank as GLM's figure has them."""
+    vocab = task.vocab
     short = {vocab.sop: "[S]", vocab.eop: "[E]"}
+    short |= {len(vocab) + number: name for number, name in enumerate(task.virtual)}
     return [short.get(int(index)) or vocab.pieces([index])[0] for index in ids]

@@ -44,3 +44,34 @@ def test_pictures(tmp_path, capsys, suffix, begins):
 def test_mistakes(argv, message):
     with pytest.raises(UsageError, match=message):
         run(argv)
+
+
+def test_slots_by_position_are_the_same_slots(capsys):
+    words = ["--task", "pmlm", "--seed", "1", "a b c d e f g h"]
+    run(words)
+    memory = capsys.readouterr().out
+    run([*words, "--order", "pos"])
+    by_pos = capsys.readouterr().out
+    columns = []
+    for text in (memory, by_pos):
+        rows = [line.split()[1:] for line in text.split("\n\n")[0].splitlines()]
+        columns.append(sorted(zip(*rows, strict=True)))
+    assert columns[0] == columns[1] and "[P]" in by_pos
+    places = [int(p) for p in by_pos.splitlines()[1].split()[1:]]
+    assert places == sorted(places)
+
+
+def test_two_towers_are_two_tables(capsys):
+    run(["--task", "mass", "--seed", "3", "--task.mask-keep-random", "1,0,0", "a b c d e f"])
+    enc, dec = capsys.readouterr().out.split("dec:\n")
+    assert enc.startswith("enc:\n") and "cross" in enc and "cross" not in dec
+    rows = {line.split()[0]: line.split()[1:] for line in enc.split("\n\n")[0].splitlines()[1:]}
+    hidden = [token == "[MASK]" for token in rows["token"]]
+    assert [cross == "0" for cross in rows["cross"]] == hidden
+
+
+def test_labels_and_one_task_at_a_time(capsys):
+    run(["--task", "lm", "--target", "c", "a b"])
+    assert "[SEP]" in capsys.readouterr().out.splitlines()[3]
+    with pytest.raises(UsageError, match="one task is drawn at a time"):
+        run(["--task", "mlm=1", "--task", "unilm=1", "a b"])

@@ -1,5 +1,7 @@
 """Cross-entropy is torch's, however the rows are asked, weighted, packed or chunked."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -119,13 +121,43 @@ def test_rows_of_weight_zero_change_nothing(model, batch):
     assert torch.equal(before.sums["lm"], after.sums["lm"])
 
 
-def test_a_task_that_asks_nothing_of_the_vocabulary_is_told(model):
+def test_what_it_cannot_compare_is_told(model):
     slots = stay([1, 2], [0, 1])
     ask = lm(np.arange(1), [1])
-    for asks in ([], [Ask("nsp", "class:nsp", "x", ask.rows, ask.label, ask.weight)]):
+    for asks, message in (
+        ([], "this task asks nothing"),
+        ([replace(ask, name="qa", head="span")], "qa is asked of the output layer span"),
+    ):
         batch = collate([[Example({"x": slots}, asks)]], pad=0).to("cpu")
-        with pytest.raises(UsageError, match="--criterion cross_entropy"):
+        with pytest.raises(UsageError, match=f"--criterion cross_entropy.*{message}"):
             cross_entropy.CrossEntropy()(model, batch, 0)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_classes_are_counted_beside_words_and_never_smoothed(smoothing):
+    """Some examples have a class, all have words; each ask has its own sum and count."""
+    torch.manual_seed(0)
+    model = archs.bert_tiny().build(V)
+    rng = np.random.default_rng(1)
+    examples = []
+    for label in (0, None, 1):
+        one = example(rng)
+        if label is not None:
+            rows = np.zeros((1, 1), np.int64)
+            weight = np.ones(1, np.float32)
+            one.asks.append(Ask("nsp", "class:nsp", "x", rows, np.array([label]), weight))
+        examples.append(one)
+    batch = collate([examples[:2], examples[2:]], pad=0).to("cpu")
+    loss = CrossEntropyConfig(label_smoothing=smoothing).build(V)(model, batch, 0)
+    states = model(batch)[0]["x"]
+    logits = model.head(states[:, 0], "class:nsp")  # the first slots of rows 0 and 1
+    assert logits.shape == (2, 2)
+    label = torch.tensor([0, 1])
+    expected = F.cross_entropy(logits, label, reduction="sum")
+    assert torch.allclose(loss.sums["nsp"], expected, rtol=1e-6)
+    assert loss.counts == {"nsp": 2, **{name: 3 * sum(each) for name, each in WEIGHT.items()}}
+    assert loss.parts["nsp/correct"] == (logits.argmax(-1) == label).sum()
+    assert "nsp/nll" not in loss.parts
 
 
 def test_label_smoothing_out_of_range_is_told():

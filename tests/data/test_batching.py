@@ -1,5 +1,7 @@
 """Batches: the same examples for any ranks, prefetched or not, packed or padded."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -42,6 +44,12 @@ def test_an_epoch_has_every_example_once_and_then_the_next_begins():
     assert sorted(whole) == list(range(60))
     assert [u.cursor == 0 for u in updates[:-1]] == [False] * (len(updates) - 2) + [True]
     assert updates[-2].epoch == 1 and updates[-1].epoch == 1 and updates[-1].cursor > 0
+
+
+def test_copies_make_the_draws_of_an_epoch_come_again():
+    static = replace(toy(), copies=2)
+    drawn = [[len(draw(static, 1, e, i).towers["x"]) for i in range(60)] for e in range(5)]
+    assert drawn[0] == drawn[2] == drawn[4] != drawn[1] == drawn[3]
 
 
 @pytest.mark.parametrize("packed", [True, False])

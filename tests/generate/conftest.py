@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from unitk.models.config import ModelConfig
+from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.slots import Example, Protocol, collate, probe, stay, unroll
 
 NO = -float("inf")
@@ -33,13 +33,19 @@ class Case:
     def __post_init__(self):
         self.end, self.mask, self.begin = self.words, self.words + 1, self.words + 2
         banned = (self.mask, self.begin)
+        shift = Protocol(end=self.end, banned=banned)
+        slot = Protocol(end=self.end, probe=self.mask, banned=banned)
         self.protocol = {
-            "shift": Protocol(end=self.end, banned=banned),
+            "shift": shift,
             "blanks": Protocol(end=self.end, dpos=0, dpos2=1, begin=self.begin, banned=banned),
-            "slot": Protocol(end=self.end, probe=self.mask, banned=banned),
+            "slot": slot,
+            "relative": slot,
+            "cross": shift,
         }[self.name]
+        self.tower = "dec" if self.name == "cross" else "x"
         torch.manual_seed(self.seed)
-        config = ModelConfig(
+        cls = EncoderDecoderConfig if self.name == "cross" else ModelConfig
+        config = cls(
             num_layers=2,
             width=16,
             num_heads=2,
@@ -49,6 +55,8 @@ class Case:
             dropout=0.0,
             attention_dropout=0.0,
             init_std=self.scale,
+            relative_buckets=8 if self.name == "relative" else 0,
+            relative_distance=10,
         )
         self.model = config.build(self.words + 3).eval()
 
@@ -62,7 +70,11 @@ class Case:
         n = len(words)
         if self.name == "shift":
             return Example({"x": stay(words, np.arange(n), at=np.arange(n))})
-        if self.name == "slot":
+        if self.name == "cross":
+            may = (np.arange(n) % 3 != 1) * 1  # some of the source is hidden
+            first = stay([self.begin], [2])
+            return Example({"enc": stay(words, np.arange(n), cross=may), "dec": first})
+        if self.name in ("slot", "relative"):
             asked = probe([self.mask], [n], at=1)
             return Example({"x": stay(words, np.arange(n)) + asked})
         # 1 to 3 blanks; as in GLM, part A and the first begin symbol
@@ -79,9 +91,9 @@ class Case:
         """Log-probabilities [len(written), V] of what stands at each word."""
         full = unroll(prompt, self.protocol, written)
         batch = collate([[full]], pad=0).to("cpu")
-        states, _ = self.model(batch)
-        rows = batch.asks["lm"].rows[:, 0]
-        return self.model.head(states["x"].flatten(0, 1)[rows]).log_softmax(-1).double().numpy()
+        states, _ = self.model(batch, self.model.condition(batch))
+        asked = states[self.tower].flatten(0, 1)[batch.asks["lm"].rows[:, 0]]
+        return self.model.head(asked).log_softmax(-1).double().numpy()
 
     def next(self, prompt, written):
         """Log-probabilities [V] of the word after the written ones."""
@@ -163,6 +175,6 @@ def toy():
     return SimpleNamespace(Case=Case, brute_force=brute_force, naive_beam=naive_beam)
 
 
-@pytest.fixture(params=["shift", "blanks", "slot"])
+@pytest.fixture(params=["shift", "blanks", "slot", "relative", "cross"])
 def kind(request):
     return request.param

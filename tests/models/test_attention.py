@@ -94,7 +94,7 @@ def test_keys_are_made_for_the_slots_that_are_seen(model):
     rows = batch([slots])
     assert rows.num_keys["x"] == 20
     view = attention.render(rows.towers["x"], "rule", 20, torch.float32, 0.0)
-    assert view.num_keys == 32 and view.bias_B1TS.shape == (1, 1, 64, 32)
+    assert view.num_keys == 32 and view.bias_BHTS.shape == (1, 1, 64, 32)
     x = model.embed(rows.towers["x"])
     layer = model.layers[0].attention
     few, all_slots = layer.project(x, 32), layer.project(x, 64)

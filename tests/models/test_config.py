@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from unitk.errors import UsageError
-from unitk.models.config import ModelConfig
+from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.slots import Example, collate, lm, stay
 
 PLAIN = ModelConfig(
@@ -29,6 +29,10 @@ OTHER = {
     "max_positions2": 5,
     "position_offset": 2,
     "num_segments": 2,
+    "num_virtual": 1,
+    "relative_buckets": 8,
+    "relative_distance": 4,
+    "embedding_scale": True,
     "norm_first": False,
     "embedding_norm": True,
     "final_norm": False,
@@ -38,11 +42,17 @@ OTHER = {
     "tied": False,
     "output_bias": True,
     "head_transform": True,
+    "class_heads": ("nsp:2",),
     "dropout": 0.5,
     "attention_dropout": 0.5,
+    "activation_dropout": 0.5,
     "init_std": 0.1,
     "scaled_init": False,
 }
+
+BESIDE = {"relative_distance": {"relative_buckets": 8}}
+"""Settings that a field needs to matter."""
+TWO_TOWERS = {"decoder_layers": 1, "shared_embeddings": False}
 
 
 def batch():
@@ -56,38 +66,64 @@ def outcome(config):
     model = config.build(10).train()
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     torch.manual_seed(1)
-    states, _ = model(batch())
-    return shapes, model.head(states["x"].flatten(0, 1))
+    states, _ = model(two_towers() if isinstance(config, EncoderDecoderConfig) else batch())
+    return shapes, model.head(list(states.values())[-1].flatten(0, 1))
+
+
+def two_towers():
+    source = stay(np.arange(6), np.arange(6), pos2=np.arange(6) % 4, seg=1)
+    target = stay(np.arange(5), np.arange(5), at=np.arange(5), pos2=np.arange(5) % 4, seg=1)
+    ask = lm(np.arange(5), np.arange(5), tower="dec")
+    return collate([[Example({"enc": source, "dec": target}, [ask])]], pad=0).to("cpu")
+
+
+def of(cls, **settings):
+    """The plain settings, of one tower or of two."""
+    return cls(**{field.name: getattr(PLAIN, field.name) for field in fields(PLAIN)} | settings)
 
 
 def test_every_field_is_tried():
     assert OTHER.keys() == {field.name for field in fields(ModelConfig)}
+    names = {field.name for field in fields(EncoderDecoderConfig)}
+    assert TWO_TOWERS.keys() == names - OTHER.keys()
 
 
-@pytest.mark.parametrize("name", OTHER)
-def test_every_field_changes_parameters_or_outputs(name):
-    assert getattr(PLAIN, name) != OTHER[name]
-    shapes, logits = outcome(PLAIN)
-    other_shapes, other_logits = outcome(replace(PLAIN, **{name: OTHER[name]}))
+CASES = [(ModelConfig, name) for name in OTHER]
+CASES += [(EncoderDecoderConfig, name) for name in OTHER | TWO_TOWERS]
+
+
+@pytest.mark.parametrize(("cls", "name"), CASES)
+def test_every_field_changes_parameters_or_outputs(cls, name):
+    config = of(cls, **BESIDE.get(name, {}))
+    value = (OTHER | TWO_TOWERS)[name]
+    assert getattr(config, name) != value
+    shapes, logits = outcome(config)
+    other_shapes, other_logits = outcome(replace(config, **{name: value}))
     assert shapes != other_shapes or not torch.allclose(logits, other_logits, atol=1e-3)
 
 
-def test_every_parameter_is_read():
-    everything = {
-        name: OTHER[name]
-        for name in ("embedding_norm", "max_positions2", "num_segments", "output_bias", "tied")
-    }
-    model = replace(PLAIN, **everything, head_transform=True, position_offset=1).build(10)
-    states, _ = model(batch())
-    model.head(states["x"].flatten(0, 1)).square().sum().backward()
+@pytest.mark.parametrize("cls", [ModelConfig, EncoderDecoderConfig])
+def test_every_parameter_is_read(cls):
+    everything = ("embedding_norm", "max_positions2", "num_segments", "output_bias", "tied")
+    everything += ("head_transform", "position_offset", "num_virtual", "relative_buckets")
+    config = of(cls, **{name: OTHER[name] for name in (*everything, "class_heads")})
+    if cls is EncoderDecoderConfig:
+        config = replace(config, shared_embeddings=False)
+    model, rows = config.build(10), two_towers() if cls is EncoderDecoderConfig else batch()
+    for table in rows.towers.values():
+        table[0, 0, 1] = 10  # the virtual token
+    states = list(model(rows)[0].values())[-1].flatten(0, 1)
+    loss = model.head(states).square().sum() + model.head(states, "class:nsp").square().sum()
+    loss.backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None and parameter.grad.abs().sum() > 0, name
 
 
+@pytest.mark.parametrize("cls", [ModelConfig, EncoderDecoderConfig])
 @pytest.mark.parametrize("scaled", [True, False])
-def test_weights_are_drawn_as_the_settings_say(scaled):
+def test_weights_are_drawn_as_the_settings_say(scaled, cls):
     torch.manual_seed(0)
-    model = replace(PLAIN, width=64, num_layers=8, scaled_init=scaled, tied=False).build(500)
+    model = of(cls, width=64, num_layers=8, scaled_init=scaled, tied=False).build(500)
     for name, parameter in model.named_parameters():
         if parameter.dim() == 1:
             assert torch.all(parameter == (1.0 if name.endswith("norm.weight") else 0.0)), name
@@ -120,6 +156,18 @@ def test_position_offset_shifts_the_table():
             "--arch.activation must be one of gelu, gelu_tanh, relu, got swish",
         ),
         (
+            {"relative_buckets": 30},
+            "--arch.relative-buckets must be a multiple of 4, got 30",
+        ),
+        (
+            {"relative_buckets": 32, "relative_distance": 8},
+            "--arch.relative-distance must be above a quarter of --arch.relative-buckets, got 8",
+        ),
+        (
+            {"class_heads": ("nsp",)},
+            "--arch.class-heads must be NAME:CLASSES,..., got 'nsp'",
+        ),
+        (
             {"position_offset": 2, "max_positions": 0},
             "--arch.position-offset must be 0 where --arch.max-positions is 0, got 2",
         ),
@@ -129,3 +177,26 @@ def test_a_bad_value_names_its_option(given, message):
     with pytest.raises(UsageError) as error:
         ModelConfig(**given)
     assert str(error.value) == message
+
+
+def test_a_virtual_token_is_a_row_of_its_own():
+    """Real tokens read as ever, the virtual one reads its row; the output has no row for it."""
+    plain, model = PLAIN.build(10), replace(PLAIN, num_virtual=2).build(10)
+    model.load_state_dict({**model.state_dict(), **plain.state_dict()})
+    tokens = torch.arange(12).expand(9, 1, 12) * (torch.arange(9) == 0)[:, None, None]
+    at_0 = model.embed.positions.weight[0]
+    rows = torch.cat([model.embed.tokens.weight, model.embed.virtual.weight])
+    assert torch.equal(model.embed(tokens)[0], rows + at_0)
+    assert torch.equal(model.embed(tokens[..., :10]), plain.embed(tokens[..., :10]))
+    assert model.head(torch.zeros(1, 16)).shape == (1, 10)
+
+
+def test_both_towers_share_one_table_or_not():
+    for shared in (True, False):
+        model = of(EncoderDecoderConfig, shared_embeddings=shared, num_virtual=1).build(10)
+        for name in ("tokens", "virtual"):
+            tables = [getattr(tower.embed, name).weight for tower in (model, model.encoder)]
+            assert (tables[0] is tables[1]) == shared
+        assert model.embed.positions is not model.encoder.embed.positions
+        names = [name for name, _ in model.named_parameters() if "embed.tokens" in name]
+        assert len(names) == (1 if shared else 2)

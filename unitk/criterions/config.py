@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @register("criterion", "cross_entropy")
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropyConfig:
-    """Negative log-likelihood of the labels of every ask that reads the vocabulary."""
+    """Negative log-likelihood of the labels, which are words or classes."""
 
     label_smoothing: float = 0.0
     """Share of each label's weight that is spread over the whole vocabulary."""

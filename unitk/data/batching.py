@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -29,6 +29,12 @@ class Examples:
     draw: Callable[[int, int, np.random.Generator], Example]
     """(epoch, index, generator) -> the example; a pure function of its arguments."""
     pad: int
+    copies: int = 0
+    """Epochs after which the same draws come again; 0: never."""
+    parts: dict[str, Examples] = field(default_factory=dict)
+    """The same texts or pairs, laid out by several tasks, where these are mixed."""
+    shares: Callable[[int, int | None], dict[str, float]] = lambda step, total: {}
+    """(step, total steps) -> the probability of each part, which sum to 1."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,12 @@ class Update:
     """The number of each micro-batch over all ranks: what dropout is seeded with."""
     ids: Ids
     """Examples of the update, of all ranks."""
+    shares: dict[str, float] = field(default_factory=dict)
+    """Of the tasks that are mixed in it."""
+
+    def weight(self, ask: str) -> float:
+        """What the mean of an ask counts in the loss: its task's share where tasks are mixed."""
+        return self.shares.get(ask.partition(".")[0], 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,30 +92,55 @@ class Feed:
         size = self.batch_texts or self.batch_tokens
         return self.plan(epoch).updates(size, texts=self.batch_texts is not None)
 
-    def updates(self, epoch: int = 0, cursor: int = 0) -> Iterator[Update]:
-        """Updates from there on, epoch after epoch, without end."""
+    def updates(
+        self, epoch: int = 0, cursor: int = 0, step: int = 0, total: int | None = None
+    ) -> Iterator[Update]:
+        """Updates from there on, epoch after epoch, without end.
+
+        `step` and `total` matter where tasks are mixed: updates done, and to do in all.
+        """
         while True:
             today = self.plan(epoch)
             while cursor < len(today):
                 begin, cursor = cursor, self.stop(today, cursor)
-                done = cursor == len(today)
-                yield self._update(today, epoch, begin, cursor, 0 if done else cursor)
+                step += 1
+                shares = self.examples.shares(step, total)
+                update = self._update(today, epoch, today.ids(begin, cursor), shares)
+                if cursor == len(today):
+                    yield replace(update, epoch=epoch + 1)
+                else:
+                    yield replace(update, cursor=cursor)
             epoch, cursor = epoch + 1, 0
 
-    def _update(self, today: Plan, epoch: int, begin: int, stop: int, cursor: int) -> Update:
-        ids = today.ids(begin, stop)
-        lots = micro_batches(ids, today.bound, self.max_tokens, self.world, not self.packed)
+    def _update(self, today: Plan, epoch: int, ids: Ids, shares: dict[str, float]) -> Update:
+        """Micro-batches of one task each."""
+        lots: list[tuple[Examples, Ids, Ids]] = []
+        for part, own in self._parts(epoch, ids, shares):
+            cuts = micro_batches(own, today.bound, self.max_tokens, self.world, not self.packed)
+            lots += [(part, lot, own) for lot in cuts]
         numbers = list(range(self.rank, len(lots), self.world))
-        batches = [self._batch(epoch, lots[m], ids) for m in numbers]
-        if cursor == 0:
-            epoch += 1
-        return Update(epoch, cursor, batches, numbers, ids)
+        batches = [self._batch(epoch, *lots[m]) for m in numbers]
+        return Update(epoch, 0, batches, numbers, ids, shares)
 
-    def _batch(self, epoch: int, lot: Ids, ids: Ids) -> Batch:
+    def _parts(
+        self, epoch: int, ids: Ids, shares: dict[str, float]
+    ) -> Iterator[tuple[Examples, Ids]]:
+        """The examples of each task: one uniform for each picks it."""
+        if not shares:
+            yield self.examples, ids
+            return
+        points = [np.random.default_rng([self.seed, epoch, int(i), 1]).random() for i in ids]
+        pick = np.searchsorted(np.cumsum(list(shares.values())), points, "right")
+        for number, part in enumerate(self.examples.parts[name] for name in shares):
+            own = ids[np.minimum(pick, len(shares) - 1) == number]
+            if len(own):
+                yield part, own
+
+    def _batch(self, epoch: int, part: Examples, lot: Ids, ids: Ids) -> Batch:
         """A micro-batch; an empty one (the ranks' uneven end) runs an example with weight 0."""
         batch = make_batch(
-            [draw(self.examples, self.seed, epoch, int(i)) for i in (lot if len(lot) else ids[:1])],
-            pad=self.examples.pad,
+            [draw(part, self.seed, epoch, int(i)) for i in (lot if len(lot) else ids[:1])],
+            pad=part.pad,
             packed=self.packed,
         )
         if not len(lot):
@@ -115,6 +152,8 @@ class Feed:
 
 def draw(examples: Examples, seed: int, epoch: int, index: int) -> Example:
     """Example `index`, from a generator of its own; a failing layout is named."""
+    if examples.copies:
+        epoch %= examples.copies
     try:
         return examples.draw(epoch, index, np.random.default_rng([seed, epoch, index]))
     except (ValueError, IndexError, AssertionError) as error:
@@ -139,11 +178,15 @@ def make_batch(examples: Sequence[Example], *, pad: int, packed: bool = True) ->
 
 
 def fixed_batches(examples: Examples, max_tokens: int, *, packed: bool = True) -> Iterator[Batch]:
-    """Each example once, in order, drawn from (0, 0, index): what validation reads."""
-    bounds = examples.bounds(0)
-    for lot in micro_batches(np.arange(len(bounds)), bounds, max_tokens, 1, not packed):
-        drawn = [draw(examples, 0, 0, int(i)) for i in lot]
-        yield make_batch(drawn, pad=examples.pad, packed=packed)
+    """Each example once, in order, drawn from (0, 0, index): what validation reads.
+
+    Where tasks are mixed, each of them lays out every example.
+    """
+    for part in examples.parts.values() or [examples]:
+        bounds = part.bounds(0)
+        for lot in micro_batches(np.arange(len(bounds)), bounds, max_tokens, 1, not packed):
+            drawn = [draw(part, 0, 0, int(i)) for i in lot]
+            yield make_batch(drawn, pad=part.pad, packed=packed)
 
 
 def prefetch(updates: Iterator[T], depth: int = 2) -> Generator[T, None, None]:

@@ -6,7 +6,8 @@ of tokens of the store; nothing is copied before an example is asked for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -35,23 +36,39 @@ class Text:
         return self.parts[0] if len(self.parts) == 1 else np.concatenate(self.parts)
 
 
+NO_BREAKS = np.empty(0, np.int64)
+NO_SECONDS = np.empty((0, 2), np.int64)
+
+
 @dataclass(frozen=True)
 class Cut:
-    """Blocks of a corpus as token offsets [starts, stops); `breaks` are document starts inside."""
+    """Blocks of a corpus as token offsets [starts, stops); `breaks` are document starts inside.
+
+    `seconds` [n, 2], where there are any, are the second parts of the blocks, empty where a block
+    has one part only; `flags` [n] what the cut says of the parts (1: they do not belong together).
+    """
 
     starts: Ids
     stops: Ids
     breaks: Ids
+    seconds: Ids = field(default_factory=lambda: NO_SECONDS)
+    flags: Ids = field(default_factory=lambda: NO_BREAKS)
 
     @property
     def lengths(self) -> Ids:
         """Tokens of each block, separators between documents counted."""
         inside = np.searchsorted(self.breaks, self.stops, "left")
         inside -= np.searchsorted(self.breaks, self.starts, "right")
-        return self.stops - self.starts + np.maximum(inside, 0)
+        lengths: Ids = self.stops - self.starts + np.maximum(inside, 0)
+        return lengths + np.diff(self.seconds, axis=1)[:, 0] if len(self.seconds) else lengths
 
 
-NO_BREAKS = np.empty(0, np.int64)
+class Cutter(Protocol):
+    """A cut by sentence borders, first sentences of documents, most tokens of a block, draws."""
+
+    def __call__(
+        self, sentences: Ids, documents: Ids, size: int, rng: np.random.Generator
+    ) -> Cut: ...
 
 
 def cut_line(sentences: Ids, documents: Ids, size: int, rng: np.random.Generator) -> Cut:
@@ -82,15 +99,19 @@ def cut_stream(sentences: Ids, documents: Ids, size: int, rng: np.random.Generat
     return Cut(edges[:-1], edges[1:], NO_BREAKS)
 
 
-CUTS = {"doc": cut_doc, "full": cut_full, "stream": cut_stream, "line": cut_line}
+CUTS: dict[str, Cutter] = {"doc": cut_doc, "full": cut_full, "stream": cut_stream, "line": cut_line}
 
 
-def cut(name: str, sentences: Ids, documents: Ids, size: int, rng: np.random.Generator) -> Cut:
-    """Cut by the name given to `--blocks`; `size` is the most tokens of a block."""
-    if name not in CUTS:
-        hint = nearest(name, CUTS)
-        raise UsageError(f"--blocks must be one of {', '.join(CUTS)}, got {name!r}{hint}")
-    return CUTS[name](np.asarray(sentences), np.asarray(documents), size, rng)
+def cut(
+    how: str | Cutter, sentences: Ids, documents: Ids, size: int, rng: np.random.Generator
+) -> Cut:
+    """Cut by the name given to `--blocks` or a task's own; `size` is the most tokens of a block."""
+    if isinstance(how, str):
+        if how not in CUTS:
+            hint = nearest(how, CUTS)
+            raise UsageError(f"--blocks must be one of {', '.join(CUTS)}, got {how!r}{hint}")
+        how = CUTS[how]
+    return how(np.asarray(sentences), np.asarray(documents), size, rng)
 
 
 def _split_long(sentences: Ids, size: int) -> Ids:

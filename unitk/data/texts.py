@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unitk.data.corpus import Corpus, Pairs
-from unitk.data.cuts import Cut, Text, cut
+from unitk.data.cuts import Cut, Cutter, Text, cut
 from unitk.slots import Ids
 
 
@@ -16,7 +16,13 @@ class Texts:
     """Corpora of documents, cut anew for each epoch; `lengths[i]` are the tokens of text i."""
 
     def __init__(
-        self, corpora: Sequence[Corpus], *, blocks: str, size: int, separator: int, seed: int
+        self,
+        corpora: Sequence[Corpus],
+        *,
+        blocks: str | Cutter,
+        size: int,
+        separator: int,
+        seed: int,
     ) -> None:
         self.corpora, self.blocks, self.size = corpora, blocks, size
         self.separator, self.seed = separator, seed
@@ -49,15 +55,27 @@ class Texts:
         which = int(np.searchsorted(self.first, index, "right")) - 1
         block, corpus = self.cuts[which], self.corpora[which]
         start, stop = (int(edge[index - self.first[which]]) for edge in (block.starts, block.stops))
-        ids = corpus.tokens(start, stop)
-        low, high = np.searchsorted(corpus.sentences, [start + 1, stop])
-        sentences = np.append(0, np.unique(np.asarray(corpus.sentences[low:high])) - start)
+        ids, sentences = _run(corpus, start, stop)
+        if len(block.flags):
+            flag = int(block.flags[index - self.first[which]])
+            begin, end = block.seconds[index - self.first[which]].tolist()
+            if begin == end:
+                return Text([ids], sentences, flag=flag)
+            more, further = _run(corpus, begin, end)
+            return Text([ids, more], np.append(sentences, len(ids) + further), flag=flag)
         low, high = np.searchsorted(block.breaks, [start + 1, stop])
         inside = block.breaks[low:high] - start
         if len(inside):  # a separator closes each document that ends inside the block
             ids = np.insert(ids, inside, self.separator)
             sentences = sentences + np.searchsorted(inside, sentences, "right")
         return Text([ids], sentences)
+
+
+def _run(corpus: Corpus, start: int, stop: int) -> tuple[Ids, Ids]:
+    """Tokens of a corpus, and the offsets among them at which sentences begin."""
+    low, high = np.searchsorted(corpus.sentences, [start + 1, stop])
+    inside = np.unique(np.asarray(corpus.sentences[low:high])) - start
+    return corpus.tokens(start, stop), np.append(0, inside)
 
 
 class PairTexts:

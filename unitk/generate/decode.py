@@ -1,9 +1,10 @@
 """Drives a task's protocol: reads prompts, then words, and lets the search choose what comes next.
 
-The prompt's keys are stored once per input and its K hypotheses are K queries of one row. Their own
-columns are only ever appended; a bool table of ancestors, which follows the back-pointers, tells
-each hypothesis which of them are its own. A probe (slot protocol) stands right after the word it
-follows and is overwritten by the next word: it leaves no trace. No task code runs in a step.
+The keys of the prompt, and of an encoder, are stored once per input, and its K hypotheses are K
+queries of one row. Their own columns are only ever appended; a bool table of ancestors, which
+follows the back-pointers, tells each hypothesis which of them are its own. A probe (slot protocol)
+stands right after the word it follows and is overwritten by the next word: it leaves no trace. No
+task code runs in a step.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ class Reader:
         most = longest(batch.blanks.shape[1], config) - 1  # the last `end` is never read
         total = _round_up(self.width + self.beam * (most + asking))
         self.condition = model.condition(batch)
-        self.cache = model.new_cache(rows, total)
+        self.cache = model.new_cache(rows, total, condition=self.condition)
         self.at = self.width
         self.first_read = torch.arange(rows, device=device), batch.last
         self.first = self.prompt[:, *self.first_read]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from unitk.data.texts import shorten
-from unitk.errors import UsageError
+from unitk.errors import DataError, UsageError
 from unitk.generate.config import GenerateConfig
 from unitk.generate.decode import check_places, generate, overrun
+from unitk.generate.fill import fill
 from unitk.generate.search import Hypothesis
 from unitk.models.stack import Model
 from unitk.slots import Example, Ids
@@ -35,7 +36,7 @@ class Generator:
     """Decodes with a model as its task prescribes."""
 
     def __init__(self, model: Model, task: Task) -> None:
-        if task.protocol is None:
+        if task.protocol is None and not task.infills:
             raise UsageError(f"--checkpoint: task {type(task).__name__} does not generate")
         self.model, self.task, self.protocol = model, task, task.protocol
 
@@ -59,7 +60,7 @@ class Generator:
     def encode_blanks(self, text: str) -> list[Ids]:
         """A text whose blanks are written as symbols; there must be one."""
         vocab = self.task.vocab
-        if self.protocol.begin is None:
+        if not self.task.infills:
             raise UsageError(f"--infill: task {type(self.task).__name__} does not fill blanks")
         ids = np.array(vocab.encode_marked(text), np.int64)
         blanks = {name: vocab.symbols[name] for name in BLANKS if name in vocab.symbols}
@@ -80,25 +81,45 @@ class Generator:
 
         Too long a source raises DataError, or is shortened if `truncate`.
         """
-        kept, prompts = list(sources), []
-        full = [number for number, source in enumerate(sources) if sum(map(len, source))]
-        for number in full:
-            kept[number], prompt = self._fit(sources[number], number, config, truncate)
-            prompts.append(prompt)
+        kept = list(sources)
+        alike: dict[int | None, list[tuple[int, Example]]] = {}  # by the words to write
+        for number, source in enumerate(sources):
+            if sum(map(len, source)):
+                length = self.task.length(source)
+                one = _exactly(length, config)
+                kept[number], prompt = self._fit(source, number, one, truncate)
+                alike.setdefault(length, []).append((number, prompt))
         shortened = sum(old is not new for old, new in zip(sources, kept, strict=True))
         if shortened:
             log.warning("--truncate shortened %d of %d sources", shortened, len(sources))
         found: list[list[Output]] = [[] for _ in sources]
-        hypotheses = generate(self.model, prompts, self.protocol, config, report)
-        for number, some in zip(full, hypotheses, strict=True):
-            found[number] = [Output(self.task.text(kept[number], one.ids), one) for one in some]
+        for length, some in alike.items():
+            prompts = [prompt for _, prompt in some]
+            decoded = self._decode(prompts, _exactly(length, config), report)
+            for (number, _), best in zip(some, decoded, strict=True):
+                found[number] = [Output(self.task.text(kept[number], one.ids), one) for one in best]
         return found
+
+    def _decode(
+        self, prompts: list[Example], config: GenerateConfig, report: Callable[[int], None]
+    ) -> list[list[Hypothesis]]:
+        if self.protocol is not None:
+            return generate(self.model, prompts, self.protocol, config, report)
+        if config.nbest > 1:
+            raise UsageError("--nbest: masks are filled in one pass, there is one output")
+        banned = np.array(list(self.task.vocab.symbols.values()))
+        return fill(self.model, prompts, banned, config, report)
 
     def _fit(
         self, source: list[Ids], number: int, config: GenerateConfig, truncate: bool
     ) -> tuple[list[Ids], Example]:
         """The source, shortened if it must and may be, and its prompt."""
         prompt = self.task.prompt(source)
+        if self.protocol is None:
+            size, last = self.model.config.max_positions, prompt.towers["x"].pos.max()
+            if 0 < size <= last:
+                raise DataError(f"input {number + 1} is too long: position {last} of {size}")
+            return source, prompt
         over, _ = overrun(prompt, self.protocol, config.max_len, self.model.config)
         room = sum(map(len, source)) - over
         if truncate and over > 0 and room > 0:
@@ -107,3 +128,7 @@ class Generator:
         name = f"input {number + 1}"
         check_places(prompt, self.protocol, config.max_len, self.model.config, name)
         return source, prompt
+
+
+def _exactly(length: int | None, config: GenerateConfig) -> GenerateConfig:
+    return config if length is None else replace(config, min_len=length, max_len=length)

@@ -1,39 +1,261 @@
 """Architectures by name: presets, each a function that returns a model's configuration.
 
-GLM: Du et al. 2022, arXiv 2103.10360; the sizes are those of the official configurations. Its
-position tables have one row more than the longest input. Parameter counts are for the official
-vocabularies (30,592 or 50,304 rows).
+BERT: Devlin et al. 2019, arXiv 1810.04805. RoBERTa: Liu et al. 2019, arXiv 1907.11692. GPT-2:
+Radford et al. 2019. UniLM: Dong et al. 2019, arXiv 1905.03197. UniLMv2: Bao et al. 2020, arXiv
+2002.12804. MASS: Song et al. 2019, arXiv 1905.02450. BART: Lewis et al. 2020, arXiv 1910.13461.
+GLM: Du et al. 2022, arXiv 2103.10360; the sizes are those of the official configurations, whose
+position tables have one row more than the longest input.
+
+Parameters are counted with the official vocabularies. Of every family, `tiny` is for tests, and
+one of four layers in all, 256 wide, for a CPU: `small`, or `mini` where the authors have a small.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
-from unitk.models.config import ModelConfig
+from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.registry import register
+
+Config = TypeVar("Config", bound=ModelConfig)
+
+
+def _sized(config: Config, num_layers: int, width: int, num_heads: int) -> Config:
+    return replace(
+        config, num_layers=num_layers, width=width, num_heads=num_heads, ffn_width=4 * width
+    )
+
+
+def _tiny(config: Config) -> Config:
+    """2 layers of 64 for each tower, no dropout."""
+    plain = replace(config, dropout=0.0, attention_dropout=0.0, activation_dropout=0.0)
+    return _sized(plain, 2, 64, 4)
+
+
+def _for_cpu(config: Config, num_layers: int = 4) -> Config:
+    """256 wide; without attention dropout, which is slow on a CPU."""
+    return replace(_sized(config, num_layers, 256, 4), attention_dropout=0.0)
+
+
+def _bert() -> ModelConfig:
+    return ModelConfig(
+        num_segments=2,
+        norm_first=False,
+        embedding_norm=True,
+        final_norm=False,
+        norm_eps=1e-12,
+        activation="gelu",
+        output_bias=True,
+        head_transform=True,
+        class_heads=("nsp:2",),
+        scaled_init=False,
+    )
+
+
+@register("arch", "bert_tiny")
+def bert_tiny() -> ModelConfig:
+    """2 layers of 64, no dropout: for tests."""
+    return _tiny(_bert())
+
+
+@register("arch", "bert_small")
+def bert_small() -> ModelConfig:
+    """4 layers of 256, for a CPU; without attention dropout."""
+    return _for_cpu(_bert())
+
+
+@register("arch", "bert_base")
+def bert_base() -> ModelConfig:
+    """BERT-base, 110 M parameters."""
+    return _bert()
+
+
+@register("arch", "bert_large")
+def bert_large() -> ModelConfig:
+    """BERT-large, 336 M parameters."""
+    return _sized(_bert(), 24, 1024, 16)
+
+
+def _roberta() -> ModelConfig:
+    # the one segment is the original's, whose table has a single row; its positions begin at 2
+    return replace(_bert(), num_segments=1, position_offset=2, norm_eps=1e-5, class_heads=())
+
+
+@register("arch", "roberta_base")
+def roberta_base() -> ModelConfig:
+    """RoBERTa-base, 125 M parameters."""
+    return _roberta()
+
+
+@register("arch", "roberta_large")
+def roberta_large() -> ModelConfig:
+    """RoBERTa-large, 355 M parameters."""
+    return _sized(_roberta(), 24, 1024, 16)
+
+
+def _gpt2() -> ModelConfig:
+    return ModelConfig(max_positions=1024)
+
+
+@register("arch", "gpt2_tiny")
+def gpt2_tiny() -> ModelConfig:
+    """2 layers of 64, no dropout: for tests."""
+    return _tiny(_gpt2())
+
+
+@register("arch", "gpt2_mini")
+def gpt2_mini() -> ModelConfig:
+    """4 layers of 256, for a CPU; without attention dropout."""
+    return _for_cpu(_gpt2())
+
+
+@register("arch", "gpt2_small")
+def gpt2_small() -> ModelConfig:
+    """GPT-2 small, 124 M parameters."""
+    return _gpt2()
+
+
+@register("arch", "gpt2_medium")
+def gpt2_medium() -> ModelConfig:
+    """GPT-2 medium, 355 M parameters."""
+    return _sized(_gpt2(), 24, 1024, 16)
+
+
+def _unilm() -> ModelConfig:
+    # six segments: two for pairs, then one or two for each other kind of language model
+    return replace(_bert(), num_segments=6, norm_eps=1e-5)
+
+
+@register("arch", "unilm_tiny")
+def unilm_tiny() -> ModelConfig:
+    """2 layers of 64, no dropout: for tests."""
+    return _tiny(_unilm())
+
+
+@register("arch", "unilm_small")
+def unilm_small() -> ModelConfig:
+    """4 layers of 256, for a CPU; without attention dropout."""
+    return _for_cpu(_unilm())
+
+
+@register("arch", "unilm_base")
+def unilm_base() -> ModelConfig:
+    """UniLM-base, 109 M parameters."""
+    return _unilm()
+
+
+@register("arch", "unilm_large")
+def unilm_large() -> ModelConfig:
+    """UniLM-large, 335 M parameters."""
+    return _sized(_unilm(), 24, 1024, 16)
+
+
+def _unilm2() -> ModelConfig:
+    # the one virtual row is the pseudo token's
+    shown = replace(_bert(), class_heads=(), num_virtual=1)
+    return replace(shown, relative_buckets=32, relative_distance=128)
+
+
+@register("arch", "unilm2_tiny")
+def unilm2_tiny() -> ModelConfig:
+    """2 layers of 64, no dropout: for tests."""
+    return _tiny(_unilm2())
+
+
+@register("arch", "unilm2_small")
+def unilm2_small() -> ModelConfig:
+    """4 layers of 256, for a CPU; without attention dropout."""
+    return _for_cpu(_unilm2())
+
+
+@register("arch", "unilm2_base")
+def unilm2_base() -> ModelConfig:
+    """UniLMv2-base with relative positions, 110 M parameters."""
+    return _unilm2()
+
+
+def _mass() -> EncoderDecoderConfig:
+    return EncoderDecoderConfig(
+        position_offset=1,
+        embedding_scale=True,
+        norm_first=False,
+        embedding_norm=True,
+        final_norm=False,
+        activation="gelu",
+        activation_dropout=0.1,
+        scaled_init=False,
+    )
+
+
+@register("arch", "mass_tiny")
+def mass_tiny() -> EncoderDecoderConfig:
+    """2 + 2 layers of 64, no dropout: for tests."""
+    return _tiny(_mass())
+
+
+@register("arch", "mass_small")
+def mass_small() -> EncoderDecoderConfig:
+    """2 + 2 layers of 256, for a CPU; without attention dropout."""
+    return _for_cpu(_mass(), 2)
+
+
+@register("arch", "mass_base")
+def mass_base() -> EncoderDecoderConfig:
+    """MASS-base for summarisation: 6 + 6 layers, 123 M parameters."""
+    return _mass()
+
+
+@register("arch", "mass_middle")
+def mass_middle() -> EncoderDecoderConfig:
+    """MASS-middle for summarisation: 6 + 6 layers of 1024, 209 M parameters."""
+    return _sized(_mass(), 6, 1024, 16)
+
+
+def _bart() -> EncoderDecoderConfig:
+    config = replace(_mass(), max_positions=1024, position_offset=2)
+    return replace(config, embedding_scale=False, attention_dropout=0.0, activation_dropout=0.0)
+
+
+@register("arch", "bart_tiny")
+def bart_tiny() -> EncoderDecoderConfig:
+    """2 + 2 layers of 64, no dropout: for tests."""
+    return _tiny(_bart())
+
+
+@register("arch", "bart_small")
+def bart_small() -> EncoderDecoderConfig:
+    """2 + 2 layers of 256, for a CPU."""
+    return _for_cpu(_bart(), 2)
+
+
+@register("arch", "bart_base")
+def bart_base() -> EncoderDecoderConfig:
+    """BART-base: 6 + 6 layers, 139 M parameters."""
+    return _bart()
+
+
+@register("arch", "bart_large")
+def bart_large() -> EncoderDecoderConfig:
+    """BART-large: 12 + 12 layers of 1024, 406 M parameters."""
+    return _sized(_bart(), 12, 1024, 16)
 
 
 def _glm(num_layers: int, width: int, num_heads: int, longest: int) -> ModelConfig:
-    return ModelConfig(
-        num_layers=num_layers,
-        width=width,
-        num_heads=num_heads,
-        ffn_width=4 * width,
-        max_positions=longest + 1,
-        max_positions2=longest + 1,
-    )
+    config = ModelConfig(max_positions=longest + 1, max_positions2=longest + 1)
+    return _sized(config, num_layers, width, num_heads)
 
 
 @register("arch", "glm_tiny")
 def glm_tiny() -> ModelConfig:
     """2 layers of 64, no dropout: for tests."""
-    return replace(_glm(2, 64, 4, 512), dropout=0.0, attention_dropout=0.0)
+    return _tiny(_glm(2, 64, 4, 512))
 
 
 @register("arch", "glm_small")
 def glm_small() -> ModelConfig:
     """4 layers of 256, for a CPU; without attention dropout, which is slow there."""
-    return replace(_glm(4, 256, 4, 512), attention_dropout=0.0)
+    return _for_cpu(_glm(4, 256, 4, 512))
 
 
 @register("arch", "glm_base")

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from unitk import masks
 from unitk.models.config import ModelConfig
-from unitk.slots import WIDTH
+from unitk.models.relative import RelativeBias
+from unitk.slots import POS, WIDTH
 
 Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Puts new keys and values [B, H, q, K] of a layer aside and returns all that can be seen."""
@@ -30,11 +31,12 @@ class View:
 
     num_keys: int
     """Keys and values are made for the first so many slots."""
-    bias_B1TS: Tensor | None = None
-    """Added to the scores: 0 where a query may look, -inf elsewhere, in the scores' dtype. SDPA
-    would turn a bool mask into this again in every layer."""
+    bias_BHTS: Tensor | None = None
+    """Added to the scores: -inf where a query may not look, else 0 or the bias of the distance, in
+    the scores' dtype; H is 1 where all heads share it. SDPA would turn a bool mask into this again
+    in every layer."""
     causal: bool = False
-    """Slot i sees the slots up to i; without `bias_B1TS`."""
+    """Slot i sees the slots up to i; without `bias_BHTS`."""
     dropout: float = 0.0
     products: bool = False
     """Compute scores, softmax and sums one by one instead of calling SDPA's kernel."""
@@ -45,42 +47,83 @@ class View:
                 query_BHTK,
                 key_BHSK,
                 value_BHSK,
-                attn_mask=self.bias_B1TS,
+                attn_mask=self.bias_BHTS,
                 is_causal=self.causal,
                 dropout_p=self.dropout,
             )
         score_BHTS = (query_BHTK * query_BHTK.shape[-1] ** -0.5) @ key_BHSK.mT
-        if self.bias_B1TS is not None:
-            score_BHTS += self.bias_B1TS
+        if self.bias_BHTS is not None:
+            score_BHTS += self.bias_BHTS
         return F.dropout(score_BHTS.softmax(dim=-1), self.dropout) @ value_BHSK
 
 
-def render(slots: Tensor, sight: str, num_keys: int, dtype: torch.dtype, dropout: float) -> View:
+@dataclass(frozen=True)
+class Source:
+    """What a layer's cross-attention reads: an encoder's states as keys and values [B, H, S, K]."""
+
+    view: View
+    key: Tensor
+    value: Tensor
+
+
+def render(
+    slots: Tensor,
+    sight: str,
+    num_keys: int,
+    dtype: torch.dtype,
+    dropout: float,
+    relative: RelativeBias | None = None,
+) -> View:
     """How slots [9, B, T] see each other; `sight` is what collate found: full, causal or rule.
 
     This is the one place that chooses a kernel; FlexAttention for long inputs on CUDA belongs here.
     """
-    width, device = slots.shape[2], slots.device.type
-    # on CPU in 16 bits, forward and backward take half the time of SDPA's kernel (torch 2.13)
-    products = device == "cpu" and dtype == torch.bfloat16 and width <= PRODUCTS_WIDTH
-    how = f"attention on {device}: {'matrix products' if products else 'SDPA'}"
+    width = slots.shape[2]
+    products, how = _kernel(slots, dtype, dropout, biased=relative is not None)
+    if relative is None and (sight == "full" or (sight == "causal" and not products)):
+        _say_once(logging.INFO, f"{how}, {'no mask' if sight == 'full' else 'causal'}")
+        return View(width, causal=sight == "causal", dropout=dropout, products=products)
+    # whole multiples of WIDTH, as the kernels like; the few keys more are never born
+    num_keys = min(width, -(-num_keys // WIDTH) * WIDTH)
+    keys = slots[:, :, :num_keys]
+    score_BHTS = None
+    if relative is not None:
+        how += ", relative positions: a table of its own for each head and row takes memory"
+        score_BHTS = relative(slots[POS], keys[POS], dtype)
+    _say_once(logging.INFO, f"{how}, dense mask")
+    table_BHTS = bias(masks.dense(slots, keys), dtype, score_BHTS)
+    return View(num_keys, table_BHTS, dropout=dropout, products=products)
+
+
+def render_cross(slots: Tensor, source: Tensor, dtype: torch.dtype, dropout: float) -> View:
+    """How a decoder's slots [9, B, T] see an encoder's [9, B, S]."""
+    products, how = _kernel(slots, dtype, dropout, biased=False)
+    _say_once(logging.INFO, f"cross-{how}, dense mask")
+    table_B1TS = bias(masks.cross(slots, source), dtype)
+    return View(source.shape[2], table_B1TS, dropout=dropout, products=products)
+
+
+def _kernel(slots: Tensor, dtype: torch.dtype, dropout: float, *, biased: bool) -> tuple[bool, str]:
+    """Whether to multiply step by step, and words for the log."""
+    device = slots.device.type
+    # on CPU in 16 bits, forward and backward take half the time of SDPA's kernel (torch 2.13), and
+    # so they do where the mask itself is learned
+    slow = dtype == torch.bfloat16 or biased
+    products = device == "cpu" and slow and slots.shape[2] <= PRODUCTS_WIDTH
     if dropout and device == "cpu" and not products:
         why = f"attention dropout {dropout:g} forces a slow attention kernel on CPU"
         _say_once(logging.WARNING, f"{why}; --arch.attention-dropout 0 avoids it")
-    if sight == "full" or (sight == "causal" and not products):
-        _say_once(logging.INFO, f"{how}, {'no mask' if sight == 'full' else 'causal'}")
-        return View(width, causal=sight == "causal", dropout=dropout, products=products)
-    _say_once(logging.INFO, f"{how}, dense mask")
-    # whole multiples of WIDTH, as the kernels like; the few keys more are never born
-    num_keys = min(width, -(-num_keys // WIDTH) * WIDTH)
-    table_B1TS = bias(masks.dense(slots, slots[:, :, :num_keys]), dtype)
-    return View(num_keys, table_B1TS, dropout=dropout, products=products)
+    return products, f"attention on {device}: {'matrix products' if products else 'SDPA'}"
 
 
-def bias(sight_BTS: Tensor, dtype: torch.dtype) -> Tensor:
-    """A bool table (True: may look) as what is added to the scores, [B, 1, T, S]."""
+def bias(sight_BTS: Tensor, dtype: torch.dtype, score_BHTS: Tensor | None = None) -> Tensor:
+    """A bool table (True: may look) as what is added to the scores, [B, 1 or H, T, S].
+
+    Where a query may look that is 0, or the `score_BHTS` given.
+    """
     blind = torch.full((), float("-inf"), dtype=dtype, device=sight_BTS.device)
-    return torch.where(sight_BTS, torch.zeros_like(blind), blind)[:, None]
+    seen = torch.zeros_like(blind) if score_BHTS is None else score_BHTS
+    return torch.where(sight_BTS[:, None], seen, blind)
 
 
 def compute_dtype(parameter: Tensor) -> torch.dtype:
@@ -117,10 +160,37 @@ class Attention(nn.Module):
             first, rest = (None, None) if bias is None else (bias[:width], bias[width:])
             query = F.linear(x_BTD, weight[:width], first)
             key, value = F.linear(x_BTD[:, :num_keys], weight[width:], rest).chunk(2, dim=-1)
-        return self._heads(query), self._heads(key), self._heads(value)
+        return (
+            _heads(query, self.num_heads),
+            _heads(key, self.num_heads),
+            _heads(value, self.num_heads),
+        )
 
-    def _heads(self, x_BTD: Tensor) -> Tensor:
-        return x_BTD.view(*x_BTD.shape[:2], self.num_heads, -1).transpose(1, 2)
+
+class CrossAttention(nn.Module):
+    """Multi-head attention of a decoder's slots to an encoder's states."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.num_heads = config.num_heads
+        self.query = nn.Linear(config.width, config.width, bias=config.bias)
+        self.kv = nn.Linear(config.width, 2 * config.width, bias=config.bias)
+        self.out = nn.Linear(config.width, config.width, bias=config.bias)
+
+    def forward(self, x_BTD: Tensor, source: Source) -> Tensor:
+        query_BHTK = _heads(self.query(x_BTD), self.num_heads)
+        mixed_BHTK = source.view(query_BHTK, source.key, source.value)
+        added_BTD: Tensor = self.out(mixed_BHTK.transpose(1, 2).flatten(2))
+        return added_BTD
+
+    def project(self, states_BSD: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values [B, H, S, K] of what is read."""
+        key, value = self.kv(states_BSD).chunk(2, dim=-1)
+        return _heads(key, self.num_heads), _heads(value, self.num_heads)
+
+
+def _heads(x_BTD: Tensor, num_heads: int) -> Tensor:
+    return x_BTD.view(*x_BTD.shape[:2], num_heads, -1).transpose(1, 2)
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -18,6 +18,8 @@ class Cache:
     key: list[Tensor]
     value: list[Tensor]
     pos: Tensor
+    cross: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    """Per layer the keys and values of the encoder's states, made once for every input."""
 
     @property
     def columns(self) -> int:
@@ -39,14 +41,16 @@ class Cache:
             [key.index_select(0, rows) for key in self.key],
             [value.index_select(0, rows) for value in self.value],
             self.pos.index_select(0, rows),
+            [(key.index_select(0, rows), value.index_select(0, rows)) for key, value in self.cross],
         )
 
     def grow(self, columns: int) -> Cache:
         """A copy with `columns` columns in all, not fewer than before."""
         more = columns - self.columns
         assert more >= 0, f"a cache of {self.columns} columns cannot shrink to {columns}"
-        return Cache(
-            [F.pad(key, (0, 0, 0, more)) for key in self.key],
-            [F.pad(value, (0, 0, 0, more)) for value in self.value],
-            F.pad(self.pos, (0, more)),
+        return replace(
+            self,
+            key=[F.pad(key, (0, 0, 0, more)) for key in self.key],
+            value=[F.pad(value, (0, 0, 0, more)) for value in self.value],
+            pos=F.pad(self.pos, (0, more)),
         )

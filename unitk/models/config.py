@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -15,7 +16,7 @@ Activation = Literal["gelu", "gelu_tanh", "relu"]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """A single-tower Transformer; BERT, GPT, UniLM and GLM are settings of it."""
+    """A single-tower Transformer; BERT, GPT-2, UniLM and GLM are settings of it."""
 
     num_layers: int = 12
     """Transformer layers."""
@@ -33,6 +34,16 @@ class ModelConfig:
     """Rows the position table has before the one of position 0 (RoBERTa: 2)."""
     num_segments: int = 0
     """Segment (token type) embeddings. 0: none."""
+    num_virtual: int = 0
+    """Input ids beyond the vocabulary, which are never predicted (UniLMv2: a pseudo token of its
+    own)."""
+    relative_buckets: int = 0
+    """Buckets of the distance between two positions, each with a learned bias on every head's
+    attention scores, the same in all layers (UniLMv2: 32). 0: no such bias."""
+    relative_distance: int = 128
+    """Distances from here on share a bucket."""
+    embedding_scale: bool = False
+    """Multiply token embeddings by the square root of the width (MASS)."""
     norm_first: bool = True
     """Normalise what enters attention and feed-forward (GPT, GLM), or else their sums (BERT)."""
     embedding_norm: bool = False
@@ -51,10 +62,14 @@ class ModelConfig:
     """A bias per word of the vocabulary on the logits (BERT)."""
     head_transform: bool = False
     """Dense, activation and layer norm before the output matrix (BERT)."""
+    class_heads: tuple[str, ...] = ()
+    """Output layers over classes, each NAME:CLASSES (BERT: nsp:2, the next sentence)."""
     dropout: float = 0.1
     """On the embeddings and on what each attention and feed-forward part adds."""
     attention_dropout: float = 0.1
     """On the attention weights. The papers use 0.1; on CPU 0 is 2 to 3 times faster."""
+    activation_dropout: float = 0.0
+    """On the inner values of the feed-forward part, after the activation (MASS: 0.1)."""
     init_std: float = 0.02
     """Standard deviation of the normal law that weights are drawn from."""
     scaled_init: bool = True
@@ -63,9 +78,10 @@ class ModelConfig:
     def __post_init__(self) -> None:
         for name in ("num_layers", "width", "num_heads", "ffn_width"):
             self._require(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("max_positions", "max_positions2", "position_offset", "num_segments"):
+        tables = ("max_positions", "max_positions2", "position_offset", "num_segments")
+        for name in (*tables, "num_virtual", "relative_buckets"):
             self._require(name, getattr(self, name) >= 0, "at least 0")
-        for name in ("dropout", "attention_dropout"):
+        for name in ("dropout", "attention_dropout", "activation_dropout"):
             self._require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
         for name in ("norm_eps", "init_std"):
             self._require(name, getattr(self, name) > 0, "above 0")
@@ -75,10 +91,22 @@ class ModelConfig:
         self._require("activation", self.activation in known, f"one of {', '.join(known)}")
         offset = self.max_positions > 0 or self.position_offset == 0
         self._require("position_offset", offset, "0 where --arch.max-positions is 0")
+        # half of the buckets for either direction, half of those for one distance each
+        self._require("relative_buckets", self.relative_buckets % 4 == 0, "a multiple of 4")
+        fits = self.relative_distance > max(1, self.relative_buckets // 4)
+        self._require("relative_distance", fits, "above a quarter of --arch.relative-buckets")
+        for head in self.class_heads:
+            if not re.fullmatch(r"\w+:[1-9]\d*", head):
+                raise UsageError(f"--arch.class-heads must be NAME:CLASSES,..., got {head!r}")
 
     @property
     def head_width(self) -> int:
         return self.width // self.num_heads
+
+    @property
+    def classes(self) -> dict[str, int]:
+        """Number of classes of each class head."""
+        return {name: int(count) for name, count in (head.split(":") for head in self.class_heads)}
 
     def build(self, vocab_size: int) -> Model:
         """The model with fresh weights, on torch's default device ("meta" makes no weights)."""
@@ -90,3 +118,24 @@ class ModelConfig:
         if not holds:
             option = f"--arch.{name.replace('_', '-')}"
             raise UsageError(f"{option} must be {what}, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderDecoderConfig(ModelConfig):
+    """Two towers of the same settings; the decoder reads the encoder (MASS, BART)."""
+
+    num_layers: int = 6
+    """Layers of the encoder."""
+    decoder_layers: int = 0
+    """Layers of the decoder. 0: as many as the encoder."""
+    shared_embeddings: bool = True
+    """Encoder and decoder have one token embedding."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require("decoder_layers", self.decoder_layers >= 0, "at least 0")
+
+    def build(self, vocab_size: int) -> Model:
+        from unitk.models.encdec import EncoderDecoder
+
+        return EncoderDecoder(self, vocab_size)

@@ -24,6 +24,19 @@ class Transform(nn.Module):
         return states_KD
 
 
+class ClassHead(nn.Module):
+    """Logits over classes from one slot's state: dense, tanh (BERT's pooler), linear."""
+
+    def __init__(self, config: ModelConfig, classes: int):
+        super().__init__()
+        self.dense = nn.Linear(config.width, config.width)
+        self.out = nn.Linear(config.width, classes)
+
+    def forward(self, states_KD: Tensor) -> Tensor:
+        logits_KC: Tensor = self.out(torch.tanh(self.dense(states_KD)))
+        return logits_KC
+
+
 class VocabHead(nn.Module):
     """Logits over the vocabulary; a tied head is given the token embedding and holds no matrix."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unitk.models.attention import Attention, Store, View
+from unitk.models.attention import Attention, CrossAttention, Source, Store, View
 from unitk.models.config import ModelConfig
 from unitk.slots import POS, POS2, SEG, TOKEN
 
@@ -22,7 +23,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class Embedding(nn.Module):
     """Sum of the tables a slot points into, normalised if asked for, with dropout.
 
-    Virtual tokens (ids from `vocab_size` on) will be rows of a table of their own, so that `tokens`
+    Virtual tokens (ids from `vocab_size` on) are rows of a table of their own, so that `tokens`
     stays the output matrix.
     """
 
@@ -30,6 +31,8 @@ class Embedding(nn.Module):
         super().__init__()
         self.offset = config.position_offset
         self.tokens = nn.Embedding(vocab_size, config.width)
+        self.virtual = _table(config.num_virtual, config)
+        self.scale = config.width**0.5 if config.embedding_scale else 1.0
         self.positions = _table(config.max_positions and config.max_positions + self.offset, config)
         self.positions2 = _table(config.max_positions2, config)
         self.segments = _table(config.num_segments, config)
@@ -38,15 +41,29 @@ class Embedding(nn.Module):
 
     def forward(self, slots: Tensor) -> Tensor:
         """Slots [9, B, T] -> [B, T, D]."""
-        x_BTD: Tensor = self.tokens(slots[TOKEN])
+        x_BTD = self.look_up(slots[TOKEN])
         if self.positions is not None:
             x_BTD = x_BTD + self.positions(slots[POS] + self.offset)
         if self.positions2 is not None:
             x_BTD = x_BTD + self.positions2(slots[POS2])
         if self.segments is not None:
             x_BTD = x_BTD + self.segments(slots[SEG])
-        x_BTD = self.dropout(self.norm(x_BTD))
-        return x_BTD
+        embedded_BTD: Tensor = self.dropout(self.norm(x_BTD))
+        return embedded_BTD
+
+    def look_up(self, token_BT: Tensor) -> Tensor:
+        """The rows of real and virtual tokens [B, T, D]."""
+        x_BTD: Tensor
+        if self.virtual is None:
+            x_BTD = self.tokens(token_BT)
+        else:
+            beyond_BT = token_BT - self.tokens.num_embeddings
+            x_BTD = torch.where(
+                (beyond_BT >= 0)[..., None],
+                self.virtual(beyond_BT.clamp(min=0)),
+                self.tokens(token_BT.clamp(max=self.tokens.num_embeddings - 1)),
+            )
+        return x_BTD if self.scale == 1 else x_BTD * self.scale
 
 
 class FeedForward(nn.Module):
@@ -56,32 +73,48 @@ class FeedForward(nn.Module):
         super().__init__()
         self.up = nn.Linear(config.width, config.ffn_width, bias=config.bias)
         self.activation = ACTIVATIONS[config.activation]
+        self.dropout = nn.Dropout(config.activation_dropout)
         self.down = nn.Linear(config.ffn_width, config.width, bias=config.bias)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        x_BTD = self.down(self.activation(self.up(x_BTD)))
+        x_BTD = self.down(self.dropout(self.activation(self.up(x_BTD))))
         return x_BTD
 
 
 class Layer(nn.Module):
-    """Attention and feed-forward part, each added to what came in, normalised before or after."""
+    """Attention and feed-forward part, each added to what came in, normalised before or after.
 
-    def __init__(self, config: ModelConfig):
+    A decoder's layer has cross-attention between the two.
+    """
+
+    def __init__(self, config: ModelConfig, cross: bool = False):
         super().__init__()
         self.norm_first = config.norm_first
         self.attention_norm = norm(config)
         self.attention = Attention(config)
+        self.cross_norm = norm(config) if cross else nn.Identity()
+        self.cross_attention = CrossAttention(config) if cross else None
         self.ffn_norm = norm(config)
         self.ffn = FeedForward(config)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x_BTD: Tensor, view: View, store: Store | None = None) -> Tensor:
+    def forward(
+        self, x_BTD: Tensor, view: View, store: Store | None = None, source: Source | None = None
+    ) -> Tensor:
+        attend = partial(self.attention, view=view, store=store)
+        x_BTD = self.add(x_BTD, self.attention_norm, attend)
+        if self.cross_attention is not None:
+            assert source is not None, "a decoder's layer reads an encoder"
+            read = partial(self.cross_attention, source=source)
+            x_BTD = self.add(x_BTD, self.cross_norm, read)
+        return self.add(x_BTD, self.ffn_norm, self.ffn)
+
+    def add(self, x_BTD: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
+        """What came in with what a part makes of it."""
         if self.norm_first:
-            x_BTD = x_BTD + self.dropout(self.attention(self.attention_norm(x_BTD), view, store))
-            x_BTD = x_BTD + self.dropout(self.ffn(self.ffn_norm(x_BTD)))
+            x_BTD = x_BTD + self.dropout(part(norm(x_BTD)))
         else:
-            x_BTD = self.attention_norm(x_BTD + self.dropout(self.attention(x_BTD, view, store)))
-            x_BTD = self.ffn_norm(x_BTD + self.dropout(self.ffn(x_BTD)))
+            x_BTD = norm(x_BTD + self.dropout(part(x_BTD)))
         return x_BTD
 
 

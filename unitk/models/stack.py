@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -9,18 +10,37 @@ import torch
 from torch import Tensor, nn
 
 from unitk.errors import UsageError
-from unitk.models.attention import View, bias, compute_dtype, render
+from unitk.masks import cross
+from unitk.models.attention import (
+    CrossAttention,
+    Source,
+    View,
+    bias,
+    compute_dtype,
+    render,
+    render_cross,
+)
 from unitk.models.cache import Cache
 from unitk.models.config import ModelConfig
-from unitk.models.heads import VocabHead
+from unitk.models.heads import ClassHead, VocabHead
 from unitk.models.layers import Embedding, Layer, norm
+from unitk.models.relative import RelativeBias
 from unitk.registry import nearest
 from unitk.slots import POS, Batch
 
 
 @dataclass(frozen=True)
 class Condition:
-    """What enters a stack beside its slots, as tables per doc; a single tower takes none."""
+    """What enters a stack beside its slots; a single tower takes none."""
+
+    cross: Tensor
+    """States [B, S, D] of the encoder."""
+    slots: Tensor
+    """[9, B, S]: whose they are (`doc`) and whether they may be read (`cross`)."""
+
+    def select(self, rows: Tensor) -> Condition:
+        """What enters these batch rows."""
+        return Condition(self.cross.index_select(0, rows), self.slots.index_select(1, rows))
 
 
 @dataclass(frozen=True)
@@ -32,36 +52,65 @@ class Carry:
 
 
 class Stack(nn.Module):
-    """One tower. Everything it knows about an input is in the slots [9, B, T]."""
+    """One tower. Everything it knows about an input is in the slots [9, B, T].
 
-    def __init__(self, config: ModelConfig, vocab_size: int):
+    With `cross` it is a decoder and reads a condition's states.
+    """
+
+    def __init__(self, config: ModelConfig, vocab_size: int, cross: bool = False):
         super().__init__()
         self.config = config
         self.embed = Embedding(config, vocab_size)
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_layers))
+        self.relative = RelativeBias(config) if config.relative_buckets else None
+        self.layers = nn.ModuleList(Layer(config, cross) for _ in range(config.num_layers))
         self.norm = norm(config) if config.final_norm else nn.Identity()
 
-    def encode(self, slots: Tensor, sight: str, num_keys: int) -> Tensor:
+    def encode(
+        self, slots: Tensor, sight: str, num_keys: int, condition: Condition | None = None
+    ) -> Tensor:
         """The states [B, T, D] of slots that see each other by the rule."""
         dropout = self.config.attention_dropout if self.training else 0.0
         dtype = compute_dtype(self.embed.tokens.weight)
-        view = render(slots, sight, num_keys, dtype, dropout)
+        view = render(slots, sight, num_keys, dtype, dropout, self.relative)
+        sources: Sequence[Source | None] = [None] * len(self.layers)
+        if condition is not None:
+            across = render_cross(slots, condition.slots, dtype, dropout)
+            sources = [Source(across, *pair) for pair in self.project(condition)]
         x_BTD = self.embed(slots)
-        for layer in self.layers:
-            x_BTD = layer(x_BTD, view)
+        for layer, source in zip(self.layers, sources, strict=True):
+            x_BTD = layer(x_BTD, view, None, source)
         states_BTD: Tensor = self.norm(x_BTD)
         return states_BTD
 
-    def extend(self, columns: Tensor, sight_BqS: Tensor, cache: Cache, at: int) -> Tensor:
+    def project(self, condition: Condition) -> list[tuple[Tensor, Tensor]]:
+        """Per layer the keys and values [B, H, S, K] that it reads of the condition's states."""
+        parts = [layer.cross_attention for layer in self.layers]
+        return [p.project(condition.cross) for p in parts if isinstance(p, CrossAttention)]
+
+    def extend(
+        self,
+        columns: Tensor,
+        sight_BqS: Tensor,
+        cache: Cache,
+        at: int,
+        condition: Condition | None = None,
+    ) -> Tensor:
         """The states [B, q, D] of further slots, written to the cache from column `at` on."""
         until = sight_BqS.shape[2]
         stop = at + columns.shape[2]
         assert stop <= until <= cache.columns, f"slots {at}:{stop} of {until} in {cache.columns}"
         cache.pos[:, at:stop] = columns[POS]
-        view = View(until, bias(sight_BqS, cache.key[0].dtype))
+        dtype, score = cache.key[0].dtype, None
+        if self.relative is not None:
+            score = self.relative(columns[POS], cache.pos[:, :until], dtype)
+        view = View(until, bias(sight_BqS, dtype, score))
+        sources: Sequence[Source | None] = [None] * len(self.layers)
+        if condition is not None:
+            across = View(condition.slots.shape[2], bias(cross(columns, condition.slots), dtype))
+            sources = [Source(across, *pair) for pair in cache.cross]
         x_BqD = self.embed(columns)
-        for number, layer in enumerate(self.layers):
-            x_BqD = layer(x_BqD, view, partial(cache.write, number, at, until))
+        for number, (layer, source) in enumerate(zip(self.layers, sources, strict=True)):
+            x_BqD = layer(x_BqD, view, partial(cache.write, number, at, until), source)
         states_BqD: Tensor = self.norm(x_BqD)
         return states_BqD
 
@@ -71,8 +120,12 @@ class Stack(nn.Module):
         columns: int,
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
+        condition: Condition | None = None,
     ) -> Cache:
-        """An empty cache for `batch_size` rows of `columns` slots."""
+        """An empty cache for `batch_size` rows of `columns` slots.
+
+        The keys and values of a condition's states are made here, once for all steps.
+        """
         weight = self.embed.tokens.weight
         device = weight.device if device is None else device
         dtype = compute_dtype(weight) if dtype is None else dtype
@@ -83,19 +136,25 @@ class Stack(nn.Module):
             return [torch.zeros(shape, dtype=dtype, device=device) for _ in self.layers]
 
         pos = torch.zeros(batch_size, columns, dtype=torch.int64, device=device)
-        return Cache(empty(), empty(), pos)
+        cache = Cache(empty(), empty(), pos)
+        if condition is not None:
+            for key, value in self.project(condition):
+                cache.cross.append((key.to(dtype).contiguous(), value.to(dtype).contiguous()))
+        return cache
 
 
 class Model(Stack):
     """A single tower "x" with its output layers."""
 
-    def __init__(self, config: ModelConfig, vocab_size: int):
-        super().__init__(config, vocab_size)
+    def __init__(self, config: ModelConfig, vocab_size: int, cross: bool = False):
+        super().__init__(config, vocab_size, cross)
         self.heads = nn.ModuleDict({"lm": VocabHead(config, vocab_size)})
+        for name, classes in config.classes.items():
+            self.heads[f"class:{name}"] = ClassHead(config, classes)
         init_weights(self)
 
     def condition(self, batch: Batch) -> Condition | None:
-        """Nothing enters a single tower beside its slots."""
+        """What enters beside the slots: nothing for a single tower."""
         return None
 
     def forward(
@@ -110,12 +169,16 @@ class Model(Stack):
         return {"x": states_BTD}, Carry()
 
     def head(self, states_KD: Tensor, name: str = "lm") -> Tensor:
-        """The output layer of that name at K asked rows: logits [K, V]."""
+        """The output layer of that name at K asked rows: logits [K, V], or [K, classes]."""
         if name not in self.heads:
             known = ", ".join(self.heads)
             hint = nearest(name, self.heads) or f" (it has: {known})"
+            if name.startswith("class:"):
+                hint += f"; --arch.class-heads {name.removeprefix('class:')}:2 adds one"
             raise UsageError(f"--arch has no output layer {name!r}{hint}")
-        logits_KV: Tensor = self.heads[name](states_KD, self.embed.tokens.weight)
+        head = self.heads[name]
+        tied = isinstance(head, VocabHead)
+        logits_KV: Tensor = head(states_KD, self.embed.tokens.weight) if tied else head(states_KD)
         return logits_KV
 
     @torch.no_grad()
@@ -130,10 +193,10 @@ class Model(Stack):
         """Read the slots `columns` [9, B, q] after what the cache holds: their states [B, q, D].
 
         Their keys and values become the cache's columns [at, at + q); query i of row b looks at
-        the columns where `sight` [B, q, S] is true. The prompt is a step with at = 0.
+        the columns where `sight` [B, q, S] is true. The prompt is a step with at = 0. A condition
+        is the one that the cache was made with.
         """
-        assert condition is None
-        return self.extend(columns, sight, cache, at)
+        return self.extend(columns, sight, cache, at, condition)
 
 
 @torch.no_grad()
@@ -142,7 +205,7 @@ def init_weights(model: Stack) -> None:
     config = model.config
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear | nn.Embedding):
-            scaled = config.scaled_init and name.endswith((".attention.out", ".ffn.down"))
+            scaled = config.scaled_init and name.endswith(("attention.out", ".ffn.down"))
             scale = (2 * config.num_layers) ** -0.5 if scaled else 1.0
             nn.init.normal_(module.weight, std=config.init_std * scale)
         if isinstance(module, nn.Linear) and module.bias is not None:

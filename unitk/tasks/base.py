@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-from unitk.data.cuts import Text
-from unitk.errors import UsageError
+from unitk.data.cuts import Cutter, Text
+from unitk.errors import UsageError, require
 from unitk.slots import Example, Ids, Protocol
 from unitk.vocab import Vocab
 
@@ -28,8 +29,16 @@ class Task:
     arch: ClassVar[str]
     criterion: ClassVar[str] = "cross_entropy"
     """Default components, by registered name."""
-    frame: ClassVar[int] = 2
+    infills: ClassVar[bool] = False
+    """A prompt with [MASK]s has them filled."""
+    frame: int = 2
     """Symbols a layout adds to a text, counted in `--block-size`."""
+    virtual: tuple[str, ...] = ()
+    """Spellings of input ids beyond the vocabulary, which no output can be: V, V + 1, ..."""
+    cut: Cutter | None = None
+    """How texts are cut from the corpus, where the task does not leave it to `--blocks`."""
+    copies: int = 0
+    """Epochs after which the same draws come again; 0: never."""
 
     def __init__(self, config: Any, vocab: Vocab) -> None:
         self.config, self.vocab = config, vocab
@@ -39,6 +48,11 @@ class Task:
     def protocol(self) -> Protocol | None:
         """How models of this task decode; None if they cannot."""
         return None
+
+    @cached_property
+    def words(self) -> Ids:
+        """Ids that are no special symbols."""
+        return np.setdiff1d(np.arange(len(self.vocab)), list(self.vocab.symbols.values()))
 
     def slots(self, n: Ids) -> Ids:
         """The most slots that `pretrain` makes of texts of `n` tokens."""
@@ -64,6 +78,10 @@ class Task:
         """Everything up to and including the slot that decoding reads first; no asks."""
         raise self._lacks("generate")
 
+    def length(self, source: list[Ids]) -> int | None:
+        """The words that must be written for a source, if their number is fixed."""
+        return None
+
     def text(self, source: list[Ids], written: Ids) -> str:
         """What was written, as text."""
         end = self.protocol.end if self.protocol else -1
@@ -82,3 +100,19 @@ class Task:
 
     def _lacks(self, what: str) -> UsageError:
         return UsageError(f"--task: {type(self).__name__} cannot {what}")
+
+
+def check_share(option: str, share: float, *, least: float = 0.0) -> None:
+    """Raise a `UsageError` unless the option's value is a share in (least, 1]."""
+    require(least < share <= 1, f"--task.{option} must be in ({least:g}, 1], got {share:g}")
+
+
+def check_chance(option: str, chance: float) -> None:
+    """Raise a `UsageError` unless the option's value is a probability."""
+    require(0 <= chance <= 1, f"--task.{option} must be in [0, 1], got {chance:g}")
+
+
+def check_weights(option: str, weights: tuple[float, ...]) -> None:
+    """Raise a `UsageError` unless the weights can be drawn from."""
+    fair = min(weights) >= 0 < sum(weights)
+    require(fair, f"--task.{option} needs a weight above 0 and none below, got {weights}")

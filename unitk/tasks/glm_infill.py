@@ -82,6 +82,7 @@ class GLMInfill(Task):
     config: Config
     symbols = ("pad", "cls", "sep", "mask", "gmask", "smask", "sop", "eop")
     arch = "glm_small"
+    infills = True
 
     @cached_property
     def protocol(self) -> Protocol:

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 import unitk
 from unitk import registry
-from unitk.config import Given, resolve
-from unitk.errors import CheckpointError
+from unitk.config import Given, Parsed, resolve
+from unitk.errors import CheckpointError, UsageError
 from unitk.tasks.base import Task
 from unitk.train.folder import find
 from unitk.train.state import Identity, Progress, read_state
@@ -45,23 +45,32 @@ class Loaded:
     path: Path
 
 
-def load(path: Path, device: str | torch.device = "cpu") -> Loaded:
+def load(path: Path, device: str | torch.device = "cpu", task_name: str | None = None) -> Loaded:
     """The model of a run folder (its best checkpoint, else the newest good one) or checkpoint.
 
-    The model is in eval mode. Raises `CheckpointError` naming a damaged or missing file.
+    The model is in eval mode; `task_name` chooses one of several tasks. Raises `CheckpointError`
+    naming a damaged or missing file.
     """
     folder = find(path)
     state = read_state(folder)
     vocab = Vocab.load(folder / "vocab")
-    parts = components(state, folder)
-    task = parts["task"].made_from(parts["task"].config, vocab)
+    parsed = components(state, folder)
+    parts, chosen = parsed.components, parsed.components["task"]
+    tasks = parsed.mixture or {chosen.name: chosen}
+    if task_name is None and len(tasks) > 1:
+        raise UsageError(f"--task is needed: {folder} was trained with {', '.join(tasks)}")
+    if task_name is not None:
+        if task_name not in tasks:
+            raise UsageError(f"--task {task_name}: {folder} was trained with {', '.join(tasks)}")
+        chosen = tasks[task_name]
+    task = chosen.made_from(chosen.config, vocab)
     model = parts["arch"].config.build(len(vocab))
     load_weights(model, folder)
     return Loaded(model.to(device).eval(), task, vocab, state["config"], state, folder)
 
 
-def components(state: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The run's task and architecture, its plug-ins imported where they still are."""
+def components(state: dict[str, Any], folder: Path) -> Parsed:
+    """The run's task (or tasks) and architecture, its plug-ins imported where they still are."""
     user_dir = state["user_dir"] and Path(state["user_dir"])
     registry.load_plugins(user_dir if user_dir and user_dir.is_dir() else None)
     origin = str(folder / "state.json")
@@ -71,7 +80,7 @@ def components(state: dict[str, Any], folder: Path) -> dict[str, Any]:
         for key, text in state["config"].items()
         if key.partition(".")[0] in wanted
     ]
-    return resolve(_NoOptions, given, wanted).components
+    return resolve(_NoOptions, given, wanted)
 
 
 @dataclass(frozen=True, kw_only=True)

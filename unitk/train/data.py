@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from unitk.errors import DataError, UsageError, require
 from unitk.slots import POS, POS2, Example, Ids
 from unitk.tasks.base import Task
 from unitk.train.config import TrainConfig, weighted
+from unitk.train.mixture import check_alike, mixed
 from unitk.vocab import Vocab
 
 UNLIMITED = 1 << 30
@@ -59,16 +60,17 @@ class Data:
         """What is done with them, in words."""
         return "pre-training on text" if self.kind == "text" else "fine-tuning on pairs"
 
-    def updates(self, feed: Feed, epoch: int, cursor: int) -> Iterator[tuple[Update, int]]:
+    def updates(
+        self, feed: Feed, epoch: int, cursor: int, step: int = 0, total: int | None = None
+    ) -> Iterator[tuple[Update, int]]:
         """The feed's updates, each with the number of its tokens (special symbols not counted)."""
-        for update in feed.updates(epoch, cursor):
+        for update in feed.updates(epoch, cursor, step, total):
             yield update, int(self.train.lengths()[update.ids].sum())
 
 
 def open_data(parsed: Parsed) -> Data:
     """Open and check the corpora of a run; milliseconds, whatever their size."""
     config: TrainConfig = parsed.main
-    task_of, arch = parsed.components["task"], parsed.components["arch"].config
     places, weights = zip(*map(weighted, config.data), strict=True)
     judged = dict(config.named_valid)
     if not config.valid and (places[0] / "valid").is_dir():
@@ -78,21 +80,53 @@ def open_data(parsed: Parsed) -> Data:
     opened: list[Any] = [open_corpus(folder) for folder in folders]
     _check_alike(folders, opened)
     corpora, rest = opened[: len(places)], opened[len(places) :]
-    vocab = corpus_vocab(folders[0])
-    task = task_of.made_from(task_of.config, vocab)
-    make: Any = partial(_texts, task, arch, config)
-    if opened[0].kind == "pairs":
-        make = partial(_pairs, task, arch, *_limits(task, arch, config, corpora))
+    vocab, kind = corpus_vocab(folders[0]), opened[0].kind
+    named = parsed.mixture or {parsed.components["task"].name: parsed.components["task"]}
+    tasks = {name: part.made_from(part.config, vocab) for name, part in named.items()}
+    for name, task in tasks.items():
+        _check_task(name, task, parsed, kind)
+    check_alike(tasks, kind)
+    make = _makers(list(tasks.values()), parsed, kind, corpora)
+
+    def source(corpora: Sequence[Any], weights: Sequence[float], seed: int) -> Source:
+        made = [one(corpora, weights, seed) for one in make]
+        if not parsed.mixture:
+            return made[0]
+        parts = {name: one.examples for name, one in zip(tasks, made, strict=True)}
+        return replace(made[0], examples=mixed(parts, parsed.mixture))
+
     content = [f"{one.fingerprint}={weight}" for one, weight in zip(corpora, weights, strict=True)]
     return Data(
-        opened[0].kind,
+        kind,
         vocab,
-        task,
-        make(corpora, weights, config.seed),
+        next(iter(tasks.values())),
+        source(corpora, weights, config.seed),
         # validation is drawn and cut from (0, 0, example), so that curves of all runs compare
-        {name: make([corpus], [1.0], 0) for name, corpus in zip(judged, rest, strict=True)},
+        {name: source([corpus], [1.0], 0) for name, corpus in zip(judged, rest, strict=True)},
         hashlib.sha256("\n".join(content).encode()).hexdigest(),
     )
+
+
+def _check_task(name: str, task: Task, parsed: Parsed, kind: str) -> None:
+    arch = parsed.components["arch"].config
+    beyond = f"task {name} needs --arch.num-virtual {len(task.virtual)}"
+    require(len(task.virtual) <= arch.num_virtual, f"{beyond} for {', '.join(task.virtual)}")
+    if task.cut is not None and kind == "text":
+        given = parsed.origins.get("blocks", "").startswith("--")
+        require(not given, f"--blocks has no effect: task {name} cuts sentence pairs itself")
+
+
+def _makers(
+    tasks: Sequence[Task], parsed: Parsed, kind: str, corpora: Sequence[Any]
+) -> list[Callable[[Sequence[Any], Sequence[float], int], Source]]:
+    """For each task what makes its examples of corpora, weights and a seed: of the same texts."""
+    config, arch = parsed.main, parsed.components["arch"].config
+    if kind == "text":
+        frame = max(task.frame for task in tasks)
+        return [partial(_texts, task, frame, arch, config) for task in tasks]
+    limits = [_limits(task, arch, config, corpora) for task in tasks]
+    longest = [min(each) for each in zip(*limits, strict=True)]
+    return [partial(_pairs, task, arch, *longest) for task in tasks]
 
 
 def _part(place: Path, part: str) -> Path:
@@ -114,24 +148,26 @@ def _check_alike(folders: Sequence[Path], opened: Sequence[Corpus | Pairs]) -> N
 
 def _texts(
     task: Task,
+    frame: int,
     arch: Any,
     config: TrainConfig,
     corpora: Sequence[Corpus],
     weights: Sequence[float],
     seed: int,
 ) -> Source:
-    size, name = config.block_size - task.frame, flag("block_size")
-    require(size > 0, f"{name} must be above {task.frame}, the special symbols of a text")
+    size, name = config.block_size - frame, flag("block_size")
+    require(size > 0, f"{name} must be above {frame}, the special symbols of a text")
     table = arch.max_positions or UNLIMITED
     require(
         config.block_size <= table,
         f"{name} {config.block_size} is more than the {table} positions of --arch;"
         f" --arch.max-positions {config.block_size} makes room",
     )
-    texts = Texts(corpora, blocks=config.blocks, size=size, separator=task.vocab.sep, seed=seed)
+    how = task.cut or config.blocks
+    texts = Texts(corpora, blocks=how, size=size, separator=task.vocab.sep, seed=seed)
 
     def of(epoch: int) -> Texts:
-        texts.begin(epoch)
+        texts.begin(epoch % task.copies if task.copies else epoch)
         return texts
 
     def lay_out(text: Text, rng: np.random.Generator) -> Example:
@@ -143,9 +179,10 @@ def _texts(
         weights=lambda epoch: of(epoch).weights(weights),
         draw=lambda epoch, i, rng: lay_out(of(epoch).text(i), rng),
         pad=task.vocab.pad,
+        copies=task.copies,
     )
     long = 0
-    if config.blocks == "line":
+    if how == "line":
         long = sum(int((np.diff(corpus.sentences) > size).sum()) for corpus in corpora)
     return Source(
         examples,
@@ -177,6 +214,7 @@ def _pairs(
         weights=lambda epoch: pairs.weights(weights),
         draw=lambda epoch, i, rng: lay_out(*pairs.pair(i), rng),
         pad=task.vocab.pad,
+        copies=task.copies,
     )
     lengths = pairs.source_lengths + pairs.target_lengths
     return Source(
@@ -240,4 +278,6 @@ def _misfit(example: Example, arch: Any) -> str:
         for table, last in zip(TABLES, slots.table[POS : POS2 + 1].max(axis=1), strict=True):
             if 0 < (size := getattr(arch, table)) <= last:
                 return f"position {last} is beyond {flag('arch.' + table)} {size}"
+        if 0 < arch.num_segments <= (last := slots.seg.max()):
+            return f"segment {last} is beyond --arch.num-segments {arch.num_segments}"
     return ""

@@ -116,7 +116,8 @@ class Trainer:
     def updates(self) -> Iterator[tuple[Update, int]]:
         """The updates to come, on the device, each with the number of its tokens."""
         at = self.progress
-        for update, tokens in self.data.updates(self.feed, at.epoch, at.cursor):
+        place = at.epoch, at.cursor, at.step, self.total
+        for update, tokens in self.data.updates(self.feed, *place):
             yield replace(update, batches=[b.to(self.device) for b in update.batches]), tokens
 
     def due(self, every: int, done: int, now: bool) -> bool:
@@ -151,7 +152,11 @@ class Trainer:
             self.reseed(mix(config.seed, step, number))
             loss = self.loss(batch)
             # an ask that the whole update does not ask has no mean
-            asks = [total / counts[name] for name, total in loss.sums.items() if counts[name]]
+            asks = [
+                update.weight(name) * total / counts[name]
+                for name, total in loss.sums.items()
+                if counts[name]
+            ]
             if asks:
                 torch.stack(asks).sum().backward()
             means.add({**loss.sums, **loss.parts}, {})
@@ -303,7 +308,7 @@ class Trainer:
         examples = len(data.train.examples.bounds(0))
         weights = sum(parameter.numel() for parameter in self.model.parameters())
         lines = [
-            f"{data.about} with task {parts['task'].name}, {start.beginning}",
+            f"{data.about} with task {start.parsed.values()['task']}, {start.beginning}",
             f"train: {data.train.about}; an epoch is {examples:,} examples, {self.per_epoch:,}"
             f" updates of {texts if feed.batch_texts else slots}",
             *(f"{name}: {source.about}" for name, source in data.valid.items()),

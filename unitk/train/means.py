@@ -36,8 +36,19 @@ class Means:
         return {"sums": {k: float(v) for k, v in self.sums.items()}, "counts": dict(self.counts)}
 
     def values(self, prefix: str) -> dict[str, float]:
-        """`PREFIX/loss`, the sum of the asks' means, the means, parts and perplexities."""
+        """`PREFIX/loss`, the sum of the asks' means, the means, parts and perplexities.
+
+        Where tasks are mixed, `PREFIX.TASK/...` for each of them and the sum of their losses.
+        """
+        tasks = dict.fromkeys(name.partition(".")[0] for name in self.sums if "." in name)
         found: dict[str, float] = {}
+        for task in tasks:
+            sums = {k.removeprefix(f"{task}."): v for k, v in self.sums.items() if _of(task, k)}
+            counts = {k.removeprefix(f"{task}."): v for k, v in self.counts.items() if _of(task, k)}
+            found |= Means(sums, counts).values(f"{prefix}.{task}")
+        if tasks:
+            total = sum(value for name, value in found.items() if name.endswith("/loss"))
+            return {f"{prefix}/loss": total, **found}
         for name, value in self.sums.items():
             ask, _, part = name.partition("/")
             if not self.counts[ask]:
@@ -49,15 +60,25 @@ class Means:
         return {f"{prefix}/loss": sum(asks), **found} if asks else found
 
 
+def _of(task: str, name: str) -> bool:
+    return name.startswith(f"{task}.")
+
+
 def told(prefix: str, values: Mapping[str, float], part: str = "") -> str:
-    """The loss of a set in words, with its asks where there are several, and a part of each ask."""
+    """The loss of a set in words, with its asks where there are several, and a part of each ask.
+
+    Where tasks are mixed, the same of each of them follows.
+    """
     asks = {name: v for name, v in values.items() if name.rpartition("/")[0] == prefix}
     text = f"loss {asks.pop(f'{prefix}/loss', math.nan):.4g}"
     if len(asks) > 1:
         each = (f"{name.rpartition('/')[2]} {value:.4g}" for name, value in asks.items())
         text += f" ({', '.join(each)})"
     parts = [f"{values[f'{ask}/{part}']:.4g}" for ask in asks if f"{ask}/{part}" in values]
-    return f"{text}  {part} {', '.join(parts)}" if parts else text
+    tasks = [name[:-5] for name in values if name.startswith(f"{prefix}.") and name[-5:] == "/loss"]
+    text += f"  {part} {', '.join(parts)}" if parts else ""
+    each = [f"{task.removeprefix(f'{prefix}.')} {told(task, values, part)}" for task in tasks]
+    return "; ".join([text, *each])
 
 
 @dataclass

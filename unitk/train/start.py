@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -78,7 +79,7 @@ def prepare(parsed: Parsed) -> Start:
     for name in ("patience", "best_metric"):
         if getattr(config, name) is not None and not data.valid:
             raise UsageError(f"{flag(name)} has no effect without --valid")
-    if config.best_metric and config.best_metric.partition("/")[0] not in data.valid:
+    if config.best_metric and re.split("[./]", config.best_metric)[0] not in data.valid:
         known = ", ".join(f"{name}/loss" for name in data.valid)
         raise UsageError(f"--best-metric must be a value such as {known}, got {config.best_metric}")
     init_from = find(config.init_from) if config.init_from else None

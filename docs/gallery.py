@@ -1,0 +1,157 @@
+"""Makes docs/masks.md from the code: every objective's slots and mask, as `unitk show` draws them.
+
+python docs/gallery.py            writes the page; a test compares it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+from unitk_cli import show
+
+PAGE = Path(__file__).with_name("masks.md")
+FOX = "the quick brown fox jumps over the lazy dog"
+PLAIN = "--task.mask-keep-random 1,0,0"
+
+
+class Picture(NamedTuple):
+    """One drawing: what `unitk show` is told, and what is said about it."""
+
+    name: str
+    title: str
+    words: str
+    text: str
+    about: str
+
+    @property
+    def command(self) -> str:
+        return f'unitk show {self.words} "{self.text}"'
+
+
+PICTURES = [
+    Picture(
+        "mlm",
+        "BERT: masked language model",
+        "--task mlm --seed 2 --task.mask-ratio 0.2",
+        FOX,
+        "Everything stands at time 0 and sees everything. Of the hidden words 80 % read `[MASK]`,"
+        " 10 % are kept and 10 % read another word.",
+    ),
+    Picture(
+        "lm",
+        "GPT: causal language model",
+        "--task lm",
+        FOX,
+        "Word i comes at time i and sees what came before. Each slot is asked for the next word.",
+    ),
+    *(
+        Picture(
+            f"unilm_{name}",
+            f"UniLM: {title}",
+            f"--task unilm --seed 11 --task.mask-ratio 0.25 --task.shares {shares} {PLAIN}",
+            FOX,
+            about,
+        )
+        for name, title, shares, about in (
+            (
+                "both",
+                "both directions",
+                "1,0,0,0",
+                "The first of UniLM's four masks is BERT's. Segments tell the model which mask it"
+                " is: 0 for this one, and 1 for a second part.",
+            ),
+            (
+                "seq2seq",
+                "sequence to sequence",
+                "0,1,0,0",
+                "The first part sees itself, the second sees the first and its own left. Words of"
+                " both are hidden. Segments 4 and 5.",
+            ),
+            ("left", "left to right", "0,0,1,0", "Times rise. Segment 2."),
+            ("right", "right to left", "0,0,0,1", "Times fall. Segment 3."),
+        )
+    ),
+    Picture(
+        "unilm_finetune",
+        "UniLM: fine-tuning",
+        f"--task unilm --seed 1 {PLAIN} --target 'a fast fox'",
+        "the quick brown fox jumps",
+        "Words of the target are hidden, its end among them; the source is never.",
+    ),
+    Picture(
+        "pmlm",
+        "UniLMv2: pseudo-masked language model",
+        f"--task pmlm --seed 133 --task.mask-ratio 0.375 {PLAIN} --order pos",
+        "x1 x2 x3 x4 x5 x6",
+        "The paper's example: x4 and x5 are predicted first, then x2. A hidden word"
+        " stands three times at one position: as itself, as `[MASK]`, which everything sees (the"
+        ' loss "ae"), and as pseudo token `[P]`, which sees the words of earlier steps and the'
+        ' pseudo tokens of its own (the loss "par").',
+    ),
+    Picture(
+        "pmlm_finetune",
+        "UniLMv2: fine-tuning",
+        f"--task pmlm --task.word-drop 0 {PLAIN} --target 'c d e'",
+        "a b",
+        "Every word of the target is predicted at a pseudo token, in one pass, as in decoding.",
+    ),
+    Picture(
+        "glm_infill",
+        "GLM: blank infilling",
+        "--task glm_infill --seed 4 --task.mask-ratio 0.3",
+        FOX,
+        "Part A has the blanks, part B spells them out in shuffled order.",
+    ),
+    Picture(
+        "mass",
+        "MASS: masked sequence to sequence",
+        f"--task mass --seed 3 {PLAIN}",
+        FOX,
+        "The decoder writes what the encoder does not see, at its original positions, and may not"
+        " look at `[MASK]`s (`cross` 0).",
+    ),
+    Picture(
+        "seq2seq",
+        "Encoder-decoder",
+        "--task seq2seq --target 'c d'",
+        "a b",
+        "Without pre-training: the decoder looks at the whole source.",
+    ),
+]
+
+
+def page() -> str:
+    """The page, drawn anew."""
+    lines = [
+        "# Gallery of masks",
+        "",
+        "<!-- made by docs/gallery.py: change that, not this -->",
+        "",
+        "What every objective makes of a text: the slots with their times (`at`), what is asked",
+        "for (`label`), and who sees whom: a row looks at the columns with a block. All masks",
+        "follow from the times by [one rule](concepts.md#one-visibility-rule). In the pictures a",
+        "column has the colour of what it is: context, target, mask, probe (pseudo token), query.",
+        "",
+    ]
+    for one in PICTURES:
+        lines += [f"## {one.title}", "", one.about, "", "```bash", one.command, "```", ""]
+        lines += ["```text", drawn(one).rstrip(), "```", ""]
+        if one.name not in ("mass", "seq2seq"):  # two towers are two pictures, in the text above
+            lines += [f"![The mask of {one.title}](pictures/{one.name}.svg)", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def drawn(one: Picture) -> str:
+    """What the command prints."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        show.run([*shlex.split(one.words), one.text])
+    return "\n".join(line.rstrip() for line in printed.getvalue().splitlines())
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

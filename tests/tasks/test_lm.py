@@ -1,0 +1,65 @@
+"""GPT: the docstring's table, and what is weighted how in pairs."""
+
+import numpy as np
+import pytest
+
+from unitk.data.cuts import Text
+from unitk.errors import UsageError
+from unitk.masks import dense
+from unitk.tasks.lm import LM, layout
+
+
+def task(vocab, **config):
+    return LM(LM.Config(**config), vocab)
+
+
+def test_layout_is_the_table(ids, labels):
+    example = layout(ids("C a b c d S"))
+    x = example.towers["x"]
+    assert x.token.tolist() == ids("C a b c d").tolist()
+    assert x.pos.tolist() == x.now.tolist() == x.born.tolist() == [0, 1, 2, 3, 4]
+    assert labels(example, "lm") == ids("a b c d S").tolist()
+    assert (dense(x.table, x.table) == np.tri(5, dtype=bool)).all()
+
+
+def test_ends_are_predicted_or_not(toy_vocab):
+    words = np.array([40, 41])
+    text = Text([words], np.zeros(1, int))
+    rng = np.random.default_rng(0)
+    made = task(toy_vocab).pretrain(text, rng)
+    assert made.asks[0].label.tolist() == [40, 41, toy_vocab.sep]
+    assert len(made.towers["x"]) == task(toy_vocab).slots(np.array(2))
+    made = task(toy_vocab, ends=False).pretrain(text, rng)
+    assert made.asks[0].label.tolist() == [40, 41]
+    assert made.towers["x"].token.tolist() == [toy_vocab.cls, 40]
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
+def test_pairs_are_the_table_and_the_source_has_its_weight(toy_vocab, weight):
+    v, made = toy_vocab, task(toy_vocab, source_weight=weight)
+    source, target = [np.array([40, 41])], np.array([50, 51])
+    example = made.finetune(source, target, np.random.default_rng(0))
+    x, [ask] = example.towers["x"], example.asks
+    assert x.token.tolist() == [v.cls, 40, 41, v.sep, 50, 51]
+    assert x.pos.tolist() == x.now.tolist() == [0, 1, 2, 3, 4, 5]
+    expected = {3: (50, 1.0), 4: (51, 1.0), 5: (v.sep, 1.0)}
+    if weight:
+        expected |= {0: (40, weight), 1: (41, weight), 2: (v.sep, weight)}
+    found = zip(ask.rows[:, 0].tolist(), ask.label.tolist(), ask.weight.tolist(), strict=True)
+    assert {row: (label, w) for row, label, w in found} == expected
+    assert len(x) <= made.pair_slots(np.array(2), np.array(2))
+
+
+def test_without_delimiter_a_pair_is_laid_out_as_one_text(toy_vocab):
+    made = task(toy_vocab, delimiter=False, source_weight=1.0)
+    rng = np.random.default_rng(0)
+    pair = made.finetune([np.array([40, 41])], np.array([50]), rng)
+    text = made.pretrain(Text([np.array([40, 41, 50])], np.zeros(1, int)), rng)
+    assert (pair.towers["x"].table == text.towers["x"].table).all()
+    assert pair.asks[0].label.tolist() == text.asks[0].label.tolist()
+    assert pair.asks[0].rows.tolist() == text.asks[0].rows.tolist()
+
+
+def test_options_are_checked():
+    with pytest.raises(UsageError, match="--task.source-weight"):
+        LM.Config(source_weight=-1)

@@ -1,0 +1,130 @@
+"""BERT and RoBERTa: the docstring's table, what is hidden and what it reads, pairs, filling."""
+
+import numpy as np
+import pytest
+
+from unitk.data.cuts import Text
+from unitk.errors import UsageError
+from unitk.tasks.mlm import MLM, framed, layout
+
+
+def task(vocab, **config):
+    return MLM(MLM.Config(**config), vocab)
+
+
+def test_layout_is_the_table(ids, labels):
+    tokens, seg = framed([ids("a b c d e f")], *ids("C S"))
+    example = layout(tokens, seg, np.array([2, 4, 5]), ids("M d x"))
+    x = example.towers["x"]
+    assert x.token.tolist() == ids("C a M c d x f S").tolist()
+    assert x.pos.tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert x.now.tolist() == x.born.tolist() == x.seg.tolist() == [0] * 8
+    b, d, e = ids("b d e")
+    assert labels(example, "mlm") == [-1, -1, b, -1, d, e, -1, -1]
+
+
+def test_a_pair_has_segments(ids):
+    tokens, seg = framed([ids("a b"), ids("c d")], *ids("C S"))
+    assert tokens.tolist() == ids("C a b S c d S").tolist()
+    assert seg.tolist() == [0, 0, 0, 0, 1, 1, 1]
+
+
+def test_c_is_asked_about_pairs_only(toy_vocab):
+    made, rng = task(toy_vocab, nsp=True), np.random.default_rng(0)
+    assert made.cut is not None and made.frame == 3
+    words = made.words[:12]
+    for flag in (0, 1):
+        pair = Text([words[:5], words[5:]], np.array([0, 5]), flag=flag)
+        one, two = made.pretrain(pair, rng).asks
+        assert (two.name, two.head) == ("nsp", "class:nsp")
+        assert (two.rows.tolist(), two.label.tolist()) == ([[0]], [flag])
+        assert set(one.label) <= set(words)
+    assert len(made.pretrain(Text([words], np.zeros(1, int)), rng).asks) == 1
+    assert len(task(toy_vocab).pretrain(pair, rng).asks) == 1
+
+
+@pytest.mark.parametrize("n", [1, 2, 18, 62, 510])
+def test_the_nearest_count_is_hidden(toy_vocab, some_text, n):
+    made, rng = task(toy_vocab), np.random.default_rng(0)
+    for _ in range(20):
+        example = made.pretrain(some_text(toy_vocab, n, rng), rng)
+        assert len(example.asks[0].label) == max(1, round(0.15 * (n + 2)))
+
+
+def test_random_rounding_hides_the_share_on_average(toy_vocab, some_text):
+    made, rng = task(toy_vocab, rounding="random"), np.random.default_rng(0)
+    text = some_text(toy_vocab, 16, rng)  # 0.15 * 18 = 2.7
+    counts = [len(made.pretrain(text, rng).asks[0].label) for _ in range(4000)]
+    assert set(counts) == {2, 3} and np.mean(counts) == pytest.approx(2.7, abs=0.03)
+
+
+def test_hidden_tokens_read_80_10_10(toy_vocab, some_text):
+    made, rng = task(toy_vocab), np.random.default_rng(0)
+    seen = []
+    for _ in range(300):
+        text = some_text(toy_vocab, 510, rng)
+        example = made.pretrain(text, rng)
+        ask, token = example.asks[0], example.towers["x"].token
+        read = token[ask.rows[:, 0]]
+        seen.append(np.where(read == toy_vocab.mask, 0, np.where(read == ask.label, 1, 2)))
+        rest = np.delete(np.arange(512), ask.rows[:, 0])
+        framed_text = np.concatenate([[toy_vocab.cls], text.ids, [toy_vocab.sep]])
+        assert (token[rest] == framed_text[rest]).all()
+        assert not np.isin(read[read != toy_vocab.mask], list(toy_vocab.symbols.values())).any()
+    share = np.bincount(np.concatenate(seen)) / (300 * 77)
+    by_chance = 0.1 / len(made.words)  # a random word that happens to be the token
+    assert share == pytest.approx([0.8, 0.1 + by_chance, 0.1 - by_chance], abs=0.01)
+
+
+def test_every_place_is_hidden_equally_often_and_symbols_never(toy_vocab, some_text):
+    made, rng = task(toy_vocab), np.random.default_rng(0)
+    text = some_text(toy_vocab, 30, rng)
+    text.ids[12] = toy_vocab.sep  # between documents of a block
+    often = np.zeros(32)
+    for _ in range(6000):
+        often[made.pretrain(text, rng).asks[0].rows[:, 0]] += 1
+    assert often[[0, 13, 31]].tolist() == [0, 0, 0]
+    rest = np.delete(often, [0, 13, 31])
+    assert rest / 6000 == pytest.approx(np.full(29, 5 / 29), abs=0.02)
+
+
+def test_whole_words_are_hidden_or_shown(toy_vocab):
+    made, rng = task(toy_vocab, whole_words=True), np.random.default_rng(0)
+    text = np.array(toy_vocab.encode("The baba kelo mipu sane teri bobo lulu " * 4))
+    starts = toy_vocab.starts[text]
+    word = np.cumsum(starts)
+    assert 1.5 < len(text) / starts.sum(), "words must have several tokens, or nothing is shown"
+    sizes = []
+    for _ in range(300):
+        rows = made.pretrain(Text([text], np.zeros(1, int)), rng).asks[0].rows[:, 0] - 1
+        hidden = np.isin(np.arange(len(text)), rows)
+        assert not set(word[hidden]) & set(word[~hidden])
+        sizes.append(len(rows))
+    assert max(sizes) <= round(0.15 * (len(text) + 2)) and np.mean(sizes) > 0.9 * max(sizes)
+
+
+def test_a_long_word_alone_is_hidden_nevertheless(toy_vocab):
+    text = np.array(toy_vocab.encode("kelomipu"))
+    assert len(text) > 2
+    made = task(toy_vocab, whole_words=True)
+    example = made.pretrain(Text([text], np.zeros(1, int)), np.random.default_rng(0))
+    assert len(example.asks[0].label) >= 1
+
+
+def test_masks_of_a_prompt_are_asked_for_and_filled(toy_vocab):
+    made, v = task(toy_vocab), toy_vocab
+    words = np.array(v.encode("The baba kelo"))
+    source = [np.insert(words, [1, 2], v.mask)]
+    prompt = made.prompt(source)
+    assert prompt.asks[0].rows[:, 0].tolist() == [2, 4] and made.protocol is None
+    fills = np.array(v.encode("mipu lulu"))[-2:]
+    expected = np.insert(words, [1, 2], fills)
+    assert made.text(source, fills) == v.decode(expected)
+    with pytest.raises(UsageError, match="MASK"):
+        made.prompt([words])
+
+
+def test_options_are_checked():
+    for wrong in ({"mask_ratio": 0.0}, {"mask_keep_random": (0.0, 0.0, 0.0)}, {"copies": -1}):
+        with pytest.raises(UsageError, match="--task."):
+            MLM.Config(**wrong)

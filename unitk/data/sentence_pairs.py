@@ -1,0 +1,101 @@
+"""BERT's pair sampler.  Devlin et al. 2019; `create_pretraining_data.py` of the official code.
+
+A block is a run of sentences of one document, split between two of them into parts a and b. With a
+probability b is replaced by sentences of another document; the sentences that b had are then put
+back: the next block begins with them. Everything is drawn for each sentence as if a block began
+there, on lengths alone; only the chain of beginnings is followed one by one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unitk.data.cuts import NO_BREAKS, Cut
+from unitk.slots import Ids
+
+
+@dataclass(frozen=True)
+class SentencePairs:
+    """A cut into pairs of parts; flag 1 where the second part is from elsewhere."""
+
+    random: float = 0.5
+    """Probability that the second part is from another document."""
+    short: float = 0.1
+    """Probability of a shorter block, of 2 to all tokens. Drawn for each block; the original draws
+    it once for a document."""
+    complete: bool = True
+    """A block of a single sentence gets a second part from elsewhere (BERT), or else none."""
+
+    def __call__(self, sentences: Ids, documents: Ids, size: int, rng: np.random.Generator) -> Cut:
+        assert size >= 2, f"{size} tokens hold no pair"
+        edge, home, first = _without_empty(sentences, documents)
+        here = np.arange(len(home))
+        short = rng.random(len(home)) < self.short
+        target = np.where(short, rng.integers(2, size + 1, len(home)), size)
+        end = _reach(edge, here, target, first[home + 1])
+        single = end == here + 1
+        split = here + np.where(single, 1, rng.integers(1, np.maximum(end - here, 2)))
+        far = rng.random(len(home)) < self.random
+        far = far | single if self.complete else far & ~single
+        begin = _elsewhere(home, first, rng)
+        room = np.maximum(target - (edge[split] - edge[:-1]), 1)
+        fetched = _reach(edge, begin, room, first[home[begin] + 1])
+        follow, chain, at = np.where(far, split, end).tolist(), [], 0
+        while at < len(follow):
+            chain.append(at)
+            at = follow[at]
+        a = edge[np.stack([here, split], axis=1)[chain]]
+        near = np.stack([split, end], axis=1)[chain]
+        there = np.stack([begin, fetched], axis=1)[chain]
+        b = edge[np.where(far[chain, None], there, near)]
+        a, b = _shorten(a, b, size, rng)
+        return Cut(a[:, 0], a[:, 1], NO_BREAKS, b, far[chain].astype(np.int64))
+
+
+def _without_empty(sentences: Ids, documents: Ids) -> tuple[Ids, Ids, Ids]:
+    """Borders of the sentences that hold something, their documents, and first sentences of these.
+
+    Documents are numbered anew, without those that hold nothing.
+    """
+    full = np.diff(sentences) > 0
+    home = np.repeat(np.arange(len(documents) - 1), np.diff(documents))[full]
+    sizes = np.bincount(home)
+    sizes = sizes[sizes > 0]
+    edge = np.append(sentences[:-1][full], sentences[-1:])
+    return edge, np.repeat(np.arange(len(sizes)), sizes), np.append(0, np.cumsum(sizes))
+
+
+def _reach(edge: Ids, start: Ids, target: Ids, limit: Ids) -> Ids:
+    """The end of the fewest sentences from `start` on that hold `target` tokens, up to `limit`."""
+    return np.minimum(np.searchsorted(edge, edge[start] + target, "left"), limit)
+
+
+def _elsewhere(home: Ids, first: Ids, rng: np.random.Generator) -> Ids:
+    """For each sentence a random one of another document (of the same where there is one only)."""
+    documents = len(first) - 1
+    other = home
+    if documents > 1:
+        other = (home + rng.integers(1, documents, len(home))) % documents
+    begin: Ids = rng.integers(first[other], first[other + 1])
+    return begin
+
+
+def _shorten(a: Ids, b: Ids, size: int, rng: np.random.Generator) -> tuple[Ids, Ids]:
+    """Take tokens from the longer part, at its front or back by even chances, until both fit."""
+    long_a, long_b = a[:, 1] - a[:, 0], b[:, 1] - b[:, 0]
+    over = np.maximum(long_a + long_b - size, 0)
+    first = np.minimum(over, np.abs(long_a - long_b))  # until they are equally long
+    rest = over - first
+    # then in turns, and b first
+    cuts = [
+        (a, np.where(long_a > long_b, first, 0) + rest // 2),
+        (b, np.where(long_a > long_b, 0, first) + (rest + 1) // 2),
+    ]
+    fronts = [rng.binomial(lost, 0.5) for _, lost in cuts]
+    one, two = (
+        np.stack([part[:, 0] + front, part[:, 1] - (lost - front)], axis=1)
+        for (part, lost), front in zip(cuts, fronts, strict=True)
+    )
+    return one, two

@@ -1,0 +1,88 @@
+"""Causal language model.  Radford et al. 2018 (GPT), section 3; Radford et al. 2019 (GPT-2).
+
+Every token is predicted from the tokens before it.
+
+    text     a  b  c  d              source a b, target c d
+    token    C  a  b  c  d           C  a  b  S  c  d
+    pos      0  1  2  3  4           0  1  2  3  4  5
+    at       0  1  2  3  4           0  1  2  3  4  5
+    label    a  b  c  d  S           .  .  .  c  d  S     (a b S too with a `source_weight`)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from unitk.data.cuts import Text
+from unitk.errors import require
+from unitk.registry import register
+from unitk.slots import Example, Ids, Protocol, lm, stay, unroll
+from unitk.tasks.base import Task
+
+
+def layout(tokens: Ids) -> Example:
+    """Lay out tokens one after the other, each asked at the one before it."""
+    steps = np.arange(len(tokens) - 1)
+    return Example({"x": stay(tokens[:-1], pos=steps, at=steps)}, [lm(steps, tokens[1:])])
+
+
+@register("task", "lm")
+class LM(Task):
+    """Predict each token from those before it (GPT, GPT-2)."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Ends of texts; how source and target of a pair are joined and weighted."""
+
+        ends: bool = True
+        """Predict the end of a text; off for blocks that end anywhere (--blocks stream)."""
+        source_weight: float = 0.0
+        """Pairs: weight of a source token's loss beside 1 for a target token. 0: loss on the
+        target only; 1: on all; GPT's auxiliary loss: 0.5 (section 3.2)."""
+        delimiter: bool = True
+        """Pairs and prompts: a separator ends the source. Off: the target continues it, as a
+        pre-trained model continues a text."""
+
+        def __post_init__(self) -> None:
+            weight = self.source_weight
+            require(weight >= 0, f"--task.source-weight must be at least 0, got {weight:g}")
+
+    config: Config
+    arch = "gpt2_mini"
+    frame = 1
+
+    @cached_property
+    def protocol(self) -> Protocol:
+        v = self.vocab
+        return Protocol(end=v.sep, banned=(v.pad, v.cls, v.mask))
+
+    def pair_slots(self, source: Ids, target: Ids) -> Ids:
+        return source + target + 3  # C, S, a separator between parts
+
+    def max_source(self, max_positions: int, max_target: int) -> int:
+        return max_positions - max_target - 3
+
+    def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
+        end = [self.vocab.sep] * self.config.ends
+        return layout(np.concatenate([[self.vocab.cls], text.ids, end]))
+
+    def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
+        prompt, weight = self.prompt(source), self.config.source_weight
+        example = unroll(prompt, self.protocol, np.append(target, self.vocab.sep))
+        if not weight:
+            return example
+        given = prompt.towers["x"].token
+        before, [after] = lm(np.arange(len(given) - 1), given[1:], weight=weight), example.asks
+        rows = np.concatenate([before.rows, after.rows])
+        labels = np.concatenate([before.label, after.label])
+        weights = np.concatenate([before.weight, after.weight])
+        return replace(example, asks=[replace(after, rows=rows, label=labels, weight=weights)])
+
+    def prompt(self, source: list[Ids]) -> Example:
+        end = [self.vocab.sep] * self.config.delimiter
+        tokens = np.concatenate([[self.vocab.cls], self.joined(source), end])
+        steps = np.arange(len(tokens))
+        return Example({"x": stay(tokens, pos=steps, at=steps)})

@@ -1,0 +1,128 @@
+"""MASS.  Song et al. 2019, arXiv 1905.02450, sections 3.1, 3.2 and figure 1.
+
+The encoder reads a text in which a span is hidden; the decoder spells out the span, at its original
+positions, fed with the token before each.
+
+    text     a  b  c  d  e  f        span [3, 6)
+             enc                          dec
+    token    C  a  b  M  M  M  f  S       b  c  d
+    pos      0  1  2  3  4  5  6  7       2  3  4
+    at       0  0  0  0  0  0  0  0       0  1  2
+    cross    1  1  1  0  0  0  1  1
+    label    .  .  .  .  .  .  .  .       c  d  e
+
+With k = 1 it predicts one token as BERT does, with k = m everything from left to right as GPT does.
+The spans begin with the first word; the S at the end may be hidden, C never is. Fine-tuning is that
+of an encoder-decoder. A prompt with a run of MASKs has it filled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unitk.data.cuts import Text
+from unitk.errors import UsageError, require
+from unitk.registry import register
+from unitk.slots import Example, Ids, lm, stay
+from unitk.spans import Spans, corrupt, edge_start, places
+from unitk.tasks.base import check_share, check_weights
+from unitk.tasks.seq2seq import Seq2Seq
+
+
+def layout(tokens: Ids, spans: Spans, shown: Ids, seen: Ids) -> Example:
+    """Lay out framed tokens; hidden ones read `shown`; `seen`: may the decoder look at these?"""
+    hidden = places(spans)
+    read, cross = tokens.copy(), np.ones_like(tokens)
+    read[hidden], cross[hidden] = shown, seen
+    steps = np.arange(len(hidden))
+    towers = {
+        "enc": stay(read, pos=np.arange(len(tokens)), cross=cross),
+        "dec": stay(tokens[hidden - 1], pos=hidden - 1, at=steps),
+    }
+    return Example(towers, [lm(steps, tokens[hidden], tower="dec")])
+
+
+@register("task", "mass")
+class MASS(Seq2Seq):
+    """Hide a span from the encoder, spell it out in the decoder (MASS)."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """The law of the span, and what encoder and decoder see of it.
+
+        The summarization code's variant is --task.block-size 64 --task.edge-chance 0
+        --task.cross-masks on.
+        """
+
+        mask_ratio: float = 0.5
+        """Share of the text that a span hides (section 3.2)."""
+        edge_chance: float = 0.2
+        """How often a span begins the text, and how often it ends it; otherwise it is anywhere
+        (official code)."""
+        block_size: int = 0
+        """One span in every so many tokens; 0: one in the text."""
+        mask_keep_random: tuple[float, float, float] = (0.8, 0.1, 0.1)
+        """Weights of what the encoder reads of a hidden token: [MASK], itself, a random word
+        (section 4.1)."""
+        cross_masks: bool = False
+        """May the decoder look at encoder slots that read [MASK]?"""
+
+        def __post_init__(self) -> None:
+            check_share("mask-ratio", self.mask_ratio)
+            edge = self.edge_chance
+            require(0 <= edge <= 0.5, f"--task.edge-chance must be in [0, 0.5], got {edge:g}")
+            require(
+                self.block_size >= 0, f"--task.block-size must be at least 0, got {self.block_size}"
+            )
+            check_weights("mask-keep-random", self.mask_keep_random)
+
+    config: Config
+    arch = "mass_small"
+    infills = True
+
+    def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
+        v, c = self.vocab, self.config
+        tokens = np.concatenate([[v.cls], text.ids, [v.sep]])
+        spans = self.spans(len(tokens), rng)
+        shown = corrupt(tokens[places(spans)], v.mask, self.words, c.mask_keep_random, rng)
+        return layout(tokens, spans, shown, (shown != v.mask) | c.cross_masks)
+
+    def spans(self, tokens: int, rng: np.random.Generator) -> Spans:
+        """A span in every block of all tokens but C."""
+        size = self.config.block_size or tokens
+        found = []
+        for begin in range(1, tokens, size):
+            block = min(size, tokens - begin)
+            length = round(self.config.mask_ratio * block)
+            if length or begin == 1:
+                length = max(length, 1)
+                start = begin + edge_start(block, length, self.config.edge_chance, rng)
+                found.append((start, start + length))
+        return np.array(found)
+
+    def prompt(self, source: list[Ids]) -> Example:
+        prompt, run = super().prompt(source), self.run(source)
+        if not len(run):
+            return prompt
+        enc = prompt.towers["enc"]
+        enc.cross[1 + run] = self.config.cross_masks
+        return Example({"enc": enc, "dec": stay([enc.token[run[0]]], [run[0]])})
+
+    def length(self, source: list[Ids]) -> int | None:
+        return len(self.run(source)) or None
+
+    def text(self, source: list[Ids], written: Ids) -> str:
+        run = self.run(source)
+        if not len(run):
+            return super().text(source, written)
+        words = written[written != self.protocol.end][: len(run)]
+        return self.filled(self.joined(source), run, [words[i : i + 1] for i in range(len(words))])
+
+    def run(self, source: list[Ids]) -> Ids:
+        """Places of the [MASK]s in a source, which are next to each other."""
+        run = np.flatnonzero(self.joined(source) == self.vocab.mask)
+        if len(run) and run[-1] - run[0] >= len(run):
+            raise UsageError("task mass fills one run of [MASK]s, but a source has several")
+        return run

@@ -1,0 +1,127 @@
+"""Masked language model.  Devlin et al. 2019, arXiv 1810.04805, section 3.1; RoBERTa, 1907.11692.
+
+Hidden tokens are predicted at their places, from both sides.
+
+    text     a  b  c  d  e  f        hidden [1, 3, 4], of which d is kept and e reads another word
+    token    C  a  M  c  d  x  f  S
+    pos      0  1  2  3  4  5  6  7
+    at       0  0  0  0  0  0  0  0
+    label    .  .  b  .  d  e  .  .
+
+A pair of parts (`--task.nsp on`) is C a b S c d S with `seg` 0 0 0 0 1 1 1, and C is asked whether
+the second part is from elsewhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from unitk.data.cuts import Text
+from unitk.data.sentence_pairs import SentencePairs
+from unitk.errors import UsageError, require
+from unitk.registry import register
+from unitk.slots import Ask, Example, Ids, lm, stay
+from unitk.spans import Bools, corrupt, fitting
+from unitk.tasks.base import Task, check_share, check_weights
+from unitk.vocab import Vocab
+
+
+def framed(parts: list[Ids], cls: int, sep: int) -> tuple[Ids, Ids]:
+    """C, each part with an S, and the number of the part each token belongs to."""
+    tokens = np.concatenate([[cls], *(np.append(part, sep) for part in parts)])
+    sizes = [len(part) + 1 for part in parts]
+    sizes[0] += 1
+    return tokens, np.arange(len(parts)).repeat(sizes)
+
+
+def layout(tokens: Ids, seg: Ids, hidden: Ids, shown: Ids) -> Example:
+    """Lay out framed tokens; the `hidden` places read `shown` and are asked for."""
+    read = tokens.copy()
+    read[hidden] = shown
+    slots = stay(read, pos=np.arange(len(read)), seg=seg)
+    return Example({"x": slots}, [lm(hidden, tokens[hidden], name="mlm")])
+
+
+def nsp(flag: int) -> Ask:
+    """Ask at C whether the second part is from elsewhere (1) or follows the first (0)."""
+    return Ask(
+        "nsp", "class:nsp", "x", np.zeros((1, 1), np.int64), np.array([flag]), np.ones(1, "f")
+    )
+
+
+@register("task", "mlm")
+class MLM(Task):
+    """Predict hidden tokens from both sides, with or without next sentences (BERT, RoBERTa)."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Which tokens are hidden, what is shown of them, and next-sentence prediction."""
+
+        mask_ratio: float = 0.15
+        """Share of the tokens that are hidden, special symbols counted (section 3.1)."""
+        rounding: Literal["nearest", "random"] = "nearest"
+        """The number of hidden tokens is the nearest one (BERT), or rounded up as often as its
+        fraction says (RoBERTa)."""
+        mask_keep_random: tuple[float, float, float] = (0.8, 0.1, 0.1)
+        """Weights of what a hidden token reads: [MASK], itself, a random word (appendix A.1)."""
+        whole_words: bool = False
+        """Hide all tokens of a word or none."""
+        copies: int = 0
+        """Hide the same tokens again after so many epochs (BERT: 10); 0: never."""
+        nsp: bool = False
+        """Texts are pairs of parts, half of them from two documents; ask which (BERT: on)."""
+
+        def __post_init__(self) -> None:
+            check_share("mask-ratio", self.mask_ratio)
+            check_weights("mask-keep-random", self.mask_keep_random)
+            require(self.copies >= 0, f"--task.copies must be at least 0, got {self.copies}")
+
+    config: Config
+    symbols = ("pad", "cls", "sep", "mask")
+    arch = "bert_small"
+    infills = True
+
+    def __init__(self, config: Config, vocab: Vocab) -> None:
+        super().__init__(config, vocab)
+        self.copies, self.frame = config.copies, 3 if config.nsp else 2
+        self.cut = SentencePairs() if config.nsp else None
+
+    def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
+        v, c = self.vocab, self.config
+        tokens, seg = framed(text.parts, v.cls, v.sep)
+        wanted = c.mask_ratio * len(tokens)
+        count = round(wanted) if c.rounding == "nearest" else int(wanted + rng.random())
+        free = (tokens != v.cls) & (tokens != v.sep)
+        hidden = self.hide(tokens, free, max(count, 1), rng)
+        shown = corrupt(tokens[hidden], v.mask, self.words, c.mask_keep_random, rng)
+        example = layout(tokens, seg, hidden, shown)
+        if c.nsp and len(text.parts) > 1:
+            example.asks.append(nsp(text.flag))
+        return example
+
+    def hide(self, tokens: Ids, free: Bools, count: int, rng: np.random.Generator) -> Ids:
+        """Places of `count` tokens, or of as many whole words as fit."""
+        places = np.flatnonzero(free)
+        if not self.config.whole_words:
+            return np.sort(rng.permutation(places)[:count])
+        starts = self.vocab.starts[tokens] | np.append(True, ~free[:-1])
+        word = np.cumsum(starts)[places]  # tokens of a word have its number
+        number, size = np.unique(word, return_counts=True)
+        order = rng.permutation(len(number))
+        return places[np.isin(word, number[order[fitting(size[order], count)]])]
+
+    def prompt(self, source: list[Ids]) -> Example:
+        """A source with [MASK]s, which are asked for in one pass; the labels are no answers."""
+        tokens, seg = framed(source, self.vocab.cls, self.vocab.sep)
+        hidden = np.flatnonzero(tokens == self.vocab.mask)
+        if not len(hidden):
+            raise UsageError("task mlm fills [MASK]s, but a source has none")
+        return layout(tokens, seg, hidden, tokens[hidden])
+
+    def text(self, source: list[Ids], written: Ids) -> str:
+        ids = self.joined(source)
+        blanks = np.flatnonzero(ids == self.vocab.mask)
+        return self.filled(ids, blanks, list(written[:, None]))

@@ -1,0 +1,144 @@
+"""UniLMv2's pseudo-masked language model.  Bao et al. 2020, arXiv 2002.12804, section 3, figure 2.
+
+Every hidden token stands three times at one position: as MASK, which everything sees and which is
+predicted as in BERT (AE); as itself, seen by later steps; and as pseudo token P, which is predicted
+from the steps before its own (PAR).
+
+    text     a  b  c  d  e  f           blocks [4, 6) then [2, 3): steps 1 and 2
+    token    C  a  b  c  d  e  f  S | M  M  M | P  P  P
+    pos      0  1  2  3  4  5  6  7 | 4  5  2 | 4  5  2
+    at       0  0  5  0  3  3  0  0 | 0  0  0 | 2  2  4     step t: P probe 2t, text 2t + 1
+    label    .  .  .  .  .  .  .  . | d  e  b | d  e  b     asks "ae" and "par"
+
+Fine-tuning has no M: a source, then target tokens one to a step.
+
+    token    C  a  b  S  P | c  P  d  P           source a b, target c d
+    pos      0  1  2  3  4 | 4  5  5  6
+    at       0  0  0  0  2 | 3  4  5  6
+    label    .  .  .  .  c | .  d  .  S
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from unitk.data.cuts import Text
+from unitk.registry import register
+from unitk.slots import TOKEN, Example, Ids, Protocol, Slots, lm, probe, stay, unroll
+from unitk.spans import Spans, block_spans, corrupt, places
+from unitk.tasks.base import Task, check_chance, check_share, check_weights
+from unitk.vocab import Vocab
+
+LONGEST = 6
+"""The longest block (algorithm 1)."""
+
+
+def layout(tokens: Ids, blocks: Spans, shown: Ids, *, mask: int, pseudo: int) -> Example:
+    """Lay out framed tokens; `blocks` come in factorization order, `shown` in the order of M."""
+    step = np.arange(1, len(blocks) + 1).repeat(blocks[:, 1] - blocks[:, 0])
+    place = places(blocks)
+    at = np.zeros(len(tokens), np.int64)
+    at[place] = 2 * step + 1
+    asked = np.where(shown == mask, pseudo, shown)
+    slots = stay(tokens, pos=np.arange(len(tokens)), at=at)
+    slots += stay(shown, pos=place) + probe(asked, pos=place, at=2 * step)
+    rows = len(tokens) + np.arange(len(place))
+    label = tokens[place]
+    asks = [lm(rows, label, name="ae"), lm(rows + len(place), label, name="par")]
+    return Example({"x": slots}, asks)
+
+
+@register("task", "pmlm")
+class PMLM(Task):
+    """Predict hidden blocks at once and step by step in one pass (UniLMv2)."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """The two objectives, the law of the blocks, what is shown, and word drop."""
+
+        objective: Literal["ae", "par", "ae+par"] = "ae+par"
+        """Autoencoding, (partially) autoregressive, or both in one pass (table 6)."""
+        blockwise: bool = True
+        """Blocks of several tokens are predicted in one step; off: every block is one token, which
+        makes PAR autoregressive (table 6)."""
+        mask_ratio: float = 0.15
+        """Share of the tokens that are hidden, special symbols counted (algorithm 1)."""
+        ngram_chance: float = 0.4
+        """How often a block has 2 to 6 tokens instead of one (algorithm 1)."""
+        mask_keep_random: tuple[float, float, float] = (0.8, 0.1, 0.1)
+        """Weights of what M and P read, drawn once for both: themselves, the token, a random
+        word (section 4.1)."""
+        pseudo: Literal["own", "mask"] = "own"
+        """P has an embedding of its own (section 3.2), or that of [MASK] (released models)."""
+        word_drop: float = 0.5
+        """Fine-tuning: how often a target token that is seen reads what P drew (s2s-ft)."""
+
+        def __post_init__(self) -> None:
+            check_share("mask-ratio", self.mask_ratio)
+            for name in ("ngram_chance", "word_drop"):
+                check_chance(name.replace("_", "-"), getattr(self, name))
+            check_weights("mask-keep-random", self.mask_keep_random)
+
+    config: Config
+    symbols = ("pad", "cls", "sep", "mask")
+    arch = "unilm2_small"
+
+    def __init__(self, config: Config, vocab: Vocab) -> None:
+        super().__init__(config, vocab)
+        own = config.pseudo == "own"
+        self.virtual, self.p = (("[P]",), len(vocab)) if own else ((), vocab.mask)
+
+    @cached_property
+    def protocol(self) -> Protocol:
+        v = self.vocab
+        return Protocol(end=v.sep, probe=self.p, banned=(v.pad, v.cls, v.mask))
+
+    def slots(self, n: Ids) -> Ids:
+        tokens = n + self.frame
+        most = np.ceil(self.config.mask_ratio * tokens).astype(np.int64) + LONGEST - 1
+        more: Ids = 2 * np.minimum(most, n)
+        return tokens if self.config.objective == "ae" else tokens + more
+
+    def pair_slots(self, source: Ids, target: Ids) -> Ids:
+        return source + 2 * target + 4  # C, S, a separator between parts, the last P
+
+    def max_source(self, max_positions: int, max_target: int) -> int:
+        return max_positions - max_target - 4
+
+    def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
+        v, c = self.vocab, self.config
+        tokens = np.concatenate([[v.cls], text.ids, [v.sep]])
+        free = (tokens != v.cls) & (tokens != v.sep)
+        chance = c.ngram_chance if c.blockwise else 0.0
+        blocks = block_spans(free, math.ceil(c.mask_ratio * len(tokens)), chance, LONGEST, rng)
+        hidden = tokens[places(blocks)]
+        shown = corrupt(hidden, v.mask, self.words, c.mask_keep_random, rng)
+        example = layout(tokens, blocks, shown, mask=v.mask, pseudo=self.p)
+        if c.objective == "ae+par":
+            return example
+        ae, par = example.asks
+        if c.objective == "par":  # M stays: all that is missing is its loss
+            return replace(example, asks=[par])
+        x = example.towers["x"]  # nobody at time 0 sees the other two
+        left = Slots(x.table[:, x.now == 0])
+        return Example({"x": left}, [replace(ae, rows=ae.rows - len(hidden))])
+
+    def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
+        v, words = self.vocab, np.append(target, self.vocab.sep)
+        example = unroll(self.prompt(source), self.protocol, words)
+        table, asked = example.towers["x"].table, example.asks[0].rows[:, 0]
+        shown = corrupt(words, v.mask, self.words, self.config.mask_keep_random, rng)
+        table[TOKEN, asked] = np.where(shown == v.mask, self.p, shown)
+        drop = rng.random(len(target)) < self.config.word_drop
+        table[TOKEN, asked[1:] - 1] = np.where(drop, shown[:-1], target)
+        return example
+
+    def prompt(self, source: list[Ids]) -> Example:
+        tokens = np.concatenate([[self.vocab.cls], self.joined(source), [self.vocab.sep]])
+        given = stay(tokens, pos=np.arange(len(tokens)))
+        return Example({"x": given + probe([self.p], [len(tokens)], at=2, seg=1)})

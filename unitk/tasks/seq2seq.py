@@ -1,0 +1,55 @@
+"""Encoder-decoder.  Vaswani et al. 2017, arXiv 1706.03762, section 3; without pre-training.
+
+The decoder writes the target from left to right and looks at the source.
+
+             enc                     dec
+    token    C  a  b  S              C  c  d        source a b, target c d
+    pos      0  1  2  3              0  1  2
+    at       0  0  0  0              0  1  2
+    label    .  .  .  .              c  d  S
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from unitk.registry import register
+from unitk.slots import Example, Ids, Protocol, Slots, stay, unroll
+from unitk.tasks.base import Task
+
+
+@register("task", "seq2seq")
+class Seq2Seq(Task):
+    """Translate a source into a target with an encoder and a decoder, from scratch."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """No options."""
+
+    symbols = ("pad", "cls", "sep", "mask")
+    arch = "bart_small"
+
+    @cached_property
+    def protocol(self) -> Protocol:
+        v = self.vocab
+        return Protocol(end=v.sep, banned=(v.pad, v.cls, v.mask))
+
+    def pair_slots(self, source: Ids, target: Ids) -> Ids:
+        return np.maximum(source + 3, target + 1)  # of the longer tower
+
+    def max_source(self, max_positions: int, max_target: int) -> int:
+        return max_positions - 3 if max_target < max_positions else 0
+
+    def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
+        return unroll(self.prompt(source), self.protocol, np.append(target, self.vocab.sep))
+
+    def prompt(self, source: list[Ids]) -> Example:
+        return Example({"enc": self.encoder(source), "dec": stay([self.vocab.cls], [0])})
+
+    def encoder(self, source: list[Ids]) -> Slots:
+        """C, the source, S."""
+        tokens = np.concatenate([[self.vocab.cls], self.joined(source), [self.vocab.sep]])
+        return stay(tokens, pos=np.arange(len(tokens)))

@@ -1,0 +1,142 @@
+"""UniLM.  Dong et al. 2019, arXiv 1905.03197, sections 2.1, 2.3 and figure 1.
+
+Hidden tokens are predicted at their places, under one of four masks that the times alone make.
+
+    text     a  b | c  d           hidden [2, 5]
+    token    C  a  M  S  c  M  S       C  a  M  c  d  S   of one text a b c d, hidden [2]
+    pos      0  1  2  3  4  5  6       0  1  2  3  4  5
+    label    .  .  b  .  .  d  .       .  .  b  .  .  .
+    at       0  0  0  0  0  0  0       0  1  2  3  4  5   both directions       left to right
+    seg      0  0  0  0  1  1  1       2  2  2  2  2  2
+    at       0  0  0  0  1  2  3       0 -1 -2 -3 -4 -5   sequence to sequence  right to left
+    seg      4  4  4  4  5  5  5       3  3  3  3  3  3
+
+Fine-tuning is sequence to sequence with hidden tokens in the target only, its S among them.
+Decoding appends a MASK (a probe), reads it, and puts the word in its place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from unitk.data.cuts import Text
+from unitk.data.sentence_pairs import SentencePairs
+from unitk.registry import register
+from unitk.slots import Example, Ids, Protocol, lm, probe, stay
+from unitk.spans import choose, corrupt, ngram_places
+from unitk.tasks.base import Task, check_chance, check_share, check_weights
+from unitk.tasks.mlm import framed, nsp
+from unitk.vocab import Vocab
+
+BOTH, SEQ2SEQ, LEFT, RIGHT = range(4)
+
+
+def layout(kind: int, tokens: Ids, first: int, hidden: Ids, shown: Ids) -> Example:
+    """Lay out framed tokens, `first` of which belong to the first part, under one of four masks."""
+    place = np.arange(len(tokens))
+    second = place >= first
+    at = (0 * place, np.maximum(place - first + 1, 0), place, -place)[kind]
+    seg = (second, 4 + second, 2, 3)[kind]
+    read = tokens.copy()
+    read[hidden] = shown
+    slots = stay(read, pos=place, at=at, seg=seg)
+    return Example({"x": slots}, [lm(hidden, tokens[hidden], name="mlm")])
+
+
+@register("task", "unilm")
+class UniLM(Task):
+    """Predict hidden tokens under bidirectional, seq2seq and one-directional masks (UniLM)."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """The four masks, which tokens are hidden, and what is shown of them."""
+
+        shares: tuple[float, float, float, float] = (2.0, 2.0, 1.0, 1.0)
+        """Weights of the masks: both directions, seq2seq, left to right, right to left
+        (section 2.3: 1/3, 1/3, 1/6, 1/6)."""
+        mask_ratio: float = 0.15
+        """Share of the tokens that are hidden, special symbols counted (section 2.3)."""
+        ngram_chance: float = 0.2
+        """How often a bigram or trigram is hidden instead of one token (section 2.3)."""
+        mask_keep_random: tuple[float, float, float] = (0.8, 0.1, 0.1)
+        """Weights of what a hidden token reads: [MASK], itself, a random word (section 2.3)."""
+        nsp: bool = True
+        """Texts are pairs of parts; under the bidirectional mask half of them are from two
+        documents, and which is asked (section 2.3). Off: --blocks cuts the texts."""
+        target_mask_ratio: float = 0.7
+        """Fine-tuning: hidden tokens as a share of the target (official recipes)."""
+
+        def __post_init__(self) -> None:
+            check_weights("shares", self.shares)
+            check_share("mask-ratio", self.mask_ratio)
+            check_chance("ngram-chance", self.ngram_chance)
+            check_weights("mask-keep-random", self.mask_keep_random)
+            check_share("target-mask-ratio", self.target_mask_ratio)
+
+    config: Config
+    symbols = ("pad", "cls", "sep", "mask")
+    arch = "unilm_small"
+    frame = 3
+
+    def __init__(self, config: Config, vocab: Vocab) -> None:
+        super().__init__(config, vocab)
+        # of all pairs so many are from two documents: half of what the bidirectional mask gets
+        self.strangers = config.shares[BOTH] / sum(config.shares) / 2
+        self.cut = SentencePairs(self.strangers, complete=False) if config.nsp else None
+
+    @cached_property
+    def protocol(self) -> Protocol:
+        v = self.vocab
+        return Protocol(end=v.sep, probe=v.mask, banned=(v.pad, v.cls, v.mask))
+
+    def pair_slots(self, source: Ids, target: Ids) -> Ids:
+        return source + target + 4  # C, S, S, a separator between parts
+
+    def max_source(self, max_positions: int, max_target: int) -> int:
+        return max_positions - max_target - 4
+
+    def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
+        v, c = self.vocab, self.config
+        kind, parts = self.kind(text, rng), text.parts
+        if kind in (LEFT, RIGHT):
+            parts = [text.ids]
+        elif kind == SEQ2SEQ and len(parts) == 1:
+            borders = text.sentences[text.sentences > 0]
+            parts = np.split(text.ids, [rng.choice(borders if len(borders) else len(text.ids))])
+        tokens, part = framed(parts, v.cls, v.sep)
+        count = max(round(c.mask_ratio * len(tokens)), 1)
+        free = (tokens != v.cls) & (tokens != v.sep)
+        hidden = ngram_places(free, count, c.ngram_chance, 3, rng)
+        shown = corrupt(tokens[hidden], v.mask, self.words, c.mask_keep_random, rng)
+        example = layout(kind, tokens, int((part == 0).sum()), hidden, shown)
+        if c.nsp and kind == BOTH and len(parts) > 1:
+            example.asks.append(nsp(text.flag))
+        return example
+
+    def kind(self, text: Text, rng: np.random.Generator) -> int:
+        """The mask of a text: what does not belong together is seen in both directions only.
+
+        The shares are the config's over all texts, as the cut makes so many pairs of strangers.
+        """
+        if text.flag:
+            return BOTH
+        both, *rest = (share / sum(self.config.shares) for share in self.config.shares)
+        paired = self.config.nsp and len(text.parts) > 1
+        return choose((both - self.strangers if paired else both, *rest), rng)
+
+    def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
+        v, c = self.vocab, self.config
+        tokens, part = framed([self.joined(source), target], v.cls, v.sep)
+        places = np.flatnonzero(part)  # the target's tokens and the S that ends it
+        count = max(round(c.target_mask_ratio * len(target)), 1)
+        hidden = np.sort(rng.permutation(places)[:count])
+        shown = corrupt(tokens[hidden], v.mask, self.words, c.mask_keep_random, rng)
+        return layout(SEQ2SEQ, tokens, int(places[0]), hidden, shown)
+
+    def prompt(self, source: list[Ids]) -> Example:
+        tokens, _ = framed([self.joined(source)], self.vocab.cls, self.vocab.sep)
+        given = stay(tokens, pos=np.arange(len(tokens)), seg=4)
+        return Example({"x": given + probe([self.vocab.mask], [len(tokens)], at=1, seg=5)})
