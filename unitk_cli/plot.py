@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unitk import config
-from unitk.errors import UsageError
+from unitk.errors import require
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,8 +23,7 @@ class Options:
 def run(argv: Sequence[str]) -> None:
     """Draw the image and print its path."""
     given: Options = config.parse("plot", Options, argv, positional="runs").main
-    if not given.runs:
-        raise UsageError("name a run folder to plot")
+    require(len(given.runs) > 0, "--runs: name a run folder")
     output = given.output or given.runs[0] / "curves.png"
     from unitk.train.plots import plot
 

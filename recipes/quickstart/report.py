@@ -1,6 +1,6 @@
 """What the quickstart prints at its end: scores, token counts, times, and five questions.
 
-    python3 report.py RUN SECONDS
+python3 report.py RUN SECONDS
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def main(run: Path, seconds: float) -> None:
         console.print(f"answer     {answer}", markup=False)
         console.print(f"written    {record['outputs'][0]['text']}", style="bold", markup=False)
         console.print(f"reference  {record['target']}", markup=False)
-    console.print(f"\nloss curves: {run / 'loss.png'}    scored texts: {run}/written.txt, wanted.txt")
+    console.print(
+        f"\nloss curves: {run / 'loss.png'}    scored texts: {run}/written.txt, wanted.txt"
+    )
 
 
 if __name__ == "__main__":

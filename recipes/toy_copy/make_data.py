@@ -1,6 +1,6 @@
 """Sequences to copy, reverse or sort: train, valid and test as source and target files.
 
-    python3 make_data.py DEST [copy|reverse|sort] [SEED]
+python3 make_data.py DEST [copy|reverse|sort] [SEED]
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ RULES = {"copy": list, "reverse": lambda letters: letters[::-1], "sort": sorted}
 
 
 def main(dest: Path, rule: str = "copy", seed: int = 1) -> None:
-    """Write `SPLIT.source.txt`, `SPLIT.target.txt` and the word list; no sequence is in two splits."""
+    """Write SPLIT.source.txt, SPLIT.target.txt and the word list; splits share no sequence."""
     rng = random.Random(seed)
     seen: set[tuple[str, ...]] = set()
     dest.mkdir(parents=True, exist_ok=True)

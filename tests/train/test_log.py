@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from unitk.errors import DataError
+from unitk.errors import DataError, UsageError
 from unitk.train.log import Journal, read_events, truncate
 from unitk.train.plots import plot
 
@@ -80,6 +80,21 @@ def test_curves_of_runs_are_drawn(tmp_path, runs):
         fill(tmp_path / run, range(1, 30))
     plot([tmp_path / run for run in runs], tmp_path / "curves.png")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", ["nowhere/curves.png", "curves.what"])
+def test_an_image_that_cannot_be_written(tmp_path, name):
+    fill(tmp_path / "a", [1])
+    with pytest.raises(UsageError, match="--output .* cannot be written"):
+        plot([tmp_path / "a"], tmp_path / name)
+
+
+def test_a_damaged_log_is_named(tmp_path):
+    fill(tmp_path / "a", [1])
+    with (tmp_path / "a" / "log.jsonl").open("a") as file:
+        file.write("{{{\n")
+    with pytest.raises(DataError, match="log.jsonl line 3 is no JSON"):
+        plot([tmp_path / "a"], tmp_path / "curves.png")
 
 
 def test_no_run_no_curves(tmp_path):

@@ -17,6 +17,8 @@ from typing import IO, Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from unitk.errors import DataError
+
 log = logging.getLogger(__name__)
 console = Console(stderr=True)
 
@@ -119,8 +121,12 @@ def truncate(path: Path, step: int) -> None:
 def read_events(path: Path) -> list[dict[str, Any]]:
     """The events of a log.jsonl; an unfinished last line is left out."""
     found = []
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            if line.endswith("\n"):
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith("\n"):
+                break
+            try:
                 found.append(json.loads(line))
+            except ValueError as error:
+                raise DataError(f"{path} line {number} is no JSON: {error}") from error
     return found

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from unitk.errors import DataError
+from unitk.errors import DataError, UsageError
 from unitk.train.log import read_events
 
 PANELS = {
@@ -35,8 +35,12 @@ def plot(runs: Sequence[Path], output: Path) -> None:
     for axis in axes[1]:
         axis.set_xlabel("update")
     axes[0, 0].legend()
-    figure.savefig(output, dpi=120)
-    pyplot.close(figure)
+    try:
+        figure.savefig(output, dpi=120)
+    except (OSError, ValueError) as error:  # ValueError: the ending is no format it knows
+        raise UsageError(f"--output {output} cannot be written: {error}") from error
+    finally:
+        pyplot.close(figure)
 
 
 def _events(run: Path) -> list[dict[str, Any]]:
