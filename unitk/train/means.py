@@ -77,8 +77,8 @@ def told(prefix: str, values: Mapping[str, float], part: str = "") -> str:
     parts = [f"{values[f'{ask}/{part}']:.4g}" for ask in asks if f"{ask}/{part}" in values]
     tasks = [name[:-5] for name in values if name.startswith(f"{prefix}.") and name[-5:] == "/loss"]
     text += f"  {part} {', '.join(parts)}" if parts else ""
-    each = [f"{task.removeprefix(f'{prefix}.')} {told(task, values, part)}" for task in tasks]
-    return "; ".join([text, *each])
+    more = [f"{task.removeprefix(f'{prefix}.')} {told(task, values, part)}" for task in tasks]
+    return "; ".join([text, *more])
 
 
 @dataclass
