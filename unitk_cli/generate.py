@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Options(GenerateConfig):
-    """Decode sources with a trained model: beam search, or greedily with --beam 1."""
+    """Decode sources with a trained model: beam search, greedily with --beam 1, or --sampling."""
 
     checkpoint: Path
     """A run folder (its best checkpoint is taken) or a checkpoint."""
@@ -54,7 +54,11 @@ class Options(GenerateConfig):
 
 def run(argv: Sequence[str]) -> None:
     """Read, decode, write."""
-    given: Options = config.parse("generate", Options, argv).main
+    parsed = config.parse("generate", Options, argv)
+    given: Options = parsed.main
+    for name in ("beam", "stop"):
+        idle = given.sampling and name in parsed.origins
+        require(not idle, f"{config.flag(name)} has no effect with --sampling")
     require((given.input is None) != (given.infill is None), "give either --input or --infill TEXT")
     require(given.infill is None or not given.truncate, "--truncate has no effect on --infill")
     folder = given.output.absolute().parent

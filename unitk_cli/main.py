@@ -57,6 +57,10 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point: a user's mistake becomes one line and the exit code of DESIGN 6."""
+    # OpenMP threads wait for each other by spinning, for milliseconds: where other work has a core
+    # (the thread that builds batches is enough), training is up to six times as slow. It is read
+    # when torch is imported.
+    os.environ.setdefault("GOMP_SPINCOUNT", "5000")
     verb = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] in VERBS else ""
     try:
         cli.main(prog_name="unitk", standalone_mode=False)

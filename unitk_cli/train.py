@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from unitk.train.start import parse_train, prepare
@@ -15,10 +14,6 @@ def run(argv: Sequence[str]) -> None:
 
     show_log()
     start = prepare(parsed)
-    # OpenMP threads wait for each other by spinning, for milliseconds: where other work has a core
-    # (the thread that builds batches is enough), training is up to six times as slow. It is read
-    # when torch is imported.
-    os.environ.setdefault("GOMP_SPINCOUNT", "5000")
     from unitk.train.loop import train
 
     train(start)

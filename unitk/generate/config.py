@@ -29,6 +29,16 @@ class GenerateConfig:
     hypothesis at its present length (GLM, transformers); exact: no open hypothesis can enter the
     n best any more; full: as many as the beam are finished (fairseq). Greedy decoding ends with
     the first end symbol."""
+    sampling: bool = False
+    """Draw --nbest outputs word by word instead of searching; scores stay the model's own."""
+    temperature: float = 1.0
+    """Logits are divided by it before a word is drawn: below 1 sharper, above 1 flatter."""
+    sampling_topk: int = 0
+    """Draw among the so many likeliest words. 0: among all."""
+    sampling_topp: float = 1.0
+    """Draw among the likeliest words that together have this probability."""
+    seed: int = 1
+    """Of the draws; every input has its own."""
     max_tokens: int = 16384
     """Most slots of a batch: prompt, and the longest output of every beam."""
 
@@ -39,8 +49,21 @@ class GenerateConfig:
             self._require(name, getattr(self, name) >= 0, "at least 0")
         self._require("lenpen", -10 <= self.lenpen <= 10, "between -10 and 10")
         self._require("stop", self.beam > 1 or self.stop == "likely", "left out with --beam 1")
-        self._require("nbest", self.nbest <= self.beam, f"at most --beam {self.beam}")
+        fits = self.sampling or self.nbest <= self.beam
+        self._require("nbest", fits, f"at most --beam {self.beam}")
+        for name, plain in (("temperature", 1), ("sampling_topk", 0), ("sampling_topp", 1)):
+            idle = not self.sampling and getattr(self, name) != plain
+            self._require(name, not idle, f"{plain} without --sampling")
+        for name in ("sampling_topk", "seed"):
+            self._require(name, getattr(self, name) >= 0, "at least 0")
+        self._require("temperature", self.temperature > 0, "above 0")
+        self._require("sampling_topp", 0 < self.sampling_topp <= 1, "in (0, 1]")
         self._require("min_len", self.min_len <= self.max_len, f"at most --max-len {self.max_len}")
+
+    @property
+    def width(self) -> int:
+        """Hypotheses of an input that are open at a time."""
+        return self.nbest if self.sampling else self.beam
 
     def _require(self, name: str, holds: bool, what: str) -> None:
         if not holds:

@@ -18,6 +18,7 @@ from torch import Tensor
 from unitk import masks
 from unitk.errors import DataError, UsageError
 from unitk.generate.config import GenerateConfig
+from unitk.generate.sample import Sampling
 from unitk.generate.search import Hypothesis, Search, longest
 from unitk.models.config import ModelConfig
 from unitk.models.stack import Model
@@ -63,7 +64,8 @@ def generate(
         for numbers in batches(prompts, config):
             # nobody looks at a pad: any token serves
             batch = collate([[prompts[i]] for i in numbers], pad=protocol.end).to(device)
-            for i, outputs in zip(numbers, decode(model, batch, protocol, config), strict=True):
+            decoded = decode(model, batch, protocol, config, numbers)
+            for i, outputs in zip(numbers, decoded, strict=True):
                 found[i] = outputs
             report(len(numbers))
     finally:
@@ -78,7 +80,7 @@ def batches(prompts: Sequence[Example], config: GenerateConfig) -> Iterator[list
     most = widest = 0
     for i in sorted(range(len(prompts)), key=size.__getitem__, reverse=True):
         most, widest = max(most, size[i][0]), max(widest, size[i][1])
-        columns = _round_up(widest) + config.beam * longest(most, config)
+        columns = _round_up(widest) + config.width * longest(most, config)
         if numbers and (len(numbers) + 1) * columns > config.max_tokens:
             yield numbers
             numbers = []
@@ -130,12 +132,21 @@ def _homes(prompt: Example) -> np.ndarray:
 
 @torch.inference_mode()
 def decode(
-    model: Model, batch: Batch, protocol: Protocol, config: GenerateConfig
+    model: Model,
+    batch: Batch,
+    protocol: Protocol,
+    config: GenerateConfig,
+    numbers: Sequence[int] = (),
 ) -> list[list[Hypothesis]]:
-    """The n best outputs of each row of a batch of prompts, which is on the model's device."""
+    """The n best outputs of each row of a batch of prompts, which is on the model's device.
+
+    `numbers` are the rows' numbers among all inputs: what their draws are seeded with.
+    """
     assert not batch.blanks.shape[1] or (protocol.begin is not None and protocol.probe is None)
     reader = Reader(model, batch, protocol, config)
     search = Search(reader.homes, batch.num_blanks, protocol, config)
+    if config.sampling:
+        search = Sampling(reader.homes, batch.num_blanks, protocol, config, numbers)
     rows = torch.arange(len(reader.homes), device=reader.homes.device)
     found: list[list[Hypothesis]] = [[] for _ in rows]
     look = LOOK.get(rows.device.type, 8)
@@ -165,7 +176,7 @@ class Reader:
     def __init__(
         self, model: Model, batch: Batch, protocol: Protocol, config: GenerateConfig
     ) -> None:
-        self.model, self.protocol, self.beam = model, protocol, config.beam
+        self.model, self.protocol, self.beam = model, protocol, config.width
         self.prompt: Tensor = batch.towers["dec" if "dec" in batch.towers else "x"]
         _, rows, self.width = self.prompt.shape
         device = self.prompt.device

@@ -54,6 +54,8 @@ class State:
     """[B, K] their lengths."""
     best_written: Tensor
     best_gain: Tensor
+    chance: Tensor
+    """[B, K, L] uniform numbers that words are drawn with; [B, K, 0] in a search."""
 
     def select(self, rows: Tensor) -> State:
         """The state of these inputs."""
@@ -77,7 +79,7 @@ class Search:
 
         def fill(value: float, *more: int) -> Tensor:
             kind = torch.int64 if isinstance(value, int) else torch.float32
-            size = (len(homes), config.beam, *more)
+            size = (len(homes), config.width, *more)
             return torch.full(size, value, dtype=kind, device=homes.device)
 
         self.state = State(
@@ -92,6 +94,7 @@ class Search:
             length=fill(1),
             best_written=fill(0, self.most),
             best_gain=fill(0.0, self.most),
+            chance=fill(0.0, 0),
         )
 
     def extend(self, logits_RV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -100,10 +103,11 @@ class Search:
         Returns [B, K]: which hypothesis each one continues, the token that is read next, and
         [B, K, 2] where it stands (pos, pos2).
         """
-        state, beam, step = self.state, self.config.beam, self.steps
+        state, beam, step = self.state, self.config.width, self.steps
         total, back, word, gain = self.propose(logits_RV)
         end = word == self.protocol.end
         finish = end & (state.blank.gather(1, back) == state.last_blank)
+        finish |= total.isneginf()  # what there is not goes nowhere
         wide = back[..., None].expand(-1, -1, self.most)
         written, gains = state.written.gather(1, wide), state.gain.gather(1, wide)
         written[:, :, step], gains[:, :, step] = word, gain
@@ -162,7 +166,7 @@ class Search:
 
     def _keep(self, total: Tensor, finish: Tensor, written: Tensor, gains: Tensor) -> None:
         """Merge what finishes among the first K continuations into the pool of the best K."""
-        state, beam = self.state, self.config.beam
+        state, beam = self.state, self.config.width
         score = total[:, :beam] / self.steps**self.config.lenpen
         score = score.masked_fill(~finish[:, :beam], -torch.inf)
         best, index = torch.cat([state.best, score], 1).sort(dim=1, descending=True, stable=True)
