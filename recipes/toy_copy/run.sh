@@ -9,6 +9,13 @@ command -v unitk >/dev/null || { echo "unitk is not installed here: run make qui
 
 RULE=${RULE:-copy}
 TASK=${TASK:-glm_infill}
+case $TASK in
+  unilm) arch=unilm_tiny ;; pmlm) arch=unilm2_tiny ;; lm) arch=gpt2_tiny ;;
+  mass | seq2seq) arch=bart_tiny ;; # mass_tiny scales its embeddings, and takes many more updates
+  *) arch=glm_tiny ;;
+esac
+ARCH=${ARCH:-$arch}
+LR=${LR:-3e-3}
 STEPS=${STEPS:-500}
 RUN=${RUN:-runs/toy_$RULE-$TASK}
 
@@ -17,8 +24,8 @@ python3 "$here/make_data.py" "$RUN/text" "$RULE"
 unitk preprocess --source-file "$RUN/text/train.source.txt" --target-file "$RUN/text/train.target.txt" \
   --valid-source-file "$RUN/text/valid.source.txt" --valid-target-file "$RUN/text/valid.target.txt" \
   --vocab "$RUN/text/letters.words" --dest "$RUN/data"
-unitk train --task "$TASK" --arch glm_tiny --data "$RUN/data" --save-dir "$RUN/run" \
-  --lr 3e-3 --max-steps "$STEPS" --max-tokens 4096 --valid-every 200 --log-every 100
+unitk train --task "$TASK" --arch "$ARCH" --data "$RUN/data" --save-dir "$RUN/run" \
+  --lr "$LR" --max-steps "$STEPS" --max-tokens 4096 --valid-every 200 --log-every 100
 unitk generate --checkpoint "$RUN/run" --input "$RUN/text/test.source.txt" --output "$RUN/written.txt" \
   --beam 1 --max-len 16
 python3 "$here/exact_match.py" "$RUN/written.txt" "$RUN/text/test.target.txt"
