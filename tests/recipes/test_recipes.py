@@ -39,6 +39,14 @@ def test_toy_copy_is_learnt(tmp_path):
     assert share >= 0.98
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["copy", "reverse", "sort"])
+@pytest.mark.parametrize("task", ["glm_infill", "unilm", "pmlm", "lm", "mass", "seq2seq"])
+def test_every_task_learns_the_toys(task, rule, tmp_path):
+    printed = recipe(f"toy_{rule}", tmp_path, TASK=task, OMP_NUM_THREADS="1")
+    assert float(printed.split("exact match ")[1].split()[0]) >= 0.98
+
+
 def few_questions(folder):
     """The bundled sample with the questions of two articles a file."""
     data = ROOT / "recipes" / "quickstart" / "data"

@@ -1,0 +1,4 @@
+#!/usr/bin/env bash
+# recipes/toy_copy with another rule; the same variables.
+set -euo pipefail
+RULE=sort exec bash "$(dirname "${BASH_SOURCE[0]}")/../toy_copy/run.sh"
