@@ -85,7 +85,7 @@ class Corpus:
             raise DataError(f"{path / TOKENS} does not hold {counts.tokens} tokens")
         # an empty file cannot be mapped: the shard of a small corpus may have nothing
         self._tokens: npt.NDArray[Any] = (
-            np.memmap(path / TOKENS, self.dtype, "r") if counts.tokens else np.empty(0, self.dtype)
+            mapped(path / TOKENS, self.dtype) if counts.tokens else np.empty(0, self.dtype)
         )
 
     def tokens(self, start: int, stop: int) -> Ids:
@@ -250,7 +250,7 @@ def _index(path: Path, count: int, total: int) -> Ids:
     if path.stat().st_size == len(header) + 8 * (count + 1):
         with path.open("rb") as file:
             whole = file.read(len(header)) == header
-        offsets: Ids = np.memmap(path, "<i8", "r", len(header))
+        offsets: Ids = mapped(path, "<i8", len(header))
         if whole and offsets[0] == 0 and offsets[-1] == total:
             return offsets
     raise DataError(f"{path} is damaged: it should lead from 0 to {total} in {count} steps")
@@ -367,3 +367,8 @@ def _check_free(dest: Path, overwrite: bool) -> None:
             raise UsageError(f"--dest {dest} holds a corpus already; --overwrite replaces it")
     else:
         raise UsageError(f"--dest {dest} exists, and is no corpus that could be replaced")
+
+
+def mapped(path: Path, dtype: npt.DTypeLike, offset: int = 0) -> npt.NDArray[Any]:
+    """A file as a plain array that is read where it is looked at; numpy's memmap slices slower."""
+    return np.asarray(np.memmap(path, dtype, "r", offset))
