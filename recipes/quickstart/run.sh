@@ -11,8 +11,8 @@ command -v unitk >/dev/null || { echo "unitk is not installed here: run make qui
 
 DATA=${DATA:-$here/data}
 RUN=${RUN:-runs/quickstart}
-PRETRAIN_STEPS=${PRETRAIN_STEPS:-300}
-FINETUNE_STEPS=${FINETUNE_STEPS:-450}
+PRETRAIN_STEPS=${PRETRAIN_STEPS:-240}
+FINETUNE_STEPS=${FINETUNE_STEPS:-320}
 
 text=$DATA/openstax-ccby questions=$DATA/squad-v1.1-nqg-split
 began=$SECONDS
