@@ -34,7 +34,7 @@ unitk train --config "$here/finetune.yaml" --data "$RUN/data/questions" \
 
 echo "== 4/5 generate"
 unitk generate --checkpoint "$RUN/finetune" --input "$RUN/data/questions/test" --beam 5 \
-  --max-len 32 --output-format jsonl --output "$RUN/questions.jsonl"
+  --max-len 32 --no-repeat-ngram-size 3 --output-format jsonl --output "$RUN/questions.jsonl"
 
 echo "== 5/5 score"
 unitk plot "$RUN/pretrain" "$RUN/finetune" --output "$RUN/loss.png"
