@@ -118,7 +118,6 @@ def _import_file(path: Path) -> None:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except UsageError:
-        raise
-    except Exception as error:  # a plug-in is foreign code: name the file instead of a traceback
+    except (ImportError, SyntaxError, NameError, AttributeError, TypeError, ValueError) as error:
+        # a plug-in is foreign code: name the file instead of a traceback
         raise UsageError(f"--user-dir: {path} cannot be imported: {error!r}") from error
