@@ -78,8 +78,8 @@ def scatter(lengths: Ids, size: int, rng: np.random.Generator, *, gap: int = 1) 
         raise ValueError(f"{count} spans of {int(lengths.sum())} tokens do not fit into {size}")
     # n draws from the free places, sorted, are the room left of each span
     room = np.sort(rng.integers(0, free + 1, count))
-    starts = room + np.cumsum(lengths + gap) - lengths - gap
-    return np.stack([starts, starts + lengths], axis=1)
+    starts = room + (lengths + gap).cumsum() - lengths - gap
+    return np.array([starts, starts + lengths]).T
 
 
 def most_spans(budget: npt.ArrayLike, mean: float, longest: int) -> Ids:

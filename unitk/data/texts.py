@@ -63,6 +63,8 @@ class Texts:
                 return Text([ids], sentences, flag=flag)
             more, further = _run(corpus, begin, end)
             return Text([ids, more], np.append(sentences, len(ids) + further), flag=flag)
+        if not len(block.breaks):
+            return Text([ids], sentences)
         low, high = np.searchsorted(block.breaks, [start + 1, stop])
         inside = block.breaks[low:high] - start
         if len(inside):  # a separator closes each document that ends inside the block
@@ -73,9 +75,10 @@ class Texts:
 
 def _run(corpus: Corpus, start: int, stop: int) -> tuple[Ids, Ids]:
     """Tokens of a corpus, and the offsets among them at which sentences begin."""
-    low, high = np.searchsorted(corpus.sentences, [start + 1, stop])
-    inside = np.unique(np.asarray(corpus.sentences[low:high])) - start
-    return corpus.tokens(start, stop), np.append(0, inside)
+    low, high = corpus.sentences.searchsorted((start + 1, stop))
+    begins = np.concatenate([[0], corpus.sentences[low:high] - start])
+    # a sentence without tokens begins where the next one does
+    return corpus.tokens(start, stop), begins[np.append(True, begins[1:] != begins[:-1])]
 
 
 class PairTexts:

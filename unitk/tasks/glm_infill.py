@@ -12,8 +12,9 @@ Each span shrinks to one MASK in part A; part B spells the spans out, in shuffle
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Literal
 
 import numpy as np
@@ -91,7 +92,7 @@ class GLMInfill(Task):
         return Protocol(end=v.eop, dpos=0, dpos2=1, begin=v.sop, banned=banned)
 
     def slots(self, n: Ids) -> Ids:
-        return n + self.frame + 2 * self.most_blanks(n)
+        return n + self.frame + 2 * self.limits(n)[1]
 
     def pair_slots(self, source: Ids, target: Ids) -> Ids:
         return source + target + 5  # CLS, blank, a separator between parts, end; S
@@ -99,20 +100,21 @@ class GLMInfill(Task):
     def max_source(self, max_positions: int, max_target: int) -> int:
         return max_positions - 4
 
-    def most_blanks(self, n: Ids) -> Ids:
-        most = most_spans(self.budget(n), self.config.mean_span, self.config.max_span)
-        return np.minimum(most, np.maximum(n, 1))
+    def limits(self, n: Ids) -> tuple[Ids, Ids]:
+        """Tokens to hide of texts of `n` (the frame counts, as in the original); most blanks."""
+        budget = np.maximum(1, (self.config.mask_ratio * (n + self.frame)).astype(np.int64))
+        most = most_spans(budget, self.config.mean_span, self.config.max_span)
+        return budget, np.minimum(most, np.maximum(n, 1))
 
-    def budget(self, n: Ids) -> Ids:
-        """Tokens to hide of texts of `n`; the frame counts as text, as in the original."""
-        tokens: Ids = (self.config.mask_ratio * (n + self.frame)).astype(np.int64)
-        return np.maximum(1, tokens)
+    @cached_property
+    def limits_of_one(self) -> Callable[[int], tuple[int, int]]:
+        """The same for one text: lengths repeat, and arrays of one number are slow."""
+        return cache(lambda n: (int(self.limits(np.array(n))[0]), int(self.limits(np.array(n))[1])))
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, ids, c = self.vocab, text.ids, self.config
         mode = choose(c.mixture, rng)
-        n = np.array(len(ids))
-        budget, most = int(self.budget(n)), int(self.most_blanks(n))
+        budget, most = self.limits_of_one(len(ids))
         if mode == 0:
             walls = np.flatnonzero(ids == v.sep)
             spans = poisson_spans(len(ids), budget, c.mean_span, c.max_span, most, walls, rng)
@@ -121,8 +123,8 @@ class GLMInfill(Task):
         else:
             spans = long_span(len(ids), 0.5, rng)
         framed = np.concatenate([[v.cls], ids, [v.sep]])
-        mask = (v.mask, v.smask, v.gmask)[mode]
-        return layout(framed, rng.permutation(spans) + 1, mask=mask, start=v.sop, end=v.eop)
+        order, mask = rng.permutation(spans) + 1, (v.mask, v.smask, v.gmask)[mode]
+        return layout(framed, order, mask=mask, start=v.sop, end=v.eop)
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         return unroll(self.prompt(source), self.protocol, np.append(target, self.vocab.eop))
