@@ -56,9 +56,8 @@ def run(argv: Sequence[str]) -> None:
     """Read, decode, write."""
     parsed = config.parse("generate", Options, argv)
     given: Options = parsed.main
-    for name in ("beam", "stop"):
-        idle = given.sampling and name in parsed.origins
-        require(not idle, f"{config.flag(name)} has no effect with --sampling")
+    idle = given.sampling and "beam" in parsed.origins
+    require(not idle, "--beam has no effect with --sampling")
     require((given.input is None) != (given.infill is None), "give either --input or --infill TEXT")
     require(given.infill is None or not given.truncate, "--truncate has no effect on --infill")
     folder = given.output.absolute().parent

@@ -131,43 +131,66 @@ class Case:
         return list(written).count(self.end) > len(prompt.blanks)
 
 
-def brute_force(case, prompt, config):
-    """Every output the rules allow, best first: (words, score)."""
+def gain(case, written, word, table, config):
+    """What writing a word adds; GLM and UniLM close an output at the limit for nothing."""
+    full = len(case.blanks_of(written)[-1]) >= config.max_len
+    return 0.0 if full and config.search in ("glm", "unilm") else table[word]
+
+
+def ranked(case, words, raw, config):
+    """The score of a finished output, as the programs' own code has it."""
+    blanks = case.blanks_of(words)[:-1]
+    if config.search == "glm":
+        return raw / max(sum(map(len, blanks)), 1) ** config.lenpen
+    if config.search == "unilm":
+        length = sum(min(len(blank) + 1, config.max_len) for blank in blanks)
+        return raw / ((5 + length) / 6) ** config.lenpen
+    return raw / len(words) ** config.lenpen
+
+
+def brute_force(case, prompt, config, accept=lambda words: True):
+    """Every output that the rules allow and `accept`, best first: (words, score)."""
     assert not len(prompt.blanks)
     found = []
     for n in range(config.max_len + 1):
         for words in product(range(case.words), repeat=n):
             words = [*words, case.end]
             if all(case.allowed(words[:j], word, config) for j, word in enumerate(words)):
-                found.append((words, case.score(prompt, words) / len(words) ** config.lenpen))
+                table = case.log_probs(prompt, words)
+                gains = [gain(case, words[:j], v, table[j], config) for j, v in enumerate(words)]
+                if accept(words):
+                    found.append((words, ranked(case, words, sum(gains), config)))
     return sorted(found, key=lambda one: -one[1])
 
 
 def naive_beam(case, prompt, config):
-    """After each step (finished best first, open best first), each a list of (words, score).
+    """After each step: finished best first, open best first, each (words, score); best sum.
 
     Until nothing is open: there is no stopping rule.
     """
     beam, pool, opened = config.beam, [], [([], 0.0)]
+    wide = beam if config.search == "unilm" else 2 * beam
     while opened:
         following = []
         for words, raw in opened:
             table = case.next(prompt, words)
             following += [
-                ([*words, v], raw + table[v])
+                ([*words, v], raw + gain(case, words, v, table, config))
                 for v in range(len(table))
                 if case.allowed(words, v, config)
             ]
-        following = sorted(following, key=lambda one: -one[1])[: 2 * beam]
+        following = sorted(following, key=lambda one: -one[1])[:wide]
         ended = [case.finished(prompt, words) for words, _ in following]
-        pool = pool + [
-            (words, raw / len(words) ** config.lenpen)
+        more = [
+            (words, ranked(case, words, raw, config))
             for (words, raw), end in zip(following[:beam], ended, strict=False)
             if end
         ]
-        pool = sorted(pool, key=lambda one: -one[1])[:beam]
+        if config.search == "fairseq":
+            more = more[: beam - len(pool)]
+        pool = sorted(pool + more, key=lambda one: -one[1])[:beam]
         opened = [one for one, end in zip(following, ended, strict=True) if not end][:beam]
-        yield pool, opened
+        yield pool, opened, following[0][1] if following else NO
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from unitk.generate.config import GenerateConfig
         ("--max-len 0", "--max-len must be at least 1, got 0"),
         ("--lenpen 99", "--lenpen must be between -10 and 10, got 99"),
         ("--lenpen nan", "--lenpen must be between -10 and 10, got nan"),
-        ("--beam 1 --stop full", "--stop must be left out with --beam 1, got full"),
-        ("--stop early", "--stop must be one of likely, exact, full, got 'early'"),
+        ("--beam 1 --search exact", "--search must be another one with --beam 1, got exact"),
+        ("--search bfs", "--search must be one of likely, exact, fairseq, glm, unilm, got 'bfs'"),
     ],
 )
 def test_what_cannot_be_meant(line, message):

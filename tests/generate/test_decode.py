@@ -13,7 +13,7 @@ from unitk.generate.decode import Reader, batches, decode, generate, overrun
 from unitk.generate.search import Search
 from unitk.slots import DOC, NEVER, collate, unroll
 
-CONFIG = GenerateConfig(beam=3, nbest=3, max_len=6, lenpen=0.6, stop="exact")
+CONFIG = GenerateConfig(beam=3, nbest=3, max_len=6, lenpen=0.6, search="exact")
 
 
 def same(found, expected):
@@ -39,7 +39,7 @@ def test_compaction_changes_nothing(toy, kind, monkeypatch):
     case = toy.Case(kind, words=8, scale=scale)
     prompts = case.prompts(9)
     found, sizes = {}, {}
-    config = replace(CONFIG, stop="full", max_len=12)
+    config = replace(CONFIG, search="fairseq", max_len=12)
     head, more = case.model.head, torch.zeros(case.words + 3)
     more[case.end] = likely
     for look in (1, 3, 10**6):

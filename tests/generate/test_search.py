@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from unitk.errors import NonFiniteError
-from unitk.generate.config import GenerateConfig
+from unitk.errors import NonFiniteError, UsageError
+from unitk.generate.config import WAYS, GenerateConfig
 from unitk.generate.decode import Reader, decode, generate
 from unitk.generate.search import Search
 from unitk.slots import Protocol, collate
 
-EXHAUSTIVE = GenerateConfig(beam=64, nbest=64, max_len=4, max_tokens=10**6, stop="exact")
+EXHAUSTIVE = GenerateConfig(beam=64, nbest=64, max_len=4, max_tokens=10**6, search="exact")
 
 
 def words(hypotheses):
@@ -52,7 +52,7 @@ def test_equals_a_naive_beam(toy, kind, beam):
             beam=beam, nbest=beam, max_len=5, no_repeat_ngram_size=seed, lenpen=0.5 * seed
         )
         if beam > 1:  # the naive beam looks at everything
-            config = replace(config, stop="exact")
+            config = replace(config, search="exact")
         naive = [list(toy.naive_beam(case, prompt, config)) for prompt in prompts]
         found = generate(case.model, prompts, case.protocol, config)
         for prompt, hypotheses, steps in zip(prompts, found, naive, strict=True):
@@ -166,23 +166,51 @@ def test_logits_that_are_not_finite_are_refused(toy):
         generate(case.model, case.prompts(2), case.protocol, GenerateConfig(beam=2, max_len=3))
 
 
-@pytest.mark.parametrize("stop", ["exact", "likely", "full"])
-def test_stopping_rules(toy, stop):
-    """Against the naive beam, stopped by the rule's own words."""
-    for seed in range(3):
+@pytest.mark.parametrize("search", WAYS)
+def test_ways_to_search(toy, search):
+    """Against the naive beam, stopped by the way's own words."""
+    for seed, lenpen in enumerate((0.0, 0.7, 1.0, 1.3)):
         case = toy.Case("shift", words=4, scale=0.5, seed=seed)
-        config = GenerateConfig(beam=3, nbest=3, max_len=8, stop=stop)
+        config = GenerateConfig(beam=3, nbest=3, max_len=6, search=search, lenpen=lenpen)
         prompts = case.prompts(4)
         for prompt, found in zip(
             prompts, generate(case.model, prompts, case.protocol, config), strict=True
         ):
-            for steps, (finished, opened) in enumerate(toy.naive_beam(case, prompt, config), 1):
+            naive = toy.naive_beam(case, prompt, config)
+            for steps, (finished, opened, best) in enumerate(naive, 1):
+                # the sum that must not beat the worst kept one, and the length it is divided by
+                raw = best if search == "glm" else max((raw for _, raw in opened), default=0)
+                length = {"exact": 7 if lenpen else 1, "glm": max(steps - 1, 1)}.get(search, steps)
                 full = len(finished) == config.beam
-                length = 9 if stop == "exact" else steps
-                over = opened and finished and finished[-1][1] >= opened[0][1] / length
-                if full and (stop == "full" or over):
+                over = full and finished[-1][1] >= raw / length**lenpen
+                if {"fairseq": full, "unilm": False}.get(search, over):
                     break
             same(found, finished)
+
+
+@pytest.mark.parametrize("search", WAYS)
+@pytest.mark.parametrize("lenpen", [0.0, 0.7, 1.0])
+def test_a_wide_beam_is_brute_force_in_every_way(toy, search, lenpen):
+    case = toy.Case("slot", words=2, scale=0.6)
+    prompt = case.prompt(np.array([0, 1, 1]))
+    config = replace(EXHAUSTIVE, search=search, lenpen=lenpen, min_len=1)
+    (found,) = generate(case.model, [prompt], case.protocol, config)
+    same(found, toy.brute_force(case, prompt, config))
+
+
+def test_glms_way_fills_blanks(toy):
+    case = toy.Case("blanks", words=5, scale=0.5)
+    prompts = case.prompts(4)
+    config = GenerateConfig(beam=3, nbest=3, max_len=3, search="glm", lenpen=0.7, min_len=2)
+    for prompt, found in zip(
+        prompts, generate(case.model, prompts, case.protocol, config), strict=True
+    ):
+        for steps, (finished, _, best) in enumerate(toy.naive_beam(case, prompt, config), 1):
+            if len(finished) == 3 and finished[-1][1] >= best / max(steps - 1, 1) ** 0.7:
+                break
+        same(found, finished)
+    with pytest.raises(UsageError, match="--search unilm is for outputs of one blank"):
+        generate(case.model, prompts, case.protocol, replace(config, search="unilm"))
 
 
 class Table:
@@ -233,7 +261,7 @@ def test_the_exact_stop_loses_nothing_and_saves_steps(lenpen):
     end, saved = 2, 0
     for seed in range(40):
         table, blanks, nbest = Table(end, seed), seed % 3, 1 + seed % 2
-        rule = {"lenpen": lenpen, "stop": "exact"}
+        rule = {"lenpen": lenpen, "search": "exact"}
         config = GenerateConfig(beam=80, nbest=nbest, max_len=4 - blanks, **rule)
         search = run_table(table, end, blanks, config)
         expected = all_outputs(table, end, blanks, config)[:nbest]
@@ -257,7 +285,7 @@ def test_the_exact_stop_counts_on_further_blanks():
             chance[end if full else 0] = 1.0
         return np.log(chance / chance.sum())
 
-    config = GenerateConfig(beam=4, max_len=3, stop="exact")
+    config = GenerateConfig(beam=4, max_len=3, search="exact")
     ((best,),) = run_table(table, end, 1, config).results()
     assert best.ids.tolist() == [0, 0, 0, end] * 2
     assert best.score == pytest.approx(np.log(0.01) / 8, abs=1e-4)

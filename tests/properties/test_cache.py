@@ -31,7 +31,7 @@ SMALL = {
     "attention_dropout": 0.0,
     "init_std": 0.12,
 }
-CONFIG = GenerateConfig(beam=4, nbest=4, max_len=6, lenpen=0.6, stop="exact")
+CONFIG = GenerateConfig(beam=4, nbest=4, max_len=6, lenpen=0.6, search="exact")
 
 
 @pytest.fixture(params=TASKS)

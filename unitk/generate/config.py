@@ -9,13 +9,43 @@ from unitk.errors import UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
+class Way:
+    """How a beam search widens, ranks and ends; K is the beam, n the length of an output."""
+
+    stop: Literal["likely", "exact", "first", "glm", "none"]
+    """likely, exact: see `--search`; first: with K finished outputs, later ones replace none; glm:
+    the K-th best one is no worse than the best continuation at the length before it; none: where
+    nothing is open."""
+    wide: int = 2
+    """Continuations of an input that are looked at, as a multiple of K."""
+    norm: Literal["power", "wu"] = "power"
+    """What log-probabilities are divided by. power: n ** lenpen; wu: ((5 + n) / 6) ** lenpen (Wu et
+    al. 2016, arXiv 1609.08144, equation 14)."""
+    counts_ends: bool = True
+    """Whether end symbols are part of n."""
+    free_end: bool = False
+    """Whether the end that `--max-len` forces costs nothing, and is no part of n."""
+
+
+WAYS = {
+    "likely": Way(stop="likely"),
+    "exact": Way(stop="exact"),
+    "fairseq": Way(stop="first"),
+    "glm": Way(stop="glm", counts_ends=False, free_end=True),
+    "unilm": Way(stop="none", wide=1, norm="wu", free_end=True),
+}
+"""What `--search` names: fairseq 0.12's, GLM's (`generation_utils.py`), UniLM's (`modeling.py`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class GenerateConfig:
     """How outputs are searched for."""
 
     beam: int = 5
     """Hypotheses kept open for each input; 1 is greedy decoding."""
     lenpen: float = 1.0
-    """Hypotheses are ranked by log-probability / length ** lenpen, end symbols counted."""
+    """Hypotheses are ranked by log-probability / length ** lenpen, end symbols counted; glm and
+    unilm divide otherwise."""
     min_len: int = 0
     """Least words of an output, or of each blank, the end symbol not counted."""
     max_len: int = 64
@@ -24,11 +54,11 @@ class GenerateConfig:
     """No run of so many words occurs twice in an output, or in a blank. 0: no such rule."""
     nbest: int = 1
     """Outputs for each input, best first."""
-    stop: Literal["likely", "exact", "full"] = "likely"
+    search: Literal["likely", "exact", "fairseq", "glm", "unilm"] = "likely"
     """When the search of an input ends. likely: the worst kept output is better than any open
-    hypothesis at its present length (GLM, transformers); exact: no open hypothesis can enter the
-    n best any more; full: as many as the beam are finished (fairseq). Greedy decoding ends with
-    the first end symbol."""
+    hypothesis at its present length; exact: no open hypothesis can enter the n best any more;
+    fairseq, glm, unilm: as those programs search, which rank otherwise too, see docs/generate.md.
+    Greedy decoding ends with the first end symbol."""
     sampling: bool = False
     """Draw --nbest outputs word by word instead of searching; scores stay the model's own."""
     temperature: float = 1.0
@@ -48,7 +78,10 @@ class GenerateConfig:
         for name in ("min_len", "no_repeat_ngram_size"):
             self._require(name, getattr(self, name) >= 0, "at least 0")
         self._require("lenpen", -10 <= self.lenpen <= 10, "between -10 and 10")
-        self._require("stop", self.beam > 1 or self.stop == "likely", "left out with --beam 1")
+        exact = self.search == "exact"
+        self._require("search", self.beam > 1 or not exact, "another one with --beam 1")
+        plain = not self.sampling or self.search == "likely"
+        self._require("search", plain, "left out with --sampling")
         fits = self.sampling or self.nbest <= self.beam
         self._require("nbest", fits, f"at most --beam {self.beam}")
         for name, plain in (("temperature", 1), ("sampling_topk", 0), ("sampling_topp", 1)):

@@ -59,7 +59,7 @@ class Sampling(Search):
         back = torch.arange(samples, device=gain.device).expand(rows, samples)
         return gain + state.score, back, word_R.view(rows, samples), gain
 
-    def _stop(self) -> None:
+    def _stop(self, total: Tensor) -> None:
         """Every draw goes on to its own end."""
 
 

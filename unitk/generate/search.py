@@ -1,8 +1,8 @@
 """Beam search as tensors: open hypotheses, their words, and the pool of finished ones.
 
-The rule (fairseq's): of the 2K best continuations of an input's K hypotheses, an `end` counts only
-among the first K; the K best others go on. The length of a hypothesis is its words with every end
-symbol. At `--max-len` words nothing but `end` can follow. Greedy decoding is a beam of 1.
+Of the 2K best continuations of an input's K hypotheses, an `end` counts only among the first K; the
+K best others go on. The length of a hypothesis is its words with every end symbol. At `--max-len`
+words nothing but `end` can follow. Greedy decoding is a beam of 1. A `Way` may differ in this.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unitk.errors import NonFiniteError
-from unitk.generate.config import GenerateConfig
+from unitk.errors import NonFiniteError, UsageError
+from unitk.generate.config import WAYS, GenerateConfig
 from unitk.generate.rules import Rules
 from unitk.slots import Floats, Ids, Protocol
 
@@ -25,7 +25,7 @@ class Hypothesis:
 
     ids: Ids
     score: float
-    """log_prob / length ** lenpen"""
+    """log_prob / length ** lenpen, or as the search's way has it."""
     log_prob: float
     token_log_probs: Floats
 
@@ -72,6 +72,10 @@ class Search:
         self, homes: Tensor, num_blanks: Tensor, protocol: Protocol, config: GenerateConfig
     ) -> None:
         self.protocol, self.config = protocol, config
+        self.way = WAYS[config.search]
+        if self.way.norm == "wu" and homes.shape[1] > 1:
+            raise UsageError(f"--search {config.search} is for outputs of one blank")
+        self.wide = self.way.wide * config.width
         self.rules = Rules(protocol, config, homes.device)
         self.steps = 0
         self.stride = torch.tensor([protocol.dpos, protocol.dpos2], device=homes.device)
@@ -112,7 +116,7 @@ class Search:
         written, gains = state.written.gather(1, wide), state.gain.gather(1, wide)
         written[:, :, step], gains[:, :, step] = word, gain
         self.steps += 1
-        self._keep(total, finish, written, gains)
+        self._keep(total, back, finish, written, gains)
 
         # stable: the best ones that do not finish here, in their order
         order = finish.byte().sort(dim=1, stable=True).indices[:, :beam]
@@ -125,7 +129,7 @@ class Search:
         # what has no hypothesis is still read, with the others: it must not leave the tables
         state.count = count.clamp_(max=self.config.max_len)
         state.blank = state.blank.gather(1, back) + closed
-        self._stop()
+        self._stop(total)
 
         if self.protocol.begin is not None:
             word = word.masked_fill(closed, self.protocol.begin)
@@ -133,11 +137,11 @@ class Search:
         return back, word, home + state.count[..., None] * self.stride
 
     def propose(self, logits_RV: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The 2K best continuations [B, 2K] of each input, best first.
+        """The `wide` best continuations [B, wide] of each input, best first.
 
         Total log-probability, the hypothesis continued, the word, the word's log-probability.
         """
-        state, beam = self.state, self.config.beam
+        state, wide = self.state, self.wide
         rows = len(state.score)
         open_ = len(logits_RV) // rows  # hypotheses of an input: 1 at first, then K
         count_R = state.count[:, :open_].flatten()
@@ -145,30 +149,47 @@ class Search:
         # half the time of logsumexp on CPU; rules come after, so that they shift no probability
         gain_RV = logits_RV.log_softmax(1, dtype=torch.float32)
         self.rules.forbid(gain_RV, written_RL, count_R)
-        gain, word = gain_RV.topk(min(2 * beam, gain_RV.shape[1]))
+        gain, word = gain_RV.topk(min(wide, gain_RV.shape[1]))
         # at the length limit: `end`, and nothing beside it
         full_R1 = (count_R >= self.config.max_len)[:, None]
         only = gain.new_full((gain.shape[1],), -torch.inf)
         only[0] = 0
-        gain = torch.where(full_R1, gain_RV[:, self.protocol.end, None] + only, gain)
+        last = 0 if self.way.free_end else gain_RV[:, self.protocol.end, None]
+        gain = torch.where(full_R1, last + only, gain)
         word = word.masked_fill(full_R1, self.protocol.end)
 
         gain, word = gain.view(rows, open_, -1), word.view(rows, -1)
         total = (gain + state.score[:, :open_, None]).flatten(1)
-        total, index = total.topk(min(2 * beam, total.shape[1]))
+        total, index = total.topk(min(wide, total.shape[1]))
         back = index // gain.shape[2]
         word, gain = word.gather(1, index), gain.flatten(1).gather(1, index)
-        if (missing := 2 * beam - total.shape[1]) > 0:  # a vocabulary of a few words
+        if (missing := wide - total.shape[1]) > 0:  # a vocabulary of a few words
             pad = torch.nn.functional.pad
             total = pad(total, (0, missing), value=-torch.inf)
             back, word, gain = (pad(part, (0, missing)) for part in (back, word, gain))
         return total, back, word, gain
 
-    def _keep(self, total: Tensor, finish: Tensor, written: Tensor, gains: Tensor) -> None:
+    def _norm(self, back: Tensor) -> float | Tensor:
+        """What the log-probabilities of outputs that end with this step are divided by."""
+        state, way = self.state, self.way
+        length: float | Tensor = self.steps
+        if not way.counts_ends:
+            length = (self.steps - 1 - state.blank.gather(1, back)).clamp(min=1)
+        elif way.free_end:
+            length = self.steps - (state.count.gather(1, back) >= self.config.max_len).float()
+        if way.norm == "wu":
+            length = (5 + length) / 6
+        return length**self.config.lenpen
+
+    def _keep(
+        self, total: Tensor, back: Tensor, finish: Tensor, written: Tensor, gains: Tensor
+    ) -> None:
         """Merge what finishes among the first K continuations into the pool of the best K."""
         state, beam = self.state, self.config.width
-        score = total[:, :beam] / self.steps**self.config.lenpen
-        score = score.masked_fill(~finish[:, :beam], -torch.inf)
+        kept = finish[:, :beam]
+        if self.way.stop == "first":  # what comes when the pool is full replaces nothing
+            kept = kept & (kept.cumsum(1) <= state.best.isneginf().sum(1, keepdim=True))
+        score = (total[:, :beam] / self._norm(back[:, :beam])).masked_fill(~kept, -torch.inf)
         best, index = torch.cat([state.best, score], 1).sort(dim=1, descending=True, stable=True)
         index = index[:, :beam]
         wide = index[..., None].expand(-1, -1, self.most)
@@ -178,16 +199,20 @@ class Search:
         state.best_written = torch.cat([state.best_written, written[:, :beam]], 1).gather(1, wide)
         state.best_gain = torch.cat([state.best_gain, gains[:, :beam]], 1).gather(1, wide)
 
-    def _stop(self) -> None:
+    def _stop(self, total: Tensor) -> None:
         """Where the search of an input is over, drop its open hypotheses."""
-        state, config = self.state, self.config
+        state, config, stop = self.state, self.config, self.way.stop
         bar = state.best[:, -1]
-        if config.beam == 1 or config.stop == "full":
+        if config.beam == 1 or stop == "first":
             over = bar > -torch.inf
+        elif stop == "none":
+            return
+        elif stop == "glm":
+            over = bar >= total[:, 0] / max(self.steps - 1, 1) ** config.lenpen
         else:
             # log-probabilities only fall, so the kindest length bounds what a hypothesis can reach
             length: int | Tensor = self.steps
-            if config.stop == "exact":
+            if stop == "exact":
                 bar = state.best[:, config.nbest - 1]
                 longest_B1 = (state.last_blank + 1) * (config.max_len + 1)
                 length = longest_B1 if config.lenpen > 0 else self.steps + 1
