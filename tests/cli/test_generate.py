@@ -34,7 +34,8 @@ def trained(toy_vocab, tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "step-1"
     path.mkdir()
     identity = checkpoint.Identity(parsed.values(), None, "data", toy_vocab.hash)
-    checkpoint.write(path, model, optimizer, checkpoint.Progress(), identity, toy_vocab)
+    task = parsed.components["task"].made_from(parsed.components["task"].config, toy_vocab)
+    checkpoint.write(path, model, optimizer, checkpoint.Progress(), identity, task)
     seal(path)
     return path
 

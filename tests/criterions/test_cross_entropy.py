@@ -53,13 +53,14 @@ def grads(model, total):
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_sums_are_torchs_and_counts_the_weights(model, batch, smoothing):
-    loss = CrossEntropyConfig(label_smoothing=smoothing).build(V)(model, batch, 0)
-    assert loss.sums.keys() == loss.counts.keys() == WEIGHT.keys()
+    loss = CrossEntropyConfig(label_smoothing=smoothing).build(V)(model, batch, 0, 1)
+    counts = cross_entropy.CrossEntropy().counts(batch)
+    assert loss.sums.keys() == counts.keys() == WEIGHT.keys()
     for name in WEIGHT:
         logits, ask = asked(model, batch, name)
         each = F.cross_entropy(logits, ask.label, reduction="none", label_smoothing=smoothing)
         assert torch.allclose(loss.sums[name], (each * ask.weight).sum(), rtol=1e-6)
-        assert loss.counts[name] == 3 * sum(WEIGHT[name])
+        assert counts[name] == 3 * sum(WEIGHT[name])
         nll = F.cross_entropy(logits, ask.label, reduction="none")
         assert torch.allclose(loss.parts[f"{name}/nll"], (nll * ask.weight).sum(), rtol=1e-6)
         right = (logits.argmax(-1) == ask.label) * ask.weight
@@ -70,20 +71,20 @@ def test_sums_are_torchs_and_counts_the_weights(model, batch, smoothing):
 def test_the_right_word_on_top_is_counted(model, batch):
     logits, ask = asked(model, batch, "tail")
     ask.label.copy_(logits.argmax(-1))
-    loss = cross_entropy.CrossEntropy()(model, batch, 0)
-    assert loss.parts["tail/correct"] == loss.counts["tail"]
+    loss = cross_entropy.CrossEntropy()(model, batch, 0, 1)
+    assert loss.parts["tail/correct"] == batch.count["tail"]
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_chunks_change_nothing(model, batch, smoothing, monkeypatch):
     criterion = cross_entropy.CrossEntropy(smoothing)
-    whole = criterion(model, batch, 0)
+    whole = criterion(model, batch, 0, 1)
     expected = grads(model, sum(whole.sums.values()))
     monkeypatch.setattr(cross_entropy, "CHUNK", 4)
-    chunked = criterion(model, batch, 0)
+    chunked = criterion(model, batch, 0, 1)
     got = grads(model, sum(chunked.sums.values()))
     with torch.inference_mode():
-        valid = criterion(model, batch, 0)
+        valid = criterion(model, batch, 0, 1)
     for name in WEIGHT:
         assert torch.allclose(chunked.sums[name], whole.sums[name], rtol=1e-6)
         assert torch.equal(chunked.sums[name], valid.sums[name])
@@ -100,13 +101,13 @@ def test_chunks_keep_no_logits(model, batch, monkeypatch):
     with torch.autograd.graph.saved_tensors_hooks(
         lambda x: saved.append(x.shape) or x, lambda x: x
     ):
-        cross_entropy.CrossEntropy()(model, batch, 0)
+        cross_entropy.CrossEntropy()(model, batch, 0, 1)
     assert saved and not any(shape[-1:] == (V,) for shape in saved)
 
 
 def test_sums_are_made_in_32_bits(model, batch):
     with torch.autocast("cpu", torch.bfloat16):
-        loss = cross_entropy.CrossEntropy(0.1)(model, batch, 0)
+        loss = cross_entropy.CrossEntropy(0.1)(model, batch, 0, 1)
         logits, ask = asked(model, batch, "lm")
     assert logits.dtype == torch.bfloat16
     each = F.cross_entropy(logits.float(), ask.label, reduction="none", label_smoothing=0.1)
@@ -115,9 +116,9 @@ def test_sums_are_made_in_32_bits(model, batch):
 
 def test_rows_of_weight_zero_change_nothing(model, batch):
     criterion = cross_entropy.CrossEntropy(0.1)
-    before = criterion(model, batch, 0)
+    before = criterion(model, batch, 0, 1)
     batch.asks["lm"].label[batch.asks["lm"].weight == 0] = 0
-    after = criterion(model, batch, 0)
+    after = criterion(model, batch, 0, 1)
     assert torch.equal(before.sums["lm"], after.sums["lm"])
 
 
@@ -130,7 +131,7 @@ def test_what_it_cannot_compare_is_told(model):
     ):
         batch = collate([[Example({"x": slots}, asks)]], pad=0).to("cpu")
         with pytest.raises(UsageError, match=f"--criterion cross_entropy.*{message}"):
-            cross_entropy.CrossEntropy()(model, batch, 0)
+            cross_entropy.CrossEntropy()(model, batch, 0, 1)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -148,14 +149,17 @@ def test_classes_are_counted_beside_words_and_never_smoothed(smoothing):
             one.asks.append(Ask("nsp", "class:nsp", "x", rows, np.array([label]), weight))
         examples.append(one)
     batch = collate([examples[:2], examples[2:]], pad=0).to("cpu")
-    loss = CrossEntropyConfig(label_smoothing=smoothing).build(V)(model, batch, 0)
+    loss = CrossEntropyConfig(label_smoothing=smoothing).build(V)(model, batch, 0, 1)
     states = model(batch)[0]["x"]
     logits = model.head(states[:, 0], "class:nsp")  # the first slots of rows 0 and 1
     assert logits.shape == (2, 2)
     label = torch.tensor([0, 1])
     expected = F.cross_entropy(logits, label, reduction="sum")
     assert torch.allclose(loss.sums["nsp"], expected, rtol=1e-6)
-    assert loss.counts == {"nsp": 2, **{name: 3 * sum(each) for name, each in WEIGHT.items()}}
+    assert cross_entropy.CrossEntropy().counts(batch) == {
+        "nsp": 2,
+        **{name: 3 * sum(each) for name, each in WEIGHT.items()},
+    }
     assert loss.parts["nsp/correct"] == (logits.argmax(-1) == label).sum()
     assert "nsp/nll" not in loss.parts
 

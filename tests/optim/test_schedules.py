@@ -6,7 +6,7 @@ import pytest
 
 from unitk import registry
 from unitk.errors import UsageError
-from unitk.optim.schedules import Constant, Cosine, InverseSqrt, Linear
+from unitk.optim.schedules import Constant, Cosine, Cyclical, InverseSqrt, Linear
 
 
 def test_linear():
@@ -43,7 +43,46 @@ def test_constant():
     assert Constant(warmup=0.5)(25, 100) == 0.5
 
 
-@pytest.mark.parametrize("name", registry.names("schedule"))
+def table(total, cycles, zero, ramp):
+    """The value of each update, as Optimus' code writes them: specs of `frange_cycle_zero_linear`.
+
+    Into a list of ones, cycle by cycle: zeros, then a value that grows from 0 until it passes 1.
+    """
+    values, period = [1.0] * total, total / cycles
+    for cycle in range(cycles):
+        i, value = 0, 0.0
+        while i < period * zero and int(i + cycle * period) < total:
+            values[int(i + cycle * period)] = 0.0
+            i += 1
+        while value <= 1 and ramp and int(i + cycle * period) < total:
+            values[int(i + cycle * period)] = value
+            value += 1 / (period * ramp)
+            i += 1
+    return values
+
+
+@pytest.mark.parametrize("total", [7, 40, 97, 1000, 5085])
+@pytest.mark.parametrize("cycles", [1, 4, 10])
+@pytest.mark.parametrize(("zero", "ramp"), [(0.5, 0.25), (0.25, 0.25), (0, 0.5), (0.3, 0.5)])
+def test_cyclical_is_the_official_table(total, cycles, zero, ramp):
+    schedule = Cyclical(cycles=cycles, zero=zero, ramp=ramp)
+    values = [schedule(step, total) for step in range(1, total + 1)]
+    if total >= 4 * cycles:
+        assert values == pytest.approx(table(total, cycles, zero, ramp), abs=1e-8)
+    assert min(values) >= 0 and max(values) <= 1
+    assert schedule(total + 5, total) == 1
+
+
+def test_cyclical_by_hand():
+    schedule = Cyclical(value=2, cycles=1)  # of 40 updates 20 at 0, 10 rising from 0, 10 at 2
+    values = [schedule(step, 40) for step in range(1, 41)]
+    assert values == pytest.approx([0] * 20 + [0.2 * i for i in range(10)] + [2] * 10)
+
+
+RISING = [name for name in registry.names("schedule") if name != "cyclical"]
+
+
+@pytest.mark.parametrize("name", RISING)
 def test_warmup_below_one_is_a_share_of_the_run(name):
     schedule = registry.get("schedule", name)
     for step in range(0, 60, 7):
@@ -51,7 +90,9 @@ def test_warmup_below_one_is_a_share_of_the_run(name):
     assert schedule(warmup=1)(1, 40) == 1
 
 
-@pytest.mark.parametrize("schedule", [Linear(), Cosine(warmup=5), InverseSqrt(warmup=0.1)])
+@pytest.mark.parametrize(
+    "schedule", [Linear(), Cosine(warmup=5), InverseSqrt(warmup=0.1), Cyclical()]
+)
 def test_an_end_that_is_needed_and_missing_is_told(schedule):
     with pytest.raises(UsageError, match="give --max-steps"):
         schedule(7, None)
@@ -62,6 +103,10 @@ def test_what_cannot_be_meant_is_told():
         Linear(warmup=-1)
     with pytest.raises(UsageError, match=r"floor must be in \[0, 1\], got 5"):
         Cosine(floor=5)
+    with pytest.raises(UsageError, match="zero and ramp are shares of a cycle, got 0.9 and 0.2"):
+        Cyclical(zero=0.9, ramp=0.2)
+    with pytest.raises(UsageError, match="cycles must be at least 1"):
+        Cyclical(cycles=0)
     with pytest.raises(TypeError):
         Constant(floor=0.1)
 

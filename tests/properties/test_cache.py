@@ -16,6 +16,7 @@ from unitk import registry
 from unitk.generate.config import GenerateConfig
 from unitk.generate.decode import Reader, generate
 from unitk.generate.search import Search
+from unitk.models.latent import LatentModel
 from unitk.slots import collate, unroll
 from unitk.tasks.base import Task
 
@@ -42,6 +43,8 @@ def setting(request, toy_vocab):
     torch.manual_seed(0)
     config = replace(registry.get("arch", cls.arch)(), **SMALL)
     model = config.build(len(toy_vocab)).eval()
+    if isinstance(model, LatentModel):  # latents that tell the sources apart
+        model.bridge.weight.data *= 100
     rng = np.random.default_rng(1)
     words = np.setdiff1d(np.arange(len(toy_vocab)), list(toy_vocab.symbols.values()))
     prompts = []

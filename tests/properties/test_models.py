@@ -108,7 +108,7 @@ def test_every_parameter_that_training_moves_gets_a_gradient(name, toy_vocab):
     task, model = build(name, toy_vocab)
     batch = make_batch(examples(task, toy_vocab), pad=0).to("cpu")
     criterion = registry.get("criterion", task.criterion)().build(len(toy_vocab))
-    loss = criterion(model.train(), batch, 0)
+    loss = criterion(model.train(), batch, 0, 1)
     sum(loss.sums.values()).backward()
     without = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
     asked = {ask.head for ask in batch.asks.values()}

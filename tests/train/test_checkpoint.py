@@ -73,7 +73,7 @@ def test_tied_tensors_and_numbers_in_the_optimizer(tmp_path, start):
     path = folder.publish(
         1,
         lambda to: checkpoint.write(
-            to, models[0], optimizers[0], checkpoint.Progress(), begun.identity, begun.data.vocab
+            to, models[0], optimizers[0], checkpoint.Progress(), begun.identity, begun.data.task
         ),
     )
     names = list(checkpoint.load_file(path / "model.safetensors"))

@@ -113,7 +113,7 @@ def test_an_ask_has_its_exact_mean_over_the_update(start):
         losses = [trainer.loss(batch) for batch in update.batches]
     trainer.update(update)
     total = sum(float(loss.sums["lm"]) for loss in losses)
-    count = sum(loss.counts["lm"] for loss in losses)
+    count = sum(batch.count["lm"] for batch in update.batches)
     assert trainer.means.values("train")["train/loss"] == pytest.approx(total / count, rel=1e-6)
 
 

@@ -116,7 +116,7 @@ def test_the_loss_is_the_shares_of_the_means(begin):
     trainer.model.eval()
     means = {"mlm": [0.0, 0.0], "unilm": [0.0, 0.0]}
     for batch in update.batches:
-        for name, value in trainer.criterion(trainer.model, batch, 0).sums.items():
+        for name, value in trainer.criterion(trainer.model, batch, 0, 1).sums.items():
             means[name.partition(".")[0]][0] += value
             means[name.partition(".")[0]][1] += batch.count[name]
     loss = 0.75 * means["mlm"][0] / means["mlm"][1] + 0.25 * means["unilm"][0] / means["unilm"][1]

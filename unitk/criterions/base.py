@@ -16,14 +16,14 @@ class Loss:
 
     sums: dict[str, Tensor]
     """What is minimised."""
-    counts: dict[str, float]
-    """What each sum is divided by, after adding the counts of the whole update."""
     parts: dict[str, Tensor]
     """Detached sums for the log, "NAME/PART", divided by the count of NAME."""
 
 
 class Network(Protocol):
     """What a criterion needs of a model."""
+
+    training: bool
 
     def condition(self, batch: Batch) -> Any: ...
 
@@ -35,4 +35,13 @@ class Network(Protocol):
 class Criterion(Protocol):
     """Compares what a model says at the asked rows with the labels."""
 
-    def __call__(self, model: Network, batch: Batch, step: int) -> Loss: ...
+    def counts(self, batch: Batch) -> dict[str, float]:
+        """What each sum is divided by, after adding the counts of the whole update.
+
+        It is known before the first backward pass.
+        """
+        ...
+
+    def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
+        """The sums at update `step` (from 0) of `total`, where the end is known."""
+        ...

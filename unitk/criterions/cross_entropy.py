@@ -28,7 +28,10 @@ class CrossEntropy:
 
     label_smoothing: float = 0.0
 
-    def __call__(self, model: Network, batch: Batch, step: int) -> Loss:
+    def counts(self, batch: Batch) -> dict[str, float]:
+        return batch.count
+
+    def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
         if not batch.asks:
             raise UsageError("--criterion cross_entropy: this task asks nothing")
         for ask in batch.asks.values():
@@ -36,24 +39,27 @@ class CrossEntropy:
                 what = f"{ask.name} is asked of the output layer {ask.head}"
                 raise UsageError(f"--criterion cross_entropy needs words or classes, but {what}")
         states, _ = model(batch, model.condition(batch))
-        loss = Loss({}, {}, {})
+        loss = Loss({}, {})
         for ask in batch.asks.values():
-            total, nll, correct = self.sums(model, states[ask.tower], ask)
-            loss.sums[ask.name] = total
-            loss.counts[ask.name] = batch.count[ask.name]
+            loss.sums[ask.name], nll, correct = self.sums(model, states[ask.tower], ask)
             if ask.head == HEAD:
                 loss.parts[f"{ask.name}/nll"] = nll
             loss.parts[f"{ask.name}/correct"] = correct
         return loss
 
-    def sums(self, model: Network, states_BTD: Tensor, ask: Ask) -> tuple[Tensor, Tensor, Tensor]:
-        """Weighted sums over the rows of an ask: loss, nll, and how often the label is on top."""
+    def sums(
+        self, model: Network, states_BTD: Tensor, ask: Ask, price_K: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Weighted sums over the rows of an ask: loss, nll, and how often the label is on top.
+
+        In the loss alone, the rows may have other weights: `price_K`.
+        """
         states_KD = states_BTD.flatten(0, 1).index_select(0, ask.rows[:, 0])
+        price_K = ask.weight if price_K is None else price_K
+        rows = states_KD, ask.label, ask.weight, price_K
         if len(states_KD) <= CHUNK:
-            return self._chunk(model, ask.head, states_KD, ask.label, ask.weight)
-        pieces = zip(
-            *(part.split(CHUNK) for part in (states_KD, ask.label, ask.weight)), strict=True
-        )
+            return self._chunk(model, ask.head, *rows)
+        pieces = zip(*(part.split(CHUNK) for part in rows), strict=True)
         sums = [
             checkpoint(
                 self._chunk, model, ask.head, *piece, use_reentrant=False, preserve_rng_state=False
@@ -64,7 +70,13 @@ class CrossEntropy:
         return total, nll, correct
 
     def _chunk(
-        self, model: Network, head: str, states_KD: Tensor, label_K: Tensor, weight_K: Tensor
+        self,
+        model: Network,
+        head: str,
+        states_KD: Tensor,
+        label_K: Tensor,
+        weight_K: Tensor,
+        price_K: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         logits_KV = model.head(states_KD, head)
         logp_KV = torch.log_softmax(logits_KV, dim=-1, dtype=torch.float32)
@@ -75,4 +87,4 @@ class CrossEntropy:
         # products and sums, not `@`, which autocast would do in 16 bits
         correct_K = logits_KV.detach().max(dim=-1).indices == label_K
         nll, correct = (weight_K * nll_K.detach()).sum(), (weight_K * correct_K).sum()
-        return (weight_K * loss_K).sum(), nll, correct
+        return (price_K * loss_K).sum(), nll, correct

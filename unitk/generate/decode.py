@@ -20,6 +20,7 @@ from unitk.errors import DataError, UsageError
 from unitk.generate.config import GenerateConfig
 from unitk.generate.sample import Sampling
 from unitk.generate.search import Hypothesis, Search, longest
+from unitk.models.condition import Condition
 from unitk.models.config import ModelConfig
 from unitk.models.stack import Model
 from unitk.slots import (
@@ -39,6 +40,9 @@ from unitk.slots import (
     collate,
 )
 
+Conditions = Callable[[Batch, Sequence[int]], Condition]
+"""From a batch of prompts, and their numbers among all, to what enters the model beside them."""
+
 LOOK = {"cpu": 1}
 """Steps between two looks at what is finished; elsewhere a look makes the host wait."""
 
@@ -49,10 +53,12 @@ def generate(
     protocol: Protocol,
     config: GenerateConfig,
     report: Callable[[int], None] = lambda done: None,
+    conditions: Conditions | None = None,
 ) -> list[list[Hypothesis]]:
     """The n best outputs for each prompt, in the order of the prompts.
 
     Which prompts share a batch changes nothing but rounding. `report` hears how many are done.
+    `conditions` makes what enters beside the prompts, if the model shall not make it of them.
     """
     for number, prompt in enumerate(prompts):
         check_places(prompt, protocol, config.max_len, model.config, f"prompt {number + 1}")
@@ -64,7 +70,8 @@ def generate(
         for numbers in batches(prompts, config):
             # nobody looks at a pad: any token serves
             batch = collate([[prompts[i]] for i in numbers], pad=protocol.end).to(device)
-            decoded = decode(model, batch, protocol, config, numbers)
+            given = conditions(batch, numbers) if conditions else None
+            decoded = decode(model, batch, protocol, config, numbers, given)
             for i, outputs in zip(numbers, decoded, strict=True):
                 found[i] = outputs
             report(len(numbers))
@@ -116,11 +123,15 @@ def overrun(
     over = []
     homes = _homes(prompt)
     strides = (protocol.dpos, protocol.dpos2)
-    rows = (config.max_positions, config.max_positions2)
-    for field, axis in ((POS, 0), (POS2, 1)):
-        last = max(int(tower.table[field].max()) for tower in prompt.towers.values())
-        last = max(last, int(homes[:, axis].max()) + strides[axis] * max_len)
-        over.append(last + 1 - rows[axis] if rows[axis] else 0)
+    ends = homes.max(axis=0) + np.multiply(strides, max_len)
+    for field, axis, name in ((POS, 0, "max_positions"), (POS2, 1, "max_positions2")):
+        found = []
+        for tower, slots in prompt.towers.items():
+            last = int(slots.table[field].max())
+            last = last if tower == "enc" else max(last, int(ends[axis]))
+            if rows := getattr(config.tower(tower), name):
+                found.append(last + 1 - rows)
+        over.append(max(found, default=0))
     return over[0], over[1]
 
 
@@ -137,13 +148,15 @@ def decode(
     protocol: Protocol,
     config: GenerateConfig,
     numbers: Sequence[int] = (),
+    condition: Condition | None = None,
 ) -> list[list[Hypothesis]]:
     """The n best outputs of each row of a batch of prompts, which is on the model's device.
 
-    `numbers` are the rows' numbers among all inputs: what their draws are seeded with.
+    `numbers` are the rows' numbers among all inputs: what their draws are seeded with. A
+    `condition` that is not given is made of the batch.
     """
     assert not batch.blanks.shape[1] or (protocol.begin is not None and protocol.probe is None)
-    reader = Reader(model, batch, protocol, config)
+    reader = Reader(model, batch, protocol, config, condition)
     search = Search(reader.homes, batch.num_blanks, protocol, config)
     if config.sampling:
         search = Sampling(reader.homes, batch.num_blanks, protocol, config, numbers)
@@ -174,7 +187,12 @@ class Reader:
     """
 
     def __init__(
-        self, model: Model, batch: Batch, protocol: Protocol, config: GenerateConfig
+        self,
+        model: Model,
+        batch: Batch,
+        protocol: Protocol,
+        config: GenerateConfig,
+        condition: Condition | None = None,
     ) -> None:
         self.model, self.protocol, self.beam = model, protocol, config.width
         self.prompt: Tensor = batch.towers["dec" if "dec" in batch.towers else "x"]
@@ -183,7 +201,7 @@ class Reader:
         asking = 0 if protocol.probe is None else 1
         most = longest(batch.blanks.shape[1], config) - 1  # the last `end` is never read
         total = _round_up(self.width + self.beam * (most + asking))
-        self.condition = model.condition(batch)
+        self.condition = model.condition(batch) if condition is None else condition
         self.cache = model.new_cache(rows, total, condition=self.condition)
         self.at = self.width
         self.first_read = torch.arange(rows, device=device), batch.last

@@ -3,8 +3,9 @@
 BERT: Devlin et al. 2019, arXiv 1810.04805. RoBERTa: Liu et al. 2019, arXiv 1907.11692. GPT-2:
 Radford et al. 2019. UniLM: Dong et al. 2019, arXiv 1905.03197. UniLMv2: Bao et al. 2020, arXiv
 2002.12804. MASS: Song et al. 2019, arXiv 1905.02450. BART: Lewis et al. 2020, arXiv 1910.13461.
-GLM: Du et al. 2022, arXiv 2103.10360; the sizes are those of the official configurations, whose
-position tables have one row more than the longest input.
+Optimus: Li et al. 2020, arXiv 2004.04092. GLM: Du et al. 2022, arXiv 2103.10360; the sizes are
+those of the official configurations, whose position tables have one row more than the longest
+input.
 
 Parameters are counted with the official vocabularies. Of every family, `tiny` is for tests, and
 one of four layers in all, 256 wide, for a CPU: `small`, or `mini` where the authors have a small.
@@ -15,7 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from unitk.models.config import EncoderDecoderConfig, ModelConfig
+from unitk.models.config import EncoderDecoderConfig, LatentConfig, ModelConfig
 from unitk.registry import register
 
 Config = TypeVar("Config", bound=ModelConfig)
@@ -298,3 +299,26 @@ def glm_2b() -> ModelConfig:
 def glm_10b() -> ModelConfig:
     """GLM-10B, 9.88 billion parameters."""
     return _glm(48, 4096, 64, 1024)
+
+
+def _optimus() -> LatentConfig:
+    # with the row for the memory, the decoder's position table is GPT-2's
+    return LatentConfig(max_positions=1023)
+
+
+@register("arch", "optimus_tiny")
+def optimus_tiny() -> LatentConfig:
+    """bert_tiny, a latent of 16, gpt2_tiny; no dropout: for tests."""
+    return replace(_tiny(_optimus()), encoder="bert_tiny", latent=16)
+
+
+@register("arch", "optimus_small")
+def optimus_small() -> LatentConfig:
+    """bert_small, a latent of 32, gpt2_mini: for a CPU; without attention dropout."""
+    return replace(_for_cpu(_optimus()), encoder="bert_small")
+
+
+@register("arch", "optimus_base")
+def optimus_base() -> LatentConfig:
+    """BERT-base, a latent of 32, GPT-2 small: 234 M parameters."""
+    return _optimus()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
@@ -40,6 +40,13 @@ class View:
     dropout: float = 0.0
     products: bool = False
     """Compute scores, softmax and sums one by one instead of calling SDPA's kernel."""
+
+    def behind(self, sight_BTP: Tensor) -> View:
+        """The same queries with further keys in front, which they see where it says so."""
+        assert self.bias_BHTS is not None
+        first_B1TP = bias(sight_BTP, self.bias_BHTS.dtype)
+        wide = first_B1TP.expand(-1, self.bias_BHTS.shape[1], -1, -1)
+        return replace(self, bias_BHTS=torch.cat([wide, self.bias_BHTS], 3))
 
     def __call__(self, query_BHTK: Tensor, key_BHSK: Tensor, value_BHSK: Tensor) -> Tensor:
         if not self.products:

@@ -20,6 +20,8 @@ class Cache:
     pos: Tensor
     cross: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     """Per layer the keys and values of the encoder's states, made once for every input."""
+    prefix: int = 0
+    """Keys and values before those of the columns, which every slot sees."""
 
     @property
     def columns(self) -> int:
@@ -28,8 +30,12 @@ class Cache:
     def write(
         self, layer: int, at: int, until: int, key_BHqK: Tensor, value_BHqK: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Write keys and values from column `at` on; returns those of columns [0, until)."""
+        """Write keys and values from column `at` on; returns those of columns [0, until).
+
+        The prefix stands before them.
+        """
         key, value = self.key[layer], self.value[layer]
+        at, until = at + self.prefix, until + self.prefix
         stop = at + key_BHqK.shape[2]
         key[:, :, at:stop] = key_BHqK
         value[:, :, at:stop] = value_BHqK
@@ -37,11 +43,15 @@ class Cache:
 
     def select(self, rows: Tensor) -> Cache:
         """The cache of these batch rows, copied."""
-        return Cache(
-            [key.index_select(0, rows) for key in self.key],
-            [value.index_select(0, rows) for value in self.value],
-            self.pos.index_select(0, rows),
-            [(key.index_select(0, rows), value.index_select(0, rows)) for key, value in self.cross],
+        return replace(
+            self,
+            key=[key.index_select(0, rows) for key in self.key],
+            value=[value.index_select(0, rows) for value in self.value],
+            pos=self.pos.index_select(0, rows),
+            cross=[
+                (key.index_select(0, rows), value.index_select(0, rows))
+                for key, value in self.cross
+            ],
         )
 
     def grow(self, columns: int) -> Cache:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from unitk.errors import UsageError
+from unitk.registry import get
 
 if TYPE_CHECKING:
     from unitk.models.stack import Model
@@ -108,8 +109,20 @@ class ModelConfig:
         """Number of classes of each class head."""
         return {name: int(count) for name, count in (head.split(":") for head in self.class_heads)}
 
-    def build(self, vocab_size: int) -> Model:
-        """The model with fresh weights, on torch's default device ("meta" makes no weights)."""
+    def tower(self, name: str) -> ModelConfig:
+        """The settings of a tower: "x", "enc" or "dec"."""
+        return self
+
+    @property
+    def room(self) -> int:
+        """Positions that every tower has; 0: no tower has a table of them."""
+        return self.max_positions
+
+    def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Model:
+        """The model with fresh weights, on torch's default device ("meta" makes no weights).
+
+        An encoder may have a vocabulary of its own, of so many words.
+        """
         from unitk.models.stack import Model
 
         return Model(self, vocab_size)
@@ -135,7 +148,61 @@ class EncoderDecoderConfig(ModelConfig):
         super().__post_init__()
         self._require("decoder_layers", self.decoder_layers >= 0, "at least 0")
 
-    def build(self, vocab_size: int) -> Model:
+    def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Model:
         from unitk.models.encdec import EncoderDecoder
 
         return EncoderDecoder(self, vocab_size)
+
+
+Inject = Literal["both", "memory", "embedding"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatentConfig(ModelConfig):
+    """A variational autoencoder; these settings are the decoder's (Optimus)."""
+
+    encoder: str = "bert_base"
+    """Registered architecture of the encoder, which gets the dropouts given here."""
+    latent: int = 32
+    """Dimensions of the latent (section 5.1: 32, to manipulate sentences 768)."""
+    inject: Inject = "both"
+    """How the decoder gets the latent: memory, a key and value of its own in every layer;
+    embedding, added to every token; or both (section 4.2)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require("latent", self.latent >= 1, "at least 1")
+        known = get_args(Inject)
+        self._require("inject", self.inject in known, f"one of {', '.join(known)}")
+        plain = type(get("arch", self.encoder, "--arch.encoder")()) is ModelConfig
+        self._require("encoder", plain, "an architecture of a single tower")
+
+    @property
+    def memory(self) -> bool:
+        """Whether every layer has a key and value made of the latent."""
+        return self.inject != "embedding"
+
+    @property
+    def decoder(self) -> ModelConfig:
+        """The decoder's settings: with a memory its positions begin at 1."""
+        own = {field.name: getattr(self, field.name) for field in fields(ModelConfig)}
+        own["position_offset"] += self.memory and self.max_positions > 0
+        return ModelConfig(**own)
+
+    def tower(self, name: str) -> ModelConfig:
+        if name != "enc":
+            return self
+        preset = get("arch", self.encoder)()
+        names = ("dropout", "attention_dropout", "activation_dropout")
+        config: ModelConfig = replace(preset, **{name: getattr(self, name) for name in names})
+        return config
+
+    @property
+    def room(self) -> int:
+        tables = (self.max_positions, self.tower("enc").max_positions)
+        return min((size for size in tables if size), default=0)
+
+    def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Model:
+        from unitk.models.latent import LatentModel
+
+        return LatentModel(self, vocab_size, source_vocab_size or vocab_size)

@@ -7,8 +7,9 @@ from dataclasses import replace
 from torch import Tensor
 
 from unitk.errors import UsageError
+from unitk.models.condition import Carry, Condition
 from unitk.models.config import EncoderDecoderConfig
-from unitk.models.stack import Carry, Condition, Model, Stack, init_weights
+from unitk.models.stack import Model, Stack, init_weights
 from unitk.slots import Batch
 
 
@@ -41,4 +42,5 @@ class EncoderDecoder(Model):
         condition = self.condition(batch) if condition is None else condition
         sight, num_keys = batch.sight["dec"], batch.num_keys["dec"]
         states_BTD = self.encode(batch.towers["dec"], sight, num_keys, condition)
+        assert condition.cross is not None
         return {"enc": condition.cross, "dec": states_BTD}, Carry()

@@ -39,8 +39,8 @@ class Embedding(nn.Module):
         self.norm = norm(config) if config.embedding_norm else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, slots: Tensor) -> Tensor:
-        """Slots [9, B, T] -> [B, T, D]."""
+    def forward(self, slots: Tensor, added: Tensor | None = None) -> Tensor:
+        """Slots [9, B, T] -> [B, T, D], with what a condition adds to them."""
         x_BTD = self.look_up(slots[TOKEN])
         if self.positions is not None:
             x_BTD = x_BTD + self.positions(slots[POS] + self.offset)
@@ -48,6 +48,8 @@ class Embedding(nn.Module):
             x_BTD = x_BTD + self.positions2(slots[POS2])
         if self.segments is not None:
             x_BTD = x_BTD + self.segments(slots[SEG])
+        if added is not None:
+            x_BTD = x_BTD + added
         embedded_BTD: Tensor = self.dropout(self.norm(x_BTD))
         return embedded_BTD
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 
 import torch
@@ -14,6 +13,7 @@ from unitk.masks import cross
 from unitk.models.attention import (
     CrossAttention,
     Source,
+    Store,
     View,
     bias,
     compute_dtype,
@@ -21,34 +21,13 @@ from unitk.models.attention import (
     render_cross,
 )
 from unitk.models.cache import Cache
+from unitk.models.condition import Carry, Condition, prepend
 from unitk.models.config import ModelConfig
 from unitk.models.heads import ClassHead, VocabHead
 from unitk.models.layers import Embedding, Layer, norm
 from unitk.models.relative import RelativeBias
 from unitk.registry import nearest
 from unitk.slots import POS, Batch
-
-
-@dataclass(frozen=True)
-class Condition:
-    """What enters a stack beside its slots; a single tower takes none."""
-
-    cross: Tensor
-    """States [B, S, D] of the encoder."""
-    slots: Tensor
-    """[9, B, S]: whose they are (`doc`) and whether they may be read (`cross`)."""
-
-    def select(self, rows: Tensor) -> Condition:
-        """What enters these batch rows."""
-        return Condition(self.cross.index_select(0, rows), self.slots.index_select(1, rows))
-
-
-@dataclass(frozen=True)
-class Carry:
-    """What leaves a model beside its states."""
-
-    terms: dict[str, Tensor] = field(default_factory=dict)
-    """Loss terms per doc [N]."""
 
 
 class Stack(nn.Module):
@@ -69,23 +48,30 @@ class Stack(nn.Module):
         self, slots: Tensor, sight: str, num_keys: int, condition: Condition | None = None
     ) -> Tensor:
         """The states [B, T, D] of slots that see each other by the rule."""
+        condition = Condition() if condition is None else condition
         dropout = self.config.attention_dropout if self.training else 0.0
         dtype = compute_dtype(self.embed.tokens.weight)
+        sight = "rule" if condition.prefix else sight
         view = render(slots, sight, num_keys, dtype, dropout, self.relative)
         sources: Sequence[Source | None] = [None] * len(self.layers)
-        if condition is not None:
+        stores: Sequence[Store | None] = [None] * len(self.layers)
+        if condition.slots is not None:
             across = render_cross(slots, condition.slots, dtype, dropout)
-            sources = [Source(across, *pair) for pair in self.project(condition)]
-        x_BTD = self.embed(slots)
-        for layer, source in zip(self.layers, sources, strict=True):
-            x_BTD = layer(x_BTD, view, None, source)
+            sources = [Source(across, *pair) for pair in self.project(condition.cross)]
+        if condition.prefix:
+            view = view.behind(condition.prefix_sight(slots))
+            stores = [partial(prepend, *pair) for pair in condition.row_prefix()]
+        x_BTD = self.embed(slots, condition.added(slots))
+        for layer, store, source in zip(self.layers, stores, sources, strict=True):
+            x_BTD = layer(x_BTD, view, store, source)
         states_BTD: Tensor = self.norm(x_BTD)
         return states_BTD
 
-    def project(self, condition: Condition) -> list[tuple[Tensor, Tensor]]:
-        """Per layer the keys and values [B, H, S, K] that it reads of the condition's states."""
+    def project(self, states_BSD: Tensor | None) -> list[tuple[Tensor, Tensor]]:
+        """Per layer the keys and values [B, H, S, K] that it reads of an encoder's states."""
+        assert states_BSD is not None
         parts = [layer.cross_attention for layer in self.layers]
-        return [p.project(condition.cross) for p in parts if isinstance(p, CrossAttention)]
+        return [p.project(states_BSD) for p in parts if isinstance(p, CrossAttention)]
 
     def extend(
         self,
@@ -104,11 +90,14 @@ class Stack(nn.Module):
         if self.relative is not None:
             score = self.relative(columns[POS], cache.pos[:, :until], dtype)
         view = View(until, bias(sight_BqS, dtype, score))
+        if cache.prefix:
+            view = view.behind(sight_BqS.new_ones(*sight_BqS.shape[:2], cache.prefix))
+        condition = Condition() if condition is None else condition
         sources: Sequence[Source | None] = [None] * len(self.layers)
-        if condition is not None:
+        if condition.slots is not None:
             across = View(condition.slots.shape[2], bias(cross(columns, condition.slots), dtype))
             sources = [Source(across, *pair) for pair in cache.cross]
-        x_BqD = self.embed(columns)
+        x_BqD = self.embed(columns, condition.added(columns))
         for number, (layer, source) in enumerate(zip(self.layers, sources, strict=True)):
             x_BqD = layer(x_BqD, view, partial(cache.write, number, at, until), source)
         states_BqD: Tensor = self.norm(x_BqD)
@@ -124,21 +113,27 @@ class Stack(nn.Module):
     ) -> Cache:
         """An empty cache for `batch_size` rows of `columns` slots.
 
-        The keys and values of a condition's states are made here, once for all steps.
+        The keys and values of a condition's states are made here, once for all steps; so are those
+        of its prefix, which stand before the columns. A row has one doc then.
         """
+        condition = Condition() if condition is None else condition
+        prefix = condition.row_prefix() if condition.prefix else []
+        length = prefix[0][0].shape[2] if prefix else 0
         weight = self.embed.tokens.weight
         device = weight.device if device is None else device
         dtype = compute_dtype(weight) if dtype is None else dtype
-        shape = (batch_size, self.config.num_heads, columns, self.config.head_width)
+        shape = (batch_size, self.config.num_heads, length + columns, self.config.head_width)
 
         def empty() -> list[Tensor]:
             # zeros: a column that nobody looks at still meets a weight of 0, and 0 * nan is nan
             return [torch.zeros(shape, dtype=dtype, device=device) for _ in self.layers]
 
         pos = torch.zeros(batch_size, columns, dtype=torch.int64, device=device)
-        cache = Cache(empty(), empty(), pos)
-        if condition is not None:
-            for key, value in self.project(condition):
+        cache = Cache(empty(), empty(), pos, prefix=length)
+        for layer, (key, value) in enumerate(prefix):
+            cache.key[layer][:, :, :length], cache.value[layer][:, :, :length] = key, value
+        if condition.slots is not None:
+            for key, value in self.project(condition.cross):
                 cache.cross.append((key.to(dtype).contiguous(), value.to(dtype).contiguous()))
         return cache
 

@@ -92,7 +92,49 @@ class InverseSqrt(Falling):
         return max(self.floor, math.sqrt(start / max(step, start)))
 
 
-def _end(schedule: Constant, total: int | None) -> int:
+@register("schedule", "cyclical")
+@dataclass(frozen=True, kw_only=True)
+class Cyclical:
+    """Cycles of nothing, a straight rise and the value held, for the weight beta of a divergence.
+
+    Fu et al. 2019, arXiv 1903.10145; with the part of nothing, Optimus (arXiv 2004.04092, section
+    4.3). The rise begins one update after its part of the cycle, as in the official code.
+    """
+
+    value: float = 1.0
+    """What is risen to and held."""
+    cycles: float = 10
+    """Cycles of the run; Optimus fine-tunes with 1."""
+    zero: float = 0.5
+    """Share of a cycle at 0."""
+    ramp: float = 0.25
+    """Share of a cycle that rises; the rest holds the value."""
+
+    def __post_init__(self) -> None:
+        if self.cycles < 1:
+            raise UsageError(f"schedule Cyclical: cycles must be at least 1, got {self.cycles:g}")
+        if min(self.zero, self.ramp) < 0 or self.zero + self.ramp > 1:
+            raise UsageError(
+                "schedule Cyclical: zero and ramp are shares of a cycle,"
+                f" got {self.zero:g} and {self.ramp:g}"
+            )
+
+    def __call__(self, step: int, total: int | None) -> float:
+        period = _end(self, total) / self.cycles
+        done = max(step - 1, 0)
+        cycle = int(done / period)
+        if done >= int((cycle + 1) * period):  # a cycle begins at a whole update
+            cycle += 1
+        at, idle = done - int(cycle * period), math.ceil(period * self.zero)
+        if cycle >= self.cycles:
+            return self.value  # after the end
+        if at < idle:
+            return 0.0
+        rise = period * self.ramp
+        return self.value * min(1.0, (at - idle) / rise) if rise else self.value
+
+
+def _end(schedule: object, total: int | None) -> int:
     if total is None:
         name = type(schedule).__name__
         raise UsageError(f"schedule {name} needs the number of updates: give --max-steps")

@@ -37,11 +37,14 @@ class Task:
     """Spellings of input ids beyond the vocabulary, which no output can be: V, V + 1, ..."""
     cut: Cutter | None = None
     """How texts are cut from the corpus, where the task does not leave it to `--blocks`."""
+    source_vocab: Vocab
+    """What an encoder reads; a vocabulary of its own comes from the option of the same name."""
     copies: int = 0
     """Epochs after which the same draws come again; 0: never."""
 
     def __init__(self, config: Any, vocab: Vocab) -> None:
         self.config, self.vocab = config, vocab
+        self.source_vocab = vocab
         vocab.require(self.symbols, f"task {type(self).__name__}")
 
     @property

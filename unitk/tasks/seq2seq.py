@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -29,7 +30,7 @@ class Seq2Seq(Task):
     class Config:
         """No options."""
 
-    symbols = ("pad", "cls", "sep", "mask")
+    symbols: ClassVar[tuple[str, ...]] = ("pad", "cls", "sep", "mask")
     arch = "bart_small"
 
     @cached_property

@@ -4,6 +4,7 @@
     optim.safetensors   the optimizer's tensors, "PARAMETER/STATE"
     state.json          progress, configuration, fingerprints, versions
     vocab/              the vocabulary
+    source_vocab/       that of the encoder, where it has one of its own
 
 `load` rebuilds task and model from the values in state.json; `folder` says which files to trust.
 """
@@ -30,6 +31,9 @@ from unitk.tasks.base import Task
 from unitk.train.folder import find
 from unitk.train.state import Identity, Progress, read_state
 from unitk.vocab import Vocab
+
+SOURCE_VOCAB = "source_vocab"
+"""Folder, and option of a task."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ def load(path: Path, device: str | torch.device = "cpu", task_name: str | None =
             raise UsageError(f"--task {task_name}: {folder} was trained with {', '.join(tasks)}")
         chosen = tasks[task_name]
     task = chosen.made_from(chosen.config, vocab)
-    model = parts["arch"].config.build(len(vocab))
+    model = parts["arch"].config.build(len(vocab), len(task.source_vocab))
     load_weights(model, folder)
     return Loaded(model.to(device).eval(), task, vocab, state["config"], state, folder)
 
@@ -75,10 +79,11 @@ def components(state: dict[str, Any], folder: Path) -> Parsed:
     registry.load_plugins(user_dir if user_dir and user_dir.is_dir() else None)
     origin = str(folder / "state.json")
     wanted = ("task", "arch")
+    values = dict(state["config"])
+    if (own := folder / SOURCE_VOCAB).is_dir():
+        values |= {key: str(own) for key in values if key.endswith(f".{SOURCE_VOCAB}")}
     given = [
-        Given(key, text, origin)
-        for key, text in state["config"].items()
-        if key.partition(".")[0] in wanted
+        Given(key, text, origin) for key, text in values.items() if key.partition(".")[0] in wanted
     ]
     return resolve(_NoOptions, given, wanted)
 
@@ -94,7 +99,7 @@ def write(
     optimizer: torch.optim.Optimizer,
     progress: Progress,
     identity: Identity,
-    vocab: Vocab,
+    task: Task,
 ) -> None:
     """Write everything a checkpoint holds; the folder exists. Raises OSError when the disk does."""
     versions = {
@@ -110,7 +115,9 @@ def write(
     _save_tensors(tensors, folder / "optim.safetensors")
     text = json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False)
     (folder / "state.json").write_text(text, encoding="utf-8")
-    vocab.save(folder / "vocab")
+    task.vocab.save(folder / "vocab")
+    if task.source_vocab is not task.vocab:
+        task.source_vocab.save(folder / SOURCE_VOCAB)
 
 
 def restore(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
@@ -147,6 +154,34 @@ def load_weights(model: nn.Module, folder: Path) -> None:
     with torch.no_grad():
         for name, tensor in here.items():
             tensor.copy_(there[name])
+
+
+def load_tower(model: nn.Module, tower: str, folder: Path) -> None:
+    """Copy a checkpoint's weights into the encoder, or into all that is not beside a decoder.
+
+    What the checkpoint has beyond that (an output layer) is left out; of a longer position table
+    the first rows are taken.
+    """
+    here = {
+        name.removeprefix("encoder."): tensor
+        for name, tensor in _tensors(model).items()
+        if name.startswith("encoder.") == (tower == "encoder")
+    }
+    there = load_file(folder / "model.safetensors")
+    bridges = ("pool.", "bridge.", "memory.", "embedding.")  # between the towers: drawn anew
+    for name, tensor in here.items():
+        if tower == "decoder" and name.startswith(bridges):
+            continue
+        if name not in there:
+            raise CheckpointError(f"--init-{tower} {folder} has no tensor {name}")
+        found = there[name]
+        if name == "embed.positions.weight":
+            found = found[: len(tensor)]
+        if found.shape != tensor.shape:
+            a, b = list(found.shape), list(tensor.shape)
+            raise CheckpointError(f"--init-{tower} {folder}: {name} has shape {a}, here it is {b}")
+        with torch.no_grad():
+            tensor.copy_(found)
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:

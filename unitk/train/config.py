@@ -32,6 +32,10 @@ class TrainConfig:
     """Continue from the newest good checkpoint of --save-dir; start where there is none."""
     init_from: Path | None = None
     """Run or checkpoint to take the weights from (and the architecture unless --arch is given)."""
+    init_encoder: Path | None = None
+    """Run or checkpoint of one tower to take the encoder's weights from."""
+    init_decoder: Path | None = None
+    """The same for the decoder and its output layer."""
     config: Path | None = None
     """YAML file with options; flags win over it."""
     user_dir: Path | None = None
@@ -106,10 +110,16 @@ class TrainConfig:
             self.batch_tokens is None or self.batch_texts is None,
             "--batch-tokens and --batch-texts exclude each other",
         )
+        for name in ("init_from", "init_encoder", "init_decoder"):
+            require(
+                not (self.resume and getattr(self, name)),
+                f"{flag(name)} and --resume exclude each other: a run starts from weights or"
+                f" continues ({flag(name)} none overrides a --config file)",
+            )
+        towers = self.init_encoder or self.init_decoder
         require(
-            not (self.resume and self.init_from),
-            "--init-from and --resume exclude each other: a run starts from weights or continues"
-            " (--init-from none overrides a --config file)",
+            not (self.init_from and towers),
+            "--init-from excludes --init-encoder and --init-decoder: it has both towers' weights",
         )
         self._check_end()
         for text in self.data:

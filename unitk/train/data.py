@@ -157,7 +157,7 @@ def _texts(
 ) -> Source:
     size, name = config.block_size - frame, flag("block_size")
     require(size > 0, f"{name} must be above {frame}, the special symbols of a text")
-    table = arch.max_positions or UNLIMITED
+    table = arch.room or UNLIMITED
     require(
         config.block_size <= table,
         f"{name} {config.block_size} is more than the {table} positions of --arch;"
@@ -232,7 +232,7 @@ def _limits(
     task: Task, arch: Any, config: TrainConfig, corpora: Sequence[Pairs]
 ) -> tuple[int, int]:
     """The most tokens of a source and of a target that the architecture's positions allow."""
-    table = arch.max_positions or UNLIMITED
+    table = arch.room or UNLIMITED
     longest_source = max(int(pairs.source_lengths.max(initial=1)) for pairs in corpora)
     longest_target = max(int(pairs.target_lengths.max(initial=1)) for pairs in corpora)
     max_target = config.max_target_len or min(longest_target, table // 2)
@@ -274,10 +274,11 @@ def _fitting(example: Example, arch: Any) -> Example:
 
 
 def _misfit(example: Example, arch: Any) -> str:
-    for slots in example.towers.values():
+    for name, slots in example.towers.items():
+        tower = arch.tower(name)
         for table, last in zip(TABLES, slots.table[POS : POS2 + 1].max(axis=1), strict=True):
-            if 0 < (size := getattr(arch, table)) <= last:
+            if 0 < (size := getattr(tower, table)) <= last:
                 return f"position {last} is beyond {flag('arch.' + table)} {size}"
-        if 0 < arch.num_segments <= (last := slots.seg.max()):
-            return f"segment {last} is beyond --arch.num-segments {arch.num_segments}"
+        if 0 < tower.num_segments <= (last := slots.seg.max()):
+            return f"segment {last} is beyond --arch.num-segments {tower.num_segments}"
     return ""

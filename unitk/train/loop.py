@@ -53,9 +53,12 @@ class Trainer:
         self.device = choose_device(config)
         self.precision = choose_precision(config, self.device)
         torch.manual_seed(mix(config.seed))
-        self.model = parts["arch"].config.build(len(self.data.vocab)).to(self.device)
+        sizes = len(self.data.vocab), len(self.data.task.source_vocab)
+        self.model = parts["arch"].config.build(*sizes).to(self.device)
         if start.init_from is not None:
             checkpoint.load_weights(self.model, start.init_from)
+        for tower, folder in start.init_towers.items():
+            checkpoint.load_tower(self.model, tower, folder)
         self.criterion = parts["criterion"].config.build(len(self.data.vocab))
         self.optimizer = parts["optimizer"].config.build(self.model, config.lr)
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
@@ -144,7 +147,7 @@ class Trainer:
         self.rate = config.lr * config.lr_schedule(step + 1, self.total)
         counts: dict[str, float] = {}
         for batch in update.batches:
-            for name, count in batch.count.items():
+            for name, count in self.criterion.counts(batch).items():
                 counts[name] = counts.get(name, 0.0) + count
         counts = self.ranks.total(counts)
         means = Means(counts=counts)
@@ -189,7 +192,7 @@ class Trainer:
         """The criterion's sums for a micro-batch."""
         bf16 = self.precision == "bf16"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
-            loss: Loss = self.criterion(self.model, batch, self.progress.step)
+            loss: Loss = self.criterion(self.model, batch, self.progress.step, self.total)
         return loss
 
     def skip(self, update: Update, loss: float) -> None:
@@ -229,7 +232,7 @@ class Trainer:
             for number, batch in enumerate(fixed_batches(source.examples, config.max_tokens)):
                 self.reseed(number)  # for models that draw noise; the same in every run
                 loss = self.loss(batch.to(self.device))
-                means.add({**loss.sums, **loss.parts}, batch.count)
+                means.add({**loss.sums, **loss.parts}, self.criterion.counts(batch))
             values |= means.values(name)
         self.model.train()
         metric = config.best_metric or f"{next(iter(self.data.valid))}/loss"
@@ -266,7 +269,7 @@ class Trainer:
             folder.publish(
                 at.step,
                 lambda path: checkpoint.write(
-                    path, self.model, self.optimizer, at, self.start.identity, self.data.vocab
+                    path, self.model, self.optimizer, at, self.start.identity, self.data.task
                 ),
             )
             self.saved = at.step

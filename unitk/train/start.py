@@ -15,6 +15,7 @@ from unitk.train.data import Data, open_data
 from unitk.train.folder import RunFolder, find
 from unitk.train.parallel import Ranks, join
 from unitk.train.state import Identity, read_state
+from unitk.vocab import Vocab
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Start:
     """Checkpoint to continue from."""
     init_from: Path | None
     """Checkpoint to take the weights from."""
+    init_towers: dict[str, Path]
+    """Checkpoints to take the weights of "encoder" and "decoder" from."""
     ranks: Ranks
 
     @property
@@ -35,7 +38,8 @@ class Start:
         """What the weights are at first, in words."""
         if self.resumed is not None:
             return f"resumed from {self.resumed}"
-        return f"weights of {self.init_from}" if self.init_from else "from scratch"
+        towers = ", ".join(f"{name} of {path}" for name, path in self.init_towers.items())
+        return f"weights of {self.init_from}" if self.init_from else towers or "from scratch"
 
     @property
     def config(self) -> TrainConfig:
@@ -84,11 +88,19 @@ def prepare(parsed: Parsed) -> Start:
         raise UsageError(f"--best-metric must be a value such as {known}, got {config.best_metric}")
     init_from = find(config.init_from) if config.init_from else None
     if init_from is not None:
-        _check_vocab(read_state(init_from), data, init_from)
+        _check_vocab(read_state(init_from), data.vocab, init_from)
+    init_towers = {
+        name: find(path)
+        for name, path in (("encoder", config.init_encoder), ("decoder", config.init_decoder))
+        if path is not None
+    }
+    for name, path in init_towers.items():
+        vocab = data.task.source_vocab if name == "encoder" else data.vocab
+        _check_vocab(read_state(path), vocab, path)
     resumed = run.newest() if config.resume else None
     if resumed is not None:
         state = read_state(resumed)
-        _check_vocab(state, data, resumed)
+        _check_vocab(state, data.vocab, resumed)
         _check_frozen(state, parsed, data, resumed)
         if not (config.batch_tokens or config.batch_texts):
             # the default depends on --max-tokens, which may change; the size of an update does not
@@ -97,11 +109,11 @@ def prepare(parsed: Parsed) -> Start:
             config = replace(config, batch_tokens=tokens, batch_texts=texts)
     if not (config.batch_tokens or config.batch_texts):
         config = replace(config, batch_tokens=config.max_tokens * ranks.world)
-    return Start(replace(parsed, main=config), data, run, resumed, init_from, ranks)
+    return Start(replace(parsed, main=config), data, run, resumed, init_from, init_towers, ranks)
 
 
-def _check_vocab(state: dict[str, Any], data: Data, checkpoint: Path) -> None:
-    if state["vocab"] != data.vocab.hash:
+def _check_vocab(state: dict[str, Any], vocab: Vocab, checkpoint: Path) -> None:
+    if state["vocab"] != vocab.hash:
         raise DataError(
             f"--data was made with another vocabulary than {checkpoint}:"
             f" preprocess it with --vocab {checkpoint}"

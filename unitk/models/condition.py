@@ -1,0 +1,80 @@
+"""What enters a stack beside its slots, and what leaves a model beside its states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from unitk.slots import DOC
+
+
+@dataclass(frozen=True)
+class Condition:
+    """An encoder's states for cross-attention, or tables per doc that a latent was made into.
+
+    Slots find their rows of the tables by `doc`, so that packing and beams change nothing. Without
+    any of them it changes nothing.
+    """
+
+    cross: Tensor | None = None
+    """States [B, S, D] of the encoder."""
+    slots: Tensor | None = None
+    """[9, B, S]: whose they are (`doc`) and whether they may be read (`cross`)."""
+    prefix: tuple[tuple[Tensor, Tensor], ...] = ()
+    """Per layer keys and values [N, H, P, K] that every slot of a doc sees: they have neither clock
+    nor position."""
+    bias: Tensor | None = None
+    """[N, D] added to the embedding of every slot of a doc."""
+    docs: Tensor | None = None
+    """[B, n] docs of each row, -1 where there are fewer; needed with a prefix."""
+
+    def select(self, rows: Tensor) -> Condition:
+        """What enters these batch rows."""
+
+        def chosen(table: Tensor | None, axis: int) -> Tensor | None:
+            return None if table is None else table.index_select(axis, rows)
+
+        return replace(
+            self,
+            cross=chosen(self.cross, 0),
+            slots=chosen(self.slots, 1),
+            docs=chosen(self.docs, 0),
+        )
+
+    def added(self, slots: Tensor) -> Tensor | None:
+        """What is added to the embeddings of slots [9, B, T]: [B, T, D]."""
+        return None if self.bias is None else self.bias[slots[DOC]]
+
+    def prefix_sight(self, slots: Tensor) -> Tensor:
+        """Which keys of the rows' prefixes each slot sees: bool [B, T, n * P]."""
+        assert self.docs is not None
+        length = self.prefix[0][0].shape[2]
+        return slots[DOC][..., None] == self.docs.repeat_interleave(length, 1)[:, None]
+
+    def row_prefix(self) -> list[tuple[Tensor, Tensor]]:
+        """Per layer the keys and values [B, H, n * P, K] of the rows' docs, one after the other."""
+        assert self.docs is not None
+        docs_Bn = self.docs.clamp(min=0)
+
+        def of_rows(table_NHPK: Tensor) -> Tensor:
+            return table_NHPK[docs_Bn].transpose(1, 2).flatten(2, 3)
+
+        return [(of_rows(key), of_rows(value)) for key, value in self.prefix]
+
+
+@dataclass(frozen=True)
+class Carry:
+    """What leaves a model beside its states."""
+
+    terms: dict[str, Tensor] = field(default_factory=dict)
+    """Loss terms per doc [N]."""
+
+
+def prepend(
+    first_key: Tensor, first_value: Tensor, key: Tensor, value: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Keys and values [B, H, ., K] behind those of a prefix."""
+    first = first_key.to(key.dtype), first_value.to(value.dtype)
+    return torch.cat([first[0], key], 2), torch.cat([first[1], value], 2)

@@ -1,0 +1,110 @@
+"""A variational autoencoder: an encoder makes a text a latent, from which a decoder writes it.
+
+Optimus: Li et al. 2020, arXiv 2004.04092, sections 3 and 4.2. N docs, Z dimensions of the latent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from unitk.errors import UsageError
+from unitk.models.condition import Carry, Condition
+from unitk.models.config import LatentConfig
+from unitk.models.stack import Model, Stack, init_weights
+from unitk.slots import BORN, DOC, NEVER, POS, Batch
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Diagonal normal distributions of the docs' latents, each [N, Z]."""
+
+    mean: Tensor
+    logvar: Tensor
+
+    def sample(self) -> Tensor:
+        """A draw of every latent, differentiable in mean and variance."""
+        return self.mean + (self.logvar / 2).exp() * torch.randn_like(self.mean)
+
+    def kl(self) -> Tensor:
+        """Divergence from N(0, 1) of each dimension, in nats."""
+        return (self.mean**2 + self.logvar.exp() - self.logvar - 1) / 2
+
+
+class LatentModel(Model):
+    """This stack, with the output layers, is the decoder "dec"; the encoder "enc" is beside it.
+
+    All that the decoder knows of the encoder's text is its latent.
+    """
+
+    def __init__(self, config: LatentConfig, vocab_size: int, source_vocab_size: int):
+        super().__init__(config.decoder, vocab_size)
+        self.config: LatentConfig = config
+        settings = config.tower("enc")
+        self.encoder = Stack(settings, source_vocab_size)
+        init_weights(self.encoder)
+        layers, width = config.num_layers, config.width
+        self.pool = nn.Linear(settings.width, settings.width)
+        self.bridge = nn.Linear(settings.width, 2 * config.latent, bias=False)
+        self.memory = _linear(config.memory, config.latent, layers * width)
+        self.embedding = _linear(config.inject != "memory", config.latent, width)
+        for part in (self.pool, self.bridge, self.memory, self.embedding):
+            if part is not None:
+                nn.init.normal_(part.weight, std=config.init_std)
+        nn.init.zeros_(self.pool.bias)
+
+    def posterior(self, batch: Batch) -> Posterior:
+        """The latents' distributions, from the state of each doc's first slot."""
+        if "enc" not in batch.towers:
+            found = ", ".join(batch.towers)
+            raise UsageError(f"--arch has two towers, enc and dec, but the task lays out {found}")
+        slots = batch.towers["enc"]
+        states_BTD = self.encoder.encode(slots, batch.sight["enc"], batch.num_keys["enc"])
+        first_ND = states_BTD.flatten(0, 1)[_first(slots, len(batch.owner))]
+        with torch.autocast(slots.device.type, enabled=False):
+            pooled_ND = torch.tanh(self.pool(first_ND.to(self.pool.weight.dtype)))
+            return Posterior(*self.bridge(pooled_ND).chunk(2, dim=-1))
+
+    def latent(self, z_NZ: Tensor, batch: Batch) -> Condition:
+        """What the decoder is given for the docs' latents."""
+        prefix: tuple[tuple[Tensor, Tensor], ...] = ()
+        if self.memory is not None:
+            # one vector a layer is its key and its value, in heads like any other
+            per_layer = self.memory(z_NZ).chunk(self.config.num_layers, dim=-1)
+            heads = (x.view(len(z_NZ), self.config.num_heads, 1, -1) for x in per_layer)
+            prefix = tuple((x_NH1K, x_NH1K) for x_NH1K in heads)
+        bias = None if self.embedding is None else self.embedding(z_NZ)
+        return Condition(prefix=prefix, bias=bias, docs=batch.docs)
+
+    def condition(self, batch: Batch) -> Condition:
+        """What the decoder is given for the most likely latents."""
+        return self.latent(self.posterior(batch).mean, batch)
+
+    def forward(
+        self, batch: Batch, condition: Condition | None = None
+    ) -> tuple[dict[str, Tensor], Carry]:
+        """The states of the decoder; a condition that is not given is made."""
+        condition = self.condition(batch) if condition is None else condition
+        sight, num_keys = batch.sight["dec"], batch.num_keys["dec"]
+        return {"dec": self.encode(batch.towers["dec"], sight, num_keys, condition)}, Carry()
+
+    def generator_parameters(self) -> Iterator[nn.Parameter]:
+        """The weights that turn a latent into a text."""
+        for name, parameter in self.named_parameters():
+            if not name.startswith(("encoder.", "pool.", "bridge.")):
+                yield parameter
+
+
+def _linear(wanted: bool, inputs: int, outputs: int) -> nn.Linear | None:
+    return nn.Linear(inputs, outputs, bias=False) if wanted else None
+
+
+def _first(slots: Tensor, num_docs: int) -> Tensor:
+    """[N] flat place of the slot of each doc that stands at position 0."""
+    starts = (slots[POS] == 0) & (slots[BORN] < NEVER)
+    doc = torch.where(starts, slots[DOC], num_docs).flatten()  # all others fall into a spare row
+    places = torch.arange(doc.numel(), device=doc.device)
+    return doc.new_zeros(num_docs + 1).scatter_(0, doc, places)[:num_docs]

@@ -1,0 +1,94 @@
+"""Optimus.  Li et al. 2020, arXiv 2004.04092, sections 3 and 4.
+
+A text is encoded into a latent, from which the decoder writes the same text. The decoder looks at
+no slot of the encoder: all it knows is the latent.
+
+             enc                     dec
+    token    C  a  b  c  S           C  a  b  c      text a b c
+    pos      0  1  2  3  4           0  1  2  3
+    at       0  0  0  0  0           0  1  2  3
+    cross    0  0  0  0  0
+    label    .  .  .  .  .           a  b  c  S
+
+The latent is made of the state of the first slot. Fine-tuning on pairs encodes the source and
+writes the target. Generating writes what the most likely latent says. With a vocabulary of its own,
+the encoder reads the words that the text's tokens spell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from unitk.data.cuts import Text
+from unitk.registry import register
+from unitk.slots import Example, Ids, Slots, stay
+from unitk.tasks.base import check_chance
+from unitk.tasks.seq2seq import Seq2Seq
+from unitk.vocab import Vocab, open_vocab
+
+
+@register("task", "optimus")
+class Optimus(Seq2Seq):
+    """Write a text from its latent, a variational autoencoder (Optimus)."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """What the two towers read."""
+
+        source_vocab: Path | None = None
+        """Vocabulary of the encoder (Optimus: BERT's WordPiece beside GPT-2's bytes); default: the
+        corpus' own. A checkpoint takes it along."""
+        encoder_drop: float = 0.0
+        """How often the encoder misses a word (denoising: Shen et al. 2020, arXiv 1905.12777,
+        drop 0.3)."""
+        decoder_drop: float = 0.0
+        """How often the decoder reads an unknown word instead of the last one (Bowman et al. 2016,
+        arXiv 1511.06349, section 3.1)."""
+
+        def __post_init__(self) -> None:
+            check_chance("encoder-drop", self.encoder_drop)
+            check_chance("decoder-drop", self.decoder_drop)
+
+    config: Config
+    symbols = ("pad", "unk", "cls", "sep", "mask")
+    arch = "optimus_small"
+    criterion = "elbo"
+
+    def __init__(self, config: Config, vocab: Vocab) -> None:
+        super().__init__(config, vocab)
+        if config.source_vocab is not None:
+            self.source_vocab = open_vocab(config.source_vocab)
+            self.source_vocab.require(("pad", "cls", "sep"), "--task.source-vocab")
+
+    def slots(self, n: Ids) -> Ids:
+        return n * (1 if self.source_vocab is self.vocab else 2) + self.frame
+
+    def pair_slots(self, source: Ids, target: Ids) -> Ids:
+        return np.maximum(self.slots(source + 1), target + 1)
+
+    def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
+        return self.finetune([text.ids], text.ids, rng)
+
+    def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
+        example = super().finetune(source, target, rng)
+        enc, dec = example.towers["enc"], example.towers["dec"]
+        if self.config.decoder_drop:
+            dropped = rng.random(len(dec)) < self.config.decoder_drop
+            dec.token[1:][dropped[1:]] = self.vocab.unk
+        if self.config.encoder_drop:
+            kept = rng.random(len(enc)) >= self.config.encoder_drop
+            kept[[0, -1]] = True
+            enc.token[: kept.sum()] = enc.token[kept]
+            enc = enc.take(np.arange(kept.sum()))
+        return Example({"enc": enc, "dec": dec}, example.asks)
+
+    def encoder(self, source: list[Ids]) -> Slots:
+        """C, the source, S; nothing that a decoder might look at."""
+        tokens, vocab = self.joined(source), self.source_vocab
+        if vocab is not self.vocab:
+            tokens = np.array(vocab.encode(self.vocab.decode(tokens)))[: 2 * len(tokens)]
+        tokens = np.concatenate([[vocab.cls], tokens, [vocab.sep]])
+        return stay(tokens, pos=np.arange(len(tokens)), cross=0)
