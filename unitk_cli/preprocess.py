@@ -26,10 +26,15 @@ TRAINING = (
 )
 """Options of a vocabulary that is trained."""
 CONCERNS = {
-    "format": ("text", "jsonl", "squad"),
+    "format": ("text", "jsonl", "squad", "pairs of records"),
     "documents": ("text",),
     "sentences": ("text", "jsonl"),
     "field": ("jsonl",),
+    "window": ("squad",),
+    "source_field": ("pairs of records",),
+    "target_field": ("pairs of records",),
+    "sentence_mark": ("pairs of records",),
+    "skip_empty": ("pairs of records",),
 }
 """Options of some formats only."""
 
@@ -52,6 +57,7 @@ def _check(parsed: Parsed) -> None:
             raise UsageError(f"{flag(name)} has no effect with --vocab {given.vocab}")
     files = expand(given.input or given.valid or given.test, "--input")
     held = format_of(files[0], given.format) if files else "pairs of lines"
+    held = "pairs of records" if files and (given.source_field or given.target_field) else held
     for name in CONCERNS:
         if name in parsed.origins and held not in CONCERNS[name]:
             raise UsageError(f"{flag(name)} has no effect on {held}")

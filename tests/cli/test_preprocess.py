@@ -70,6 +70,13 @@ def test_pairs_are_pairs(here):
         ("--input x.txt --dest d --format csv", "--format must be one of auto, text, jsonl, squad"),
         ("--input x.txt --dest d --vocab-size 26 --field a", "--field has no effect on text"),
         ("--input x.txt --dest d --vocab-size 26 --format squad --sentences punct", "on squad"),
+        ("--input x.txt --dest d --vocab-size 26 --window 9", "--window has no effect on text"),
+        (
+            "--input x.txt --dest d --format jsonl --source-field a --target-field b --field c",
+            "--field has no effect on pairs of records",
+        ),
+        ("--input x.txt --dest d --source-field a --target-field b", "x.txt is text"),
+        ("--source-file x.txt --target-file y.txt --dest d --skip-empty", "no effect on pairs of"),
     ],
 )
 def test_a_line_that_cannot_be_meant(here, line, message):

@@ -1,3 +1,4 @@
+import dataclasses
 import errno
 import gzip
 import json
@@ -461,3 +462,37 @@ def test_numbers_fit_their_type(here, vocab):
     corpus = open_corpus(here / "d")
     assert isinstance(corpus, Corpus) and corpus.dtype == np.uint16
     assert corpus.tokens(0, 9).dtype == np.int64
+
+
+def test_a_long_passage_keeps_a_window_around_the_answer(here, vocab):
+    words = random.Random(1).choices(WORDS, k=80)
+    passage = " ".join([*words[:50], "rabbit", *words[50:]])
+    answers = [{"text": "rabbit"}]
+    paragraph = {"context": passage, "qas": [{"question": "the cat ?", "answers": answers}]}
+    (here / "x.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    for limit in (40, 1000):
+        given = {"input": ("x.json",), "window": limit, "dest": here / str(limit)}
+        preprocess(Options(vocab=vocab, **given))
+        pairs, known = open_corpus(here / str(limit)), corpus_vocab(here / str(limit))
+        _, kept = pairs.pair(0)[0]
+        if limit == 40:
+            assert pairs.source_lengths[0] <= 40 < 2 + len(known.encode(passage))
+        before, _, after = known.decode(kept).partition("rabbit")
+        whole = passage.startswith(before), passage.endswith(after)
+        assert after and whole == (limit == 1000, limit == 1000)
+
+
+def test_records_are_pairs(here, vocab):
+    lines = [{"body": "the cat", "title": "a dog\na cat"}, {"body": "", "title": "the mat"}] * 9
+    (here / "x.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    fields = {"source_field": ("body",), "target_field": ("title",), "skip_empty": True}
+    given = Options(input=("x.jsonl",), dest=here / "d", vocab=vocab, sentence_mark="?", **fields)
+    preprocess(given)
+    pairs, known = open_corpus(here / "d"), corpus_vocab(here / "d")
+    assert isinstance(pairs, Pairs) and len(pairs) == 9
+    source, target = pairs.pair(8)
+    assert [known.decode(ids) for ids in (*source, target)] == ["the cat", "a dog ? a cat"]
+    with pytest.raises(UsageError, match="--source-field and --target-field belong together"):
+        preprocess(dataclasses.replace(given, target_field=(), overwrite=True))
+    with pytest.raises(UsageError, match="--window must be at least 1, got 0"):
+        preprocess(dataclasses.replace(given, window=0, overwrite=True))

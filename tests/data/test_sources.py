@@ -200,9 +200,26 @@ def test_squad_asks_for_the_first_answer(tmp_path):
     tree = squad(qas=[QUESTION, impossible, {**QUESTION, "question": "What?"}])
     path = write(tmp_path / "x.json.gz", json.dumps(tree))
     assert list(read_squad(path)) == [
-        PairText(["Ann", "Ann met Bob."], "Who?"),
-        PairText(["Ann", "Ann met Bob."], "What?"),
+        PairText(["Ann", "Ann met Bob."], "Who?", focus=(0, 3)),
+        PairText(["Ann", "Ann met Bob."], "What?", focus=(0, 3)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("start", "focus"),
+    [(11, (9, 12)), (2, (0, 3)), (None, (0, 3)), (3, (0, 3)), (-5, (0, 3))],
+)
+def test_an_answer_stands_where_it_is_said_to_or_first(tmp_path, start, focus):
+    question = {"question": "Who?", "answers": [{"text": "Ann", "answer_start": start}]}
+    tree = squad(context="  Ann, not Annie", qas=[question])
+    (found,) = read_squad(write(tmp_path / "x.json", json.dumps(tree)))
+    assert found.focus == focus and found.source[1][slice(*focus)] == "Ann"
+
+
+def test_an_answer_may_stand_nowhere(tmp_path):
+    question = {"question": "Who?", "answers": [{"text": "Carl"}]}
+    (found,) = read_squad(write(tmp_path / "x.json", json.dumps(squad(qas=[question]))))
+    assert found.focus is None
 
 
 @pytest.mark.parametrize(

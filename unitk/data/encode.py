@@ -22,6 +22,7 @@ import numpy.typing as npt
 from unitk import registry
 from unitk.data.corpus import stored_dtype
 from unitk.data.sources import Block, PairBlock, Reading, parse
+from unitk.data.window import windowed
 from unitk.errors import UnitkError, UsageError
 from unitk.slots import Ids
 from unitk.vocab import Vocab
@@ -54,9 +55,12 @@ class Encoded:
 def encode_block(vocab: Vocab, block: Block | PairBlock, reading: Reading | None) -> Encoded:
     """A block as ids. Sentences that have no token are left out, but not sides of pairs."""
     if isinstance(block, PairBlock):
-        sources = [part for pair in block.pairs for part in pair.source]
-        sizes = np.fromiter((len(pair.source) for pair in block.pairs), np.int64)
-        targets = [pair.target for pair in block.pairs]
+        pairs = block.pairs
+        if block.window is not None:
+            pairs = [windowed(pair, block.window, vocab) for pair in pairs]
+        sources = [part for pair in pairs for part in pair.source]
+        sizes = np.fromiter((len(pair.source) for pair in pairs), np.int64)
+        targets = [pair.target for pair in pairs]
         sides = [_encode(vocab, sources, sizes), _encode(vocab, targets, np.ones_like(sizes))]
         return Encoded(block.path, sides, False)
     assert reading is not None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unitk.data import sources
+from unitk.data.pairs import Fields, record_blocks
 from unitk.data.sources import (
     Block,
     Format,
@@ -56,6 +57,10 @@ class Source:
     """For parallel files, the other side of each of `paths`."""
     reading: Reading | None
     """None: the files hold pairs."""
+    fields: Fields | None = None
+    """Of pairs in records; None: in SQuAD's json, or parallel files."""
+    window: int | None = None
+    """Of pairs, see `PairBlock`."""
 
     @property
     def kind(self) -> str:
@@ -73,15 +78,22 @@ class Source:
         for i, path in enumerate(self.paths):
             if self.reading:
                 yield from blocks(path, by_blank(self.reading), base)
-            elif self.targets:
-                yield from pair_blocks(path, self.targets[i], base)
             else:
-                pairs = list(read_squad(path))
-                step = path.stat().st_size / max(len(pairs), 1)
-                for first in range(0, len(pairs), sources.PAIRS_IN_BLOCK):
-                    some = pairs[first : first + sources.PAIRS_IN_BLOCK]
-                    yield PairBlock(path, base + int(first * step), some)
+                for block in self._pairs(i, path, base):
+                    yield replace(block, window=self.window)
             base += path.stat().st_size
+
+    def _pairs(self, number: int, path: Path, base: int) -> Iterator[PairBlock]:
+        if self.targets:
+            yield from pair_blocks(path, self.targets[number], base)
+        elif self.fields:
+            yield from record_blocks(path, self.fields, base)
+        else:
+            pairs = list(read_squad(path))
+            step = path.stat().st_size / max(len(pairs), 1)
+            for first in range(0, len(pairs), sources.PAIRS_IN_BLOCK):
+                some = pairs[first : first + sources.PAIRS_IN_BLOCK]
+                yield PairBlock(path, base + int(first * step), some)
 
     def lines(self) -> Iterator[str]:
         """Every sentence, or every part of a source and every target."""
@@ -94,14 +106,24 @@ class Source:
                 yield from parse(block, self.reading).sentences
 
 
-def open_source(paths: Iterable[Path], given: Format, reading: Reading, option: str) -> Source:
-    """Files of text, json-lines or SQuAD json, all of the same format."""
+def open_source(
+    paths: Iterable[Path],
+    given: Format,
+    reading: Reading | Fields,
+    option: str,
+    window: int | None = None,
+) -> Source:
+    """Files of text, json-lines or SQuAD json, all of the same format; or records of pairs."""
     paths = list(paths)
     formats = {format_of(path, given): path for path in paths}
+    if isinstance(reading, Fields):
+        if "text" in formats:
+            raise UsageError(f"{option}: {formats['text']} is text, --source-field is of json")
+        return Source(paths, [], None, reading)
     if len(formats) > 1:
         (one, first), (other, second), *_ = formats.items()
         raise UsageError(f"{option}: {first} is {one}, but {second} is {other}")
     (name,) = formats
     if name == "squad":
-        return Source(paths, [], None)
+        return Source(paths, [], None, window=window)
     return Source(paths, [], replace(reading, format="text" if name == "text" else "jsonl"))

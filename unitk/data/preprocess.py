@@ -17,9 +17,10 @@ from typing import Any, Literal
 from unitk.data.corpus import SIDES, CorpusWriter, Counts, building, close_corpus
 from unitk.data.encode import Encode, encoders, num_workers
 from unitk.data.files import Source, expand, open_source
+from unitk.data.pairs import Fields
 from unitk.data.progress import Progress
 from unitk.data.sources import Block, Documents, Format, PairBlock, Reading, Sentences
-from unitk.errors import DataError, UsageError
+from unitk.errors import DataError, UsageError, require
 from unitk.vocab import Vocab, open_vocab, train_vocab
 
 MANY_UNKNOWN = 0.01
@@ -59,6 +60,17 @@ class Options:
     """What a sentence is: a line, or what ends in a stop (.?! before a capital, and CJK stops)."""
     field: str = "text"
     """Field of json-lines that holds the text; newlines in it end a line."""
+    source_field: tuple[str, ...] = ()
+    """Pairs of json records (json-lines, or a json list): field of the source; several: its parts.
+    A list of sentences is joined by blanks."""
+    target_field: tuple[str, ...] = ()
+    """Field of the target; of several, and of a list, the first that is there is learnt."""
+    sentence_mark: str = ""
+    """Stands between the sentences of a target of several lines, for `unitk score --separator`."""
+    skip_empty: bool = False
+    """Leave out records with an empty source or target, instead of refusing them."""
+    window: int | None = None
+    """SQuAD: most tokens of a source; of a longer passage, a window around the answer is kept."""
     vocab: Path | None = None
     """Vocabulary to use: a folder of unitk's (vocabulary, corpus, checkpoint), *.model, a
     tokenizers *.json, WordPiece vocab.txt, or a folder with GPT-2's vocab.json and merges.txt."""
@@ -112,7 +124,15 @@ def preprocess(options: Options) -> dict[str, dict[str, Counts]]:
 
 def open_parts(options: Options) -> dict[str, Source]:
     """The files of train, valid and test."""
-    reading = Reading(documents=options.documents, sentences=options.sentences, field=options.field)
+    window = options.window
+    require(window is None or window >= 1, f"--window must be at least 1, got {window}")
+    reading: Reading | Fields = Reading(
+        documents=options.documents, sentences=options.sentences, field=options.field
+    )
+    if options.source_field or options.target_field:
+        names = options.source_field, options.target_field
+        require(all(names), "--source-field and --target-field belong together: give both")
+        reading = Fields(*names, options.sentence_mark, options.skip_empty)
     given: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
         "train": ("", options.input, options.source_file, options.target_file),
         "valid": ("valid-", options.valid, options.valid_source_file, options.valid_target_file),
@@ -125,7 +145,8 @@ def open_parts(options: Options) -> dict[str, Source]:
         if texts and (sources or targets):
             raise UsageError(f"{option} and {pair[0]} exclude each other")
         if texts:
-            parts[name] = open_source(expand(texts, option), options.format, reading, option)
+            paths = expand(texts, option)
+            parts[name] = open_source(paths, options.format, reading, option, window)
         elif sources or targets:
             sides = [
                 expand(files, one) for files, one in zip((sources, targets), pair, strict=True)

@@ -55,6 +55,10 @@ class PairText:
 
     source: list[str]
     target: str
+    others: tuple[str, ...] = ()
+    """Further targets that would be as good; only scores know them."""
+    focus: tuple[int, int] | None = None
+    """The characters of the last part that a window of it must keep: where the answer stands."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +103,8 @@ class PairBlock:
     path: Path
     at: int
     pairs: list[PairText]
+    window: int | None = None
+    """Most tokens of a source: of a longer one's last part, a window is kept."""
     fresh: bool = True
 
 
@@ -213,17 +219,14 @@ def _sizes(found: Sequence[Sequence[str]]) -> Ids:
 
 def _text(block: Block, number: int, line: str, field: str) -> str:
     where = f"{block.path}, line {number}"
-    try:
-        record = json.loads(line)
-    except ValueError as error:
-        raise DataError(f"{where}: no JSON ({error})") from error
+    record = parse_json(line, where)
     if not isinstance(record, dict) or field not in record:
         known = f"; its fields are {', '.join(record)}" if isinstance(record, dict) else ""
         raise DataError(f"{where}: no field {field!r}, see --field{known}")
     text = record[field]
     if not isinstance(text, str):
         raise DataError(f"{where}: field {field!r} is no text")
-    return _characters(text, where) if "\\u" in line else text
+    return characters(text, where) if "\\u" in line else text
 
 
 def read_documents(path: Path, reading: Reading) -> Iterator[Document]:
@@ -276,14 +279,7 @@ def read_squad(path: Path) -> Iterator[PairText]:
 
     Questions marked `is_impossible` (SQuAD 2.0) are left out. A json cannot be read in blocks.
     """
-    data = b"".join(piece for piece, _ in pieces(path))
-    try:
-        tree = json.loads(data.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}, line {line}: not UTF-8") from error
-    except ValueError as error:
-        raise DataError(f"{path}: no JSON ({error})") from error
+    tree = parse_json(whole(path), str(path))
     for i, article in enumerate(_member(tree, "data", list, f"{path}")):
         where = f"{path}: data[{i}]"
         for j, paragraph in enumerate(_member(article, "paragraphs", list, where)):
@@ -297,11 +293,41 @@ def read_squad(path: Path) -> Iterator[PairText]:
                     continue
                 if not answers:
                     raise DataError(f"{spot} has no answer, and is not marked is_impossible")
-                answer = _member(answers[0], "text", str, f"{spot}.answers[0]")
-                yield PairText([answer.strip(), passage.strip()], question.strip())
+                answer = _member(answers[0], "text", str, f"{spot}.answers[0]").strip()
+                focus = _found(answer, passage, answers[0].get("answer_start"))
+                parts = [answer, passage.strip()]
+                yield PairText(parts, question.strip(), focus=focus)
 
 
-def _characters(text: str, where: str) -> str:
+def whole(path: Path) -> str:
+    """The text of a file that cannot be read in blocks."""
+    data = b"".join(piece for piece, _ in pieces(path))
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{path}, line {line}: not UTF-8") from error
+
+
+def parse_json(text: str, where: str) -> Any:
+    """What a json says, or a `DataError` that names the place."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{where}: no JSON ({error})") from error
+
+
+def _found(answer: str, passage: str, start: Any) -> tuple[int, int] | None:
+    """The characters of the stripped passage that are the answer: where it is said to start if
+    that is true, else the first such ones, if any."""
+    said = isinstance(start, int) and start >= 0 and passage.startswith(answer, start)
+    first = start if said else passage.find(answer)
+    cut = len(passage) - len(passage.lstrip())
+    return (first - cut, first - cut + len(answer)) if answer and first >= 0 else None
+
+
+def characters(text: str, where: str) -> str:
+    """The text, which is refused where an escape made half a character."""
     if HALF.search(text):
         raise DataError(f"{where}: half a surrogate pair, which is no character")
     return text
@@ -311,7 +337,7 @@ def _member(node: Any, name: str, kind: type, where: str) -> Any:
     if not isinstance(node, dict) or not isinstance(node.get(name), kind):
         noun = "list" if kind is list else "text"
         raise DataError(f"{where} has no {noun} {name!r}, so this is no SQuAD json")
-    return _characters(node[name], where) if kind is str else node[name]
+    return characters(node[name], where) if kind is str else node[name]
 
 
 def by_blank(reading: Reading) -> bool:
