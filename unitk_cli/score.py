@@ -14,31 +14,42 @@ from unitk.errors import DataError, UsageError
 from unitk.score import Score
 from unitk.score.bleu import Tokenize, bleu
 from unitk.score.lines import read_lines
-from unitk.score.qg import qg
+from unitk.score.qg import qg, treebank
 from unitk.score.rouge import rouge
+from unitk.score.stats import stats
 
-CONCERNS = {"tokenize": "bleu", "lowercase": "bleu", "separator": "rouge", "sources": "qg"}
-"""Options of one metric only."""
+CONCERNS = {
+    "tokenize": ("bleu",),
+    "lowercase": ("bleu",),
+    "separator": ("rouge", "stats"),
+    "sources": ("qg", "stats"),
+    "treebank": ("qg",),
+}
+"""Options of some metrics only."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Score files of one text a line (UTF-8, .gz too): BLEU, ROUGE, question generation."""
 
-    metric: tuple[Literal["bleu", "rouge", "qg"], ...]
-    """What to compute, separated by commas; qg: question generation, counted as papers do."""
+    metric: tuple[Literal["bleu", "rouge", "qg", "stats"], ...]
+    """What to compute, separated by commas; qg: question generation, counted as papers do; stats:
+    lengths, new n-grams, repetition."""
     hypotheses: Path
     """The texts to judge; `-` is standard input."""
     references: tuple[Path, ...]
-    """What they should be, line by line; several references of a text: several files."""
+    """What they should be, line by line; several references of a text: several files, with empty
+    lines where a text has fewer."""
     sources: Path | None = None
-    """What the questions were made from, line by line (for qg)."""
+    """What the texts were made from, line by line (for qg and stats)."""
+    treebank: tuple[Literal["hypotheses", "references"], ...] = ()
+    """Files of plain text, to be split into words as the Penn Treebank does (for qg)."""
     tokenize: Tokenize = "13a"
     """Tokenizer of bleu; zh for Chinese, none when the texts are tokenised."""
     lowercase: bool = False
     """Lower-case for bleu (rouge and qg always do)."""
     separator: str = "<q>"
-    """What stands between the sentences of a text, for rougeLsum."""
+    """What stands between the sentences of a text, for rougeLsum and stats."""
     output_format: Literal["text", "json"] = "text"
     """A line for each metric, or one JSON object."""
 
@@ -51,11 +62,17 @@ def run(argv: Sequence[str]) -> None:
     hypotheses = read_lines(given.hypotheses)
     files = [_read(path, "--references", len(hypotheses), given) for path in given.references]
     sources = _read(given.sources, "--sources", len(hypotheses), given) if given.sources else []
-    texts = list(zip(*files, strict=True))
+    texts = [[first, *filter(None, more)] for first, *more in zip(*files, strict=True)]
+
+    def tokens(name: str, lines: list[str]) -> list[str]:
+        return list(map(treebank, lines)) if name in given.treebank else lines
+
+    sides = ("hypotheses", hypotheses), ("references", files[0])
     metrics: dict[str, Callable[[], Score]] = {
         "bleu": lambda: bleu(hypotheses, texts, tokenize=given.tokenize, lowercase=given.lowercase),
         "rouge": lambda: rouge(hypotheses, texts, separator=given.separator),
-        "qg": lambda: qg(hypotheses, files[0], sources),
+        "qg": lambda: qg(*(tokens(*side) for side in sides), sources),
+        "stats": lambda: stats(hypotheses, files[0], sources, separator=given.separator),
     }
     scores = {name: metrics[name]() for name in given.metric}
     if given.output_format == "json":
@@ -69,14 +86,16 @@ def run(argv: Sequence[str]) -> None:
 def _check(parsed: Parsed) -> None:
     given: Options = parsed.main
     if not given.metric:
-        raise UsageError("--metric needs at least one of bleu, rouge, qg")
-    for name, metric in CONCERNS.items():
-        if name in parsed.origins and metric not in given.metric:
-            raise UsageError(f"{flag(name)} has no effect without --metric {metric}")
+        raise UsageError("--metric needs at least one of bleu, rouge, qg, stats")
+    for name, metrics in CONCERNS.items():
+        if name in parsed.origins and not set(metrics) & set(given.metric):
+            raise UsageError(f"{flag(name)} has no effect without --metric {' or '.join(metrics)}")
     if "qg" in given.metric and given.sources is None:
         raise UsageError(
             "--metric qg needs --sources FILE: predictions are grouped by their source"
         )
+    if "stats" in given.metric and given.sources is None:
+        raise UsageError("--metric stats needs --sources FILE: new n-grams are those it lacks")
     if "qg" in given.metric and len(given.references) > 1:
         raise UsageError("--metric qg takes one --references file: it finds the references itself")
     if not given.separator:

@@ -14,6 +14,7 @@ def files(tmp_path, monkeypatch):
     (tmp_path / "ref2").write_text("it sat there\nwho was it ?\n")
     (tmp_path / "src").write_text("a cat\na man\n")
     (tmp_path / "short").write_text("one line\n")
+    return tmp_path
 
 
 def words(line):
@@ -54,7 +55,12 @@ def test_json_and_several_references(files, capsys):
         ),
         (
             "--metric bleu --hypotheses hyp --references ref --sources src",
-            "--sources has no effect without --metric qg",
+            "--sources has no effect without --metric qg or stats",
+        ),
+        ("--metric stats --hypotheses hyp --references ref", "--metric stats needs --sources"),
+        (
+            "--metric stats --hypotheses hyp --references ref --sources src --treebank hypotheses",
+            "--treebank has no effect without --metric qg",
         ),
         (
             "--metric rouge --hypotheses hyp --references ref --lowercase",
@@ -73,3 +79,20 @@ def test_files_of_different_length(files):
         words("--metric bleu --hypotheses hyp --references short")
     with pytest.raises(DataError, match="--sources short has 1 lines"):
         words("--metric qg --hypotheses hyp --references ref --sources short")
+
+
+def test_a_text_may_have_fewer_references(files, capsys):
+    (files / "ref3").write_text("\nwho was it ?\n")
+    words("--metric rouge --hypotheses hyp --references ref,ref3 --output-format json")
+    assert json.loads(capsys.readouterr().out)["rouge"]["rouge1"] == pytest.approx(100)
+
+
+def test_plain_questions_are_split_where_asked(files, capsys):
+    (files / "plain").write_text("The cat sat on it\nWho is it?\n")
+    line = "--metric qg --hypotheses plain --references ref --sources src --output-format json"
+    found = {}
+    for option in ("", " --treebank hypotheses", " --treebank hypotheses,references"):
+        words(line + option)
+        found[option] = json.loads(capsys.readouterr().out)["qg"]["bleu4"]
+    assert found[""] < 99 < found[" --treebank hypotheses"] == pytest.approx(100)
+    assert found[" --treebank hypotheses,references"] == pytest.approx(100)

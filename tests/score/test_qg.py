@@ -1,9 +1,12 @@
+import gzip
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from unitk.score.lines import read_lines
-from unitk.score.qg import _common, group, qg, rouge_l
+from unitk.score.qg import _common, group, qg, rouge_l, treebank
 
 
 def test_a_source_keeps_its_last_prediction_and_all_its_questions():
@@ -68,3 +71,20 @@ def test_published_questions(shared_data):
     assert round(figures["bleu4_single"], 2) == 8.15
     assert figures["sources"] == 6652
     assert figures["questions"] == 11877
+
+
+def test_plain_text_is_split_as_in_the_treebank():
+    question = " What did Beyoncé's \"fans\" (2,000 of them) say they won't do in the U.S.?\n"
+    expected = "What did Beyoncé 's `` fans '' -LRB- 2,000 of them -RRB- "
+    assert treebank(question) == expected + "say they wo n't do in the U.S. ?"
+
+
+@pytest.mark.slow
+def test_plain_questions_become_those_of_the_published_split(shared_data):
+    folder = shared_data("squad-v1.1-nqg-split")
+    tree = json.loads(gzip.decompress((folder / "test.json.gz").read_bytes()))
+    paragraphs = [paragraph for article in tree["data"] for paragraph in article["paragraphs"]]
+    asked = [treebank(entry["question"]).lower() for one in paragraphs for entry in one["qas"]]
+    published = [line.strip() for line in read_lines(folder / "nqg-tgt-test.txt.gz")]
+    same = sum(one == other for one, other in zip(asked, published, strict=True))
+    assert len(asked) == 11_877 and same / len(asked) > 0.994

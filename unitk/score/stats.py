@@ -1,0 +1,75 @@
+"""What written texts are like beside their sources: length, new n-grams, repetition.
+
+New n-grams are those of See et al. 2017, arXiv 1704.04368, section 7.2, and Narayan et al. 2018,
+arXiv 1808.08745, table 1: the higher, the less was copied. Words are runs of letters and digits,
+lower-cased.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from unitk.score import Score
+
+WORD = re.compile(r"\w+")
+ORDERS = (1, 2, 3, 4)
+REPEATED = 3
+
+Gram = tuple[str, ...]
+
+
+def stats(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    sources: Sequence[str],
+    *,
+    separator: str = "<q>",
+) -> Score:
+    """Mean lengths in words, shares of new n-grams and of repeated trigrams; texts and references.
+
+    Shares are over the n-grams of all texts together. `separator` stands between the sentences of
+    a text and is no word.
+    """
+    known = [words(text) for text in sources]
+    figures: dict[str, float | int] = {}
+    for name, texts in (("", hypotheses), ("reference_", references)):
+        written = [words(text.replace(separator, " ")) for text in texts]
+        figures[f"{name}words"] = sum(map(len, written)) / len(written)
+        for n in ORDERS:
+            figures[f"{name}new{n}"] = new(written, known, n)
+        figures[f"{name}repeated"] = repeated(written)
+    figures["source_words"] = sum(map(len, known)) / len(known)
+    figures["empty"] = sum(not text.strip() for text in hypotheses)
+    return Score(
+        figures,
+        "words: of a text; new1 to new4: per cent of the n-grams that its source lacks; repeated:"
+        " per cent of the trigrams that stand earlier in the same text",
+    )
+
+
+def words(text: str) -> list[str]:
+    """The lower-cased words of a text."""
+    return WORD.findall(text.lower())
+
+
+def grams(text: Sequence[str], n: int) -> list[Gram]:
+    """The n-grams of a text, in order."""
+    return list(zip(*(text[i:] for i in range(n)), strict=False))
+
+
+def new(texts: Sequence[Sequence[str]], sources: Sequence[Sequence[str]], n: int) -> float:
+    """Per cent of the n-grams of texts that their sources lack."""
+    found = total = 0
+    for text, source in zip(texts, sources, strict=True):
+        own, known = grams(text, n), set(grams(source, n))
+        found += sum(gram not in known for gram in own)
+        total += len(own)
+    return 100 * found / max(total, 1)
+
+
+def repeated(texts: Sequence[Sequence[str]]) -> float:
+    """Per cent of the trigrams of texts that stand earlier in the same text."""
+    all_of = [grams(text, REPEATED) for text in texts]
+    total = sum(map(len, all_of))
+    return 100 * (total - sum(len(set(own)) for own in all_of)) / max(total, 1)
