@@ -48,6 +48,8 @@ class Options(GenerateConfig):
     """auto: CUDA where there is a GPU."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Number format of weights and cache."""
+    config: Path | None = None
+    """YAML file of options; flags win over it."""
     user_dir: Path | None = None
     """Folder of plug-ins."""
 

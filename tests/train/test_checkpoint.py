@@ -98,6 +98,22 @@ def test_weights_of_another_shape_are_refused(train, start, tmp_path, words, mes
     assert error.value.code == 4
 
 
+@pytest.mark.parametrize("words", ["", "--task mass --arch mass_tiny"])
+def test_a_longer_position_table_repeats_the_first_rows(train, start, tmp_path, words):
+    train(f"--max-steps 1 --arch.max-positions 40 --block-size 30 {words}", run="first")
+    longer = f"--init-from {tmp_path / 'first'} --arch.max-positions 100 {words}"
+    model = Trainer(start(f"--max-steps 1 {longer}", run="second")).model
+    first = checkpoint.load_file(tmp_path / "first" / "last" / "model.safetensors")
+    tables = {name: table for name, table in first.items() if name.endswith(".positions.weight")}
+    offset = 1 if words else 0
+    assert tables
+    for name, table in tables.items():
+        rows = model.get_parameter(name)
+        assert len(rows) == 100 + offset and torch.equal(rows[: 40 + offset], table)
+        assert torch.equal(rows[40 + offset : 80 + offset], table[offset:])
+        assert torch.equal(rows[80 + offset :], table[offset : 20 + offset])
+
+
 def test_starting_from_weights_takes_the_architecture_along(train, tmp_path, toy_data):
     train("--max-steps 1 --arch.width 32 --arch.num-heads 2", run="first")
     from unitk.train.loop import Trainer

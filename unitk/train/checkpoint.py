@@ -32,6 +32,8 @@ from unitk.train.folder import find
 from unitk.train.state import Identity, Progress, read_state
 from unitk.vocab import Vocab
 
+POSITIONS = ".positions.weight"
+"""How the name of an embedding's position table ends."""
 SOURCE_VOCAB = "source_vocab"
 """Folder, and option of a task."""
 
@@ -139,8 +141,16 @@ def restore(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) ->
 
 
 def load_weights(model: nn.Module, folder: Path) -> None:
-    """Copy a checkpoint's weights into a model of the same shapes, else `CheckpointError`."""
+    """Copy a checkpoint's weights into a model of the same shapes, else `CheckpointError`.
+
+    A position table may be longer here: the rows of positions 0, 1, ... come again, as in UniLM.
+    """
     there, here = load_file(folder / "model.safetensors"), _tensors(model)
+    for name, tensor in here.items():
+        if name.endswith(POSITIONS) and name in there and len(tensor) > len(there[name]):
+            first = model.get_submodule(name.removesuffix(POSITIONS)).offset
+            again = there[name][first:].repeat(-(-len(tensor) // len(there[name][first:])), 1)
+            there[name] = torch.cat([there[name][:first], again])[: len(tensor)]
     for name in [*here, *there]:
         if name not in there:
             raise CheckpointError(f"{folder} has no tensor {name}, which this architecture needs")
