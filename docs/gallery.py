@@ -121,7 +121,26 @@ PICTURES = [
         "a b",
         "Without pre-training: the decoder looks at the whole source.",
     ),
+    Picture(
+        "optimus",
+        "Optimus: variational autoencoder",
+        "--task optimus",
+        "a b c d",
+        "The decoder writes the text anew and looks at no slot of the encoder (`cross` 0): what it"
+        " knows is the latent, which is made of the state of the first slot.",
+    ),
+    Picture(
+        "permutation_lm",
+        "XLNet: permutation language model",
+        "--user-dir recipes/plugin --task permutation_lm --task.order 3,2,4,1",
+        "x1 x2 x3 x4",
+        "The paper's example, the order 3, 2, 4, 1, as a [plug-in](adding-an-objective.md) lays it"
+        " out: the content of a word sees itself and the words before it in the order; the query"
+        " that asks for it sees only those before it, and nobody sees a query.",
+    ),
 ]
+TWO_TOWERS = ("mass", "seq2seq", "optimus")
+"""Two pictures each, which are in the text only."""
 
 
 def page() -> str:
@@ -140,7 +159,7 @@ def page() -> str:
     for one in PICTURES:
         lines += [f"## {one.title}", "", one.about, "", "```bash", one.command, "```", ""]
         lines += ["```text", drawn(one).rstrip(), "```", ""]
-        if one.name not in ("mass", "seq2seq"):  # two towers are two pictures, in the text above
+        if one.name not in TWO_TOWERS:
             lines += [f"![The mask of {one.title}](pictures/{one.name}.svg)", ""]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -148,7 +167,7 @@ def page() -> str:
 def drawn(one: Picture) -> str:
     """What the command prints."""
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
+    with contextlib.redirect_stdout(printed), contextlib.chdir(PAGE.parents[1]):
         show.run([*shlex.split(one.words), one.text])
     return "\n".join(line.rstrip() for line in printed.getvalue().splitlines())
 

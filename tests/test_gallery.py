@@ -27,7 +27,7 @@ def test_the_page_is_what_the_code_draws(gallery):
 def test_every_objective_is_in_it(gallery):
     shown = {re.search(r"--task (\w+)", one.words)[1] for one in gallery.PICTURES}
     built_in = {n for n in registry.names("task") if "unitk/tasks" in registry.place("task", n)}
-    assert shown == built_in
+    assert shown == built_in | {"permutation_lm"}
 
 
 EXPECTED = """
@@ -47,17 +47,50 @@ EXPECTED = """
 """
 
 
-def test_the_worked_example_is_the_matrix_of_the_specification(gallery):
-    [worked] = [one for one in gallery.PICTURES if one.name == "pmlm"]
-    table, mask, *_ = gallery.drawn(worked).split("\n\n")
+def read(gallery, name):
+    """What a picture's table says, by row, and its mask."""
+    [one] = [one for one in gallery.PICTURES if one.name == name]
+    table, mask, *_ = gallery.drawn(one).split("\n\n")
     rows = {line.split()[0]: line.split()[1:] for line in table.splitlines()}
+    body = [line.split()[1:] for line in mask.splitlines()[-len(rows["token"]) :]]
+    return rows, np.array([[cell == "█" for cell in row] for row in body])
+
+
+def matrix(expected):
+    """The header and the cells of a table of 1 and ."""
+    header, *lines = (line.split() for line in expected.split("\n")[1:-1])
+    return header, np.array([[cell == "1" for cell in line[1:]] for line in lines])
+
+
+def test_the_worked_example_is_the_matrix_of_the_specification(gallery):
+    rows, drawn = read(gallery, "pmlm")
     names = [
         token if token.startswith("x") else token.strip("[]")[0] + pos
         for token, pos in zip(rows["token"], rows["pos"], strict=True)
     ]
-    body = [line.split()[1:] for line in mask.splitlines()[-len(names) :]]
-    drawn = np.array([[cell == "█" for cell in row] for row in body])
-    header, *lines = (line.split() for line in EXPECTED.split("\n")[1:-1])
+    header, expected = matrix(EXPECTED)
     order = [names.index(name) for name in header]
-    expected = np.array([[cell == "1" for cell in line[1:]] for line in lines])
     assert (drawn[np.ix_(order, order)] == expected).all()
+
+
+PERMUTED = """
+        C  x1  x2  x3  x4
+    C   1   .   .   .   .
+   x1   1   1   1   1   1
+   x2   1   .   1   1   .
+   x3   1   .   .   1   .
+   x4   1   .   1   1   1
+   q3   1   .   .   .   .
+   q2   1   .   .   1   .
+   q4   1   .   1   1   .
+   q1   1   .   1   1   1
+"""
+
+
+def test_the_order_3_2_4_1_is_the_papers_figure(gallery):
+    """XLNet, figure 4: a content stream sees itself, a query stream does not, nobody sees one."""
+    rows, drawn = read(gallery, "permutation_lm")
+    assert rows["label"] == [*"." * 5, "x3", "x2", "x4", "x1"]
+    assert rows["pos"] == [*"01234", *"3241"]
+    _, expected = matrix(PERMUTED)
+    assert (drawn[:, :5] == expected).all() and not drawn[:, 5:].any()

@@ -45,7 +45,16 @@ def test_an_entry_point_loads_it_without_a_flag(tmp_path):
 
 
 def test_the_property_tests_cover_it():
-    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "prefix_lm", "tests/properties"]
+    words = [
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "prefix_lm or permutation_lm",
+        "tests/properties",
+    ]
     done = run(*words, UNITK_USER_DIR=str(PLUGIN))
     assert done.returncode == 0, done.stdout[-3000:]
     assert "passed" in done.stdout

@@ -79,7 +79,8 @@ class CrossEntropy:
         price_K: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
         logits_KV = model.head(states_KD, head)
-        logp_KV = torch.log_softmax(logits_KV, dim=-1, dtype=torch.float32)
+        exact = torch.promote_types(logits_KV.dtype, torch.float32)
+        logp_KV = torch.log_softmax(logits_KV, dim=-1, dtype=exact)
         nll_K = F.nll_loss(logp_KV, label_K, reduction="none")
         loss_K = nll_K
         if self.label_smoothing and head == HEAD:
