@@ -320,5 +320,5 @@ def optimus_small() -> LatentConfig:
 
 @register("arch", "optimus_base")
 def optimus_base() -> LatentConfig:
-    """BERT-base, a latent of 32, GPT-2 small: 234 M parameters."""
+    """BERT-base, a latent of 32, GPT-2 small: 233 M parameters."""
     return _optimus()

@@ -22,7 +22,7 @@ import torch
 
 from unitk.criterions.base import Loss
 from unitk.data.batching import Feed, Update, fixed_batches, prefetch
-from unitk.errors import CheckpointError, NonFiniteError, UsageError
+from unitk.errors import CheckpointError, NonFiniteError, UsageError, require
 from unitk.registry import nearest
 from unitk.slots import Batch
 from unitk.train import checkpoint
@@ -58,6 +58,11 @@ class Trainer:
         if start.init_from is not None:
             checkpoint.load_weights(self.model, start.init_from)
         for tower, folder in start.init_towers.items():
+            require(
+                hasattr(self.model, "encoder"),
+                f"--init-{tower}: --arch {parts['arch'].name} has no encoder beside a decoder;"
+                " --init-from takes all of its weights",
+            )
             checkpoint.load_tower(self.model, tower, folder)
         self.criterion = parts["criterion"].config.build(len(self.data.vocab))
         self.optimizer = parts["optimizer"].config.build(self.model, config.lr)

@@ -1,0 +1,123 @@
+"""A latent between two towers: what reaches the decoder, and what does not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from unitk import registry
+from unitk.errors import UsageError
+from unitk.models.archs import optimus_base, optimus_tiny
+from unitk.slots import collate
+
+V = 60
+
+
+@pytest.fixture
+def texts(toy_vocab):
+    cls = registry.get("task", "optimus")
+    task, rng = cls(cls.Config(), toy_vocab), np.random.default_rng(0)
+    words = [rng.integers(30, V, n) for n in (7, 2, 4)]
+    return [task.finetune([one], one, rng) for one in words]
+
+
+def build(**settings):
+    torch.manual_seed(1)
+    return replace(optimus_tiny(), init_std=0.2, **settings).build(V).eval()
+
+
+def batched(texts, rows=([0], [1], [2])):
+    return collate([[texts[i] for i in row] for row in rows], pad=0).to("cpu")
+
+
+def test_parameters_are_berts_and_gpt2s_and_three_maps():
+    """BERT-base cased with pooler, GPT-2 small with three more words, latent of 32."""
+    with torch.device("meta"):
+        model = optimus_base().build(50260, 28996)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    bert, gpt2 = 108_310_272, 124_439_808 + 3 * 768
+    assert count == bert + gpt2 + 2 * 32 * 768 + 32 * 12 * 768 + 32 * 768
+
+
+def test_nothing_but_the_latent_reaches_the_decoder(texts):
+    model, batch = build(), batched(texts)
+    z = torch.randn(3, 16, generator=torch.manual_seed(2))
+    one = model(batch, model.latent(z, batch))[0]["dec"]
+    batch.towers["enc"][0] = 40  # all words of the encoder
+    assert torch.equal(model(batch, model.latent(z, batch))[0]["dec"], one)
+
+
+@pytest.mark.parametrize("inject", ["both", "memory", "embedding"])
+def test_every_doc_has_its_own_latent(texts, inject):
+    """Padded or packed, three texts and a latent of 5: an axis slip would show."""
+    model = build(inject=inject, latent=5)
+    z = torch.randn(3, 5, generator=torch.manual_seed(2))
+    found = []
+    for rows in ([[0], [1], [2]], [[0, 1, 2]], [[0, 1], [2]]):
+        batch = batched(texts, rows)
+        states = model(batch, model.latent(z, batch))[0]["dec"].flatten(0, 1)
+        found.append(states[batch.asks["lm"].rows[:, 0]])
+    torch.testing.assert_close(found[1], found[0], atol=1e-5, rtol=0)
+    torch.testing.assert_close(found[2], found[0], atol=1e-5, rtol=0)
+    batch = batched(texts)
+    moved = z + torch.tensor([[0.0], [1.0], [0.0]])
+    states = model(batch, model.latent(moved, batch))[0]["dec"].flatten(0, 1)
+    same = (states[batch.asks["lm"].rows[:, 0]] - found[0]).abs().amax(1) < 1e-6
+    assert same.tolist() == [True] * 8 + [False] * 3 + [True] * 5
+
+
+def test_with_a_memory_positions_begin_at_one(texts):
+    with_memory, without = build(), build(inject="embedding")
+    assert len(with_memory.embed.positions.weight) == 1024
+    assert len(without.embed.positions.weight) == 1023
+    for model, unused in ((with_memory, True), (without, False)):
+        batch = batched(texts)
+        model(batch)[0]["dec"].sum().backward()
+        assert (not model.embed.positions.weight.grad[0].any()) == unused
+
+
+def test_the_memory_is_one_vector_as_key_and_value(texts):
+    model, batch = build(), batched(texts)
+    z = torch.randn(3, 16)
+    condition = model.latent(z, batch)
+    for layer, (key, value) in enumerate(condition.prefix):
+        assert torch.equal(key, value) and key.shape == (3, 4, 1, 16)
+        expected = z @ model.memory.weight[64 * layer : 64 * (layer + 1)].T
+        torch.testing.assert_close(key.flatten(1), expected)
+
+
+def test_posterior(texts):
+    model, batch = build(), batched(texts)
+    posterior = model.posterior(batch)
+    torch.manual_seed(0)
+    many = torch.stack([posterior.sample() for _ in range(4000)])
+    torch.testing.assert_close(many.mean(0), posterior.mean, atol=0.15, rtol=0.05)
+    torch.testing.assert_close(many.var(0), posterior.logvar.exp(), atol=0.02, rtol=0.15)
+    normal = torch.distributions.Normal(posterior.mean, (posterior.logvar / 2).exp())
+    expected = torch.distributions.kl_divergence(normal, torch.distributions.Normal(0, 1))
+    torch.testing.assert_close(posterior.kl(), expected)
+    given = model.condition(batch)
+    torch.testing.assert_close(given.bias, model.latent(posterior.mean, batch).bias)
+
+
+def test_towers_and_their_room():
+    config = optimus_base()
+    assert config.tower("enc").max_positions == config.room == 512
+    assert config.tower("dec").max_positions == 1023
+    assert replace(config, dropout=0.3).tower("enc").dropout == 0.3
+
+
+def test_what_is_refused(texts):
+    with pytest.raises(UsageError, match="--arch.encoder: there is no arch 'bert_bse'.*bert_base"):
+        replace(optimus_base(), encoder="bert_bse")
+    with pytest.raises(
+        UsageError, match="--arch.encoder must be an architecture of a single tower"
+    ):
+        replace(optimus_base(), encoder="bart_base")
+    with pytest.raises(UsageError, match="--arch.latent must be at least 1, got 0"):
+        replace(optimus_base(), latent=0)
+    batch = batched(texts)
+    batch = replace(batch, towers={"x": batch.towers["dec"]})
+    with pytest.raises(UsageError, match="two towers, enc and dec, but the task lays out x"):
+        build().condition(batch)
