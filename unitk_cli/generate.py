@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Literal
 
 from unitk import config
 from unitk.data.sources import Format
-from unitk.errors import UsageError, require
+from unitk.errors import DataError, UsageError, require
 from unitk.generate.config import GenerateConfig
 from unitk.generate.inputs import Input, open_pairs, read_inputs
 from unitk.generate.outputs import STDOUT, Writing, write
+from unitk.generate.wording import read_lines
 
 if TYPE_CHECKING:
+    from unitk.generate.demands import Wish
     from unitk.generate.generator import Generator
     from unitk.slots import Ids
 
@@ -35,6 +37,8 @@ class Options(GenerateConfig):
     of parts), SQuAD json (answer and passage), a corpus folder of pairs; `-`: standard input."""
     infill: str | None = None
     """A text with [MASK]s to fill, one after the other, as one search."""
+    prefix_file: Path | None = None
+    """Beginnings: outputs for the input of the same line begin so; an empty line asks nothing."""
     output: Path = STDOUT
     """Where the outputs go; `-`: standard output."""
     input_format: Format = "auto"
@@ -72,10 +76,24 @@ def run(argv: Sequence[str]) -> None:
         raise UsageError("--input-format has no effect without a file as --input")
     generator = open_generator(given)
     texts, sources, targets = encode(given, texts, generator)
+    wishes = read_wishes(given, len(sources), generator)
     with progress(sum(any(map(len, source)) for source in sources)) as report:
-        found = generator.outputs(sources, given, truncate=given.truncate, report=report)
+        found = generator.outputs(
+            sources, given, wishes=wishes, truncate=given.truncate, report=report
+        )
     writing = Writing(given.output_format, generator.task.vocab, given.nbest)
     write(writing.lines(texts, sources, targets, found), given.output)
+
+
+def read_wishes(given: Options, inputs: int, generator: Generator) -> list[Wish]:
+    """What is asked of the outputs of each input."""
+    if given.prefix_file is None:
+        return []
+    lines = read_lines(given.prefix_file)
+    where = f"--prefix-file {given.prefix_file}"
+    if len(lines) != inputs:
+        raise DataError(f"{where} has {len(lines)} lines for {inputs} inputs")
+    return generator.wishes(lines, f"{where}, line")
 
 
 def encode(

@@ -93,6 +93,30 @@ def test_nbest_has_scores_and_as_many_lines_for_every_input(decode, capsys, gene
     assert lines[:2] == [f"{one.hypothesis.score:.4f}\t{one.text}" for one in found]
 
 
+def test_beginnings(decode, files, capsys, generator):
+    (files / "begin.txt").write_text("The bade\n\n\nThe\n")
+    decode("--input in.txt --prefix-file begin.txt --beam 3 --max-len 0.5x+3")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("The bade") and lines[1] == "" and lines[3].startswith("The")
+    sources = [line.split("\t") for line in LINES]
+    asked = ["The bade", "", "", "The"]
+    assert lines == texts(generator.generate(sources, prefixes=asked, beam=3, max_len="0.5x+3"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("The\n", "--prefix-file begin.txt has 1 lines for 4 inputs"),
+        ("\nThe \u4e00\n\n\n", "--prefix-file begin.txt, line 2: .* cannot spell '\u4e00'"),
+        ("The bade fido bade fido\n\n\n\n", "input 1 begins with .* words, and --max-len is 5"),
+    ],
+)
+def test_beginnings_that_cannot_be(decode, files, text, message):
+    (files / "begin.txt").write_text(text)
+    with pytest.raises(DataError, match=message):
+        decode(f"--input in.txt --prefix-file begin.txt {QUICK}")
+
+
 def test_json_lines(decode, files, capsys, generator):
     parts = LINES[2].split("\t")
     records = [{"source": LINES[0], "target": "who?"}, {"source": parts}]

@@ -148,8 +148,11 @@ def ranked(case, words, raw, config):
     return raw / len(words) ** config.lenpen
 
 
-def brute_force(case, prompt, config, accept=lambda words: True):
-    """Every output that the rules allow and `accept`, best first: (words, score)."""
+def brute_force(case, prompt, config, accept=lambda words: True, penalty=None):
+    """Every output that the rules allow and `accept`, best first: (words, score).
+
+    `penalty` is taken from the log-probabilities of some words.
+    """
     assert not len(prompt.blanks)
     found = []
     for n in range(config.max_len + 1):
@@ -158,6 +161,7 @@ def brute_force(case, prompt, config, accept=lambda words: True):
             if all(case.allowed(words[:j], word, config) for j, word in enumerate(words)):
                 table = case.log_probs(prompt, words)
                 gains = [gain(case, words[:j], v, table[j], config) for j, v in enumerate(words)]
+                gains += [-(penalty or {}).get(word, 0) for word in words]
                 if accept(words):
                     found.append((words, ranked(case, words, sum(gains), config)))
     return sorted(found, key=lambda one: -one[1])

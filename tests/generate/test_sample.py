@@ -14,26 +14,30 @@ from unitk.generate.sample import draw
 CONFIG = GenerateConfig(sampling=True, nbest=3, max_len=5)
 
 
-def law(scores, top_k, top_p):
-    """Top-k, then top-p, in plain numpy."""
+def law(scores, top_k, top_p, min_p=0.0):
+    """Top-k, then top-p, then min-p, in plain numpy."""
     chance = np.exp(scores - scores.max())
     order = np.argsort(-scores)[: top_k or len(scores)]
     chance = chance[order] / chance[order].sum()
-    kept = np.cumsum(chance) - chance < top_p
+    kept = (np.cumsum(chance) - chance < top_p) & (chance >= min_p * chance[0])
     found = np.zeros(len(scores))
     found[order[kept]] = chance[kept] / chance[kept].sum()
     return found
 
 
-@pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (3, 1.0), (0, 0.7), (4, 0.8), (1, 1.0)])
-def test_draws_follow_the_law(top_k, top_p):
+@pytest.mark.parametrize(
+    ("top_k", "top_p", "min_p"),
+    [(0, 1.0, 0.0), (3, 1.0, 0.0), (0, 0.7, 0.0), (4, 0.8, 0.0), (1, 1.0, 0.0)]
+    + [(0, 1.0, 0.3), (4, 0.9, 0.5), (0, 1.0, 1.0)],
+)
+def test_draws_follow_the_law(top_k, top_p, min_p):
     scores = np.random.default_rng(0).normal(size=9)
     count = 40000
     chance = torch.rand(count, generator=torch.Generator().manual_seed(1))
     rows = torch.tensor(scores, dtype=torch.float32).expand(count, -1)
-    words = draw(rows, chance, top_k, top_p)
+    words = draw(rows, chance, top_k, top_p, min_p)
     share = np.bincount(words.numpy(), minlength=9) / count
-    expected = law(scores, top_k, top_p)
+    expected = law(scores, top_k, top_p, min_p)
     assert share == pytest.approx(expected, abs=0.01)
     assert (share[expected == 0] == 0).all()
 
@@ -69,6 +73,14 @@ def test_the_first_word_is_drawn_from_the_model(toy):
     assert share == pytest.approx(law(scores, 0, 1.0), abs=0.04)
 
 
+def test_min_p_by_hand():
+    """Of 0.5, 0.3, 0.15 and 0.05, a share of 0.3 keeps 0.5, 0.3 and 0.15, which is 0.3 * 0.5."""
+    scores = torch.tensor([[0.05, 0.5, 0.15, 0.3]]).log().expand(4, -1)
+    points = torch.tensor([0.1, 0.52 / 0.95, 0.9 / 0.95, 0.999])
+    assert draw(scores, points, 0, 1.0, 0.299).tolist() == [1, 3, 2, 2]
+    assert draw(scores, points, 0, 1.0, 0.301).tolist() == [1, 1, 3, 3]
+
+
 def same_words(found, other):
     for outputs, others in zip(found, other, strict=True):
         assert [one.ids.tolist() for one in outputs] == [one.ids.tolist() for one in others]
@@ -101,8 +113,11 @@ def test_the_likeliest_word_only_is_greedy_decoding(toy):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"temperature": 0.5}, {"sampling_topk": 3}, {"sampling_topp": 0.5}]
-    + [{"sampling": True, **one} for one in ({"temperature": 0.0}, {"sampling_topp": 1.5})],
+    [{"temperature": 0.5}, {"sampling_topk": 3}, {"sampling_topp": 0.5}, {"sampling_minp": 0.1}]
+    + [
+        {"sampling": True, **one}
+        for one in ({"temperature": 0.0}, {"sampling_topp": 1.5}, {"sampling_minp": 2})
+    ],
 )
 def test_what_has_no_effect_or_no_meaning_is_refused(wrong):
     name = list(wrong)[-1].replace("_", "-")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from unitk.errors import UsageError
@@ -36,6 +39,9 @@ WAYS = {
 }
 """What `--search` names: fairseq 0.12's, GLM's (`generation_utils.py`), UniLM's (`modeling.py`)."""
 
+LENGTH = re.compile(r"(?:(\d*\.?\d+)x(?:\+(\d+))?|(-?\d+))")
+"""12, 1.2x or 1.2x+10."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateConfig:
@@ -46,12 +52,21 @@ class GenerateConfig:
     lenpen: float = 1.0
     """Hypotheses are ranked by log-probability / length ** lenpen, end symbols counted; glm and
     unilm divide otherwise."""
-    min_len: int = 0
-    """Least words of an output, or of each blank, the end symbol not counted."""
-    max_len: int = 64
-    """Most words of an output, or of each blank; then it is closed."""
+    min_len: str | int = 0
+    """Least words of an output, or of each blank, the end symbol not counted; 0.1x+2 depends on
+    the words x of the source."""
+    max_len: str | int = 64
+    """Most words of an output, or of each blank; then it is closed. 1.2x+10 depends on the words x
+    of the source."""
     no_repeat_ngram_size: int = 0
     """No run of so many words occurs twice in an output, or in a blank. 0: no such rule."""
+    no_repeat_ngram_ignore: str = ""
+    """Words with blanks between them, such as ". , [SEP]"; a run that has one of them may occur
+    again."""
+    unkpen: float = 0.0
+    """Taken from the log-probability of the unknown word wherever it may be written."""
+    bad_words: Path | None = None
+    """A file of words or phrases that are never written, one a line."""
     nbest: int = 1
     """Outputs for each input, best first."""
     search: Literal["likely", "exact", "fairseq", "glm", "unilm"] = "likely"
@@ -67,16 +82,27 @@ class GenerateConfig:
     """Draw among the so many likeliest words. 0: among all."""
     sampling_topp: float = 1.0
     """Draw among the likeliest words that together have this probability."""
+    sampling_minp: float = 0.0
+    """Draw among the words at least so many times as likely as the likeliest one, after top-k and
+    top-p. 0: no such rule."""
     seed: int = 1
     """Of the draws; every input has its own."""
     max_tokens: int = 16384
     """Most slots of a batch: prompt, and the longest output of every beam."""
 
     def __post_init__(self) -> None:
-        for name in ("beam", "nbest", "max_len", "max_tokens"):
+        for name in ("beam", "nbest", "max_tokens"):
             self._require(name, getattr(self, name) >= 1, "at least 1")
-        for name in ("min_len", "no_repeat_ngram_size"):
-            self._require(name, getattr(self, name) >= 0, "at least 0")
+        for name in ("min_len", "max_len"):
+            known = LENGTH.fullmatch(str(getattr(self, name))) is not None
+            self._require(name, known, "a number of words or a line such as 1.2x+10")
+        some = slope(self.max_len) > 0 or length(self.max_len, 0) >= 1
+        self._require("max_len", some, "at least 1")
+        self._require("min_len", length(self.min_len, 0) >= 0, "at least 0")
+        ignores = self.no_repeat_ngram_size > 0 or not self.no_repeat_ngram_ignore
+        size = "left out without --no-repeat-ngram-size"
+        self._require("no_repeat_ngram_ignore", ignores, size)
+        self._require("no_repeat_ngram_size", self.no_repeat_ngram_size >= 0, "at least 0")
         self._require("lenpen", -10 <= self.lenpen <= 10, "between -10 and 10")
         exact = self.search == "exact"
         self._require("search", self.beam > 1 or not exact, "another one with --beam 1")
@@ -84,14 +110,19 @@ class GenerateConfig:
         self._require("search", plain, "left out with --sampling")
         fits = self.sampling or self.nbest <= self.beam
         self._require("nbest", fits, f"at most --beam {self.beam}")
-        for name, plain in (("temperature", 1), ("sampling_topk", 0), ("sampling_topp", 1)):
+        draws = {"temperature": 1, "sampling_topk": 0, "sampling_topp": 1, "sampling_minp": 0}
+        for name, plain in draws.items():
             idle = not self.sampling and getattr(self, name) != plain
             self._require(name, not idle, f"{plain} without --sampling")
         for name in ("sampling_topk", "seed"):
             self._require(name, getattr(self, name) >= 0, "at least 0")
         self._require("temperature", self.temperature > 0, "above 0")
         self._require("sampling_topp", 0 < self.sampling_topp <= 1, "in (0, 1]")
-        self._require("min_len", self.min_len <= self.max_len, f"at most --max-len {self.max_len}")
+        self._require("sampling_minp", 0 <= self.sampling_minp <= 1, "in [0, 1]")
+        # other lines are compared for each source
+        lines = slope(self.min_len) + slope(self.max_len) > 0
+        fits = lines or length(self.min_len, 0) <= length(self.max_len, 0)
+        self._require("min_len", fits, f"at most --max-len {self.max_len}")
 
     @property
     def width(self) -> int:
@@ -102,3 +133,22 @@ class GenerateConfig:
         if not holds:
             flag = "--" + name.replace("_", "-")
             raise UsageError(f"{flag} must be {what}, got {getattr(self, name)}")
+
+
+def length(text: str | int, words: int) -> int:
+    """The words that `--min-len` or `--max-len` come to for a source of so many words."""
+    return int(slope(text) * words) + _parse(text)[1]
+
+
+def slope(text: str | int) -> float:
+    """Words of the output for each word of the source."""
+    return _parse(text)[0]
+
+
+@functools.cache
+def _parse(text: str | int) -> tuple[float, int]:
+    """Slope and constant of a number, or of a text such as 12, 1.2x or 1.2x+10."""
+    found = LENGTH.fullmatch(str(text))
+    assert found
+    slope, offset, number = found.groups()
+    return float(slope or 0), int(number or offset or 0)

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from unitk import masks
 from unitk.errors import DataError, UsageError
-from unitk.generate.config import GenerateConfig
+from unitk.generate.config import GenerateConfig, length
+from unitk.generate.demands import Demands
 from unitk.generate.sample import Sampling
 from unitk.generate.search import Hypothesis, Search, longest
 from unitk.models.condition import Condition
@@ -54,24 +55,29 @@ def generate(
     config: GenerateConfig,
     report: Callable[[int], None] = lambda done: None,
     conditions: Conditions | None = None,
+    *,
+    demands: Demands | None = None,
 ) -> list[list[Hypothesis]]:
     """The n best outputs for each prompt, in the order of the prompts.
 
     Which prompts share a batch changes nothing but rounding. `report` hears how many are done.
     `conditions` makes what enters beside the prompts, if the model shall not make it of them.
+    `demands` are one for each prompt; the config's alone if there are none.
     """
-    for number, prompt in enumerate(prompts):
-        check_places(prompt, protocol, config.max_len, model.config, f"prompt {number + 1}")
+    demands = demands or Demands.plain(config, len(prompts))
+    for number, (prompt, demand) in enumerate(zip(prompts, demands.each, strict=True)):
+        check_places(prompt, protocol, demand.max_len, model.config, f"prompt {number + 1}")
     found: list[list[Hypothesis]] = [[] for _ in prompts]
     device = next(model.parameters()).device
     training = model.training
     model.eval()
     try:
-        for numbers in batches(prompts, config):
+        for numbers in batches(prompts, config, demands):
             # nobody looks at a pad: any token serves
             batch = collate([[prompts[i]] for i in numbers], pad=protocol.end).to(device)
             given = conditions(batch, numbers) if conditions else None
-            decoded = decode(model, batch, protocol, config, numbers, given)
+            asked = demands.take(numbers)
+            decoded = decode(model, batch, protocol, config, numbers, given, demands=asked)
             for i, outputs in zip(numbers, decoded, strict=True):
                 found[i] = outputs
             report(len(numbers))
@@ -80,18 +86,23 @@ def generate(
     return found
 
 
-def batches(prompts: Sequence[Example], config: GenerateConfig) -> Iterator[list[int]]:
+def batches(
+    prompts: Sequence[Example], config: GenerateConfig, demands: Demands | None = None
+) -> Iterator[list[int]]:
     """Numbers of prompts that are decoded together: of like length, within `--max-tokens`."""
-    size = [(len(p.blanks), max(len(tower) for tower in p.towers.values())) for p in prompts]
+    demands = demands or Demands.plain(config, len(prompts))
+    size = [
+        (len(p.blanks), max(len(tower) for tower in p.towers.values()), demand.max_len)
+        for p, demand in zip(prompts, demands.each, strict=True)
+    ]
     numbers: list[int] = []
-    most = widest = 0
+    most = (0, 0, 0)  # blanks, slots, words
     for i in sorted(range(len(prompts)), key=size.__getitem__, reverse=True):
-        most, widest = max(most, size[i][0]), max(widest, size[i][1])
-        columns = _round_up(widest) + config.width * longest(most, config)
+        blanks, slots, words = most = tuple(map(max, most, size[i]))
+        columns = _round_up(slots) + config.width * longest(blanks, words)
         if numbers and (len(numbers) + 1) * columns > config.max_tokens:
             yield numbers
-            numbers = []
-            most, widest = size[i]
+            numbers, most = [], size[i]
         numbers.append(i)
     if numbers:
         yield numbers
@@ -149,6 +160,8 @@ def decode(
     config: GenerateConfig,
     numbers: Sequence[int] = (),
     condition: Condition | None = None,
+    *,
+    demands: Demands | None = None,
 ) -> list[list[Hypothesis]]:
     """The n best outputs of each row of a batch of prompts, which is on the model's device.
 
@@ -156,10 +169,11 @@ def decode(
     `condition` that is not given is made of the batch.
     """
     assert not batch.blanks.shape[1] or (protocol.begin is not None and protocol.probe is None)
-    reader = Reader(model, batch, protocol, config, condition)
-    search = Search(reader.homes, batch.num_blanks, protocol, config)
+    demands = demands or Demands.plain(config, len(batch.last))
+    reader = Reader(model, batch, protocol, config, condition, max_len=demands.max_len)
+    search = Search(reader.homes, batch.num_blanks, protocol, config, demands)
     if config.sampling:
-        search = Sampling(reader.homes, batch.num_blanks, protocol, config, numbers)
+        search = Sampling(reader.homes, batch.num_blanks, protocol, config, demands, numbers)
     rows = torch.arange(len(reader.homes), device=reader.homes.device)
     found: list[list[Hypothesis]] = [[] for _ in rows]
     look = LOOK.get(rows.device.type, 8)
@@ -193,13 +207,16 @@ class Reader:
         protocol: Protocol,
         config: GenerateConfig,
         condition: Condition | None = None,
+        *,
+        max_len: int | None = None,
     ) -> None:
         self.model, self.protocol, self.beam = model, protocol, config.width
         self.prompt: Tensor = batch.towers["dec" if "dec" in batch.towers else "x"]
         _, rows, self.width = self.prompt.shape
         device = self.prompt.device
         asking = 0 if protocol.probe is None else 1
-        most = longest(batch.blanks.shape[1], config) - 1  # the last `end` is never read
+        max_len = max_len or length(config.max_len, 0)
+        most = longest(batch.blanks.shape[1], max_len) - 1  # the last `end` is never read
         total = _round_up(self.width + self.beam * (most + asking))
         self.condition = model.condition(batch) if condition is None else condition
         self.cache = model.new_cache(rows, total, condition=self.condition)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from unitk.data.texts import shorten
-from unitk.errors import DataError, UsageError
-from unitk.generate.config import GenerateConfig
+from unitk.errors import DataError, UsageError, require
+from unitk.generate.config import GenerateConfig, slope
 from unitk.generate.decode import check_places, generate, overrun
+from unitk.generate.demands import NOTHING, Demand, Demands, Wish
 from unitk.generate.fill import fill
 from unitk.generate.search import Hypothesis
+from unitk.generate.wording import encode_phrase, lexicon
 from unitk.models.stack import Model
 from unitk.slots import Example, Ids
 from unitk.tasks.base import Task
@@ -41,11 +43,20 @@ class Generator:
         self.model, self.task, self.protocol = model, task, task.protocol
 
     def generate(
-        self, texts: Sequence[str | Sequence[str]], *, truncate: bool = False, **options: object
+        self,
+        texts: Sequence[str | Sequence[str]],
+        *,
+        prefixes: Sequence[str] = (),
+        truncate: bool = False,
+        **options: object,
     ) -> list[list[Output]]:
-        """The n best outputs for each source, a text or its parts; `options`: GenerateConfig's."""
+        """The n best outputs for each source, a text or its parts; `options`: GenerateConfig's.
+
+        `prefixes` are how the outputs for each source begin.
+        """
         parts = [[text] if isinstance(text, str) else text for text in texts]
-        return self.outputs(self.encode(parts), GenerateConfig(**options), truncate=truncate)  # type: ignore[arg-type]
+        sources, config = self.encode(parts), GenerateConfig(**options)  # type: ignore[arg-type]
+        return self.outputs(sources, config, wishes=self.wishes(prefixes), truncate=truncate)
 
     def infill(self, texts: Sequence[str], **options: object) -> list[list[Output]]:
         """The n best ways to fill every [MASK], [sMASK] and [gMASK] of each text."""
@@ -69,66 +80,84 @@ class Generator:
             raise UsageError(f"--infill: there is no blank in {text!r}; write one as {known}")
         return [ids]
 
+    def wishes(self, prefixes: Sequence[str], where: str = "prefix") -> list[Wish]:
+        """What is asked of each source's outputs; `where` and a number name an input in errors."""
+        vocab = self.task.vocab
+        return [
+            Wish(encode_phrase(text, vocab, f"{where} {number}"))
+            for number, text in enumerate(prefixes, 1)
+        ]
+
     def outputs(
         self,
         sources: Sequence[list[Ids]],
         config: GenerateConfig,
         *,
+        wishes: Sequence[Wish] = (),
         truncate: bool = False,
         report: Callable[[int], None] = lambda done: None,
     ) -> list[list[Output]]:
         """The n best outputs for each source; an empty source has none.
 
-        Too long a source raises DataError, or is shortened if `truncate`.
+        `wishes` are one for each source, or none at all. Too long a source raises DataError, or is
+        shortened if `truncate`.
         """
         kept = list(sources)
-        alike: dict[int | None, list[tuple[int, Example]]] = {}  # by the words to write
-        for number, source in enumerate(sources):
+        wishes = wishes or [NOTHING] * len(sources)
+        prompts: dict[int, tuple[Example, Demand]] = {}
+        for number, (source, wish) in enumerate(zip(sources, wishes, strict=True)):
             if sum(map(len, source)):
-                length = self.task.length(source)
-                one = _exactly(length, config)
-                kept[number], prompt = self._fit(source, number, one, truncate)
-                alike.setdefault(length, []).append((number, prompt))
+                fitted, prompt, demand = self._fit(source, number, config, wish, truncate)
+                kept[number], prompts[number] = fitted, (prompt, demand)
         shortened = sum(old is not new for old, new in zip(sources, kept, strict=True))
         if shortened:
             log.warning("--truncate shortened %d of %d sources", shortened, len(sources))
         found: list[list[Output]] = [[] for _ in sources]
-        for length, some in alike.items():
-            prompts = [prompt for _, prompt in some]
-            decoded = self._decode(prompts, _exactly(length, config), report)
-            for (number, _), best in zip(some, decoded, strict=True):
-                found[number] = [Output(self.task.text(kept[number], one.ids), one) for one in best]
+        decoded = self._decode([*prompts.values()], config, report)
+        for number, best in zip(prompts, decoded, strict=True):
+            found[number] = [Output(self.task.text(kept[number], one.ids), one) for one in best]
         return found
 
     def _decode(
-        self, prompts: list[Example], config: GenerateConfig, report: Callable[[int], None]
+        self,
+        prompts: list[tuple[Example, Demand]],
+        config: GenerateConfig,
+        report: Callable[[int], None],
     ) -> list[list[Hypothesis]]:
+        examples = [prompt for prompt, _ in prompts]
+        vocab = self.task.vocab
         if self.protocol is not None:
-            return generate(self.model, prompts, self.protocol, config, report)
-        if config.nbest > 1:
-            raise UsageError("--nbest: masks are filled in one pass, there is one output")
-        banned = np.array(list(self.task.vocab.symbols.values()))
-        return fill(self.model, prompts, banned, config, report)
+            demands = Demands([demand for _, demand in prompts], lexicon(config, vocab))
+            return generate(self.model, examples, self.protocol, config, report, demands=demands)
+        idle = {
+            "--nbest": config.nbest > 1,
+            "--bad-words": config.bad_words,
+            "--prefix-file": any(demand.prefix for _, demand in prompts),
+        }
+        for flag, given in idle.items():
+            require(not given, f"{flag}: masks are filled in one pass, with one output")
+        banned = np.array(list(vocab.symbols.values()))
+        return fill(self.model, examples, banned, config, report)
 
     def _fit(
-        self, source: list[Ids], number: int, config: GenerateConfig, truncate: bool
-    ) -> tuple[list[Ids], Example]:
-        """The source, shortened if it must and may be, and its prompt."""
-        prompt = self.task.prompt(source)
-        if self.protocol is None:
-            size, last = self.model.config.max_positions, prompt.towers["x"].pos.max()
-            if 0 < size <= last:
-                raise DataError(f"input {number + 1} is too long: position {last} of {size}")
-            return source, prompt
-        over, _ = overrun(prompt, self.protocol, config.max_len, self.model.config)
-        room = sum(map(len, source)) - over
-        if truncate and over > 0 and room > 0:
-            source = shorten(source, room)
-            prompt = self.task.prompt(source)
+        self, source: list[Ids], number: int, config: GenerateConfig, wish: Wish, truncate: bool
+    ) -> tuple[list[Ids], Example, Demand]:
+        """The source, shortened if it must and may be, its prompt and what is asked of outputs."""
         name = f"input {number + 1}"
-        check_places(prompt, self.protocol, config.max_len, self.model.config, name)
-        return source, prompt
-
-
-def _exactly(length: int | None, config: GenerateConfig) -> GenerateConfig:
-    return config if length is None else replace(config, min_len=length, max_len=length)
+        while True:
+            prompt = self.task.prompt(source)
+            words = sum(map(len, source))
+            demand = Demand.of(config, words, wish, exactly=self.task.length(source), name=name)
+            if self.protocol is None:
+                size, last = self.model.config.max_positions, prompt.towers["x"].pos.max()
+                if 0 < size <= last:
+                    raise DataError(f"{name} is too long: position {last} of {size}")
+                return source, prompt, demand
+            over, _ = overrun(prompt, self.protocol, demand.max_len, self.model.config)
+            # the longest output may become shorter with the source
+            cut = max(1, int(over / (1 + slope(config.max_len))))
+            if not truncate or over <= 0 or cut >= words:
+                break
+            source = shorten(source, words - cut)
+        check_places(prompt, self.protocol, demand.max_len, self.model.config, name)
+        return source, prompt, demand

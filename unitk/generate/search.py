@@ -15,6 +15,7 @@ from torch import Tensor
 
 from unitk.errors import NonFiniteError, UsageError
 from unitk.generate.config import WAYS, GenerateConfig
+from unitk.generate.demands import Demands
 from unitk.generate.rules import Rules
 from unitk.slots import Floats, Ids, Protocol
 
@@ -38,6 +39,12 @@ class State:
     """[B, M + 1, 2] (pos, pos2) of the slot that is read first in each blank."""
     last_blank: Tensor
     """[B, 1] the number of the last blank."""
+    least: Tensor
+    """[B, 1] words that a blank needs."""
+    limit: Tensor
+    """[B, 1] words that it may have."""
+    prefix: Tensor
+    """[B, P] the words that outputs begin with, then -1."""
     score: Tensor
     """[B, K] log-probability of the open hypotheses, best first; -inf: there is none."""
     count: Tensor
@@ -69,26 +76,42 @@ class Search:
     """
 
     def __init__(
-        self, homes: Tensor, num_blanks: Tensor, protocol: Protocol, config: GenerateConfig
+        self,
+        homes: Tensor,
+        num_blanks: Tensor,
+        protocol: Protocol,
+        config: GenerateConfig,
+        demands: Demands | None = None,
     ) -> None:
+        demands = demands or Demands.plain(config, len(homes))
         self.protocol, self.config = protocol, config
         self.way = WAYS[config.search]
         if self.way.norm == "wu" and homes.shape[1] > 1:
             raise UsageError(f"--search {config.search} is for outputs of one blank")
         self.wide = self.way.wide * config.width
-        self.rules = Rules(protocol, config, homes.device)
+        self.rules = Rules(protocol, config, demands, homes.device)
         self.steps = 0
         self.stride = torch.tensor([protocol.dpos, protocol.dpos2], device=homes.device)
-        self.most = longest(homes.shape[1] - 1, config)
+        self.most = longest(homes.shape[1] - 1, demands.max_len)
 
         def fill(value: float, *more: int) -> Tensor:
             kind = torch.int64 if isinstance(value, int) else torch.float32
             size = (len(homes), config.width, *more)
             return torch.full(size, value, dtype=kind, device=homes.device)
 
+        begin = self.rules.begin
+        each = [
+            [demand.min_len, demand.max_len, *demand.prefix, *[-1] * (begin - len(demand.prefix))]
+            for demand in demands.each
+        ]
+        least, limit, prefix = torch.tensor(each, device=homes.device).split([1, 1, begin], 1)
+
         self.state = State(
             homes=homes,
             last_blank=num_blanks[:, None],
+            least=least,
+            limit=limit,
+            prefix=prefix,
             score=fill(0.0),
             count=fill(0),
             blank=fill(0),
@@ -127,7 +150,7 @@ class Search:
         closed = end & ~finish.gather(1, order)
         count = (state.count.gather(1, back) + 1).masked_fill_(closed, 0)
         # what has no hypothesis is still read, with the others: it must not leave the tables
-        state.count = count.clamp_(max=self.config.max_len)
+        state.count = count.minimum(state.limit)
         state.blank = state.blank.gather(1, back) + closed
         self._stop(total)
 
@@ -144,14 +167,12 @@ class Search:
         state, wide = self.state, self.wide
         rows = len(state.score)
         open_ = len(logits_RV) // rows  # hypotheses of an input: 1 at first, then K
-        count_R = state.count[:, :open_].flatten()
-        written_RL = state.written[:, :open_, : self.steps].flatten(0, 1)
         # half the time of logsumexp on CPU; rules come after, so that they shift no probability
         gain_RV = logits_RV.log_softmax(1, dtype=torch.float32)
-        self.rules.forbid(gain_RV, written_RL, count_R)
+        self._forbid(gain_RV, open_)
         gain, word = gain_RV.topk(min(wide, gain_RV.shape[1]))
         # at the length limit: `end`, and nothing beside it
-        full_R1 = (count_R >= self.config.max_len)[:, None]
+        full_R1 = (state.count[:, :open_] >= state.limit).view(-1, 1)
         only = gain.new_full((gain.shape[1],), -torch.inf)
         only[0] = 0
         last = 0 if self.way.free_end else gain_RV[:, self.protocol.end, None]
@@ -169,6 +190,21 @@ class Search:
             back, word, gain = (pad(part, (0, missing)) for part in (back, word, gain))
         return total, back, word, gain
 
+    def _forbid(self, gain_RV: Tensor, each: int) -> None:
+        """Apply the rules to the first hypotheses of every input."""
+        state, step = self.state, self.steps
+
+        def rows(part: Tensor) -> Tensor:
+            return part.expand(-1, each).flatten()
+
+        self.rules.forbid(
+            gain_RV,
+            state.written[:, :each, :step].flatten(0, 1),
+            state.count[:, :each].flatten(),
+            rows(state.least),
+            rows(state.prefix[:, step : step + 1]) if step < self.rules.begin else None,
+        )
+
     def _norm(self, back: Tensor) -> float | Tensor:
         """What the log-probabilities of outputs that end with this step are divided by."""
         state, way = self.state, self.way
@@ -176,7 +212,7 @@ class Search:
         if not way.counts_ends:
             length = (self.steps - 1 - state.blank.gather(1, back)).clamp(min=1)
         elif way.free_end:
-            length = self.steps - (state.count.gather(1, back) >= self.config.max_len).float()
+            length = self.steps - (state.count.gather(1, back) >= state.limit).float()
         if way.norm == "wu":
             length = (5 + length) / 6
         return length**self.config.lenpen
@@ -214,7 +250,7 @@ class Search:
             length: int | Tensor = self.steps
             if stop == "exact":
                 bar = state.best[:, config.nbest - 1]
-                longest_B1 = (state.last_blank + 1) * (config.max_len + 1)
+                longest_B1 = (state.last_blank + 1) * (state.limit + 1)
                 length = longest_B1 if config.lenpen > 0 else self.steps + 1
             bound = state.score / length**config.lenpen
             over = bar >= bound.amax(1)
@@ -248,6 +284,6 @@ class Search:
         ]
 
 
-def longest(further_blanks: int, config: GenerateConfig) -> int:
+def longest(further_blanks: int, max_len: int) -> int:
     """The most words a hypothesis has, an end symbol for each blank counted."""
-    return (further_blanks + 1) * (config.max_len + 1)
+    return (further_blanks + 1) * (max_len + 1)

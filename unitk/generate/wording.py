@@ -1,0 +1,55 @@
+"""From words to ids for the rules of the search; torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from unitk.data.sources import blocks, lines_of
+from unitk.errors import DataError, UsageError
+from unitk.generate.config import GenerateConfig
+from unitk.generate.demands import Lexicon
+from unitk.vocab import Vocab
+
+
+def lexicon(config: GenerateConfig, vocab: Vocab) -> Lexicon:
+    """What the options say of certain words."""
+    free = tuple(_spellings(config.no_repeat_ngram_ignore.split(), vocab))
+    bad = _bad_words(config.bad_words, vocab) if config.bad_words else ()
+    return Lexicon(vocab.unk if config.unkpen else None, free, tuple(bad))
+
+
+def _spellings(words: list[str], vocab: Vocab) -> Iterator[int]:
+    """Every id that spells one of the words, whether it begins a word or goes on within one."""
+    if not words:
+        return
+    texts = [vocab.model.text(index).strip() for index in range(vocab.model.size)]
+    pieces = vocab.pieces(range(len(vocab)))
+    for word in words:
+        found = {index for index, text in enumerate(texts) if text == word}
+        found |= {index for index, piece in enumerate(pieces) if piece == word}
+        if not found:
+            raise UsageError(f"--no-repeat-ngram-ignore: {word!r} is no piece of the vocabulary")
+        yield from sorted(found)
+
+
+def _bad_words(path: Path, vocab: Vocab) -> list[tuple[int, ...]]:
+    """The spellings of each line, at the beginning of a text and after a blank."""
+    lines = [line.strip() for line in read_lines(path)]
+    found = {tuple(vocab.encode(start + line)) for line in lines if line for start in ("", " ")}
+    # what the vocabulary cannot spell is never written
+    return sorted(ids for ids in found if ids and vocab.unk not in ids)
+
+
+def encode_phrase(text: str, vocab: Vocab, where: str) -> tuple[int, ...]:
+    """The ids of words that must be written; DataError if the vocabulary lacks one."""
+    ids = tuple(vocab.encode(text))
+    if vocab.unk in ids:
+        words = [word for word in text.split() if vocab.unk in vocab.encode(word)]
+        raise DataError(f"{where}: the vocabulary cannot spell {(' '.join(words) or text)!r}")
+    return ids
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file."""
+    return [line for block in blocks(path) for line in lines_of(block)]
