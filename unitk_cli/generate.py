@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import unitk
 from unitk import config
 from unitk.data.sources import Format
 from unitk.errors import DataError, UsageError, require
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
 class Options(GenerateConfig):
     """Decode sources with a trained model: beam search, greedily with --beam 1, or --sampling."""
 
-    checkpoint: Path
-    """A run folder (its best checkpoint is taken) or a checkpoint."""
+    checkpoint: tuple[Path, ...]
+    """A run folder (its best checkpoint is taken) or a checkpoint; several are an ensemble, which
+    decodes with the mean of their probabilities."""
     task: str | None = None
     """Decode as this task, where the model was trained with several."""
     input: Path | None = None
@@ -119,15 +121,11 @@ def open_generator(given: Options) -> Generator:
     """The model of a run or checkpoint, ready to decode."""
     import torch
 
-    from unitk.generate.generator import Generator
-    from unitk.train.checkpoint import load
-
     found = torch.cuda.is_available()
     require(found or given.device != "cuda", "--device cuda: PyTorch finds no CUDA GPU")
     device = "cuda" if found and given.device != "cpu" else "cpu"
-    loaded = load(given.checkpoint, device, given.task)
     kind = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[given.precision]
-    return Generator(loaded.model.to(kind), loaded.task)
+    return unitk.load(given.checkpoint, device, task=given.task, dtype=kind)
 
 
 @contextmanager

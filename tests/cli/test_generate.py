@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+import unitk
 from unitk import registry
 from unitk.config import parse
 from unitk.data.corpus import CorpusWriter, write_manifest
-from unitk.errors import DataError, UsageError
+from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.generate import outputs as outputs_module
 from unitk.generate.generator import Generator
 from unitk.train import checkpoint
@@ -72,6 +73,28 @@ def test_lines_in_lines_out(decode, files, generator):
     assert lines == [*texts(generator.generate(sources, beam=3, max_len=5)), ""]
     assert lines[1] == "" and all(lines[i] for i in (0, 2, 3))
     assert sorted(path.name for path in files.iterdir()) == ["in.txt", "out.txt"]
+
+
+def test_an_ensemble_of_a_model_with_itself(decode, trained, files, generator):
+    decode(f"--input in.txt --output out.txt {QUICK} --checkpoint {trained}")
+    sources = [line.split("\t") for line in LINES]
+    expected = texts(generator.generate(sources, beam=3, max_len=5))
+    assert (files / "out.txt").read_text().split("\n") == [*expected, ""]
+    both = unitk.load([trained, trained])
+    assert len(both.model.models) == 2
+    assert texts(both.generate(sources, beam=3, max_len=5)) == expected
+
+
+def test_load_in_python(trained, generator, toy_vocab):
+    loaded = unitk.load(str(trained))
+    assert loaded.vocab.hash == toy_vocab.hash
+    (found,) = loaded.generate([LINES[0]], beam=3, max_len=5)
+    assert found[0].text == generator.generate([LINES[0]], beam=3, max_len=5)[0][0].text
+    assert not loaded.model.training
+    with pytest.raises(CheckpointError, match="there is no run or checkpoint runs/none"):
+        unitk.load("runs/none")
+    with pytest.raises(UsageError, match="--task lm: .* was trained with glm_infill"):
+        unitk.load(trained, task="lm")
 
 
 def test_standard_input_and_output(decode, files, monkeypatch, capsys):

@@ -13,6 +13,7 @@ from unitk.errors import DataError, UsageError, require
 from unitk.generate.config import GenerateConfig, slope
 from unitk.generate.decode import check_places, generate, overrun
 from unitk.generate.demands import NOTHING, Demand, Demands, Wish
+from unitk.generate.ensemble import Ensemble
 from unitk.generate.fill import fill
 from unitk.generate.search import Hypothesis
 from unitk.generate.wording import encode_phrase, lexicon
@@ -35,12 +36,13 @@ class Output:
 
 
 class Generator:
-    """Decodes with a model as its task prescribes."""
+    """Decodes with a model, or an ensemble, as its task prescribes."""
 
-    def __init__(self, model: Model, task: Task) -> None:
+    def __init__(self, model: Model | Ensemble, task: Task) -> None:
         if task.protocol is None and not task.infills:
             raise UsageError(f"--checkpoint: task {type(task).__name__} does not generate")
         self.model, self.task, self.protocol = model, task, task.protocol
+        self.vocab = task.vocab
 
     def generate(
         self,

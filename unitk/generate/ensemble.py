@@ -1,0 +1,138 @@
+"""Several models as one: the mean of their probabilities, word by word (as in fairseq)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from unitk.errors import CheckpointError
+from unitk.models.cache import Cache
+from unitk.models.condition import Carry, Condition
+from unitk.models.config import ModelConfig
+from unitk.models.stack import Model
+from unitk.slots import Batch, Example
+from unitk.tasks.base import Task
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What enters the models of an ensemble, one for each."""
+
+    each: Sequence[Condition | None]
+
+    def select(self, rows: Tensor) -> Conditions:
+        """What enters these batch rows."""
+        return Conditions([one and one.select(rows) for one in self.each])
+
+
+@dataclass(frozen=True)
+class Caches:
+    """The caches of the models of an ensemble, one for each."""
+
+    each: Sequence[Cache]
+
+    def select(self, rows: Tensor) -> Caches:
+        """The caches of these batch rows, copied."""
+        return Caches([one.select(rows) for one in self.each])
+
+
+class Ensemble(nn.Module):
+    """Decodes as a model does: its states are the models' states side by side.
+
+    The models may differ in size and kind; they read the same slots and write the same words.
+    """
+
+    def __init__(self, models: Sequence[Model]) -> None:
+        super().__init__()
+        self.models = nn.ModuleList(models)
+        self.widths = [model.config.width for model in models]
+        self.config = Tightest([model.config for model in models])
+
+    def condition(self, batch: Batch) -> Conditions:
+        """What enters beside the slots."""
+        return Conditions([model.condition(batch) for model in self.models])
+
+    def forward(
+        self, batch: Batch, condition: Conditions | None = None
+    ) -> tuple[dict[str, Tensor], Carry]:
+        """The states [B, T, sum of D] of the tower whose words are asked for."""
+        each = condition.each if condition else [None] * len(self.models)
+        found = [model(batch, one)[0] for model, one in zip(self.models, each, strict=True)]
+        tower = "dec" if "dec" in batch.towers else "x"
+        return {tower: torch.cat([states[tower] for states in found], -1)}, Carry()
+
+    def new_cache(
+        self, batch_size: int, columns: int, *, condition: Conditions | None = None
+    ) -> Caches:
+        """Empty caches for `batch_size` rows of `columns` slots."""
+        each = condition.each if condition else [None] * len(self.models)
+        pairs = zip(self.models, each, strict=True)
+        return Caches([m.new_cache(batch_size, columns, condition=one) for m, one in pairs])
+
+    def step(
+        self, columns: Tensor, sight: Tensor, condition: Conditions, cache: Caches, at: int
+    ) -> Tensor:
+        """Read further slots: the states [B, q, sum of D]."""
+        parts = zip(self.models, condition.each, cache.each, strict=True)
+        return torch.cat([m.step(columns, sight, one, own, at) for m, one, own in parts], -1)
+
+    def head(self, states: Tensor, name: str = "lm") -> Tensor:
+        """The logarithm [K, V] of the mean of the models' probabilities."""
+        parts = zip(self.models, states.split(self.widths, -1), strict=True)
+        log_probs = [m.head(own, name).log_softmax(-1, dtype=torch.float32) for m, own in parts]
+        return torch.stack(log_probs).logsumexp(0) - math.log(len(log_probs))
+
+
+@dataclass(frozen=True)
+class Tightest:
+    """The limits of several architectures: of each position table the shortest, 0 if none has it."""
+
+    each: Sequence[ModelConfig]
+
+    max_positions = property(lambda self: self._least("max_positions"))
+    max_positions2 = property(lambda self: self._least("max_positions2"))
+
+    def tower(self, name: str) -> Tightest:
+        """The limits of a tower."""
+        return Tightest([config.tower(name) for config in self.each])
+
+    def _least(self, name: str) -> int:
+        return min((rows for one in self.each if (rows := getattr(one, name))), default=0)
+
+
+def join(members: Sequence[tuple[str, Model, Task]]) -> Ensemble:
+    """Checkpoints by name as one; CheckpointError where they cannot work together."""
+    first, _, task = members[0]
+    for name, _, other in members[1:]:
+        what = f"--checkpoint {name} cannot be in one ensemble with {first}"
+        if other.vocab.hash != task.vocab.hash:
+            raise CheckpointError(f"{what}: their vocabularies differ")
+        if other.source_vocab.hash != task.source_vocab.hash:
+            raise CheckpointError(f"{what}: their vocabularies of sources differ")
+        if not same_slots(task, other):
+            kinds = " and ".join(type(one).__name__ for one in (task, other))
+            raise CheckpointError(f"{what}: tasks {kinds} lay out sources or outputs differently")
+    return Ensemble([model for _, model, _ in members])
+
+
+def same_slots(one: Task, other: Task) -> bool:
+    """Whether two tasks lay out a source alike, and decode alike; a source with a blank serves."""
+    if one.protocol != other.protocol or one.infills != other.infills:
+        return False
+    word = one.words[:1]
+    sources = [[np.append(word, one.vocab.mask)]] if one.infills else []
+    sources += [[word], [word, word]] if one.protocol is not None else []
+    return all(_alike(one.prompt(source), other.prompt(source)) for source in sources)
+
+
+def _alike(one: Example, other: Example) -> bool:
+    same = one.towers.keys() == other.towers.keys()
+    same = same and all(
+        np.array_equal(one.towers[name].table, other.towers[name].table) for name in one.towers
+    )
+    return same and np.array_equal(one.blanks, other.blanks)
