@@ -41,6 +41,8 @@ class Options(GenerateConfig):
     """A text with [MASK]s to fill, one after the other, as one search."""
     prefix_file: Path | None = None
     """Beginnings: outputs for the input of the same line begin so; an empty line asks nothing."""
+    constraints: Path | None = None
+    """Phrases, a tab between them, that outputs for the input of the same line contain."""
     output: Path = STDOUT
     """Where the outputs go; `-`: standard output."""
     input_format: Format = "auto"
@@ -89,13 +91,20 @@ def run(argv: Sequence[str]) -> None:
 
 def read_wishes(given: Options, inputs: int, generator: Generator) -> list[Wish]:
     """What is asked of the outputs of each input."""
-    if given.prefix_file is None:
+    prefixes = read_beside(given.prefix_file, "--prefix-file", inputs)
+    phrases = [line.split("\t") for line in read_beside(given.constraints, "--constraints", inputs)]
+    names = f"--prefix-file {given.prefix_file}, line", f"--constraints {given.constraints}, line"
+    return generator.wishes(prefixes, phrases, names)
+
+
+def read_beside(path: Path | None, flag: str, inputs: int) -> list[str]:
+    """A line for each input; none where no file is given."""
+    if path is None:
         return []
-    lines = read_lines(given.prefix_file)
-    where = f"--prefix-file {given.prefix_file}"
+    lines = read_lines(path)
     if len(lines) != inputs:
-        raise DataError(f"{where} has {len(lines)} lines for {inputs} inputs")
-    return generator.wishes(lines, f"{where}, line")
+        raise DataError(f"{flag} {path} has {len(lines)} lines for {inputs} inputs")
+    return lines
 
 
 def encode(

@@ -126,6 +126,20 @@ def test_beginnings(decode, files, capsys, generator):
     assert lines == texts(generator.generate(sources, prefixes=asked, beam=3, max_len="0.5x+3"))
 
 
+def test_phrases(decode, files, capsys, generator):
+    (files / "need.txt").write_text("bade\tfido tata\n\n\nthe bade\n")
+    decode("--input in.txt --constraints need.txt --beam 4 --max-len 12")
+    lines = capsys.readouterr().out.splitlines()
+    assert "bade" in lines[0] and "fido tata" in lines[0] and "the bade" in lines[3]
+    asked = [["bade", "fido tata"], [], [""], ["the bade"]]
+    sources = [line.split("\t") for line in LINES]
+    found = generator.generate(sources, constraints=asked, beam=4, max_len=12)
+    assert lines == texts(found)
+    (files / "need.txt").write_text("\n\n\nbade\tx\u4e00y\n")
+    with pytest.raises(DataError, match="--constraints need.txt, line 4: .* spell 'x\u4e00y'"):
+        decode(f"--input in.txt --constraints need.txt {QUICK}")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -23,7 +23,13 @@ from unitk.generate.config import GenerateConfig
         ("--sampling --search glm", "--search must be left out with --sampling, got glm"),
         ("--lenpen 99", "--lenpen must be between -10 and 10, got 99"),
         ("--lenpen nan", "--lenpen must be between -10 and 10, got nan"),
-        ("--beam 1 --search exact", "--search must be another one with --beam 1, got exact"),
+        (
+            "--beam 1 --search exact",
+            "--search must be another one with --beam 1 or groups of 1, got exact",
+        ),
+        ("--diverse-beam-groups 2", "--diverse-beam-groups must be a divisor of --beam 5, got 2"),
+        ("--beam 4 --diverse-beam-groups 4 --search exact", "with --beam 1 or groups of 1"),
+        ("--sampling --diverse-beam-groups 5", "--diverse-beam-groups must be 1 with --sampling"),
         ("--search bfs", "--search must be one of likely, exact, fairseq, glm, unilm, got 'bfs'"),
     ],
 )

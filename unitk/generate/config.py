@@ -74,6 +74,10 @@ class GenerateConfig:
     hypothesis at its present length; exact: no open hypothesis can enter the n best any more;
     fairseq, glm, unilm: as those programs search, which rank otherwise too, see docs/generate.md.
     Greedy decoding ends with the first end symbol."""
+    diverse_beam_groups: int = 1
+    """Groups of the beam that avoid each other's words (Vijayakumar et al. 2016)."""
+    diverse_beam_strength: float = 0.5
+    """What a word costs for each hypothesis of an earlier group that has it at the same place."""
     sampling: bool = False
     """Draw --nbest outputs word by word instead of searching; scores stay the model's own."""
     temperature: float = 1.0
@@ -104,8 +108,13 @@ class GenerateConfig:
         self._require("no_repeat_ngram_ignore", ignores, size)
         self._require("no_repeat_ngram_size", self.no_repeat_ngram_size >= 0, "at least 0")
         self._require("lenpen", -10 <= self.lenpen <= 10, "between -10 and 10")
-        exact = self.search == "exact"
-        self._require("search", self.beam > 1 or not exact, "another one with --beam 1")
+        groups = self.diverse_beam_groups
+        parts = groups >= 1 and self.beam % groups == 0
+        self._require("diverse_beam_groups", parts, f"a divisor of --beam {self.beam}")
+        self._require("diverse_beam_strength", self.diverse_beam_strength >= 0, "at least 0")
+        self._require("diverse_beam_groups", not self.sampling or groups == 1, "1 with --sampling")
+        wide = self.beam > groups or self.search != "exact"
+        self._require("search", wide, "another one with --beam 1 or groups of 1")
         plain = not self.sampling or self.search == "likely"
         self._require("search", plain, "left out with --sampling")
         fits = self.sampling or self.nbest <= self.beam

@@ -16,9 +16,11 @@ import torch
 from torch import Tensor
 
 from unitk import masks
-from unitk.errors import DataError, UsageError
+from unitk.errors import DataError, UsageError, require
 from unitk.generate.config import GenerateConfig, length
+from unitk.generate.constrained import Constrained
 from unitk.generate.demands import Demands
+from unitk.generate.diverse import Diverse
 from unitk.generate.sample import Sampling
 from unitk.generate.search import Hypothesis, Search, longest
 from unitk.models.condition import Condition
@@ -65,6 +67,9 @@ def generate(
     `demands` are one for each prompt; the config's alone if there are none.
     """
     demands = demands or Demands.plain(config, len(prompts))
+    if config.sampling or config.diverse_beam_groups > 1:
+        asked = any(demand.phrases for demand in demands.each)
+        require(not asked, "--constraints are for a search without --sampling and groups")
     for number, (prompt, demand) in enumerate(zip(prompts, demands.each, strict=True)):
         check_places(prompt, protocol, demand.max_len, model.config, f"prompt {number + 1}")
     found: list[list[Hypothesis]] = [[] for _ in prompts]
@@ -171,9 +176,7 @@ def decode(
     assert not batch.blanks.shape[1] or (protocol.begin is not None and protocol.probe is None)
     demands = demands or Demands.plain(config, len(batch.last))
     reader = Reader(model, batch, protocol, config, condition, max_len=demands.max_len)
-    search = Search(reader.homes, batch.num_blanks, protocol, config, demands)
-    if config.sampling:
-        search = Sampling(reader.homes, batch.num_blanks, protocol, config, demands, numbers)
+    search = start(reader.homes, batch.num_blanks, protocol, config, demands, numbers)
     rows = torch.arange(len(reader.homes), device=reader.homes.device)
     found: list[list[Hypothesis]] = [[] for _ in rows]
     look = LOOK.get(rows.device.type, 8)
@@ -188,9 +191,28 @@ def decode(
                 if not len(left):
                     return found
                 rows, back, token, place = rows[left], back[left], token[left], place[left]
-                search.state = search.state.select(left)
+                search.select(left)
                 reader.select(left)
         logits_RV = model.head(reader.read(back, token, place))
+
+
+def start(
+    homes: Tensor,
+    num_blanks: Tensor,
+    protocol: Protocol,
+    config: GenerateConfig,
+    demands: Demands,
+    numbers: Sequence[int],
+) -> Search:
+    """The kind of search that the options and the demands need."""
+    if config.sampling:
+        return Sampling(homes, num_blanks, protocol, config, demands, numbers)
+    kind = Search
+    if config.diverse_beam_groups > 1:
+        kind = Diverse
+    elif any(demand.phrases for demand in demands.each):
+        kind = Constrained
+    return kind(homes, num_blanks, protocol, config, demands)
 
 
 class Reader:

@@ -15,6 +15,8 @@ class Wish:
 
     prefix: tuple[int, ...] = ()
     """How they begin; of several blanks, the first one."""
+    phrases: tuple[tuple[int, ...], ...] = ()
+    """Runs of words that they contain, in any order."""
 
 
 NOTHING = Wish()
@@ -48,6 +50,9 @@ class Demand(Wish):
             )
         if len(wish.prefix) > high:
             raise DataError(f"{name} begins with {len(wish.prefix)} words, and --max-len is {high}")
+        longest = max(map(len, wish.phrases), default=0)
+        if longest > high:
+            raise DataError(f"{name} needs a phrase of {longest} words, and --max-len is {high}")
         return Demand(min_len=low, max_len=high, **vars(wish))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 
@@ -49,16 +50,18 @@ class Generator:
         texts: Sequence[str | Sequence[str]],
         *,
         prefixes: Sequence[str] = (),
+        constraints: Sequence[Sequence[str]] = (),
         truncate: bool = False,
         **options: object,
     ) -> list[list[Output]]:
         """The n best outputs for each source, a text or its parts; `options`: GenerateConfig's.
 
-        `prefixes` are how the outputs for each source begin.
+        `prefixes` are how the outputs for each source begin, `constraints` phrases they contain.
         """
         parts = [[text] if isinstance(text, str) else text for text in texts]
         sources, config = self.encode(parts), GenerateConfig(**options)  # type: ignore[arg-type]
-        return self.outputs(sources, config, wishes=self.wishes(prefixes), truncate=truncate)
+        wishes = self.wishes(prefixes, constraints)
+        return self.outputs(sources, config, wishes=wishes, truncate=truncate)
 
     def infill(self, texts: Sequence[str], **options: object) -> list[list[Output]]:
         """The n best ways to fill every [MASK], [sMASK] and [gMASK] of each text."""
@@ -82,12 +85,28 @@ class Generator:
             raise UsageError(f"--infill: there is no blank in {text!r}; write one as {known}")
         return [ids]
 
-    def wishes(self, prefixes: Sequence[str], where: str = "prefix") -> list[Wish]:
-        """What is asked of each source's outputs; `where` and a number name an input in errors."""
+    def wishes(
+        self,
+        prefixes: Sequence[str] = (),
+        constraints: Sequence[Sequence[str]] = (),
+        names: tuple[str, str] = ("prefix", "constraints"),
+    ) -> list[Wish]:
+        """What is asked of each source's outputs; `names` and a number stand in errors."""
         vocab = self.task.vocab
+        begin, contain = (f"{name} {{}}".format for name in names)
         return [
-            Wish(encode_phrase(text, vocab, f"{where} {number}"))
-            for number, text in enumerate(prefixes, 1)
+            Wish(
+                encode_phrase(prefix, vocab, begin(number)),
+                # within an output, a word comes after a blank
+                tuple(
+                    encode_phrase(" " + one, vocab, contain(number))
+                    for one in phrases
+                    if one.strip()
+                ),
+            )
+            for number, (prefix, phrases) in enumerate(
+                zip_longest(prefixes, constraints, fillvalue=""), 1
+            )
         ]
 
     def outputs(
@@ -106,6 +125,7 @@ class Generator:
         """
         kept = list(sources)
         wishes = wishes or [NOTHING] * len(sources)
+        require(len(wishes) == len(sources), "prefixes and constraints: one for each source")
         prompts: dict[int, tuple[Example, Demand]] = {}
         for number, (source, wish) in enumerate(zip(sources, wishes, strict=True)):
             if sum(map(len, source)):
@@ -135,6 +155,7 @@ class Generator:
             "--nbest": config.nbest > 1,
             "--bad-words": config.bad_words,
             "--prefix-file": any(demand.prefix for _, demand in prompts),
+            "--constraints": any(demand.phrases for _, demand in prompts),
         }
         for flag, given in idle.items():
             require(not given, f"{flag}: masks are filled in one pass, with one output")

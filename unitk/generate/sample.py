@@ -38,7 +38,7 @@ class Sampling(Search):
         draws = [np.random.default_rng([config.seed, n]).random(size, np.float32) for n in numbers]
         self.state.chance = torch.from_numpy(np.stack(draws)).mT.to(homes.device)
 
-    def propose(self, logits_RV: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
         """One drawn continuation [B, K] of each hypothesis."""
         state, config = self.state, self.config
         rows, samples = state.score.shape

@@ -159,7 +159,7 @@ class Search:
         home = state.homes.gather(1, state.blank[..., None].expand(-1, -1, 2))
         return back, word, home + state.count[..., None] * self.stride
 
-    def propose(self, logits_RV: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
         """The `wide` best continuations [B, wide] of each input, best first.
 
         Total log-probability, the hypothesis continued, the word, the word's log-probability.
@@ -184,11 +184,29 @@ class Search:
         total, index = total.topk(min(wide, total.shape[1]))
         back = index // gain.shape[2]
         word, gain = word.gather(1, index), gain.flatten(1).gather(1, index)
-        if (missing := wide - total.shape[1]) > 0:  # a vocabulary of a few words
-            pad = torch.nn.functional.pad
-            total = pad(total, (0, missing), value=-torch.inf)
-            back, word, gain = (pad(part, (0, missing)) for part in (back, word, gain))
-        return total, back, word, gain
+        return self.filled(total, back, word, gain)
+
+    def filled(self, *parts: Tensor) -> tuple[Tensor, ...]:
+        """Continuations [B, n], totals first, filled up to `wide` with what there is not."""
+        missing = self.wide - parts[0].shape[1]
+        if missing <= 0:
+            return parts
+        total, *others = parts  # a vocabulary of a few words
+        pad = torch.nn.functional.pad
+        total = pad(total, (0, missing), value=-torch.inf)
+        return total, *(pad(part, (0, missing)) for part in others)
+
+    def gains(self, logits_RV: Tensor) -> Tensor:
+        """[B, n, V] log-probabilities of all words after the open hypotheses, by the rules."""
+        state, end = self.state, self.protocol.end
+        each = len(logits_RV) // len(state.score)
+        gain_RV = logits_RV.log_softmax(1, dtype=torch.float32)
+        self._forbid(gain_RV, each)
+        full_R1 = (state.count[:, :each] >= state.limit).view(-1, 1)
+        only = torch.full_like(gain_RV, -torch.inf)
+        last = gain_RV[:, end]
+        only[:, end] = last.masked_fill(last > -torch.inf, 0) if self.way.free_end else last
+        return torch.where(full_R1, only, gain_RV).unflatten(0, (-1, each))
 
     def _forbid(self, gain_RV: Tensor, each: int) -> None:
         """Apply the rules to the first hypotheses of every input."""
@@ -255,6 +273,10 @@ class Search:
             bound = state.score / length**config.lenpen
             over = bar >= bound.amax(1)
         state.score = state.score.masked_fill(over[:, None], -torch.inf)
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these inputs only."""
+        self.state = self.state.select(rows)
 
     def open(self) -> Tensor:
         """[B] whether an input has an open hypothesis left."""
