@@ -9,7 +9,7 @@
 # What is finished is not done again: run it once more to go on after a stop.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-command -v unitk >/dev/null || { echo "unitk is not installed here: run make quickstart" >&2; exit 2; }
+. "$here/../stages.sh"
 
 SETTING=${SETTING:-cpu}
 DATA=${DATA:-$here/../quickstart/data}
@@ -18,13 +18,13 @@ SEED=${SEED:-1}
 OBJECTIVES=${OBJECTIVES:-mlm lm unilm pmlm glm_infill mass}
 case $SETTING in
   cpu) # models of 256; a run takes one to three minutes
-    size=small gpt2=gpt2_mini
+    size=small
     TEXTS=${TEXTS:-$DATA/openstax-ccby/openstax.train.jsonl.gz}
     : "${VOCAB:=8000}" "${BLOCK:=128}" "${PRETRAIN_STEPS:=200}" "${PRETRAIN_TEXTS:=32}"
     : "${FINETUNE_STEPS:=200}" "${FINETUNE_TEXTS:=16}" "${MAX_TOKENS:=4096}" "${LR:=5e-4}" "${BEAM:=1}"
     ;;
   gpu) # base models on OpenStax and English novels, all SQuAD training paragraphs
-    size=base gpt2=gpt2_small
+    size=base
     TEXTS=${TEXTS:-$(ls "$DATA"/openstax-ccby/*train* "$DATA"/eltec-eng/*train* | tr '\n' ' ')}
     : "${VOCAB:=30000}" "${BLOCK:=256}" "${PRETRAIN_STEPS:=20000}" "${PRETRAIN_TEXTS:=128}"
     : "${FINETUNE_STEPS:=10000}" "${FINETUNE_TEXTS:=64}" "${MAX_TOKENS:=32768}" "${LR:=2e-4}" "${BEAM:=5}"
@@ -32,17 +32,7 @@ case $SETTING in
   *) echo "SETTING must be cpu or gpu, got $SETTING" >&2; exit 2 ;;
 esac
 SIZE=${SIZE:-$size}
-[ "$SIZE" = tiny ] && gpt2=gpt2_tiny
 questions=$DATA/squad-v1.1-nqg-split
-
-# objective -> what its models are fine-tuned as, and their architecture
-finetuned_as() { case $1 in mlm) echo unilm ;; *) echo "$1" ;; esac; }
-arch_of() {
-  case $1 in
-    mlm | unilm) echo "unilm_$SIZE" ;; lm) echo $gpt2 ;; pmlm) echo "unilm2_$SIZE" ;;
-    glm_infill) echo "glm_$SIZE" ;; mass) echo "mass_$SIZE" ;; seq2seq) echo "bart_$SIZE" ;;
-  esac
-}
 
 train() { # DIR words...: a run that is finished, continued or begun
   local dir=$1
@@ -78,7 +68,7 @@ if [ ! -e "$RUN/data/finished" ]; then
 fi
 
 for objective in $OBJECTIVES; do
-  task=$(finetuned_as "$objective") arch=$(arch_of "$objective")
+  task=$(finetuned_as "$objective") arch=$(arch_of "$objective" "$SIZE")
   echo "== $objective: pre-train, then fine-tune as $task"
   train "$RUN/$objective/pretrain" --task "$objective" --arch "$arch" --data "$RUN/data/text" \
     --block-size "$BLOCK" --max-steps "$PRETRAIN_STEPS" --batch-texts "$PRETRAIN_TEXTS" \
@@ -88,6 +78,6 @@ done
 for task in $OBJECTIVES seq2seq; do # mlm's models are those of unilm
   [ "$(finetuned_as "$task")" = "$task" ] || continue
   echo "== $task without pre-training"
-  finetune "$RUN/scratch/$task" "$task" --arch "$(arch_of "$task")"
+  finetune "$RUN/scratch/$task" "$task" --arch "$(arch_of "$task" "$SIZE")"
 done
 python3 "$here/report.py" "$RUN"

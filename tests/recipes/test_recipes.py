@@ -87,3 +87,59 @@ def test_compare_prints_a_row_for_each_model(tmp_path):
     assert printed.count(" than from scratch") == 2
     chart = tmp_path / "runs" / "compare-cpu" / "compare.png"
     assert chart.read_bytes().startswith(b"\x89PNG")
+
+
+TINY = {"SIZE": "tiny", "VOCAB": "2000", "BATCH_TOKENS": "600", "MAX_TOKENS": "600"}
+TINY |= {"PRETRAIN_STEPS": "2", "FINETUNE_STEPS": "2", "TARGET": "8"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["mlm", "none"])
+def test_questions_are_scored_and_shown(objective, tmp_path):
+    few_questions(tmp_path / "few")
+    printed = recipe("qg_squad", tmp_path, DATA=str(tmp_path / "few"), OBJECTIVE=objective, **TINY)
+    assert "| passage and answer | " in printed and "| sentence of the answer | " in printed
+    run = tmp_path / "runs" / f"qg_squad-{objective}-tiny"
+    assert (run / "report.md").read_text().count("| **written** | ") == 10
+    assert (run / "pretrain").is_dir() == (objective != "none")
+
+
+def news(name, folder):
+    """Twelve pairs of a set as users have it."""
+    folder.mkdir()
+    texts = [(f"Source {i} tells a story.", f"Story {i}.") for i in range(12)]
+    if name == "gigaword":
+        for files in (
+            "train.article.txt train.title.txt",
+            "valid.article.filter.txt valid.title.filter.txt",
+            "input.txt task1_ref0.txt",
+        ):
+            for file, lines in zip(files.split(), zip(*texts, strict=True), strict=True):
+                (folder / file).write_text("".join(line + "\n" for line in lines))
+    elif name == "samsum":
+        records = [{"id": "1", "dialogue": one, "summary": other} for one, other in texts]
+        for part in ("train", "val", "test"):
+            (folder / f"{part}.json").write_text(
+                json.dumps([*records, {**records[0], "dialogue": ""}])
+            )
+    else:
+        for part in ("train", "valid", "test"):
+            with gzip.open(folder / f"{part}.jsonl.gz", "wt") as file:
+                for one, other in texts:
+                    file.write(json.dumps({"source": one, "target": f"{other}\nIt ends."}) + "\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["scitldr-a", "samsum", "cnndm", "gigaword"])
+def test_summaries_are_scored(name, tmp_path):
+    env = {**TINY, "OBJECTIVE": "none", "DATASET": name}
+    if name != "scitldr-a":
+        news(name, tmp_path / name)
+        env |= {"DATA": str(tmp_path), "TARGET": "40"}
+    printed = recipe("summarize", tmp_path, **env)
+    assert "| written | " in printed and "| first sentence | " in printed
+    run = tmp_path / "runs" / f"summarize-{name}-none-tiny"
+    count = 150 if name == "scitldr-a" else 12
+    assert len((run / "written.txt").read_text().splitlines()) == count
+    wanted = (run / "wanted1.txt").read_text().splitlines()
+    assert len(wanted) == count and (wanted[0] == "Story 0. | It ends.") == (name == "cnndm")

@@ -1,0 +1,104 @@
+"""The scores of generated questions, and ten of them in Markdown.
+
+    python report.py RUN QUESTIONS
+
+QUESTIONS has test.json.gz and, if they are there, nqg-src-test.txt.gz and nqg-tgt-test.txt.gz, the
+tokenised sentences and questions of Du et al. Writes RUN/report.md, and the texts that were scored.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from stages import outputs, save, training
+
+from unitk.data.sources import PairText, read_squad, split_sentences
+from unitk.score.lines import read_lines
+from unitk.score.qg import qg, treebank
+from unitk.score.stats import stats
+
+SHOWN = 10
+AROUND = 200
+"""Characters of the passage shown on either side of an answer."""
+
+
+def sentence(pair: PairText) -> str:
+    """The sentence of the passage in which the answer begins."""
+    passage = pair.source[-1]
+    first, _ = pair.focus or (0, 0)
+    at = 0
+    for one in split_sentences(passage, "punct"):
+        at = passage.index(one, at) + len(one)
+        if first < at:
+            return one
+    return passage
+
+
+def scores(written: list[str], pairs: list[PairText], questions: Path) -> dict[str, dict[str, Any]]:
+    """The rows of the table: what lines are grouped by, and which references there are."""
+    hypotheses = [treebank(text) for text in written]
+    wanted = [treebank(pair.target) for pair in pairs]
+    by_input = [" ".join(pair.source) for pair in pairs]
+    rows = {
+        "passage and answer": qg(hypotheses, wanted, by_input).figures,
+        "sentence of the answer": qg(hypotheses, wanted, [*map(sentence, pairs)]).figures,
+    }
+    files = [questions / f"nqg-{side}-test.txt.gz" for side in ("tgt", "src")]
+    if all(path.is_file() for path in files):
+        published = [[line.strip() for line in read_lines(path)] for path in files]
+        rows["sentence, files of Du et al."] = qg(hypotheses, *published).figures
+    return rows
+
+
+def table(rows: dict[str, dict[str, Any]]) -> str:
+    """Markdown."""
+    lines = [
+        "| grouped by | keys | BLEU-4 | ROUGE-L | BLEU-4, single reference |",
+        "| --- " * 5 + "|",
+    ]
+    for name, row in rows.items():
+        figures = " | ".join(f"{row[key]:.2f}" for key in ("bleu4", "rougeL", "bleu4_single"))
+        lines.append(f"| {name} | {row['sources']:,} | {figures} |")
+    return "\n".join(lines) + "\n"
+
+
+def example(number: int, pair: PairText, written: str) -> str:
+    """A question beside what it was made from; the answer is bold."""
+    answer, passage = pair.source
+    first, stop = pair.focus or (0, 0)
+    before, after = passage[max(0, first - AROUND) : first], passage[stop : stop + AROUND]
+    return (
+        f"### {number}\n\n> ... {before}**{passage[first:stop]}**{after} ...\n\n"
+        f"| | |\n| --- | --- |\n| answer | {answer} |\n"
+        f"| **written** | **{written}** |\n| asked | {pair.target} |\n"
+    )
+
+
+def main(run: Path, questions: Path) -> None:
+    """Print the table and write everything."""
+    written = [text.lower() for text in outputs(run)]
+    pairs = list(read_squad(questions / "test.json.gz"))
+    assert len(pairs) == len(written), f"{len(written)} outputs for {len(pairs)} questions"
+    wanted = [pair.target for pair in pairs]
+    save(run, written=written, wanted=wanted)
+    about = stats(written, wanted, [pair.source[-1] for pair in pairs]).figures
+    rows = table(scores(written, pairs, questions))
+    parts = [
+        f"# {len(written):,} questions\n",
+        rows,
+        training(run),
+        f"- {about['words']:.1f} words a question (asked: {about['reference_words']:.1f}),"
+        f" {about['new2']:.0f} % of the bigrams not in the passage"
+        f" (asked: {about['reference_new2']:.0f} %)\n",
+        f"## {SHOWN} of them\n",
+    ]
+    some = range(0, len(pairs), max(1, len(pairs) // SHOWN))[:SHOWN]
+    parts += [example(n, pairs[i], written[i]) for n, i in enumerate(some, start=1)]
+    (run / "report.md").write_text("\n".join(parts))
+    print(f"{rows}\nten questions: {run / 'report.md'}    texts: {run}/written.txt, wanted.txt")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

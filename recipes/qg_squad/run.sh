@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Question generation: a paragraph and an answer -> the question, on SQuAD as Du et al. 2017 split it.
+# Pre-train, fine-tune, generate with beam 5, score as papers do, show ten questions.
+#
+#   recipes/qg_squad/run.sh                      the bundled sample, small, on a CPU
+#   OBJECTIVE=unilm recipes/qg_squad/run.sh      mlm lm unilm pmlm glm_infill mass; none: from scratch
+#   SIZE=base DATA=path/to/full/data ...         base models on the full sets, in folders of the same names
+#   SQUAD=DIR LISTS=DIR ...                      your train-v1.1.json and dev-v1.1.json, and doclist-*.txt
+#   TEXTS="a.jsonl b.jsonl" SEED=2 RUN=runs/x .. other text to pre-train on, another seed or place
+#   VOCAB BLOCK WINDOW TARGET PRETRAIN_STEPS FINETUNE_STEPS BATCH_TOKENS MAX_TOKENS LR: see ../stages.sh
+#
+# What is finished is not done again: run it once more to go on after a stop.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$here/../stages.sh"
+
+OBJECTIVE=${OBJECTIVE:-glm_infill}
+SIZE=${SIZE:-small}
+DATA=${DATA:-$here/../quickstart/data}
+RUN=${RUN:-runs/qg_squad-$OBJECTIVE-$SIZE}
+SEED=${SEED:-1}
+settings
+if [ "$SIZE" = base ]; then
+  TEXTS=${TEXTS:-$(ls "$DATA"/openstax-ccby/*train* "$DATA"/eltec-eng/*train* | tr '\n' ' ')}
+  : "${WINDOW:=460}" "${TARGET:=48}"
+else
+  TEXTS=${TEXTS:-$DATA/openstax-ccby/openstax.train.jsonl.gz}
+  : "${WINDOW:=160}" "${TARGET:=32}"
+fi
+SOURCE=$WINDOW questions=$DATA/squad-v1.1-nqg-split
+if [ -n "${SQUAD:-}" ]; then
+  questions=$RUN/squad
+  mkdir -p "$RUN"
+  once "$RUN/.split" python3 "$here/split.py" --squad "$SQUAD" \
+    --lists "${LISTS:?the folder of doclist-train.txt, doclist-dev.txt and doclist-test.txt}" --dest "$questions"
+fi
+
+text=(--input "${TEXTS// /,}" --valid "$DATA/openstax-ccby/openstax.valid.jsonl.gz")
+pairs=(--input "$questions/train.json.gz" --valid "$questions/dev.json.gz"
+  --test "$questions/test.json.gz" --window "$WINDOW")
+search=()
+stages
+python3 "$here/report.py" "$RUN" "$questions"

@@ -1,0 +1,117 @@
+"""ROUGE and statistics of generated summaries, and a few of them in Markdown.
+
+    python report.py RUN --test FILE --source-field NAME --target-field NAMES [--sentence-mark M]
+    python report.py RUN --test-source-file FILE --test-target-file FILE
+
+The files are those that `unitk preprocess` was given. Of several references the one with the best
+F1 counts. The first sentence of the source is scored beside. Writes RUN/report.md, and the texts
+that were scored.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from stages import outputs, save, training
+
+from unitk.data.pairs import Fields, read_records
+from unitk.data.sources import PairText, read_pairs, split_sentences
+from unitk.score.rouge import rouge
+from unitk.score.stats import stats
+
+SHOWN = 5
+SOURCE = 600
+"""Characters of a source that are shown."""
+COLUMNS = {
+    "rouge1": "ROUGE-1",
+    "rouge2": "ROUGE-2",
+    "rougeLsum": "ROUGE-Lsum",
+    "words": "words",
+    "new1": "new words, %",
+    "new2": "new bigrams, %",
+    "new3": "new trigrams, %",
+    "repeated": "repeated trigrams, %",
+}
+
+
+def read_test(given: argparse.Namespace) -> list[PairText]:
+    """The test set, with all references."""
+    if given.test_source_file:
+        return list(read_pairs(given.test_source_file, given.test_target_file))
+    names = [tuple(text.split(",")) for text in (given.source_field, given.target_field)]
+    return list(read_records(given.test, Fields(*names, given.sentence_mark, given.skip_empty)))
+
+
+def row(texts: list[str], pairs: list[PairText], separator: str) -> dict[str, float]:
+    """The figures of summaries of the sources of pairs."""
+    references = [[pair.target, *pair.others] for pair in pairs]
+    sources = [pair.source[-1] for pair in pairs]
+    found = rouge(texts, references, separator=separator).figures
+    return (
+        found | stats(texts, [pair.target for pair in pairs], sources, separator=separator).figures
+    )
+
+
+def table(rows: dict[str, dict[str, float]]) -> str:
+    """Markdown."""
+    lines = ["| | " + " | ".join(COLUMNS.values()) + " |", "| --- " * (1 + len(COLUMNS)) + "|"]
+    for name, figures in rows.items():
+        cells = [f"{figures[key]:.1f}" if key in figures else "" for key in COLUMNS]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def example(number: int, pair: PairText, written: str) -> str:
+    """A summary beside its source."""
+    return (
+        f"### {number}\n\n> {pair.source[-1][:SOURCE]} ...\n\n"
+        f"- **written**: {written}\n- wanted: {pair.target}\n"
+    )
+
+
+def main() -> None:
+    """Print the table and write everything."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("run", type=Path)
+    for name in ("test", "test-source-file", "test-target-file"):
+        parser.add_argument(f"--{name}", type=Path)
+    for name in ("source-field", "target-field", "sentence-mark"):
+        parser.add_argument(f"--{name}", default="")
+    parser.add_argument("--skip-empty", action="store_true")
+    given = parser.parse_args()
+    run, separator = given.run, given.sentence_mark or "<q>"
+    pairs, written = read_test(given), outputs(given.run)
+    assert len(pairs) == len(written), f"{len(written)} outputs for {len(pairs)} sources"
+    first = [split_sentences(pair.source[-1], "punct")[0] for pair in pairs]
+    save(run, written=written, first=first, sources=[pair.source[-1] for pair in pairs])
+    most = max(len(pair.others) for pair in pairs) + 1
+    for n in range(most):
+        several = [[pair.target, *pair.others] for pair in pairs]
+        save(run, **{f"wanted{n + 1}": [([*own, *[""] * most])[n] for own in several]})
+    rows = {
+        "written": row(written, pairs, separator),
+        "first sentence": row(first, pairs, separator),
+    }
+    figures = rows["written"]
+    rows["wanted"] = {
+        key.removeprefix("reference_"): value
+        for key, value in figures.items()
+        if key.startswith("reference_")
+    }
+    parts = [
+        f"# {len(pairs):,} summaries\n",
+        table(rows),
+        f"{sum(1 + len(pair.others) for pair in pairs):,} references, of which the best counts;"
+        f" {figures['empty']} outputs are empty; {figures['source_words']:.0f} words a source.\n",
+        training(run),
+        f"## {SHOWN} of them\n",
+    ]
+    some = range(0, len(pairs), max(1, len(pairs) // SHOWN))[:SHOWN]
+    parts += [example(n, pairs[i], written[i]) for n, i in enumerate(some, start=1)]
+    (run / "report.md").write_text("\n".join(parts), encoding="utf-8")
+    print(f"{parts[1]}\n{parts[2]}\nexamples: {run / 'report.md'}    texts: {run}/*.txt")
+
+
+if __name__ == "__main__":
+    main()
