@@ -61,7 +61,7 @@ def test_sources_targets_and_outputs_fit(path, toy_vocab):
     limits = parsed.main.max_source_len, parsed.main.max_target_len
     assert limits[0] <= made.max_source(arch.max_positions, limits[1])
     assert arch.max_positions2 == 0 or limits[1] < arch.max_positions2
-    longest = read(path.with_stem("generate")).main.max_len
+    longest = int(read(path.with_stem("generate")).main.max_len)
     assert longest <= limits[1]
     window = path.with_stem("preprocess")
     if window.exists() and "qg" in path.parent.name:
