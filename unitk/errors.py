@@ -28,9 +28,15 @@ class CheckpointError(UnitkError):
 
 
 class NonFiniteError(UnitkError):
-    """Training met NaN or infinity more often than `--max-bad-steps` allows."""
+    """Training met NaN or infinity more often than `--on-nonfinite` allows."""
 
     code = 5
+
+
+class RanksError(UnitkError):
+    """Another process of the run is gone, does not answer or was started otherwise."""
+
+    code = 6
 
 
 def require(holds: bool, message: str) -> None:

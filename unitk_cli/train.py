@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
+from unitk.train.parallel import join, launch, launched
 from unitk.train.start import parse_train, prepare
 
 
 def run(argv: Sequence[str]) -> None:
-    """Refuse what can be refused, then import torch and train."""
+    """Refuse what can be refused, then import torch and train, in one process or in several."""
     parsed = parse_train(argv)
     from unitk.train.log import show_log
 
-    show_log()
+    show_log(logging.INFO if join().leads else logging.ERROR)
     start = prepare(parsed)
+    if parsed.main.nproc > 1 and not launched():
+        launch(parsed.main.nproc, argv)
+        return
     from unitk.train.loop import train
 
     train(start)

@@ -18,7 +18,8 @@ def test_a_loaded_model_says_what_the_trained_one_said(start, tmp_path):
     trainer = Trainer(begun := start("--max-steps 2 --task.mask-symbol smask --arch.dropout 0.1"))
     begun.run.create("")
     trainer.update(next(trainer.updates())[0])
-    trainer.save(last=True)
+    trainer.save()
+    trainer.saver.finish()
     loaded = checkpoint.load(tmp_path / "run")
     assert not loaded.model.training
     assert loaded.task.config.mask_symbol == "smask" and loaded.model.config.dropout == 0.1
@@ -37,7 +38,8 @@ def test_the_optimizer_comes_back_with_its_state(start, tmp_path):
     begun.run.create("")
     one = Trainer(begun)
     one.update(next(one.updates())[0])
-    one.save(last=True)
+    one.save()
+    one.saver.finish()
     other = Trainer(begun)
     checkpoint.restore(tmp_path / "run/checkpoints/step-0", other.model, other.optimizer)
     a, b = (t.optimizer.state_dict()["state"] for t in (one, other))
@@ -160,7 +162,9 @@ def test_a_plug_in_comes_along(tmp_path, start, toy_data):
     words = f"--max-steps 1 --arch mine_tiny --user-dir {tmp_path / 'plugins'}"
     begun = start(words)
     begun.run.create(begun.parsed.yaml())
-    Trainer(begun).save(last=True)
+    trainer = Trainer(begun)
+    trainer.save()
+    trainer.saver.finish()
     program = (
         "import sys\nfrom pathlib import Path\nfrom unitk.train.checkpoint import load\n"
         "assert load(Path(sys.argv[1])).model.config.width == 48\n"

@@ -3,13 +3,14 @@ import json
 import pytest
 
 from unitk.errors import DataError, UsageError
-from unitk.train.log import Journal, read_events, truncate
+from unitk.train.log import Journal
 from unitk.train.plots import plot
+from unitk.train.sinks import Csv, JsonLines, choose_writers, read_events
 
 
 def journal(folder, step=0):
     folder.mkdir(exist_ok=True)
-    return Journal(folder, step=step, total=10)
+    return Journal([JsonLines(folder, step)], step=step, total=10)
 
 
 def fill(folder, steps):
@@ -47,9 +48,8 @@ def test_a_line_cut_short_by_a_crash_is_dropped(tmp_path):
     whole = path.read_text()
     path.write_text(whole + '{"kind": "train", "st')
     assert len(read_events(path)) == 2
-    truncate(path, 5)
+    JsonLines(tmp_path / "a", 5).close()
     assert path.read_text() == whole
-    truncate(tmp_path / "none", 5)
 
 
 def test_values_that_are_no_numbers_are_null(tmp_path):
@@ -62,16 +62,35 @@ def test_values_that_are_no_numbers_are_null(tmp_path):
 def test_a_full_disk_does_not_end_the_run(tmp_path, caplog, monkeypatch):
     with journal(tmp_path / "a") as log:
 
-        class Full:
-            def write(self, text):
-                raise OSError(28, "No space left on device")
+        def full(*args):
+            raise OSError(28, "No space left on device")
 
-            flush = close = lambda self: None
-
-        log._file = Full()
+        monkeypatch.setattr(log.sinks[0], "write", full)
         for step in (1, 2):
             log.event("train", step, {"train/loss": 1.0}, "line")
     assert caplog.text.count("No space left on device; training goes on") == 1
+
+
+def test_a_table_of_values_continues_like_the_log(tmp_path):
+    first = Csv(tmp_path, 0)
+    for step in (1, 2, 3):
+        first.write("train", step, {"train/loss": 1 / step, "lr": 0.5})
+    first.close()
+    again = Csv(tmp_path, 1)
+    again.write("valid", 2, {"valid/loss": float("nan")})
+    again.close()
+    assert (tmp_path / "values.csv").read_text().splitlines() == [
+        "step,kind,name,value",
+        "1,train,train/loss,1.0",
+        "1,train,lr,0.5",
+        "2,valid,valid/loss,nan",
+    ]
+
+
+def test_writers_are_chosen_by_name():
+    assert choose_writers(["csv"]) == ["csv"] and choose_writers(["none"]) == []
+    with pytest.raises(UsageError, match="no writer 'tensorbord'.*tensorboard"):
+        choose_writers(["tensorbord"])
 
 
 @pytest.mark.parametrize("runs", ["a", "ab"])

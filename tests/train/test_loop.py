@@ -142,7 +142,7 @@ def test_epochs_are_counted(train, curve):
 
 def test_hours_end_a_run(train, monkeypatch):
     progress = train("--max-hours 1e-9 --lr-schedule constant:warmup=2")
-    assert progress.step == 1
+    assert progress.step == 0
 
 
 def test_validation_is_the_same_for_every_seed(train, curve, toy_data, tmp_path):
@@ -206,19 +206,20 @@ def test_a_bad_update_is_skipped_and_counted(train, curve, caplog, monkeypatch, 
         assert all(map(torch.equal, before[-1], self.parameters))
 
     monkeypatch.setattr(Trainer, "skip", spy)
-    progress = train("--max-steps 5 --max-bad-steps 2")
+    progress = train("--max-steps 5 --on-nonfinite skip:2")
     assert (progress.step, progress.bad_steps, progress.bad_row) == (5, 2, 0)
     assert [step for step, _ in curve()] == [1, 3, 5]  # a skipped step has no loss
     assert curve(value="bad_steps")[-1] == (5, 2)
     assert re.search(
-        r"step 2: loss \w+, .*skipped \(1 in a row, 1 in all\); examples \d", caplog.text
+        r"step 2: loss \w+, .*skipped \(1 in a row, 1 in all\); first bad: loss lm.*; examples \d",
+        caplog.text,
     )
 
 
 def test_too_many_bad_updates_end_the_run(train, tmp_path, monkeypatch):
     poison(monkeypatch, {2, 3, 4, 5})
     with pytest.raises(NonFiniteError, match="3 updates in a row") as error:
-        train("--max-steps 9 --max-bad-steps 3 --save-every 1")
+        train("--max-steps 9 --on-nonfinite skip:3 --save-every 1")
     assert error.value.code == 5
     saved = np.load(tmp_path / "run" / "bad-step-5.npz", allow_pickle=False)
     assert saved["0/x"].shape[0] == 9 and len(saved["0/lm/label"]) and len(saved["ids"])
@@ -284,14 +285,14 @@ def test_the_best_checkpoint_is_one_that_was_saved(train, tmp_path, toy_data, mo
     losses = iter([3.0, 2.0, 2.5, 2.7])
     monkeypatch.setattr(loop.Means, "values", lambda self, prefix: {f"{prefix}/loss": next(losses)})
     monkeypatch.setattr(Trainer, "log_train", lambda self: None)
-    write = checkpoint.write
+    write = checkpoint.write_snapshot
 
-    def full(path, *args):
+    def full(path, snapshot):
         if "step-2-" in str(path):
             raise OSError(28, "No space left on device")
-        write(path, *args)
+        write(path, snapshot)
 
-    monkeypatch.setattr(checkpoint, "write", full)
+    monkeypatch.setattr(checkpoint, "write_snapshot", full)
     progress = train(f"--max-steps 4 --valid-every 1 --valid {toy_data / 'text'}")
     assert (progress.best, progress.best_step) == (2.5, 3)
     assert os.readlink(tmp_path / "run" / "best") == "checkpoints/step-3"

@@ -138,16 +138,9 @@ class Feed:
 
     def _batch(self, epoch: int, part: Examples, lot: Ids, ids: Ids) -> Batch:
         """A micro-batch; an empty one (the ranks' uneven end) runs an example with weight 0."""
-        batch = make_batch(
-            [draw(part, self.seed, epoch, int(i)) for i in (lot if len(lot) else ids[:1])],
-            pad=part.pad,
-            packed=self.packed,
-        )
-        if not len(lot):
-            for ask in batch.asks.values():
-                ask.weight[:] = 0
-            batch.count.update(dict.fromkeys(batch.count, 0.0))
-        return batch
+        drawn = [draw(part, self.seed, epoch, int(i)) for i in (lot if len(lot) else ids[:1])]
+        batch = make_batch(drawn, pad=part.pad, packed=self.packed)
+        return batch if len(lot) else emptied(batch)
 
 
 def draw(examples: Examples, seed: int, epoch: int, index: int) -> Example:
@@ -177,16 +170,34 @@ def make_batch(examples: Sequence[Example], *, pad: int, packed: bool = True) ->
     return collate([[examples[i] for i in row] for row in best], pad=pad)
 
 
-def fixed_batches(examples: Examples, max_tokens: int, *, packed: bool = True) -> Iterator[Batch]:
-    """Each example once, in order, drawn from (0, 0, index): what validation reads.
+def emptied(batch: Batch) -> Batch:
+    """The same slots, of which nothing counts: what a rank runs while others have a rest."""
+    for ask in batch.asks.values():
+        ask.weight[:] = 0
+    batch.count.update(dict.fromkeys(batch.count, 0.0))
+    return batch
 
-    Where tasks are mixed, each of them lays out every example.
+
+def fixed_batches(
+    examples: Examples, max_tokens: int, *, packed: bool = True, rank: int = 0, world: int = 1
+) -> Iterator[tuple[int, Batch]]:
+    """Each example once, in order, drawn from (0, 0, index): what validation reads, numbered.
+
+    Where tasks are mixed, each of them lays out every example. All ranks read as many batches.
     """
-    for part in examples.parts.values() or [examples]:
-        bounds = part.bounds(0)
-        for lot in micro_batches(np.arange(len(bounds)), bounds, max_tokens, 1, not packed):
-            drawn = [draw(part, 0, 0, int(i)) for i in lot]
-            yield make_batch(drawn, pad=part.pad, packed=packed)
+    lots = [
+        (part, lot)
+        for part in examples.parts.values() or [examples]
+        for lot in micro_batches(
+            np.arange(len(part.bounds(0))), part.bounds(0), max_tokens, 1, not packed
+        )
+    ]
+    for first in range(0, len(lots), world):
+        number = first + rank
+        part, lot = lots[min(number, len(lots) - 1)]
+        drawn = [draw(part, 0, 0, int(i)) for i in lot]
+        batch = make_batch(drawn, pad=part.pad, packed=packed)
+        yield number, batch if number < len(lots) else emptied(batch)
 
 
 def prefetch(updates: Iterator[T], depth: int = 2) -> Generator[T, None, None]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from unitk.config import Given, Parsed, resolve
 from unitk.errors import CheckpointError, UsageError
 from unitk.tasks.base import Task
 from unitk.train.folder import find
+from unitk.train.parallel import Ranks
 from unitk.train.state import Identity, Progress, read_state
 from unitk.vocab import Vocab
 
@@ -95,6 +97,17 @@ class _NoOptions:
     """Only the components are resolved."""
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything a checkpoint holds, in host memory; training may go on."""
+
+    step: int
+    model: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    state: str
+    task: Task
+
+
 def write(
     folder: Path,
     model: nn.Module,
@@ -104,6 +117,19 @@ def write(
     task: Task,
 ) -> None:
     """Write everything a checkpoint holds; the folder exists. Raises OSError when the disk does."""
+    taken = snapshot(model, optimizer, progress, identity, task, Ranks().copied)
+    write_snapshot(folder, taken)
+
+
+def snapshot(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+    identity: Identity,
+    task: Task,
+    copy: Callable[[Tensor], Tensor],
+) -> Snapshot:
+    """Copy what a checkpoint holds; `copy` brings a tensor to host memory."""
     versions = {
         "unitk": unitk.__version__,
         "python": platform.python_version(),
@@ -113,10 +139,21 @@ def write(
     }
     tensors, numbers = _optimizer_state(model, optimizer)
     state = asdict(progress) | asdict(identity) | {"optimizer": numbers, "versions": versions}
-    _save_tensors(_tensors(model), folder / "model.safetensors")
-    _save_tensors(tensors, folder / "optim.safetensors")
-    text = json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False)
-    (folder / "state.json").write_text(text, encoding="utf-8")
+    return Snapshot(
+        progress.step,
+        {name: copy(tensor) for name, tensor in _tensors(model).items()},
+        {name: copy(tensor) for name, tensor in tensors.items()},
+        json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False),
+        task,
+    )
+
+
+def write_snapshot(folder: Path, snapshot: Snapshot) -> None:
+    """Write a snapshot; the folder exists. Raises OSError when the disk does."""
+    _save_tensors(snapshot.model, folder / "model.safetensors")
+    _save_tensors(snapshot.optimizer, folder / "optim.safetensors")
+    (folder / "state.json").write_text(snapshot.state, encoding="utf-8")
+    task = snapshot.task
     task.vocab.save(folder / "vocab")
     if task.source_vocab is not task.vocab:
         task.source_vocab.save(folder / SOURCE_VOCAB)
@@ -230,6 +267,6 @@ def _parameter_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list
 
 def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     try:
-        save_file({name: t.detach().contiguous() for name, t in tensors.items()}, path)
+        save_file(tensors, path)
     except SafetensorError as error:  # the library's name for a full disk
         raise OSError(f"{path.name}: {error}") from error

@@ -78,10 +78,18 @@ class TrainConfig:
     """auto: CUDA where there is a GPU."""
     threads: int | None = None
     """Processor threads; default: PyTorch's choice."""
+    nproc: int = 1
+    """Processes to start on this machine, each with a GPU of its own where there are some; by
+    torchrun, which also starts those of several machines."""
+    rank_timeout: float = 600.0
+    """Seconds after which a process that does not answer counts as gone."""
     seed: int = 1
     """Fixes the weights at the start, the order of examples, their draws and dropout."""
-    max_bad_steps: int = 10
-    """Stop after so many updates in a row with NaN or infinity; each is skipped."""
+    on_nonfinite: str = "skip:10"
+    """Updates with NaN or infinity are never made. stop: the first one ends the run; skip:N: N in a
+    row do."""
+    oom_retry: bool = False
+    """Where a micro-batch does not fit into memory, try again with half of it."""
 
     log_every: int = 50
     """Updates between log lines."""
@@ -90,7 +98,12 @@ class TrainConfig:
     save_every: int = 500
     """Updates between checkpoints; there is one at the end too."""
     keep_last: int = 2
-    """Checkpoints kept beside the best one."""
+    """Newest checkpoints that are kept."""
+    keep_best: int = 1
+    """Best checkpoints that are kept beside them."""
+    writers: tuple[str, ...] = ("auto",)
+    """Where values go beside log.jsonl: csv, tensorboard, wandb, none; auto: TensorBoard where it
+    is installed."""
     best_metric: str | None = None
     """Logged value that decides what is best, the lower the better; default: valid/loss (with
     the first set's name)."""
@@ -100,7 +113,7 @@ class TrainConfig:
         for name in COUNTS:
             value = getattr(self, name)
             require(value is None or value >= 1, f"{flag(name)} must be at least 1, got {value}")
-        for name in ("lr", "max_hours"):
+        for name in ("lr", "max_hours", "rank_timeout"):
             value = getattr(self, name)
             require(value is None or value > 0, f"{flag(name)} must be above 0, got {value}")
         for name in ("seed", "clip_norm"):
@@ -121,6 +134,7 @@ class TrainConfig:
             not (self.init_from and towers),
             "--init-from excludes --init-encoder and --init-decoder: it has both towers' weights",
         )
+        bad_steps(self.on_nonfinite)
         self._check_end()
         for text in self.data:
             weighted(text)
@@ -129,6 +143,11 @@ class TrainConfig:
             require(
                 names.count(name) == 1, f"--valid: two sets are called {name!r}; write NAME=DIR"
             )
+
+    @property
+    def bad_steps(self) -> int:
+        """How many updates in a row with NaN or infinity end the run."""
+        return bad_steps(self.on_nonfinite)
 
     @property
     def named_valid(self) -> list[tuple[str, Path]]:
@@ -150,10 +169,18 @@ class TrainConfig:
 
 COUNTS = (
     "max_steps", "max_epochs", "patience", "max_tokens", "batch_tokens", "batch_texts",
-    "block_size", "max_source_len", "max_target_len", "threads", "max_bad_steps",
-    "log_every", "valid_every", "save_every", "keep_last",
+    "block_size", "max_source_len", "max_target_len", "threads",
+    "log_every", "valid_every", "save_every", "keep_last", "keep_best", "nproc",
 )  # fmt: skip
 """Options that count something: 1 or more."""
+
+
+def bad_steps(text: str) -> int:
+    """`stop` or `skip:N` as how many bad updates in a row end a run."""
+    how, _, number = ("skip:1" if text == "stop" else text).partition(":")
+    good = how == "skip" and number.isdecimal() and int(number) >= 1
+    require(good, f"--on-nonfinite must be stop or skip:N, got {text!r}")
+    return int(number)
 
 
 def weighted(text: str) -> tuple[Path, float]:

@@ -8,12 +8,18 @@ from unitk.errors import UsageError
 from unitk.train.config import TrainConfig
 
 
-def choose_device(config: TrainConfig) -> torch.device:
-    """The device of `--device`; auto: CUDA where there is a GPU."""
+def choose_device(config: TrainConfig, local: int = 0) -> torch.device:
+    """The device of `--device`, for process `local` of this machine; auto: CUDA where it is."""
     found = torch.cuda.is_available()
     if config.device == "cuda" and not found:
         raise UsageError("--device cuda: PyTorch finds no CUDA GPU")
-    return torch.device("cuda" if found and config.device != "cpu" else "cpu")
+    if not found or config.device == "cpu":
+        return torch.device("cpu")
+    if local >= torch.cuda.device_count():
+        raise UsageError(
+            f"process {local} of this machine has no GPU: there are {torch.cuda.device_count()}"
+        )
+    return torch.device("cuda", local)
 
 
 def choose_precision(config: TrainConfig, device: torch.device) -> str:

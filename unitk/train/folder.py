@@ -15,7 +15,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -123,10 +123,10 @@ class RunFolder:
         temporary.symlink_to(self.step(number).relative_to(self.path))
         temporary.replace(link)
 
-    def prune(self, keep_last: int, best: int | None) -> None:
-        """Remove all checkpoints but the newest `keep_last` and the best one."""
+    def prune(self, keep_last: int, best: Collection[int]) -> None:
+        """Remove all checkpoints but the newest `keep_last` and the best ones."""
         for number in self.steps()[keep_last:]:
-            if number != best:
+            if number not in best:
                 # renamed first: a checkpoint that is half removed must not look like one
                 doomed = self.checkpoints / f"{TEMPORARY}old-step-{number}"
                 self.step(number).rename(doomed)

@@ -14,22 +14,24 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from unitk.criterions.base import Loss
 from unitk.data.batching import Feed, Update, fixed_batches, prefetch
-from unitk.errors import CheckpointError, NonFiniteError, UsageError, require
+from unitk.errors import NonFiniteError, UsageError, require
 from unitk.registry import nearest
 from unitk.slots import Batch
-from unitk.train import checkpoint
+from unitk.train import checkpoint, guard
 from unitk.train.device import choose_device, choose_precision
 from unitk.train.log import Journal
 from unitk.train.means import Means, Speed, told
+from unitk.train.report import clock, first_lines, so_best, so_far
+from unitk.train.saving import Saver
 from unitk.train.signals import EXIT, Signals
+from unitk.train.sinks import Sink, choose_writers, open_sinks
 from unitk.train.start import Start
 from unitk.train.state import Progress
 
@@ -50,8 +52,10 @@ class Trainer:
         self.start, self.config, self.ranks, self.data = start, config, start.ranks, start.data
         if config.threads is not None:
             torch.set_num_threads(config.threads)
-        self.device = choose_device(config)
+        self.device = choose_device(config, self.ranks.local)
         self.precision = choose_precision(config, self.device)
+        self.ranks.connect(self.device, config.rank_timeout)
+        self.ranks.check_same(f"{start.identity} {start.resumed} {start.beginning}")
         torch.manual_seed(mix(config.seed))
         sizes = len(self.data.vocab), len(self.data.task.source_vocab)
         self.model = parts["arch"].config.build(*sizes).to(self.device)
@@ -70,10 +74,10 @@ class Trainer:
         self.progress = Progress()
         if start.resumed is not None:
             self.progress = checkpoint.restore(start.resumed, self.model, self.optimizer)
-        self.saved = self.progress.step
-        self.best_before = self.progress.best, self.progress.best_step
+        self.saved = self.logged = self.progress.step
+        self.saver = Saver(start.run, config.keep_last)
         self.means, self.speed = Means(**self.progress.means), Speed()
-        self.rate, self.norm = 0.0, math.nan
+        self.rate, self.norm = 0.0, math.nan  # of the last update
         self.feed = Feed(
             examples=self.data.train.examples,
             seed=config.seed,
@@ -95,18 +99,23 @@ class Trainer:
         self.model.train()
         with Signals() as signals, journal as self.journal, closing(updates):
             while True:
-                signal, end = self.ranks.agree(signals.received), self.end()
-                if signal is None and self.due(config.valid_every, at.validated, bool(end)):
+                signal = self.agree(signals.received, time.perf_counter() - began)
+                end = self.end()
+                if self.due(config.log_every, self.logged, bool(end)):
+                    self.log_train()
+                if not signal and self.due(config.valid_every, at.validated, bool(end)):
                     self.validate()
                     end = self.end()  # patience may have ended
-                last, best = bool(end or signal), at.best_step == at.step
-                if self.due(config.save_every, self.saved, last or best):
-                    self.save(last)
-                if signal is not None:
-                    log.info("stopped by a signal after %s; --resume continues", self.so_far())
+                last, ranked = bool(end or signal), at.step in at.best_steps(config.keep_best)
+                if self.due(config.save_every, self.saved, last or ranked):
+                    self.save()
+                if last:
+                    self.saver.finish()
+                if signal:
+                    log.info("stopped by a signal after %s; --resume continues", so_far(at))
                     raise SystemExit(EXIT[signal])
                 if end:
-                    log.info("%s: %s", end, self.so_far())
+                    log.info("%s: %s", end, so_far(at))
                     return
                 with self.speed.at_work():
                     with self.speed.waiting():
@@ -116,10 +125,20 @@ class Trainer:
                 at.step += 1
                 at.epoch, at.cursor = update.epoch, update.cursor
                 at.tokens, at.texts = at.tokens + tokens, at.texts + len(update.ids)
-                at.seconds = time.perf_counter() - began
                 self.journal.advance(at.step)
-                if at.step % config.log_every == 0 or self.end():
-                    self.log_train()
+
+    def agree(self, signal: int | None, seconds: float) -> int:
+        """What all ranks must know alike: the time spent, a failed checkpoint, a signal (or 0)."""
+        number, seconds, failed = self.ranks.most(signal or 0, seconds, self.saver.failed())
+        self.progress.seconds = seconds
+        self.forget(int(failed))
+        return int(number)
+
+    def forget(self, failed: int) -> None:
+        """Go on without the checkpoint of a step, which could not be saved (0: none)."""
+        self.progress.forget(failed)
+        if failed == self.saved:
+            self.saved = -1
 
     def updates(self) -> Iterator[tuple[Update, int]]:
         """The updates to come, on the device, each with the number of its tokens."""
@@ -152,39 +171,69 @@ class Trainer:
         self.rate = config.lr * config.lr_schedule(step + 1, self.total)
         counts: dict[str, float] = {}
         for batch in update.batches:
-            for name, count in self.criterion.counts(batch).items():
+            for name, count in self.counts(batch).items():
                 counts[name] = counts.get(name, 0.0) + count
         counts = self.ranks.total(counts)
-        means = Means(counts=counts)
-        for number, batch in zip(update.numbers, update.batches, strict=True):
-            self.reseed(mix(config.seed, step, number))
-            loss = self.loss(batch)
-            # an ask that the whole update does not ask has no mean
-            asks = [
-                update.weight(name) * total / counts[name]
-                for name, total in loss.sums.items()
-                if counts[name]
-            ]
-            if asks:
-                torch.autograd.backward(torch.stack(asks).sum())
-            means.add({**loss.sums, **loss.parts}, {})
-        means.sums = self.ranks.total_tensors(means.sums)
-        gradients = [p.grad for p in self.parameters if p.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients)
-        total = torch.stack([means.sums[name] for name in counts if name in means.sums]).sum()
+        sums = self.gradients(update, counts)
+        norm = self.ranks.norm(self.parameters)
+        total = torch.stack([sums[name] for name in counts if name in sums]).sum()
         # the one wait for the device in an update
         self.norm, value = torch.stack([norm.double(), total]).tolist()
         if math.isfinite(self.norm) and math.isfinite(value):
             if 0 < config.clip_norm < self.norm:
-                torch.nn.utils.clip_grads_with_norm_(self.parameters, config.clip_norm, norm)
+                self.ranks.clip(self.parameters, config.clip_norm, norm)
             for group in self.optimizer.param_groups:
                 group["lr"] = self.rate
             self.optimizer.step()
-            self.means.add(means.sums, counts)
+            self.means.add(sums, counts)
             self.progress.bad_row = 0
         else:
             self.skip(update, value)
         self.optimizer.zero_grad()
+
+    def gradients(self, update: Update, counts: dict[str, float]) -> dict[str, Tensor]:
+        """Backward of all micro-batches, on all ranks; the sums that were minimised, and parts."""
+        while True:
+            means, error = Means(), None
+            try:
+                for number, batch in zip(update.numbers, update.batches, strict=True):
+                    if batch.num_real or self.ranks.sharded:
+                        means.add(self.backward(update, number, batch, counts), {})
+            except torch.OutOfMemoryError as caught:
+                guard.check_divisible(update, caught, self.config.max_tokens, self.config.oom_retry)
+                error = caught
+            if not (self.config.oom_retry and self.ranks.most(error is not None)[0]):
+                break
+            self.optimizer.zero_grad()
+            update = guard.halved(update)
+            log.warning(
+                "step %d: out of memory: tried again with half as large micro-batches, whose"
+                " dropout differs",
+                self.progress.step + 1,
+            )
+        self.ranks.add_gradients(self.parameters)
+        return self.ranks.total_tensors(means.sums)
+
+    def backward(
+        self, update: Update, number: int, batch: Batch, counts: dict[str, float]
+    ) -> dict[str, Tensor]:
+        """Forward and backward of one micro-batch; its sums, and parts of them."""
+        self.reseed(mix(self.config.seed, self.progress.step, number))
+        loss = self.loss(batch)
+        # an ask that the whole update does not ask has no mean
+        asks = [
+            update.weight(name) * total / counts[name]
+            for name, total in loss.sums.items()
+            if counts.get(name)
+        ]
+        if asks:
+            total = torch.stack(asks).sum()
+            torch.autograd.backward(total if batch.num_real else 0 * total)
+        return {**loss.sums, **loss.parts} if batch.num_real else {}
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        """What the sums of a micro-batch are divided by; nothing where no slot of it counts."""
+        return self.criterion.counts(batch) if batch.num_real else {}
 
     def reseed(self, seed: int) -> None:
         """Seed the device's generator (`torch.manual_seed` seeds all, six times as slowly)."""
@@ -206,54 +255,76 @@ class Trainer:
         at.bad_steps, at.bad_row = at.bad_steps + 1, at.bad_row + 1
         some = ", ".join(map(str, update.ids[:8])) + (", ..." if len(update.ids) > 8 else "")
         what = f"loss {loss:g}, gradient norm {self.norm:g}"
+        culprit = next(filter(None, self.ranks.texts(self.culprit(update))), "no module alone")
         log.warning(
-            "step %d: %s: skipped (%d in a row, %d in all); examples %s",
-            *(at.step + 1, what, at.bad_row, at.bad_steps, some),
+            "step %d: %s: skipped (%d in a row, %d in all); first bad: %s; examples %s",
+            *(at.step + 1, what, at.bad_row, at.bad_steps, culprit, some),
         )
-        if at.bad_row < config.max_bad_steps:
+        if at.bad_row < config.bad_steps:
             return
-        path = self.start.run.path / f"bad-step-{at.step + 1}.npz"
+        path = self.start.run.path / f"bad-step-{at.step + 1}{self.ranks.suffix}.npz"
         try:
-            save_batches(path, update)
+            guard.save_batches(path, update)
             where = f"is in {path}"
         except OSError as error:
             where = f"could not be saved: {error}"
         raise NonFiniteError(
-            f"{at.bad_row} updates in a row had NaN or infinity (--max-bad-steps), the last one"
-            f" with {what}; its batch {where}; the checkpoints before it are good"
+            f"{at.bad_row} updates in a row had NaN or infinity (--on-nonfinite), the last one"
+            f" with {what}; first bad: {culprit}; its batch {where}; the checkpoints before it are"
+            " good"
         )
+
+    @torch.no_grad()
+    def culprit(self, update: Update) -> str:
+        """Where NaN or infinity first appears when the update is run again, in words."""
+        for number, batch in zip(update.numbers, update.batches, strict=True):
+            self.reseed(mix(self.config.seed, self.progress.step, number))
+            with guard.watched(self.model) as found:
+                sums = self.loss(batch).sums
+            found += [f"loss {name}" for name, total in sums.items() if not total.isfinite()]
+            if found:
+                return f"{found[0]} in micro-batch {number}"
+        return guard.bad_gradient(self.model)
 
     @torch.no_grad()
     def validate(self) -> None:
         """Means over each validation set; the first set's loss, or --best-metric, decides."""
-        config, at = self.config, self.progress
+        config, at, ranks = self.config, self.progress, self.ranks
         at.validated = at.step
         if not self.data.valid:
             return
+        # what is best depends on which checkpoints there are
+        self.forget(int(ranks.most(self.saver.failed(wait=True))[0]))
         self.model.eval()
         values: dict[str, float] = {}
         for name, source in self.data.valid.items():
             means = Means()
-            for number, batch in enumerate(fixed_batches(source.examples, config.max_tokens)):
-                self.reseed(number)  # for models that draw noise; the same in every run
-                loss = self.loss(batch.to(self.device))
-                means.add({**loss.sums, **loss.parts}, self.criterion.counts(batch))
-            values |= means.values(name)
+            for number, batch in fixed_batches(
+                source.examples, config.max_tokens, rank=ranks.rank, world=ranks.world
+            ):
+                if batch.num_real or ranks.sharded:
+                    self.reseed(number)  # for models that draw noise; the same in every run
+                    loss = self.loss(batch.to(self.device))
+                    sums = {**loss.sums, **loss.parts} if batch.num_real else {}
+                    means.add(sums, self.counts(batch))
+            sums, counts = ranks.total_tensors(means.sums), ranks.total(means.counts)
+            values |= Means(sums, counts).values(name)
         self.model.train()
         metric = config.best_metric or f"{next(iter(self.data.valid))}/loss"
         if metric not in values:
             hint = nearest(metric, values) or f" (known: {', '.join(values)})"
             raise UsageError(f"--best-metric: validation gives no {metric}{hint}")
-        self.best_before = at.best, at.best_step
-        at.stale += 1
-        if math.isfinite(values[metric]) and (at.best is None or values[metric] < at.best):
-            at.best, at.best_step, at.stale = values[metric], at.step, 0
+        best = at.best
+        at.rank(values[metric], config.keep_best)
+        at.stale = 0 if at.best != best else at.stale + 1
         shown = "  ".join(f"{name} {told(name, values, 'ppl')}" for name in self.data.valid)
-        self.journal.event("valid", at.step, values, f"{shown}  ({self.so_best()})")
+        self.journal.event("valid", at.step, values, f"{shown}  ({so_best(at)})")
 
     def log_train(self) -> None:
         """A log event over the updates since the last one."""
         at = self.progress
+        self.logged = at.step
+        self.speed.all_ranks(self.ranks.total)
         seconds_each = self.speed.busy / self.speed.updates
         values = self.means.values("train") | self.speed.values()
         values |= {"lr": self.rate, "epoch": at.epoch, "tokens": at.tokens, "texts": at.texts}
@@ -266,101 +337,41 @@ class Trainer:
         self.journal.event("train", at.step, values, line, left)
         self.means, self.speed = Means(), Speed()
 
-    def save(self, last: bool) -> None:
-        """Write a checkpoint; where the disk refuses, what is there stays and training goes on."""
-        at, folder = self.progress, self.start.run
-        at.means = self.means.state()
-        try:
-            folder.publish(
-                at.step,
-                lambda path: checkpoint.write(
-                    path, self.model, self.optimizer, at, self.start.identity, self.data.task
-                ),
-            )
-            self.saved = at.step
-            folder.link("last", at.step)
-            folder.link("best", at.best_step)
-            folder.prune(self.config.keep_last, at.best_step)
-        except OSError as error:
-            message = (
-                f"checkpoint of step {at.step} cannot be saved: {error}; earlier ones are kept"
-            )
-            if last:
-                raise CheckpointError(message) from error
-            log.warning("%s; training goes on", message)
-            if self.saved != at.step and at.best_step == at.step:
-                at.best, at.best_step = self.best_before  # the best one is one that exists
-
-    def so_best(self) -> str:
-        """The best validation yet, in words."""
+    def save(self) -> None:
+        """Copy what a checkpoint holds; it is written while training goes on."""
         at = self.progress
-        if at.best is None:
-            return "none was finite"
-        return "best yet" if at.stale == 0 else f"best {at.best:.4g} at step {at.best_step:,}"
-
-    def so_far(self) -> str:
-        """What was done, in words."""
-        at = self.progress
-        best = f"; best {at.best:.4g} at step {at.best_step:,}" if at.best is not None else ""
-        bad = f", {at.bad_steps:,} skipped" if at.bad_steps else ""
-        return (
-            f"{at.step:,} updates{bad}, {at.tokens:,} tokens of {at.texts:,} texts"
-            f" in {clock(at.seconds)}{best}"
-        )
-
-    def announce(self) -> None:
-        """The first lines of a run: what is trained, on what, where."""
-        start, data, feed = self.start, self.data, self.feed
-        parts = start.parsed.components
-        slots, texts = f"{feed.batch_tokens:,} slots", f"{feed.batch_texts or 0:,} texts"
-        examples = len(data.train.examples.bounds(0))
-        weights = sum(parameter.numel() for parameter in self.model.parameters())
-        lines = [
-            f"{data.about} with task {start.parsed.values()['task']}, {start.beginning}",
-            f"train: {data.train.about}; an epoch is {examples:,} examples, {self.per_epoch:,}"
-            f" updates of {texts if feed.batch_texts else slots}",
-            *(f"{name}: {source.about}" for name, source in data.valid.items()),
-            f"model: {parts['arch'].name}, {weights / 1e6:.1f} M parameters,"
-            f" vocabulary of {len(data.vocab):,}",
-            f"on {self.device.type} ({torch.get_num_threads()} threads), {self.precision}",
-        ]
-        for line in lines:
-            log.info("%s", line)
-        for name, source in {"train": data.train, **data.valid}.items():
-            if source.shortened:
-                log.warning("%s: %s", name, source.shortened)
+        self.saved, at.means = at.step, self.means.state()
+        if not (self.ranks.leads or self.ranks.sharded):
+            return
+        identity, task, copy = self.start.identity, self.data.task, self.ranks.copied
+        taken = checkpoint.snapshot(self.model, self.optimizer, at, identity, task, copy)
+        if self.ranks.leads:
+            self.saver.save(taken, at.best_steps(self.config.keep_best))
 
 
 def train(start: Start) -> Progress:
     """Train as the options say; returns how far the run came."""
-    trainer, folder = Trainer(start), start.run
+    folder, ranks = start.run, start.ranks
+    trainer = Trainer(start)
     at = trainer.progress
     try:
-        folder.create(start.parsed.yaml())
-        if start.resumed is not None:
-            folder.rewind(at.step)
-            folder.link("last", at.step)
-            folder.link("best", at.best_step)
-        journal = Journal(folder.path, step=at.step, total=trainer.total)
+        sinks: list[Sink] = []
+        if ranks.leads:
+            folder.create(start.parsed.yaml())
+            if start.resumed is not None:
+                folder.rewind(at.step)
+                folder.link("last", at.step)
+                folder.link("best", at.best_step)
+            sinks = open_sinks(folder.path, choose_writers(start.config.writers), at.step)
     except OSError as error:
         raise UsageError(f"--save-dir {folder.path} cannot be written to: {error}") from error
-    trainer.announce()
-    trainer.run(journal)
+    for line in first_lines(trainer):
+        log.info("%s", line)
+    for name, source in {"train": trainer.data.train, **trainer.data.valid}.items():
+        if source.shortened:
+            log.warning("%s: %s", name, source.shortened)
+    try:
+        trainer.run(Journal(sinks, step=at.step, total=trainer.total, shown=ranks.leads))
+    finally:
+        ranks.leave()
     return at
-
-
-def save_batches(path: Path, update: Update) -> None:
-    """The batches of an update as plain arrays: "0/x" are slots, "0/lm/rows" an ask's."""
-    arrays: dict[str, Any] = {"ids": update.ids}
-    for number, batch in zip(update.numbers, update.batches, strict=True):
-        arrays |= {f"{number}/{tower}": table.cpu() for tower, table in batch.towers.items()}
-        for name, ask in batch.asks.items():
-            for part in ("rows", "label", "weight"):
-                arrays[f"{number}/{name}/{part}"] = getattr(ask, part).cpu()
-    np.savez(path, **arrays)
-
-
-def clock(seconds: float) -> str:
-    """`h:mm:ss`."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -112,6 +112,11 @@ class Speed:
         self.tokens += tokens
         self.real += sum(batch.num_real for batch in update.batches)
         self.slots += sum(batch.num_slots for batch in update.batches)
+
+    def all_ranks(self, total: Callable[[dict[str, float]], dict[str, float]]) -> None:
+        """Count the slots of all ranks; the tokens are those of all of them already."""
+        sums = total({"real": float(self.real), "slots": float(self.slots)})
+        self.real, self.slots = int(sums["real"]), int(sums["slots"])
 
     def values(self) -> dict[str, float]:
         """Tokens and real slots a second, the share of pads, and of time spent waiting for data."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from unitk.errors import DataError, UsageError
-from unitk.train.log import read_events
+from unitk.train.sinks import LOG, read_events
 
 PANELS = {
     "loss": "loss",
@@ -44,7 +44,7 @@ def plot(runs: Sequence[Path], output: Path) -> None:
 
 
 def _events(run: Path) -> list[dict[str, Any]]:
-    path = run / "log.jsonl"
+    path = run / LOG
     if not path.is_file():
         raise DataError(f"{run} is no run: there is no {path}")
     events = read_events(path)

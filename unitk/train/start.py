@@ -14,6 +14,7 @@ from unitk.train.config import FROZEN, KINDS, TrainConfig
 from unitk.train.data import Data, open_data
 from unitk.train.folder import RunFolder, find
 from unitk.train.parallel import Ranks, join
+from unitk.train.sinks import choose_writers
 from unitk.train.state import Identity, read_state
 from unitk.vocab import Vocab
 
@@ -79,6 +80,7 @@ def prepare(parsed: Parsed) -> Start:
     ranks = join()
     run = RunFolder(config.save_dir)
     run.check(config.resume)
+    choose_writers(config.writers)
     data = open_data(parsed)
     for name in ("patience", "best_metric"):
         if getattr(config, name) is not None and not data.valid:

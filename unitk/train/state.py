@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,38 @@ class Progress:
     """Updates skipped for NaN or infinity: all, and the last ones in a row."""
     validated: int = 0
     """Step of the last validation."""
-    best: float | None = None
-    best_step: int | None = None
+    ranking: list[list[Any]] = field(default_factory=list)
+    """[value, step] of the best validations, which were or are being saved, the best first."""
     stale: int = 0
     """Validations since the best one."""
     means: dict[str, dict[str, float]] = field(default_factory=dict)
     """Sums and counts since the last log line."""
+
+    @property
+    def best(self) -> float | None:
+        """The best validation yet."""
+        return self.ranking[0][0] if self.ranking else None
+
+    @property
+    def best_step(self) -> int | None:
+        return self.ranking[0][1] if self.ranking else None
+
+    def best_steps(self, keep: int) -> list[int]:
+        """The steps of the `keep` best validations, the best first."""
+        return [step for _, step in self.ranking[:keep]]
+
+    def rank(self, value: float, keep: int) -> bool:
+        """Enter a validation at this step where it is among the `keep` best; whether it is."""
+        # one more is remembered: it moves up where the newest one cannot be saved
+        ranking = sorted([*self.ranking, [value, self.step]])[: keep + 1]
+        entered = math.isfinite(value) and [value, self.step] in ranking[:keep]
+        if entered:
+            self.ranking = ranking
+        return entered
+
+    def forget(self, step: int) -> None:
+        """Leave out the validation at a step whose checkpoint could not be saved."""
+        self.ranking = [entry for entry in self.ranking if entry[1] != step]
 
 
 @dataclass(frozen=True)

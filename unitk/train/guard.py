@@ -1,0 +1,119 @@
+"""What can go wrong within an update: NaN and infinity, and too little memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from unitk.data.batching import Update
+from unitk.errors import UsageError
+from unitk.slots import DOC, Batch
+
+
+@contextmanager
+def watched(model: nn.Module) -> Iterator[list[str]]:
+    """While entered, the names of modules that put out NaN or infinity, in order."""
+    found: list[str] = []
+
+    def watch(name: str) -> Any:
+        def look(module: nn.Module, given: Any, output: Any) -> None:
+            if isinstance(output, Tensor) and not bool(output.isfinite().all()):
+                found.append(f"module {name or type(module).__name__}")
+
+        return look
+
+    hooks = [part.register_forward_hook(watch(name)) for name, part in model.named_modules()]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def bad_gradient(model: nn.Module) -> str:
+    """The first gradient in backward order that has NaN or infinity, in words, or nothing."""
+    for name, parameter in reversed(list(model.named_parameters())):
+        if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
+            return f"gradient of {name}"
+    return ""
+
+
+def save_batches(path: Path, update: Update) -> None:
+    """The batches of an update as plain arrays: "0/x" are slots, "0/lm/rows" an ask's."""
+    arrays: dict[str, Any] = {"ids": update.ids}
+    for number, batch in zip(update.numbers, update.batches, strict=True):
+        arrays |= {f"{number}/{tower}": table.cpu() for tower, table in batch.towers.items()}
+        for name, ask in batch.asks.items():
+            for part in ("rows", "label", "weight"):
+                arrays[f"{number}/{name}/{part}"] = getattr(ask, part).cpu()
+    np.savez(path, **arrays)
+
+
+def halved(update: Update) -> Update:
+    """The same update with each micro-batch cut into two; dropout differs then."""
+    batches, numbers = [], []
+    for number, batch in zip(update.numbers, update.batches, strict=True):
+        parts = halves(batch)
+        batches += parts
+        numbers += [2 * number + i for i in range(len(parts))]
+    return replace(update, batches=batches, numbers=numbers)
+
+
+def halves(batch: Batch) -> list[Batch]:
+    """The two halves of a batch's rows; a batch of one row stays as it is."""
+    rows = len(batch.docs)
+    if rows == 1:
+        return [batch]
+    return [_rows(batch, 0, rows // 2), _rows(batch, rows // 2, rows)]
+
+
+def _rows(batch: Batch, start: int, stop: int) -> Batch:
+    """The batch of rows [start, stop), its docs numbered from 0."""
+    docs = batch.docs[start:stop]
+    first, last = int(docs[docs >= 0].min()), int(docs.max()) + 1
+    towers = {name: table[:, start:stop].clone() for name, table in batch.towers.items()}
+    for table in towers.values():
+        table[DOC] -= first
+    asks = {}
+    for name, ask in batch.asks.items():
+        width = batch.towers[ask.tower].shape[2]
+        row_K = ask.rows[:, 0] // width
+        mine_K = (row_K >= start) & (row_K < stop)
+        asks[name] = replace(
+            ask,
+            rows=ask.rows[mine_K] - start * width,
+            label=ask.label[mine_K],
+            weight=ask.weight[mine_K],
+        )
+    return replace(
+        batch,
+        towers=towers,
+        asks=asks,
+        count={name: float(ask.weight.sum()) for name, ask in asks.items()},
+        docs=torch.where(docs >= 0, docs - first, docs),
+        owner=batch.owner[first:last] - batch.owner[first],
+        task_id=batch.task_id[first:last],
+        last=batch.last[start:stop],
+        blanks=batch.blanks[start:stop],
+        num_blanks=batch.num_blanks[start:stop],
+    )
+
+
+def check_divisible(update: Update, error: BaseException, max_tokens: int, retry: bool) -> None:
+    """`UsageError` telling what to lower, where memory is out and no smaller batch may be tried."""
+    batch = max(update.batches, key=lambda one: one.num_slots)
+    size = " and ".join(f"{t.shape[1]} x {t.shape[2]}" for t in batch.towers.values())
+    if retry and len(batch.docs) > 1:
+        return
+    more = "" if retry else ", give --oom-retry"
+    raise UsageError(
+        f"out of memory with a micro-batch of {size} slots: lower --max-tokens (it is"
+        f" {max_tokens}; the size of an update stays){more} or give --recompute"
+    ) from error

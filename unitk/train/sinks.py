@@ -1,0 +1,154 @@
+"""Where the values of a run go: log.jsonl always, and writers chosen by `--writers`.
+
+A sink takes an event, its values by name and its step. A resumed run writes the events after its
+step again: what a sink holds beyond it is removed when it is opened.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from unitk.errors import DataError, UsageError
+from unitk.registry import nearest
+
+LOG = "log.jsonl"
+
+
+class Sink(Protocol):
+    """Takes the events of a run."""
+
+    def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        """Take an event of kind "train" or "valid"; OSError where it cannot be written."""
+
+    def close(self) -> None:
+        """Nothing follows."""
+
+
+class JsonLines:
+    """log.jsonl: an event a line, with its kind, its step and its values."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        path = folder / LOG
+        if path.exists():
+            kept = [event for event in read_events(path) if event["step"] <= step]
+            _rewrite(path, "".join(json.dumps(event) + "\n" for event in kept))
+        self._file = path.open("a", encoding="utf-8")
+
+    def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        finite = {k: v if math.isfinite(v) else None for k, v in values.items()}
+        self._file.write(json.dumps({"kind": kind, "step": step, **finite}) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Csv:
+    """values.csv: a row for each value, which spreadsheets and R read: step, kind, name, value."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        path = folder / "values.csv"
+        if path.exists():
+            with path.open(encoding="utf-8", newline="") as file:
+                header, *rows = list(csv.reader(file)) or [[]]
+            kept = [row for row in rows if len(row) == 4 and int(row[0]) <= step]
+            _rewrite(path, "".join(",".join(row) + "\n" for row in [header, *kept]))
+        new = not path.exists()
+        self._file = path.open("a", encoding="utf-8", newline="")
+        self._csv = csv.writer(self._file, lineterminator="\n")
+        if new:
+            self._csv.writerow(["step", "kind", "name", "value"])
+
+    def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        self._csv.writerows([step, kind, name, value] for name, value in values.items())
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class TensorBoard:
+    """Event files in tensorboard/."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self._writer: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+
+    def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, step)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class WandB:
+    """A run of Weights & Biases, named like the folder; its own settings are its environment's."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        import wandb
+
+        name = folder.resolve().name
+        self._run: Any = wandb.init(dir=str(folder), name=name, id=name, resume="allow")
+
+    def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
+        self._run.log(dict(values), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+WRITERS: dict[str, tuple[str | None, Callable[[Path, int], Sink]]] = {
+    "csv": (None, Csv),
+    "tensorboard": ("tensorboard", TensorBoard),
+    "wandb": ("wandb", WandB),
+}
+"""Name -> the package it needs, and what it is."""
+
+
+def choose_writers(given: Sequence[str]) -> list[str]:
+    """The writers of `--writers`; `UsageError` where one is unknown or not installed."""
+    if list(given) == ["none"]:
+        return []
+    if list(given) == ["auto"]:
+        return ["tensorboard"] if importlib.util.find_spec("tensorboard") else []
+    for name in given:
+        if name not in WRITERS:
+            hint = nearest(name, WRITERS) or f" (known: {', '.join(WRITERS)}, none, auto)"
+            raise UsageError(f"--writers: there is no writer {name!r}{hint}")
+        package = WRITERS[name][0]
+        if package and not importlib.util.find_spec(package):
+            raise UsageError(f"--writers {name} needs the package {package}: pip install {package}")
+    return list(given)
+
+
+def open_sinks(folder: Path, writers: Sequence[str], step: int) -> list[Sink]:
+    """log.jsonl and the chosen writers of a run that begins after `step`."""
+    return [JsonLines(folder, step), *(WRITERS[name][1](folder, step) for name in writers)]
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """The events of a log.jsonl; an unfinished last line is left out."""
+    found = []
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith("\n"):
+                break
+            try:
+                found.append(json.loads(line))
+            except ValueError as error:
+                raise DataError(f"{path} line {number} is no JSON: {error}") from error
+    return found
+
+
+def _rewrite(path: Path, text: str) -> None:
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
