@@ -44,6 +44,7 @@ setup(
     ],
     extras_require={
         "tensorboard": ["tensorboard"],
+        "latent": ["scikit-learn", "umap-learn"],
         "docs": ["mkdocs-material"],
         "dev": [
             "hypothesis",

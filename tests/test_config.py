@@ -40,6 +40,15 @@ def test_the_string_under_a_field_is_its_help():
     assert by_name["max_steps"].help == "" and by_name["save_dir"].flag == "--save-dir"
 
 
+def test_a_comma_within_a_word_without_a_flag_parts_nothing():
+    words = ["a, b", "c", "--input", "d"]
+    assert parse("test", Options, words[:2], positional="input").main.input == (
+        Path("a, b"),
+        Path("c"),
+    )
+    assert read(*words[2:], "--lr", "1").input == (Path("d"),)
+
+
 def test_flags_are_parsed_by_the_fields_type():
     got = read(
         "--lr", "1e-4", "--max-steps", "10k", "--resume", "--betas=0.8,0.9", "--mode", "slow"

@@ -21,15 +21,17 @@ import typing
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin
 
 from unitk import registry
 from unitk.errors import UsageError
-from unitk.values import Schedule, parse_value, render
+from unitk.values import WORDS, Schedule, parse_value, render
 
 SIBLINGS = {"arch": "arch", "criterion": "criterion"}
 """Kinds whose default is named by the task's class attribute."""
 DEFAULTS = {"optimizer": "adamw"}
+UNFLAGGED = "command line"
+"""The origin of words without a flag."""
 
 
 @dataclass(frozen=True)
@@ -193,20 +195,13 @@ def read_flags(argv: Sequence[str], main: type, positional: str | None = None) -
         if not word.startswith("--") or word == "--":
             if positional is None:
                 raise UsageError(f"unexpected word {word!r}: options begin with --")
-            found.append(Given(positional, word, "command line"))
+            found.append(Given(positional, word, UNFLAGGED))
             continue
         name, equals, text = word.partition("=")
         key = name[2:].replace("-", "_")
         value: str | None = text if equals else None
         if not equals and words and not words[0].startswith("--"):
-            if key not in switches or words[0].lower() in (
-                "on",
-                "off",
-                "true",
-                "false",
-                "yes",
-                "no",
-            ):
+            if key not in switches or words[0].lower() in WORDS:
                 value = words.pop(0)
         found.append(Given(key, value, name))
         if key in lists and positional is None:  # a wildcard that the shell expanded
@@ -344,9 +339,13 @@ def build(
         name = flag(keys[option.name])
         if len(items) > 1 and get_origin(option.type) is not tuple:
             raise UsageError(f"{name} is given twice: {items[0].text} and {items[1].text}")
-        if get_origin(option.type) is tuple and len(items) > 1:
-            items = [replace(items[0], text=",".join(item.text or "" for item in items))]
-        values[option.name] = parse_value(items[0].text, option.type, name)
+        if get_origin(option.type) is tuple and items[0].origin == UNFLAGGED:
+            kind = get_args(option.type)[0]  # a comma within a word does not part it
+            value: Any = tuple(parse_value(item.text, kind, name) for item in items)
+        else:
+            text = items[0].text if len(items) == 1 else ",".join(i.text or "" for i in items)
+            value = parse_value(text, option.type, name)
+        values[option.name] = value
         origins[keys[option.name]] = items[0].origin
     if preset is not None:
         return replace(preset, **values)

@@ -19,6 +19,7 @@ VERBS = {
     "generate": "decode with beam search, greedily, or fill blanks",
     "score": "BLEU, ROUGE and question-generation scores of files",
     "show": "draw what an objective makes of a text: slots and mask",
+    "latent": "encode, sample, reconstruct, interpolate, ... in a latent space",
     "list": "name everything that is registered",
     "plot": "draw the curves of a run",
 }

@@ -57,7 +57,11 @@ class LatentModel(Model):
         nn.init.zeros_(self.pool.bias)
 
     def posterior(self, batch: Batch) -> Posterior:
-        """The latents' distributions, from the state of each doc's first slot."""
+        """The latents' distributions."""
+        return self.bridged(self.feature(batch))
+
+    def feature(self, batch: Batch) -> Tensor:
+        """What the encoder makes of each doc [N, D]: the state of its first slot, pooled."""
         if "enc" not in batch.towers:
             found = ", ".join(batch.towers)
             raise UsageError(f"--arch has two towers, enc and dec, but the task lays out {found}")
@@ -65,8 +69,12 @@ class LatentModel(Model):
         states_BTD = self.encoder.encode(slots, batch.sight["enc"], batch.num_keys["enc"])
         first_ND = states_BTD.flatten(0, 1)[_first(slots, len(batch.owner))]
         with torch.autocast(slots.device.type, enabled=False):
-            pooled_ND = torch.tanh(self.pool(first_ND.to(self.pool.weight.dtype)))
-            return Posterior(*self.bridge(pooled_ND).chunk(2, dim=-1))
+            return torch.tanh(self.pool(first_ND.to(self.pool.weight.dtype)))
+
+    def bridged(self, feature_ND: Tensor) -> Posterior:
+        """The distributions that the features say."""
+        with torch.autocast(feature_ND.device.type, enabled=False):
+            return Posterior(*self.bridge(feature_ND).chunk(2, dim=-1))
 
     def latent(self, z_NZ: Tensor, batch: Batch) -> Condition:
         """What the decoder is given for the docs' latents."""

@@ -1,0 +1,247 @@
+import io
+import json
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from unitk import registry
+from unitk.config import parse
+from unitk.errors import DataError, UsageError
+from unitk.generate.generator import Generator
+from unitk.generate.latent import LatentSpace
+from unitk.train import checkpoint
+from unitk.train.folder import seal
+from unitk.train.start import TrainConfig
+from unitk_cli.latent import VERBS, run
+
+CAT, DOG, BIRD, TREE = LINES = ["The cat sat, on the mat.", "A dog.", "A small bird.", "Big tree."]
+QUICK = "--beam 2 --max-len 6"
+
+
+@pytest.fixture(scope="module")
+def trained(toy_vocab, tmp_path_factory):
+    """A checkpoint of a small model with random weights."""
+    words = "--data x --save-dir x --max-steps 1 --task optimus --arch optimus_tiny"
+    parsed = parse("train", TrainConfig, f"{words} --arch.init-std 0.3".split(), ("task", "arch"))
+    torch.manual_seed(0)
+    model = parsed.components["arch"].config.build(len(toy_vocab))
+    optimizer = registry.get("optimizer", "adamw")().build(model, 0.1)
+    path = tmp_path_factory.mktemp("runs") / "step-1"
+    path.mkdir()
+    identity = checkpoint.Identity(parsed.values(), None, "data", toy_vocab.hash)
+    task = parsed.components["task"].made_from(parsed.components["task"].config, toy_vocab)
+    checkpoint.write(path, model, optimizer, checkpoint.Progress(), identity, task)
+    seal(path)
+    return path
+
+
+@pytest.fixture
+def space(trained):
+    loaded = checkpoint.load(trained)
+    return LatentSpace(loaded.model, loaded.task)
+
+
+@pytest.fixture
+def latent(trained, tmp_path, monkeypatch, capsys):
+    """Run `unitk latent VERB WORDS --checkpoint ...` in an empty folder: the lines it prints."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("\n".join(LINES) + "\n")
+
+    def go(verb, *words, flags=""):
+        capsys.readouterr()
+        run([verb, *words, "--checkpoint", str(trained), *flags.split()])
+        return capsys.readouterr().out.splitlines()
+
+    return go
+
+
+def records(lines):
+    return [json.loads(line) for line in lines]
+
+
+def test_encode_prints_a_row_a_text(latent, space):
+    table = np.loadtxt(latent("encode", *LINES), delimiter="\t")
+    assert table == pytest.approx(space.encode(LINES).mean, rel=1e-5, abs=1e-5)
+    found = records(latent("encode", flags="--input in.txt --feature kl --output-format jsonl"))
+    assert [one["source"] for one in found] == LINES
+    kl = np.array([one["kl"] for one in found])
+    assert kl == pytest.approx(space.encode(LINES).kl, rel=1e-5, abs=1e-5)
+
+
+def test_reconstruct_is_generate(latent, space):
+    generator = Generator(space.model, space.task)
+    wanted = [best[0].text for best in generator.generate(LINES, beam=2, max_len=6)]
+    assert latent("reconstruct", *LINES, flags=QUICK) == wanted
+    assert latent("reconstruct", flags=f"--input in.txt {QUICK}") == wanted
+
+
+def test_standard_input_and_an_output_file(latent, tmp_path, monkeypatch):
+    wanted = latent("reconstruct", *LINES, flags=QUICK)
+    data = (tmp_path / "in.txt").read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    assert latent("reconstruct", flags=f"--input - --output out.txt {QUICK}") == []
+    assert (tmp_path / "out.txt").read_text().splitlines() == wanted
+
+
+@pytest.mark.parametrize("path", ["lerp", "slerp"])
+def test_interpolate_ends_at_the_reconstructions(latent, path):
+    ends = latent("reconstruct", CAT, DOG, flags=QUICK)
+    lines = [
+        line.split("\t")
+        for line in latent("interpolate", CAT, DOG, flags=f"--steps 5 --path {path} {QUICK}")
+    ]
+    assert [share for share, _ in lines] == ["0", "0.25", "0.5", "0.75", "1"]
+    assert [lines[0][1], lines[-1][1]] == ends
+
+
+def test_pairs_of_a_file_are_parted_by_a_blank_line(latent, tmp_path):
+    (tmp_path / "two.txt").write_text(f"{CAT}\t{DOG}\n{BIRD}\t{TREE}\n")
+    lines = latent("interpolate", flags=f"--input two.txt --steps 3 {QUICK}")
+    alone = [latent("interpolate", *pair, flags=f"--steps 3 {QUICK}") for pair in ((CAT, DOG),)]
+    assert lines[:3] == alone[0] and lines[3] == "" and len(lines) == 7
+    found = records(
+        latent(
+            "interpolate",
+            flags=f"--input two.txt --steps 3 {QUICK} --nbest 2 --output-format jsonl",
+        )
+    )
+    assert [one["source"] for one in found] == [[CAT, DOG], [BIRD, TREE]]
+    assert [point["t"] for point in found[0]["outputs"]] == [0, 0, 0.5, 0.5, 1, 1]
+
+
+def test_nothing_is_to_c_as_a_is_to_a(latent):
+    (wanted,) = latent("reconstruct", BIRD, flags=QUICK)
+    assert latent("analogy", CAT, CAT, BIRD, flags=QUICK) == [wanted]
+    lines = latent("analogy", CAT, DOG, BIRD, flags=f"--degree 0,1 {QUICK}")
+    assert lines[0] == f"0\t{wanted}" and lines[1].startswith("1\t")
+    # what is to A as B is to A is B
+    assert latent("analogy", CAT, DOG, CAT, flags=QUICK) == latent("reconstruct", DOG, flags=QUICK)
+
+
+def test_samples_are_seeded_and_no_batch_changes_them(latent):
+    flags = f"--count 6 --seed 3 {QUICK} "
+    found = latent("sample", flags=flags)
+    assert len(found) == 6 and len(set(found)) > 1
+    assert latent("sample", flags=flags + "--max-tokens 20") == found
+    assert latent("sample", flags=f"--count 2 --seed 3 {QUICK}") == found[:2]
+    assert latent("sample", flags=f"--count 6 --seed 4 {QUICK}") != found
+
+
+def test_samples_around_a_text_without_spread_are_its_reconstruction(latent):
+    (wanted,) = latent("reconstruct", CAT, flags=QUICK)
+    assert latent("sample", CAT, flags=f"--count 3 --spread 0 {QUICK}") == [wanted] * 3
+    (one,) = records(latent("sample", CAT, flags=f"--count 4 --output-format jsonl {QUICK}"))
+    assert one["source"] == CAT and len(one["outputs"]) == 4
+
+
+def test_traverse_moves_the_dimensions_that_tell_most(latent, space):
+    kl = space.encode([CAT]).kl[0]
+    (one, two) = records(
+        latent("traverse", CAT, flags=f"--active 2 --steps 3 --output-format jsonl {QUICK}")
+    )
+    dimensions = [record["outputs"][0]["dimension"] for record in (one, two)]
+    assert dimensions == np.argsort(-kl)[:2].tolist()
+    assert [point["value"] for point in one["outputs"]] == [-3, 0, 3]
+    # at its own value, a dimension leaves the text as it is
+    value = float(space.encode([CAT]).mean[0, 5])
+    flags = f"--dimension 5 --reach {abs(value)} --steps 2 {QUICK}"
+    lines = [line.split("\t")[2] for line in latent("traverse", CAT, flags=flags)]
+    assert latent("reconstruct", CAT, flags=QUICK)[0] == lines[value > 0]
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+def test_a_text_is_its_own_nearest_neighbour(latent, metric):
+    flags = f"--among in.txt --count 3 --metric {metric}"
+    found = records(latent("neighbors", *LINES, flags=flags + " --output-format jsonl"))
+    for number, one in enumerate(found):
+        first = one["neighbors"][0]
+        assert first == {"distance": 0, "line": number + 1, "text": LINES[number]}
+        far = [near["distance"] for near in one["neighbors"]]
+        assert far == sorted(far) and len(far) == 3
+    lines = latent("neighbors", CAT, DOG, flags=flags)
+    assert lines[0] == f"0.0000\t{CAT}" and lines[3] == ""
+
+
+def test_plot_draws_labels(latent, tmp_path):
+    (tmp_path / "labelled.txt").write_text("".join(f"{x}\tkind {x[0]}\n" for x in LINES * 3))
+    assert latent("plot", flags="--input labelled.txt --output x.png --names 2") == ["x.png"]
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+    assert latent("plot", *LINES) == ["latent.png"]
+    with pytest.raises(UsageError, match="--output x.foo cannot be written"):
+        latent("plot", *LINES, flags="--output x.foo")
+
+
+@pytest.mark.parametrize(("method", "module"), [("tsne", "sklearn"), ("umap", "umap")])
+def test_an_extra_that_is_missing_is_named(latent, monkeypatch, method, module):
+    for name in (module, f"{module}.manifold"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UsageError, match=rf"--method {method} needs .*unitk\[latent\]"):
+        latent("plot", *LINES, flags=f"--method {method}")
+
+
+def test_probe_prints_a_row_for_each_number_of_labels(latent, tmp_path):
+    rows = [f"{line} {i}.\t{'c' if line is CAT else 'd'}" for i in range(12) for line in (CAT, DOG)]
+    (tmp_path / "train.txt").write_text("\n".join(rows[:16]))
+    (tmp_path / "test.txt").write_text("\n".join(rows[16:]))
+    flags = "--input train.txt --test test.txt --per-class 2,0 --seeds 3"
+    lines = [line.split("\t") for line in latent("probe", flags=flags)]
+    assert [line[0] for line in lines] == ["labels a class", "2", "all", "commonest label"]
+    assert lines[2] == ["all", "1.000", ""] and lines[3][1] == "0.500"
+    found = records(latent("probe", flags=flags + " --feature mean --output-format jsonl"))
+    assert [one["per_class"] for one in found] == [2, 0] and found[1]["deviation"] is None
+
+
+def test_every_verb_has_a_help_page(capsys):
+    for verb in VERBS:
+        with pytest.raises(SystemExit):
+            run([verb, "--help"])
+        assert f"unitk latent {verb} TEXTS [options]" in capsys.readouterr().out
+    run([])
+    overview = capsys.readouterr().out
+    assert all(f"\n  {verb} " in overview for verb in VERBS)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("recontruct x", "no verb 'recontruct'; did you mean reconstruct"),
+        ("reconstruct x --beem 2", "--beem: no such option; did you mean --beam"),
+        ("reconstruct", "give either texts or --input FILE"),
+        ("reconstruct x --input in.txt", "give either texts or --input FILE"),
+        ("reconstruct x --input-format text", "--input-format has no effect without"),
+        ("interpolate x", "2 texts are needed, got 1"),
+        ("interpolate x y --steps 1", "--steps must be at least 2, got 1"),
+        ("analogy x y", "3 texts are needed, got 2"),
+        ("sample --truncate", "--truncate has no effect without texts"),
+        ("sample --count 0", "--count must be at least 1, got 0"),
+        ("sample --sampling --beam 2", "--beam has no effect with --sampling"),
+        ("traverse x --dimension 16", "--dimension must be 0 to 15, got 16"),
+        ("traverse x --dimension 1 --active 2", "--active has no effect with --dimension"),
+        ("reconstruct x --output no/x.txt", "--output no/x.txt: cannot write into"),
+        ("plot x y", "2 texts are too few for a picture"),
+        ("neighbors x", "--among is needed"),
+        ("probe --input in.txt --test in.txt", "--input: text 1 has no label"),
+        ("probe --input in.txt --test in.txt --seeds 1", "--seeds must be at least 2, got 1"),
+    ],
+)
+def test_mistakes_are_one_line(latent, words, message):
+    verb, *rest = words.split()
+    with pytest.raises(UsageError, match=message):
+        latent(verb, *rest)
+
+
+@pytest.mark.parametrize(
+    ("verb", "text", "message"),
+    [
+        ("reconstruct", "a\n\nb\n", "line 2 has an empty text"),
+        ("reconstruct", "a\tb\n", "line 1 has 2 texts, needed: 1 text"),
+        ("interpolate", "a\tb\nc\n", "line 2 has 1 texts, needed: 2 texts with tabs between"),
+        ("plot", "a\tb\nc\tx\ty\n", "line 2 is no text, or text and label"),
+    ],
+)
+def test_a_line_that_does_not_fit_is_named(latent, tmp_path, verb, text, message):
+    (tmp_path / "odd.txt").write_text(text)
+    with pytest.raises(DataError, match=f"--input odd.txt: {message}"):
+        latent(verb, flags="--input odd.txt")

@@ -1,0 +1,94 @@
+"""Points of a latent space: paths between them, neighbours, main axes; numpy only.
+
+Z dimensions, N points.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from unitk.errors import UsageError
+
+Points = npt.NDArray[np.float32]
+Curve = Literal["lerp", "slerp"]
+Metric = Literal["euclidean", "cosine"]
+
+
+def lerp(a: Points, b: Points, t: float) -> Points:
+    """The point at the share `t` of the straight line from a to b [Z]."""
+    return (1 - t) * a + t * b
+
+
+def slerp(a: Points, b: Points, t: float) -> Points:
+    """The same of the arc from a to b (Shoemake 1985, section 3.3).
+
+    In many dimensions nearly all of a normal distribution lies about as far from the origin; the
+    middle of a straight line is nearer to it.
+    """
+    u, v = _directions(np.stack([a, b]).astype(np.float64))
+    angle = 2 * np.arctan2(np.linalg.norm(u - v), np.linalg.norm(u + v))  # exact near 0 as well
+    if not (a.any() and b.any()):  # the origin has no direction
+        angle = 0.0
+    if angle < 1e-6:  # where the arc becomes the line
+        return lerp(a, b, t)
+    if np.pi - angle < 1e-6:
+        raise UsageError("--path slerp: two latents are opposite, any arc joins them; use lerp")
+    parts = np.sin([(1 - t) * angle, t * angle]) / np.sin(angle)
+    return float(parts[0]) * a + float(parts[1]) * b
+
+
+def path(a: Points, b: Points, steps: int, how: Curve) -> tuple[npt.NDArray[np.float64], Points]:
+    """Shares 0 to 1 [steps], and the points there [steps, Z]; both ends belong to it."""
+    shares = np.linspace(0, 1, steps)
+    between = {"lerp": lerp, "slerp": slerp}[how]
+    inner = [between(a, b, float(t)) for t in shares[1:-1]]
+    return shares, np.stack([a, *inner, b])
+
+
+def analogy(a: Points, b: Points, c: Points, degree: float) -> Points:
+    """What is to c as b is to a: c + degree (b - a) (Optimus: arXiv 2004.04092, section 5.2)."""
+    return c + degree * (b - a)
+
+
+def moved(z: Points, dimension: int, values: npt.NDArray[np.float64]) -> Points:
+    """Copies of z [Z] with one dimension at each of the values."""
+    points = np.repeat(z[None], len(values), axis=0)
+    points[:, dimension] = values
+    return points
+
+
+def nearest(
+    query: Points, points: Points, count: int, metric: Metric
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Numbers of the points [N, Z] that are nearest to the query [Z], and how far they are.
+
+    Of equally near ones the first comes first. Cosine: one minus the cosine of the angle.
+    """
+    if metric == "cosine":
+        points, query = _directions(points), _directions(query[None])[0]
+        far = ((points - query) ** 2).sum(1, dtype=np.float64) / 2  # no loss of digits near 0
+    else:
+        far = np.sqrt(((points - query) ** 2).sum(1, dtype=np.float64))
+    best = np.argsort(far, kind="stable")[:count]
+    return best, far[best]
+
+
+def _directions(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    length = np.linalg.norm(points, axis=-1, keepdims=True)
+    return points / np.maximum(length, np.finfo(np.float32).tiny)
+
+
+def principal(points: Points, count: int) -> tuple[Points, npt.NDArray[np.float64]]:
+    """Coordinates [N, count] along the axes of greatest variance, and each axis' share of it.
+
+    An axis points to where its largest component is positive.
+    """
+    centred = points - points.mean(0)
+    _, spread, axes = np.linalg.svd(centred, full_matrices=False)
+    largest = np.abs(axes).argmax(1)
+    axes = axes * np.sign(axes[np.arange(len(axes)), largest])[:, None]
+    share = spread**2 / max(float((spread**2).sum()), np.finfo(np.float64).tiny)
+    return centred @ axes[:count].T, share[:count]

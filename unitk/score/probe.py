@@ -1,0 +1,81 @@
+"""How much a linear classifier finds in features, from few labels (Optimus: arXiv 2004.04092, 5.3).
+
+N texts, D features, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from unitk.errors import DataError
+
+Features = npt.NDArray[np.float32]
+
+
+def logistic(x_ND: Tensor, label_N: Tensor, classes: int, l2: float) -> tuple[Tensor, Tensor]:
+    """Weights [C, D] and biases [C] of multinomial logistic regression, found by L-BFGS.
+
+    They minimise the texts' summed negative log-likelihood and l2 / 2 times the squared weights.
+    """
+    weight = x_ND.new_zeros(classes, x_ND.shape[1], requires_grad=True)
+    bias = x_ND.new_zeros(classes, requires_grad=True)
+    search = torch.optim.LBFGS(
+        [weight, bias],
+        max_iter=500,
+        tolerance_grad=1e-7,
+        tolerance_change=1e-12,
+        line_search_fn="strong_wolfe",
+    )
+
+    def loss() -> Tensor:
+        search.zero_grad()
+        logits_NC = x_ND @ weight.T + bias
+        nll = torch.nn.functional.cross_entropy(logits_NC, label_N, reduction="sum")
+        total = (nll + l2 / 2 * weight.square().sum()) / len(x_ND)
+        total.backward()  # type: ignore[no-untyped-call]
+        return total
+
+    search.step(loss)  # type: ignore[no-untyped-call]
+    return weight.detach(), bias.detach()
+
+
+def probe(
+    train: tuple[Features, Sequence[str]],
+    test: tuple[Features, Sequence[str]],
+    per_class: int,
+    seeds: int,
+    l2: float,
+) -> list[float]:
+    """Accuracies on `test` of classifiers that saw `per_class` texts of each class; 0: all.
+
+    Seed i draws its texts from a permutation of its own, so that more labels contain fewer ones.
+    Features are scaled to mean 0 and variance 1 over all of `train`, which needs no labels.
+    """
+    names = sorted(set(train[1]))
+    for name in test[1]:
+        if name not in names:
+            raise DataError(f"--test has a label that --input has not: {name!r}")
+    label = np.array([names.index(name) for name in train[1]])
+    sizes = np.bincount(label)
+    if len(names) < 2 or per_class > sizes.min():
+        fewest = f"{sizes.min()} texts of {names[sizes.argmin()]!r}"
+        wanted = f"{per_class} of each class" if len(names) > 1 else "two classes at least"
+        raise DataError(f"--input has {fewest}, which is too few for {wanted}")
+    mean, std = train[0].mean(0), train[0].std(0)
+    scale = np.where(std > 0, std, 1)
+    x, x_test = (torch.from_numpy((each - mean) / scale).double() for each in (train[0], test[0]))
+    wanted_N = torch.tensor([names.index(name) for name in test[1]])
+    found = []
+    for seed in range(seeds if per_class else 1):
+        order = np.random.default_rng(seed).permutation(len(label))
+        taken = [order[label[order] == c][: per_class or None] for c in range(len(names))]
+        chosen = torch.from_numpy(np.concatenate(taken))
+        weight, bias = logistic(x[chosen], torch.from_numpy(label)[chosen], len(names), l2)
+        guess = (x_test @ weight.T + bias).argmax(1)
+        found.append(float((guess == wanted_N).double().mean()))
+    return found

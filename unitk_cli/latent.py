@@ -1,0 +1,299 @@
+"""`unitk latent VERB`: what can be done with the latent space of an autoencoder."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unitk import config
+from unitk.data.sources import Format
+from unitk.errors import DataError, UsageError, require
+from unitk.generate import geometry
+from unitk.generate import latent_config as options
+from unitk.generate.inputs import read_inputs
+from unitk.generate.latent_outputs import Walk, neighbor_lines, number_lines, walk_lines
+from unitk.generate.outputs import STDOUT, write
+from unitk.registry import nearest
+from unitk_cli.generate import open_generator, progress
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from unitk.generate.latent import Latents, LatentSpace
+
+
+def run(argv: Sequence[str]) -> None:
+    """Do what the first word names."""
+    if not argv or argv[0] in ("--help", "-h"):
+        print(overview())
+        return
+    name = argv[0]
+    if name not in VERBS:
+        hint = nearest(name, VERBS) or f" (known: {', '.join(VERBS)})"
+        raise UsageError(f"there is no verb {name!r}{hint}")
+    kind, act = VERBS[name]
+    parsed = config.parse(f"latent {name}", kind, argv[1:], positional="texts")
+    given = parsed.main
+    if isinstance(given, options.Decoding):
+        idle = given.sampling and "beam" in parsed.origins
+        require(not idle, "--beam has no effect with --sampling")
+    if isinstance(given, options.Traverse):
+        idle = "dimension" in parsed.origins and "active" in parsed.origins
+        require(not idle, "--active has no effect with --dimension")
+    if isinstance(given, options.Sample) and not given.texts and given.input is None:
+        require(not given.truncate, "--truncate has no effect without texts")
+    lacking = given.input is None and "input_format" in parsed.origins
+    require(not lacking, "--input-format has no effect without a file as --input")
+    folder = given.output.absolute().parent
+    if given.output != STDOUT and not (folder.is_dir() and os.access(folder, os.W_OK)):
+        raise UsageError(f"--output {given.output}: cannot write into {folder}")
+    act(given)
+
+
+def overview() -> str:
+    """The help page of the verbs."""
+    lines = ["unitk latent VERB [TEXTS] [options]", "", "Verbs:"]
+    for name, (kind, _) in VERBS.items():
+        about = " ".join((kind.__doc__ or "").split()).partition(". ")[0].rstrip(".")
+        lines.append(f"  {name:<13}{about[0].lower()}{about[1:]}")
+    return "\n".join([*lines, "", "`unitk latent VERB --help` lists a verb's options."])
+
+
+def encode(given: options.Encode) -> None:
+    """Rows of numbers."""
+    texts = [text for (text,) in read_groups(given, 1)]
+    table = getattr(encoded(open_space(given), texts, given), given.feature)
+    write(number_lines(texts, given.feature, table, given.output_format), given.output)
+
+
+def sample(given: options.Sample) -> None:
+    """Texts of latents drawn from the prior, or from the posteriors of texts."""
+    texts: list[str] = []
+    if given.texts or given.input is not None:
+        texts = [text for (text,) in read_groups(given, 1)]
+    space = open_space(given)
+    if not texts:
+        points = space.prior(given.count, given.seed, given.spread)
+        walks = [Walk([], [{}], point[None]) for point in points]
+    else:
+        latents = encoded(space, texts, given)
+        rng = np.random.default_rng(given.seed)
+        draws = [latents.draw(rng, given.spread) for _ in range(given.count)]
+        clouds = np.stack(draws, axis=1)
+        walks = [
+            Walk([text], [{}] * given.count, cloud)
+            for text, cloud in zip(texts, clouds, strict=True)
+        ]
+    say(space, walks, given)
+
+
+def reconstruct(given: options.Reconstruct) -> None:
+    """Texts to latents and back."""
+    texts = [text for (text,) in read_groups(given, 1)]
+    space = open_space(given)
+    mean = encoded(space, texts, given).mean
+    walks = [Walk([text], [{}], z[None]) for text, z in zip(texts, mean, strict=True)]
+    say(space, walks, given)
+
+
+def interpolate(given: options.Interpolate) -> None:
+    """Ways from text to text."""
+    walks = []
+    space, found = encode_groups(given, 2)
+    for texts, (a, b) in found:
+        shares, points = geometry.path(a, b, given.steps, given.path)
+        walks.append(Walk(texts, [{"t": float(share)} for share in shares], points))
+    say(space, walks, given)
+
+
+def analogy(given: options.Analogy) -> None:
+    """What is to C as B is to A."""
+    several = len(given.degree) > 1
+    at = [{"degree": degree} if several else {} for degree in given.degree]
+    space, found = encode_groups(given, 3)
+    walks = [
+        Walk(texts, at, np.stack([geometry.analogy(a, b, c, d) for d in given.degree]))
+        for texts, (a, b, c) in found
+    ]
+    say(space, walks, given)
+
+
+def traverse(given: options.Traverse) -> None:
+    """Texts with one dimension moved."""
+    texts = [text for (text,) in read_groups(given, 1)]
+    space = open_space(given)
+    for dimension in given.dimension:
+        inside = 0 <= dimension < space.dimensions
+        require(inside, f"--dimension must be 0 to {space.dimensions - 1}, got {dimension}")
+    latents = encoded(space, texts, given)
+    most = np.argsort(-latents.kl.mean(0), kind="stable")[: given.active].tolist()
+    values = np.linspace(-given.reach, given.reach, given.steps)
+    walks = [
+        Walk(
+            [text],
+            [{"dimension": dimension, "value": float(value)} for value in values],
+            geometry.moved(z, dimension, values),
+        )
+        for text, z in zip(texts, latents.mean, strict=True)
+        for dimension in given.dimension or most
+    ]
+    say(space, walks, given)
+
+
+def neighbors(given: options.Neighbors) -> None:
+    """The nearest texts of a file."""
+    texts = [text for (text,) in read_groups(given, 1)]
+    among = [text for (text,) in groups_of(given.among, "auto", 1, "--among")]
+    mean = encoded(open_space(given), [*texts, *among], given).mean
+    found = [
+        geometry.nearest(z, mean[len(texts) :], given.count, given.metric)
+        for z in mean[: len(texts)]
+    ]
+    write(neighbor_lines(texts, found, among, given.output_format), given.output)
+
+
+def plot(given: options.Plot) -> None:
+    """A picture."""
+    from unitk.generate.latent_plot import draw, plane
+
+    texts, labels = read_labelled(given)
+    require(len(texts) >= 3, f"--input: {len(texts)} texts are too few for a picture")
+    points = getattr(encoded(open_space(given), texts, given), given.feature)
+    require(points.shape[1] >= 2, "--checkpoint: its latent has one dimension, no plane")
+    flat, axes = plane(points, given.method, given.seed)
+    draw(flat, axes, labels, texts[: given.names], given.output)
+    print(given.output)
+
+
+def probe(given: options.Probe) -> None:
+    """A table of accuracies."""
+    from unitk.score.probe import probe as measure
+
+    texts, labels = read_labelled(given)
+    test_texts, test_labels = labelled(given.test, "auto", "--test")
+    for option, found in (("--input", labels), ("--test", test_labels)):
+        lacking = found.index(None) + 1 if None in found else 0
+        require(not lacking, f"{option}: text {lacking} has no label after a tab, or as target")
+    features = getattr(encoded(open_space(given), [*texts, *test_texts], given), given.feature)
+    train, test = features[: len(texts)], features[len(texts) :]
+    rows = []
+    for number in given.per_class:
+        found = measure((train, labels), (test, test_labels), number, given.seeds, given.penalty)
+        deviation = float(np.std(found, ddof=1)) if len(found) > 1 else None
+        rows.append({"per_class": number, "mean": float(np.mean(found)), "deviation": deviation})
+    frequent = max(map(test_labels.count, set(test_labels))) / len(test_labels)
+    write(probe_lines(rows, given, frequent), given.output)
+
+
+def probe_lines(
+    rows: Iterable[dict[str, Any]], given: options.Probe, frequent: float
+) -> Iterator[str]:
+    """The table of a probe; `frequent` is the share of the commonest label."""
+    if given.output_format == "text":
+        yield "labels a class\taccuracy\tdeviation"
+    for row in rows:
+        if given.output_format == "jsonl":
+            yield json.dumps({**row, "feature": given.feature, "seeds": given.seeds})
+            continue
+        spread = "" if row["deviation"] is None else f"{row['deviation']:.3f}"
+        yield f"{row['per_class'] or 'all'}\t{row['mean']:.3f}\t{spread}"
+    if given.output_format == "text":
+        yield f"commonest label\t{frequent:.3f}\t"
+
+
+def open_space(given: options.Common) -> LatentSpace:
+    """The model of a run or checkpoint."""
+    from unitk.generate.latent import LatentSpace
+
+    generator = open_generator(given)
+    return LatentSpace(generator.model, generator.task)
+
+
+def encoded(space: LatentSpace, texts: Sequence[str], given: options.Common) -> Latents:
+    """Where texts lie, with a bar on a terminal."""
+    with progress(len(set(texts))) as report:
+        return space.encode(
+            texts, truncate=given.truncate, max_tokens=given.max_tokens, report=report
+        )
+
+
+def encode_groups(
+    given: options.Common, size: int
+) -> tuple[LatentSpace, list[tuple[list[str], geometry.Points]]]:
+    """The space, and groups of texts with their latents [size, Z]."""
+    groups = read_groups(given, size)
+    space = open_space(given)
+    mean = encoded(space, [text for group in groups for text in group], given).mean
+    return space, list(zip(groups, mean.reshape(len(groups), size, -1), strict=True))
+
+
+def say(space: LatentSpace, walks: Sequence[Walk], given: options.Decoding) -> None:
+    """Decode the points of all walks together and write what they say."""
+    points = np.concatenate([walk.points for walk in walks])
+    with progress(len(points)) as report:
+        found = space.decode(points, given, report=report)
+    write(walk_lines(walks, found, given.output_format, given.nbest), given.output)
+
+
+def read_groups(given: options.Common, size: int) -> list[list[str]]:
+    """The texts that were given, in groups of this size: the words, or the lines of the file."""
+    require(bool(given.texts) != (given.input is not None), "give either texts or --input FILE")
+    if given.input is not None:
+        return groups_of(given.input, given.input_format, size, "--input")
+    texts = [text.strip() for text in given.texts]
+    require(all(texts), "a text is empty")
+    require(size == 1 or len(texts) == size, f"{size} texts are needed, got {len(texts)}")
+    return [[text] for text in texts] if size == 1 else [texts]
+
+
+def groups_of(path: Path, format: Format, size: int, option: str) -> list[list[str]]:
+    """The texts of a file, so many a line."""
+    found = []
+    for number, item in enumerate(read_inputs(path, format), 1):
+        if not all(item.source):
+            raise DataError(f"{option} {path}: line {number} has an empty text")
+        if len(item.source) != size:
+            wanted = "1 text" if size == 1 else f"{size} texts with tabs between them"
+            raise DataError(
+                f"{option} {path}: line {number} has {len(item.source)} texts, needed: {wanted}"
+            )
+        found.append(item.source)
+    return found
+
+
+def read_labelled(given: options.Common) -> tuple[list[str], list[str | None]]:
+    """The texts that were given and their labels, if any."""
+    if given.input is None:
+        texts = [text for (text,) in read_groups(given, 1)]
+        return texts, [None] * len(texts)
+    require(not given.texts, "give either texts or --input FILE")
+    return labelled(given.input, given.input_format, "--input")
+
+
+def labelled(path: Path, format: Format, option: str) -> tuple[list[str], list[str | None]]:
+    """The texts of a file and their labels, which are a second part or the target, if any."""
+    texts, labels = [], []
+    for number, item in enumerate(read_inputs(path, format), 1):
+        text, *more = [*item.source, *([] if item.target is None else [item.target])]
+        if not text or len(more) > 1:
+            raise DataError(f"{option} {path}: line {number} is no text, or text and label")
+        texts.append(text)
+        labels.append(more[0] if more else None)
+    return texts, labels
+
+
+VERBS: dict[str, tuple[type, Callable[[Any], None]]] = {
+    "encode": (options.Encode, encode),
+    "sample": (options.Sample, sample),
+    "reconstruct": (options.Reconstruct, reconstruct),
+    "interpolate": (options.Interpolate, interpolate),
+    "analogy": (options.Analogy, analogy),
+    "traverse": (options.Traverse, traverse),
+    "neighbors": (options.Neighbors, neighbors),
+    "plot": (options.Plot, plot),
+    "probe": (options.Probe, probe),
+}
