@@ -101,6 +101,18 @@ def test_curves_of_runs_are_drawn(tmp_path, runs):
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_panels_are_drawn_where_a_run_has_them(tmp_path):
+    heights = []
+    for run in "ab":
+        fill(tmp_path / run, range(1, 9))
+        plot([tmp_path / one for one in "ab"[: len(heights) + 1]], tmp_path / "curves.png")
+        heights.append((tmp_path / "curves.png").read_bytes()[20:24])
+        with (tmp_path / run / "log.jsonl").open("a") as file:
+            for name in LATENT:
+                file.write(json.dumps({"kind": "panel", "step": 9, name: 0.5}) + "\n")
+    assert heights[0] < heights[1]
+
+
 @pytest.mark.parametrize("name", ["nowhere/curves.png", "curves.what"])
 def test_an_image_that_cannot_be_written(tmp_path, name):
     fill(tmp_path / "a", [1])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -45,3 +46,29 @@ class Criterion(Protocol):
     def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
         """The sums at update `step` (from 0) of `total`, where the end is known."""
         ...
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What training shows of a model every --panel-every updates."""
+
+    values: dict[str, float]
+    """For the log, by full name ("panel/kl")."""
+    lines: list[str]
+    """The same, for a person."""
+    warning: str = ""
+    """What is wrong, and the remedy."""
+
+
+@runtime_checkable
+class Watching(Protocol):
+    """What a criterion may have beside: a look at the model that is more than its loss."""
+
+    def panel(
+        self, model: Any, batches: Sequence[Batch], step: int, total: int | None
+    ) -> Panel | None:
+        """How the model does after update `step` (from 0), or None if there is nothing to show.
+
+        `batches` hold the same texts each time, an example to a row, on the model's device; the
+        model is in eval mode and no gradient is wanted. It must draw from no global generator.
+        """

@@ -5,20 +5,20 @@ Optimus: Li et al. 2020, arXiv 2004.04092, sections 3.2 and 4.3. N texts, Z dime
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
-from unitk.criterions.base import Loss, Network
+from unitk.criterions.base import Loss, Network, Panel
 from unitk.criterions.config import ELBOConfig
 from unitk.criterions.cross_entropy import CrossEntropy
+from unitk.criterions.evidence import TEXT
+from unitk.criterions.panel import collapse
 from unitk.errors import UsageError
 from unitk.slots import DOC, Ask, Batch
-
-TEXT = "lm"
-"""The ask whose labels are the text's words."""
 
 
 @runtime_checkable
@@ -78,6 +78,13 @@ class ELBO:
                 "lm/correct": correct,
             },
         )
+
+    def panel(
+        self, model: Any, batches: Sequence[Batch], step: int, total: int | None
+    ) -> Panel | None:
+        """Whether the latent is used: reconstruction, divergence, information, gap."""
+        beta = self.beta(step, total)
+        return collapse(model, batches, self.config, self.objective, beta, step, total)
 
     def beta(self, step: int, total: int | None) -> float:
         """The divergence's weight at update `step` (from 0)."""

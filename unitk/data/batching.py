@@ -200,6 +200,17 @@ def fixed_batches(
         yield number, batch if number < len(lots) else emptied(batch)
 
 
+def single_batches(examples: Examples, ids: Ids, max_tokens: int) -> Iterator[Batch]:
+    """These examples as validation draws them, an example to a row, the longest ones first.
+
+    `max_tokens` changes how many are in a batch, but not their order.
+    """
+    bounds = examples.bounds(0)
+    for lot in micro_batches(ids, bounds, max_tokens, 1, padded=True):
+        drawn = [draw(examples, 0, 0, int(i)) for i in lot]
+        yield make_batch(drawn, pad=examples.pad, packed=False)
+
+
 def prefetch(updates: Iterator[T], depth: int = 2) -> Generator[T, None, None]:
     """The same items of an endless iterator, made by a thread up to `depth` ahead.
 

@@ -95,6 +95,11 @@ class TrainConfig:
     """Updates between log lines."""
     valid_every: int = 500
     """Updates between validations; there is one at the end too."""
+    panel_every: int = 500
+    """Updates between looks at what the criterion shows beside its loss (elbo: whether the latent
+    is used); there is one at the end too. 0: none."""
+    panel_texts: int = 256
+    """Texts of the first validation set that are looked at."""
     save_every: int = 500
     """Updates between checkpoints; there is one at the end too."""
     keep_last: int = 2
@@ -116,7 +121,7 @@ class TrainConfig:
         for name in ("lr", "max_hours", "rank_timeout"):
             value = getattr(self, name)
             require(value is None or value > 0, f"{flag(name)} must be above 0, got {value}")
-        for name in ("seed", "clip_norm"):
+        for name in ("seed", "clip_norm", "panel_every"):
             value = getattr(self, name)
             require(value >= 0, f"{flag(name)} must be at least 0, got {value}")
         require(
@@ -171,6 +176,7 @@ COUNTS = (
     "max_steps", "max_epochs", "patience", "max_tokens", "batch_tokens", "batch_texts",
     "block_size", "max_source_len", "max_target_len", "threads",
     "log_every", "valid_every", "save_every", "keep_last", "keep_best", "nproc",
+    "panel_texts",
 )  # fmt: skip
 """Options that count something: 1 or more."""
 

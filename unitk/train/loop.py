@@ -34,6 +34,7 @@ from unitk.train.signals import EXIT, Signals
 from unitk.train.sinks import Sink, choose_writers, open_sinks
 from unitk.train.start import Start
 from unitk.train.state import Progress
+from unitk.train.watch import Watch
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ class Trainer:
         if start.resumed is not None:
             self.progress = checkpoint.restore(start.resumed, self.model, self.optimizer)
         self.saved = self.logged = self.progress.step
+        self.watch = Watch(start, self.criterion, self.device, self.precision, self.progress.step)
         self.saver = Saver(start.run, config.keep_last)
         self.means, self.speed = Means(**self.progress.means), Speed()
         self.rate, self.norm = 0.0, math.nan  # of the last update
@@ -106,6 +108,8 @@ class Trainer:
                 if not signal and self.due(config.valid_every, at.validated, bool(end)):
                     self.validate()
                     end = self.end()  # patience may have ended
+                if self.due(self.watch.every, self.watch.done, bool(end)):
+                    self.watch.look(self.model, at.step, self.total, self.rate, self.journal)
                 last, ranked = bool(end or signal), at.step in at.best_steps(config.keep_best)
                 if self.due(config.save_every, self.saved, last or ranked):
                     self.save()

@@ -1,4 +1,4 @@
-"""Curves of runs from their log.jsonl: loss, learning rate, gradient norm, speed."""
+"""Curves of runs from their log.jsonl: loss, learning rate, gradient norm, speed, panels."""
 
 from __future__ import annotations
 
@@ -16,6 +16,15 @@ PANELS = {
     "tokens/s": "tokens a second",
 }
 """Logged value (for the loss: every value called NAME/loss) -> title."""
+LATENT = {
+    "panel/reconstruction": "reconstruction, nats a text",
+    "panel/kl": "divergence, nats a text",
+    "panel/mi": "mutual information, nats",
+    "panel/z_gap": "z-gap, nats a text",
+    "panel/active": "active units",
+    "panel/beta": "beta",
+}
+"""What is drawn beside, where a run has logged it."""
 
 
 def plot(runs: Sequence[Path], output: Path) -> None:
@@ -26,13 +35,17 @@ def plot(runs: Sequence[Path], output: Path) -> None:
     from matplotlib import pyplot
 
     events = {run: _events(run) for run in runs}
-    figure, axes = pyplot.subplots(2, 2, figsize=(11, 7), sharex=True, layout="constrained")
-    for (value, title), axis in zip(PANELS.items(), axes.flat, strict=True):
+    logged = {name for of_run in events.values() for event in of_run for name in event}
+    panels = PANELS | {value: title for value, title in LATENT.items() if value in logged}
+    rows = -(-len(panels) // 2)
+    size = (11, 3.5 * rows)
+    figure, axes = pyplot.subplots(rows, 2, figsize=size, sharex=True, layout="constrained")
+    for (value, title), axis in zip(panels.items(), axes.flat, strict=False):
         for number, run in enumerate(runs):
             _draw(axis, value, events[run], run.name if len(runs) > 1 else "", f"C{number}")
         axis.set_title(title)
         axis.grid(alpha=0.3)
-    for axis in axes[1]:
+    for axis in axes[-1]:
         axis.set_xlabel("update")
     axes[0, 0].legend()
     try:

@@ -1,0 +1,31 @@
+import math
+
+import pytest
+
+from unitk.score.language import Units, perplexities, total
+
+
+def test_units_count_the_end_but_not_the_begin():
+    assert Units.of("der Käse", tokens=5) == Units(texts=1, tokens=6, words=3, size=10)
+    assert Units.of("", tokens=0) == Units(1, 1, 1, 1)
+    assert total([Units(1, 6, 3, 10), Units(1, 2, 2, 5)]) == Units(2, 8, 5, 15)
+
+
+def test_a_fair_coin_for_each_token():
+    found = perplexities(12 * math.log(2), Units(texts=2, tokens=12, words=6, size=24))
+    assert found == {
+        "ppl_word": pytest.approx(4),
+        "ppl_token": pytest.approx(2),
+        "bits_per_byte": pytest.approx(0.5),
+    }
+
+
+def test_word_perplexity_and_bits_do_not_depend_on_the_tokenizer():
+    coarse, fine = (perplexities(50.0, Units.of("one two three", tokens=n)) for n in (3, 9))
+    assert coarse["ppl_word"] == fine["ppl_word"]
+    assert coarse["bits_per_byte"] == fine["bits_per_byte"]
+    assert coarse["ppl_token"] > fine["ppl_token"]
+
+
+def test_absurd_nats_are_a_number_still():
+    assert math.isfinite(perplexities(1e9, Units(1, 2, 2, 9))["ppl_word"])
