@@ -4,7 +4,7 @@ import pytest
 
 from unitk.errors import DataError, UsageError
 from unitk.train.log import Journal
-from unitk.train.plots import plot
+from unitk.train.plots import LATENT, plot
 from unitk.train.sinks import Csv, JsonLines, choose_writers, read_events
 
 
