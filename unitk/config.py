@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import keyword
 import re
 import sys
 import textwrap
@@ -106,8 +107,8 @@ class Parsed:
 
 
 def flag(key: str) -> str:
-    """`task.mean_span` -> `--task.mean-span`."""
-    return "--" + key.replace("_", "-")
+    """`task.mean_span` -> `--task.mean-span`; a field `from_` is `--from`."""
+    return "--" + key.rstrip("_").replace("_", "-")
 
 
 def options(cls: type) -> tuple[Option, ...]:
@@ -199,6 +200,7 @@ def read_flags(argv: Sequence[str], main: type, positional: str | None = None) -
             continue
         name, equals, text = word.partition("=")
         key = name[2:].replace("-", "_")
+        key += "_" * keyword.iskeyword(key)
         value: str | None = text if equals else None
         if not equals and words and not words[0].startswith("--"):
             if key not in switches or words[0].lower() in WORDS:

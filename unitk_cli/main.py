@@ -21,6 +21,7 @@ VERBS = {
     "show": "draw what an objective makes of a text: slots and mask",
     "latent": "encode, sample, reconstruct, interpolate, ... in a latent space",
     "list": "name everything that is registered",
+    "convert": "checkpoints of other systems, in and out",
     "plot": "draw the curves of a run",
 }
 

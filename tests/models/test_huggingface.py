@@ -3,13 +3,12 @@
 Both get the same random weights; their rows are padded, ours are alone, padded or packed.
 """
 
-import re
-
 import numpy as np
 import pytest
 import torch
 
 from unitk.criterions.cross_entropy import CrossEntropy
+from unitk.interop.names import BART, BERT, GPT2, ROBERTA
 from unitk.models import archs
 from unitk.slots import Ask, Example, collate, lm, stay
 
@@ -20,73 +19,12 @@ ROWS = {
     "ragged": [[0], [1], [2], [3]],
     "packed": [[0, 1], [3, 2]],
 }
-BERT = [
-    (r"\w+\.embeddings\.word_embeddings", "embed.tokens"),
-    (r"\w+\.embeddings\.position_embeddings", "embed.positions"),
-    (r"\w+\.embeddings\.token_type_embeddings", "embed.segments"),
-    (r"\w+\.embeddings\.LayerNorm", "embed.norm"),
-    (r"\w+\.encoder\.layer\.(\d+)\.", r"layers.\1."),
-    (r"attention\.self\.(query|key|value)", r"attention.\1"),
-    (r"attention\.output\.dense", "attention.out"),
-    (r"attention\.output\.LayerNorm", "attention_norm"),
-    (r"intermediate\.dense", "ffn.up"),
-    (r"output\.dense", "ffn.down"),
-    (r"output\.LayerNorm", "ffn_norm"),
-    (r"bert\.pooler\.dense", "heads.class:nsp.dense"),
-    (r"cls\.seq_relationship", "heads.class:nsp.out"),
-    (r"cls\.predictions\.transform\.dense|lm_head\.dense", "heads.lm.transform.dense"),
-    (r"cls\.predictions\.transform\.LayerNorm|lm_head\.layer_norm", "heads.lm.transform.norm"),
-    (r"cls\.predictions\.bias|lm_head\.bias", "heads.lm.bias"),
-]
-GPT2 = [
-    (r"transformer\.wte", "embed.tokens"),
-    (r"transformer\.wpe", "embed.positions"),
-    (r"transformer\.h\.(\d+)\.", r"layers.\1."),
-    (r"transformer\.ln_f", "norm"),
-    (r"attn\.c_attn", "attention.qkv"),
-    (r"attn\.c_proj", "attention.out"),
-    (r"ln_1", "attention_norm"),
-    (r"ln_2", "ffn_norm"),
-    (r"mlp\.c_fc", "ffn.up"),
-    (r"mlp\.c_proj", "ffn.down"),
-]
-BART = [
-    (r"model\.shared", "embed.tokens"),
-    (r"model\.decoder\.", ""),
-    (r"model\.encoder\.", "encoder."),
-    (r"embed_positions", "embed.positions"),
-    (r"layernorm_embedding", "embed.norm"),
-    (r"self_attn\.(query|key|value|q|k|v)_proj", r"attention.\1"),
-    (r"self_attn\.out_proj", "attention.out"),
-    (r"self_attn_layer_norm", "attention_norm"),
-    (r"encoder_attn\.q_proj", "cross_attention.query"),
-    (r"encoder_attn\.(k|v)_proj", r"cross_attention.\1"),
-    (r"encoder_attn\.out_proj", "cross_attention.out"),
-    (r"encoder_attn_layer_norm", "cross_norm"),
-    (r"fc1", "ffn.up"),
-    (r"fc2", "ffn.down"),
-    (r"final_layer_norm", "ffn_norm"),
-]
 
 
-def translate(theirs, names, transposed=False):
+def translate(theirs, layout, ours):
     """Their tensors (weights or gradients) under our names; projections are joined."""
-    ours = {}
-    for name, tensor in theirs.items():
-        for pattern, replacement in names:
-            name = re.sub(pattern, replacement, name)
-        linear = tensor.dim() == 2 and ".embed" not in name and not name.startswith("embed")
-        ours[name] = tensor.mT if transposed and linear else tensor
-    for name in list(ours):
-        for first, others, joined in (
-            ("attention.query.", ("attention.key.", "attention.value."), "attention.qkv."),
-            ("attention.q.", ("attention.k.", "attention.v."), "attention.qkv."),
-            ("cross_attention.k.", ("cross_attention.v.",), "cross_attention.kv."),
-        ):
-            if first in name and (first[:5] == "cross" or "cross" not in name):
-                parts = [name, *(name.replace(first, other) for other in others)]
-                ours[name.replace(first, joined)] = torch.cat([ours.pop(part) for part in parts])
-    return ours
+    shapes = {name: parameter.shape for name, parameter in ours.named_parameters()}
+    return layout.to_ours(theirs, shapes, "reference")
 
 
 @pytest.fixture(scope="module")
@@ -97,15 +35,14 @@ def hf():
     return found
 
 
-def twins(reference, ours, names, transposed=False):
+def twins(reference, ours, layout):
     """Both models with the same weights, far from those at the start."""
     torch.manual_seed(0)
     reference.train()  # their dropout is 0
     with torch.no_grad():
         for parameter in reference.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
-    state = translate(dict(reference.named_parameters()), names, transposed)
-    assert state.keys() == {name for name, _ in ours.named_parameters()}
+    state = translate(dict(reference.named_parameters()), layout, ours)
     missing = ours.load_state_dict(state, strict=False)
     assert not missing.unexpected_keys
     assert set(missing.missing_keys) <= {"encoder.embed.tokens.weight"}  # shared
@@ -124,7 +61,7 @@ def words(rng, n):
     return rng.integers(5, V, size=n)
 
 
-def compare(ours, batch, loss_of_theirs, reference, names, transposed=False):
+def compare(ours, batch, loss_of_theirs, reference, layout):
     """Loss and gradients; the loss is the sum of the asks' means."""
     loss = CrossEntropy()(ours, batch, 0, 1)
     total = sum(loss.sums[name] / batch.count[name] for name in loss.sums)
@@ -132,7 +69,7 @@ def compare(ours, batch, loss_of_theirs, reference, names, transposed=False):
     total.backward()
     loss_of_theirs.backward()
     wanted = {name: parameter.grad for name, parameter in reference.named_parameters()}
-    wanted = translate(wanted, names, transposed)
+    wanted = translate(wanted, layout, ours)
     for name, parameter in ours.named_parameters():
         assert torch.allclose(parameter.grad, wanted[name], atol=1e-5, rtol=1e-4), name
 
@@ -177,7 +114,8 @@ def test_bert_and_roberta(hf, family, rows):
         more = {"max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
         reference = hf.RobertaForMaskedLM(hf.RobertaConfig(**settings, **more))
         ours = archs._tiny(archs.roberta_base()).build(V)
-    twins(reference, ours, BERT)
+    layout = {"bert": BERT, "roberta": ROBERTA}[family]
+    twins(reference, ours, layout)
 
     tokens = [words(rng, n) for n in LENGTHS]
     segments = [np.arange(n) * (family == "bert") > n // 2 for n in LENGTHS]
@@ -209,7 +147,7 @@ def test_bert_and_roberta(hf, family, rows):
     theirs = out.prediction_logits if family == "bert" else out.logits
     wanted = torch.cat([theirs[i, asked[i]] for i in order])
     assert torch.allclose(logits, wanted, atol=1e-5, rtol=1e-5)
-    compare(ours, batch, out.loss, reference, BERT)
+    compare(ours, batch, out.loss, reference, layout)
 
 
 @pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
@@ -225,7 +163,7 @@ def test_gpt2(hf, rows):
         attn_pdrop=0.0,
     )
     reference, ours = hf.GPT2LMHeadModel(config), archs.gpt2_tiny().build(V)
-    twins(reference, ours, GPT2, transposed=True)
+    twins(reference, ours, GPT2)
     tokens = [words(rng, n) for n in LENGTHS]
     examples = []
     for ids in tokens:
@@ -248,7 +186,7 @@ def test_gpt2(hf, rows):
     logits = ours.head(ours(batch)[0]["x"].flatten(0, 1)[ask.rows[:, 0]])
     wanted = torch.cat([out.logits[i, : LENGTHS[i] - 1] for i in order])
     assert torch.allclose(logits, wanted, atol=1e-5, rtol=1e-5)
-    compare(ours, batch, out.loss, reference, GPT2, transposed=True)
+    compare(ours, batch, out.loss, reference, GPT2)
 
 
 @pytest.mark.parametrize("hidden", [False, True], ids=["open", "hidden"])

@@ -1,11 +1,11 @@
 """Architectures by name: presets, each a function that returns a model's configuration.
 
-BERT: Devlin et al. 2019, arXiv 1810.04805. RoBERTa: Liu et al. 2019, arXiv 1907.11692. GPT-2:
-Radford et al. 2019. UniLM: Dong et al. 2019, arXiv 1905.03197. UniLMv2: Bao et al. 2020, arXiv
-2002.12804. MASS: Song et al. 2019, arXiv 1905.02450. BART: Lewis et al. 2020, arXiv 1910.13461.
-Optimus: Li et al. 2020, arXiv 2004.04092. GLM: Du et al. 2022, arXiv 2103.10360; the sizes are
-those of the official configurations, whose position tables have one row more than the longest
-input.
+BERT: Devlin et al. 2019, arXiv 1810.04805. RoBERTa: Liu et al. 2019, arXiv 1907.11692. GPT:
+Radford et al. 2018. GPT-2: Radford et al. 2019. UniLM: Dong et al. 2019, arXiv 1905.03197.
+UniLMv2: Bao et al. 2020, arXiv 2002.12804. MASS: Song et al. 2019, arXiv 1905.02450. BART: Lewis
+et al. 2020, arXiv 1910.13461. Optimus: Li et al. 2020, arXiv 2004.04092. GLM: Du et al. 2022,
+arXiv 2103.10360; the sizes are those of the official configurations, whose position tables have
+one row more than the longest input.
 
 Parameters are counted with the official vocabularies. Of every family, `tiny` is for tests, and
 one of four layers in all, 256 wide, for a CPU: `small`, or `mini` where the authors have a small.
@@ -93,6 +93,12 @@ def roberta_base() -> ModelConfig:
 def roberta_large() -> ModelConfig:
     """RoBERTa-large, 355 M parameters."""
     return _sized(_roberta(), 24, 1024, 16)
+
+
+@register("arch", "gpt_base")
+def gpt_base() -> ModelConfig:
+    """GPT, 117 M parameters."""
+    return ModelConfig(norm_first=False, final_norm=False)
 
 
 def _gpt2() -> ModelConfig:

@@ -111,19 +111,22 @@ class Snapshot:
 def write(
     folder: Path,
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer | None,
     progress: Progress,
     identity: Identity,
     task: Task,
 ) -> None:
-    """Write everything a checkpoint holds; the folder exists. Raises OSError when the disk does."""
+    """Write everything a checkpoint holds; the folder exists. Raises OSError when the disk does.
+
+    Without an optimizer it can be used and trained from, but no run continues.
+    """
     taken = snapshot(model, optimizer, progress, identity, task, Ranks().copied)
     write_snapshot(folder, taken)
 
 
 def snapshot(
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
+    optimizer: torch.optim.Optimizer | None,
     progress: Progress,
     identity: Identity,
     task: Task,
@@ -137,7 +140,7 @@ def snapshot(
         "numpy": np.__version__,
         "threads": torch.get_num_threads(),
     }
-    tensors, numbers = _optimizer_state(model, optimizer)
+    tensors, numbers = _optimizer_state(model, optimizer) if optimizer else ({}, {})
     state = asdict(progress) | asdict(identity) | {"optimizer": numbers, "versions": versions}
     return Snapshot(
         progress.step,

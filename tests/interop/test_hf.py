@@ -1,0 +1,290 @@
+"""Hugging Face's models come in and go out with equal logits, loss and tensors."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+
+from unitk.errors import CheckpointError, DataError, UsageError
+from unitk.train.checkpoint import load
+
+V = 60
+BERT = {
+    "vocab_size": V,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 40,
+    "pad_token_id": 0,
+}
+GPT = {"vocab_size": V, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 40}
+BART = {
+    "vocab_size": V,
+    "d_model": 32,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48,
+    "decoder_ffn_dim": 48,
+    "max_position_embeddings": 40,
+    "pad_token_id": 0,
+    "decoder_start_token_id": 2,
+}
+FAMILIES = {
+    "bert": ("BertForMaskedLM", "BertConfig", BERT),
+    "bert_nsp": ("BertForPreTraining", "BertConfig", BERT),
+    "unilm_as_bert": ("BertForMaskedLM", "BertConfig", {**BERT, "type_vocab_size": 6}),
+    "ernie": ("ErnieForMaskedLM", "ErnieConfig", {**BERT, "hidden_act": "relu"}),
+    "roberta": ("RobertaForMaskedLM", "RobertaConfig", {**BERT, "type_vocab_size": 1}),
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config", {**GPT, "n_inner": 48}),
+    "gpt2_untied": ("GPT2LMHeadModel", "GPT2Config", {**GPT, "tie_word_embeddings": False}),
+    "gpt": ("OpenAIGPTLMHeadModel", "OpenAIGPTConfig", GPT),
+    "bart": ("BartForConditionalGeneration", "BartConfig", {**BART, "scale_embedding": True}),
+}
+
+
+@pytest.fixture(scope="module")
+def hf():
+    found = pytest.importorskip("transformers")
+    found.logging.set_verbosity_error()
+    found.logging.disable_progress_bar()
+    return found
+
+
+@pytest.fixture
+def make(hf, kit, tmp_path, vocab_txt):
+    """Writes a random model of a family; the model and its folder."""
+
+    def made(family, folder="there"):
+        model_class, config_class, settings = FAMILIES[family]
+        torch.manual_seed(0)
+        config = getattr(hf, config_class)(**settings)
+        model = kit.perturbed(getattr(hf, model_class)(config))
+        if "bart" in family:
+            model.final_logits_bias.normal_()
+        model.save_pretrained(tmp_path / folder)
+        (tmp_path / folder / "vocab.txt").write_text(vocab_txt.read_text())
+        return model, tmp_path / folder
+
+    return made
+
+
+def examples(kit, family):
+    """The same input for both: an example, and theirs."""
+    rng = np.random.default_rng(1)
+    tokens = kit.ids(rng, 14)
+    row = torch.from_numpy(tokens)[None]
+    if "bart" in family:
+        fed = kit.ids(rng, 9)
+        theirs = {"input_ids": row, "decoder_input_ids": torch.from_numpy(fed)[None]}
+        return kit.pair(tokens, fed), theirs
+    if "gpt" in family:
+        return kit.single(tokens, at=np.arange(14)), {"input_ids": row}
+    if family == "roberta":
+        return kit.single(tokens), {"input_ids": row}
+    segments = np.arange(14) // 5
+    segments = segments % (6 if family == "unilm_as_bert" else 2)
+    theirs = {"input_ids": row, "token_type_ids": torch.from_numpy(segments)[None]}
+    return kit.single(tokens, seg=segments), theirs
+
+
+def said(out):
+    """Theirs at every slot."""
+    found = out.prediction_logits if hasattr(out, "prediction_logits") else out.logits
+    return found[0]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_both_ways(hf, kit, make, tmp_path, family):
+    model, there = make(family)
+    ours = load(kit.to_unitk("hf", there, tmp_path / "ours")).model
+    example, given = examples(kit, family)
+    with torch.no_grad():
+        wanted = said(model(**given))
+    found = kit.logits(ours, example)[:, :V]
+    assert torch.allclose(found, wanted, atol=1e-5, rtol=1e-5)
+    label = torch.from_numpy(example.asks[0].label)
+    loss, theirs = (F.cross_entropy(logits, label) for logits in (found, wanted))
+    assert torch.allclose(loss, theirs, atol=1e-5)
+    # back: the same tensors bit for bit, and a model that their library opens
+    back = kit.from_unitk(tmp_path / "ours", "hf", tmp_path / "back")
+    written, saved = (load_file(path / "model.safetensors") for path in (back, there))
+    rename = {name: name.replace("ernie.", "bert.") for name in saved}
+    assert written.keys() == set(rename.values())
+    assert all(torch.equal(written[new], saved[old]) for old, new in rename.items())
+    again = getattr(hf, json.loads((back / "config.json").read_text())["architectures"][0])
+    again, info = again.from_pretrained(back, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    with torch.no_grad():
+        assert torch.allclose(said(again(**given)), wanted, atol=1e-5, rtol=1e-5)
+    tokenizer = hf.AutoTokenizer.from_pretrained(back)
+    words = "w3 w7 w54"
+    task = load(tmp_path / "ours").task
+    assert tokenizer(words, add_special_tokens=False)["input_ids"] == task.vocab.encode(words)
+
+
+def test_a_trained_model_goes_out_with_all_its_rows(hf, kit, make, tmp_path):
+    """What was added for our symbols is dropped only as long as it means nothing."""
+    _, there = make("bert")
+    ours = kit.to_unitk("hf", there, tmp_path / "ours")
+    vocab = load(ours).vocab
+    assert vocab.model.size == V and len(vocab) == V + len(vocab.added) > V
+    (ours / "imported.json").unlink()  # as in a run that was trained from it
+    from unitk.train.folder import seal
+
+    (ours / "manifest.json").unlink()
+    seal(ours)
+    back = kit.from_unitk(ours, "hf", tmp_path / "back")
+    model = hf.AutoModelForMaskedLM.from_pretrained(back)
+    assert model.config.vocab_size == len(vocab)
+    tokenizer = hf.AutoTokenizer.from_pretrained(back)
+    assert tokenizer.convert_tokens_to_ids("<|startofpiece|>") == vocab.sop
+
+
+@pytest.mark.parametrize("family", ["bert_nsp", "gpt2"])
+def test_pickles_and_old_names(kit, make, tmp_path, family):
+    _, there = make(family)
+    tensors = load_file(there / "model.safetensors")
+    (there / "model.safetensors").unlink()
+    old = {}
+    for name, tensor in tensors.items():
+        name = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+        old[name.replace("LayerNorm.bias", "LayerNorm.beta").removeprefix("transformer.")] = tensor
+    if family == "bert_nsp":  # what files of that time hold beside weights
+        old["bert.embeddings.position_ids"] = torch.arange(40)[None]
+        old["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"]
+    else:
+        old["h.0.attn.bias"] = torch.ones(1, 1, 40, 40).tril()
+    torch.save(old, there / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+    kit.to_unitk("hf", there, tmp_path / "ours")
+    back = kit.from_unitk(tmp_path / "ours", "hf", tmp_path / "back")
+    written = load_file(back / "model.safetensors")
+    assert written.keys() == tensors.keys()
+    assert all(torch.equal(written[name], tensors[name]) for name in tensors)
+
+
+def test_shards_and_a_bare_encoder(hf, kit, make, tmp_path):
+    model, there = make("bert")
+    bare = model.bert
+    bare.save_pretrained(tmp_path / "bare", max_shard_size="20KB")
+    (tmp_path / "bare" / "vocab.txt").write_text((there / "vocab.txt").read_text())
+    assert len(list((tmp_path / "bare").glob("*.safetensors"))) > 1
+    ours = load(kit.to_unitk("hf", tmp_path / "bare", tmp_path / "ours")).model
+    assert not ours.config.head_transform
+    back = kit.from_unitk(tmp_path / "ours", "hf", tmp_path / "back")
+    again = hf.BertModel.from_pretrained(back, add_pooling_layer=False)
+    for name, tensor in again.state_dict().items():
+        assert torch.equal(tensor, bare.state_dict()[name])
+
+
+def test_mass_leaves_as_bart(hf, kit, tmp_path, vocab_txt):
+    """Another family's model goes out wherever the settings agree; its positions move."""
+    from unitk.interop.convert import Parts
+    from unitk.interop.hf import write
+    from unitk.models.archs import mass_tiny
+    from unitk.registry import get
+    from unitk.vocab import open_vocab
+
+    vocab = open_vocab(vocab_txt)
+    task = get("task", "mass")
+    torch.manual_seed(0)
+    ours = kit.perturbed(mass_tiny().build(len(vocab)))
+    (tmp_path / "out").mkdir()
+    write(Parts(ours, task(task.Config(), vocab), {}, {}), tmp_path / "out")
+    theirs = hf.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out").eval()
+    example, given = examples(kit, "bart")
+    with torch.no_grad():
+        assert torch.allclose(
+            kit.logits(ours, example), said(theirs(**given)), atol=1e-5, rtol=1e-5
+        )
+
+
+def test_longer_positions_repeat_the_rows(kit, make, tmp_path):
+    model, there = make("bert")
+    dest = kit.to_unitk("hf", there, tmp_path / "ours", "--arch.max-positions", 100)
+    table = load(dest).model.embed.positions.weight
+    first = model.bert.embeddings.position_embeddings.weight
+    assert torch.equal(table, torch.cat([first, first, first[:20]]))
+
+
+def test_a_task_of_its_own(kit, make, tmp_path):
+    _, there = make("bert")
+    dest = kit.to_unitk("hf", there, tmp_path / "ours", "--task", "pmlm", "--task.pseudo", "mask")
+    loaded = load(dest)
+    assert type(loaded.task).__name__ == "PMLM" and loaded.task.p == loaded.vocab.mask
+
+
+def edit(there, name, change):
+    path = there / name
+    if name.endswith(".json"):
+        found = json.loads(path.read_text())
+        change(found)
+        path.write_text(json.dumps(found))
+    else:
+        found = load_file(path)
+        change(found)
+        save_file(found, path)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        (
+            "model.safetensors",
+            lambda t: t.pop("bert.encoder.layer.1.output.dense.bias"),
+            "has no bert.encoder.layer.1.output.dense.bias, which the model needs",
+        ),
+        (
+            "model.safetensors",
+            lambda t: t.update({"bert.extra.weight": torch.ones(2)}),
+            "has bert.extra.weight, which this format has no use for",
+        ),
+        (
+            "model.safetensors",
+            lambda t: t.update({"bert.embeddings.LayerNorm.bias": torch.ones(31)}),
+            r"the shape does not fit of bert.embeddings.LayerNorm.bias \[31\] \(needed: \[32\]",
+        ),
+        (
+            "model.safetensors",
+            lambda t: t["bert.embeddings.LayerNorm.bias"].fill_(float("nan")),
+            "NaN or infinity in embed.norm.bias",
+        ),
+        ("config.json", lambda c: c.update(model_type="xlnet"), "model_type must be one of"),
+        ("config.json", lambda c: c.update(hidden_act="silu"), "hidden_act must be one of"),
+        ("config.json", lambda c: c.update(hidden_size="x"), "hidden_size must be a int"),
+        ("config.json", lambda c: c.update(hidden_size=10**12), "hidden_size cannot be"),
+        (
+            "config.json",
+            lambda c: c.update(num_hidden_layers=10**6),
+            "not the tensors of 1,000,000",
+        ),
+        (
+            "config.json",
+            lambda c: c.update(position_embedding_type="relative_key"),
+            "unitk reads position_embedding_type 'absolute' only",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(kit, make, tmp_path, name, change, message):
+    _, there = make("bert")
+    edit(there, name, change)
+    with pytest.raises(CheckpointError, match=message):
+        kit.to_unitk("hf", there, tmp_path / "ours")
+    assert not (tmp_path / "ours").exists() and not list(tmp_path.glob(".*"))
+
+
+def test_what_has_no_place_there_is_named(kit, make, tmp_path, vocab_txt):
+    _, there = make("bert")
+    with pytest.raises(UsageError, match=r"--vocab .*there is no vocabulary beside"):
+        (there / "vocab.txt").unlink()
+        kit.to_unitk("hf", there, tmp_path / "ours")
+    vocab_txt.write_text(vocab_txt.read_text() + "more\nwords\n")
+    with pytest.raises(DataError, match="has 62 pieces, but the checkpoint has 60 rows"):
+        kit.to_unitk("hf", there, tmp_path / "ours", "--vocab", vocab_txt)
+    with pytest.raises(UsageError, match="no format 'hff'; did you mean hf"):
+        kit.to_unitk("hff", there, tmp_path / "ours")

@@ -1,0 +1,1 @@
+"""Checkpoints of other systems, one file per format: a table of names, both ways."""

@@ -1,0 +1,187 @@
+"""A checkpoint of another system as a model here, and the other way.
+
+`read` of a format's module finds tensors, settings and vocabulary; what they become, and whether
+all of it fits together, is decided here for all formats alike.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unitk import registry
+from unitk.config import Component, Given, Parsed, resolve
+from unitk.errors import CheckpointError, DataError, UsageError
+from unitk.interop.layout import Layout
+from unitk.interop.vocabs import fitted
+from unitk.models.config import EncoderDecoderConfig as TwoTowers
+from unitk.models.config import ModelConfig
+from unitk.models.stack import Model
+from unitk.tasks.base import Task
+from unitk.vocab import Vocab
+
+FORMATS = ("hf",)
+KINDS = ("task", "arch")
+TOKENS, ENCODER = "embed.tokens.weight", "encoder.embed.tokens.weight"
+ROWS = (TOKENS, "heads.lm.weight", "heads.lm.bias")
+"""What has a row for every id of the vocabulary."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A checkpoint of another system, as its format reads it."""
+
+    path: Path
+    """The file, for errors."""
+    tensors: Mapping[str, Tensor]
+    layout: Layout
+    arch: str
+    """The registered architecture that comes nearest, and its settings in full."""
+    config: ModelConfig
+    task: str
+    vocab: Vocab | None
+    """Of the files beside it, if there are any."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Of the task."""
+    symbols: Mapping[str, int] = field(default_factory=dict)
+    """Ids that the system fixes."""
+    source_vocab: Vocab | None = None
+    """Of the encoder, if it has one of its own."""
+    notes: Sequence[str] = ()
+    """What was left out."""
+
+    def rows(self, name: str) -> int:
+        """How many rows a table of ours has there; 0 if it has none."""
+        theirs = self.layout.names.get(name.removesuffix(".weight"), "")
+        assert isinstance(theirs, str)
+        table = self.tensors.get(f"{theirs}.weight")
+        return len(table) if table is not None and table.dim() == 2 else 0
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A model with what is needed to use it, or to write it in another format."""
+
+    model: Model
+    task: Task
+    values: Mapping[str, str]
+    """Task and architecture as options."""
+    rows: Mapping[str, int]
+    """How many rows a tensor has for the ids of a vocabulary, where the other system has less than
+    this model."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Its weights by name, a shared one once, with the rows that the other system has."""
+        found = {name: tensor.detach() for name, tensor in self.model.named_parameters()}
+        return found | {name: found[name][:rows] for name, rows in self.rows.items()}
+
+
+def module(name: str, option: str) -> Any:
+    """The module of a format."""
+    if name not in FORMATS:
+        hint = registry.nearest(name, FORMATS) or f" (known: {', '.join(FORMATS)})"
+        raise UsageError(f"{option}: there is no format {name!r}{hint}")
+    return importlib.import_module(f"unitk.interop.{name}")
+
+
+def take(name: str, path: Path, vocab: Path | None = None, given: Sequence[Given] = ()) -> Parts:
+    """The model of another system's checkpoint; `given` are options of task and architecture."""
+    found: Found = module(name, "--from").read(path, vocab)
+    parsed = _parsed(found, given)
+    arch: ModelConfig = parsed.components["arch"].config
+    state = _resized(_state(found, arch), found.config, arch)
+    chosen = parsed.components["task"]
+    own = _vocab(found.vocab, found, len(state[TOKENS]))
+    task = chosen.made_from(chosen.config, own)
+    sizes = dict.fromkeys(ROWS, len(own))
+    if ENCODER in state:
+        if found.source_vocab is not None:
+            task.source_vocab = fitted(found.source_vocab, len(state[ENCODER]))
+        sizes[ENCODER] = len(task.source_vocab)
+    rows = {name: len(state[name]) for name in sizes if name in state}
+    generator = torch.Generator().manual_seed(1)
+    for one, count in rows.items():
+        state[one] = _grown(state[one], sizes[one] - count, arch.init_std, generator)
+    if rows[TOKENS] <= own.cls:  # there, what ended a text opens the next one
+        state[TOKENS][own.cls] = state[TOKENS][own.sep]
+    with torch.device("meta"):
+        model = arch.build(len(own), len(task.source_vocab))
+    model.load_state_dict(state, strict=False, assign=True)
+    for note in found.notes:
+        log.warning("%s: %s", found.path, note)
+    values = {k: v for k, v in parsed.values().items() if k.partition(".")[0] in KINDS}
+    return Parts(model.eval(), task, values, rows)
+
+
+def _parsed(found: Found, given: Sequence[Given]) -> Parsed:
+    """Task and architecture, first as found, then as given."""
+    arch = Component(found.arch, registry.get("arch", found.arch), found.config)
+    values = Parsed(_NoOptions(), {"arch": arch}, {}).values() | {"task": found.task}
+    values |= {f"task.{name}": text for name, text in found.options.items()}
+    own = [Given(key, text, str(found.path)) for key, text in values.items()]
+    return resolve(_NoOptions, [*own, *given], KINDS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _NoOptions:
+    """Only the components are resolved."""
+
+
+def _state(found: Found, arch: ModelConfig) -> dict[str, Tensor]:
+    """Our tensors as the checkpoint has them, before anything is added to a table."""
+    layers = (arch.num_layers, arch.decoder_layers if isinstance(arch, TwoTowers) else 0)
+    if max(layers) > len(found.tensors):
+        raise CheckpointError(f"{found.path} has not the tensors of {max(layers):,} layers")
+    places = {name: getattr(found.config, name) for name in ("max_positions", "max_positions2")}
+    rows = found.rows(TOKENS)
+    with torch.device("meta"):
+        model = replace(arch, **places).build(rows, found.rows(ENCODER) or rows)
+    shapes = {name: tensor.shape for name, tensor in model.named_parameters()}
+    state = found.layout.to_ours(found.tensors, shapes, found.path)
+    for name, tensor in state.items():
+        if not tensor.is_floating_point() or not tensor.isfinite().all():
+            what = "NaN or infinity" if tensor.is_floating_point() else f"{tensor.dtype}"
+            raise CheckpointError(f"{found.path}: {what} in {name}: these are no weights")
+    return {name: tensor.to(torch.float32) for name, tensor in state.items()}
+
+
+def _resized(
+    state: Mapping[str, Tensor], there: ModelConfig, arch: ModelConfig
+) -> dict[str, Tensor]:
+    """The position tables cut, or filled with copies of their own rows (s2s-ft)."""
+    resized = dict(state)
+    for name, tensor in state.items():
+        table = name.removeprefix("encoder.").removesuffix(".weight")
+        if table in ("embed.positions", "embed.positions2"):
+            size = "max_positions2" if table[-1] == "2" else "max_positions"
+            front = arch.position_offset if size == "max_positions" else 0
+            rows = len(tensor) + getattr(arch, size) - getattr(there, size)
+            copies = [tensor[front:]] * -(-rows // max(len(tensor) - front, 1))
+            resized[name] = torch.cat([tensor[:front], *copies])[:rows]
+    return resized
+
+
+def _vocab(own: Vocab | None, found: Found, rows: int) -> Vocab:
+    if own is None:
+        raise UsageError(f"--vocab is needed: there is no vocabulary beside {found.path}")
+    try:
+        return fitted(own, rows, found.symbols)
+    except DataError as error:
+        raise DataError(f"{found.path}: {error}") from error
+
+
+def _grown(table: Tensor, more: int, std: float, generator: torch.Generator) -> Tensor:
+    """A table with so many further rows: drawn as at the start; 0 for a bias."""
+    rows = torch.zeros(more, *table.shape[1:])
+    if rows.dim() > 1:
+        rows.normal_(std=std, generator=generator)
+    return torch.cat([table, rows])

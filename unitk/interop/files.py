@@ -1,0 +1,139 @@
+"""Files from elsewhere, which nobody has checked: tensors and json.
+
+A pickle can name any function to be called when it is opened. Here only tensors, plain values and
+`argparse.Namespace` come out of one; a pickle that names anything else is refused, and nothing of
+it runs. Whatever else is wrong with a file is a `CheckpointError` of one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import warnings
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy._core.multiarray import _reconstruct
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from unitk.errors import CheckpointError
+
+ALLOWED: list[Any] = [
+    argparse.Namespace,
+    # a Megatron checkpoint has the state of numpy's generator in it
+    (_reconstruct, "numpy.core.multiarray._reconstruct"),
+    (_reconstruct, "numpy._core.multiarray._reconstruct"),
+    np.ndarray,
+    np.dtype,
+    type(np.dtype(np.uint32)),
+]
+"""What a pickle may name, beside torch's own list of tensors and plain values; all harmless."""
+LARGEST = 10**7
+"""Of a number in a configuration; a larger one is damage."""
+
+
+def find_file(path: Path, names: tuple[str, ...], what: str) -> Path:
+    """The path itself if it is a file, else the first of these names in it (wildcards too)."""
+    if path.is_file():
+        return path
+    if not path.exists():
+        raise CheckpointError(f"there is no {path}")
+    for name in names:
+        found = sorted(path.glob(name))
+        if len(found) > 1:
+            both = " and ".join(str(one) for one in found[:2])
+            raise CheckpointError(f"{path} holds several: name one of {both}")
+        if found:
+            return found[0]
+    raise CheckpointError(f"{path} has no {what}: looked for {', '.join(names)}")
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, of a pickled dictionary, or of an index of either."""
+    if path.name.endswith(".index.json"):
+        parts = read_json(path).get("weight_map")
+        if not isinstance(parts, dict) or not all(_is_name(one) for one in parts.values()):
+            raise CheckpointError(f"{path}: weight_map must name files that stand beside it")
+        found: dict[str, Tensor] = {}
+        for name in sorted(set(parts.values())):
+            found |= read_tensors(path.parent / name)
+        return found
+    if path.suffix == ".safetensors":
+        with reading(path):
+            return load_file(path)
+    return tensors_of(read_pickle(path), path)
+
+
+def read_pickle(path: Path) -> Any:
+    """What a file of `torch.save` holds, if that is tensors and plain values."""
+    with reading(path), torch.serialization.safe_globals(ALLOWED), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about old ways of writing
+        zipped = zipfile.is_zipfile(path)
+        if zipped:
+            with zipfile.ZipFile(path) as archive:
+                if (bad := archive.testzip()) is not None:
+                    raise CheckpointError(f"{path} is damaged: {bad} fails its checksum")
+        # a mapped file cannot be read beyond its end, whatever sizes are claimed in it
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
+
+
+def tensors_of(found: Any, path: Path) -> dict[str, Tensor]:
+    """A dictionary of tensors by name, else `CheckpointError`."""
+    if not isinstance(found, dict) or not found:
+        raise CheckpointError(f"{path} holds no tensors by name")
+    for name, value in found.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor) or value.is_sparse:
+            raise CheckpointError(f"{path}: {name!r} is {type(value).__name__}, not a tensor")
+        if value.is_complex() or value.is_quantized:
+            raise CheckpointError(f"{path}: {name} is of {value.dtype}, not of real numbers")
+    return dict(found)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """An object of a json file."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CheckpointError(f"{path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is no json ({error})") from error
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{path} must hold an object")
+    return found
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Whatever a library says about a file becomes one line."""
+    try:
+        yield
+    except CheckpointError:
+        raise
+    except OSError as error:
+        raise CheckpointError(f"{path}: {error.strerror or error}") from error
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} is no safetensors file: {error}") from error
+    # bytes that were altered make the libraries raise nearly anything
+    except Exception as error:
+        message = str(error)
+        if named := re.search(r"GLOBAL (\S+)", message):
+            raise CheckpointError(
+                f"{path} is refused: its pickle names {named[1]}, which may run code when it is"
+                " opened; only tensors and plain values are read"
+            ) from error
+        about = message.splitlines()[0][:120] if message else type(error).__name__
+        if "WeightsUnpickler" in message or "weights_only" in message:
+            about = "its pickle is damaged, or of another protocol than torch.save's"
+        raise CheckpointError(f"{path} cannot be read: {about}") from error
+
+
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and Path(value).name == value

@@ -1,0 +1,96 @@
+"""Settings of a model under another system's names, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+from unitk import registry
+from unitk.config import flag
+from unitk.errors import CheckpointError, UnitkError, UsageError
+from unitk.interop.files import LARGEST
+from unitk.models.config import ModelConfig
+
+Config = TypeVar("Config", bound=ModelConfig)
+Keys = Mapping[str, tuple[str, ...]]
+"""Our field -> its names there, of which the first is written and any is read."""
+
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "relu": "relu",
+}
+"""Theirs -> ours; the first of several is written."""
+FREE = {"scaled_init", "dropout", "attention_dropout", "activation_dropout", "init_std"}
+"""Fields that a trained model computes the same without."""
+
+
+def read_settings(
+    config: Config, keys: Keys, given: Mapping[str, Any], where: object, **words: Mapping[str, str]
+) -> Config:
+    """The configuration with what is given under their names.
+
+    `words` are the values of a field that has other words there; `where` is the file for errors.
+    """
+    values: dict[str, Any] = {}
+    for name, theirs in keys.items():
+        found = [key for key in theirs if given.get(key) is not None]
+        if found:
+            ours = getattr(config, name)
+            value = checked(given[found[0]], type(ours), found[0], where)
+            known = words.get(name) or (ACTIVATIONS if name == "activation" else None)
+            if known is not None and value not in known:
+                possible = ", ".join(known)
+                raise CheckpointError(f"{where}: {found[0]} must be one of {possible}, got {value}")
+            values[name] = value if known is None else known[value]
+    try:
+        return replace(config, **values)
+    except UnitkError as error:
+        raise CheckpointError(f"{where}: {error}") from error
+
+
+def checked(value: Any, kind: type, key: str, where: object) -> Any:
+    """A value of a json file, if it is of this kind and no absurd number."""
+    wanted = (int, float) if kind is float else kind
+    if not isinstance(value, wanted) or isinstance(value, bool) != (kind is bool):
+        raise CheckpointError(f"{where}: {key} must be a {kind.__name__}, got {value!r}")
+    if isinstance(value, int | float) and not abs(value) <= LARGEST:
+        raise CheckpointError(f"{where}: {key} cannot be {value!r}")
+    return value
+
+
+def refuse(given: Mapping[str, Any], fixed: Mapping[str, Any], where: object) -> None:
+    """Raise unless every key that is given has the one value that unitk computes."""
+    for key, value in fixed.items():
+        if key in given and given[key] != value:
+            raise CheckpointError(f"{where}: unitk reads {key} {value!r} only, got {given[key]!r}")
+
+
+def write_settings(config: ModelConfig, keys: Keys) -> dict[str, Any]:
+    """The configuration under their names."""
+    found = {theirs[0]: getattr(config, name) for name, theirs in keys.items()}
+    if "activation" in keys:
+        ours = {b: a for a, b in reversed(ACTIVATIONS.items())}
+        found[keys["activation"][0]] = ours[config.activation]
+    return found
+
+
+def check_family(config: ModelConfig, preset: ModelConfig, free: set[str], what: str) -> None:
+    """Raise where a model has a setting that its family elsewhere has otherwise."""
+    for one in fields(preset):
+        ours, theirs = getattr(config, one.name), getattr(preset, one.name)
+        if one.name not in free | FREE and ours != theirs:
+            option = flag(f"arch.{one.name}")
+            raise UsageError(f"{what} has {option} {theirs}, but this model has {ours}")
+
+
+def preset_of(names: tuple[str, ...], config: ModelConfig) -> str:
+    """Which of these architectures a model is, told by layers and width; else the first."""
+    for name in names:
+        preset = registry.get("arch", name)()
+        if (preset.num_layers, preset.width) == (config.num_layers, config.width):
+            return name
+    return names[0]

@@ -1,0 +1,94 @@
+"""Vocabularies of other systems: found beside a checkpoint, fitted to its rows, written again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from unitk.errors import DataError
+from unitk.vocab import SYMBOLS, Vocab, open_vocab
+from unitk.vocab_kinds import SentencePiece, Tokenizers
+
+FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "*.model")
+"""Of a tokenizer that stands beside a model, the best one first."""
+
+
+def vocab_beside(path: Path) -> Vocab | None:
+    """The vocabulary in the folder of a checkpoint, if there is one."""
+    folder = path if path.is_dir() else path.parent
+    for name in FILES:
+        found = sorted(folder.glob(name))
+        if len(found) == 1:
+            return open_vocab(found[0])
+    return None
+
+
+def fitted(vocab: Vocab, rows: int, symbols: Mapping[str, int] | None = None) -> Vocab:
+    """A vocabulary for an embedding of so many rows, and whatever symbols it lacks behind them.
+
+    Rows without a piece are taken for symbols that the vocabulary lacks, the first ones first, and
+    have names of their own after that. `symbols` are ids that the checkpoint's system fixes; two
+    symbols of the same id are refused.
+    """
+    if rows == len(vocab) and not symbols:
+        return vocab
+    pieces = vocab.model.size
+    own = {name: index for name, index in vocab.symbols.items() if index < pieces}
+    if rows < pieces and set(range(rows, pieces)) - set(own.values()):
+        raise DataError(
+            f"the vocabulary has {pieces:,} pieces, but the checkpoint has {rows:,} rows:"
+            " it was made with another one"
+        )
+    fixed = own | dict(symbols or {})
+    by_id: dict[int, str] = {}
+    for name, index in fixed.items():
+        if index in by_id:
+            raise DataError(f"symbols {by_id[index]} and {name} have the same id {index}")
+        by_id[index] = name
+    added = [
+        by_id.get(index) for index in range(pieces, max(rows, pieces, *(i + 1 for i in by_id)))
+    ]
+    missing = [name for name in SYMBOLS if name not in fixed]
+    for place, name in enumerate(added):
+        if name is None and missing:
+            added[place] = missing.pop(0)
+    added += missing
+    spelled = [SYMBOLS[name] if name else f"[row {pieces + i}]" for i, name in enumerate(added)]
+    behind = {name: pieces + place for place, name in enumerate(added) if name}
+    return Vocab(vocab.model, {name: (fixed | behind)[name] for name in SYMBOLS}, spelled)
+
+
+def write_vocab(vocab: Vocab, folder: Path, rows: int, *, plain: bool = False) -> None:
+    """The files of a tokenizer; `plain`: WordPiece's vocab.txt instead of tokenizer.json."""
+    model = vocab.model
+    if isinstance(model, SentencePiece):
+        (folder / "spiece.model").write_bytes(model.data)
+        return
+    if not isinstance(model, Tokenizers):
+        vocab.save(folder / "vocab")
+        return
+    pieces = vocab.pieces(range(min(rows, len(vocab))))
+    spec = json.loads(model.data)
+    if plain and spec["model"].get("type") == "WordPiece":
+        text = "".join(f"{piece}\n" for piece in pieces)
+        (folder / "vocab.txt").write_text(text, encoding="utf-8")
+        return
+    if rows > model.size:
+        more = [{"id": i, "content": pieces[i]} for i in range(model.size, len(pieces))]
+        spec["added_tokens"] = [*spec.get("added_tokens", []), *map(_special, more)]
+        (folder / "tokenizer.json").write_text(json.dumps(spec, ensure_ascii=False), "utf-8")
+    else:
+        (folder / "tokenizer.json").write_bytes(model.data)
+    about = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    for name in ("pad", "unk", "cls", "sep", "mask"):
+        if vocab.symbols[name] < rows:
+            about[f"{name}_token"] = pieces[vocab.symbols[name]]
+    text = json.dumps(about, indent=1, ensure_ascii=False)
+    (folder / "tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
+
+
+def _special(token: Mapping[str, Any]) -> dict[str, Any]:
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    return {**token, **flags, "special": True}

@@ -1,0 +1,101 @@
+"""`unitk convert`: checkpoints of other systems become unitk's, and the other way."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from unitk import config, registry
+from unitk.config import Given
+from unitk.errors import CheckpointError, UsageError, require
+
+OURS = "unitk"
+IMPORTED = "imported.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Read a checkpoint of another system (--from FORMAT PATH --to unitk DIR), or write a model in
+    its format (--from unitk DIR --to FORMAT DIR). Formats: hf (Hugging Face's BERT, ERNIE, RoBERTa,
+    GPT, GPT-2, BART). --task NAME, --task.FIELD and --arch.FIELD replace what the checkpoint says:
+    --arch.max-positions 1024 makes a longer position table of copies of its rows."""
+
+    from_: tuple[str, str]
+    """FORMAT and PATH of what is read; format unitk: a run folder or a checkpoint."""
+    to: tuple[str, str]
+    """FORMAT and DIR of what is written; the folder must be empty or not there."""
+    vocab: Path | None = None
+    """Vocabulary of a checkpoint that has none beside it (vocab.txt, tokenizer.json, ...)."""
+    user_dir: Path | None = None
+    """Folder of plug-ins."""
+
+
+def run(argv: Sequence[str]) -> None:
+    """Read, then write a folder that appears when it is whole."""
+    if "--help" in argv or "-h" in argv:
+        config.parse("convert", Options, ["--help"])
+    words = config.read_flags(argv, Options)
+    # those of task and architecture are resolved beside what the checkpoint says
+    inner = [word for word in words if word.key.partition(".")[0] in ("task", "arch")]
+    given: Options = config.resolve(Options, [word for word in words if word not in inner]).main
+    registry.load_plugins(given.user_dir)
+    (source, path), (target, dest) = given.from_, given.to
+    require((source == OURS) != (target == OURS), "one of --from and --to is unitk, the other not")
+    with appearing(Path(dest)) as folder:
+        if target == OURS:
+            take(source, Path(path), given, inner, folder)
+        else:
+            for word in inner:
+                raise UsageError(f"{word.origin} has no effect with --from unitk")
+            require(given.vocab is None, "--vocab has no effect with --from unitk")
+            give(Path(path), target, folder)
+
+
+def take(source: str, path: Path, given: Options, inner: list[Given], folder: Path) -> None:
+    """Write another system's checkpoint as ours."""
+    from unitk.interop.convert import take
+    from unitk.train import checkpoint
+    from unitk.train.folder import seal
+    from unitk.train.state import Identity, Progress
+
+    parts = take(source, path, given.vocab, inner)
+    user_dir = str(given.user_dir.resolve()) if given.user_dir else None
+    identity = Identity(dict(parts.values), user_dir, f"{source} {path}", parts.task.vocab.hash)
+    checkpoint.write(folder, parts.model, None, Progress(), identity, parts.task)
+    rows = json.dumps({"format": source, "rows": parts.rows}, indent=1)
+    (folder / IMPORTED).write_text(rows + "\n")
+    seal(folder)
+
+
+def give(path: Path, target: str, folder: Path) -> None:
+    """Write a model of ours as another system's checkpoint."""
+    from unitk.interop.convert import Parts, module
+    from unitk.train.checkpoint import load
+
+    write = module(target, "--to").write
+    loaded = load(path)
+    imported = loaded.path / IMPORTED
+    # as long as it is not trained, what was added to the tables of that system means nothing
+    rows = json.loads(imported.read_text())["rows"] if imported.exists() else {}
+    write(Parts(loaded.model, loaded.task, loaded.config, rows), folder)
+
+
+@contextmanager
+def appearing(dest: Path) -> Iterator[Path]:
+    """A folder to fill, which becomes `dest` if all goes well and is removed if not."""
+    if dest.exists() and not (dest.is_dir() and not any(dest.iterdir())):
+        raise UsageError(f"--to {dest} exists already")
+    partial = dest.absolute().with_name(f".{dest.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        partial.replace(dest)
+    except OSError as error:
+        raise CheckpointError(f"--to {dest}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
