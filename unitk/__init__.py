@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,24 +21,38 @@ def load(
     *,
     task: str | None = None,
     dtype: torch.dtype | None = None,
+    format: str | None = None,
+    vocab: str | Path | None = None,
 ) -> Generator:
     """A trained model that generates, of a run folder or a checkpoint; several are an ensemble.
 
         unitk.load("runs/qg/best").generate(["The cat sat on the mat."], beam=5)
 
     `task` chooses one where the model was trained with several; `dtype` is that of weights and
-    cache. Raises `unitk.errors.CheckpointError`, naming what is damaged or does not fit.
+    cache. With a `format` ("hf", ...; `unitk convert --help` names them) the checkpoint is another
+    system's, and `vocab` its vocabulary where none stands beside it.
+    Raises `unitk.errors.CheckpointError`, naming what is damaged or does not fit.
     """
     # what follows imports torch
     from pathlib import Path
 
     from unitk.generate.ensemble import join
     from unitk.generate.generator import Generator
-    from unitk.train import checkpoint
 
-    paths = [path] if isinstance(path, str | Path) else path
-    loaded = [checkpoint.load(Path(one), device, task) for one in paths]
-    model = loaded[0].model
+    paths = [Path(one) for one in ([path] if isinstance(path, str | Path) else path)]
+    loaded: list[Any]
+    if format is None:
+        from unitk.train import checkpoint
+
+        loaded = [checkpoint.load(one, device, task) for one in paths]
+    else:
+        from unitk.config import Given
+        from unitk.interop.convert import take
+
+        given = [] if task is None else [Given("task", task, "task")]
+        loaded = [take(format, one, Path(vocab) if vocab else None, given) for one in paths]
+    model = loaded[0].model.to(device)
     if len(loaded) > 1:
-        model = join([(str(one.path), one.model, one.task) for one in loaded])
+        joined = zip(paths, loaded, strict=True)
+        model = join([(str(at), one.model.to(device), one.task) for at, one in joined])
     return Generator(model if dtype is None else model.to(dtype), loaded[0].task)

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
+import unitk
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.train.checkpoint import load
 
@@ -288,3 +289,11 @@ def test_what_has_no_place_there_is_named(kit, make, tmp_path, vocab_txt):
         kit.to_unitk("hf", there, tmp_path / "ours", "--vocab", vocab_txt)
     with pytest.raises(UsageError, match="no format 'hff'; did you mean hf"):
         kit.to_unitk("hff", there, tmp_path / "ours")
+
+
+def test_load_takes_a_format(kit, make):
+    _, there = make("gpt2")
+    generator = unitk.load(there, format="hf")
+    assert generator.task.vocab.model.size == V
+    [[best]] = generator.generate(["w1 w2"], max_len=3)
+    assert isinstance(best.text, str)
