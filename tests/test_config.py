@@ -200,6 +200,33 @@ def test_help_lists_what_applies_and_nothing_else(capsys):
     assert all(len(line) <= 110 for line in page.splitlines())
 
 
+@dataclass(frozen=True, kw_only=True)
+class Looks:
+    """Looks: what one sees."""
+
+    colour: str = "red"
+    """Of the roof."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class House(Looks):
+    """A house."""
+
+    doors: int = 2
+    """At the front."""
+
+
+def test_help_groups_what_is_inherited(capsys):
+    with pytest.raises(SystemExit):
+        parse("build", House, ["--help"])
+    assert capsys.readouterr().out.split("\n\n") == [
+        "unitk build [options]",
+        "A house.",
+        "  --doors   At the front [2]",
+        "Looks: what one sees.\n  --colour  Of the roof [red]\n",
+    ]
+
+
 def test_every_registered_component_documents_its_fields():
     for kind in ("task", "criterion", "optimizer", "arch", "schedule"):
         for name in registry.names(kind):

@@ -24,7 +24,10 @@ def page(
         "",
         textwrap.fill(" ".join((main.__doc__ or "").split()), width),
     ]
-    lines += ["", *_table([(o.flag, o, o.default) for o in options(main)], width)]
+    rows = [(o.flag, o, o.default) for o in options(main)]
+    for owner in main.__mro__:  # a class's own options come first, then the inherited ones
+        own = [row for row in rows if row[1].name in owner.__dict__.get("__annotations__", ())]
+        lines += ["", *_about(owner, main), *_table(own, width, _left(rows))] if own else []
     named = {item.key for item in given}
     if "task" in kinds and "task" not in named:
         known = ", ".join(registry.names("task"))
@@ -50,12 +53,21 @@ def _component_pages(kinds: Sequence[str], given: Sequence[Given], width: int) -
             for o in options(type(component.config))
         ]
         kind = key.partition(".")[0]
-        lines += ["", f"{flag(kind)} {component.name}", *_table(rows, width)]
+        lines += ["", f"{flag(kind)} {component.name}", *_table(rows, width, _left(rows))]
     return lines
 
 
-def _table(rows: Sequence[tuple[str, Option, Any]], width: int) -> list[str]:
-    left = min(max((len(name) for name, _, _ in rows), default=0), 34) + 4
+def _about(owner: type, main: type) -> list[str]:
+    """The heading of the options that are inherited from a class: its first line."""
+    return [] if owner is main else [(owner.__doc__ or "").partition("\n")[0]]
+
+
+def _left(rows: Sequence[tuple[str, Option, Any]]) -> int:
+    """The column in which explanations begin."""
+    return min(max((len(name) for name, _, _ in rows), default=0), 34) + 4
+
+
+def _table(rows: Sequence[tuple[str, Option, Any]], width: int, left: int) -> list[str]:
     lines = []
     for name, option, value in rows:
         about = option.help.rstrip(".")

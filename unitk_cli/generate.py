@@ -68,6 +68,8 @@ def run(argv: Sequence[str]) -> None:
     given: Options = parsed.main
     idle = given.sampling and "beam" in parsed.origins
     require(not idle, "--beam has no effect with --sampling")
+    idle = given.diverse_beam_groups == 1 and "diverse_beam_strength" in parsed.origins
+    require(not idle, "--diverse-beam-strength has no effect without --diverse-beam-groups")
     require((given.input is None) != (given.infill is None), "give either --input or --infill TEXT")
     require(given.infill is None or not given.truncate, "--truncate has no effect on --infill")
     folder = given.output.absolute().parent

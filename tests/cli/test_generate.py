@@ -140,6 +140,17 @@ def test_phrases(decode, files, capsys, generator):
         decode(f"--input in.txt --constraints need.txt {QUICK}")
 
 
+def test_rules_that_leave_nothing_are_told(decode, files, capsys, caplog):
+    (files / "need.txt").write_text("bade\n\n\n\n")
+    (files / "bad.txt").write_text("bade\n")
+    decode("--input in.txt --constraints need.txt --bad-words bad.txt --beam 2 --max-len 8")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "" and lines[2]
+    assert "no output that the rules allow: 1 sources, first input 1" in caplog.text
+    with pytest.raises(UsageError, match="--diverse-beam-strength has no effect without"):
+        decode("--input in.txt --diverse-beam-strength 0.1")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -44,14 +44,33 @@ LENGTH = re.compile(r"(?:(\d*\.?\d+)x(?:\+(\d+))?|(-?\d+))")
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerateConfig:
-    """How outputs are searched for."""
+class SearchConfig:
+    """Search: how many outputs are kept, and when it ends."""
 
     beam: int = 5
     """Hypotheses kept open for each input; 1 is greedy decoding."""
+    nbest: int = 1
+    """Outputs for each input, best first."""
     lenpen: float = 1.0
     """Hypotheses are ranked by log-probability / length ** lenpen, end symbols counted; glm and
     unilm divide otherwise."""
+    search: Literal["likely", "exact", "fairseq", "glm", "unilm"] = "likely"
+    """When the search of an input ends. likely: the worst kept output is better than any open
+    hypothesis at its present length; exact: no open hypothesis can enter the n best any more;
+    fairseq, glm, unilm: as those programs search, which rank otherwise too, see docs/generate.md.
+    Greedy decoding ends with the first end symbol."""
+    diverse_beam_groups: int = 1
+    """Groups of the beam that avoid each other's words (Vijayakumar et al. 2016)."""
+    diverse_beam_strength: float = 0.5
+    """What a word costs for each hypothesis of an earlier group that has it at the same place."""
+    max_tokens: int = 16384
+    """Most slots of a batch: prompt, and the longest output of every beam."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RulesConfig:
+    """Rules: what may be written."""
+
     min_len: str | int = 0
     """Least words of an output, or of each blank, the end symbol not counted; 0.1x+2 depends on
     the words x of the source."""
@@ -67,17 +86,12 @@ class GenerateConfig:
     """Taken from the log-probability of the unknown word wherever it may be written."""
     bad_words: Path | None = None
     """A file of words or phrases that are never written, one a line."""
-    nbest: int = 1
-    """Outputs for each input, best first."""
-    search: Literal["likely", "exact", "fairseq", "glm", "unilm"] = "likely"
-    """When the search of an input ends. likely: the worst kept output is better than any open
-    hypothesis at its present length; exact: no open hypothesis can enter the n best any more;
-    fairseq, glm, unilm: as those programs search, which rank otherwise too, see docs/generate.md.
-    Greedy decoding ends with the first end symbol."""
-    diverse_beam_groups: int = 1
-    """Groups of the beam that avoid each other's words (Vijayakumar et al. 2016)."""
-    diverse_beam_strength: float = 0.5
-    """What a word costs for each hypothesis of an earlier group that has it at the same place."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingConfig:
+    """Sampling, instead of a search."""
+
     sampling: bool = False
     """Draw --nbest outputs word by word instead of searching; scores stay the model's own."""
     temperature: float = 1.0
@@ -91,8 +105,11 @@ class GenerateConfig:
     top-p. 0: no such rule."""
     seed: int = 1
     """Of the draws; every input has its own."""
-    max_tokens: int = 16384
-    """Most slots of a batch: prompt, and the longest output of every beam."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateConfig(SamplingConfig, RulesConfig, SearchConfig):
+    """How outputs are made."""
 
     def __post_init__(self) -> None:
         for name in ("beam", "nbest", "max_tokens"):

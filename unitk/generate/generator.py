@@ -138,6 +138,10 @@ class Generator:
         decoded = self._decode([*prompts.values()], config, report)
         for number, best in zip(prompts, decoded, strict=True):
             found[number] = [Output(self.task.text(kept[number], one.ids), one) for one in best]
+        if none := [number + 1 for number in prompts if not found[number]]:
+            log.warning(
+                "no output that the rules allow: %d sources, first input %d", len(none), none[0]
+            )
         return found
 
     def _decode(
