@@ -59,14 +59,17 @@ def generate(
     conditions: Conditions | None = None,
     *,
     demands: Demands | None = None,
+    inputs: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
     """The n best outputs for each prompt, in the order of the prompts.
 
     Which prompts share a batch changes nothing but rounding. `report` hears how many are done.
     `conditions` makes what enters beside the prompts, if the model shall not make it of them.
-    `demands` are one for each prompt; the config's alone if there are none.
+    `demands` are one for each prompt; the config's alone if there are none. `inputs` are what draws
+    are seeded with, one for each prompt; its number here if there are none.
     """
     demands = demands or Demands.plain(config, len(prompts))
+    inputs = range(len(prompts)) if inputs is None else inputs
     if config.sampling or config.diverse_beam_groups > 1:
         asked = any(demand.phrases for demand in demands.each)
         require(not asked, "--constraints are for a search without --sampling and groups")
@@ -82,7 +85,8 @@ def generate(
             batch = collate([[prompts[i]] for i in numbers], pad=protocol.end).to(device)
             given = conditions(batch, numbers) if conditions else None
             asked = demands.take(numbers)
-            decoded = decode(model, batch, protocol, config, numbers, given, demands=asked)
+            named = [inputs[i] for i in numbers]
+            decoded = decode(model, batch, protocol, config, named, given, demands=asked)
             for i, outputs in zip(numbers, decoded, strict=True):
                 found[i] = outputs
             report(len(numbers))

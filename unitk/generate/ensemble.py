@@ -90,7 +90,7 @@ class Ensemble(nn.Module):
 
 @dataclass(frozen=True)
 class Tightest:
-    """The limits of several architectures: of each position table the shortest, 0 if none has it."""
+    """The limits of several architectures: of each table of positions the shortest; 0: none."""
 
     each: Sequence[ModelConfig]
 

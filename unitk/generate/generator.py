@@ -1,25 +1,26 @@
-"""A trained model with its task: sources in, texts out."""
+"""A trained model with its task: sources in, texts out; or texts in, scores out."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 import numpy as np
 
 from unitk.data.texts import shorten
 from unitk.errors import DataError, UsageError, require
-from unitk.generate.config import GenerateConfig, slope
+from unitk.generate.config import GenerateConfig, length, slope
 from unitk.generate.decode import check_places, generate, overrun
 from unitk.generate.demands import NOTHING, Demand, Demands, Wish
 from unitk.generate.ensemble import Ensemble
 from unitk.generate.fill import fill
+from unitk.generate.forced import attention, judged, score, watch
 from unitk.generate.search import Hypothesis
 from unitk.generate.wording import encode_phrase, lexicon
 from unitk.models.stack import Model
-from unitk.slots import Example, Ids
+from unitk.slots import Example, Floats, Ids, Protocol, unroll
 from unitk.tasks.base import Task
 
 BLANKS = ("mask", "gmask", "smask")
@@ -34,6 +35,8 @@ class Output:
 
     text: str
     hypothesis: Hypothesis
+    attention: Floats | None = None
+    """[words, source words] of a decoder layer, where it was asked for; see `forced.attention`."""
 
 
 class Generator:
@@ -68,6 +71,19 @@ class Generator:
         sources = [self.encode_blanks(text) for text in texts]
         return self.outputs(sources, GenerateConfig(**options))  # type: ignore[arg-type]
 
+    def score(
+        self, texts: Sequence[str | Sequence[str]], targets: Sequence[str], **options: object
+    ) -> list[Output]:
+        """Given outputs, one for each source, with what a search would report of them."""
+        parts = [[text] if isinstance(text, str) else text for text in texts]
+        ids = [target for (target,) in self.encode([[target] for target in targets])]
+        config = GenerateConfig(**options)  # type: ignore[arg-type]
+        found = self.scores(self.encode(parts), ids, config)
+        empty = [number for number, outputs in enumerate(found, 1) if not outputs]
+        if empty:
+            raise DataError(f"input {empty[0]} is empty")
+        return [output for (output,) in found]
+
     def encode(self, sources: Sequence[Sequence[str]]) -> list[list[Ids]]:
         """The ids of each part of each source."""
         found = iter(self.task.vocab.encode_batch([part for parts in sources for part in parts]))
@@ -78,12 +94,22 @@ class Generator:
         vocab = self.task.vocab
         if not self.task.infills:
             raise UsageError(f"--infill: task {type(self.task).__name__} does not fill blanks")
-        ids = np.array(vocab.encode_marked(text), np.int64)
-        blanks = {name: vocab.symbols[name] for name in BLANKS if name in vocab.symbols}
-        if not np.isin(ids, list(blanks.values())).any():
-            known = ", ".join(vocab.pieces(blanks.values()))
+        ids = self.encode_marked(text)
+        if not self.has_blank(ids):
+            known = ", ".join(vocab.pieces(self._blanks()))
             raise UsageError(f"--infill: there is no blank in {text!r}; write one as {known}")
         return [ids]
+
+    def encode_marked(self, text: str) -> Ids:
+        """The ids of a text in which symbols such as [MASK] are what they are called."""
+        return np.array(self.vocab.encode_marked(text), np.int64)
+
+    def has_blank(self, ids: Ids) -> bool:
+        """Whether there is a blank that the task fills."""
+        return self.task.infills and bool(np.isin(ids, self._blanks()).any())
+
+    def _blanks(self) -> list[int]:
+        return [self.vocab.symbols[name] for name in BLANKS if name in self.vocab.symbols]
 
     def wishes(
         self,
@@ -116,12 +142,44 @@ class Generator:
         *,
         wishes: Sequence[Wish] = (),
         truncate: bool = False,
+        first: int = 0,
+        layer: int | None = None,
         report: Callable[[int], None] = lambda done: None,
     ) -> list[list[Output]]:
         """The n best outputs for each source; an empty source has none.
 
         `wishes` are one for each source, or none at all. Too long a source raises DataError, or is
-        shortened if `truncate`.
+        shortened if `truncate`. `first` is the number of the first source among all inputs. With
+        a `layer` of the decoder (`forced.attention`), outputs have its attention.
+        """
+        self._check_layer(layer)
+        kept, prompts = self.prompts(sources, config, wishes=wishes, truncate=truncate, first=first)
+        self._warn(sources, kept)
+        found: list[list[Output]] = [[] for _ in sources]
+        decoded = self._decode(prompts, config, first, report)
+        for number, best in zip(prompts, decoded, strict=True):
+            found[number] = [Output(self.task.text(kept[number], one.ids), one) for one in best]
+        if none := [first + number + 1 for number in prompts if not found[number]]:
+            log.warning(
+                "no output that the rules allow: %d sources, first input %d", len(none), none[0]
+            )
+        if layer is None:
+            return found
+        examples = {number: prompt for number, (prompt, _) in prompts.items()}
+        return self._attended(examples, found, layer, config)
+
+    def prompts(
+        self,
+        sources: Sequence[list[Ids]],
+        config: GenerateConfig,
+        *,
+        wishes: Sequence[Wish] = (),
+        truncate: bool = False,
+        first: int = 0,
+    ) -> tuple[list[list[Ids]], dict[int, tuple[Example, Demand]]]:
+        """The sources, shortened if they must and may be; by number what is decoded of them.
+
+        Raises DataError, as `outputs` does, for what cannot be decoded.
         """
         kept = list(sources)
         wishes = wishes or [NOTHING] * len(sources)
@@ -129,37 +187,111 @@ class Generator:
         prompts: dict[int, tuple[Example, Demand]] = {}
         for number, (source, wish) in enumerate(zip(sources, wishes, strict=True)):
             if sum(map(len, source)):
-                fitted, prompt, demand = self._fit(source, number, config, wish, truncate)
+                name = f"input {first + number + 1}"
+                fitted, prompt, demand = self._fit(source, name, config, wish, truncate)
                 kept[number], prompts[number] = fitted, (prompt, demand)
+        return kept, prompts
+
+    def scores(
+        self,
+        sources: Sequence[list[Ids]],
+        targets: Sequence[Ids],
+        config: GenerateConfig,
+        *,
+        truncate: bool = False,
+        first: int = 0,
+        layer: int | None = None,
+        report: Callable[[int], None] = lambda done: None,
+    ) -> list[list[Output]]:
+        """The target of each source as its only output, with what a search would report of it.
+
+        A target may hold the words of several blanks, an end symbol after each; the last end may
+        be left out. The rest is as in `outputs`.
+        """
+        protocol = self._ordered("--score")
+        self._check_layer(layer)
+        require(len(targets) == len(sources), "there must be a target for each source")
+        kept, prompts, written = list(sources), {}, {}
+        for number, (source, target) in enumerate(zip(sources, targets, strict=True)):
+            if sum(map(len, source)):
+                name = f"input {first + number + 1}"
+                closed = len(target) and target[-1] == protocol.end
+                ids = written[number] = target if closed else np.append(target, protocol.end)
+                kept[number], prompts[number] = self._fit_target(source, ids, name, truncate)
+        self._warn(sources, kept)
+        examples = [unroll(prompts[number], protocol, ids) for number, ids in written.items()]
+        every = score(self.model, examples, config.max_tokens, report)
+        found: list[list[Output]] = [[] for _ in sources]
+        for (number, ids), gains in zip(written.items(), every, strict=True):
+            if config.unkpen:
+                gains = gains - np.float32(config.unkpen) * (ids == self.vocab.unk)
+            limit = length(config.max_len, sum(map(len, kept[number])))
+            one = judged(ids, gains, protocol, config, limit)
+            found[number] = [Output(self.task.text(kept[number], ids), one)]
+        return found if layer is None else self._attended(prompts, found, layer, config)
+
+    def _attended(
+        self,
+        prompts: dict[int, Example],
+        found: list[list[Output]],
+        layer: int,
+        config: GenerateConfig,
+    ) -> list[list[Output]]:
+        """The outputs, with how much their words look at those of the source."""
+        protocol, vocab = self._ordered("--print-alignment"), self.task.source_vocab
+        examples = [
+            unroll(prompt, protocol, one.hypothesis.ids)
+            for number, prompt in prompts.items()
+            for one in found[number]
+        ]
+        tables = attention(self.model, examples, protocol, vocab, layer, config.max_tokens)
+        each = iter(tables)
+        return [[replace(one, attention=next(each)) for one in outputs] for outputs in found]
+
+    def _check_layer(self, layer: int | None) -> None:
+        """Refuse before the search what has no attention to the source."""
+        if layer is not None:
+            with watch(self.model, layer):
+                pass
+
+    def _warn(self, sources: Sequence[list[Ids]], kept: Sequence[list[Ids]]) -> None:
+        """Say how many sources were shortened."""
         shortened = sum(old is not new for old, new in zip(sources, kept, strict=True))
         if shortened:
             log.warning("--truncate shortened %d of %d sources", shortened, len(sources))
-        found: list[list[Output]] = [[] for _ in sources]
-        decoded = self._decode([*prompts.values()], config, report)
-        for number, best in zip(prompts, decoded, strict=True):
-            found[number] = [Output(self.task.text(kept[number], one.ids), one) for one in best]
-        if none := [number + 1 for number in prompts if not found[number]]:
-            log.warning(
-                "no output that the rules allow: %d sources, first input %d", len(none), none[0]
-            )
-        return found
+
+    def _ordered(self, flag: str) -> Protocol:
+        """The protocol, of a task that writes word by word."""
+        if self.protocol is None:
+            raise UsageError(f"{flag}: task {type(self.task).__name__} fills masks in one pass")
+        return self.protocol
 
     def _decode(
         self,
-        prompts: list[tuple[Example, Demand]],
+        prompts: dict[int, tuple[Example, Demand]],
         config: GenerateConfig,
+        first: int,
         report: Callable[[int], None],
     ) -> list[list[Hypothesis]]:
-        examples = [prompt for prompt, _ in prompts]
+        examples = [prompt for prompt, _ in prompts.values()]
         vocab = self.task.vocab
         if self.protocol is not None:
-            demands = Demands([demand for _, demand in prompts], lexicon(config, vocab))
-            return generate(self.model, examples, self.protocol, config, report, demands=demands)
+            demands = Demands([demand for _, demand in prompts.values()], lexicon(config, vocab))
+            inputs = [first + number for number in prompts]
+            return generate(
+                self.model,
+                examples,
+                self.protocol,
+                config,
+                report,
+                demands=demands,
+                inputs=inputs,
+            )
         idle = {
             "--nbest": config.nbest > 1,
             "--bad-words": config.bad_words,
-            "--prefix-file": any(demand.prefix for _, demand in prompts),
-            "--constraints": any(demand.phrases for _, demand in prompts),
+            "--prefix-file": any(demand.prefix for _, demand in prompts.values()),
+            "--constraints": any(demand.phrases for _, demand in prompts.values()),
         }
         for flag, given in idle.items():
             require(not given, f"{flag}: masks are filled in one pass, with one output")
@@ -167,10 +299,9 @@ class Generator:
         return fill(self.model, examples, banned, config, report)
 
     def _fit(
-        self, source: list[Ids], number: int, config: GenerateConfig, wish: Wish, truncate: bool
+        self, source: list[Ids], name: str, config: GenerateConfig, wish: Wish, truncate: bool
     ) -> tuple[list[Ids], Example, Demand]:
         """The source, shortened if it must and may be, its prompt and what is asked of outputs."""
-        name = f"input {number + 1}"
         while True:
             prompt = self.task.prompt(source)
             words = sum(map(len, source))
@@ -188,3 +319,25 @@ class Generator:
             source = shorten(source, words - cut)
         check_places(prompt, self.protocol, demand.max_len, self.model.config, name)
         return source, prompt, demand
+
+    def _fit_target(
+        self, source: list[Ids], ids: Ids, name: str, truncate: bool
+    ) -> tuple[list[Ids], Example]:
+        """The source, shortened if it must and may be, and its prompt, which `ids` will follow."""
+        protocol, config = self._ordered("--score"), self.model.config
+        ends = np.flatnonzero(ids == protocol.end)
+        words = int(np.diff(ends, prepend=-1).max()) - 1
+        prompt = self.task.prompt(source)
+        over, over2 = overrun(prompt, protocol, words, config)
+        if truncate and 0 < over < sum(map(len, source)):
+            source = shorten(source, sum(map(len, source)) - over)
+            prompt = self.task.prompt(source)
+            over, over2 = overrun(prompt, protocol, words, config)
+        if max(over, over2) > 0:
+            raise DataError(
+                f"{name} with its target of {words} words is too long by {max(over, over2)} for "
+                "this model's positions; --truncate shortens the last part of the source"
+            )
+        if len(ends) != 1 + len(prompt.blanks):
+            raise DataError(f"{name}: {len(ends)} targets for {1 + len(prompt.blanks)} blanks")
+        return source, prompt

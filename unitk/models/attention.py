@@ -190,6 +190,14 @@ class CrossAttention(nn.Module):
         added_BTD: Tensor = self.out(mixed_BHTK.transpose(1, 2).flatten(2))
         return added_BTD
 
+    def weights(self, x_BTD: Tensor, source: Source) -> Tensor:
+        """How much each slot looks at each state that is read, [B, T, S]: the mean of the heads."""
+        query_BHTK = _heads(self.query(x_BTD), self.num_heads)
+        score_BHTS = (query_BHTK * query_BHTK.shape[-1] ** -0.5) @ source.key.mT
+        if source.view.bias_BHTS is not None:
+            score_BHTS = score_BHTS + source.view.bias_BHTS
+        return score_BHTS.softmax(dim=-1).mean(1)
+
     def project(self, states_BSD: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values [B, H, S, K] of what is read."""
         key, value = self.kv(states_BSD).chunk(2, dim=-1)
