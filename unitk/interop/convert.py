@@ -27,7 +27,7 @@ from unitk.models.stack import Model
 from unitk.tasks.base import Task
 from unitk.vocab import Vocab
 
-FORMATS = ("hf",)
+FORMATS = ("hf", "unilm", "glm")
 KINDS = ("task", "arch")
 TOKENS, ENCODER = "embed.tokens.weight", "encoder.embed.tokens.weight"
 ROWS = (TOKENS, "heads.lm.weight", "heads.lm.bias")
@@ -180,8 +180,9 @@ def _vocab(own: Vocab | None, found: Found, rows: int) -> Vocab:
 
 
 def _grown(table: Tensor, more: int, std: float, generator: torch.Generator) -> Tensor:
-    """A table with so many further rows: drawn as at the start; 0 for a bias."""
-    rows = torch.zeros(more, *table.shape[1:])
-    if rows.dim() > 1:
-        rows.normal_(std=std, generator=generator)
-    return torch.cat([table, rows])
+    """A table with so many further rows about the mean of all, as no row drawn far from the others
+    may win (Hewitt 2021, Initializing new word embeddings for pretrained language models)."""
+    drawn = torch.zeros(more, *table.shape[1:])
+    if drawn.dim() > 1:
+        drawn.normal_(std=std / 10, generator=generator)
+    return torch.cat([table, table.mean(dim=0) + drawn])

@@ -89,25 +89,30 @@ Told = tuple[ModelConfig, dict[str, Tensor], Mapping[str, Any], Path]
 """A configuration so far, the tensors, config.json and its path."""
 
 
-def _whole_or_bare(told: Told) -> Changes:
+def _whole_or_bare(tensors: Mapping[str, Tensor]) -> Changes:
     """A bare encoder has no output layer of its own."""
-    _, tensors, _, _ = told
     whole = any(
         name.endswith(("transform.dense.weight", "lm_head.dense.weight")) for name in tensors
     )
     return {"head_transform": whole, "output_bias": whole}
 
 
+def bert_changes(tensors: Mapping[str, Tensor]) -> Changes:
+    """The output layers of a BERT, told by its tensors."""
+    heads = ("nsp:2",) if "cls.seq_relationship.weight" in tensors else ()
+    tied = _tied(names.BERT, tensors)
+    return {**_whole_or_bare(tensors), "class_heads": heads, "tied": tied}
+
+
 def _bert(told: Told) -> Changes:
-    nsp = "cls.seq_relationship.weight" in told[1]
-    return {**_whole_or_bare(told), "class_heads": ("nsp:2",) if nsp else ()}
+    return bert_changes(told[1])
 
 
 def _roberta(told: Told) -> Changes:
-    config, _, given, where = told
+    config, tensors, given, where = told
     first = checked(given.get("pad_token_id", 1), int, "pad_token_id", where) + 1
     places = {"position_offset": first, "max_positions": config.max_positions - first}
-    return {**_whole_or_bare(told), **places}
+    return {**_whole_or_bare(tensors), **places}
 
 
 def _gpt2(told: Told) -> Changes:
@@ -236,7 +241,7 @@ def read(path: Path, vocab: Path | None) -> Found:
     config = read_settings(_preset(family), family.keys, given, where)
     try:
         changes = family.settle((config, tensors, given, where))
-        config = replace(config, tied=_tied(family, tensors), **changes)
+        config = replace(config, **{"tied": _tied(family.layout, tensors), **changes})
     except UsageError as error:
         raise CheckpointError(f"{where}: {error}") from error
     arch = preset_of(family.presets, config)
@@ -327,7 +332,7 @@ def _preset(family: Family) -> ModelConfig:
     return preset
 
 
-def _tied(family: Family, tensors: Mapping[str, Tensor]) -> bool:
-    output = family.layout.names["heads.lm.weight"]
-    first = family.layout.copies[str(output)]
+def _tied(layout: Layout, tensors: Mapping[str, Tensor]) -> bool:
+    output = layout.names["heads.lm.weight"]
+    first = layout.copies[str(output)]
     return output not in tensors or first in tensors and same(tensors[str(output)], tensors[first])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeVar
+
+from torch import Tensor
 
 from unitk import registry
 from unitk.config import flag
@@ -94,3 +97,18 @@ def preset_of(names: tuple[str, ...], config: ModelConfig) -> str:
         if (preset.num_layers, preset.width) == (config.num_layers, config.width):
             return name
     return names[0]
+
+
+def layers_of(tensors: Mapping[str, Tensor], prefix: str) -> int:
+    """How many layers there are, told by names that begin with `prefix` and a number."""
+    found = (re.match(rf"{re.escape(prefix)}(\d{{1,4}})\.", name) for name in tensors)
+    return max((int(one[1]) + 1 for one in found if one), default=0)
+
+
+def shape_of(tensors: Mapping[str, Tensor], name: str, where: object) -> tuple[int, int]:
+    """The shape of a matrix that must be there."""
+    tensor = tensors.get(name)
+    if tensor is None or tensor.dim() != 2:
+        what = "has no" if tensor is None else f"needs two dimensions, not {tensor.dim()}, in"
+        raise CheckpointError(f"{where} {what} {name}")
+    return tensor.shape[0], tensor.shape[1]

@@ -1,0 +1,143 @@
+"""GLM's files: mp_rank_00_model_states.pt with the tensors under `module`.
+
+The ids of special symbols are fixed by the tokenizer that a model was trained with. What ends a
+text is also GLM's pad; here they are two symbols, and nothing looks at a pad. A model that was cut
+over several devices is not read.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from unitk import registry
+from unitk.errors import CheckpointError, DataError, UsageError
+from unitk.interop.convert import Found, Parts
+from unitk.interop.files import find_file, read_json, read_pickle, tensors_of
+from unitk.interop.layout import Layout
+from unitk.interop.names import within
+from unitk.interop.settings import check_family, checked, layers_of, preset_of, shape_of
+from unitk.interop.vocabs import vocab_beside, write_vocab
+from unitk.models.config import ModelConfig
+from unitk.vocab import ALIASES, Vocab, open_vocab
+
+FILE = "mp_rank_00_model_states.pt"
+ADDED = "added_tokens.json"
+HEADS = "num_attention_heads"
+"""A setting of config.json, where there is one; heads of 64 otherwise, as in all of GLM's."""
+LAYER = {
+    "attention_norm": "input_layernorm",
+    "attention.qkv": "attention.query_key_value",
+    "attention.out": "attention.dense",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn.up": "mlp.dense_h_to_4h",
+    "ffn.down": "mlp.dense_4h_to_h",
+}
+GLM = Layout(
+    {
+        "embed.tokens": "word_embeddings",
+        "embed.positions": "transformer.position_embeddings",
+        "embed.positions2": "transformer.block_position_embeddings",
+        "norm": "transformer.final_layernorm",
+        **within("transformer.layers.#.", "layers.#.", LAYER),
+    }
+)
+PRESETS = ("glm_large", "glm_base", "glm_410m", "glm_515m", "glm_roberta", "glm_2b", "glm_10b")
+WORDPIECE = {"sep": 0, "pad": 102, "sop": 30522, "eop": 30523, "gmask": 30524, "smask": 30525}
+GPT2 = {
+    "sep": 50256,
+    "sop": 50257,
+    "eop": 50258,
+    "cls": 50259,
+    "mask": 50260,
+    "pad": 50261,  # [SEP], which GLM does not write
+    "unk": 50262,
+    "gmask": 50263,
+    "smask": 50264,
+}
+ROBERTA = {"cls": 0, "pad": 1, "sep": 2, "unk": 3, "mask": 50264, "sop": 50265, "eop": 50266}
+TOKENIZERS = {30522: WORDPIECE, 50257: GPT2, 50265: ROBERTA}
+"""Pieces of a tokenizer -> the ids of its symbols."""
+
+
+def read(path: Path, vocab: Path | None) -> Found:
+    """The file, or a folder that holds it; its tokenizer beside it or as `vocab`."""
+    weights = find_file(path, (FILE, f"*/{FILE}", "pytorch_model.bin"), FILE)
+    if (weights.parent / "mp_rank_01_model_states.pt").exists():
+        raise CheckpointError(f"{weights.parent} holds a model cut over several devices")
+    found = read_pickle(weights)
+    inner = found.get("module", found) if isinstance(found, dict) else found
+    tensors = {
+        name.removeprefix("module.").removeprefix("glm."): tensor
+        for name, tensor in tensors_of(inner, weights).items()
+    }
+    _, width = shape_of(tensors, "word_embeddings.weight", weights)
+    places = [
+        shape_of(tensors, f"transformer.{name}position_embeddings.weight", weights)[0]
+        for name in ("", "block_")
+    ]
+    inner_width, _ = shape_of(tensors, "transformer.layers.0.mlp.dense_h_to_4h.weight", weights)
+    config: ModelConfig = registry.get("arch", PRESETS[0])()
+    where = weights.parent / "config.json"
+    heads = (read_json(where) if where.exists() else {}).get(HEADS, max(width // 64, 1))
+    try:
+        config = replace(
+            config,
+            num_layers=max(layers_of(tensors, "transformer.layers."), 1),
+            width=width,
+            num_heads=checked(heads, int, HEADS, where),
+            ffn_width=inner_width,
+            max_positions=places[0],
+            max_positions2=places[1],
+        )
+    except UsageError as error:
+        raise CheckpointError(f"{weights}: {error}") from error
+    own = open_vocab(vocab) if vocab else vocab_beside(weights)
+    # a folder of that tokenizer, or of the port that GLM's authors made
+    added = (vocab if vocab and vocab.is_dir() else weights.parent) / ADDED
+    return Found(
+        weights,
+        tensors,
+        GLM,
+        preset_of(PRESETS, config),
+        config,
+        "glm_infill",
+        own,
+        symbols={} if own is None else symbols_of(own, added),
+    )
+
+
+def symbols_of(vocab: Vocab, added: Path) -> dict[str, int]:
+    """The ids of GLM's symbols: those of added_tokens.json, else those of a known tokenizer."""
+    # a vocabulary that was trained here has all symbols among its pieces
+    fixed = dict(TOKENIZERS.get(vocab.model.size, {})) if vocab.added else {}
+    if added.exists():
+        given = read_json(added)
+        for name, spellings in ALIASES.items():
+            for spelling in [one for one in spellings if one in given]:
+                if not isinstance(given[spelling], int):
+                    raise DataError(f"{added}: {spelling} must be an id, got {given[spelling]!r}")
+                fixed[name] = given[spelling]
+    return fixed
+
+
+def write(parts: Parts, folder: Path) -> None:
+    """The file that GLM's code loads, and the tokenizer."""
+    config, tensors = parts.model.config, parts.tensors()
+    preset = registry.get("arch", PRESETS[0])()
+    sizes = {"num_layers", "width", "num_heads", "ffn_width", "max_positions", "max_positions2"}
+    check_family(config, preset, sizes, "--to glm: a GLM")
+    torch.save({"module": GLM.to_theirs(tensors)}, folder / FILE)
+    rows = len(tensors["embed.tokens.weight"])
+    about = {
+        "num_layers": config.num_layers,
+        "hidden_size": config.width,
+        HEADS: config.num_heads,
+        "vocab_size": rows,
+        "max_sequence_length": config.max_positions - 1,
+    }
+    (folder / "config.json").write_text(json.dumps(about, indent=2) + "\n")
+    write_vocab(parts.task.vocab, folder, rows, plain=True)

@@ -1,0 +1,169 @@
+"""UniLM's files: unilm1, unilm1.2, unilm2 and minilm as released, and what s2s-ft fine-tuned.
+
+BERT's names. UniLM 1 has six token types. UniLMv2 has one matrix for queries, keys and values, no
+key bias, and a bias of relative positions. A key bias adds the same number to all scores of a
+query, which softmax drops; so it is zero here and is not written.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from unitk import registry
+from unitk.errors import CheckpointError, UsageError
+from unitk.interop.convert import Found, Parts
+from unitk.interop.files import find_file, read_json, read_tensors
+from unitk.interop.hf import BARE, BERT_KEYS, bert_changes
+from unitk.interop.layout import Layout
+from unitk.interop.names import BERT
+from unitk.interop.settings import (
+    Keys,
+    check_family,
+    layers_of,
+    preset_of,
+    read_settings,
+    refuse,
+    shape_of,
+    write_settings,
+)
+from unitk.interop.vocabs import vocab_beside, write_vocab
+from unitk.models.config import ModelConfig
+from unitk.vocab import open_vocab
+
+SELF = "bert.encoder.layer.#.attention.self."
+IGNORED = (*BERT.ignored, r"crit_mask_lm_smoothed\.one_hot")
+SPLIT = Layout(
+    {**BERT.names, "relative.table": "bert.rel_pos_bias"},
+    transposed=("relative.table",),
+    copies={"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight"},
+    ignored=IGNORED,
+)
+FAST = replace(
+    SPLIT,
+    names={
+        **{
+            ours: theirs for ours, theirs in SPLIT.names.items() if ours != "layers.#.attention.qkv"
+        },
+        "layers.#.attention.qkv.weight": f"{SELF}qkv_linear.weight",
+        "layers.#.attention.qkv.bias": (f"{SELF}q_bias", "", f"{SELF}v_bias"),
+        "relative.table": "bert.encoder.rel_pos_bias",
+    },
+)
+KEYS: Keys = {
+    **BERT_KEYS,
+    "relative_buckets": ("rel_pos_bins",),
+    "relative_distance": ("max_rel_pos",),
+}
+OFF = {
+    "relax_projection": 0,
+    "new_pos_ids": False,
+    "task_idx": None,
+    "ffn_type": 0,
+    "num_qkv": 0,
+    "seg_emb": False,
+}
+"""Switches that no released model has on."""
+PRESETS = {6: ("unilm_base", "unilm_large"), 2: ("unilm2_base",)}
+"""By the number of token types."""
+
+
+def read(path: Path, vocab: Path | None) -> Found:
+    """A folder with the weights and config.json, or the file of weights; sizes are told by these
+    where there is no config.json."""
+    weights = find_file(path, ("pytorch_model.bin", "*.bin", "model.safetensors"), "weights")
+    tensors = today(read_tensors(weights))
+    where = weights.parent / "config.json"
+    given = read_json(where) if where.exists() else {}
+    refuse(given, OFF, where)
+    types = given.get("source_type_id", 0), given.get("target_type_id", 1)
+    if types not in ((0, 1), (4, 5)):
+        raise CheckpointError(
+            f"{where}: source_type_id and target_type_id are {types}, not 0 and 1"
+        )
+    given = sizes(tensors, weights) | given
+    names = PRESETS[6 if given["type_vocab_size"] == 6 else 2]
+    preset: ModelConfig = replace(registry.get("arch", names[0])(), num_virtual=0)
+    preset = replace(preset, relative_buckets=0)
+    config = read_settings(preset, KEYS, given, where)
+    try:
+        config = replace(config, **bert_changes(tensors))
+    except UsageError as error:
+        raise CheckpointError(f"{where}: {error}") from error
+    unilm1 = config.num_segments == 6
+    return Found(
+        weights,
+        tensors,
+        FAST if f"{SELF}qkv_linear.weight".replace("#", "0") in tensors else SPLIT,
+        preset_of(names, config),
+        config,
+        "unilm" if unilm1 else "pmlm",
+        open_vocab(vocab) if vocab else vocab_beside(weights),
+        options={} if unilm1 else {"pseudo": "mask"},
+    )
+
+
+def today(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors under one spelling of their names."""
+    fast = any(name.endswith("qkv_linear.weight") for name in tensors)
+    found = {}
+    for name, tensor in tensors.items():
+        name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name.removeprefix("module."))
+        name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
+        name = name.replace("cls.predictions.decoder_weight", "cls.predictions.decoder.weight")
+        name = re.sub(r"^bert\.(encoder\.)?rel_pos_bias", FAST_BIAS if fast else SPLIT_BIAS, name)
+        if name.endswith(("self.q_bias", "self.v_bias")):
+            tensor = tensor.flatten()
+        found[name] = tensor
+    return found
+
+
+SPLIT_BIAS, FAST_BIAS = "bert.rel_pos_bias", "bert.encoder.rel_pos_bias"
+
+
+def sizes(tensors: Mapping[str, Tensor], path: Path) -> dict[str, int]:
+    """What the shapes tell, under the names of config.json; heads of 64."""
+    embeddings, layer = "bert.embeddings.", "bert.encoder.layer."
+    _, width = shape_of(tensors, f"{embeddings}word_embeddings.weight", path)
+    told = {
+        "num_hidden_layers": layers_of(tensors, layer),
+        "hidden_size": width,
+        "num_attention_heads": max(width // 64, 1),
+        "intermediate_size": shape_of(tensors, f"{layer}0.intermediate.dense.weight", path)[0],
+        "max_position_embeddings": shape_of(
+            tensors, f"{embeddings}position_embeddings.weight", path
+        )[0],
+        "type_vocab_size": shape_of(tensors, f"{embeddings}token_type_embeddings.weight", path)[0],
+    }
+    for name in (f"{SPLIT_BIAS}.weight", f"{FAST_BIAS}.weight"):
+        if name in tensors:
+            told["rel_pos_bins"] = shape_of(tensors, name, path)[1]
+    return told
+
+
+def write(parts: Parts, folder: Path) -> None:
+    """pytorch_model.bin, config.json and vocab.txt, as s2s-ft opens them with model_type unilm."""
+    config, tensors = parts.model.config, parts.tensors()
+    preset = registry.get("arch", "unilm_base")()
+    free = {*KEYS, *BARE, "tied"}
+    check_family(config, preset, free, "--to unilm: a model of UniLM")
+    fast = config.relative_buckets > 0
+    theirs = (FAST if fast else SPLIT).to_theirs(tensors, copies=True)
+    for name in theirs:
+        if name.endswith(("self.q_bias", "self.v_bias")):
+            theirs[name] = theirs[name].view(1, 1, -1)
+    torch.save(theirs, folder / "pytorch_model.bin")
+    rows = len(tensors["embed.tokens.weight"])
+    first = 4 if config.num_segments == 6 else 0
+    about = write_settings(config, KEYS) | {"vocab_size": rows, "model_type": "unilm"}
+    about |= {"source_type_id": first, "target_type_id": first + 1}
+    if not fast:
+        del about["rel_pos_bins"], about["max_rel_pos"]
+    (folder / "config.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    write_vocab(parts.task.vocab, folder, rows, plain=True)
