@@ -11,6 +11,7 @@ from unitk.slots import collate
 from unitk.train import checkpoint
 from unitk.train.folder import RunFolder
 from unitk.train.loop import Trainer
+from unitk.train.parallel import Ranks
 from unitk.train.state import read_state
 
 
@@ -41,7 +42,9 @@ def test_the_optimizer_comes_back_with_its_state(start, tmp_path):
     one.save()
     one.saver.finish()
     other = Trainer(begun)
-    checkpoint.restore(tmp_path / "run/checkpoints/step-0", other.model, other.optimizer)
+    checkpoint.restore(
+        tmp_path / "run/checkpoints/step-0", other.model, other.optimizer, other.ranks
+    )
     a, b = (t.optimizer.state_dict()["state"] for t in (one, other))
     assert a.keys() == b.keys() and len(a) == len(one.parameters)
     for i in a:
@@ -80,7 +83,8 @@ def test_tied_tensors_and_numbers_in_the_optimizer(tmp_path, start):
     )
     names = list(checkpoint.load_file(path / "model.safetensors"))
     assert names in (["table.weight"], ["out.weight"])
-    checkpoint.restore(path, models[1], optimizers[1])
+    checkpoint.load_weights(models[1], path)
+    checkpoint.restore(path, models[1], optimizers[1], Ranks())
     assert torch.equal(models[1].out.weight, models[0].table.weight)
     assert optimizers[1].state_dict()["state"][0]["times"] == 1
 

@@ -55,7 +55,7 @@ def run_ranks(words, world, before=lambda rank: None):
     for process in processes:
         process.start()
     for process in processes:
-        process.join(60)
+        process.join(240)
         assert process.exitcode is not None, "a rank hangs"
     return [process.exitcode for process in processes]
 
@@ -65,7 +65,9 @@ def words(toy_data):
     """`words("pmlm", "--max-steps 3", run)` -> the options of a run."""
 
     def make(task, more, run, data="text"):
-        arch = {"mass": "mass_tiny", "glm_infill": "glm_tiny"}.get(task, "unilm2_tiny")
+        arch = {"mass": "mass_tiny", "glm_infill": "glm_tiny", "optimus": "optimus_tiny"}.get(
+            task, "unilm2_tiny"
+        )
         return (
             f"--task {task} --arch {arch} --data {toy_data / data} --save-dir {run} {BASE} {more}"
         )
@@ -102,6 +104,20 @@ def test_two_ranks_are_one_run(words, toy_data, tmp_path, task):
     assert {name: state(tmp_path / "1")[name] for name in ("epoch", "cursor", "texts")} == {
         name: state(tmp_path / "2")[name] for name in ("epoch", "cursor", "texts")
     }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["glm_infill", "mass", "optimus"])
+def test_shards_are_one_run(words, toy_data, tmp_path, task):
+    more = f"--max-steps 8 --valid {toy_data / 'text'} --valid-every 3"
+    alone, shards = tmp_path / "1", tmp_path / "2"
+    assert run_ranks(words(task, more, alone), 1) == [0]
+    assert run_ranks(words(task, f"{more} --shard", shards), 2, partial(stop_at, 5)) == [143, 143]
+    # any number of ranks, with or without shards, goes on from the same folder
+    again = f"{more} --shard --resume"
+    assert run_ranks(words(task, again, shards), 2, partial(stop_at, 7)) == [143, 143]
+    assert run_ranks(words(task, f"{more} --resume", shards), 1) == [0]
+    check_same_run(alone, shards)
 
 
 @pytest.mark.slow

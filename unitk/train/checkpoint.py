@@ -162,17 +162,20 @@ def write_snapshot(folder: Path, snapshot: Snapshot) -> None:
         task.source_vocab.save(folder / SOURCE_VOCAB)
 
 
-def restore(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
-    """Put the weights and the optimizer's state back; how far the run had come."""
+def restore(
+    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks
+) -> Progress:
+    """Put the optimizer's state back (not the weights); how far the run had come."""
     state = read_state(folder)
-    load_weights(model, folder)
+    parameters = dict(model.named_parameters())
     tensors = load_file(folder / "optim.safetensors")
     by_name: dict[str, dict[str, Any]] = {
         name: dict(numbers) for name, numbers in state["optimizer"].items()
     }
     for key, tensor in tensors.items():
         name, _, part = key.rpartition("/")
-        by_name.setdefault(name, {})[part] = tensor.clone()  # not a view of the mapped file
+        # a copy, not a view of the mapped file
+        by_name.setdefault(name, {})[part] = ranks.like(tensor, parameters[name])
     names = _parameter_names(model, optimizer)
     packed = {i: by_name[name] for i, name in enumerate(names) if name in by_name}
     groups = optimizer.state_dict()["param_groups"]
@@ -236,14 +239,8 @@ def load_tower(model: nn.Module, tower: str, folder: Path) -> None:
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers by name; a tensor with several names under the first."""
-    seen: set[tuple[int, torch.Size]] = set()
-    found = {}
-    for name, tensor in model.state_dict().items():
-        key = (tensor.data_ptr(), tensor.shape)
-        if key not in seen:
-            seen.add(key)
-            found[name] = tensor
-    return found
+    first = {name for name, _ in [*model.named_parameters(), *model.named_buffers()]}
+    return {name: tensor for name, tensor in model.state_dict().items() if name in first}
 
 
 def _optimizer_state(

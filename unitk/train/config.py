@@ -81,6 +81,9 @@ class TrainConfig:
     nproc: int = 1
     """Processes to start on this machine, each with a GPU of its own where there are some; by
     torchrun, which also starts those of several machines."""
+    shard: bool = False
+    """Each process holds only its part of weights, gradients and optimizer (FSDP2), for models that
+    do not fit on one device."""
     rank_timeout: float = 600.0
     """Seconds after which a process that does not answer counts as gone."""
     seed: int = 1

@@ -59,9 +59,9 @@ class Trainer:
         self.ranks.check_same(f"{start.identity} {start.resumed} {start.beginning}")
         torch.manual_seed(mix(config.seed))
         sizes = len(self.data.vocab), len(self.data.task.source_vocab)
-        self.model = parts["arch"].config.build(*sizes).to(self.device)
-        if start.init_from is not None:
-            checkpoint.load_weights(self.model, start.init_from)
+        self.model = parts["arch"].config.build(*sizes)
+        if folder := start.resumed or start.init_from:
+            checkpoint.load_weights(self.model, folder)
         for tower, folder in start.init_towers.items():
             require(
                 hasattr(self.model, "encoder"),
@@ -69,12 +69,15 @@ class Trainer:
                 " --init-from takes all of its weights",
             )
             checkpoint.load_tower(self.model, tower, folder)
+        self.ranks.place(self.model, self.device)
         self.criterion = parts["criterion"].config.build(len(self.data.vocab))
         self.optimizer = parts["optimizer"].config.build(self.model, config.lr)
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.progress = Progress()
         if start.resumed is not None:
-            self.progress = checkpoint.restore(start.resumed, self.model, self.optimizer)
+            self.progress = checkpoint.restore(
+                start.resumed, self.model, self.optimizer, self.ranks
+            )
         self.saved = self.logged = self.progress.step
         self.watch = Watch(start, self.criterion, self.device, self.precision, self.progress.step)
         self.saver = Saver(start.run, config.keep_last)
@@ -281,14 +284,15 @@ class Trainer:
     @torch.no_grad()
     def culprit(self, update: Update) -> str:
         """Where NaN or infinity first appears when the update is run again, in words."""
+        first: list[str] = []
         for number, batch in zip(update.numbers, update.batches, strict=True):
             self.reseed(mix(self.config.seed, self.progress.step, number))
             with guard.watched(self.model) as found:
                 sums = self.loss(batch).sums
             found += [f"loss {name}" for name, total in sums.items() if not total.isfinite()]
-            if found:
-                return f"{found[0]} in micro-batch {number}"
-        return guard.bad_gradient(self.model)
+            first += [f"{found[0]} in micro-batch {number}"] if found else []
+        self.ranks.settle(self.model)
+        return first[0] if first else guard.bad_gradient(self.model)
 
     @torch.no_grad()
     def validate(self) -> None:
@@ -313,6 +317,7 @@ class Trainer:
                     means.add(sums, self.counts(batch))
             sums, counts = ranks.total_tensors(means.sums), ranks.total(means.counts)
             values |= Means(sums, counts).values(name)
+        self.ranks.settle(self.model)
         self.model.train()
         metric = config.best_metric or f"{next(iter(self.data.valid))}/loss"
         if metric not in values:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -93,9 +94,20 @@ class Ranks:
 
         torch.nn.utils.clip_grads_with_norm_(parameters, largest, norm)
 
+    def place(self, model: nn.Module, device: torch.device) -> None:
+        """Put the weights, or this rank's part of them, on the device."""
+        model.to(device)
+
+    def settle(self, model: nn.Module) -> None:
+        """After forward passes that no backward followed: each rank is back to its part."""
+
     def copied(self, tensor: Tensor) -> Tensor:
-        """A copy in host memory."""
+        """A copy in host memory (of the whole, for the leading rank, where each has a part)."""
         return tensor.detach().to("cpu", copy=True).contiguous()
+
+    def like(self, tensor: Tensor, parameter: Tensor) -> Tensor:
+        """A copy of a whole tensor, or this rank's part of it, as a parameter is divided."""
+        return tensor.clone()
 
 
 @dataclass
@@ -230,12 +242,91 @@ class Group(Ranks):
             ) from error
 
 
+@dataclass
+class Sharded(Group):
+    """One of several processes, each of which holds a part of every parameter (FSDP2).
+
+    A layer's weights are gathered when it runs, those outside the layers when the model is called.
+    """
+
+    sharded: bool = True
+
+    def place(self, model: nn.Module, device: torch.device) -> None:
+        import torch.distributed.fsdp as fsdp
+        from torch.distributed.device_mesh import init_device_mesh
+
+        from unitk.models.attention import CrossAttention
+        from unitk.models.layers import Layer
+
+        # nothing here changes what a model returned in place
+        warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
+        mesh = init_device_mesh(device.type, (self.world,))
+        for part in reversed(list(model.modules())):
+            if isinstance(part, CrossAttention):
+                fsdp.fully_shard(part.kv, mesh=mesh)  # it runs before its layer does
+            elif isinstance(part, Layer):
+                fsdp.fully_shard(part, mesh=mesh)
+        fsdp.fully_shard(model, mesh=mesh, reshard_after_forward=False)
+        for part in model.modules():
+            if isinstance(part, fsdp.FSDPModule):
+                # gradients are sums: the loss was divided by the count of all ranks
+                part.set_gradient_divide_factor(1.0)
+                part.set_force_sum_reduction_for_comms(True)
+        for name in BESIDE_FORWARD:
+            if hasattr(model, name):
+                fsdp.register_fsdp_forward_method(model, name)
+
+    def settle(self, model: nn.Module) -> None:
+        model.reshard()  # type: ignore[operator]
+
+    def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Each backward pass has added its own."""
+
+    def norm(self, parameters: Sequence[nn.Parameter]) -> Tensor:
+        import torch
+
+        own = torch.nn.utils.get_total_norm(_local_gradients(parameters))
+        return self._reduced(own.square()).sqrt()
+
+    def clip(self, parameters: Sequence[nn.Parameter], largest: float, norm: Tensor) -> None:
+        import torch
+
+        torch._foreach_mul_(_local_gradients(parameters), largest / (norm + 1e-6))
+
+    def copied(self, tensor: Tensor) -> Tensor:
+        whole = tensor.full_tensor() if _divided(tensor) else tensor
+        return super().copied(whole if self.leads else whole[:0] if whole.dim() else whole)
+
+    def like(self, tensor: Tensor, parameter: Tensor) -> Tensor:
+        from torch.distributed.tensor import distribute_tensor
+
+        if tensor.shape != parameter.shape:
+            return tensor.clone()
+        # every rank reads the file: none needs to be sent its part
+        mesh, placements = parameter.device_mesh, parameter.placements
+        return distribute_tensor(tensor.to(parameter.device), mesh, placements, src_data_rank=None)
+
+
+BESIDE_FORWARD = ("condition", "head", "posterior", "latent")
+"""What a criterion calls of a model beside its forward pass."""
+
+
+def _divided(tensor: Tensor) -> bool:
+    from torch.distributed.tensor import DTensor
+
+    return isinstance(tensor, DTensor)
+
+
+def _local_gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    return [p.grad.to_local() for p in parameters if p.grad is not None]
+
+
 def launched() -> bool:
     """Whether torchrun, or another launcher with its variables, started this process."""
     return "WORLD_SIZE" in os.environ
 
 
-def join() -> Ranks:
+def join(shard: bool = False) -> Ranks:
     """This process's place among those that `torchrun` started, if it did."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
@@ -243,7 +334,8 @@ def join() -> Ranks:
     missing = [name for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR") if name not in os.environ]
     if missing:
         raise UsageError(f"WORLD_SIZE is {world}, but {missing[0]} is not set: use torchrun")
-    return Group(int(os.environ["RANK"]), world, local=int(os.environ["LOCAL_RANK"]))
+    kind = Sharded if shard else Group
+    return kind(int(os.environ["RANK"]), world, local=int(os.environ["LOCAL_RANK"]))
 
 
 def buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:

@@ -13,7 +13,7 @@ from unitk.errors import DataError, UsageError
 from unitk.train.config import FROZEN, KINDS, TrainConfig
 from unitk.train.data import Data, open_data
 from unitk.train.folder import RunFolder, find
-from unitk.train.parallel import Ranks, join
+from unitk.train.parallel import Ranks, join, launched
 from unitk.train.sinks import choose_writers
 from unitk.train.state import Identity, read_state
 from unitk.vocab import Vocab
@@ -77,7 +77,12 @@ def parse_train(argv: Sequence[str]) -> Parsed:
 def prepare(parsed: Parsed) -> Start:
     """Open the data, look into the run folder and the checkpoint to begin with."""
     config: TrainConfig = parsed.main
-    ranks = join()
+    ranks = join(config.shard)
+    alone = ranks.world == 1 and (launched() or config.nproc == 1)
+    if config.shard and alone:
+        raise UsageError("--shard has no effect in one process: --nproc N starts several")
+    if config.shard and config.oom_retry:
+        raise UsageError("--shard and --oom-retry exclude each other: ranks would wait for ever")
     run = RunFolder(config.save_dir)
     run.check(config.resume)
     choose_writers(config.writers)
