@@ -18,6 +18,7 @@ VERBS = {
     "train": "pre-train or fine-tune a model",
     "generate": "decode with beam search, greedily, or fill blanks",
     "score": "BLEU, ROUGE and question-generation scores of files",
+    "evaluate": "losses and perplexities of a model on a corpus, and the use of its latent",
     "show": "draw what an objective makes of a text: slots and mask",
     "latent": "encode, sample, reconstruct, interpolate, ... in a latent space",
     "list": "name everything that is registered",

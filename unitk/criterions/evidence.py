@@ -70,7 +70,7 @@ def gather(
     draws: int = 1,
     report: Callable[[int], None] = lambda done: None,
 ) -> Evidence:
-    """Encode every text, and decode it from so many draws; `report` hears how many are done."""
+    """Encode every text, and judge it with so many draws; `report` hears of each text and draw."""
     found: list[tuple[Tensor, ...]] = []
     first = 0
     for batch in batches:
@@ -84,10 +84,10 @@ def gather(
             one = text_nll(model, batch, z.to(posterior.mean.dtype))
             nll += one / draws
             weights.append(log_weight(one, z, mean, logvar)[None])
+            report(len(mean))
         assert kept is not None
         table = mean, logvar, kept, posterior.kl().double(), nll, importance_bound(weights)
         found.append(tuple(part.cpu() for part in table))
-        report(len(mean))
     return Evidence(*(torch.cat(column) for column in zip(*found, strict=True)))
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -77,19 +77,25 @@ def load(path: Path, device: str | torch.device = "cpu", task_name: str | None =
     return Loaded(model.to(device).eval(), task, vocab, state["config"], state, folder)
 
 
-def components(state: dict[str, Any], folder: Path) -> Parsed:
-    """The run's task (or tasks) and architecture, its plug-ins imported where they still are."""
+def components(
+    state: dict[str, Any],
+    folder: Path,
+    wanted: Sequence[str] = ("task", "arch"),
+    main: type | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Parsed:
+    """The run's task (or tasks) and architecture, its plug-ins imported where they still are.
+
+    `wanted` may name further kinds; `main` and `options` are the other options and their values.
+    """
     user_dir = state["user_dir"] and Path(state["user_dir"])
     registry.load_plugins(user_dir if user_dir and user_dir.is_dir() else None)
     origin = str(folder / "state.json")
-    wanted = ("task", "arch")
-    values = dict(state["config"])
+    values = {k: v for k, v in state["config"].items() if k.partition(".")[0] in wanted}
     if (own := folder / SOURCE_VOCAB).is_dir():
         values |= {key: str(own) for key in values if key.endswith(f".{SOURCE_VOCAB}")}
-    given = [
-        Given(key, text, origin) for key, text in values.items() if key.partition(".")[0] in wanted
-    ]
-    return resolve(_NoOptions, given, wanted)
+    given = [Given(key, text, origin) for key, text in {**values, **(options or {})}.items()]
+    return resolve(main or _NoOptions, given, wanted)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -95,7 +95,7 @@ def prepare(parsed: Parsed) -> Start:
         raise UsageError(f"--best-metric must be a value such as {known}, got {config.best_metric}")
     init_from = find(config.init_from) if config.init_from else None
     if init_from is not None:
-        _check_vocab(read_state(init_from), data.vocab, init_from)
+        check_vocab(read_state(init_from), data.vocab, init_from)
     init_towers = {
         name: find(path)
         for name, path in (("encoder", config.init_encoder), ("decoder", config.init_decoder))
@@ -103,11 +103,11 @@ def prepare(parsed: Parsed) -> Start:
     }
     for name, path in init_towers.items():
         vocab = data.task.source_vocab if name == "encoder" else data.vocab
-        _check_vocab(read_state(path), vocab, path)
+        check_vocab(read_state(path), vocab, path)
     resumed = run.newest() if config.resume else None
     if resumed is not None:
         state = read_state(resumed)
-        _check_vocab(state, data.vocab, resumed)
+        check_vocab(state, data.vocab, resumed)
         _check_frozen(state, parsed, data, resumed)
         if not (config.batch_tokens or config.batch_texts):
             # the default depends on --max-tokens, which may change; the size of an update does not
@@ -119,7 +119,8 @@ def prepare(parsed: Parsed) -> Start:
     return Start(replace(parsed, main=config), data, run, resumed, init_from, init_towers, ranks)
 
 
-def _check_vocab(state: dict[str, Any], vocab: Vocab, checkpoint: Path) -> None:
+def check_vocab(state: dict[str, Any], vocab: Vocab, checkpoint: Path) -> None:
+    """`DataError` unless the data's vocabulary is that of the checkpoint."""
     if state["vocab"] != vocab.hash:
         raise DataError(
             f"--data was made with another vocabulary than {checkpoint}:"

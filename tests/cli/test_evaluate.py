@@ -1,0 +1,209 @@
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from unitk.errors import CheckpointError, DataError, UsageError
+from unitk.generate.latent import LatentSpace
+from unitk.train import evaluate
+from unitk_cli.evaluate import run
+from unitk_cli.preprocess import run as preprocess
+from unitk_cli.train import run as train
+
+COMMON = (
+    "--arch.dropout 0.1 --blocks line --block-size 64 --max-tokens 400 --precision fp32 --lr 3e-3"
+    " --lr-schedule constant --max-steps 4 --threads 1"
+)
+
+
+@pytest.fixture(scope="module")
+def runs(toy_data, tmp_path_factory):
+    """Run folders: an autoencoder, the same with beta 0 and words left out, and a language model."""
+    folder = tmp_path_factory.mktemp("runs")
+    vae = "--task optimus --arch optimus_tiny --arch.latent 4 --panel-every 0"
+    for name, words in {
+        "vae": f"{vae} --criterion.beta 1 --arch.init-std 0.2",
+        "ae": f"{vae} --criterion.beta 0 --task.encoder-drop 0.5 --task.decoder-drop 0.5",
+        "lm": "--task lm --arch gpt2_tiny",
+    }.items():
+        train(f"{words} {COMMON} --data {toy_data / 'text'} --save-dir {folder / name}".split())
+    return folder
+
+
+@pytest.fixture
+def judge(runs, toy_data, capsys):
+    """`judge("vae", "--draws 3")`: what is printed as JSON."""
+
+    def call(name, words="", data=toy_data / "text", form="json"):
+        flags = f"--checkpoint {runs / name} --data {data} --output-format {form} --device cpu"
+        capsys.readouterr()
+        run([*flags.split(), *words.split()])
+        text = capsys.readouterr().out
+        return json.loads(text) if form == "json" else text
+
+    return call
+
+
+def test_an_objective_is_what_validation_found(judge, runs):
+    events = map(json.loads, (runs / "lm" / "log.jsonl").read_text().splitlines())
+    (valid,) = [event for event in events if event["kind"] == "valid"]
+    found = judge("lm", "--max-tokens 400")
+    for name, value in valid.items():
+        if name.startswith("valid/"):
+            assert found[name.removeprefix("valid/")] == value
+    assert found["texts"] == 60 and found["lm/ppl"] == pytest.approx(math.exp(found["loss"]))
+
+
+def test_figures_agree_with_each_other(judge, toy_data):
+    found = judge("vae", "--draws 3")
+    held = np.load(toy_data / "text" / "valid" / "sentences.npy")
+    assert found["texts"] == 60 == len(held) - 1
+    assert found["tokens"] == held[-1] + 60  # with the ends, without the begins
+    nats = found["bound"] * 60
+    assert found["ppl_token"] == pytest.approx(math.exp(nats / found["tokens"]))
+    assert found["ppl_word"] == pytest.approx(math.exp(nats / found["words"]))
+    assert found["bits_per_byte"] * found["bytes"] * math.log(2) == pytest.approx(nats)
+    assert found["elbo"] == pytest.approx(found["reconstruction"] + found["kl"])
+    assert found["bound"] < found["elbo"]
+    assert sum(found["kl_each"]) == pytest.approx(found["kl"]) and len(found["kl_each"]) == 4
+    assert found["mi"] <= found["mi_ceiling"] == pytest.approx(math.log(60))
+
+
+def test_figures_do_not_depend_on_the_batches(judge):
+    whole, one = (judge("vae", f"--draws 2 --max-tokens {n}") for n in (8192, 200))
+    assert whole.keys() == one.keys()
+    for name, value in whole.items():
+        same = isinstance(value, str) or name == "notes"
+        assert one[name] == (value if same else pytest.approx(value, rel=1e-4, abs=1e-4)), name
+
+
+def test_more_draws_tighten_the_bound(judge):
+    few, many = (judge("vae", f"--draws {n} --beam 0") for n in (1, 40))
+    assert many["bound"] < few["bound"]
+    assert many["kl"] == pytest.approx(few["kl"]) and many["mi"] == pytest.approx(few["mi"])
+    assert "exact" not in few
+
+
+@pytest.fixture
+def seen(runs, toy_data):
+    judged = evaluate.open_judged(runs / "vae", toy_data / "text", torch.device("cpu"))
+    return judged, evaluate.latent(judged, 1, 400, lambda done: None)
+
+
+def test_every_text_has_its_own_latent(seen, toy_data):
+    judged, latent = seen
+    vocab = judged.data.vocab
+    texts = [vocab.decode(text) for text in latent.texts]
+    space = LatentSpace(judged.model, judged.data.task)
+    assert np.allclose(space.encode(texts).mean, latent.means, atol=1e-5)
+    assert len(set(texts)) == judged.num_texts
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_texts_are_compared_with_what_was_written_of_them(judge, seen, monkeypatch, shift):
+    judged, latent = seen
+    texts = [judged.data.vocab.decode(text) for text in latent.texts]
+
+    class Wrote:
+        def __init__(self, text):
+            self.text = text
+
+    told = [[Wrote(text)] for text in texts[shift:] + texts[:shift]]
+    monkeypatch.setattr(LatentSpace, "decode", lambda *args, **kwargs: told)
+    found = judge("vae", "--draws 1")
+    assert found["exact"] == (0 if shift else 100)
+    assert (found["bleu"] == pytest.approx(100)) == (shift == 0)
+
+
+def test_an_autoencoder_is_called_one(judge):
+    (note,) = [note for note in judge("ae", "--draws 1 --beam 0")["notes"] if "beta" in note]
+    assert note.startswith("trained with beta = 0: an autoencoder")
+    text = judge("ae", "--draws 1 --beam 0", form="text")
+    assert f"note: {note}" in text.splitlines()
+
+
+def test_words_are_not_left_out(runs, toy_data):
+    judged = evaluate.open_judged(runs / "ae", toy_data / "text", torch.device("cpu"))
+    task = judged.data.task
+    assert (task.config.encoder_drop, task.config.decoder_drop) == (0, 0)
+
+
+def test_absurd_figures_have_a_cause(seen):
+    judged, latent = seen
+    sense = {"elbo": 10.0, "kl": 2.0, "mi_ceiling": 4.0, "z_gap": 3.0}
+
+    def notes(**figures):
+        return list(evaluate._notes(judged, sense | figures, latent.units))
+
+    assert notes() == []
+    assert "posterior collapse" in notes(z_gap=0.01)[0]
+    assert notes(z_gap=math.nan) == []
+    (note,) = notes(elbo=1922.0, kl=1900.0)
+    assert "a kl of 1900 nats a text is beyond sense" in note and "too small a beta" in note
+
+
+def test_a_checkpoint_of_a_phase_without_beta(runs, toy_data):
+    judged = evaluate.open_judged(runs / "vae", toy_data / "text", torch.device("cpu"))
+    sense = {"elbo": 10.0, "kl": 2.0, "mi_ceiling": 4.0, "z_gap": 3.0}
+    config = {**judged.state["config"], "criterion.beta": "cyclical:cycles=1"}
+    judged.state["config"] = config
+    parsed = evaluate.checkpoint.components(judged.state, judged.path, ("task", "criterion"))
+    criterion = parsed.components["criterion"].config.build(9)
+    object.__setattr__(judged, "criterion", criterion)
+    units = evaluate.Units(1, 10, 5, 50)
+    judged.state["step"] = 2
+    (note,) = evaluate._notes(judged, sense, units)
+    assert note.startswith("saved at update 2, while beta was 0")
+    judged.state["step"] = 4
+    assert list(evaluate._notes(judged, sense, units)) == []
+
+
+def test_lines(judge):
+    lines = judge("vae", "--draws 2", form="text").splitlines()
+    assert lines[2].startswith("texts                   60, with their ends")
+    for start in (
+        "bound",
+        "  kl, sorted",
+        "mutual information",
+        "active units",
+        "z-gap",
+        "written",
+    ):
+        assert sum(line.startswith(start) for line in lines) == 1
+    assert "(ln 60)" in "\n".join(lines) and "(importance-weighted, 2 draws)" in lines[3]
+    assert [line.split()[0] for line in judge("lm", form="text").splitlines()[:2]] == [
+        "checkpoint",
+        "data",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--draws 3", "--draws has no effect: the checkpoint has no latent"),
+        ("--draws 0", "--draws must be at least 1, got 0"),
+        ("--beam 0 --max-len 3", "--max-len has no effect with --beam 0"),
+    ],
+)
+def test_usage(judge, words, message):
+    with pytest.raises(UsageError, match=message):
+        judge("lm", words)
+
+
+def test_data_that_cannot_be_judged(judge, toy_data, tmp_path):
+    with pytest.raises(DataError, match=r"no valid/ in it; it holds test, train: name one of them"):
+        for name in ("train", "test"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "manifest.json").write_text("{}")
+        judge("lm", data=tmp_path)
+    with pytest.raises(DataError, match="is no corpus"):
+        judge("lm", data=tmp_path / "nowhere")
+    (tmp_path / "text.txt").write_text("some other words here\n" * 9)
+    size = "--vocab-kind bpe --vocab-size 40"
+    preprocess(f"--input {tmp_path}/text.txt --dest {tmp_path}/other {size}".split())
+    with pytest.raises(DataError, match="was made with another vocabulary"):
+        judge("lm", data=tmp_path / "other" / "train")
+    with pytest.raises(CheckpointError):
+        run(["--checkpoint", str(tmp_path / "none"), "--data", str(toy_data / "text")])

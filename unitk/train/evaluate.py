@@ -1,0 +1,190 @@
+"""What a checkpoint is worth on a corpus: its objective, and all that can be said of a latent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from unitk.config import Parsed
+from unitk.criterions.elbo import ELBO, TEXT, Autoencoder
+from unitk.criterions.evidence import gather, nll_of, partners
+from unitk.criterions.panel import IGNORED
+from unitk.data.batching import fixed_batches, single_batches
+from unitk.data.corpus import MANIFEST
+from unitk.errors import DataError
+from unitk.score.language import Units, perplexities, total
+from unitk.slots import Batch, Ids
+from unitk.train import checkpoint
+from unitk.train.config import TrainConfig
+from unitk.train.data import Data, open_data
+from unitk.train.folder import find
+from unitk.train.means import Means
+from unitk.train.start import check_vocab
+from unitk.train.state import read_state
+
+CUT = ("blocks", "block_size", "max_source_len", "max_target_len")
+"""Options of the run that say what a text is."""
+NOISE = ("task.encoder_drop", "task.decoder_drop")
+"""Options of the run that hide words: an autoencoder is judged on whole texts."""
+
+Report = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A trained model, and texts laid out as its task does."""
+
+    path: Path
+    corpus: Path
+    model: Any
+    criterion: Any
+    data: Data
+    parsed: Parsed
+    state: dict[str, Any]
+    device: torch.device
+    bf16: bool
+
+    @property
+    def has_latent(self) -> bool:
+        """Whether it is an autoencoder."""
+        return isinstance(self.model, Autoencoder) and isinstance(self.criterion, ELBO)
+
+    @property
+    def num_texts(self) -> int:
+        """How many texts there are, each as often as there are tasks."""
+        return len(self.data.train.examples.bounds(0)) * max(len(self.parsed.mixture), 1)
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """The precision to compute in."""
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16)
+
+
+def open_judged(path: Path, corpus: Path, device: torch.device, bf16: bool = False) -> Judged:
+    """A run or checkpoint, and a corpus (or the valid/ of what `unitk preprocess` made)."""
+    folder, corpus = find(path), _corpus(corpus)
+    state = read_state(folder)
+    options = {key: state["config"][key] for key in CUT if key in state["config"]}
+    options |= {key: "0.0" for key in NOISE if key in state["config"]}
+    place = {"data": f"{corpus}=1", "valid": "none", "save_dir": str(folder), "max_steps": "1"}
+    wanted = ("task", "arch", "criterion")
+    parsed = checkpoint.components(state, folder, wanted, TrainConfig, options | place)
+    data = open_data(parsed)
+    check_vocab(state, data.vocab, folder)
+    loaded = checkpoint.load(folder, device, next(iter(parsed.mixture), None))
+    criterion = parsed.components["criterion"].config.build(len(data.vocab))
+    return Judged(folder, corpus, loaded.model, criterion, data, parsed, state, device, bf16)
+
+
+def _corpus(path: Path) -> Path:
+    if (path / MANIFEST).is_file() or not path.is_dir():
+        return path
+    parts = sorted(found.parent.name for found in path.glob(f"*/{MANIFEST}"))
+    if "valid" in parts:
+        return path / "valid"
+    there = f"; it holds {', '.join(parts)}: name one of them" if parts else ""
+    raise DataError(f"--data {path} is no corpus, and there is no valid/ in it{there}")
+
+
+@torch.no_grad()
+def objective(judged: Judged, max_tokens: int, report: Report) -> dict[str, float]:
+    """Means of the objective by name, "loss", "lm", "lm/ppl", as validation computes them."""
+    means = Means()
+    for number, batch in fixed_batches(judged.data.train.examples, max_tokens):
+        torch.manual_seed(number)  # for models that draw noise
+        with judged.autocast():
+            loss = judged.criterion(judged.model, batch.to(judged.device), 0, None)
+        means.add({**loss.sums, **loss.parts}, judged.criterion.counts(batch))
+        report(len(batch.owner))
+    found = means.values("x")
+    return {name[2:]: value for name, value in found.items()}
+
+
+@dataclass(frozen=True)
+class Latent:
+    """An autoencoder on M texts."""
+
+    figures: dict[str, float]
+    """By name, see docs/latent-measures.md."""
+    each: list[float]
+    """Nats of divergence of each dimension."""
+    means: np.ndarray
+    """[M, Z]: the most likely latents."""
+    texts: list[Ids]
+    """The words of each text, in the same order."""
+    units: Units
+    notes: list[str]
+    """What is absurd, and why."""
+
+
+@torch.no_grad()
+def latent(judged: Judged, draws: int, max_tokens: int, report: Report) -> Latent:
+    """Everything about the latent; `report` hears of every text in every draw."""
+    examples, vocab = judged.data.train.examples, judged.data.vocab
+    texts: list[Ids] = []
+
+    def batches(keep: bool = False) -> Iterator[Batch]:
+        ids = np.arange(len(examples.bounds(0)))
+        for batch in single_batches(examples, ids, max_tokens):
+            if keep:
+                texts.extend(_texts(batch))
+            yield batch.to(judged.device)
+
+    with judged.autocast():
+        seen = gather(judged.model, batches(keep=True), draws, report)
+        count = len(texts)
+        gap = math.nan
+        if count > 1:
+            other = nll_of(judged.model, batches(), seen.z[partners(count)])
+            own = nll_of(judged.model, batches(), seen.z)
+            gap = float((other - own).mean())
+    units = total(Units.of(vocab.decode(text), len(text)) for text in texts)
+    each = seen.kl.mean(0).tolist()
+    reconstruction = float(seen.nll.mean())
+    figures = {
+        "bound": -float(seen.bound.mean()),
+        "elbo": reconstruction + sum(each),
+        "reconstruction": reconstruction,
+        "kl": sum(each),
+        "kl_objective": float(judged.criterion.objective(seen.kl)) / count,
+        "mi": seen.mutual_information,
+        "mi_ceiling": math.log(count),
+        "active": seen.active,
+        "dimensions": len(each),
+        "z_gap": gap,
+        **perplexities(-float(seen.bound.sum()), units),
+    }
+    notes = list(_notes(judged, figures, units))
+    return Latent(figures, each, seen.mean.numpy(), texts, units, notes)
+
+
+def _texts(batch: Batch) -> list[Ids]:
+    """The words of each doc, which stand in a row of their own; the end symbol is left out."""
+    ask = batch.asks[TEXT]
+    row = ask.rows[:, 0] // batch.towers[ask.tower].shape[2]
+    return [part[:-1] for part in np.split(ask.label, np.flatnonzero(np.diff(row)) + 1)]
+
+
+def _notes(judged: Judged, figures: dict[str, float], units: Units) -> Iterator[str]:
+    beta, step = judged.criterion.config.beta, judged.state["step"]
+    steps = judged.state["config"].get("max_steps", "none")
+    uniform = units.tokens / units.texts * math.log(len(judged.data.vocab))
+    words = "reconstruction means something, but bound, kl and perplexities are no VAE's"
+    if beta.value == 0:
+        yield f"trained with beta = 0: an autoencoder, whose divergence was left free; {words}"
+    elif steps != "none" and step and not judged.criterion.beta(step - 1, int(steps)):
+        yield f"saved at update {step:,}, while beta was 0: the divergence was free; {words}"
+    elif figures["elbo"] > uniform:
+        yield (
+            f"a kl of {figures['kl']:.4g} nats a text is beyond sense: equal chances for all words"
+            f" cost {uniform:.4g}, and ln M = {figures['mi_ceiling']:.2f} tell the texts apart;"
+            " trained with too small a beta, or on other texts"
+        )
+    if figures["z_gap"] < IGNORED:
+        yield "the decoder ignores the latent (posterior collapse): this is a language model"

@@ -1,0 +1,147 @@
+"""`unitk evaluate`: what a trained model is worth on a corpus."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from unitk import config
+from unitk.config import flag
+from unitk.errors import UsageError, require
+
+if TYPE_CHECKING:
+    from unitk.train.evaluate import Judged, Latent
+
+LATENT_ONLY = ("draws", "beam", "max_len")
+"""Options for models with a latent."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Compute a model's losses and perplexities on a corpus; with a latent, all about its use."""
+
+    checkpoint: Path
+    """A run folder (its best checkpoint is taken) or a checkpoint."""
+    data: Path
+    """Corpus folder, made with the checkpoint's vocabulary; or a folder with valid/ in it."""
+    draws: int = 100
+    """Optimus: draws of each latent for the importance-weighted bound."""
+    beam: int = 1
+    """Optimus: hypotheses when a text is written again from the mean of its latent; 1: greedy, 0:
+    no text is written."""
+    max_len: int | None = None
+    """Optimus: most words of a text that is written; default: those of the longest text."""
+    max_tokens: int = 8192
+    """Most slots of a forward pass; it changes nothing of a latent's figures but rounding."""
+    output_format: Literal["text", "json"] = "text"
+    """Lines to read, or one JSON object."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: CUDA where there is a GPU."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """bf16: autocast over fp32 weights."""
+    user_dir: Path | None = None
+    """Folder of plug-ins."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("draws", 1), ("beam", 0), ("max_tokens", 1), ("max_len", 1)):
+            value = getattr(self, name)
+            fits = value is None or value >= least
+            require(fits, f"{flag(name)} must be at least {least}, got {value}")
+        require(self.beam or self.max_len is None, "--max-len has no effect with --beam 0")
+
+
+def run(argv: Sequence[str]) -> None:
+    """Measure and print."""
+    parsed = config.parse("evaluate", Options, argv)
+    given: Options = parsed.main
+    import torch
+
+    from unitk.train.evaluate import objective, open_judged
+    from unitk_cli.generate import progress
+
+    found = torch.cuda.is_available()
+    require(found or given.device != "cuda", "--device cuda: PyTorch finds no CUDA GPU")
+    device = torch.device("cuda" if found and given.device != "cpu" else "cpu")
+    judged = open_judged(given.checkpoint, given.data, device, given.precision == "bf16")
+    about: dict[str, Any] = {"checkpoint": str(judged.path), "data": str(judged.corpus)}
+    if judged.has_latent:
+        figures, lines = _latent(judged, given)
+    else:
+        for name in LATENT_ONLY:
+            if name in parsed.origins:
+                raise UsageError(f"{flag(name)} has no effect: the checkpoint has no latent")
+        with progress(judged.num_texts) as report:
+            figures = objective(judged, given.max_tokens, report)
+        lines = [f"{name:<24}{value:.4f}" for name, value in figures.items()]
+        about["texts"] = judged.num_texts
+    if given.output_format == "json":
+        finite = {k: None if v != v else v for k, v in figures.items()}
+        print(json.dumps(about | finite))
+        return
+    print(*(f"{name:<24}{value}" for name, value in about.items()), *lines, sep="\n")
+
+
+def _latent(judged: Judged, given: Options) -> tuple[dict[str, Any], list[str]]:
+    from unitk.train.evaluate import latent
+    from unitk_cli.generate import progress
+
+    with progress(judged.num_texts * given.draws) as report:
+        seen = latent(judged, given.draws, given.max_tokens, report)
+    units = {"texts": seen.units.texts, "tokens": seen.units.tokens}
+    units |= {"words": seen.units.words, "bytes": seen.units.size}
+    figures = {**units, "draws": given.draws, **seen.figures, "kl_each": seen.each}
+    if given.beam:
+        figures |= _written(judged, given, seen)
+    figures["notes"] = seen.notes
+    return figures, _told(figures)
+
+
+def _written(judged: Judged, given: Options, seen: Latent) -> dict[str, float]:
+    """How well texts come back from the means of their latents."""
+    from unitk.generate.config import GenerateConfig
+    from unitk.generate.latent import LatentSpace
+    from unitk.score.bleu import bleu
+    from unitk_cli.generate import progress
+
+    longest = given.max_len or max(1, *map(len, seen.texts))
+    how = GenerateConfig(beam=given.beam, max_len=longest, max_tokens=given.max_tokens)
+    space = LatentSpace(judged.model, judged.data.task)
+    with progress(len(seen.texts)) as report, judged.autocast():
+        found = space.decode(seen.means, how, report=report)
+    written = [best[0].text for best in found]
+    truth = [judged.data.vocab.decode(text) for text in seen.texts]
+    same = sum(a == b for a, b in zip(written, truth, strict=True))
+    score = bleu(written, [[text] for text in truth])
+    return {"exact": 100 * same / len(truth), "bleu": score.figures["bleu"]}
+
+
+def _told(f: dict[str, Any]) -> list[str]:
+    """The figures for a person."""
+    from unitk.criterions.panel import bars
+
+    gap = "-" if math.isnan(f["z_gap"]) else f"{f['z_gap']:.3f}"
+    lines = [
+        f"texts                   {f['texts']:,}, with their ends {f['tokens']:,} tokens,"
+        f" {f['words']:,} words, {f['bytes']:,} bytes",
+        f"bound                   {f['bound']:.3f} nats a text (importance-weighted,"
+        f" {f['draws']} draws); ELBO {f['elbo']:.3f}",
+        f"  reconstruction        {f['reconstruction']:.3f}",
+        f"  kl                    {f['kl']:.3f} (objective {f['kl_objective']:.3f})",
+        f"  kl, sorted            {bars(f['kl_each'])}",
+        f"perplexity at most      {f['ppl_word']:.4g} a word, {f['ppl_token']:.4g} a token;"
+        f" {f['bits_per_byte']:.4f} bits a byte",
+        f"mutual information      {f['mi']:.3f} of at most {f['mi_ceiling']:.3f}"
+        f" (ln {f['texts']:,})",
+        f"active units            {f['active']} of {f['dimensions']}",
+        f"z-gap                   {gap} nats a text",
+    ]
+    if "exact" in f:
+        lines.append(
+            f"written again           {f['exact']:.2f} % exactly, BLEU {f['bleu']:.2f}"
+            " (from the mean of the latent)"
+        )
+    return [*lines, *(f"note: {note}" for note in f["notes"])]
