@@ -20,7 +20,7 @@ COMMON = (
 
 @pytest.fixture(scope="module")
 def runs(toy_data, tmp_path_factory):
-    """Run folders: an autoencoder, the same with beta 0 and words left out, and a language model."""
+    """Run folders: an autoencoder, one with beta 0 and words left out, and a language model."""
     folder = tmp_path_factory.mktemp("runs")
     vae = "--task optimus --arch optimus_tiny --arch.latent 4 --panel-every 0"
     for name, words in {
