@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from unitk.criterions.base import Loss, Network, Panel
 from unitk.criterions.config import ELBOConfig
@@ -54,7 +54,6 @@ class ELBO:
             raise UsageError(
                 "--criterion elbo needs an --arch with a latent, such as optimus_small"
             )
-        assert isinstance(model, nn.Module)
         if model.training and self.config.aggressive_steps:
             both = not self.encoder_alone(step, total)
             for parameter in model.generator_parameters():
@@ -67,13 +66,12 @@ class ELBO:
         kl_NZ = posterior.kl()
         objective = self.objective(kl_NZ)
         beta = self.beta(step, total) if model.training else float(self.config.beta.value)
-        each = torch.ones_like(objective)
         return Loss(
             {"rec": rec, "kl": beta * objective},
             {
                 "kl/raw": kl_NZ.detach().sum(),
                 "kl/objective": objective.detach(),
-                "kl/beta": beta * len(kl_NZ) * each,
+                "kl/beta": torch.full_like(objective, beta * len(kl_NZ)),
                 "lm/nll": nll,
                 "lm/correct": correct,
             },
