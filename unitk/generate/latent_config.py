@@ -17,7 +17,7 @@ Feature = Literal["mean", "std", "kl", "pooled"]
 
 @dataclass(frozen=True, kw_only=True)
 class Common:
-    """What every verb needs."""
+    """Texts in, answers out."""
 
     texts: tuple[str, ...] = ()
     """The texts, each in quotes; or --input."""
@@ -50,17 +50,18 @@ class Common:
 
 @dataclass(frozen=True, kw_only=True)
 class Written(Common):
-    """What verbs need that write lines."""
+    """The form of the answers."""
 
     output_format: Literal["text", "jsonl"] = "text"
     """text: a line an output; jsonl: an object a text, with scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decoding(GenerateConfig, Written):
-    """What verbs need that decode."""
+class Decoding(Written, GenerateConfig):
+    """Decode latents."""
 
     def __post_init__(self) -> None:
+        Common.__post_init__(self)
         GenerateConfig.__post_init__(self)
 
 
