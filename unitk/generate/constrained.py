@@ -64,33 +64,36 @@ class Constrained(Search):
 
     def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
         """The continuations that the banks of an input take in turn, the best of each first."""
-        gain = self.gains(logits_RV)
-        rows, each, size = gain.shape
-        total = (gain + self.state.score[:, :each, None]).flatten(1)
-        index = self._candidates(total, each)
-        total = total.gather(1, index)
+        gain_BKV = self.gains(logits_RV)
+        size = gain_BKV.shape[2]
+        index = self._candidates(gain_BKV)
+        gain = gain_BKV.flatten(1).gather(1, index)
+        total = gain + self.state.score.gather(1, index // size)
         # what is named twice, and here next to itself, counts once
         total[:, 1:].masked_fill_(index[:, 1:] == index[:, :-1], -torch.inf)
         total, order = total.sort(dim=1, descending=True, stable=True)
-        index = index.gather(1, order)
+        gain, index = gain.gather(1, order), index.gather(1, order)
         back, word = index // size, index % size
         order = self._turns(total, self._bank(back, word))[:, : self.wide]
-        parts = (total, back, word, gain.flatten(1).gather(1, index))
-        return self.filled(*(part.gather(1, order) for part in parts))
+        return self.filled(*(part.gather(1, order) for part in (total, back, word, gain)))
 
-    def _candidates(self, total: Tensor, each: int) -> Tensor:
+    def _candidates(self, gain_BKV: Tensor) -> Tensor:
         """Continuations of an input, in order, as hypothesis * V + word.
 
         The best of all, the best of each hypothesis, and those that go on with a phrase.
         """
+        _, each, size = gain_BKV.shape
+        offset = torch.arange(each, device=gain_BKV.device)[:, None] * size
+        gain, word = gain_BKV.topk(min(self.wide, size))
+        total = (gain + self.state.score[:, :each, None]).flatten(1)
         most = total.topk(min(self.wide, total.shape[1])).indices
-        best_BK1 = total.unflatten(1, (each, -1)).argmax(2, keepdim=True)
+        most = (word + offset).flatten(1).gather(1, most)
         longest = _last(self.begun[:, :each, :, :-1])[..., None]
         follow = self.phrases[:, None].expand(-1, each, -1, -1).gather(3, longest)[..., 0]
-        follow = torch.where(self.met[:, :each], best_BK1, follow)
-        offset = torch.arange(each, device=total.device)[:, None] * (total.shape[1] // each)
-        more = torch.cat([best_BK1, follow], 2) + offset
-        return torch.cat([most, more.flatten(1)], 1).sort(1).values
+        best = word[..., :1]
+        follow = torch.where(self.met[:, :each], best, follow)
+        more = (torch.cat([best, follow], 2) + offset).flatten(1)
+        return torch.cat([most, more], 1).sort(1).values
 
     def _bank(self, back: Tensor, word: Tensor) -> Tensor:
         """[B, N] how many words of the phrases there are after continuations of hypotheses."""

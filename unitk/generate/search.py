@@ -91,6 +91,7 @@ class Search:
         self.wide = self.way.wide * config.width
         self.rules = Rules(protocol, config, demands, homes.device)
         self.steps = 0
+        self.soonest = min(demand.max_len for demand in demands.each)
         self.stride = torch.tensor([protocol.dpos, protocol.dpos2], device=homes.device)
         self.most = longest(homes.shape[1] - 1, demands.max_len)
 
@@ -202,6 +203,8 @@ class Search:
         each = len(logits_RV) // len(state.score)
         gain_RV = logits_RV.log_softmax(1, dtype=torch.float32)
         self._forbid(gain_RV, each)
+        if self.steps < self.soonest:
+            return gain_RV.unflatten(0, (-1, each))
         full_R1 = (state.count[:, :each] >= state.limit).view(-1, 1)
         only = torch.full_like(gain_RV, -torch.inf)
         last = gain_RV[:, end]
