@@ -1,28 +1,35 @@
-"""`unitk generate`: decode a file of sources, or fill the blanks of a text."""
+"""`unitk generate`: decode sources as they come, fill the blanks of a text, score given outputs."""
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import unitk
 from unitk import config
+from unitk.data.corpus import Pairs
 from unitk.data.sources import Format
 from unitk.errors import DataError, UsageError, require
-from unitk.generate.config import GenerateConfig
-from unitk.generate.inputs import Input, open_pairs, read_inputs
-from unitk.generate.outputs import STDOUT, Writing, write
+from unitk.generate.config import WAYS, GenerateConfig
+from unitk.generate.inputs import STDIN, Input, arriving, open_pairs, read_inputs, typed
+from unitk.generate.outputs import STDOUT, Alignment, Writing
+from unitk.generate.sink import File, Screen
 from unitk.generate.wording import read_lines
+from unitk.generate.work import Blanks, Buffer, Work
+from unitk.train.folder import MANIFEST, digest, find
+from unitk_cli.progress import progress
 
 if TYPE_CHECKING:
     from unitk.generate.demands import Wish
-    from unitk.generate.generator import Generator
-    from unitk.slots import Ids
+    from unitk.generate.generator import Generator, Output
+
+FILES_ONLY = ("input_format", "prefix_file", "constraints", "references", "score")
+"""Options of inputs that are a file, or standard input."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +59,22 @@ class Options(GenerateConfig):
     fairseq: its S-, T-, H- and D- lines."""
     truncate: bool = False
     """Shorten the last part of a source that is too long for the model, instead of refusing it."""
+    score: bool = False
+    """Instead of searching, say of given outputs what a search would: its score, log-probability
+    and those of the words; the sum and the perplexity on standard error."""
+    references: Path | None = None
+    """The outputs to score, line by line, where the input has no targets."""
+    print_alignment: Alignment = "off"
+    """Add which source word each word looks at most (hard), or how much at each one (soft): the
+    mean over the heads of a decoder layer, of models with an encoder."""
+    alignment_layer: int = 0
+    """The decoder layer, from 1. 0: the last."""
+    interactive: bool = False
+    """Ask for sources on standard input, one by one, until it ends; [MASK]s are filled."""
+    buffer_size: int = 1024
+    """Inputs that are decoded together and written before the next ones are begun."""
+    resume: bool = False
+    """Go on with an --output that was interrupted."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: CUDA where there is a GPU."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -63,32 +86,178 @@ class Options(GenerateConfig):
 
 
 def run(argv: Sequence[str]) -> None:
-    """Read, decode, write."""
+    """Read, decode or score, write."""
     parsed = config.parse("generate", Options, argv)
     given: Options = parsed.main
-    idle = given.sampling and "beam" in parsed.origins
+    check(given, parsed.origins)
+    inputs = read(given)
+    generator = open_generator(given)
+    work = plan(given, inputs, generator)
+    sink = Screen()
+    if given.output != STDOUT:
+        device = next(generator.model.parameters()).device.type
+        made_from = made_of(given, parsed.values() | {"device": device})
+        sink = File(given.output, made_from, given.resume)
+    if work.total is not None and not given.score:  # told before anything is decoded
+        for buffer in work.buffers(sink.done):
+            generator.prompts(
+                buffer.sources,
+                given,
+                wishes=buffer.wishes,
+                truncate=given.truncate,
+                first=buffer.first,
+            )
+    writing = Writing(
+        given.output_format,
+        generator.vocab,
+        1 if given.score else given.nbest,
+        given.score,
+        given.print_alignment,
+    )
+    tally = Tally()
+    with progress(work.total, sink.done, not given.interactive) as report:
+        for buffer in work.buffers(sink.done):
+            found = answer(given, generator, buffer, report)
+            sink.add(writing.lines(buffer, found), len(buffer.texts))
+            tally.add(found)
+            report(sum(not any(map(len, source)) for source in buffer.sources))
+    sink.close()
+    if given.score:
+        print(tally, file=sys.stderr)
+
+
+def check(given: Options, origins: Container[str]) -> None:
+    """Refuse what cannot be meant."""
+    idle = given.sampling and "beam" in origins
     require(not idle, "--beam has no effect with --sampling")
-    idle = given.diverse_beam_groups == 1 and "diverse_beam_strength" in parsed.origins
+    idle = given.diverse_beam_groups == 1 and "diverse_beam_strength" in origins
     require(not idle, "--diverse-beam-strength has no effect without --diverse-beam-groups")
-    require((given.input is None) != (given.infill is None), "give either --input or --infill TEXT")
+    ways = (given.input is not None) + (given.infill is not None) + given.interactive
+    require(ways == 1, "give either --input, --infill TEXT or --interactive")
     require(given.infill is None or not given.truncate, "--truncate has no effect on --infill")
+    require(given.buffer_size >= 1, f"--buffer-size must be at least 1, got {given.buffer_size}")
+    way = "--interactive" if given.interactive else "--infill"
+    for name in FILES_ONLY:
+        idle = given.input is None and name in origins
+        require(not idle, f"{config.flag(name)} has no effect with {way}")
+    require(not given.interactive or given.output == STDOUT, "--interactive has no --output")
+    file = given.output != STDOUT and given.input not in (None, STDIN)
+    require(file or not given.resume, "--resume needs an --output, and an --input that is a file")
+    if given.score:
+        scored = ["lenpen", "search", "unkpen", "max_tokens"]
+        scored += ["max_len"] * WAYS[given.search].free_end
+        for option in config.options(GenerateConfig):
+            idle = option.name in origins and option.name not in scored
+            require(not idle, f"{option.flag} has no effect with --score")
+        for name in ("prefix_file", "constraints", "resume"):
+            require(name not in origins, f"{config.flag(name)} has no effect with --score")
+    require(given.score or given.references is None, "--references has no effect without --score")
+    idle = given.print_alignment == "off" and "alignment_layer" in origins
+    require(not idle, "--alignment-layer has no effect without --print-alignment")
     folder = given.output.absolute().parent
     if given.output != STDOUT and not (folder.is_dir() and os.access(folder, os.W_OK)):
         raise UsageError(f"--output {given.output}: cannot write into {folder}")
-    texts: list[Input] = []
-    if given.input is not None and not given.input.is_dir():
-        texts = read_inputs(given.input, given.input_format)
-    elif given.input_format != "auto":
-        raise UsageError("--input-format has no effect without a file as --input")
-    generator = open_generator(given)
-    texts, sources, targets = encode(given, texts, generator)
-    wishes = read_wishes(given, len(sources), generator)
-    with progress(sum(any(map(len, source)) for source in sources)) as report:
-        found = generator.outputs(
-            sources, given, wishes=wishes, truncate=given.truncate, report=report
+
+
+def read(given: Options) -> list[Input] | Iterator[list[Input]] | Path:
+    """The inputs, before the model is loaded: mistakes in them are told at once."""
+    path, kind = given.input, given.input_format
+    if given.infill is not None:
+        return [Input([given.infill])]
+    if path is not None and path.is_dir():
+        require(kind == "auto", "--input-format has no effect on a corpus as --input")
+        return path
+    if path is None or path == STDIN:
+        require(kind != "squad", "--input-format squad needs a file as --input")
+    if path is None:
+        return typed()
+    beside = (given.prefix_file, given.constraints, given.references)
+    if path == STDIN and beside == (None, None, None):
+        return arriving(kind, given.buffer_size)
+    return read_inputs(path, kind)
+
+
+def plan(
+    given: Options, found: list[Input] | Iterator[list[Input]] | Path, generator: Generator
+) -> Work:
+    """The inputs with what stands beside them."""
+    inputs: Sequence[Input] | Pairs | Iterator[list[Input]]
+    inputs = open_pairs(found, generator.vocab.hash) if isinstance(found, Path) else found
+    blanks: Blanks = "some" if given.interactive else "none"
+    blanks = blanks if given.infill is None else "all"
+    if isinstance(inputs, Iterator):
+        return Work(generator, inputs, given.buffer_size, blanks=blanks)
+    if given.references is not None:
+        require(not isinstance(inputs, Pairs), "--references: the corpus of --input has targets")
+        lines = read_beside(given.references, "--references", len(inputs))
+        pairs = zip(inputs, lines, strict=True)
+        inputs = [replace(text, target=line.strip()) for text, line in pairs]
+    wishes = read_wishes(given, len(inputs), generator)
+    return Work(generator, inputs, given.buffer_size, wishes, blanks)
+
+
+def answer(
+    given: Options, generator: Generator, buffer: Buffer, report: Callable[[int], None]
+) -> list[list[Output]]:
+    """The outputs for some inputs, or what is said of their targets."""
+    layer = None if given.print_alignment == "off" else given.alignment_layer
+    place = {"truncate": given.truncate, "first": buffer.first, "layer": layer, "report": report}
+    if given.score:
+        targets = [target for target in buffer.targets if target is not None]
+        if len(targets) < len(buffer.targets):
+            number = buffer.first + buffer.targets.index(None) + 1
+            raise DataError(f"--score: input {number} has no target; --references FILE gives them")
+        return generator.scores(buffer.sources, targets, given, **place)
+    try:
+        return generator.outputs(buffer.sources, given, wishes=buffer.wishes, **place)
+    except (DataError, UsageError) as error:
+        if not given.interactive:
+            raise
+        print(f"unitk generate: {error}", file=sys.stderr)
+        return [[] for _ in buffer.sources]
+
+
+@dataclass
+class Tally:
+    """Of scored outputs: how many there are, their words with the ends, and the sum."""
+
+    outputs: int = 0
+    words: int = 0
+    log_prob: float = 0.0
+
+    def add(self, found: Sequence[Sequence[Output]]) -> None:
+        """Count some more."""
+        for one in (output.hypothesis for outputs in found for output in outputs):
+            self.outputs += 1
+            self.words += len(one.ids)
+            self.log_prob += one.log_prob
+
+    def __str__(self) -> str:
+        perplexity = math.exp(min(-self.log_prob / max(self.words, 1), 700))
+        return (
+            f"{self.outputs:,} targets, {self.words:,} words: log-probability "
+            f"{self.log_prob:.4f}, perplexity {perplexity:.4f}"
         )
-    writing = Writing(given.output_format, generator.task.vocab, given.nbest)
-    write(writing.lines(texts, sources, targets, found), given.output)
+
+
+def made_of(given: Options, values: dict[str, str]) -> dict[str, str]:
+    """All that the lines of an output depend on; of files, what they hold."""
+    free = ("output", "resume", "config", "user_dir")
+    found = {name: text for name, text in values.items() if name not in free}
+    for name in ("input", "prefix_file", "constraints", "references", "bad_words"):
+        path = getattr(given, name)
+        if path is not None and path != STDIN:
+            found[name] = f"{path} ({content(path)})"
+    paths = [find(path) for path in given.checkpoint]
+    found["checkpoint"] = ", ".join(f"{path.name} ({content(path)})" for path in paths)
+    return {config.flag(name)[2:]: text for name, text in found.items()} | {
+        "version": unitk.__version__
+    }
+
+
+def content(path: Path) -> str:
+    """A few digits that change with what a file, or the folder of a manifest, holds."""
+    return digest(path / MANIFEST if path.is_dir() else path)[:12]
 
 
 def read_wishes(given: Options, inputs: int, generator: Generator) -> list[Wish]:
@@ -109,25 +278,6 @@ def read_beside(path: Path | None, flag: str, inputs: int) -> list[str]:
     return lines
 
 
-def encode(
-    given: Options, texts: list[Input], generator: Generator
-) -> tuple[list[Input], list[list[Ids]], list[Ids | None]]:
-    """The inputs, and their sources and targets as ids."""
-    vocab = generator.task.vocab
-    if given.infill is not None:
-        return [Input([given.infill])], [generator.encode_blanks(given.infill)], [None]
-    if texts:
-        sources = generator.encode([text.source for text in texts])
-        none = [text.target is None for text in texts]
-        ids = generator.encode([[text.target or ""] for text in texts])
-        return texts, sources, [None if no else one for no, (one,) in zip(none, ids, strict=True)]
-    assert given.input is not None
-    corpus = open_pairs(given.input, vocab.hash)
-    pairs = [corpus.pair(i) for i in range(len(corpus))]
-    texts = [Input([vocab.decode(part) for part in s], vocab.decode(t)) for s, t in pairs]
-    return texts, [source for source, _ in pairs], [target for _, target in pairs]
-
-
 def open_generator(given: Options) -> Generator:
     """The model of a run or checkpoint, ready to decode."""
     import torch
@@ -137,26 +287,3 @@ def open_generator(given: Options) -> Generator:
     device = "cuda" if found and given.device != "cpu" else "cpu"
     kind = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[given.precision]
     return unitk.load(given.checkpoint, device, task=given.task, dtype=kind)
-
-
-@contextmanager
-def progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar with sentences per second on standard error, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as Remaining
-
-    rate = TextColumn("{task.fields[rate]:.1f} sentences/s")
-    console = Console(stderr=True)
-    with Progress(BarColumn(), MofNCompleteColumn(), rate, Remaining(), console=console) as bar:
-        job = bar.add_task("", total=total, rate=0.0)
-
-        def report(done: int) -> None:
-            task = bar.tasks[job]
-            seconds = max(task.elapsed or 0.0, 1e-9)
-            bar.update(job, advance=done, rate=(task.completed + done) / seconds)
-
-        yield report

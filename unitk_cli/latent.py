@@ -18,7 +18,8 @@ from unitk.generate.inputs import read_inputs
 from unitk.generate.latent_outputs import Walk, neighbor_lines, number_lines, walk_lines
 from unitk.generate.outputs import STDOUT, write
 from unitk.registry import nearest
-from unitk_cli.generate import open_generator, progress
+from unitk_cli.generate import open_generator
+from unitk_cli.progress import progress
 
 if TYPE_CHECKING:
     from pathlib import Path

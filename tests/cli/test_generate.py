@@ -4,41 +4,22 @@ import sys
 
 import numpy as np
 import pytest
-import torch
 
 import unitk
-from unitk import registry
-from unitk.config import parse
 from unitk.data.corpus import CorpusWriter, write_manifest
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.generate import outputs as outputs_module
 from unitk.generate.generator import Generator
 from unitk.train import checkpoint
-from unitk.train.folder import seal
-from unitk.train.start import TrainConfig
 from unitk_cli.generate import run
 
-ARCH = "--arch.num-layers 2 --arch.width 32 --arch.num-heads 2 --arch.ffn-width 64"
 LINES = ["the cat sat on the mat.", "", "a dog\tthe dog sees a small bird.", "big red tree."]
 QUICK = "--beam 3 --max-len 5"
 
 
 @pytest.fixture(scope="module")
-def trained(toy_vocab, tmp_path_factory):
-    """A checkpoint of a small model with random weights."""
-    words = f"--data x --save-dir x --max-steps 1 --task glm_infill --arch glm_tiny {ARCH}"
-    words += " --arch.max-positions 64 --arch.max-positions2 64 --arch.init-std 0.2"
-    parsed = parse("train", TrainConfig, words.split(), ("task", "arch"))
-    torch.manual_seed(0)
-    model = parsed.components["arch"].config.build(len(toy_vocab))
-    optimizer = registry.get("optimizer", "adamw")().build(model, 0.1)
-    path = tmp_path_factory.mktemp("runs") / "step-1"
-    path.mkdir()
-    identity = checkpoint.Identity(parsed.values(), None, "data", toy_vocab.hash)
-    task = parsed.components["task"].made_from(parsed.components["task"].config, toy_vocab)
-    checkpoint.write(path, model, optimizer, checkpoint.Progress(), identity, task)
-    seal(path)
-    return path
+def trained(make_checkpoint):
+    return make_checkpoint("glm_infill", "glm_tiny", "--arch.max-positions2 64")
 
 
 @pytest.fixture
@@ -271,8 +252,12 @@ def generator_config():
 @pytest.mark.parametrize(
     ("line", "error", "message"),
     [
-        ("--max-len 5", UsageError, "give either --input or --infill TEXT"),
-        ("--input in.txt --infill [MASK]", UsageError, "give either --input or --infill TEXT"),
+        ("--max-len 5", UsageError, "give either --input, --infill TEXT or --interactive"),
+        (
+            "--input in.txt --infill [MASK]",
+            UsageError,
+            "give either --input, --infill TEXT or --interactive",
+        ),
         ("--infill [MASK] --truncate", UsageError, "--truncate has no effect on --infill"),
         ("--infill [MASK] --input-format text", UsageError, "--input-format has no effect"),
         ("--input . --input-format text", UsageError, "--input-format has no effect"),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import select
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,8 @@ from unitk.data.sources import Block, Format, blocks, format_of, lines_of, read_
 from unitk.errors import DataError
 
 STDIN = Path("-")
+WAIT = 0.02
+"""Seconds that a line which has arrived waits for others."""
 
 
 @dataclass(frozen=True)
@@ -34,21 +39,79 @@ def read_inputs(path: Path, given: Format) -> list[Input]:
     if name == "squad":
         found = [Input(pair.source, pair.target) for pair in read_squad(path)]
     else:
-        lines = (
-            (block, i, line) for block in _blocks(path) for i, line in enumerate(lines_of(block))
-        )
-        read = _line if name == "text" else _record
-        found = [read(line, block, block.line + i) for block, i, line in lines]
+        stdin = path == STDIN
+        some = _numbered(filter(None, [sys.stdin.buffer.read()])) if stdin else blocks(path)
+        found = [one for block in some for one in _inputs(block, name)]
     if not found:
         raise DataError(f"--input {path} is empty")
     return found
 
 
-def _blocks(path: Path) -> Iterator[Block]:
-    if path != STDIN:
-        yield from blocks(path)
-    elif data := sys.stdin.buffer.read():
-        yield Block(Path("standard input"), 1, 0, True, data)
+def arriving(given: Format, size: int) -> Iterator[list[Input]]:
+    """The inputs of standard input as they come: whatever is there, at most `size` at a time."""
+    empty = True
+    for block in _numbered(_arrived(size)):
+        empty = False
+        yield _inputs(block, "text" if given == "auto" else given)
+    if empty:
+        raise DataError("--input - is empty")
+
+
+def typed() -> Iterator[list[Input]]:
+    """The inputs of standard input one by one, each asked for with a prompt on standard error."""
+
+    def lines() -> Iterator[bytes]:
+        while True:
+            print("> ", end="", file=sys.stderr, flush=True)
+            line = sys.stdin.buffer.readline()
+            if not line:
+                print(file=sys.stderr)
+                return
+            yield line
+
+    for block in _numbered(lines()):
+        yield _inputs(block, "text")
+
+
+def _numbered(stream: Iterable[bytes]) -> Iterator[Block]:
+    """Whole lines of standard input as blocks."""
+    line = 1
+    for data in stream:
+        yield Block(Path("standard input"), line, 0, True, data)
+        line += data.count(b"\n")
+
+
+def _arrived(size: int) -> Iterator[bytes]:
+    """At least a line, and what arrives within moments: at most `size` lines."""
+    stream = sys.stdin.buffer
+    lines: list[bytes] = []
+    rest, ended = b"", False
+    while lines or not ended:
+        until = 0.0
+        while not ended and (not lines or len(lines) < size and _ready(stream, until)):
+            piece = stream.read1(1 << 16)
+            ended = not piece
+            *whole, rest = (rest + piece).split(b"\n")
+            lines += [line + b"\n" for line in whole]
+            until = until or time.monotonic() + WAIT
+            if ended and rest:
+                lines.append(rest)
+        if lines:
+            yield b"".join(lines[:size])
+        lines = lines[size:]
+
+
+def _ready(stream: io.BufferedReader, until: float) -> bool:
+    """Whether something can be read, if need be after waiting until then."""
+    try:
+        return bool(select.select([stream], [], [], max(0.0, until - time.monotonic()))[0])
+    except io.UnsupportedOperation:  # no file of the system's: all of it is there
+        return True
+
+
+def _inputs(block: Block, name: str) -> list[Input]:
+    read = _line if name == "text" else _record
+    return [read(line, block, block.line + i) for i, line in enumerate(lines_of(block))]
 
 
 def _line(line: str, block: Block, number: int) -> Input:

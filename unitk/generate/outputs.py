@@ -7,17 +7,21 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from unitk.errors import DataError
 from unitk.generate.inputs import Input
-from unitk.slots import Ids
+from unitk.slots import Floats, Ids
 from unitk.vocab import Vocab
 
 if TYPE_CHECKING:
     from unitk.generate.generator import Output
+    from unitk.generate.work import Buffer
 
 STDOUT = Path("-")
+Alignment = Literal["off", "hard", "soft"]
 
 
 @dataclass(frozen=True)
@@ -26,30 +30,35 @@ class Writing:
 
     format: str
     vocab: Vocab
-    nbest: int
+    nbest: int = 1
+    scores: bool = False
+    """The outputs were given, and are wanted for what is said of them."""
+    alignment: Alignment = "off"
 
-    def lines(
-        self,
-        texts: Sequence[Input],
-        sources: Sequence[list[Ids]],
-        targets: Sequence[Ids | None],
-        found: Sequence[Sequence[Output]],
-    ) -> Iterator[str]:
-        """The lines of all inputs."""
-        for number, outputs in enumerate(found):
+    def lines(self, buffer: Buffer, found: Sequence[Sequence[Output]]) -> Iterator[str]:
+        """The lines of some inputs."""
+        for i, outputs in enumerate(found):
+            number = buffer.first + i
             if self.format == "text":
                 yield from self.text(outputs)
             elif self.format == "jsonl":
-                record = self.record(number, texts[number], outputs)
+                record = self.record(number, buffer.texts[i], outputs)
                 yield json.dumps(record, ensure_ascii=False)
             else:
-                yield from self.fairseq(number, sources[number], targets[number], outputs)
+                yield from self.fairseq(number, buffer.sources[i], buffer.targets[i], outputs)
 
     def text(self, outputs: Sequence[Output]) -> Iterator[str]:
         """`nbest` lines, empty ones where there are fewer outputs, so that no line is shifted."""
         for output in outputs:
-            score = f"{output.hypothesis.score:.4f}\t" if self.nbest > 1 else ""
-            yield score + one_line(output.text)
+            one = output.hypothesis
+            columns = [f"{one.score:.4f}"] if self.nbest > 1 else []
+            columns.append(one_line(output.text))
+            if self.scores:
+                gains = " ".join(f"{gain:.6f}" for gain in one.token_log_probs)
+                columns = [f"{one.score:.6f}", f"{one.log_prob:.6f}", gains]
+            if output.attention is not None:
+                columns.append(self.aligned(output.attention))
+            yield "\t".join(columns)
         yield from [""] * (self.nbest - len(outputs))
 
     def record(self, number: int, text: Input, outputs: Sequence[Output]) -> dict[str, Any]:
@@ -60,13 +69,19 @@ class Writing:
 
     def output(self, output: Output) -> dict[str, Any]:
         """An output within it."""
-        one = output.hypothesis
+        one, table = output.hypothesis, output.attention
+        align: dict[str, Any] = {}
+        if table is not None and self.alignment == "hard":
+            align = {"alignment": [[source, i] for i, source in enumerate(strongest(table))]}
+        elif table is not None:
+            align = {"alignment": [[round(float(weight), 6) for weight in row] for row in table]}
         return {
             "text": output.text,
             "score": round(one.score, 6),
             "log_prob": round(one.log_prob, 6),
             "tokens": self.vocab.pieces(one.ids),
             "token_log_probs": [round(float(gain), 6) for gain in one.token_log_probs],
+            **align,
         }
 
     def fairseq(
@@ -81,12 +96,29 @@ class Writing:
             score = f"{output.hypothesis.score / math.log(2):.6f}"
             yield f"H-{number}\t{score}\t{self.pieces(output.hypothesis.ids[:-1])}"
             yield f"D-{number}\t{score}\t{one_line(output.text)}"
+            if self.scores:
+                gains = output.hypothesis.token_log_probs / math.log(2)
+                yield f"P-{number}\t{' '.join(f'{gain:.4f}' for gain in gains)}"
+            if output.attention is not None:
+                yield f"A-{number}\t{self.aligned(output.attention)}"
         if not outputs:
             yield from (f"H-{number}\t0\t", f"D-{number}\t0\t")
+
+    def aligned(self, table: Floats) -> str:
+        """hard: SOURCE-OUTPUT for each word; soft: its weights, separated by commas."""
+        if self.alignment == "hard":
+            return " ".join(f"{source}-{i}" for i, source in enumerate(strongest(table)))
+        return " ".join(",".join(f"{weight:.4f}" for weight in row) for row in table)
 
     def pieces(self, ids: Iterable[int]) -> str:
         """Pieces with blanks between them."""
         return one_line(" ".join(self.vocab.pieces(ids)))
+
+
+def strongest(table: Floats) -> list[int]:
+    """The source word that each word looks at most."""
+    found: list[int] = np.argmax(table, axis=1).tolist() if table.size else []
+    return found
 
 
 def one_line(text: str) -> str:

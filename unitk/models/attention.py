@@ -196,7 +196,8 @@ class CrossAttention(nn.Module):
         score_BHTS = (query_BHTK * query_BHTK.shape[-1] ** -0.5) @ source.key.mT
         if source.view.bias_BHTS is not None:
             score_BHTS = score_BHTS + source.view.bias_BHTS
-        return score_BHTS.softmax(dim=-1).mean(1)
+        weight_BTS: Tensor = score_BHTS.softmax(dim=-1).mean(1)
+        return weight_BTS
 
     def project(self, states_BSD: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values [B, H, S, K] of what is read."""

@@ -1,0 +1,32 @@
+"""Checkpoints of small models with random weights."""
+
+import pytest
+import torch
+
+from unitk import registry
+from unitk.config import parse
+from unitk.train import checkpoint
+from unitk.train.folder import seal
+from unitk.train.start import TrainConfig
+
+SMALL = "--arch.num-layers 2 --arch.width 32 --arch.num-heads 2 --arch.ffn-width 64"
+SMALL += " --arch.max-positions 64 --arch.init-std 0.2"
+
+
+@pytest.fixture(scope="session")
+def make_checkpoint(toy_vocab, tmp_path_factory):
+    def make(task, arch, more="", seed=0):
+        words = f"--data x --save-dir x --max-steps 1 --task {task} --arch {arch} {SMALL} {more}"
+        parsed = parse("train", TrainConfig, words.split(), ("task", "arch"))
+        torch.manual_seed(seed)
+        model = parsed.components["arch"].config.build(len(toy_vocab))
+        optimizer = registry.get("optimizer", "adamw")().build(model, 0.1)
+        path = tmp_path_factory.mktemp("runs") / "step-1"
+        path.mkdir()
+        identity = checkpoint.Identity(parsed.values(), None, "data", toy_vocab.hash)
+        made = parsed.components["task"].made_from(parsed.components["task"].config, toy_vocab)
+        checkpoint.write(path, model, optimizer, checkpoint.Progress(), identity, made)
+        seal(path)
+        return path
+
+    return make

@@ -1,0 +1,322 @@
+"""Sources that come and outputs that go: streams, questions, scores, alignments, resumption."""
+
+import io
+import json
+import os
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import unitk
+from unitk.errors import DataError, UsageError
+from unitk.generate.inputs import arriving
+from unitk.generate.sink import File
+from unitk_cli.generate import run
+
+LINES = ["the cat sat on the mat.", "", "a dog\tthe dog sees a bird.", "big red tree.", "babe."]
+QUICK = "--beam 2 --max-len 4"
+
+
+@pytest.fixture(scope="session")
+def trained(make_checkpoint):
+    return make_checkpoint("seq2seq", "mass_tiny")
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("\n".join(LINES) + "\n")
+    return tmp_path
+
+
+@pytest.fixture
+def decode(trained, files):
+    def go(line, path=trained):
+        run(["--checkpoint", str(path), *line.split()])
+
+    return go
+
+
+def stdin(monkeypatch, data):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+# streams
+
+
+def test_whatever_is_there_is_taken_at_once(monkeypatch):
+    reading, writing = os.pipe()
+    monkeypatch.setattr(sys, "stdin", os.fdopen(reading))
+    inputs = arriving("text", 3)
+
+    def write(data):
+        os.write(writing, data)
+
+    def sources():
+        return ["|".join(one.source) for one in next(inputs)]
+
+    write(b"one\ntwo\tparts\n\nfo")
+    assert sources() == ["one", "two|parts", ""]
+    write(b"ur\nfive")
+    assert sources() == ["four"]
+    write(b"\n1\n2\n3\n4\n")
+    assert sources() == ["five", "1", "2"]
+    assert sources() == ["3", "4"]
+    write(b"last")
+    os.close(writing)
+    assert sources() == ["last"]
+    with pytest.raises(StopIteration):
+        next(inputs)
+
+
+def test_a_line_is_answered_before_the_next_one_comes(decode, monkeypatch, capsys):
+    decode(f"--input in.txt {QUICK}")
+    expected = capsys.readouterr().out.split("\n")[:-1]
+    (read_in, write_in), (read_out, write_out) = os.pipe(), os.pipe()
+    answers = []
+
+    def talk():
+        with os.fdopen(read_out) as out:
+            for line in LINES:
+                os.write(write_in, (line + "\n").encode())
+                answers.append(out.readline().rstrip("\n"))
+            os.close(write_in)
+
+    monkeypatch.setattr(sys, "stdin", os.fdopen(read_in))
+    with os.fdopen(write_out, "w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        thread = threading.Thread(target=talk)
+        thread.start()
+        decode(f"--input - {QUICK}")
+        thread.join()
+    assert answers == expected
+
+
+def test_bad_lines_of_a_stream(decode, monkeypatch, capsys):
+    stdin(monkeypatch, b"")
+    with pytest.raises(DataError, match="--input - is empty"):
+        decode(f"--input - {QUICK}")
+    stdin(monkeypatch, b"the cat.\n\xff\n")
+    with pytest.raises(DataError, match="standard input, line 2: not UTF-8"):
+        decode(f"--input - --buffer-size 1 {QUICK}")
+    assert capsys.readouterr().out.count("\n") == 1  # the first one was answered
+    long = " ".join(["the cat"] * 80)
+    stdin(monkeypatch, f"the cat.\n{long}\n".encode())
+    with pytest.raises(DataError, match="input 2 is too long"):
+        decode(f"--input - --buffer-size 1 {QUICK}")
+
+
+def test_a_closed_pipe(decode, monkeypatch):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as out:
+        monkeypatch.setattr(sys, "stdout", out)
+        with pytest.raises(BrokenPipeError):  # the program ends quietly: unitk_cli.main
+            decode(f"--input in.txt {QUICK}")
+        monkeypatch.undo()
+        with pytest.raises(BrokenPipeError):
+            out.close()
+
+
+@pytest.mark.parametrize("more", ["", "--sampling --nbest 2 --seed 3"])
+def test_buffers_change_nothing(decode, files, more):
+    line = f"--input in.txt --max-len 4 {more}"
+    decode(f"{line} --output whole.txt")
+    for size in (1, 2, 3):
+        decode(f"{line} --output parts.txt --buffer-size {size}")
+        assert (files / "parts.txt").read_text() == (files / "whole.txt").read_text()
+
+
+def test_interactive(decode, monkeypatch, capsys, make_checkpoint):
+    decode(f"--input in.txt {QUICK}")
+    expected = capsys.readouterr().out
+    stdin(monkeypatch, ("\n".join(LINES)).encode())
+    decode(f"--interactive {QUICK}")
+    shown = capsys.readouterr()
+    assert shown.out == expected
+    assert shown.err == "> " * 6 + "\n"
+    long = " ".join(["the cat"] * 80)
+    stdin(monkeypatch, f"{LINES[0]}\n{long}\n{LINES[0]}\n".encode())
+    decode(f"--interactive {QUICK}")
+    shown = capsys.readouterr()
+    first = expected.split("\n")[0]
+    assert shown.out == f"{first}\n\n{first}\n"  # an answer a line
+    assert "unitk generate: input 2 is too long" in shown.err
+
+
+def test_masks_that_are_typed_are_filled(decode, monkeypatch, capsys, make_checkpoint):
+    mlm = make_checkpoint("mlm", "bert_tiny")
+    stdin(monkeypatch, b"the [MASK] sat.\nno blank\n")
+    decode("--interactive", path=mlm)
+    shown = capsys.readouterr()
+    filled, none = shown.out.split("\n")[:2]
+    assert filled == unitk.load(mlm).infill(["the [MASK] sat."])[0][0].text
+    assert none == "" and "task mlm fills [MASK]s, but a source has none" in shown.err
+
+
+# scores
+
+
+def test_scores_of_references(decode, files, capsys, trained):
+    references = ["the babe.", "of nothing", "", "mat", "the"]
+    (files / "ref.txt").write_text("\n".join(references) + "\n")
+    decode("--input in.txt --score --references ref.txt --lenpen 0.5 --output out.txt")
+    shown = capsys.readouterr()
+    lines = [line.split("\t") for line in (files / "out.txt").read_text().split("\n")[:-1]]
+    assert len(lines) == 5 and lines[1] == [""]
+    generator = unitk.load(trained)
+    kept = [0, 2, 3, 4]
+    sources = [LINES[i].split("\t") for i in kept]
+    found = generator.score(sources, [references[i] for i in kept], lenpen=0.5)
+    for i, one in zip(kept, found, strict=True):
+        score, log_prob, gains = lines[i]
+        assert float(score) == pytest.approx(one.hypothesis.score, abs=1e-5)
+        assert float(log_prob) == pytest.approx(one.hypothesis.log_prob, abs=1e-5)
+        each = [float(gain) for gain in gains.split(" ")]
+        assert np.allclose(each, one.hypothesis.token_log_probs, atol=1e-5)
+    words = sum(len(one.hypothesis.ids) for one in found)
+    total = sum(one.hypothesis.log_prob for one in found)
+    perplexity = np.exp(-total / words)
+    summary = f"4 targets, {words} words: log-probability {total:.3f}"
+    assert summary in shown.err and f"perplexity {perplexity:.2f}"[:14] in shown.err
+
+
+def test_scores_of_targets_equal_those_of_the_search(decode, files, capsys, trained):
+    """What was decoded, given back as targets."""
+    found = unitk.load(trained).generate([LINES[0], LINES[3]], beam=2, max_len=4)
+    records = [
+        {"source": source, "target": one.text}
+        for source, (one,) in zip([LINES[0], LINES[3]], found, strict=True)
+    ]
+    (files / "in.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    decode("--input in.jsonl --score --output-format jsonl")
+    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    again = unitk.load(trained).vocab
+    for record, (one,) in zip(shown, found, strict=True):
+        (output,) = record["outputs"]
+        assert output["text"] == one.text
+        if again.encode(one.text) == one.hypothesis.ids[:-1].tolist():  # spelt alike
+            assert output["score"] == pytest.approx(one.hypothesis.score, abs=1e-5)
+    decode("--input in.jsonl --score --output-format fairseq")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("\t")[0] for line in lines[:5]] == ["S-0", "T-0", "H-0", "D-0", "P-0"]
+    gains = [float(gain) for gain in lines[4].split("\t")[1].split(" ")]
+    score = float(lines[2].split("\t")[1])
+    assert score == pytest.approx(sum(gains) / len(gains), abs=1e-3)
+
+
+# alignments
+
+
+def test_alignments(decode, files, capsys, trained):
+    decode(f"--input in.txt --print-alignment hard {QUICK}")
+    lines = [line.split("\t") for line in capsys.readouterr().out.split("\n")[:-1]]
+    decode(f"--input in.txt --print-alignment soft --output-format jsonl {QUICK}")
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    decode(f"--input in.txt --print-alignment soft {QUICK}")
+    soft = [line.split("\t") for line in capsys.readouterr().out.split("\n")[:-1]]
+    generator = unitk.load(trained)
+    assert lines[1] == [""] and records[1]["outputs"] == []
+    for i in (0, 2, 3, 4):
+        (output,) = records[i]["outputs"]
+        table = np.array(output["alignment"])
+        sizes = [len(ids) for ids in generator.encode([LINES[i].split("\t")])[0]]
+        assert table.shape == (len(output["tokens"]) - 1, sum(sizes) + len(sizes) - 1)
+        hard = " ".join(f"{source}-{word}" for word, source in enumerate(table.argmax(1)))
+        assert lines[i] == [output["text"], hard]
+        assert soft[i][1].count(",") == table.size - len(table)
+    decode(f"--input in.txt --print-alignment hard --output-format fairseq {QUICK}")
+    kinds = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [words[1] for words in kinds if words[0] == "A-0"] == [lines[0][1]]
+    decode(f"--input in.txt --print-alignment hard --output-format jsonl {QUICK}")
+    record = json.loads(capsys.readouterr().out.splitlines()[0])
+    pairs = record["outputs"][0]["alignment"]
+    assert " ".join(f"{source}-{word}" for source, word in pairs) == lines[0][1]
+
+
+# resumption
+
+
+def test_an_interrupted_output_is_continued(decode, files, monkeypatch):
+    line = f"--input in.txt --output out.txt --buffer-size 2 {QUICK}"
+    decode(line)
+    whole = (files / "out.txt").read_text()
+    (files / "out.txt").unlink()
+
+    class Kill(BaseException):
+        """No `except` stops it."""
+
+    for groups in (0, 1, 2):
+        add = File.add
+
+        def dying(self, lines, inputs, left=[groups], add=add):  # noqa: B006
+            if not left[0]:
+                raise Kill
+            left[0] -= 1
+            add(self, lines, inputs)
+
+        with monkeypatch.context() as patch, pytest.raises(Kill):
+            patch.setattr(File, "add", dying)
+            decode(line)
+        assert not (files / "out.txt").exists()
+        if groups:
+            with pytest.raises(UsageError, match="begun with --beam 2, not 3; without --resume"):
+                decode(line.replace("--beam 2", "--beam 3") + " --resume")
+            (files / "in.txt").write_text("other\n" * 5)
+            with pytest.raises(UsageError, match="begun with --input in.txt .*, not in.txt"):
+                decode(line + " --resume")
+            (files / "in.txt").write_text("\n".join(LINES) + "\n")
+        done = []
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                File, "add", lambda *args, add=add, done=done: (done.append(args[2]), add(*args))
+            )
+            decode(line + " --resume")
+        assert sum(done) == 5 - 2 * groups
+        assert (files / "out.txt").read_text() == whole
+        (files / "out.txt").unlink()
+    assert [path.name for path in files.iterdir()] == ["in.txt"]
+
+
+def test_mistakes_are_told_before_anything_is_decoded(decode, files, monkeypatch):
+    (files / "long.txt").write_text("the cat.\n" * 3 + " ".join(["the cat"] * 80) + "\n")
+    with pytest.raises(DataError, match="input 4 is too long"):
+        decode(f"--input long.txt --output out.txt --buffer-size 1 {QUICK}")
+    assert sorted(path.name for path in files.iterdir()) == ["in.txt", "long.txt"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--input in.txt --interactive", "either --input, --infill TEXT or --interactive"),
+        ("--interactive --output out.txt", "--interactive has no --output"),
+        ("--interactive --prefix-file in.txt", "--prefix-file has no effect with --interactive"),
+        ("--interactive --score", "--score has no effect with --interactive"),
+        ("--input in.txt --resume", "--resume needs an --output, and an --input that is a file"),
+        ("--input - --output x --resume", "--resume needs an --output, and an --input that is"),
+        ("--input in.txt --buffer-size 0", "--buffer-size must be at least 1, got 0"),
+        ("--input in.txt --score --beam 2", "--beam has no effect with --score"),
+        ("--input in.txt --score --max-len 9", "--max-len has no effect with --score"),
+        ("--input in.txt --score --constraints in.txt", "--constraints has no effect with --score"),
+        ("--input in.txt --references in.txt", "--references has no effect without --score"),
+        ("--input in.txt --alignment-layer 1", "--alignment-layer has no effect without"),
+        (
+            "--input in.txt --max-len 4 --print-alignment soft --alignment-layer 9",
+            "be 0 to 2, got 9",
+        ),
+        ("--input - --input-format squad", "--input-format squad needs a file as --input"),
+    ],
+)
+def test_what_cannot_be_meant(decode, line, message):
+    with pytest.raises(UsageError, match=message):
+        decode(line)
+
+
+def test_targets_that_are_missing(decode, files):
+    with pytest.raises(DataError, match="--score: input 1 has no target; --references FILE"):
+        decode("--input in.txt --score")
+    (files / "ref.txt").write_text("a\n")
+    with pytest.raises(DataError, match="--references ref.txt has 1 lines for 5 inputs"):
+        decode("--input in.txt --score --references ref.txt")

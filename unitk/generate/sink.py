@@ -1,0 +1,118 @@
+"""Where the lines of `unitk generate` go: standard output, or a file that a kill does not cost.
+
+    NAME             appears, or is replaced, when all is done
+    .NAME.partial    the lines so far
+    .NAME.progress   how many inputs and bytes of them are sure, and what they were made from
+
+`--resume` cuts the partial file to what is sure and goes on behind it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from unitk.errors import DataError, UsageError
+
+log = logging.getLogger(__name__)
+
+
+class Screen:
+    """Standard output, flushed after every group of lines."""
+
+    done = 0
+    """Inputs that need not be answered any more."""
+
+    def add(self, lines: Iterable[str], inputs: int) -> None:
+        """Write the lines of so many further inputs."""
+        print("".join(line + "\n" for line in lines), end="", flush=True)
+
+    def close(self) -> None:
+        """All lines are written."""
+
+
+class File(Screen):
+    """A file; `made_from` is everything that its lines depend on, as text under option names."""
+
+    def __init__(self, path: Path, made_from: dict[str, str], resume: bool) -> None:
+        self.path, self.made_from = path, made_from
+        self.partial = path.with_name(f".{path.name}.partial")
+        self.progress = path.with_name(f".{path.name}.progress")
+        self.size = 0
+        self.file: BinaryIO | None = None
+        record = self._record()
+        if record and resume:
+            self._check(record)
+            self.done, self.size = record["inputs"], record["bytes"]
+        elif record:
+            done = record["inputs"]
+            log.warning("%s begins anew; --resume would go on behind input %d", path, done)
+
+    def _record(self) -> dict[str, Any]:
+        """What .progress says, if there is something to go on with."""
+        try:
+            record: dict[str, Any] = json.loads(self.progress.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise DataError(f"{self.progress}: cannot be read ({error}); remove it") from error
+        return record if self.partial.exists() else {}
+
+    def _check(self, record: dict[str, Any]) -> None:
+        before = record["made_from"]
+        for name in self.made_from | before:
+            old, new = before.get(name), self.made_from.get(name)
+            if old != new:
+                raise UsageError(
+                    f"--resume: {self.path} was begun with --{name} {old}, not {new}; "
+                    "without --resume it begins anew"
+                )
+        if self.partial.stat().st_size < record["bytes"]:
+            raise DataError(
+                f"--resume: {self.partial} lacks lines; without --resume it begins anew"
+            )
+
+    def add(self, lines: Iterable[str], inputs: int) -> None:
+        try:
+            if self.file is None:
+                self.file = self._open()
+            data = "".join(line + "\n" for line in lines).encode()
+            self.file.write(data)
+            self.file.flush()
+            os.fsync(self.file.fileno())
+            self.size, self.done = self.size + len(data), self.done + inputs
+            self._note()
+        except OSError as error:
+            raise self._fault(error) from error
+
+    def _open(self) -> BinaryIO:
+        if not self.size:  # what it says would be of other lines
+            self.progress.unlink(missing_ok=True)
+        file = self.partial.open("r+b" if self.size else "wb")
+        file.truncate(self.size)
+        file.seek(self.size)
+        return file
+
+    def _note(self) -> None:
+        """Make the lines so far sure."""
+        record = {"inputs": self.done, "bytes": self.size, "made_from": self.made_from}
+        fresh = self.progress.with_name(f"{self.progress.name}.new")
+        fresh.write_text(json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8")
+        fresh.replace(self.progress)
+
+    def close(self) -> None:
+        try:
+            if self.file is None:  # a kill came between the last line and this
+                self.file = self._open()
+            self.file.close()
+            self.partial.replace(self.path)
+            self.progress.unlink()
+        except OSError as error:
+            raise self._fault(error) from error
+
+    def _fault(self, error: OSError) -> DataError:
+        return DataError(f"--output {self.path}: {error.strerror}")

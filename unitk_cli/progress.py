@@ -1,0 +1,37 @@
+"""How far a decoding is, on standard error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def progress(
+    total: int | None, done: int = 0, shown: bool = True
+) -> Iterator[Callable[[int], None]]:
+    """A bar with sentences per second and the time left on standard error, if it is a terminal.
+
+    `done` of them need not be done any more; without a `total` there is no end to tell.
+    """
+    if not shown or not sys.stderr.isatty():
+        yield lambda more: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    rate = TextColumn("{task.fields[rate]:.1f} sentences/s")
+    columns = BarColumn(), MofNCompleteColumn(), rate, Remaining()
+    # standard output is for answers, which are written meanwhile
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, redirect_stdout=False) as bar:
+        job = bar.add_task("", total=total, completed=done, rate=0.0)
+
+        def report(more: int) -> None:
+            task = bar.tasks[job]
+            seconds = max(task.elapsed or 0.0, 1e-9)
+            bar.update(job, advance=more, rate=(task.completed + more - done) / seconds)
+
+        yield report
