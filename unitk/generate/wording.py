@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,16 +23,21 @@ def lexicon(config: GenerateConfig, vocab: Vocab) -> Lexicon:
 
 def _spellings(words: list[str], vocab: Vocab) -> Iterator[int]:
     """Every id that spells one of the words, whether it begins a word or goes on within one."""
-    if not words:
-        return
-    texts = [vocab.model.text(index).strip() for index in range(vocab.model.size)]
-    pieces = vocab.pieces(range(len(vocab)))
     for word in words:
-        found = {index for index, text in enumerate(texts) if text == word}
-        found |= {index for index, piece in enumerate(pieces) if piece == word}
-        if not found:
+        if word not in _spelt(vocab):
             raise UsageError(f"--no-repeat-ngram-ignore: {word!r} is no piece of the vocabulary")
-        yield from sorted(found)
+        yield from sorted(_spelt(vocab)[word])
+
+
+@functools.lru_cache(maxsize=4)
+def _spelt(vocab: Vocab) -> dict[str, set[int]]:
+    """Ids by the text that they stand for, and by how they are spelt."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for index, piece in enumerate(vocab.pieces(range(len(vocab)))):
+        found[piece].add(index)
+    for index in range(vocab.model.size):
+        found[vocab.model.text(index).strip()].add(index)
+    return dict(found)
 
 
 def _bad_words(path: Path, vocab: Vocab) -> list[tuple[int, ...]]:
@@ -50,6 +57,6 @@ def encode_phrase(text: str, vocab: Vocab, where: str) -> tuple[int, ...]:
     return ids
 
 
-def read_lines(path: Path) -> list[str]:
+def read_lines(path: Path | str) -> list[str]:
     """The lines of a text file."""
-    return [line for block in blocks(path) for line in lines_of(block)]
+    return [line for block in blocks(Path(path)) for line in lines_of(block)]
