@@ -31,7 +31,7 @@ class Watch:
         """`done`: the updates before; what there was to see then has been told."""
         config, data = start.config, start.data
         self.criterion, self.precision, self.device = criterion, precision, device
-        self.done = done
+        self.done, self.ranks = done, start.ranks
         self.every, self.batches = sys.maxsize, list[Batch]()
         if not isinstance(criterion, Watching):
             for name in ("panel_every", "panel_texts"):
@@ -58,6 +58,7 @@ class Watch:
         bf16 = self.precision == "bf16"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
             panel = self.criterion.panel(model, self.batches, step - 1, total)
+        self.ranks.settle(model)
         model.train()
         if panel is None:
             return
