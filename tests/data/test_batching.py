@@ -115,6 +115,15 @@ def test_an_empty_micro_batch_weighs_nothing():
     assert filled == alone
 
 
+def test_ranks_without_a_validation_batch_have_an_empty_one():
+    alone = list(fixed_batches(toy(), 10**6))
+    (_, first), (_, rest) = (
+        next(fixed_batches(toy(), 10**6, rank=rank, world=2)) for rank in (0, 1)
+    )
+    assert len(alone) == 1 and first.num_real == alone[0][1].num_real > 0
+    assert rest.num_real == 0 and not any(rest.count.values())
+
+
 def test_packing_wastes_less_than_padding():
     made = [toy().draw(0, i, np.random.default_rng([1, 0, i])) for i in range(60)]
     packed, padded = make_batch(made, pad=0), make_batch(made, pad=0, packed=False)

@@ -175,7 +175,7 @@ def emptied(batch: Batch) -> Batch:
     for ask in batch.asks.values():
         ask.weight[:] = 0
     batch.count.update(dict.fromkeys(batch.count, 0.0))
-    return batch
+    return replace(batch, num_real=0)
 
 
 def fixed_batches(
