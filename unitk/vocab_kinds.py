@@ -329,11 +329,16 @@ class WordPiece(Tokenizers):
 
     @classmethod
     def read(cls, path: Path) -> bytes:
-        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
-
         pieces = path.read_text(encoding="utf-8").split("\n")
         pieces = pieces[:-1] if pieces[-1] == "" else pieces
-        vocab = {piece.rstrip("\r"): index for index, piece in enumerate(pieces)}
+        return cls.made_of([piece.rstrip("\r") for piece in pieces])
+
+    @staticmethod
+    def made_of(pieces: Sequence[str]) -> bytes:
+        """The tokenizer of these pieces, their places being the ids."""
+        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+        vocab = {piece: index for index, piece in enumerate(pieces)}
         if "[UNK]" not in vocab:
             raise DataError("has no line [UNK], which a WordPiece vocabulary needs")
         plain = [piece for piece in vocab if not (piece[:1] in "[<" and piece[-1:] in "]>")]

@@ -31,3 +31,18 @@ def test_it_does_not_pre_train(toy_vocab):
         Seq2Seq(Seq2Seq.Config(), toy_vocab).pretrain(
             Text([np.array([40])], np.zeros(1, int)), np.random.default_rng(0)
         )
+
+
+@pytest.mark.parametrize(
+    ("opening", "before", "start"), [("sep", [], ["sep"]), ("both", ["cls"], ["sep", "cls"])]
+)
+def test_what_opens_elsewhere(toy_vocab, labels, opening, before, start):
+    """fairseq and MASS open with the end symbol alone, BART with both."""
+    v, made = toy_vocab, Seq2Seq(Seq2Seq.Config(opening=opening), toy_vocab)
+    example = made.finetune([np.array([40, 41])], np.array([50]), np.random.default_rng(0))
+    enc, dec = example.towers["enc"], example.towers["dec"]
+    assert enc.token.tolist() == [*(v.symbols[name] for name in before), 40, 41, v.sep]
+    assert dec.token.tolist() == [*(v.symbols[name] for name in start), 50]
+    assert dec.pos.tolist() == dec.now.tolist() == list(range(len(start) + 1))
+    assert labels(example, "lm", "dec") == [50, v.sep]
+    assert len(dec) <= made.pair_slots(np.array(0), np.array(1))

@@ -27,7 +27,7 @@ from unitk.models.stack import Model
 from unitk.tasks.base import Task
 from unitk.vocab import Vocab
 
-FORMATS = ("hf", "unilm", "glm")
+FORMATS = ("hf", "unilm", "glm", "mass", "fairseq")
 KINDS = ("task", "arch")
 TOKENS, ENCODER = "embed.tokens.weight", "encoder.embed.tokens.weight"
 ROWS = (TOKENS, "heads.lm.weight", "heads.lm.bias")

@@ -246,7 +246,8 @@ def read(path: Path, vocab: Path | None) -> Found:
         raise CheckpointError(f"{where}: {error}") from error
     arch = preset_of(family.presets, config)
     own = open_vocab(vocab) if vocab else vocab_beside(weights)
-    return Found(weights, tensors, family.layout, arch, config, family.task, own)
+    options = {"opening": "both"} if kind == "bart" else {}
+    return Found(weights, tensors, family.layout, arch, config, family.task, own, options)
 
 
 def modern(tensors: Mapping[str, Tensor], root: str) -> dict[str, Tensor]:

@@ -93,7 +93,7 @@ class Layout:
                 if name:
                     found[name] = part.contiguous()
         if copies:
-            found |= {a: found[b] for a, b in self.copies.items() if b in found}
+            found = {a: found[b] for a, b in self.copies.items() if b in found} | found
         return found
 
     def _check_rest(self, theirs: Mapping[str, Tensor], rest: set[str], path: object) -> None:

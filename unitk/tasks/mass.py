@@ -49,7 +49,7 @@ class MASS(Seq2Seq):
     """Hide a span from the encoder, spell it out in the decoder (MASS)."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config:
+    class Config(Seq2Seq.Config):
         """The law of the span, and what encoder and decoder see of it.
 
         The summarization code's variant is --task.block-size 64 --task.edge-chance 0
@@ -103,12 +103,14 @@ class MASS(Seq2Seq):
         return np.array(found)
 
     def prompt(self, source: list[Ids]) -> Example:
-        prompt, run = super().prompt(source), self.run(source)
+        run, ids = self.run(source), self.joined(source)
         if not len(run):
-            return prompt
-        enc = prompt.towers["enc"]
-        enc.cross[1 + run] = self.config.cross_masks
-        return Example({"enc": enc, "dec": stay([enc.token[run[0]]], [run[0]])})
+            return super().prompt(source)
+        tokens = np.concatenate([[self.vocab.cls], ids, [self.vocab.sep]])
+        cross = np.ones_like(tokens)
+        cross[1 + run] = self.config.cross_masks
+        enc = stay(tokens, pos=np.arange(len(tokens)), cross=cross)
+        return Example({"enc": enc, "dec": stay([tokens[run[0]]], [run[0]])})
 
     def length(self, source: list[Ids]) -> int | None:
         return len(self.run(source)) or None

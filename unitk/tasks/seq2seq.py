@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -28,10 +28,26 @@ class Seq2Seq(Task):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        """No options."""
+        """What stands before source and target."""
+
+        opening: Literal["cls", "sep", "both"] = "cls"
+        """Pairs and prompts: [CLS] opens source and target; sep: nothing the source, and the
+        target what ended it (fairseq, MASS); both: [CLS] the source, [SEP] [CLS] the target
+        (BART)."""
 
     symbols: ClassVar[tuple[str, ...]] = ("pad", "cls", "sep", "mask")
     arch = "bart_small"
+
+    @property
+    def opening(self) -> str:
+        opening: str = self.config.opening
+        return opening
+
+    @cached_property
+    def start(self) -> list[int]:
+        """What the decoder reads first."""
+        cls, sep = self.vocab.cls, self.vocab.sep
+        return {"cls": [cls], "sep": [sep], "both": [sep, cls]}[self.opening]
 
     @cached_property
     def protocol(self) -> Protocol:
@@ -39,18 +55,20 @@ class Seq2Seq(Task):
         return Protocol(end=v.sep, banned=(v.pad, v.cls, v.mask))
 
     def pair_slots(self, source: Ids, target: Ids) -> Ids:
-        return np.maximum(source + 3, target + 1)  # of the longer tower
+        return np.maximum(source + 3, target + len(self.start))  # of the longer tower
 
     def max_source(self, max_positions: int, max_target: int) -> int:
-        return max_positions - 3 if max_target < max_positions else 0
+        return max_positions - 3 if max_target + len(self.start) <= max_positions else 0
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         return unroll(self.prompt(source), self.protocol, np.append(target, self.vocab.sep))
 
     def prompt(self, source: list[Ids]) -> Example:
-        return Example({"enc": self.encoder(source), "dec": stay([self.vocab.cls], [0])})
+        steps = np.arange(len(self.start))
+        return Example({"enc": self.encoder(source), "dec": stay(self.start, steps, at=steps)})
 
     def encoder(self, source: list[Ids]) -> Slots:
-        """C, the source, S."""
-        tokens = np.concatenate([[self.vocab.cls], self.joined(source), [self.vocab.sep]])
+        """C (or nothing), the source, S."""
+        before = [] if self.opening == "sep" else [self.vocab.cls]
+        tokens = np.concatenate([before, self.joined(source), [self.vocab.sep]]).astype(np.int64)
         return stay(tokens, pos=np.arange(len(tokens)))

@@ -1,0 +1,97 @@
+"""MASS' summarization models: a bare dictionary of tensors in fairseq 0.8's names, or a checkpoint.
+
+Queries, keys and values are one matrix; positions are counted from BERT's pad, whose id is 0, and
+the vocabulary is BERT's, in the order of its lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from unitk import registry
+from unitk.errors import CheckpointError, DataError
+from unitk.interop.convert import Found, Parts
+from unitk.interop.fairseq_parts import SEQ2SEQ_KIND, modern, options_of, settled
+from unitk.interop.files import find_file, read_pickle, tensors_of
+from unitk.interop.hf import moved
+from unitk.interop.settings import check_family, preset_of
+from unitk.interop.vocabs import vocab_beside
+from unitk.models.config import EncoderDecoderConfig
+from unitk.vocab import Vocab, adopt, open_vocab
+from unitk.vocab_kinds import WordPiece
+
+FILE, DICT = "mass.pt", "dict.txt"
+FIRST = 1
+KIND = replace(SEQ2SEQ_KIND, presets=("mass_base", "mass_middle"), task="mass")
+DEFAULTS = {"activation_fn": "gelu", "no_scale_embedding": False}
+
+
+def read(path: Path, vocab: Path | None) -> Found:
+    """A file of tensors, or a folder with one; dict.txt beside it or as `vocab`."""
+    weights = find_file(path, (FILE, "checkpoint_best.pt", "*.pt"), "checkpoint")
+    found = read_pickle(weights)
+    inner = found.get("model", found) if isinstance(found, dict) else found
+    tensors = modern(tensors_of(inner, weights))
+    if "encoder.embed_tokens.weight" not in tensors:
+        raise CheckpointError(f"{weights} is no MASS: it has no encoder.embed_tokens.weight")
+    given = DEFAULTS | (options_of(found, weights) if inner is not found else {})
+    config = settled(KIND, tensors, given, weights, first=FIRST)
+    arch = preset_of(KIND.presets, config)
+    own = vocab_of(vocab) if vocab else _beside(weights.parent)
+    return Found(
+        weights, tensors, KIND.layout, arch, config, KIND.task, own, options={"opening": "sep"}
+    )
+
+
+def _beside(folder: Path) -> Vocab | None:
+    for name in (DICT, "dict.src.txt"):
+        if (folder / name).exists():
+            return vocab_of(folder / name)
+    return vocab_beside(folder)
+
+
+def vocab_of(path: Path) -> Vocab:
+    """Any vocabulary, or a dictionary of fairseq's whose lines are BERT's pieces and counts."""
+    if not re.fullmatch(r"dict.*\.txt", path.name):
+        return open_vocab(path)
+    lines = path.read_text(encoding="utf-8").splitlines()
+    pieces = [line.rpartition(" ")[0] for line in lines]
+    if "[UNK]" not in pieces or len(set(pieces)) < len(pieces):
+        raise DataError(f"{path} has no line for each of BERT's pieces, each once")
+    return adopt(WordPiece(WordPiece.made_of(pieces)))
+
+
+def write(parts: Parts, folder: Path) -> None:
+    """mass.pt and dict.txt, as `--load-from-pretrained-model` takes them."""
+    config, tensors = parts.model.config, parts.tensors()
+    preset = registry.get("arch", KIND.presets[0])()
+    assert isinstance(preset, EncoderDecoderConfig)
+    sizes = {"num_layers", "decoder_layers", "width", "num_heads", "ffn_width", "max_positions"}
+    check_family(config, preset, sizes | {"position_offset", "activation"}, "--to mass: a MASS")
+    for name in ("embed.positions.weight", "encoder.embed.positions.weight"):
+        tensors[name] = moved(tensors[name], config.position_offset, FIRST)
+    theirs = packed(KIND.layout.to_theirs(tensors, copies=True))
+    theirs.pop("decoder.output_projection.weight")
+    theirs |= {f"{side}.version": torch.tensor([3.0]) for side in ("encoder", "decoder")}
+    torch.save(theirs, folder / FILE)
+    pieces = parts.task.vocab.pieces(range(len(tensors["embed.tokens.weight"])))
+    (folder / DICT).write_text("".join(f"{piece} 1\n" for piece in pieces), encoding="utf-8")
+
+
+def packed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Three projections as one, and 0.8's name of the embeddings' norm."""
+    found = {}
+    for name, tensor in tensors.items():
+        part = re.fullmatch(r"(.*_attn)\.([qkv])_proj\.(weight|bias)", name)
+        if part is None:
+            found[name.replace(".layernorm_embedding.", ".emb_layer_norm.")] = tensor
+        elif part[2] == "q":
+            three = [tensors[f"{part[1]}.{one}_proj.{part[3]}"] for one in "qkv"]
+            found[f"{part[1]}.in_proj_{part[3]}"] = torch.cat(three)
+    return found
