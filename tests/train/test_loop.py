@@ -1,8 +1,10 @@
 import json
+import math
 import os
 import re
 import resource
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ import torch
 from safetensors.torch import load_file
 
 from unitk.errors import CheckpointError, NonFiniteError, UsageError
-from unitk.train import checkpoint, loop
+from unitk.models.layers import FeedForward
+from unitk.train import checkpoint, guard, loop
 from unitk.train.folder import RunFolder
 from unitk.train.loop import Trainer, mix
 
@@ -313,3 +316,115 @@ def test_signals_save_and_end(train, tmp_path, monkeypatch, number, code):
 def test_seeds_are_told_apart():
     seeds = {mix(1), mix(2), mix(1, 0, 0), mix(1, 0, 1), mix(1, 1, 0), mix(2, 0, 0)}
     assert len(seeds) == 6 and all(0 <= seed < 2**64 for seed in seeds)
+
+
+def test_out_of_memory_is_tried_again_with_half(train, curve, monkeypatch, caplog):
+    words = "--max-steps 3 --arch.dropout 0 --max-tokens 400"
+    train(words, run="a")
+    loss, seen = Trainer.loss, []
+
+    def scarce(self, batch):
+        seen.append(len(batch.docs))
+        if self.progress.step == 1 and batch.num_slots > 150:
+            raise torch.OutOfMemoryError("out of memory")
+        return loss(self, batch)
+
+    monkeypatch.setattr(Trainer, "loss", scarce)
+    train(words + " --oom-retry", run="b")
+    assert dict(curve("a")) == pytest.approx(dict(curve("b")), abs=1e-5)
+    assert curve("a", "tokens") == curve("b", "tokens")
+    assert "step 2: out of memory: tried again with half" in caplog.text
+    with pytest.raises(UsageError, match=r"micro-batch of .* lower --max-tokens \(it is 400"):
+        train(words, run="c")
+
+
+def test_halves_of_a_batch_are_the_batch(start):
+    trainer = Trainer(start("--max-steps 9 --arch.dropout 0"))
+    batch = next(trainer.updates())[0].batches[0]
+    with torch.no_grad():
+        whole = trainer.loss(batch).sums["lm"]
+        parts = guard.halves(batch)
+        halves = [trainer.loss(part).sums["lm"] for part in parts]
+    assert len(parts) == 2 and float(sum(halves)) == pytest.approx(float(whole), rel=1e-6)
+    assert sum(part.count["lm"] for part in parts) == pytest.approx(batch.count["lm"])
+    assert sum(len(part.owner) for part in parts) == len(batch.owner)
+
+
+def test_the_first_bad_module_is_named(train, monkeypatch, caplog):
+    def broken(self, x):
+        return torch.full_like(forward(self, x), math.inf) if poisoned(self) else forward(self, x)
+
+    forward, modules = FeedForward.forward, []
+
+    def poisoned(module):
+        modules.append(module)
+        return modules.index(module) == 1  # of the second layer
+
+    monkeypatch.setattr(FeedForward, "forward", broken)
+    with pytest.raises(NonFiniteError, match="first bad: module layers.1.ffn in micro-batch 0"):
+        train("--max-steps 3 --on-nonfinite stop")
+
+
+def test_a_bad_gradient_is_named(train, monkeypatch):
+    def broken(self, *args):
+        sums = backward(self, *args)
+        self.model.layers[0].ffn.up.weight.grad[0, 0] = math.nan
+        return sums
+
+    backward = Trainer.backward
+    monkeypatch.setattr(Trainer, "backward", broken)
+    with pytest.raises(NonFiniteError, match="first bad: gradient of layers.0.ffn.up.weight"):
+        train("--max-steps 3 --on-nonfinite stop")
+
+
+def test_the_best_ones_are_kept(train, tmp_path, toy_data, monkeypatch):
+    losses = iter([3.0, 2.0, 2.5, 1.0, 4.0, 5.0])
+    monkeypatch.setattr(loop.Means, "values", lambda self, prefix: {f"{prefix}/loss": next(losses)})
+    monkeypatch.setattr(Trainer, "log_train", lambda self: None)
+    words = "--max-steps 6 --valid-every 1 --keep-last 1 --keep-best 3 --save-every 99"
+    progress = train(f"{words} --valid {toy_data / 'text'}")
+    assert progress.best_steps(3) == [4, 2, 3] and progress.stale == 2
+    assert RunFolder(tmp_path / "run").steps() == [6, 4, 3, 2]
+    assert os.readlink(tmp_path / "run" / "best") == "checkpoints/step-4"
+
+
+def test_a_checkpoint_is_that_of_its_step_however_late_it_is_written(train, tmp_path, monkeypatch):
+    train("--max-steps 2", run="two")
+    write = checkpoint.write_snapshot
+
+    def slow(path, snapshot):
+        time.sleep(0.3)
+        write(path, snapshot)
+
+    monkeypatch.setattr(checkpoint, "write_snapshot", slow)
+    train("--max-steps 4 --lr-schedule constant --save-every 2", run="four")
+    train("--max-steps 2 --lr-schedule constant", run="again")
+    four = load_file(tmp_path / "four/checkpoints/step-2/model.safetensors")
+    assert same(four, weights(tmp_path / "again"))
+
+
+def test_one_process_at_a_time(start, train, tmp_path):
+    with RunFolder(tmp_path / "run").locked():
+        with pytest.raises(UsageError, match=rf"is being written by process {os.getpid()} on"):
+            train("--max-steps 1")
+    train("--max-steps 1")
+
+
+def test_less_memory_and_anomalies_change_nothing(train, curve):
+    for number, words in enumerate(["", "--recompute", "--detect-anomaly"]):
+        train(f"--max-steps 3 {words}", run=str(number))
+    assert curve("0") == curve("1") == curve("2")
+
+
+@pytest.mark.slow
+def test_compiled_layers_give_the_same_losses(train, curve):
+    for number, words in enumerate(["", "--compile"]):
+        train(f"--max-steps 3 --arch.dropout 0 {words}", run=str(number))
+    assert dict(curve("0")) == pytest.approx(dict(curve("1")), abs=1e-4)
+
+
+def test_a_run_folder_explains_itself(train, tmp_path):
+    train("--max-steps 2 --profile")
+    page = (tmp_path / "run" / "README.md").read_text()
+    assert "| `--lr` | 0.01 | --lr |" in page and "2 updates, " in page and "--resume" in page
+    assert "`--arch.width`" not in page  # a preset's, not a choice of this run

@@ -7,6 +7,7 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from unitk.errors import UsageError
 from unitk.masks import cross
@@ -43,6 +44,8 @@ class Stack(nn.Module):
         self.relative = RelativeBias(config) if config.relative_buckets else None
         self.layers = nn.ModuleList(Layer(config, cross) for _ in range(config.num_layers))
         self.norm = norm(config) if config.final_norm else nn.Identity()
+        self.recompute = False
+        """In training, keep a layer's input only and run it again in backward: less memory."""
 
     def encode(
         self, slots: Tensor, sight: str, num_keys: int, condition: Condition | None = None
@@ -63,7 +66,10 @@ class Stack(nn.Module):
             stores = [partial(prepend, *pair) for pair in condition.row_prefix()]
         x_BTD = self.embed(slots, condition.added(slots))
         for layer, store, source in zip(self.layers, stores, sources, strict=True):
-            x_BTD = layer(x_BTD, view, store, source)
+            if self.recompute and self.training:
+                x_BTD = checkpoint(layer, x_BTD, view, store, source, use_reentrant=False)
+            else:
+                x_BTD = layer(x_BTD, view, store, source)
         states_BTD: Tensor = self.norm(x_BTD)
         return states_BTD
 

@@ -174,7 +174,7 @@ def restore(
     """Put the optimizer's state back (not the weights); how far the run had come."""
     state = read_state(folder)
     parameters = dict(model.named_parameters())
-    tensors = load_file(folder / "optim.safetensors")
+    tensors = _load_tensors(folder / "optim.safetensors")
     by_name: dict[str, dict[str, Any]] = {
         name: dict(numbers) for name, numbers in state["optimizer"].items()
     }
@@ -194,7 +194,7 @@ def load_weights(model: nn.Module, folder: Path) -> None:
 
     A position table may be longer here: the rows of positions 0, 1, ... come again, as in UniLM.
     """
-    there, here = load_file(folder / "model.safetensors"), _tensors(model)
+    there, here = _load_tensors(folder / "model.safetensors"), _tensors(model)
     for name, tensor in here.items():
         if name.endswith(POSITIONS) and name in there and len(tensor) > len(there[name]):
             first = model.get_submodule(name.removesuffix(POSITIONS)).offset
@@ -226,7 +226,7 @@ def load_tower(model: nn.Module, tower: str, folder: Path) -> None:
         for name, tensor in _tensors(model).items()
         if name.startswith("encoder.") == (tower == "encoder")
     }
-    there = load_file(folder / "model.safetensors")
+    there = _load_tensors(folder / "model.safetensors")
     bridges = ("pool.", "bridge.", "memory.", "embedding.")  # between the towers: drawn anew
     for name, tensor in here.items():
         if tower == "decoder" and name.startswith(bridges):
@@ -269,6 +269,13 @@ def _parameter_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list
     """The parameters' names in the optimizer's order."""
     name_of = {id(parameter): name for name, parameter in model.named_parameters()}
     return [name_of[id(p)] for group in optimizer.param_groups for p in group["params"]]
+
+
+def _load_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
 
 
 def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:

@@ -76,6 +76,15 @@ class TrainConfig:
     """bf16: autocast over fp32 weights; auto: bf16 where the processor computes in it."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: CUDA where there is a GPU."""
+    recompute: bool = False
+    """Keep what enters a layer only, and run the layer again in backward: about a third more work
+    for a fraction of the memory."""
+    compile: bool = False
+    """Compile the layers with torch.compile: faster on CUDA after a minute, rarely on a CPU."""
+    profile: bool = False
+    """Profile a few updates: a trace in --save-dir, and the ten dearest operations."""
+    detect_anomaly: bool = False
+    """Let PyTorch name the operation whose gradient is NaN; slow."""
     threads: int | None = None
     """Processor threads; default: PyTorch's choice."""
     nproc: int = 1

@@ -1,10 +1,14 @@
-"""Where and in which precision a run computes."""
+"""Where, in which precision and with which random numbers a run computes."""
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from torch import nn
 
 from unitk.errors import UsageError
+from unitk.models.layers import Layer
+from unitk.models.stack import Stack
 from unitk.train.config import TrainConfig
 
 
@@ -22,6 +26,15 @@ def choose_device(config: TrainConfig, local: int = 0) -> torch.device:
     return torch.device("cuda", local)
 
 
+def prepare_model(model: nn.Module, config: TrainConfig) -> None:
+    """What `--recompute` and `--compile` make of a model; its numbers stay, but for rounding."""
+    for part in model.modules():
+        if isinstance(part, Stack):
+            part.recompute = config.recompute
+        if config.compile and isinstance(part, Layer):
+            part.compile()  # layer by layer: all of them are one piece of code
+
+
 def choose_precision(config: TrainConfig, device: torch.device) -> str:
     """The precision of `--precision`; auto: bf16 where the processor multiplies in it."""
     if config.precision != "auto":
@@ -30,3 +43,17 @@ def choose_precision(config: TrainConfig, device: torch.device) -> str:
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     can = torch.cpu.get_capabilities()
     return "bf16" if can.get("avx512_bf16") or can.get("amx_bf16") else "fp32"
+
+
+def mix(seed: int, *numbers: int) -> int:
+    """A seed for torch from the run's seed and what it is for (step, micro-batch)."""
+    sequence = np.random.SeedSequence(seed, spawn_key=numbers)
+    return int(sequence.generate_state(1, np.uint64)[0])
+
+
+def reseed(device: torch.device, seed: int) -> None:
+    """Seed the device's generator (`torch.manual_seed` seeds all, six times as slowly)."""
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)

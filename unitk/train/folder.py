@@ -1,6 +1,7 @@
 """A run on disk: checkpoints that are whole or not there at all. Nothing here needs torch.
 
-    RUN/config.yaml  log.jsonl  last -> checkpoints/step-200  best -> checkpoints/step-150
+    RUN/README.md  config.yaml  log.jsonl
+    RUN/last -> checkpoints/step-200  best -> checkpoints/step-150
     RUN/checkpoints/step-150/  step-200/     each with manifest.json: size and SHA-256 of every file
 
 A checkpoint is written to a temporary folder beside them, synced and renamed, so a process that is
@@ -10,12 +11,15 @@ a checkpoint is good when its files are what the manifest says.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Collection
+import socket
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +28,7 @@ from unitk.errors import CheckpointError, UsageError
 MANIFEST = "manifest.json"
 TEMPORARY = ".tmp-"
 DAMAGED = "damaged-"
+LOCK = ".lock"
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +66,29 @@ class RunFolder:
         self.checkpoints.mkdir(exist_ok=True)
         for left in self.checkpoints.glob(f"{TEMPORARY}*"):
             shutil.rmtree(left)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from training into this folder; the system lets go of it."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / LOCK).open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                who = file.read().strip() or "another process"
+                raise UsageError(f"--save-dir {self.path} is being written by {who}") from None
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            file.flush()
+            yield
+
+    def describe(self, text: str) -> None:
+        """Write README.md; a disk that refuses it is told."""
+        try:
+            (self.path / "README.md").write_text(text, encoding="utf-8")
+        except OSError as error:
+            log.warning("%s cannot be written: %s", self.path / "README.md", error)
 
     def steps(self) -> list[int]:
         """The steps there are checkpoints of, good or not, newest first."""

@@ -12,10 +12,9 @@ import logging
 import math
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,10 +24,11 @@ from unitk.errors import NonFiniteError, UsageError, require
 from unitk.registry import nearest
 from unitk.slots import Batch
 from unitk.train import checkpoint, guard
-from unitk.train.device import choose_device, choose_precision
+from unitk.train.device import choose_device, choose_precision, mix, prepare_model, reseed
 from unitk.train.log import Journal
 from unitk.train.means import Means, Speed, told
-from unitk.train.report import clock, first_lines, so_best, so_far
+from unitk.train.profile import profiled
+from unitk.train.report import clock, first_lines, last_line, page, so_best, so_far
 from unitk.train.saving import Saver
 from unitk.train.signals import EXIT, Signals
 from unitk.train.sinks import Sink, choose_writers, open_sinks
@@ -37,12 +37,6 @@ from unitk.train.state import Progress
 from unitk.train.watch import Watch
 
 log = logging.getLogger(__name__)
-
-
-def mix(seed: int, *numbers: int) -> int:
-    """A seed for torch from the run's seed and what it is for (step, micro-batch)."""
-    sequence = np.random.SeedSequence(seed, spawn_key=numbers)
-    return int(sequence.generate_state(1, np.uint64)[0])
 
 
 class Trainer:
@@ -70,6 +64,7 @@ class Trainer:
             )
             checkpoint.load_tower(self.model, tower, folder)
         self.ranks.place(self.model, self.device)
+        prepare_model(self.model, config)
         self.criterion = parts["criterion"].config.build(len(self.data.vocab))
         self.optimizer = parts["optimizer"].config.build(self.model, config.lr)
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
@@ -81,7 +76,7 @@ class Trainer:
         self.saved = self.logged = self.progress.step
         self.watch = Watch(start, self.criterion, self.device, self.precision, self.progress.step)
         self.saver = Saver(start.run, config.keep_last)
-        self.means, self.speed = Means(**self.progress.means), Speed()
+        self.means, self.speed, self.spent = Means(**self.progress.means), Speed(), Speed()
         self.rate, self.norm = 0.0, math.nan  # of the last update
         self.feed = Feed(
             examples=self.data.train.examples,
@@ -102,7 +97,14 @@ class Trainer:
         updates = prefetch(self.updates())
         began = time.perf_counter() - at.seconds
         self.model.train()
-        with Signals() as signals, journal as self.journal, closing(updates):
+        traced = self.start.run.path if config.profile and self.ranks.leads else None
+        with (
+            Signals() as signals,
+            journal as self.journal,
+            closing(updates),
+            profiled(traced) as profiler,
+            torch.autograd.set_detect_anomaly(config.detect_anomaly),
+        ):
             while True:
                 signal = self.agree(signals.received, time.perf_counter() - began)
                 end = self.end()
@@ -133,6 +135,7 @@ class Trainer:
                 at.epoch, at.cursor = update.epoch, update.cursor
                 at.tokens, at.texts = at.tokens + tokens, at.texts + len(update.ids)
                 self.journal.advance(at.step)
+                profiler()
 
     def agree(self, signal: int | None, seconds: float) -> int:
         """What all ranks must know alike: the time spent, a failed checkpoint, a signal (or 0)."""
@@ -225,7 +228,7 @@ class Trainer:
         self, update: Update, number: int, batch: Batch, counts: dict[str, float]
     ) -> dict[str, Tensor]:
         """Forward and backward of one micro-batch; its sums, and parts of them."""
-        self.reseed(mix(self.config.seed, self.progress.step, number))
+        reseed(self.device, mix(self.config.seed, self.progress.step, number))
         loss = self.loss(batch)
         # an ask that the whole update does not ask has no mean
         asks = [
@@ -241,13 +244,6 @@ class Trainer:
     def counts(self, batch: Batch) -> dict[str, float]:
         """What the sums of a micro-batch are divided by; nothing where no slot of it counts."""
         return self.criterion.counts(batch) if batch.num_real else {}
-
-    def reseed(self, seed: int) -> None:
-        """Seed the device's generator (`torch.manual_seed` seeds all, six times as slowly)."""
-        if self.device.type == "cuda":
-            torch.cuda.manual_seed(seed)
-        else:
-            torch.default_generator.manual_seed(seed)
 
     def loss(self, batch: Batch) -> Loss:
         """The criterion's sums for a micro-batch."""
@@ -286,7 +282,7 @@ class Trainer:
         """Where NaN or infinity first appears when the update is run again, in words."""
         first: list[str] = []
         for number, batch in zip(update.numbers, update.batches, strict=True):
-            self.reseed(mix(self.config.seed, self.progress.step, number))
+            reseed(self.device, mix(self.config.seed, self.progress.step, number))
             with guard.watched(self.model) as found:
                 sums = self.loss(batch).sums
             found += [f"loss {name}" for name, total in sums.items() if not total.isfinite()]
@@ -311,7 +307,7 @@ class Trainer:
                 source.examples, config.max_tokens, rank=ranks.rank, world=ranks.world
             ):
                 if batch.num_real or ranks.sharded:
-                    self.reseed(number)  # for models that draw noise; the same in every run
+                    reseed(self.device, number)  # for models that draw noise; the same in every run
                     loss = self.loss(batch.to(self.device))
                     sums = {**loss.sums, **loss.parts} if batch.num_real else {}
                     means.add(sums, self.counts(batch))
@@ -341,9 +337,10 @@ class Trainer:
         if math.isfinite(self.norm):
             values["gnorm"] = self.norm
         line = f"{told('train', values)}  lr {self.rate:.2e}  gnorm {self.norm:.3g}"
-        line += f"  {values['tokens/s']:,.0f} tokens/s"
+        line += f"  {values['tokens/s']:,.0f} tokens/s  data {values['wait']:.1%}"
         left = f"  eta {clock(seconds_each * (self.total - at.step))}" if self.total else ""
         self.journal.event("train", at.step, values, line, left)
+        self.spent.add(self.speed)
         self.means, self.speed = Means(), Speed()
 
     def save(self) -> None:
@@ -363,24 +360,28 @@ def train(start: Start) -> Progress:
     folder, ranks = start.run, start.ranks
     trainer = Trainer(start)
     at = trainer.progress
-    try:
+    with ExitStack() as stack:
+        stack.callback(ranks.leave)
         sinks: list[Sink] = []
-        if ranks.leads:
-            folder.create(start.parsed.yaml())
-            if start.resumed is not None:
-                folder.rewind(at.step)
-                folder.link("last", at.step)
-                folder.link("best", at.best_step)
-            sinks = open_sinks(folder.path, choose_writers(start.config.writers), at.step)
-    except OSError as error:
-        raise UsageError(f"--save-dir {folder.path} cannot be written to: {error}") from error
-    for line in first_lines(trainer):
-        log.info("%s", line)
-    for name, source in {"train": trainer.data.train, **trainer.data.valid}.items():
-        if source.shortened:
-            log.warning("%s: %s", name, source.shortened)
-    try:
+        try:
+            if ranks.leads:
+                stack.enter_context(folder.locked())
+                folder.create(start.parsed.yaml())
+                if start.resumed is not None:
+                    folder.rewind(at.step)
+                    folder.link("last", at.step)
+                    folder.link("best", at.best_step)
+                sinks = open_sinks(folder.path, choose_writers(start.config.writers), at.step)
+                folder.describe(page(trainer))
+        except OSError as error:
+            raise UsageError(f"--save-dir {folder.path} cannot be written to: {error}") from error
+        for line in first_lines(trainer):
+            log.info("%s", line)
+        for name, source in {"train": trainer.data.train, **trainer.data.valid}.items():
+            if source.shortened:
+                log.warning("%s: %s", name, source.shortened)
         trainer.run(Journal(sinks, step=at.step, total=trainer.total, shown=ranks.leads))
-    finally:
-        ranks.leave()
+        if ranks.leads:
+            folder.describe(page(trainer))
+            log.info("%s", last_line(trainer))
     return at

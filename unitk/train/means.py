@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from torch import Tensor
@@ -91,6 +91,11 @@ class Speed:
     busy: float = 0.0
     waited: float = 0.0
     updates: int = 0
+
+    def add(self, other: Speed) -> None:
+        """Count what another one counted."""
+        for part in fields(self):
+            setattr(self, part.name, getattr(self, part.name) + getattr(other, part.name))
 
     @contextmanager
     def at_work(self) -> Iterator[None]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import platform
 from typing import TYPE_CHECKING
 
 import torch
 
+import unitk
+from unitk.config import flag
 from unitk.train.state import Progress
 
 if TYPE_CHECKING:
@@ -30,6 +33,54 @@ def first_lines(trainer: Trainer) -> list[str]:
         f"{processes}on {trainer.device.type} ({torch.get_num_threads()} threads),"
         f" {trainer.precision}",
     ]
+
+
+def last_line(trainer: Trainer) -> str:
+    """Where the time of the updates went, in words; nothing where there were none."""
+    spent = trainer.spent
+    if not spent.updates:
+        return ""
+    values = spent.values()
+    return (
+        f"{values['tokens/s']:,.0f} tokens/s in updates ({clock(spent.busy)}), {values['wait']:.1%}"
+        f" of that waiting for data; {values['padding']:.1%} of the slots were pads"
+    )
+
+
+def page(trainer: Trainer) -> str:
+    """README.md of a run folder: what it is, and how to go on with it."""
+    start, at = trainer.start, trainer.progress
+    values, folder = start.parsed.values(), start.run.path
+    given = {
+        key: origin
+        for key, origin in start.parsed.origins.items()
+        if key in values and not origin.startswith(("default", "preset "))
+    }
+    rows = "\n".join(
+        f"| `{flag(key)}` | {values[key]} | {origin} |" for key, origin in given.items()
+    )
+    return f"""# {folder.resolve().name}
+
+{chr(10).join(f"- {line}" for line in first_lines(trainer))}
+
+{so_far(at) if at.step else "Nothing is trained yet."}
+
+| option | value | from |
+| --- | --- | --- |
+{rows}
+
+All options are in `config.yaml`, all values in `log.jsonl`. To continue, to look at it, to use it:
+
+```bash
+unitk train --config {folder}/config.yaml --resume
+unitk plot {folder}
+unitk generate --checkpoint {folder} --input FILE
+```
+
+{platform.node()}: {platform.machine()}, Python {platform.python_version()},
+torch {torch.__version__}, unitk {unitk.__version__}.
+Data {start.data.fingerprint[:12]}, vocabulary {start.data.vocab.hash[:12]}.
+"""
 
 
 def so_best(at: Progress) -> str:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from unitk.errors import CheckpointError
+
 
 @dataclass
 class Progress:
@@ -78,5 +80,11 @@ class Identity:
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
     """state.json of a checkpoint whose manifest holds."""
-    state: dict[str, Any] = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
+    path = checkpoint / "state.json"
+    try:
+        state = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckpointError(f"{path} is no JSON: {error}") from error
+    if not isinstance(state, dict):
+        raise CheckpointError(f"{path} does not hold a checkpoint's state")
     return state
