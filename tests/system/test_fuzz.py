@@ -48,8 +48,8 @@ VALUES = [
 ]
 MORE = """
     resume init-from batch-texts max-hours patience best-metric shard nproc oom-retry compile
-    user-dir config init-encoder max-source-len criterion optimizer threads nothing task.nothing arch. .x
-    task.glm_infill.mean-span
+    user-dir config init-encoder max-source-len criterion optimizer threads nothing task.nothing
+    arch. .x task.glm_infill.mean-span
 """.split()
 
 
