@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import torch
 
     from unitk.generate.generator import Generator
+    from unitk.generate.weights import Precision
 
 __version__ = "0.1.0"
 
@@ -20,7 +21,7 @@ def load(
     device: str | torch.device = "cpu",
     *,
     task: str | None = None,
-    dtype: torch.dtype | None = None,
+    precision: Precision = "fp32",
     format: str | None = None,
     vocab: str | Path | None = None,
 ) -> Generator:
@@ -28,7 +29,7 @@ def load(
 
         unitk.load("runs/qg/best").generate(["The cat sat on the mat."], beam=5)
 
-    `task` chooses one where the model was trained with several; `dtype` is that of weights and
+    `task` chooses one where the model was trained with several; `precision` is that of weights and
     cache. With a `format` ("hf", ...; `unitk convert --help` names them) the checkpoint is another
     system's, and `vocab` its vocabulary where none stands beside it.
     Raises `unitk.errors.CheckpointError`, naming what is damaged or does not fit.
@@ -38,6 +39,7 @@ def load(
 
     from unitk.generate.ensemble import join
     from unitk.generate.generator import Generator
+    from unitk.generate.weights import prepare
 
     paths = [Path(one) for one in ([path] if isinstance(path, str | Path) else path)]
     loaded: list[Any]
@@ -55,4 +57,4 @@ def load(
     if len(loaded) > 1:
         joined = zip(paths, loaded, strict=True)
         model = join([(str(at), one.model.to(device), one.task) for at, one in joined])
-    return Generator(model if dtype is None else model.to(dtype), loaded[0].task)
+    return Generator(prepare(model, precision), loaded[0].task)

@@ -77,8 +77,8 @@ class Options(GenerateConfig):
     """Go on with an --output that was interrupted."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: CUDA where there is a GPU."""
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Number format of weights and cache."""
+    precision: Literal["fp32", "bf16", "fp16", "int8"] = "fp32"
+    """Number format of weights and cache; int8: of the matrices alone, on a CPU."""
     config: Path | None = None
     """YAML file of options; flags win over it."""
     user_dir: Path | None = None
@@ -285,5 +285,4 @@ def open_generator(given: Options) -> Generator:
     found = torch.cuda.is_available()
     require(found or given.device != "cuda", "--device cuda: PyTorch finds no CUDA GPU")
     device = "cuda" if found and given.device != "cpu" else "cpu"
-    kind = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[given.precision]
-    return unitk.load(given.checkpoint, device, task=given.task, dtype=kind)
+    return unitk.load(given.checkpoint, device, task=given.task, precision=given.precision)

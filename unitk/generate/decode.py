@@ -247,8 +247,8 @@ class Reader:
         self.condition = model.condition(batch) if condition is None else condition
         self.cache = model.new_cache(rows, total, condition=self.condition)
         self.at = self.width
-        self.first_read = torch.arange(rows, device=device), batch.last
-        self.first = self.prompt[:, *self.first_read]
+        self.first_read = batch.last[:, None]
+        self.first = self.prompt[:, torch.arange(rows, device=device), batch.last]
         self.homes = torch.cat([self.first[[POS, POS2]].T[:, None], batch.blanks], 1)
         kept = (self.prompt[DIES] == NEVER) & (self.prompt[BORN] < NEVER)
         kept &= self.prompt[DOC] == self.first[DOC][:, None]
@@ -273,8 +273,9 @@ class Reader:
     def read_prompt(self) -> Tensor:
         """The states [B, D] at the slots that are read first."""
         sight = masks.dense(self.prompt, self.prompt)
-        states = self.model.step(self.prompt, sight, self.condition, self.cache, 0)
-        return states[self.first_read]
+        asked = self.first_read
+        states = self.model.step(self.prompt, sight, self.condition, self.cache, 0, asked)
+        return states[:, 0]
 
     def read(self, back: Tensor, token: Tensor, place: Tensor) -> Tensor:
         """The states [B * K, D] that the next words are asked at.
@@ -290,6 +291,7 @@ class Reader:
         self.columns[POS : POS2 + 1, :, -beam:] = place.movedim(2, 0)
         stop = at + self.columns.shape[2]
         sight = self.mine[:, :, : _round_up(stop)]
+        asked = None
         if protocol.probe is None:
             self.columns[NOW : BORN + 1] += 1
         else:
@@ -301,9 +303,10 @@ class Reader:
             probes = sight.clone()
             probes[:, :, at + beam : stop] = self.itself
             sight = torch.cat([sight, probes], 1)
-        states = self.model.step(self.columns, sight, self.condition, self.cache, at)
+            asked = torch.arange(beam, 2 * beam, device=token.device).expand(len(token), -1)
+        states = self.model.step(self.columns, sight, self.condition, self.cache, at, asked)
         self.at += beam
-        return states[:, -beam:].flatten(0, 1)
+        return states.flatten(0, 1)
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows of the batch only."""

@@ -75,11 +75,18 @@ class Ensemble(nn.Module):
         return Caches([m.new_cache(batch_size, columns, condition=one) for m, one in pairs])
 
     def step(
-        self, columns: Tensor, sight: Tensor, condition: Conditions, cache: Caches, at: int
+        self,
+        columns: Tensor,
+        sight: Tensor,
+        condition: Conditions,
+        cache: Caches,
+        at: int,
+        asked: Tensor | None = None,
     ) -> Tensor:
         """Read further slots: the states [B, q, sum of D]."""
         parts = zip(self.models, condition.each, cache.each, strict=True)
-        return torch.cat([m.step(columns, sight, one, own, at) for m, one, own in parts], -1)
+        states = [m.step(columns, sight, one, own, at, asked) for m, one, own in parts]
+        return torch.cat(states, -1)
 
     def head(self, states: Tensor, name: str = "lm") -> Tensor:
         """The logarithm [K, V] of the mean of the models' probabilities."""

@@ -48,6 +48,11 @@ class View:
         wide = first_B1TP.expand(-1, self.bias_BHTS.shape[1], -1, -1)
         return replace(self, bias_BHTS=torch.cat([wide, self.bias_BHTS], 3))
 
+    def of(self, asked_Ba: Tensor) -> View:
+        """How the asked slots among the queries see the keys."""
+        bias = self.bias_BHTS
+        return self if bias is None else replace(self, bias_BHTS=take(bias, asked_Ba))
+
     def __call__(self, query_BHTK: Tensor, key_BHSK: Tensor, value_BHSK: Tensor) -> Tensor:
         if not self.products:
             return F.scaled_dot_product_attention(
@@ -150,8 +155,16 @@ class Attention(nn.Module):
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias)
         self.out = nn.Linear(config.width, config.width, bias=config.bias)
 
-    def forward(self, x_BTD: Tensor, view: View, store: Store | None = None) -> Tensor:
+    def forward(
+        self,
+        x_BTD: Tensor,
+        view: View,
+        store: Store | None = None,
+        asked: Tensor | None = None,
+    ) -> Tensor:
         query, key, value = self.project(x_BTD, view.num_keys)
+        if asked is not None:
+            query = take(query, asked)
         if store is not None:
             key, value = store(key, value)
         mixed_BHTK = view(query, key, value)
@@ -160,8 +173,9 @@ class Attention(nn.Module):
 
     def project(self, x_BTD: Tensor, num_keys: int) -> tuple[Tensor, Tensor, Tensor]:
         """Queries of all slots, keys and values of the first `num_keys`, each [B, H, ., K]."""
-        if num_keys >= x_BTD.shape[1]:
+        if num_keys >= x_BTD.shape[1] or not isinstance(self.qkv, nn.Linear):
             query, key, value = self.qkv(x_BTD).chunk(3, dim=-1)
+            key, value = key[:, :num_keys], value[:, :num_keys]
         else:
             width, weight, bias = x_BTD.shape[2], self.qkv.weight, self.qkv.bias
             first, rest = (None, None) if bias is None else (bias[:width], bias[width:])
@@ -203,6 +217,13 @@ class CrossAttention(nn.Module):
         """Keys and values [B, H, S, K] of what is read."""
         key, value = self.kv(states_BSD).chunk(2, dim=-1)
         return _heads(key, self.num_heads), _heads(value, self.num_heads)
+
+
+def take(table: Tensor, asked_Ba: Tensor) -> Tensor:
+    """The rows of the asked slots: of [B, T, D] or [B, H, T, .] those along T."""
+    index = asked_Ba[..., None] if table.dim() == 3 else asked_Ba[:, None, :, None]
+    rows: Tensor = table.gather(-2, index.expand(*table.shape[:-2], -1, table.shape[-1]))
+    return rows
 
 
 def _heads(x_BTD: Tensor, num_heads: int) -> Tensor:

@@ -45,9 +45,14 @@ class VocabHead(nn.Module):
         self.transform = Transform(config) if config.head_transform else nn.Identity()
         self.weight = None if config.tied else nn.Parameter(torch.empty(vocab_size, config.width))
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if config.output_bias else None
+        self.product: nn.Module | None = None  # matrix and bias made ready for decoding
         if self.weight is not None:
             nn.init.normal_(self.weight, std=config.init_std)
 
     def forward(self, states_KD: Tensor, tokens_VD: Tensor) -> Tensor:
+        states_KD = self.transform(states_KD)
+        if self.product is not None:
+            logits_KV: Tensor = self.product(states_KD)
+            return logits_KV
         weight = tokens_VD if self.weight is None else self.weight
-        return F.linear(self.transform(states_KD), weight, self.bias)
+        return F.linear(states_KD, weight, self.bias)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unitk.models.attention import Attention, CrossAttention, Source, Store, View
+from unitk.models.attention import Attention, CrossAttention, Source, Store, View, take
 from unitk.models.config import ModelConfig
 from unitk.slots import POS, POS2, SEG, TOKEN
 
@@ -101,22 +101,34 @@ class Layer(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(
-        self, x_BTD: Tensor, view: View, store: Store | None = None, source: Source | None = None
+        self,
+        x_BTD: Tensor,
+        view: View,
+        store: Store | None = None,
+        source: Source | None = None,
+        asked: Tensor | None = None,
     ) -> Tensor:
-        attend = partial(self.attention, view=view, store=store)
-        x_BTD = self.add(x_BTD, self.attention_norm, attend)
+        """The states [B, T, D] that follow; of the `asked` [B, a] slots alone, whose view it is."""
+        attend = partial(self.attention, view=view, store=store, asked=asked)
+        x_BTD = self.add(x_BTD, self.attention_norm, attend, asked)
         if self.cross_attention is not None:
             assert source is not None, "a decoder's layer reads an encoder"
             read = partial(self.cross_attention, source=source)
             x_BTD = self.add(x_BTD, self.cross_norm, read)
         return self.add(x_BTD, self.ffn_norm, self.ffn)
 
-    def add(self, x_BTD: Tensor, norm: nn.Module, part: Callable[[Tensor], Tensor]) -> Tensor:
+    def add(
+        self,
+        x_BTD: Tensor,
+        norm: nn.Module,
+        part: Callable[[Tensor], Tensor],
+        asked: Tensor | None = None,
+    ) -> Tensor:
         """What came in with what a part makes of it."""
-        if self.norm_first:
-            x_BTD = x_BTD + self.dropout(part(norm(x_BTD)))
-        else:
-            x_BTD = norm(x_BTD + self.dropout(part(x_BTD)))
+        made_BTD = part(norm(x_BTD) if self.norm_first else x_BTD)
+        x_BTD = (x_BTD if asked is None else take(x_BTD, asked)) + self.dropout(made_BTD)
+        if not self.norm_first:
+            x_BTD = norm(x_BTD)
         return x_BTD
 
 

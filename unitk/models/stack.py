@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -21,7 +22,7 @@ from unitk.models.attention import (
     render,
     render_cross,
 )
-from unitk.models.cache import Cache
+from unitk.models.cache import Cache, lay_out
 from unitk.models.condition import Carry, Condition, prepend
 from unitk.models.config import ModelConfig
 from unitk.models.heads import ClassHead, VocabHead
@@ -29,6 +30,9 @@ from unitk.models.layers import Embedding, Layer, norm
 from unitk.models.relative import RelativeBias
 from unitk.registry import nearest
 from unitk.slots import POS, Batch
+
+FEW = 32
+"""So many queries of a row, on CPU, are multiplied with the keys without SDPA's kernel."""
 
 
 class Stack(nn.Module):
@@ -86,8 +90,13 @@ class Stack(nn.Module):
         cache: Cache,
         at: int,
         condition: Condition | None = None,
+        asked: Tensor | None = None,
     ) -> Tensor:
-        """The states [B, q, D] of further slots, written to the cache from column `at` on."""
+        """The states [B, q, D] of further slots, written to the cache from column `at` on.
+
+        Of the `asked` [B, a] slots alone if they are given; of the others the last layer makes no
+        more than keys and values.
+        """
         until = sight_BqS.shape[2]
         stop = at + columns.shape[2]
         assert stop <= until <= cache.columns, f"slots {at}:{stop} of {until} in {cache.columns}"
@@ -95,17 +104,25 @@ class Stack(nn.Module):
         dtype, score = cache.key[0].dtype, None
         if self.relative is not None:
             score = self.relative(columns[POS], cache.pos[:, :until], dtype)
-        view = View(until, bias(sight_BqS, dtype, score))
+        # with few queries: the keys in the cache lie as these products read them
+        products = columns.device.type == "cpu" and columns.shape[2] <= FEW
+        view = View(until, bias(sight_BqS, dtype, score), products=products)
         if cache.prefix:
             view = view.behind(sight_BqS.new_ones(*sight_BqS.shape[:2], cache.prefix))
         condition = Condition() if condition is None else condition
         sources: Sequence[Source | None] = [None] * len(self.layers)
         if condition.slots is not None:
-            across = View(condition.slots.shape[2], bias(cross(columns, condition.slots), dtype))
+            seen = bias(cross(columns, condition.slots), dtype)
+            across = View(condition.slots.shape[2], seen, products=products)
             sources = [Source(across, *pair) for pair in cache.cross]
         x_BqD = self.embed(columns, condition.added(columns))
         for number, (layer, source) in enumerate(zip(self.layers, sources, strict=True)):
-            x_BqD = layer(x_BqD, view, partial(cache.write, number, at, until), source)
+            store = partial(cache.write, number, at, until)
+            if asked is None or number < len(self.layers) - 1:
+                x_BqD = layer(x_BqD, view, store, source)
+            else:
+                source = source and replace(source, view=source.view.of(asked))
+                x_BqD = layer(x_BqD, view.of(asked), store, source, asked)
         states_BqD: Tensor = self.norm(x_BqD)
         return states_BqD
 
@@ -130,17 +147,16 @@ class Stack(nn.Module):
         dtype = compute_dtype(weight) if dtype is None else dtype
         shape = (batch_size, self.config.num_heads, length + columns, self.config.head_width)
 
-        def empty() -> list[Tensor]:
-            # zeros: a column that nobody looks at still meets a weight of 0, and 0 * nan is nan
-            return [torch.zeros(shape, dtype=dtype, device=device) for _ in self.layers]
-
+        # zeros: a column that nobody looks at still meets a weight of 0, and 0 * nan is nan
+        value = [torch.zeros(shape, dtype=dtype, device=device) for _ in self.layers]
+        key = [lay_out(torch.zeros_like(table)) for table in value]
         pos = torch.zeros(batch_size, columns, dtype=torch.int64, device=device)
-        cache = Cache(empty(), empty(), pos, prefix=length)
-        for layer, (key, value) in enumerate(prefix):
-            cache.key[layer][:, :, :length], cache.value[layer][:, :, :length] = key, value
+        cache = Cache(key, value, pos, prefix=length)
+        for layer, pair in enumerate(prefix):
+            cache.key[layer][:, :, :length], cache.value[layer][:, :, :length] = pair
         if condition.slots is not None:
-            for key, value in self.project(condition.cross):
-                cache.cross.append((key.to(dtype).contiguous(), value.to(dtype).contiguous()))
+            for first, second in self.project(condition.cross):
+                cache.cross.append((lay_out(first.to(dtype)), second.to(dtype).contiguous()))
         return cache
 
 
@@ -190,14 +206,16 @@ class Model(Stack):
         condition: Condition | None,
         cache: Cache,
         at: int,
+        asked: Tensor | None = None,
     ) -> Tensor:
         """Read the slots `columns` [9, B, q] after what the cache holds: their states [B, q, D].
 
         Their keys and values become the cache's columns [at, at + q); query i of row b looks at
         the columns where `sight` [B, q, S] is true. The prompt is a step with at = 0. A condition
-        is the one that the cache was made with.
+        is the one that the cache was made with. With `asked` [B, a] the states of those slots
+        alone.
         """
-        return self.extend(columns, sight, cache, at, condition)
+        return self.extend(columns, sight, cache, at, condition, asked)
 
 
 @torch.no_grad()

@@ -1,0 +1,93 @@
+"""Weights made ready for decoding: in fewer bits if asked for, on CPU packed for its products."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from unitk.errors import require
+from unitk.models.heads import VocabHead
+from unitk.models.stack import Model
+
+Precision = Literal["fp32", "bf16", "fp16", "int8"]
+KINDS = {
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "int8": torch.float32,  # all but the matrices
+}
+
+
+class Packed(nn.Module):
+    """A linear map whose matrix is laid out for oneDNN's product.
+
+    A product lays out a plain matrix anew each time; with few rows that takes longer than itself.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
+        self.bias = bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+        return y
+
+
+class Int8(nn.Module):
+    """A linear map in whole numbers of 8 bits, with one factor for each output.
+
+    So are its inputs, with a factor for each row, so that rows do not change each other.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        factor_N = _factor(weight.detach())
+        whole = (weight.detach() / factor_N).round().to(torch.int8)
+        self.weight = torch.ops.onednn.qlinear_prepack(whole, None)
+        self.factor, self.bias = factor_N[:, 0], bias
+        self.zero = torch.zeros(len(factor_N), dtype=torch.int32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        factor = _factor(x)
+        # unsigned, as the processor multiplies them: 128 stands for 0
+        whole = (x / factor).round_().add_(128).to(torch.uint8)
+        matrix = (self.weight, self.factor, self.zero, None)
+        how = (1.0, 0, torch.float32, "none", [], "")
+        y: Tensor = torch.ops.onednn.qlinear_pointwise(whole, 1.0, 128, *matrix, *how)
+        y *= factor
+        return y if self.bias is None else y.add_(self.bias)
+
+
+def _factor(x: Tensor) -> Tensor:
+    """What the whole numbers -127 to 127 stand for in each row."""
+    return x.abs().amax(-1, keepdim=True).clamp_(min=1e-12) / 127
+
+
+def prepare(model: Model, precision: Precision) -> Model:
+    """The model or ensemble, changed in place: from then on it can only decode."""
+    cpu = next(model.parameters()).device.type == "cpu"
+    require(cpu or precision != "int8", "--precision int8 is for --device cpu")
+    model.to(KINDS[precision]).requires_grad_(False)
+    if not (cpu and _packs(precision)):
+        return model
+    kind = Int8 if precision == "int8" else Packed
+    for part in list(model.modules()):
+        for name, linear in part.named_children():
+            if isinstance(linear, nn.Linear):
+                setattr(part, name, kind(linear.weight, linear.bias))
+        if isinstance(part, Model):
+            head = part.heads["lm"]
+            assert isinstance(head, VocabHead)
+            weight = part.embed.tokens.weight if head.weight is None else head.weight
+            head.product = kind(weight, head.bias)
+    return model
+
+
+def _packs(precision: str) -> bool:
+    """Whether this CPU's library has fast products of packed matrices."""
+    if not torch.backends.mkldnn.is_available() or precision == "fp16":
+        return False
+    return precision != "bf16" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
