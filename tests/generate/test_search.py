@@ -198,6 +198,48 @@ def test_a_wide_beam_is_brute_force_in_every_way(toy, search, lenpen):
     same(found, toy.brute_force(case, prompt, config))
 
 
+def unilms_own(case, prompt, config):
+    """The best output as UniLM's `modeling.py` finds it, frame by frame, ended words kept as beams.
+
+    A frame is what K beams have written last; those that ended go on at a forbidding price.
+    """
+    beam, frames = config.beam, [[([], 0.0)]]
+    while len(frames) <= config.max_len:
+        following = []
+        for words, raw in frames[-1]:
+            over = case.end in words
+            table = case.next(prompt, [v for v in words if v != case.end]) - 1e4 * over
+            allowed = [v for v in range(len(table)) if v not in case.protocol.banned]
+            best = sorted(allowed, key=lambda v, table=table: -table[v])[:beam]
+            following += [([*words, v], raw + table[v]) for v in best]
+        frames.append(sorted(following, key=lambda one: -one[1])[:beam])
+        if all(words[-1] == case.end for words, _ in frames[-1]):
+            break
+    last = len(frames) - 1
+    ended = [
+        (words, raw / ((5 + n) / 6) ** config.lenpen)
+        for n, frame in enumerate(frames)
+        for words, raw in frame
+        if n == last or n and words[-1] == case.end
+    ]
+    words, score = max(ended, key=lambda one: one[1])
+    return words if words[-1] == case.end else [*words, case.end], score
+
+
+def test_unilms_way_is_its_programs(toy):
+    cut = 0
+    for seed in range(8):
+        case = toy.Case("slot", words=5, scale=0.5, seed=seed)
+        config = GenerateConfig(beam=3, max_len=5, search="unilm", lenpen=0.5 * (seed % 3))
+        prompts = case.prompts(3)
+        for prompt, found in zip(
+            prompts, generate(case.model, prompts, case.protocol, config), strict=True
+        ):
+            same(found, [unilms_own(case, prompt, config)])
+            cut += len(found[0].ids) == 6
+    assert 0 < cut < 24
+
+
 def test_glms_way_fills_blanks(toy):
     case = toy.Case("blanks", words=5, scale=0.5)
     prompts = case.prompts(4)
