@@ -86,10 +86,10 @@ def give(path: Path, target: str, folder: Path) -> None:
 
 
 @contextmanager
-def appearing(dest: Path) -> Iterator[Path]:
+def appearing(dest: Path, option: str = "--to") -> Iterator[Path]:
     """A folder to fill, which becomes `dest` if all goes well and is removed if not."""
     if dest.exists() and not (dest.is_dir() and not any(dest.iterdir())):
-        raise UsageError(f"--to {dest} exists already")
+        raise UsageError(f"{option} {dest} exists already")
     partial = dest.absolute().with_name(f".{dest.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
     try:
@@ -97,6 +97,6 @@ def appearing(dest: Path) -> Iterator[Path]:
         yield partial
         partial.replace(dest)
     except OSError as error:
-        raise CheckpointError(f"--to {dest}: {error.strerror or error}") from error
+        raise CheckpointError(f"{option} {dest}: {error.strerror or error}") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -23,6 +23,7 @@ VERBS = {
     "latent": "encode, sample, reconstruct, interpolate, ... in a latent space",
     "list": "name everything that is registered",
     "convert": "checkpoints of other systems, in and out",
+    "average": "the mean of the weights of several checkpoints",
     "plot": "draw the curves of a run",
 }
 

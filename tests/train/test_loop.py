@@ -232,14 +232,14 @@ def test_too_many_bad_updates_end_the_run(train, tmp_path, monkeypatch):
 def test_a_full_disk_leaves_what_is_there(train, tmp_path, caplog, monkeypatch):
     import errno
 
-    save, failing = checkpoint._save_tensors, {4, 6}
+    save, failing = checkpoint.save_tensors, {4, 6}
 
     def full(tensors, path):
         if any(f"step-{step}-" in str(path) for step in failing):
             raise OSError(errno.ENOSPC, "No space left on device")
         save(tensors, path)
 
-    monkeypatch.setattr(checkpoint, "_save_tensors", full)
+    monkeypatch.setattr(checkpoint, "save_tensors", full)
     train("--max-steps 8 --save-every 2")
     assert (
         caplog.text.count("No space left on device; earlier ones are kept; training goes on") == 2
@@ -277,7 +277,7 @@ def test_a_full_disk_at_the_end_is_an_error(train, tmp_path, monkeypatch):
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint, "_save_tensors", full)
+    monkeypatch.setattr(checkpoint, "save_tensors", full)
     with pytest.raises(CheckpointError, match="step 4.*No space left") as error:
         train("--max-steps 4 --resume")
     assert error.value.code == 4

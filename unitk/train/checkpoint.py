@@ -159,8 +159,8 @@ def snapshot(
 
 def write_snapshot(folder: Path, snapshot: Snapshot) -> None:
     """Write a snapshot; the folder exists. Raises OSError when the disk does."""
-    _save_tensors(snapshot.model, folder / "model.safetensors")
-    _save_tensors(snapshot.optimizer, folder / "optim.safetensors")
+    save_tensors(snapshot.model, folder / "model.safetensors")
+    save_tensors(snapshot.optimizer, folder / "optim.safetensors")
     (folder / "state.json").write_text(snapshot.state, encoding="utf-8")
     task = snapshot.task
     task.vocab.save(folder / "vocab")
@@ -278,7 +278,8 @@ def _load_tensors(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
 
 
-def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write a file of tensors. Raises OSError when the disk does."""
     try:
         save_file(tensors, path)
     except SafetensorError as error:  # the library's name for a full disk

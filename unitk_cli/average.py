@@ -1,0 +1,51 @@
+"""`unitk average`: the mean of the weights of several checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unitk import config
+from unitk.errors import CheckpointError, require
+from unitk.train.folder import RunFolder, damage, find
+from unitk_cli.convert import appearing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Average the weights of checkpoints of one architecture, task and vocabulary."""
+
+    checkpoint: tuple[Path, ...]
+    """Checkpoints, or run folders of which the best one is taken; repeat it, or use a wildcard."""
+    last: int | None = None
+    """Instead: so many of the newest checkpoints of the one run folder given."""
+    dest: Path
+    """The checkpoint that is written; the folder must be empty or not there."""
+
+
+def run(argv: Sequence[str]) -> None:
+    """Find, average, write a folder that appears when it is whole."""
+    given: Options = config.parse("average", Options, argv).main
+    found = newest(given) if given.last is not None else [find(path) for path in given.checkpoint]
+    require(len(found) > 1, "--checkpoint: give two or more, or a run folder with --last N")
+    with appearing(given.dest, "--dest") as folder:
+        from unitk.train.average import average
+
+        average(found, folder)
+
+
+def newest(given: Options) -> list[Path]:
+    """The newest checkpoints of a run, the newest one last."""
+    assert given.last is not None
+    require(given.last > 1, f"--last must be at least 2, got {given.last}")
+    require(len(given.checkpoint) == 1, "--last needs one run folder as --checkpoint")
+    run = RunFolder(given.checkpoint[0])
+    require(run.checkpoints.is_dir(), f"--last: {run.path} is no run folder")
+    found = [run.step(number) for number in run.steps()[: given.last]]
+    if len(found) < given.last:
+        raise CheckpointError(f"--last {given.last}: {run.path} has {len(found)} checkpoints")
+    for path in found:
+        if fault := damage(path):
+            raise CheckpointError(f"{path} is no good checkpoint: {fault}")
+    return found[::-1]
