@@ -22,12 +22,12 @@ from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.interop.layout import Layout
 from unitk.interop.vocabs import fitted
 from unitk.models.config import EncoderDecoderConfig as TwoTowers
-from unitk.models.config import ModelConfig
+from unitk.models.config import LatentConfig, ModelConfig
 from unitk.models.stack import Model
 from unitk.tasks.base import Task
 from unitk.vocab import Vocab
 
-FORMATS = ("hf", "unilm", "glm", "mass", "fairseq")
+FORMATS = ("hf", "unilm", "glm", "mass", "fairseq", "optimus")
 KINDS = ("task", "arch")
 TOKENS, ENCODER = "embed.tokens.weight", "encoder.embed.tokens.weight"
 ROWS = (TOKENS, "heads.lm.weight", "heads.lm.bias")
@@ -104,8 +104,11 @@ def take(name: str, path: Path, vocab: Path | None = None, given: Sequence[Given
     task = chosen.made_from(chosen.config, own)
     sizes = dict.fromkeys(ROWS, len(own))
     if ENCODER in state:
-        if found.source_vocab is not None:
-            task.source_vocab = fitted(found.source_vocab, len(state[ENCODER]))
+        given_one = task.source_vocab if task.source_vocab is not own else found.source_vocab
+        if given_one is not None:
+            task.source_vocab = fitted(given_one, len(state[ENCODER]))
+        elif len(state[ENCODER]) != len(state[TOKENS]):
+            raise UsageError(f"--task.source-vocab is needed: the encoder of {found.path} has one")
         sizes[ENCODER] = len(task.source_vocab)
     rows = {name: len(state[name]) for name in sizes if name in state}
     generator = torch.Generator().manual_seed(1)
@@ -163,7 +166,10 @@ def _resized(
         table = name.removeprefix("encoder.").removesuffix(".weight")
         if table in ("embed.positions", "embed.positions2"):
             size = "max_positions2" if table[-1] == "2" else "max_positions"
-            front = arch.position_offset if size == "max_positions" else 0
+            if isinstance(arch, LatentConfig) and name.startswith("encoder."):
+                continue  # its settings are those of a preset
+            offset = (arch.decoder if isinstance(arch, LatentConfig) else arch).position_offset
+            front = offset if size == "max_positions" else 0
             rows = len(tensor) + getattr(arch, size) - getattr(there, size)
             copies = [tensor[front:]] * -(-rows // max(len(tensor) - front, 1))
             resized[name] = torch.cat([tensor[:front], *copies])[:rows]

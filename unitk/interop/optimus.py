@@ -1,0 +1,231 @@
+"""Optimus' folders: checkpoint-encoder-N, checkpoint-decoder-N, checkpoint-full-N/training.bin.
+
+A BERT without output layers whose pooled first slot gives mean and log variance, and a GPT-2 that
+gets the latent as a memory of every layer, as an embedding, or both. The decoder's vocabulary is
+GPT-2's with <PAD> <BOS> <EOS> behind it; the encoder has BERT's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unitk import registry
+from unitk.errors import CheckpointError, UsageError
+from unitk.interop import names
+from unitk.interop.convert import Found, Parts
+from unitk.interop.files import read_json, read_pickle, read_tensors, tensors_of
+from unitk.interop.hf import BERT_KEYS, GPT2_KEYS
+from unitk.interop.layout import Layout
+from unitk.interop.settings import (
+    FREE,
+    check_family,
+    layers_of,
+    preset_of,
+    read_settings,
+    shape_of,
+    write_settings,
+)
+from unitk.interop.vocabs import vocab_beside, write_vocab
+from unitk.models.config import LatentConfig, ModelConfig
+from unitk.vocab import Vocab, open_vocab
+
+FULL = "training.bin"
+SIDES = ("encoder", "decoder")
+PRESETS = ("optimus_base", "optimus_small", "optimus_tiny")
+OPTIMUS = Layout(
+    {
+        **{f"encoder.{ours}": theirs for ours, theirs in names.bert("encoder").items()},
+        "pool": "encoder.pooler.dense",
+        "bridge": "encoder.linear",
+        **{
+            ours: f"decoder.{theirs}" if isinstance(theirs, str) else theirs
+            for ours, theirs in names.GPT2.names.items()
+        },
+        "memory": "decoder.transformer.linear",
+        "embedding": "decoder.transformer.linear_emb",
+    },
+    transposed=names.LINEAR,
+    copies={"decoder.lm_head.weight": "decoder.transformer.wte.weight"},
+    ignored=(
+        r"encoder\.embeddings\.position_ids",
+        r"decoder\.transformer\.h\.\d+\.attn\.(masked_)?bias",
+    ),
+)
+OUTPUTS = {"head_transform", "output_bias", "tied", "class_heads", "final_norm"}
+"""Fields that make no difference to an encoder without output layers."""
+
+
+def read(path: Path, vocab: Path | None) -> Found:
+    """The folder that holds the three, one of them, or the file training.bin."""
+    folders = places(path)
+    where = folders.get("full", folders.get("decoder", path))
+    if "full" in folders:
+        found = read_pickle(where / FULL)
+        inner = found.get("model_state_dict") if isinstance(found, dict) else None
+        tensors = tensors_of(inner, where / FULL)
+    else:
+        tensors = {}
+        for side in SIDES:
+            there = read_tensors(folders[side] / "pytorch_model.bin")
+            tensors |= {f"{side}.{name}": tensor for name, tensor in there.items()}
+    given = {
+        side: read_json(folders[side] / "config.json")
+        if side in folders and (folders[side] / "config.json").exists()
+        else {}
+        for side in SIDES
+    }
+    config = settled(tensors, given, where)
+    beside = {side: vocab_beside(folders[side]) for side in SIDES if side in folders}
+    own = open_vocab(vocab) if vocab else beside.get("decoder")
+    rows = shape_of(tensors, "decoder.transformer.wte.weight", where)[0]
+    return Found(
+        where,
+        tensors,
+        OPTIMUS,
+        preset_of(PRESETS, config),
+        config,
+        "optimus",
+        own,
+        symbols={} if own is None else symbols_of(own, rows),
+        source_vocab=beside.get("encoder"),
+    )
+
+
+def places(path: Path) -> dict[str, Path]:
+    """The folders of a checkpoint: encoder and decoder, and the full one; or only that."""
+    if not path.exists():
+        raise CheckpointError(f"there is no {path}")
+    if path.is_file():
+        return places(path.parent) if path.name == FULL else _refused(path)
+    kind = re.fullmatch(r"checkpoint-(encoder|decoder|full)-(\d+)", path.name)
+    parent, number = (path.parent, kind[2]) if kind else (path, "*")
+    found = {}
+    for side in (*SIDES, "full"):
+        named = sorted(parent.glob(f"checkpoint-{side}-{number}"))
+        if len(named) > 1:
+            raise CheckpointError(f"{path} holds several: name one of {named[0]} and {named[1]}")
+        if named:
+            found[side] = named[0]
+    if not (found.get("full", path) / FULL).exists():
+        found.pop("full", None)
+    if (path / FULL).exists():
+        found["full"] = path
+    return found if "full" in found or len(found) == 2 else _refused(path)
+
+
+def _refused(path: Path) -> dict[str, Path]:
+    raise CheckpointError(
+        f"{path} is no checkpoint of Optimus: looked for checkpoint-encoder-N and"
+        f" checkpoint-decoder-N, or {FULL}"
+    )
+
+
+def settled(
+    tensors: Mapping[str, Tensor], given: Mapping[str, Mapping[str, Any]], path: Path
+) -> LatentConfig:
+    """The configuration, from shapes and both config.json; heads of 64 where there is none."""
+    words, spots = "embeddings.word_embeddings", "embeddings.position_embeddings"
+    _, width = shape_of(tensors, f"encoder.{words}.weight", path)
+    encoder: ModelConfig = registry.get("arch", "bert_base")()
+    told: dict[str, Any] = {
+        "num_hidden_layers": layers_of(tensors, "encoder.encoder.layer."),
+        "hidden_size": width,
+        "num_attention_heads": max(width // 64, 1),
+        "intermediate_size": shape_of(
+            tensors, "encoder.encoder.layer.0.intermediate.dense.weight", path
+        )[0],
+        "max_position_embeddings": shape_of(tensors, f"encoder.{spots}.weight", path)[0],
+    }
+    encoder = read_settings(encoder, BERT_KEYS, told | dict(given["encoder"]), path)
+    size, width = shape_of(tensors, "decoder.transformer.wpe.weight", path)
+    memory, embedding = (
+        f"decoder.transformer.{name}.weight" in tensors for name in ("linear", "linear_emb")
+    )
+    if not (memory or embedding):
+        raise CheckpointError(f"{path}: the decoder gets no latent: neither memory nor embedding")
+    told = {
+        "n_layer": layers_of(tensors, "decoder.transformer.h."),
+        "n_embd": width,
+        "n_head": max(width // 64, 1),
+        "n_inner": 4 * width,
+    }
+    config: LatentConfig = registry.get("arch", PRESETS[0])()
+    try:
+        config = replace(
+            config,
+            encoder=named(encoder, path),
+            latent=shape_of(tensors, "encoder.linear.weight", path)[0] // 2,
+            inject="both" if memory and embedding else "memory" if memory else "embedding",
+        )
+        keys = {key: value for key, value in GPT2_KEYS.items() if key != "max_positions"}
+        found = {key: value for key, value in given["decoder"].items() if value is not None}
+        config = read_settings(config, keys, told | found, path)
+        # with a memory, the first row is never used: positions begin at 1
+        return replace(config, max_positions=size - memory)
+    except UsageError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+
+
+def named(encoder: ModelConfig, path: Path) -> str:
+    """The registered architecture that an encoder is."""
+    matter = [one.name for one in fields(encoder) if one.name not in FREE | OUTPUTS]
+    for name in sorted(registry.names("arch"), key=lambda name: not name.startswith("bert")):
+        preset = registry.get("arch", name)()
+        if type(preset) is ModelConfig and all(
+            getattr(preset, one) == getattr(encoder, one) for one in matter
+        ):
+            return name
+    raise CheckpointError(
+        f"{path}: no registered architecture is the encoder ({encoder.num_layers} layers of"
+        f" {encoder.width}, {encoder.num_heads} heads): add one with --user-dir"
+    )
+
+
+def symbols_of(vocab: Vocab, rows: int) -> dict[str, int]:
+    """The ids of <PAD> <BOS> <EOS>, which stand behind GPT-2's pieces."""
+    pieces = vocab.model.size
+    if vocab.cls < pieces or rows < pieces + 3:
+        return {}
+    return {"pad": pieces, "cls": pieces + 1, "sep": pieces + 2}
+
+
+def write(parts: Parts, folder: Path) -> None:
+    """The three folders, of step 0."""
+    config, tensors = parts.model.config, parts.tensors()
+    preset = registry.get("arch", PRESETS[0])()
+    free = {*GPT2_KEYS, "encoder", "latent", "inject"}
+    check_family(config, preset, free, "--to optimus: an Optimus")
+    theirs = OPTIMUS.to_theirs(tensors, copies=True)
+    vocabs = {"encoder": parts.task.source_vocab, "decoder": parts.task.vocab}
+    settings = {
+        "encoder": write_settings(config.tower("enc"), BERT_KEYS),
+        "decoder": write_settings(config, GPT2_KEYS)
+        | {"n_positions": config.max_positions + config.memory, "latent_size": config.latent},
+    }
+    tables = {"encoder": "encoder.embed.tokens.weight", "decoder": "embed.tokens.weight"}
+    for side in SIDES:
+        inner = folder / f"checkpoint-{side}-0"
+        inner.mkdir()
+        own = {n.removeprefix(f"{side}."): t for n, t in theirs.items() if n.startswith(side)}
+        torch.save(own, inner / "pytorch_model.bin")
+        rows = len(tensors[tables[side]])
+        about = settings[side] | {"vocab_size": rows}
+        (inner / "config.json").write_text(json.dumps(about, indent=2) + "\n")
+        write_vocab(vocabs[side], inner, rows, plain=True)
+    (folder / "checkpoint-full-0").mkdir()
+    args = argparse.Namespace(
+        latent_size=config.latent,
+        latent_as_gpt_memory=int(config.memory),
+        latent_as_gpt_emb=int(config.inject != "memory"),
+    )
+    whole = {"iter": 0, "model_state_dict": theirs, "args": args}
+    torch.save(whole, folder / "checkpoint-full-0" / FULL)
