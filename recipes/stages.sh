@@ -20,7 +20,7 @@ settings() { # what SIZE means, where the environment says nothing else
   case $SIZE in
     tiny | small) # 4 layers of 256, minutes on a CPU
       : "${VOCAB:=8000}" "${BLOCK:=256}" "${BATCH_TOKENS:=4096}" "${MAX_TOKENS:=4096}"
-      : "${PRETRAIN_STEPS:=200}" "${FINETUNE_STEPS:=300}" "${LR:=1e-3}" ;;
+      : "${PRETRAIN_STEPS:=150}" "${FINETUNE_STEPS:=200}" "${LR:=1e-3}" ;;
     base) # 12 layers of 768, for a GPU
       : "${VOCAB:=30000}" "${BLOCK:=512}" "${BATCH_TOKENS:=65536}" "${MAX_TOKENS:=32768}"
       : "${PRETRAIN_STEPS:=20000}" "${FINETUNE_STEPS:=10000}" "${LR:=2e-4}" ;;
