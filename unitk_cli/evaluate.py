@@ -76,7 +76,10 @@ def run(argv: Sequence[str]) -> None:
                 raise UsageError(f"{flag(name)} has no effect: the checkpoint has no latent")
         with progress(judged.num_texts) as report:
             figures = objective(judged, given.max_tokens, report)
-        lines = [f"{name:<24}{value:.4f}" for name, value in figures.items()]
+        lines = [
+            f"{name:<24}{value:,}" if isinstance(value, int) else f"{name:<24}{value:.4f}"
+            for name, value in figures.items()
+        ]
         about["texts"] = judged.num_texts
     if given.output_format == "json":
         finite = {k: None if v != v else v for k, v in figures.items()}
@@ -91,9 +94,7 @@ def _latent(judged: Judged, given: Options) -> tuple[dict[str, Any], list[str]]:
 
     with progress(judged.num_texts * given.draws) as report:
         seen = latent(judged, given.draws, given.max_tokens, report)
-    units = {"texts": seen.units.texts, "tokens": seen.units.tokens}
-    units |= {"words": seen.units.words, "bytes": seen.units.size}
-    figures = {**units, "draws": given.draws, **seen.figures, "kl_each": seen.each}
+    figures = {"texts": len(seen.texts), "draws": given.draws, **seen.figures, "kl_each": seen.each}
     if given.beam:
         figures |= _written(judged, given, seen)
     figures["notes"] = seen.notes

@@ -17,6 +17,8 @@ COMMON = (
     " --lr-schedule constant --max-steps 4 --threads 1"
 )
 
+UNITS = ("tokens", "words", "bytes")
+
 
 @pytest.fixture(scope="module")
 def runs(toy_data, tmp_path_factory):
@@ -54,6 +56,25 @@ def test_an_objective_is_what_validation_found(judge, runs):
         if name.startswith("valid/"):
             assert found[name.removeprefix("valid/")] == value
     assert found["texts"] == 60 and found["lm/ppl"] == pytest.approx(math.exp(found["loss"]))
+
+
+def test_a_language_model_has_all_perplexities(judge, runs, toy_data):
+    found = judge("lm")
+    nats = found["lm"] * found["tokens"]
+    assert found["tokens"] == np.load(toy_data / "text" / "valid" / "sentences.npy")[-1] + 60
+    assert found["ppl_token"] == pytest.approx(found["lm/ppl"])
+    assert found["ppl_word"] == pytest.approx(math.exp(nats / found["words"]))
+    vae = judge("vae", "--draws 1 --beam 0")
+    assert [found[name] for name in UNITS] == [vae[name] for name in UNITS]
+
+
+def test_words_that_are_not_all_predicted_have_no_such_units(toy_data, tmp_path, capsys):
+    words = f"--task mlm --arch bert_tiny {COMMON} --data {toy_data / 'text'}"
+    train([*words.split(), "--save-dir", str(tmp_path / "run")])
+    capsys.readouterr()
+    line = f"--checkpoint {tmp_path / 'run'} --data {toy_data / 'text'} --output-format json"
+    run(line.split())
+    assert not {"ppl_word", *UNITS} & set(json.loads(capsys.readouterr().out))
 
 
 def test_figures_agree_with_each_other(judge, toy_data):
@@ -131,11 +152,11 @@ def test_words_are_not_left_out(runs, toy_data):
 
 
 def test_absurd_figures_have_a_cause(seen):
-    judged, latent = seen
+    judged, _ = seen
     sense = {"elbo": 10.0, "kl": 2.0, "mi_ceiling": 4.0, "z_gap": 3.0}
 
     def notes(**figures):
-        return list(evaluate._notes(judged, sense | figures, latent.units))
+        return list(evaluate._notes(judged, sense | figures, evaluate.Units(1, 10, 5, 50)))
 
     assert notes() == []
     assert "posterior collapse" in notes(z_gap=0.01)[0]

@@ -20,7 +20,7 @@ from unitk.data.batching import fixed_batches, single_batches
 from unitk.data.corpus import MANIFEST
 from unitk.errors import DataError
 from unitk.score.language import Units, perplexities, total
-from unitk.slots import Batch, Ids
+from unitk.slots import DOC, Batch, Ids
 from unitk.train import checkpoint
 from unitk.train.config import TrainConfig
 from unitk.train.data import Data, open_data
@@ -94,16 +94,24 @@ def _corpus(path: Path) -> Path:
 
 @torch.no_grad()
 def objective(judged: Judged, max_tokens: int, report: Report) -> dict[str, float]:
-    """Means of the objective by name, "loss", "lm", "lm/ppl", as validation computes them."""
-    means = Means()
+    """Means of the objective by name, "loss", "lm", "lm/ppl", as validation computes them.
+
+    Where every word of the texts and their ends are predicted, perplexities in all units.
+    """
+    means, texts = Means(), list[Ids]()
     for number, batch in fixed_batches(judged.data.train.examples, max_tokens):
+        texts += _texts(batch) if TEXT in batch.asks else []
         torch.manual_seed(number)  # for models that draw noise
         with judged.autocast():
             loss = judged.criterion(judged.model, batch.to(judged.device), 0, None)
         means.add({**loss.sums, **loss.parts}, judged.criterion.counts(batch))
         report(len(batch.owner))
-    found = means.values("x")
-    return {name[2:]: value for name, value in found.items()}
+    found = {name[2:]: value for name, value in means.values("x").items()}
+    tokens = int(judged.data.train.lengths().sum()) + judged.num_texts
+    labels = sum(len(text) + 1 for text in texts)
+    if judged.data.kind == "text" and labels == means.counts.get(TEXT) == tokens:
+        found |= _in_units(found[f"{TEXT}/nll"] * tokens, _units(judged, texts))
+    return found
 
 
 @dataclass(frozen=True)
@@ -118,7 +126,6 @@ class Latent:
     """[M, Z]: the most likely latents."""
     texts: list[Ids]
     """The words of each text, in the same order."""
-    units: Units
     notes: list[str]
     """What is absurd, and why."""
 
@@ -126,7 +133,7 @@ class Latent:
 @torch.no_grad()
 def latent(judged: Judged, draws: int, max_tokens: int, report: Report) -> Latent:
     """Everything about the latent; `report` hears of every text in every draw."""
-    examples, vocab = judged.data.train.examples, judged.data.vocab
+    examples = judged.data.train.examples
     texts: list[Ids] = []
 
     def batches(keep: bool = False) -> Iterator[Batch]:
@@ -144,7 +151,7 @@ def latent(judged: Judged, draws: int, max_tokens: int, report: Report) -> Laten
             other = nll_of(judged.model, batches(), seen.z[partners(count)])
             own = nll_of(judged.model, batches(), seen.z)
             gap = float((other - own).mean())
-    units = total(Units.of(vocab.decode(text), len(text)) for text in texts)
+    units = _units(judged, texts)
     each = seen.kl.mean(0).tolist()
     reconstruction = float(seen.nll.mean())
     figures = {
@@ -158,17 +165,27 @@ def latent(judged: Judged, draws: int, max_tokens: int, report: Report) -> Laten
         "active": seen.active,
         "dimensions": len(each),
         "z_gap": gap,
-        **perplexities(-float(seen.bound.sum()), units),
+        **_in_units(-float(seen.bound.sum()), units),
     }
     notes = list(_notes(judged, figures, units))
-    return Latent(figures, each, seen.mean.numpy(), texts, units, notes)
+    return Latent(figures, each, seen.mean.numpy(), texts, notes)
 
 
 def _texts(batch: Batch) -> list[Ids]:
-    """The words of each doc, which stand in a row of their own; the end symbol is left out."""
+    """The labels of each doc; the last one, an end symbol, is left out."""
     ask = batch.asks[TEXT]
-    row = ask.rows[:, 0] // batch.towers[ask.tower].shape[2]
-    return [part[:-1] for part in np.split(ask.label, np.flatnonzero(np.diff(row)) + 1)]
+    doc = batch.towers[ask.tower][DOC].ravel()[ask.rows[:, 0]]
+    return [part[:-1] for part in np.split(ask.label, np.flatnonzero(np.diff(doc)) + 1)]
+
+
+def _units(judged: Judged, texts: list[Ids]) -> Units:
+    decode = judged.data.vocab.decode
+    return total(Units.of(decode(text), len(text)) for text in texts)
+
+
+def _in_units(nats: float, units: Units) -> dict[str, float]:
+    counts = {"tokens": units.tokens, "words": units.words, "bytes": units.size}
+    return {**counts, **perplexities(nats, units)}
 
 
 def _notes(judged: Judged, figures: dict[str, float], units: Units) -> Iterator[str]:
