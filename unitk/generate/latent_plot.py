@@ -30,7 +30,7 @@ def plane(points: Points, method: str, seed: int) -> tuple[Points, tuple[str, st
         else:
             from umap import UMAP
 
-            embed = UMAP(n_neighbors=min(15, len(points) - 1), random_state=seed)
+            embed = UMAP(min(15, len(points) - 1), random_state=seed, n_jobs=1)
     except ImportError as error:
         package = {"tsne": "scikit-learn", "umap": "umap-learn"}[method]
         raise UsageError(
@@ -55,13 +55,14 @@ def draw(
     figure, axis = pyplot.subplots(figsize=(8, 6.5), layout="constrained")
     shown = [label for label, _ in Counter(filter(None, labels)).most_common(COLOURS)]
     label_of = np.array([label if label in shown else "" for label in labels])
+    colours = pyplot.colormaps["tab10" if len(shown) <= 10 else "tab20"]
     size = float(np.clip(2000 / len(flat), 4, 40))
     for label in ["", *sorted(shown)]:
         some = flat[label_of == label]
         if not len(some):
             continue
         rest = "others" if shown else "_"  # a name that no legend shows
-        color = pyplot.cm.tab20(sorted(shown).index(label)) if label else "0.6"
+        color = colours(sorted(shown).index(label)) if label else "0.6"
         axis.scatter(*some.T, size, color=color, label=label or rest, alpha=0.7, linewidth=0)
     for name, at in zip(names, flat, strict=False):
         short = name if len(name) <= 40 else name[:39] + "…"
