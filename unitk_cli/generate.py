@@ -60,8 +60,8 @@ class Options(GenerateConfig):
     truncate: bool = False
     """Shorten the last part of a source that is too long for the model, instead of refusing it."""
     score: bool = False
-    """Instead of searching, say of given outputs what a search would: its score, log-probability
-    and those of the words; the sum and the perplexity on standard error."""
+    """Instead of searching, say of given outputs what a search would: score, log-probability, and
+    those of the words; the sum and the perplexity on standard error."""
     references: Path | None = None
     """The outputs to score, line by line, where the input has no targets."""
     print_alignment: Alignment = "off"

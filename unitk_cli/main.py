@@ -40,7 +40,7 @@ class Verbs(click.Group):
             raise UsageError(f"there is no verb {name!r}{hint}")
         return click.Command(
             name,
-            callback=lambda: importlib.import_module(f"unitk_cli.{name}").run(ctx.meta["words"]),
+            callback=lambda: call(name, ctx.meta["words"]),
             short_help=VERBS[name],
             add_help_option=False,
         )
@@ -51,6 +51,15 @@ class Verbs(click.Group):
         name, *words = args
         ctx.meta["words"] = words
         return name, self.get_command(ctx, name), []
+
+
+def call(verb: str, words: list[str]) -> None:
+    """Run a verb; if the reader of its output has gone (`| head`), that is no error."""
+    try:
+        importlib.import_module(f"unitk_cli.{verb}").run(words)
+    except BrokenPipeError:  # here, as click would make it exit code 1
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # and quiet at exit
+        sys.exit(0)
 
 
 @click.group(cls=Verbs, help="A toolkit for unified language models.")
@@ -77,9 +86,6 @@ def main() -> None:
     except (KeyboardInterrupt, click.Abort):
         print("interrupted", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:  # the reader has gone (`| head`): no traceback, and none at exit either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,12 @@
 import io
 import json
 import os
+import signal
+import subprocess
 import sys
 import threading
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -320,3 +324,38 @@ def test_targets_that_are_missing(decode, files):
     (files / "ref.txt").write_text("a\n")
     with pytest.raises(DataError, match="--references ref.txt has 1 lines for 5 inputs"):
         decode("--input in.txt --score --references ref.txt")
+
+
+# the program itself
+
+
+def start(words, **more):
+    root = str(Path(unitk.__file__).parents[1])
+    env = {**os.environ, "PYTHONPATH": root}
+    return subprocess.Popen([sys.executable, "-m", "unitk_cli", *words], env=env, **more)
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_and_resumed(trained, decode, files):
+    text = "".join(f"{LINES[i % 5]}\n" for i in range(400))
+    (files / "in.txt").write_text(text)
+    line = f"--input in.txt --buffer-size 5 {QUICK} --output"
+    decode(f"{line} whole.txt")
+    process = start(["generate", "--checkpoint", str(trained), *line.split(), "out.txt"])
+    while process.poll() is None and not (files / ".out.txt.progress").exists():
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (files / "out.txt").exists(), "it was done before it could be killed"
+    decode(f"{line} out.txt --resume")
+    assert (files / "out.txt").read_bytes() == (files / "whole.txt").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_reader_that_goes_away_is_no_error(trained, files):
+    words = ["generate", "--checkpoint", str(trained), "--input", "in.txt", *QUICK.split()]
+    words += ["--buffer-size", "1"]
+    process = start(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout.readline().strip()
+    process.stdout.close()
+    assert process.stderr.read() == b"" and process.wait() == 0
