@@ -28,7 +28,7 @@ BUILTIN = {
     "arch": ["unitk.models.archs"],
     "optimizer": ["unitk.optim.config"],
     "schedule": ["unitk.optim.schedules"],
-    "vocab": ["unitk.vocab", "unitk.vocab_words"],
+    "vocab": ["unitk.vocab", "unitk.vocab_words", "unitk.vocab_fairseq"],
 }
 KINDS = tuple(BUILTIN)
 

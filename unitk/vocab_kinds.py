@@ -361,12 +361,16 @@ class GPT2(Tokenizers):
 
     @classmethod
     def read(cls, path: Path) -> bytes:
+        folder = path.parent if path.is_file() else path
+        return cls.made_of(folder / "vocab.json", folder / "merges.txt")
+
+    @staticmethod
+    def made_of(vocab: Path, merges: Path) -> bytes:
+        """The tokenizer of these two files."""
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-        folder = path.parent if path.is_file() else path
         try:
-            files = str(folder / "vocab.json"), str(folder / "merges.txt")
-            tokenizer = Tokenizer(models.BPE.from_file(*files))
+            tokenizer = Tokenizer(models.BPE.from_file(str(vocab), str(merges)))
         except Exception as error:  # the library raises nothing narrower
             raise DataError(f"holds no byte-level BPE ({error})") from error
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

@@ -10,9 +10,11 @@ import torch
 import torch.nn.functional as F
 
 import unitk
-from unitk.errors import CheckpointError
+from unitk.errors import CheckpointError, DataError
 from unitk.generate.config import GenerateConfig
+from unitk.interop.fairseq import vocab_of
 from unitk.train.checkpoint import load
+from unitk.vocab import open_vocab
 
 V, D, H, L, FFN, P = 60, 64, 2, 2, 48, 40
 
@@ -263,3 +265,42 @@ def test_what_is_not_a_checkpoint_is_refused(kit, store, tmp_path):
     torch.save({"a": torch.ones(1)}, there / "checkpoint_best.pt")
     with pytest.raises(CheckpointError, match="it has no model"):
         kit.to_unitk("fairseq", there, tmp_path / "ours")
+
+
+def test_dictionaries(kit, tmp_path):
+    """Words have the ids of their lines; numbers stand for GPT-2's pieces, behind the symbols."""
+    path = tmp_path / "dict.txt"
+    path.write_text("the 9\ncat 5\n▁sat 2\n")
+    vocab = open_vocab(path)
+    assert vocab.encode("the cat <pad> dog ▁sat") == [4, 5, 3, 3, 6]
+    assert [vocab.cls, vocab.pad, vocab.sep, vocab.unk] == [0, 1, 2, 3] and vocab.mask == 7
+    assert vocab.decode([0, 4, 5, 2]) == "the cat"
+    vocab.save(tmp_path / "saved")
+    assert open_vocab(tmp_path / "saved").hash == vocab.hash
+    path.write_text("the 9\nthe 5\n")
+    with pytest.raises(DataError, match="line 2 has 'the' again"):
+        open_vocab(path)
+    path.write_text("2 9\n0 5\n1 5\nmadeupword0000 0\n")
+    with pytest.raises(DataError, match="put encoder.json and vocab.bpe beside it"):
+        vocab_of(path)
+    (tmp_path / "encoder.json").write_text(json.dumps({"a": 0, "b": 1, "ab": 2}))
+    (tmp_path / "vocab.bpe").write_text("#version: 0.2\na b\n")
+    vocab = vocab_of(tmp_path)
+    assert vocab.encode("abba") == [4, 6, 5] and vocab.pieces([7]) == ["madeupword0000"]
+    assert [vocab.cls, vocab.pad, vocab.sep, vocab.unk] == [0, 1, 2, 3]
+    path.write_text("2 9\n0 5\n")
+    with pytest.raises(DataError, match="lacks 1 numbers"):
+        vocab_of(path)
+
+
+def test_a_dictionary_beside_a_checkpoint(kit, store, tmp_path):
+    """[MASK] is the row behind the last word, as in fairseq's masked and denoising tasks."""
+    tokens = kit.ids(np.random.default_rng(0), 14)
+    tensors, _ = roberta(tokens)
+    there = store({"args": argparse.Namespace(**OPTIONS), "model": tensors})
+    (there / "tokenizer.json").unlink()
+    (there / "dict.txt").write_text("".join(f"w{i} {90 - i}\n" for i in range(V - 5)))
+    vocab = load(kit.to_unitk("fairseq", there, tmp_path / "ours")).vocab
+    assert vocab.mask == V - 1 and vocab.encode("w0 w54") == [4, 58]
+    back = kit.from_unitk(tmp_path / "ours", "fairseq", tmp_path / "back")
+    assert (back / "dict.txt").read_text() == (there / "dict.txt").read_text()

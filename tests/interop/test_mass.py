@@ -143,7 +143,7 @@ def test_mass(kit, store, tmp_path, tuned):
 def test_a_dictionary_of_something_else_is_refused(kit, store, tmp_path):
     there = store(original())
     (there / "dict.txt").write_text("the 10\nof 9\n")
-    with pytest.raises(DataError, match=r"dict\.txt has no line for each of BERT's pieces"):
+    with pytest.raises(DataError, match=r"dict\.txt has no line \[UNK\]"):
         kit.to_unitk("mass", there, tmp_path / "ours")
 
 
@@ -151,12 +151,3 @@ def test_another_dictionary_of_tensors_is_refused(kit, store, tmp_path):
     there = store({"a": torch.ones(2)})
     with pytest.raises(CheckpointError, match="is no MASS"):
         kit.to_unitk("mass", there, tmp_path / "ours")
-
-
-def test_parameters_of_the_released_models():
-    from unitk.models.archs import mass_base, mass_middle
-
-    for arch, millions in ((mass_base, 123.5), (mass_middle, 208.7)):
-        with torch.device("meta"):
-            count = sum(p.numel() for p in arch().build(30522).parameters())
-        assert count / 1e6 == pytest.approx(millions, abs=0.3)

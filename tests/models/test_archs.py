@@ -16,6 +16,7 @@ from unitk import registry
         ("bert_large", 30522, 336.226108),
         ("roberta_base", 50265, 124.697433),
         ("roberta_large", 50265, 355.412057),
+        ("gpt_base", 40478, 116.534784),
         ("gpt2_small", 50257, 124.439808),
         ("gpt2_medium", 50257, 354.823168),
         ("unilm_base", 28996, 108.9),

@@ -24,6 +24,7 @@ from unitk.interop.settings import check_family, preset_of
 from unitk.interop.vocabs import vocab_beside
 from unitk.models.config import EncoderDecoderConfig
 from unitk.vocab import Vocab, adopt, open_vocab
+from unitk.vocab_fairseq import symbols_of
 from unitk.vocab_kinds import WordPiece
 
 FILE, DICT = "mass.pt", "dict.txt"
@@ -60,10 +61,16 @@ def vocab_of(path: Path) -> Vocab:
     """Any vocabulary, or a dictionary of fairseq's whose lines are BERT's pieces and counts."""
     if not re.fullmatch(r"dict.*\.txt", path.name):
         return open_vocab(path)
-    lines = path.read_text(encoding="utf-8").splitlines()
-    pieces = [line.rpartition(" ")[0] for line in lines]
-    if "[UNK]" not in pieces or len(set(pieces)) < len(pieces):
-        raise DataError(f"{path} has no line for each of BERT's pieces, each once")
+    try:
+        pieces = symbols_of(path.read_bytes())
+    except UnicodeDecodeError as error:
+        raise DataError(f"vocabulary {path} is not UTF-8") from error
+    except OSError as error:
+        raise DataError(f"vocabulary {path}: {error.strerror}") from error
+    except DataError as error:
+        raise DataError(f"vocabulary {path} {error}") from error
+    if "[UNK]" not in pieces:
+        raise DataError(f"{path} has no line [UNK], as a dictionary of BERT's pieces has")
     return adopt(WordPiece(WordPiece.made_of(pieces)))
 
 
