@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unitk.generate.config import GenerateConfig
 from unitk.generate.demands import Demands
-from unitk.generate.search import Search
+from unitk.generate.search import Search, best
 from unitk.slots import Protocol
 
 
@@ -84,15 +84,16 @@ class Constrained(Search):
         """
         _, each, size = gain_BKV.shape
         offset = torch.arange(each, device=gain_BKV.device)[:, None] * size
-        gain, word = gain_BKV.topk(min(self.wide, size))
+        found = best(gain_BKV.flatten(0, 1), min(self.wide, size))
+        gain, word = (part.unflatten(0, (-1, each)) for part in found)
         total = (gain + self.state.score[:, :each, None]).flatten(1)
         most = total.topk(min(self.wide, total.shape[1])).indices
         most = (word + offset).flatten(1).gather(1, most)
         longest = _last(self.begun[:, :each, :, :-1])[..., None]
         follow = self.phrases[:, None].expand(-1, each, -1, -1).gather(3, longest)[..., 0]
-        best = word[..., :1]
-        follow = torch.where(self.met[:, :each], best, follow)
-        more = (torch.cat([best, follow], 2) + offset).flatten(1)
+        own = word[..., :1]
+        follow = torch.where(self.met[:, :each], own, follow)
+        more = (torch.cat([own, follow], 2) + offset).flatten(1)
         return torch.cat([most, more], 1).sort(1).values
 
     def _bank(self, back: Tensor, word: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unitk.generate.config import GenerateConfig
 from unitk.generate.demands import Demands
-from unitk.generate.search import Hypothesis, Search
+from unitk.generate.search import Hypothesis, Search, best
 from unitk.slots import Protocol
 
 
@@ -63,7 +63,7 @@ class Diverse(Search):
         for group in range(self.groups):
             total = gain[:, group] + score[:, group].repeat_interleave(size, 1)
             value = total - cost.repeat(1, each)
-            index = value.topk(min(self.wide, value.shape[1])).indices
+            _, index = best(value, min(self.wide, value.shape[1]))
             total, word = total.gather(1, index), index % size
             found = (total, index // size, word, gain[:, group].gather(1, index))
             chosen.append(self.filled(*found))
