@@ -124,3 +124,15 @@ def test_altered_tokens_are_refused_before_they_reach_the_model(start, toy_data,
     with pytest.raises(DataError, match="example 0 .* token 65535 .* vocabulary of 300"):
         draw(data.train.examples, 1, 0, 0)
     assert data.train.examples.bounds(0)[0] and draw(data.train.examples, 1, 0, 1)
+
+
+def test_an_altered_corpus_is_named_with_the_place(start, toy_data, tmp_path):
+    shutil.copytree(toy_data / "text", tmp_path / "altered")
+    path = tmp_path / "altered" / "train" / "tokens.bin"
+    raw = np.fromfile(path, np.uint16)
+    raw[41] = 60_000
+    raw.tofile(path)
+    examples = start(f"--max-steps 1 --data {tmp_path / 'altered'}").data.train.examples
+    with pytest.raises(DataError, match=r"example \d+ .*tokens.bin: token 60000 at byte 82 is"):
+        for i in range(20):
+            draw(examples, 1, 0, i)

@@ -428,3 +428,20 @@ def test_a_run_folder_explains_itself(train, tmp_path):
     page = (tmp_path / "run" / "README.md").read_text()
     assert "| `--lr` | 0.01 | --lr |" in page and "2 updates, " in page and "--resume" in page
     assert "`--arch.width`" not in page  # a preset's, not a choice of this run
+
+
+def test_the_average_of_the_weights_is_what_is_judged_and_used(
+    train, tmp_path, toy_data, monkeypatch
+):
+    words = f"--max-steps 6 --ema 0.5 --valid {toy_data / 'text'} --valid-every 3 --save-every 1"
+    whole = train(f"{words} --keep-last 9", run="whole")
+    average = load_file(tmp_path / "whole/checkpoints/step-1/ema.safetensors")
+    for step in range(2, 7):
+        now = load_file(tmp_path / f"whole/checkpoints/step-{step}/model.safetensors")
+        average = {name: tensor.lerp(now[name], 0.5) for name, tensor in average.items()}
+    used = checkpoint.load(tmp_path / "whole").model.state_dict()
+    assert all(torch.allclose(used[name], tensor, atol=1e-7) for name, tensor in average.items())
+    stopped(train, monkeypatch, 4, words, run="again")
+    again = train(f"{words} --resume", run="again")
+    assert again.ranking == whole.ranking
+    assert same(*(load_file(tmp_path / run / "last/ema.safetensors") for run in ("whole", "again")))

@@ -92,6 +92,16 @@ class Corpus:
         """The ids from token `start` up to token `stop`, across sentences."""
         return self._tokens[start:stop].astype(np.int64)
 
+    def first_beyond(self, size: int, chunk: int = 1 << 22) -> str:
+        """Where the first id of a vocabulary larger than `size` stands, in words, or nothing."""
+        for start in range(0, len(self._tokens), chunk):
+            wild = (self._tokens[start : start + chunk] >= size).nonzero()[0]
+            if len(wild):
+                place = start + int(wild[0])
+                byte = place * self._tokens.itemsize
+                return f"{self.path / TOKENS}: token {self._tokens[place]} at byte {byte:,}"
+        return ""
+
     def document(self, index: int) -> list[Ids]:
         """The sentences of a document."""
         first, last = self.documents[index : index + 2]

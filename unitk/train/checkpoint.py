@@ -1,6 +1,7 @@
 """What a checkpoint holds, and how a run or a model comes back from it. No pickle anywhere.
 
     model.safetensors   parameters and buffers, a tied tensor once
+    ema.safetensors     the weights' moving average, with --ema: what is used of the model
     optim.safetensors   the optimizer's tensors, "PARAMETER/STATE"
     state.json          progress, configuration, fingerprints, versions
     vocab/              the vocabulary
@@ -36,6 +37,7 @@ from unitk.vocab import Vocab
 
 POSITIONS = ".positions.weight"
 """How the name of an embedding's position table ends."""
+EMA = "ema.safetensors"
 SOURCE_VOCAB = "source_vocab"
 """Folder, and option of a task."""
 
@@ -73,7 +75,7 @@ def load(path: Path, device: str | torch.device = "cpu", task_name: str | None =
         chosen = tasks[task_name]
     task = chosen.made_from(chosen.config, vocab)
     model = parts["arch"].config.build(len(vocab), len(task.source_vocab))
-    load_weights(model, folder)
+    load_weights(model, folder, averages=True)
     return Loaded(model.to(device).eval(), task, vocab, state["config"], state, folder)
 
 
@@ -108,6 +110,7 @@ class Snapshot:
     """Everything a checkpoint holds, in host memory; training may go on."""
 
     step: int
+    averages: dict[str, Tensor]
     model: dict[str, Tensor]
     optimizer: dict[str, Tensor]
     state: str
@@ -137,6 +140,7 @@ def snapshot(
     identity: Identity,
     task: Task,
     copy: Callable[[Tensor], Tensor],
+    averages: dict[str, Tensor] | None = None,
 ) -> Snapshot:
     """Copy what a checkpoint holds; `copy` brings a tensor to host memory."""
     versions = {
@@ -150,6 +154,7 @@ def snapshot(
     state = asdict(progress) | asdict(identity) | {"optimizer": numbers, "versions": versions}
     return Snapshot(
         progress.step,
+        {name: copy(tensor) for name, tensor in (averages or {}).items()},
         {name: copy(tensor) for name, tensor in _tensors(model).items()},
         {name: copy(tensor) for name, tensor in tensors.items()},
         json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False),
@@ -160,6 +165,8 @@ def snapshot(
 def write_snapshot(folder: Path, snapshot: Snapshot) -> None:
     """Write a snapshot; the folder exists. Raises OSError when the disk does."""
     save_tensors(snapshot.model, folder / "model.safetensors")
+    if snapshot.averages:
+        save_tensors(snapshot.averages, folder / EMA)
     save_tensors(snapshot.optimizer, folder / "optim.safetensors")
     (folder / "state.json").write_text(snapshot.state, encoding="utf-8")
     task = snapshot.task
@@ -174,7 +181,7 @@ def restore(
     """Put the optimizer's state back (not the weights); how far the run had come."""
     state = read_state(folder)
     parameters = dict(model.named_parameters())
-    tensors = _load_tensors(folder / "optim.safetensors")
+    tensors = load_tensors(folder / "optim.safetensors")
     by_name: dict[str, dict[str, Any]] = {
         name: dict(numbers) for name, numbers in state["optimizer"].items()
     }
@@ -189,12 +196,14 @@ def restore(
     return Progress(**{key: state[key] for key in asdict(Progress()) if key in state})
 
 
-def load_weights(model: nn.Module, folder: Path) -> None:
+def load_weights(model: nn.Module, folder: Path, *, averages: bool = False) -> None:
     """Copy a checkpoint's weights into a model of the same shapes, else `CheckpointError`.
 
+    With `averages` those of `--ema`, where there are any.
     A position table may be longer here: the rows of positions 0, 1, ... come again, as in UniLM.
     """
-    there, here = _load_tensors(folder / "model.safetensors"), _tensors(model)
+    file = EMA if averages and (folder / EMA).exists() else "model.safetensors"
+    there, here = load_tensors(folder / file), _tensors(model)
     for name, tensor in here.items():
         if name.endswith(POSITIONS) and name in there and len(tensor) > len(there[name]):
             first = model.get_submodule(name.removesuffix(POSITIONS)).offset
@@ -226,7 +235,7 @@ def load_tower(model: nn.Module, tower: str, folder: Path) -> None:
         for name, tensor in _tensors(model).items()
         if name.startswith("encoder.") == (tower == "encoder")
     }
-    there = _load_tensors(folder / "model.safetensors")
+    there = load_tensors(folder / "model.safetensors")
     bridges = ("pool.", "bridge.", "memory.", "embedding.")  # between the towers: drawn anew
     for name, tensor in here.items():
         if tower == "decoder" and name.startswith(bridges):
@@ -271,7 +280,8 @@ def _parameter_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list
     return [name_of[id(p)] for group in optimizer.param_groups for p in group["params"]]
 
 
-def _load_tensors(path: Path) -> dict[str, Tensor]:
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file of a checkpoint, else `CheckpointError`."""
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:

@@ -54,6 +54,9 @@ class TrainConfig:
     """Peak learning rate."""
     lr_schedule: Schedule = Linear(warmup=0.06)
     """Course of the learning rate, which --lr is multiplied by."""
+    ema: float | None = None
+    """Keep a moving average of the weights with this decay, such as 0.999: validation uses it, and
+    so does who loads the model."""
     clip_norm: float = 1.0
     """Scale gradients of a larger norm down to it; 0: never."""
 
@@ -133,6 +136,7 @@ class TrainConfig:
         for name in ("lr", "max_hours", "rank_timeout"):
             value = getattr(self, name)
             require(value is None or value > 0, f"{flag(name)} must be above 0, got {value}")
+        require(self.ema is None or 0 < self.ema < 1, f"--ema must be in (0, 1), got {self.ema}")
         for name in ("seed", "clip_norm", "panel_every"):
             value = getattr(self, name)
             require(value >= 0, f"{flag(name)} must be at least 0, got {value}")

@@ -171,7 +171,7 @@ def _texts(
         return texts
 
     def lay_out(text: Text, rng: np.random.Generator) -> Example:
-        _check_tokens(text.parts, task.vocab)
+        _check_tokens(text.parts, task.vocab, corpora)
         return _fitting(task.pretrain(text, rng), arch)
 
     examples = Examples(
@@ -206,7 +206,8 @@ def _pairs(
     bounds = task.pair_slots(pairs.source_lengths, pairs.target_lengths)
 
     def lay_out(source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
-        _check_tokens([*source, target], task.vocab)
+        sides = [corpus for pair in corpora for corpus in (pair.source, pair.target)]
+        _check_tokens([*source, target], task.vocab, sides)
         return _fitting(task.finetune(source, target, rng), arch)
 
     examples = Examples(
@@ -259,11 +260,11 @@ def _limits(
     return max_source, max_target
 
 
-def _check_tokens(parts: list[Ids], vocab: Vocab) -> None:
+def _check_tokens(parts: list[Ids], vocab: Vocab, corpora: Sequence[Corpus]) -> None:
     """ValueError (which names the example further up) where an altered corpus has a wild id."""
-    largest = max(int(part.max(initial=0)) for part in parts)
-    if largest >= len(vocab):
-        raise ValueError(f"token {largest} is beyond the vocabulary of {len(vocab)}")
+    if max(int(part.max(initial=0)) for part in parts) >= len(vocab):
+        where = next(filter(None, (corpus.first_beyond(len(vocab)) for corpus in corpora)))
+        raise ValueError(f"{where} is beyond the vocabulary of {len(vocab)}")
 
 
 def _fitting(example: Example, arch: Any) -> Example:

@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
 
 import torch
@@ -25,6 +25,7 @@ from unitk.registry import nearest
 from unitk.slots import Batch
 from unitk.train import checkpoint, guard
 from unitk.train.device import choose_device, choose_precision, mix, prepare_model, reseed
+from unitk.train.ema import Average
 from unitk.train.log import Journal
 from unitk.train.means import Means, Speed, told
 from unitk.train.profile import profiled
@@ -55,7 +56,7 @@ class Trainer:
         sizes = len(self.data.vocab), len(self.data.task.source_vocab)
         self.model = parts["arch"].config.build(*sizes)
         if folder := start.resumed or start.init_from:
-            checkpoint.load_weights(self.model, folder)
+            checkpoint.load_weights(self.model, folder, averages=start.resumed is None)
         for tower, folder in start.init_towers.items():
             require(
                 hasattr(self.model, "encoder"),
@@ -68,11 +69,14 @@ class Trainer:
         self.criterion = parts["criterion"].config.build(len(self.data.vocab))
         self.optimizer = parts["optimizer"].config.build(self.model, config.lr)
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        self.average = Average(self.model, config.ema) if config.ema else None
         self.progress = Progress()
         if start.resumed is not None:
             self.progress = checkpoint.restore(
                 start.resumed, self.model, self.optimizer, self.ranks
             )
+            if self.average is not None and (path := start.resumed / checkpoint.EMA).exists():
+                self.average.restore(checkpoint.load_tensors(path))
         self.saved = self.logged = self.progress.step
         self.watch = Watch(start, self.criterion, self.device, self.precision, self.progress.step)
         self.saver = Saver(start.run, config.keep_last)
@@ -195,6 +199,8 @@ class Trainer:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.rate
             self.optimizer.step()
+            if self.average is not None:
+                self.average.update()
             self.means.add(sums, counts)
             self.progress.bad_row = 0
         else:
@@ -293,27 +299,15 @@ class Trainer:
     @torch.no_grad()
     def validate(self) -> None:
         """Means over each validation set; the first set's loss, or --best-metric, decides."""
-        config, at, ranks = self.config, self.progress, self.ranks
+        config, at = self.config, self.progress
         at.validated = at.step
         if not self.data.valid:
             return
         # what is best depends on which checkpoints there are
-        self.forget(int(ranks.most(self.saver.failed(wait=True))[0]))
+        self.forget(int(self.ranks.most(self.saver.failed(wait=True))[0]))
         self.model.eval()
-        values: dict[str, float] = {}
-        for name, source in self.data.valid.items():
-            means = Means()
-            for number, batch in fixed_batches(
-                source.examples, config.max_tokens, rank=ranks.rank, world=ranks.world
-            ):
-                if batch.num_real or ranks.sharded:
-                    reseed(self.device, number)  # for models that draw noise; the same in every run
-                    loss = self.loss(batch.to(self.device))
-                    sums = {**loss.sums, **loss.parts} if batch.num_real else {}
-                    means.add(sums, self.counts(batch))
-            sums, counts = ranks.total_tensors(means.sums), ranks.total(means.counts)
-            values |= Means(sums, counts).values(name)
-        self.ranks.settle(self.model)
+        with self.average.in_place() if self.average is not None else nullcontext():
+            values = self.judge()
         self.model.train()
         metric = config.best_metric or f"{next(iter(self.data.valid))}/loss"
         if metric not in values:
@@ -324,6 +318,23 @@ class Trainer:
         at.stale = 0 if at.best != best else at.stale + 1
         shown = "  ".join(f"{name} {told(name, values, 'ppl')}" for name in self.data.valid)
         self.journal.event("valid", at.step, values, f"{shown}  ({so_best(at)})")
+
+    def judge(self) -> dict[str, float]:
+        """What is logged of each validation set: means over all of its examples."""
+        ranks, values = self.ranks, {}
+        for name, source in self.data.valid.items():
+            means = Means()
+            for number, batch in fixed_batches(
+                source.examples, self.config.max_tokens, rank=ranks.rank, world=ranks.world
+            ):
+                if batch.num_real or ranks.sharded:
+                    reseed(self.device, number)  # for models that draw noise; the same in every run
+                    loss = self.loss(batch.to(self.device))
+                    sums = {**loss.sums, **loss.parts} if batch.num_real else {}
+                    means.add(sums, self.counts(batch))
+            sums, counts = ranks.total_tensors(means.sums), ranks.total(means.counts)
+            values |= Means(sums, counts).values(name)
+        return values
 
     def log_train(self) -> None:
         """A log event over the updates since the last one."""
@@ -347,10 +358,12 @@ class Trainer:
         """Copy what a checkpoint holds; it is written while training goes on."""
         at = self.progress
         self.saved, at.means = at.step, self.means.state()
+        self.ranks.settle(self.model)
         if not (self.ranks.leads or self.ranks.sharded):
             return
         identity, task, copy = self.start.identity, self.data.task, self.ranks.copied
-        taken = checkpoint.snapshot(self.model, self.optimizer, at, identity, task, copy)
+        averages = self.average.tensors if self.average is not None else None
+        taken = checkpoint.snapshot(self.model, self.optimizer, at, identity, task, copy, averages)
         if self.ranks.leads:
             self.saver.save(taken, at.best_steps(self.config.keep_best))
 

@@ -1,0 +1,194 @@
+"""A step of masked language modelling here and with transformers' Trainer, in turns.
+
+    python recipes/benchmarks/peers.py [--sizes tiny,small,base] [--precision fp32,bf16]
+
+Both train BERT of the same size on the same texts of random words, padded rows there and packed
+ones here, 15 % of them asked, with AdamW; each turn is a process of its own. The best step of all
+turns is printed in processor seconds, which say the same on a busy machine, as real tokens a
+second; then the ratio, and the peak of memory. `--task` compares another objective of unitk with
+`mlm` instead. It needs transformers, and accelerate for its Trainer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+SIZES = {"tiny": (2, 128, 2, 64), "small": (4, 512, 8, 8), "base": (12, 768, 12, 4)}
+"""Layers, width, heads, rows of a step."""
+WORDS, LONGEST = 30_000, 128
+
+
+def main() -> None:
+    """Compare, or run one side of it."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--sizes", default="tiny,small,base")
+    parser.add_argument("--precision", default="fp32,bf16")
+    parser.add_argument("--shortest", type=int, default=LONGEST, help="16: 41 %% of rows are pads")
+    parser.add_argument("--task", help="of unitk, instead of transformers")
+    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=3, help="measured in a turn")
+    parser.add_argument("--side", help="size, precision and side of one turn")
+    given = parser.parse_args()
+    if given.side:
+        size, precision, side = given.side.split(",")
+        run = transformers_steps if side == "transformers" else unitk_steps
+        seconds, tokens = run(side, size, precision, given.shortest, given.steps + 1)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        print(json.dumps([tokens / seconds, peak]))
+        return
+    other = given.task or "transformers"
+    print(f"{'':<14}{other + ', tokens/s':>24}{'mlm, tokens/s':>16}{'ratio':>7}{'memory':>16}")
+    for size in given.sizes.split(","):
+        for precision in given.precision.split(","):
+            turns = [
+                [turn(given, size, precision, side) for side in (other, "mlm")]
+                for _ in range(given.turns)
+            ]
+            a, b = (
+                [max(column) for column in zip(*side, strict=True)]
+                for side in zip(*turns, strict=True)
+            )
+            print(
+                f"{size + ', ' + precision:<14}{a[0]:24,.0f}{b[0]:16,.0f}{b[0] / a[0]:7.2f}"
+                f"{b[1]:8.2f} of {a[1]:.2f} GB"
+            )
+
+
+def turn(given: argparse.Namespace, size: str, precision: str, side: str) -> list[float]:
+    """Tokens a second and GB of one side, in a process of its own."""
+    words = [f"--side={size},{precision},{side}", f"--shortest={given.shortest}"]
+    words += [f"--steps={given.steps}"]
+    done = subprocess.run(
+        [sys.executable, __file__, *words], check=True, capture_output=True, text=True
+    )
+    found: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def texts(shortest: int, rows: int, steps: int) -> list[np.ndarray]:
+    """Texts of random words; two more slots come around each."""
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(shortest - 2, LONGEST - 1, rows * steps)
+    return [rng.integers(100, WORDS, n) for n in lengths]
+
+
+def transformers_steps(
+    side: str, size: str, precision: str, shortest: int, steps: int
+) -> tuple[float, float]:
+    """Processor seconds of the best step of transformers' Trainer, and its tokens on average."""
+    from transformers import (
+        BertConfig,
+        BertForMaskedLM,
+        Trainer,
+        TrainerCallback,
+        TrainingArguments,
+    )
+
+    torch.set_num_threads(1)
+    layers, width, heads, rows = SIZES[size]
+    data = texts(shortest, rows, steps)
+
+    def batch(some: list[np.ndarray]) -> dict[str, Any]:
+        ids = torch.zeros(len(some), LONGEST, dtype=torch.int64)
+        seen = torch.zeros_like(ids)
+        for row, text in enumerate(some):
+            ids[row, 1 : len(text) + 1] = torch.from_numpy(text)
+            ids[row, 0], ids[row, len(text) + 1] = 2, 3
+            seen[row, : len(text) + 2] = 1
+        asked = (torch.rand(ids.shape) < 0.15) & (ids >= 100)
+        return {
+            "input_ids": torch.where(asked, 4, ids),
+            "attention_mask": seen,
+            "labels": torch.where(asked, ids, -100),
+        }
+
+    took: list[float] = []
+
+    class Watch(TrainerCallback):  # type: ignore[misc]
+        def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+            self.began = time.process_time()
+
+        def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+            took.append(time.process_time() - self.began)
+
+    config = BertConfig(
+        vocab_size=WORDS,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=4 * width,
+        attention_probs_dropout_prob=0.0,
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            output_dir=folder,
+            max_steps=steps,
+            per_device_train_batch_size=rows,
+            bf16=precision == "bf16",
+            use_cpu=True,
+            report_to=[],
+            save_strategy="no",
+            remove_unused_columns=False,
+            disable_tqdm=True,
+        )
+        Trainer(BertForMaskedLM(config), arguments, batch, data, callbacks=[Watch()]).train()
+    return min(took[1:]), sum(map(len, data)) / steps
+
+
+def unitk_steps(
+    side: str, size: str, precision: str, shortest: int, steps: int
+) -> tuple[float, float]:
+    """Processor seconds of the best update, and its tokens on average."""
+    from unitk.data.corpus import CorpusWriter
+    from unitk.train.loop import Trainer
+    from unitk.train.start import parse_train, prepare
+    from unitk.vocab import open_vocab
+
+    layers, width, heads, rows = SIZES[size]
+    data = texts(shortest, rows, steps)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        symbols = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        words = [*symbols, *(f"w{i}" for i in range(WORDS - len(symbols)))]
+        (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+        vocab = open_vocab(folder / "vocab.txt")
+        writer = CorpusWriter(folder / "corpus", len(vocab))
+        vocab.save(folder / "corpus" / "vocab")
+        ones = np.ones(len(data), np.int64)
+        writer.add(np.concatenate(data), np.array([len(text) for text in data]), ones)
+        writer.close({"vocab": vocab.hash})
+        line = (
+            f"--task {side} --arch bert_base --arch.num-layers {layers} --arch.width {width}"
+            f" --arch.num-heads {heads} --arch.ffn-width {4 * width} --arch.attention-dropout 0"
+            f" --arch.max-positions 512 --arch.num-virtual {2 if side == 'pmlm' else 0}"
+            f" --data {folder / 'corpus'} --save-dir {folder / 'run'} --valid none --threads 1"
+            f" --block-size {LONGEST} --batch-texts {rows} --max-tokens {4 * rows * LONGEST}"
+            f" --precision {precision} --max-steps {steps} --writers none"
+        )
+        if side == "glm_infill":
+            line += " --arch.max-positions2 513"
+        trainer = Trainer(prepare(parse_train(line.split())))
+        trainer.model.train()
+        took, updates, tokens = [], trainer.updates(), 0
+        for _ in range(steps):
+            began = time.process_time()
+            update, count = next(updates)
+            trainer.update(update)
+            took.append(time.process_time() - began)
+            tokens += count
+    return min(took[1:]), tokens / steps
+
+
+if __name__ == "__main__":
+    main()
