@@ -285,4 +285,5 @@ def open_generator(given: Options) -> Generator:
     found = torch.cuda.is_available()
     require(found or given.device != "cuda", "--device cuda: PyTorch finds no CUDA GPU")
     device = "cuda" if found and given.device != "cpu" else "cpu"
+    require(device == "cuda" or not given.capture, "--capture has an effect on a GPU only")
     return unitk.load(given.checkpoint, device, task=given.task, precision=given.precision)

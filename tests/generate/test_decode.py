@@ -8,6 +8,7 @@ import torch
 
 from unitk.errors import DataError, UsageError
 from unitk.generate import decode as module
+from unitk.generate.capture import Recorded
 from unitk.generate.config import GenerateConfig
 from unitk.generate.decode import Reader, batches, decode, generate, overrun
 from unitk.generate.search import Search
@@ -52,6 +53,37 @@ def test_compaction_changes_nothing(toy, kind, monkeypatch):
     assert len(sizes[1]) > 2 and sizes[10**6] == {9, 27}
     same(found[3], found[1])
     same(found[10**6], found[1])
+
+
+def test_a_recorded_step_changes_nothing(toy, kind, monkeypatch):
+    """Its columns are numbered on the device, and its keys end where the last of its steps does."""
+    case = toy.Case(kind, words=8)
+    prompts = case.prompts(5)
+    expected = generate(case.model, prompts, case.protocol, CONFIG)
+    monkeypatch.setattr(module, "STEPS", 3)
+    seen = {}
+
+    class Counted(Recorded):
+        def __call__(self, *inputs):
+            seen.setdefault(id(self.function), set()).add(tuple(one.shape for one in inputs))
+            return super().__call__(*inputs)
+
+    monkeypatch.setattr(module, "Recorded", Counted)
+    found = generate(case.model, prompts, case.protocol, replace(CONFIG, capture=True))
+    same(found, expected)
+    assert len(seen) > 1 and all(len(shapes) == 1 for shapes in seen.values())
+
+
+def test_permuted_rows_are_equal_bit_for_bit(toy, kind):
+    case = toy.Case(kind, words=8)
+    prompts = case.prompts(6)
+    order = [3, 0, 5, 1, 4, 2]
+    batch = collate([[prompt] for prompt in prompts], pad=0).to("cpu")
+    mixed = collate([[prompts[i]] for i in order], pad=0).to("cpu")
+    found = decode(case.model, batch, case.protocol, CONFIG)
+    for i, outputs in zip(order, decode(case.model, mixed, case.protocol, CONFIG), strict=True):
+        assert [one.ids.tolist() for one in outputs] == [one.ids.tolist() for one in found[i]]
+        assert [one.score for one in outputs] == [one.score for one in found[i]]
 
 
 def test_pads_change_nothing(toy, kind):

@@ -65,6 +65,9 @@ class SearchConfig:
     """What a word costs for each hypothesis of an earlier group that has it at the same place."""
     max_tokens: int = 16384
     """Most slots of a batch: prompt, and the longest output of every beam."""
+    capture: bool = False
+    """On a GPU: record a step as a CUDA graph and replay it, 32 steps a recording. Its logic is
+    tested on a CPU; it was not yet run on a GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)

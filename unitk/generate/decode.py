@@ -10,6 +10,7 @@ task code runs in a step.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,12 +18,14 @@ from torch import Tensor
 
 from unitk import masks
 from unitk.errors import DataError, UsageError, require
+from unitk.generate.capture import STEPS, Recorded
 from unitk.generate.config import GenerateConfig, length
 from unitk.generate.constrained import Constrained
 from unitk.generate.demands import Demands
 from unitk.generate.diverse import Diverse
 from unitk.generate.sample import Sampling
 from unitk.generate.search import Hypothesis, Search, longest
+from unitk.models.cache import put
 from unitk.models.condition import Condition
 from unitk.models.config import ModelConfig
 from unitk.models.stack import Model
@@ -247,6 +250,7 @@ class Reader:
         self.condition = model.condition(batch) if condition is None else condition
         self.cache = model.new_cache(rows, total, condition=self.condition)
         self.at = self.width
+        self.recorded: dict[int, Recorded] | None = {} if config.capture else None
         self.first_read = batch.last[:, None]
         self.first = self.prompt[:, torch.arange(rows, device=device), batch.last]
         self.homes = torch.cat([self.first[[POS, POS2]].T[:, None], batch.blanks], 1)
@@ -283,14 +287,30 @@ class Reader:
         [B, K]: the hypothesis each one continues, the token read, and [B, K, 2] the place of the
         slot that asks for the next word.
         """
-        at, beam, protocol = self.at, self.beam, self.protocol
-        own = self.mine[:, :, self.width : at]
+        stop = self.at + self.columns.shape[2]
+        if self.recorded is None:
+            states = self._read(back, token, place, self.at, _round_up(stop))
+        else:
+            span = STEPS * self.beam
+            until = _round_up(self.width + -(-(stop - self.width) // span) * span)
+            until = min(until, self.mine.shape[2])
+            step = self.recorded.setdefault(until, Recorded(partial(self._read, until=until)))
+            states = step(back, token, place, torch.full_like(back[0, :1], self.at))
+        self.at += self.beam
+        return states
+
+    def _read(
+        self, back: Tensor, token: Tensor, place: Tensor, at: int | Tensor, until: int
+    ) -> Tensor:
+        """Read at column `at`, seeing the columns [0, until)."""
+        beam, protocol = self.beam, self.protocol
+        own = self.mine[:, :, self.width : until]
         own.copy_(own.gather(1, back[..., None].expand_as(own)))
-        self.mine[:, :, at : at + beam] = self.itself
+        itself = self.itself.expand(len(token), -1, -1)
+        put(self.mine, 2, at, itself)
         self.columns[TOKEN, :, :beam] = token
         self.columns[POS : POS2 + 1, :, -beam:] = place.movedim(2, 0)
-        stop = at + self.columns.shape[2]
-        sight = self.mine[:, :, : _round_up(stop)]
+        sight = self.mine[:, :, :until]
         asked = None
         if protocol.probe is None:
             self.columns[NOW : BORN + 1] += 1
@@ -301,15 +321,16 @@ class Reader:
             self.columns[NOW : BORN + 1] += 2
             self.columns[DIES, :, beam:] += 2
             probes = sight.clone()
-            probes[:, :, at + beam : stop] = self.itself
+            put(probes, 2, at + beam, itself)
             sight = torch.cat([sight, probes], 1)
             asked = torch.arange(beam, 2 * beam, device=token.device).expand(len(token), -1)
         states = self.model.step(self.columns, sight, self.condition, self.cache, at, asked)
-        self.at += beam
         return states.flatten(0, 1)
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows of the batch only."""
+        if self.recorded is not None:
+            self.recorded = {}  # all tables move
         self.cache = self.cache.select(rows)
         self.mine = self.mine.index_select(0, rows)
         self.columns = self.columns.index_select(1, rows)

@@ -80,7 +80,7 @@ class Ensemble(nn.Module):
         sight: Tensor,
         condition: Conditions,
         cache: Caches,
-        at: int,
+        at: int | Tensor,
         asked: Tensor | None = None,
     ) -> Tensor:
         """Read further slots: the states [B, q, sum of D]."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -28,7 +29,7 @@ class Cache:
         return self.pos.shape[1]
 
     def write(
-        self, layer: int, at: int, until: int, key_BHqK: Tensor, value_BHqK: Tensor
+        self, layer: int, at: int | Tensor, until: int, key_BHqK: Tensor, value_BHqK: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Write keys and values from column `at` on; returns those of columns [0, until).
 
@@ -37,9 +38,8 @@ class Cache:
         key, value = self.key[layer], self.value[layer]
         alone = until == key_BHqK.shape[2] and not self.prefix  # nothing but the prompt is seen
         at, until = at + self.prefix, until + self.prefix
-        stop = at + key_BHqK.shape[2]
-        key[:, :, at:stop] = key_BHqK
-        value[:, :, at:stop] = value_BHqK
+        put(key, 2, at, key_BHqK)
+        put(value, 2, at, value_BHqK)
         if alone:
             return key_BHqK, value_BHqK
         return key[:, :, :until], value[:, :, :until]
@@ -74,3 +74,13 @@ def lay_out(key_BHSK: Tensor) -> Tensor:
     if key_BHSK.device.type == "cpu":
         return key_BHSK.mT.contiguous().mT
     return key_BHSK.contiguous()
+
+
+def put(table: Tensor, axis: int, at: int | Tensor, new: Tensor) -> None:
+    """Write columns, from `at` on; a tensor [1] is read on the device, when a step is replayed."""
+    count = new.shape[axis]
+    if isinstance(at, int):
+        table.narrow(axis, at, count).copy_(new)
+    else:
+        where = at + torch.arange(count, device=table.device)
+        table.index_copy_(axis, where, new.to(table.dtype))

@@ -22,7 +22,7 @@ from unitk.models.attention import (
     render,
     render_cross,
 )
-from unitk.models.cache import Cache, lay_out
+from unitk.models.cache import Cache, lay_out, put
 from unitk.models.condition import Carry, Condition, prepend
 from unitk.models.config import ModelConfig
 from unitk.models.heads import ClassHead, VocabHead
@@ -88,7 +88,7 @@ class Stack(nn.Module):
         columns: Tensor,
         sight_BqS: Tensor,
         cache: Cache,
-        at: int,
+        at: int | Tensor,
         condition: Condition | None = None,
         asked: Tensor | None = None,
     ) -> Tensor:
@@ -98,9 +98,9 @@ class Stack(nn.Module):
         more than keys and values.
         """
         until = sight_BqS.shape[2]
-        stop = at + columns.shape[2]
+        stop = columns.shape[2] + (at if isinstance(at, int) else 0)
         assert stop <= until <= cache.columns, f"slots {at}:{stop} of {until} in {cache.columns}"
-        cache.pos[:, at:stop] = columns[POS]
+        put(cache.pos, 1, at, columns[POS])
         dtype, score = cache.key[0].dtype, None
         if self.relative is not None:
             score = self.relative(columns[POS], cache.pos[:, :until], dtype)
@@ -205,7 +205,7 @@ class Model(Stack):
         sight: Tensor,
         condition: Condition | None,
         cache: Cache,
-        at: int,
+        at: int | Tensor,
         asked: Tensor | None = None,
     ) -> Tensor:
         """Read the slots `columns` [9, B, q] after what the cache holds: their states [B, q, D].

@@ -1,0 +1,381 @@
+"""How fast unitk decodes, side by side with transformers and CTranslate2 at equal weights.
+
+    python recipes/benchmarks/decode.py [--cases encdec-128,lm-256] [--device cuda] [--batch 32]
+
+Random weights of the shapes of BART-base, GPT-2 small, GLM-base and UniLM-base; beam search for an
+exact number of words, the end symbol being the last. All systems hold the same weights and read the
+same sources; they run in turns. Ratios are of the least processor time (on CUDA: time), which says
+the same on a busy machine, to transformers in the same precision and to CTranslate2 in fp32, or
+int8 beside int8. How many outputs are those of transformers in fp32 is printed. It has neither GLM
+nor UniLM, nor CTranslate2: GPT-2 of that size stands beside them there, with outputs of its own.
+Memory is what a run adds to the weights at its peak. What is not installed is left out; it takes
+`pip install transformers ctranslate2`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import platform
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from unitk.generate.config import GenerateConfig
+from unitk.generate.decode import generate
+from unitk.generate.weights import prepare
+from unitk.interop.names import BART, GPT2
+from unitk.models import archs
+from unitk.models.stack import Model
+from unitk.slots import Example, Ids, Protocol, probe, stay
+
+WORDS, END, MASK, BEGIN = 50257, 2, 50255, 50256
+PAD = 1
+KINDS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Case:
+    """So many sources of so many words, of which `new` are written, the end symbol counted."""
+
+    arch: str
+    rows: int
+    source: int
+    new: int
+
+
+CASES = {
+    "encdec-128": Case("bart_base", 8, 128, 64),
+    "encdec-400": Case("bart_base", 8, 400, 64),
+    "lm-256": Case("gpt2_small", 4, 256, 32),
+    "glm-256": Case("glm_base", 4, 256, 32),
+    "unilm-256": Case("unilm_base", 4, 256, 32),
+}
+TWINS = ("bart_base", "gpt2_small")
+"""What transformers and CTranslate2 have as well."""
+Run = Callable[[], list[list[int]]]
+"""Decodes all sources of a case: the words written, end symbol last."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a run took."""
+
+    seconds: float
+    processor: float
+    """Seconds of processor time: those of a machine that nobody else uses."""
+    megabytes: float
+    """Added at the peak."""
+    written: list[list[int]]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--precision", default="fp32,bf16,int8")
+    parser.add_argument("--beam", type=int, default=5)
+    parser.add_argument("--batch", default="", help="sources at a time, instead of the case's own")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    print(machine(given))
+    for name in given.cases.split(","):
+        sizes = [int(n) for n in given.batch.split(",") if n] or [CASES[name].rows]
+        for rows in sizes:
+            with tempfile.TemporaryDirectory() as folder:
+                measure(name, replace(CASES[name], rows=rows), given, Path(folder))
+
+
+def measure(name: str, case: Case, given: argparse.Namespace, folder: Path) -> None:
+    """One table: every system in every precision, in turns."""
+    model = build(case)
+    sources = np.random.default_rng(0).integers(5, MASK, (case.rows, case.source))
+    print(f"\n{name}: {case.rows} x {case.source} source, {case.new} new, beam {given.beam}")
+    runs: dict[tuple[str, str], Run] = {}
+    for precision in given.precision.split(","):
+        for system in (ours, transformers, ctranslate2):
+            for label, run in system(case, model, sources, precision, given, folder):
+                runs[label, precision] = run
+    taken = {key: [timed(run, given.device)] for key, run in runs.items()}
+    written = {key: first.written for key, [first] in taken.items()}
+    wanted = written.get(("transformers", "fp32"))
+    if wanted is not None and case.arch in TWINS:
+        for (label, precision), found in written.items():
+            same = sum(a[: case.new - 1] == b[:-1] for a, b in zip(found, wanted, strict=True))
+            print(f"{label}, {precision}: {same} of {case.rows} outputs are transformers' in fp32")
+    for _ in range(given.rounds - 1):
+        for key, run in runs.items():
+            taken[key].append(timed(run, given.device))
+    least = {key: min(one.processor for one in some) for key, some in taken.items()}
+    if given.device == "cuda":
+        least = {key: min(one.seconds for one in some) for key, some in taken.items()}
+    columns = ("seconds", "median", "processor s", "x transformers", "x CTranslate2", "peak MB")
+    print("| | " + " | ".join(columns) + " |\n|" + " --- |" * (len(columns) + 1))
+    for (label, precision), some in taken.items():
+        seconds = [one.seconds for one in some]
+        ratios = [
+            f"{least[peer] / least[label, precision]:.2f}" if peer in least else "-"
+            for peer in (
+                ("transformers", precision),
+                ("CTranslate2", "int8" if precision == "int8" else "fp32"),
+            )
+        ]
+        cells = (
+            f"{min(seconds):.2f}",
+            f"{np.median(seconds):.2f}",
+            f"{min(one.processor for one in some):.2f}",
+            *ratios,
+            f"{max(one.megabytes for one in some):,.0f}",
+        )
+        print(f"| {label}, {precision} | {' | '.join(cells)} |", flush=True)
+
+
+def build(case: Case) -> Model:
+    """Random weights that are not near their start, so that outputs are far from each other."""
+    torch.manual_seed(0)
+    config = getattr(archs, case.arch)()
+    model = config.build(WORDS).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.02 * torch.randn_like(parameter))
+    return model
+
+
+def ours(
+    case: Case,
+    model: Model,
+    sources: Ids,
+    precision: str,
+    given: argparse.Namespace,
+    folder: Path,
+) -> Iterator[tuple[str, Run]]:
+    """unitk, by the same two calls as `unitk generate`."""
+    n = np.arange(case.source)
+    banned = (MASK, BEGIN)
+    if case.arch.startswith("bart"):
+        protocol = Protocol(end=END)
+        prompts = [Example({"enc": stay(ids, n), "dec": stay([END], [0])}) for ids in sources]
+    elif case.arch.startswith("gpt2"):
+        protocol = Protocol(end=END)
+        prompts = [Example({"x": stay(ids, n, at=n)}) for ids in sources]
+    elif case.arch.startswith("glm"):
+        protocol = Protocol(end=END, dpos=0, dpos2=1, begin=BEGIN, banned=banned)
+        first = stay([BEGIN], [case.source], pos2=1, at=1)
+        prompts = [Example({"x": stay(ids, n) + first}) for ids in sources]
+    else:
+        protocol = Protocol(end=END, probe=MASK, banned=banned)
+        first = probe([MASK], [case.source], at=1, seg=5)
+        prompts = [Example({"x": stay(ids, n, seg=4) + first}) for ids in sources]
+    config = GenerateConfig(
+        beam=given.beam,
+        min_len=case.new - 1,
+        max_len=case.new - 1,
+        max_tokens=10**9,
+        search="unilm",  # the end symbol comes last, for nothing
+    )
+    ways = {"unitk": config}
+    if given.device == "cuda":
+        ways["unitk, captured"] = replace(config, capture=True)
+    ready = prepare(deepcopy(model).to(given.device), precision)
+
+    def run(config: GenerateConfig) -> list[list[int]]:
+        return [best.ids.tolist() for best, *_ in generate(ready, prompts, protocol, config)]
+
+    for label, way in ways.items():
+        yield label, partial(run, way)
+
+
+def transformers(
+    case: Case,
+    model: Model,
+    sources: Ids,
+    precision: str,
+    given: argparse.Namespace,
+    folder: Path,
+) -> Iterator[tuple[str, Run]]:
+    """transformers' `generate`; on CUDA with a static cache as well."""
+    if not installed("transformers") or precision not in KINDS:
+        return
+    import transformers as hf
+
+    hf.logging.set_verbosity_error()
+    theirs = reference(case, model).to(given.device, KINDS[precision])
+
+    before = 1 if case.arch.startswith("bart") else case.source
+    given_ids = torch.from_numpy(sources).to(given.device)
+    options = {
+        "attention_mask": torch.ones_like(given_ids),
+        "num_beams": given.beam,
+        "min_new_tokens": case.new - 1,
+        "max_new_tokens": case.new,
+        "do_sample": False,
+        "forced_eos_token_id": END,  # for nothing
+    }
+
+    def run(**more: str) -> list[list[int]]:
+        with torch.inference_mode():
+            out = theirs.generate(given_ids, **options, **more)
+        return out[:, before:].tolist()
+
+    yield "transformers", run
+    if given.device == "cuda":
+        yield "transformers, static", lambda: run(cache_implementation="static")
+
+
+def reference(case: Case, model: Model) -> torch.nn.Module:
+    """transformers' model with the same weights, or of the same size where it has no such model."""
+    import transformers as hf
+
+    same = {"bos_token_id": END, "eos_token_id": END, "pad_token_id": PAD}
+    if case.arch.startswith("bart"):
+        config = hf.BartConfig(
+            vocab_size=WORDS,
+            encoder_layers=6,
+            decoder_layers=6,
+            d_model=768,
+            encoder_attention_heads=12,
+            decoder_attention_heads=12,
+            encoder_ffn_dim=3072,
+            decoder_ffn_dim=3072,
+            decoder_start_token_id=END,
+            **same,
+        )
+        theirs, layout = hf.BartForConditionalGeneration(config), BART
+    else:
+        theirs, layout = hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=WORDS, **same)), GPT2
+    if case.arch in TWINS:
+        parameters = {name: p.detach() for name, p in model.named_parameters()}
+        state = layout.to_theirs(parameters, copies=True)
+        assert not theirs.load_state_dict(state, strict=False).unexpected_keys
+    return theirs.eval()
+
+
+def ctranslate2(
+    case: Case,
+    model: Model,
+    sources: Ids,
+    precision: str,
+    given: argparse.Namespace,
+    folder: Path,
+) -> Iterator[tuple[str, Run]]:
+    """CTranslate2's beam search, converted from transformers' model."""
+    if not installed("ctranslate2") or not installed("transformers"):
+        return
+    import ctranslate2 as ct2
+
+    kind = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "int8": "int8"}[precision]
+    if kind not in ct2.get_supported_compute_types(given.device):
+        return
+    converted(case, model, folder / "ct2")
+    tokens = [[str(i) for i in ids] for ids in sources]
+    settings = {"device": given.device, "compute_type": kind, "intra_threads": given.threads}
+    if case.arch.startswith("bart"):
+        translator = ct2.Translator(str(folder / "ct2"), **settings)
+
+        def run() -> list[list[int]]:
+            found = translator.translate_batch(
+                tokens,
+                beam_size=given.beam,
+                min_decoding_length=case.new,
+                max_decoding_length=case.new,
+            )
+            return [[int(word) for word in one.hypotheses[0]] for one in found]
+    else:
+        generator = ct2.Generator(str(folder / "ct2"), **settings)
+
+        def run() -> list[list[int]]:
+            found = generator.generate_batch(
+                tokens,
+                beam_size=given.beam,
+                min_length=case.new,
+                max_length=case.new,
+                include_prompt_in_result=False,
+            )
+            return [[int(word) for word in one.sequences[0]] for one in found]
+
+    yield "CTranslate2", run
+
+
+def converted(case: Case, model: Model, folder: Path) -> None:
+    """Write CTranslate2's model, once."""
+    if folder.exists():
+        return
+    from ctranslate2.converters import transformers as loaders
+
+    theirs = reference(case, model)
+    words = ["<s>", "<pad>", "</s>", "<unk>", *(str(i) for i in range(4, WORDS))]
+    if case.arch.startswith("bart"):
+        theirs.config.normalize_before = theirs.config.add_final_layer_norm = False
+        theirs.config.normalize_embedding = True
+        spec = loaders.BartLoader().get_model_spec(theirs)
+        spec.register_source_vocabulary(words)
+        spec.register_target_vocabulary(words)
+        spec.config.decoder_start_token = "</s>"
+    else:
+        spec = loaders.GPT2Loader().get_model_spec(theirs)
+        spec.register_vocabulary(words)
+    spec.config.bos_token, spec.config.eos_token, spec.config.unk_token = "<s>", "</s>", "<unk>"
+    spec.validate()
+    spec.optimize()
+    folder.mkdir()
+    spec.save(str(folder))
+
+
+def timed(run: Run, device: str) -> Taken:
+    """Time and memory of a run."""
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+    else:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+        before = resident("VmRSS")
+    start, busy = time.perf_counter(), time.process_time()
+    written = run()  # the words come to the host: nothing is under way any more
+    seconds, processor = time.perf_counter() - start, time.process_time() - busy
+    peak = torch.cuda.max_memory_allocated() if device == "cuda" else resident("VmHWM")
+    return Taken(seconds, processor, (peak - before) / 1e6, written)
+
+
+def resident(field: str) -> int:
+    """Bytes in memory, at present or at the peak."""
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(rf"{field}:\s+(\d+)", status)[1]) * 1024
+
+
+def installed(name: str) -> str:
+    """The version of a package, if it is there."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def machine(given: argparse.Namespace) -> str:
+    """What ran where."""
+    names: Sequence[str] = ("torch", "transformers", "ctranslate2")
+    found = ", ".join(f"{name} {installed(name)}" for name in names if installed(name))
+    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    where = cpu[1] if cpu else platform.processor()
+    if given.device == "cuda":
+        where = torch.cuda.get_device_name()
+    where += f", {given.threads} threads, load {os.getloadavg()[0]:.1f}"
+    return f"{where}; Python {platform.python_version()}, {found}"
+
+
+if __name__ == "__main__":
+    main()
