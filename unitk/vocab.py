@@ -207,8 +207,8 @@ def open_vocab(path: Path) -> Vocab:
     """The vocabulary of a vocabulary, corpus or checkpoint folder, or one made elsewhere.
 
     From elsewhere: sentencepiece *.model, tokenizers *.json, WordPiece vocab.txt, a folder with
-    GPT-2's vocab.json and merges.txt, a word list *.words. Symbols that these lack are
-    appended, see `Vocab.added`.
+    GPT-2's vocab.json and merges.txt, a word list *.words, fairseq's dict.txt. Symbols that these
+    lack are appended, see `Vocab.added`.
     """
     if not path.exists():
         raise DataError(f"vocabulary {path}: no such file or folder")
@@ -227,7 +227,7 @@ def open_vocab(path: Path) -> Vocab:
     raise DataError(
         f"{path} is no vocabulary: possible are a folder that unitk wrote (vocabulary, corpus,"
         " checkpoint), *.model (sentencepiece), *.json (tokenizers), *.txt (WordPiece), *.words"
-        " (words) and a folder with GPT-2's vocab.json and merges.txt"
+        " (words), dict.txt (fairseq) and a folder with GPT-2's vocab.json and merges.txt"
     )
 
 
