@@ -157,6 +157,8 @@ def check(given: Options, origins: Container[str]) -> None:
     folder = given.output.absolute().parent
     if given.output != STDOUT and not (folder.is_dir() and os.access(folder, os.W_OK)):
         raise UsageError(f"--output {given.output}: cannot write into {folder}")
+    plain = given.output.is_file() or not given.output.exists()
+    require(plain, f"--output {given.output} is no file; `-` is standard output")
 
 
 def read(given: Options) -> list[Input] | Iterator[list[Input]] | Path:

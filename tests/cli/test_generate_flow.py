@@ -300,6 +300,8 @@ def test_mistakes_are_told_before_anything_is_decoded(decode, files, monkeypatch
         ("--interactive --score", "--score has no effect with --interactive"),
         ("--input in.txt --resume", "--resume needs an --output, and an --input that is a file"),
         ("--input - --output x --resume", "--resume needs an --output, and an --input that is"),
+        ("--input in.txt --output .", "--output . is no file; `-` is standard output"),
+        ("--input in.txt --output /dev/null", "--output /dev/null is no file"),
         ("--input in.txt --buffer-size 0", "--buffer-size must be at least 1, got 0"),
         ("--input in.txt --score --beam 2", "--beam has no effect with --score"),
         ("--input in.txt --score --max-len 9", "--max-len has no effect with --score"),
