@@ -15,6 +15,7 @@ Memory is what a run adds to the weights at its peak. What is not installed is l
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import os
 import platform
@@ -342,7 +343,8 @@ def timed(run: Run, device: str) -> Taken:
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
     else:
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+        ctypes.CDLL(None).malloc_trim(0)  # what was freed is given back,
+        Path("/proc/self/clear_refs").write_text("5")  # and the peak begins here
         before = resident("VmRSS")
     start, busy = time.perf_counter(), time.process_time()
     written = run()  # the words come to the host: nothing is under way any more

@@ -11,8 +11,9 @@ from unitk.errors import UsageError
 from unitk.generate.config import GenerateConfig
 from unitk.generate.decode import generate
 from unitk.generate.search import best
-from unitk.generate.weights import Int8, Packed, prepare
+from unitk.generate.weights import FUSED, Int8, Packed, prepare
 from unitk.models.heads import VocabHead
+from unitk.models.layers import ACTIVATIONS
 from unitk.slots import Example, collate, stay
 
 CONFIG = GenerateConfig(beam=3, nbest=3, max_len=6, search="exact")
@@ -77,11 +78,14 @@ def test_int8_is_near_and_rows_do_not_change_each_other(bias):
     assert torch.isfinite(whole(torch.zeros(1, 64))).all()
 
 
-def test_packed_equals_linear():
+@pytest.mark.parametrize("name", ["none", *ACTIVATIONS])
+def test_packed_equals_linear(name):
     torch.manual_seed(0)
     linear = nn.Linear(64, 48)
-    x = torch.randn(5, 7, 64)
-    assert torch.allclose(Packed(linear.weight, linear.bias)(x), linear(x), atol=1e-6)
+    x = 3 * torch.randn(5, 7, 64)
+    wanted = linear(x) if name == "none" else ACTIVATIONS[name](linear(x))
+    after = ("none", "") if name == "none" else FUSED[ACTIVATIONS[name]]
+    assert torch.allclose(Packed(linear.weight, linear.bias, after)(x), wanted, atol=1e-5)
 
 
 def test_output_matrix_is_packed_tied_or_not(toy):

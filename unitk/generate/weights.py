@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from unitk.errors import require
 from unitk.models.heads import VocabHead
+from unitk.models.layers import ACTIVATIONS, FeedForward
 from unitk.models.stack import Model
 
 Precision = Literal["fp32", "bf16", "fp16", "int8"]
@@ -18,21 +19,31 @@ KINDS = {
     "fp16": torch.float16,
     "int8": torch.float32,  # all but the matrices
 }
+FUSED = {
+    ACTIVATIONS["gelu"]: ("gelu", "none"),
+    ACTIVATIONS["gelu_tanh"]: ("gelu", "tanh"),
+    ACTIVATIONS["relu"]: ("relu", ""),
+}
 
 
 class Packed(nn.Module):
     """A linear map whose matrix is laid out for oneDNN's product.
 
     A product lays out a plain matrix anew each time; with few rows that takes longer than itself.
+    What comes after the product (`FUSED`) is computed while its values are at hand.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, after: tuple[str, str] = ("none", "")
+    ) -> None:
         super().__init__()
+        self.after, self.how = after
         self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), None)
         self.bias = bias
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+        fused = (self.after, [], self.how)
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, *fused)
         return y
 
 
@@ -75,6 +86,9 @@ def prepare(model: Model, precision: Precision) -> Model:
         return model
     kind = Int8 if precision == "int8" else Packed
     for part in list(model.modules()):
+        if isinstance(part, FeedForward) and kind is Packed:
+            part.up = Packed(part.up.weight, part.up.bias, FUSED[part.activation])
+            part.activation = nn.Identity()
         for name, linear in part.named_children():
             if isinstance(linear, nn.Linear):
                 setattr(part, name, kind(linear.weight, linear.bias))

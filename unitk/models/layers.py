@@ -73,8 +73,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.up = nn.Linear(config.width, config.ffn_width, bias=config.bias)
-        self.activation = ACTIVATIONS[config.activation]
+        self.up: nn.Module = nn.Linear(config.width, config.ffn_width, bias=config.bias)
+        self.activation: Callable[[Tensor], Tensor] = ACTIVATIONS[config.activation]
         self.dropout = nn.Dropout(config.activation_dropout)
         self.down = nn.Linear(config.ffn_width, config.width, bias=config.bias)
 
