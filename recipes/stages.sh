@@ -19,11 +19,11 @@ arch_of() { # OBJECTIVE SIZE: its architecture; SIZE is tiny, small or base
 settings() { # what SIZE means, where the environment says nothing else
   case $SIZE in
     tiny | small) # 4 layers of 256, minutes on a CPU
-      : "${VOCAB:=8000}" "${BLOCK:=256}" "${BATCH_TOKENS:=4096}" "${MAX_TOKENS:=4096}"
-      : "${PRETRAIN_STEPS:=150}" "${FINETUNE_STEPS:=200}" "${LR:=1e-3}" ;;
+      : "${VOCAB:=8000}" "${BLOCK:=256}" "${MAX_TOKENS:=4096}" "${PRETRAIN_TOKENS:=4096}"
+      : "${PRETRAIN_STEPS:=150}" "${FINETUNE_STEPS:=800}" "${FINETUNE_TOKENS:=1024}" "${LR:=1e-3}" ;;
     base) # 12 layers of 768, for a GPU
-      : "${VOCAB:=30000}" "${BLOCK:=512}" "${BATCH_TOKENS:=65536}" "${MAX_TOKENS:=32768}"
-      : "${PRETRAIN_STEPS:=20000}" "${FINETUNE_STEPS:=10000}" "${LR:=2e-4}" ;;
+      : "${VOCAB:=30000}" "${BLOCK:=512}" "${MAX_TOKENS:=32768}" "${PRETRAIN_TOKENS:=65536}"
+      : "${PRETRAIN_STEPS:=20000}" "${FINETUNE_STEPS:=10000}" "${FINETUNE_TOKENS:=16384}" "${LR:=2e-4}" ;;
     *) echo "SIZE must be small or base, got $SIZE" >&2; exit 2 ;;
   esac
 }
@@ -44,8 +44,8 @@ fresh() { # DIR words...: run them without what a stopped run left in DIR
 stages() { # from files to RUN/written.jsonl: the arrays `text`, `pairs` and `search` are options
   local task arch init=() common
   task=$(finetuned_as "$OBJECTIVE") arch=$(arch_of "$task" "$SIZE")
-  common=(--seed "$SEED" --lr "$LR" --lr-schedule linear:warmup=0.1 --batch-tokens "$BATCH_TOKENS"
-    --max-tokens "$MAX_TOKENS" --log-every 50)
+  common=(--seed "$SEED" --lr "$LR" --lr-schedule linear:warmup=0.1 --max-tokens "$MAX_TOKENS"
+    --log-every 50)
   mkdir -p "$RUN"
 
   echo "== 1/5 preprocess"
@@ -58,14 +58,16 @@ stages() { # from files to RUN/written.jsonl: the arrays `text`, `pairs` and `se
     echo "== 2/5 pre-train: $OBJECTIVE"
     once "$RUN/.pretrain" unitk train --task "$OBJECTIVE" --arch "$(arch_of "$OBJECTIVE" "$SIZE")" \
       --data "$RUN/data/text" --save-dir "$RUN/pretrain" --resume --block-size "$BLOCK" \
-      --max-steps "$PRETRAIN_STEPS" --valid-every "$(((PRETRAIN_STEPS + 3) / 4))" "${common[@]}"
+      --batch-tokens "$PRETRAIN_TOKENS" --max-steps "$PRETRAIN_STEPS" \
+      --valid-every "$(((PRETRAIN_STEPS + 3) / 4))" "${common[@]}"
     init=(--init-from "$RUN/pretrain/last")
   fi
 
   echo "== 3/5 fine-tune: $task"
   once "$RUN/.finetune" fresh "$RUN/finetune" unitk train --task "$task" --arch "$arch" "${init[@]}" \
     --criterion.label-smoothing 0.1 --data "$RUN/data/pairs" --save-dir "$RUN/finetune" \
-    --max-source-len "$SOURCE" --max-target-len "$TARGET" --max-steps "$FINETUNE_STEPS" \
+    --max-source-len "$SOURCE" --max-target-len "$TARGET" \
+    --batch-tokens "$FINETUNE_TOKENS" --max-steps "$FINETUNE_STEPS" \
     --valid-every "$(((FINETUNE_STEPS + 3) / 4))" "${common[@]}"
 
   echo "== 4/5 generate"

@@ -7,7 +7,7 @@
 #   SIZE=base DATA=path/to/full/data ...         base models on the full sets, in folders of the same names
 #   SQUAD=DIR LISTS=DIR ...                      your train-v1.1.json and dev-v1.1.json, and doclist-*.txt
 #   TEXTS="a.jsonl b.jsonl" SEED=2 RUN=runs/x .. other text to pre-train on, another seed or place
-#   VOCAB BLOCK WINDOW TARGET PRETRAIN_STEPS FINETUNE_STEPS BATCH_TOKENS MAX_TOKENS LR: see ../stages.sh
+#   VOCAB BLOCK WINDOW TARGET {PRETRAIN,FINETUNE}_{STEPS,TOKENS} MAX_TOKENS LR: see ../stages.sh
 #
 # What is finished is not done again: run it once more to go on after a stop.
 set -euo pipefail

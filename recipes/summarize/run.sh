@@ -7,7 +7,7 @@
 #                                                   xsum gigaword, in folders of these names
 #   SIZE=base TEXTS="a.jsonl b.jsonl" ...           base models; text to pre-train on
 #   SEED=2 RUN=runs/x ...                           another seed or place
-#   VOCAB BLOCK SOURCE TARGET PRETRAIN_STEPS FINETUNE_STEPS BATCH_TOKENS MAX_TOKENS LR: see ../stages.sh
+#   VOCAB BLOCK SOURCE TARGET {PRETRAIN,FINETUNE}_{STEPS,TOKENS} MAX_TOKENS LR: see ../stages.sh
 #
 # What is finished is not done again: run it once more to go on after a stop.
 set -euo pipefail
@@ -43,6 +43,7 @@ search=(--min-len 1)
 case $DATASET in
   scitldr-a)
     records train.jsonl.gz dev.jsonl.gz test.jsonl.gz source target
+    search=(--min-len 12)
     longest 300 64 ;;
   dialogsum) # three references in test
     records train.jsonl.gz dev.jsonl.gz test.jsonl.gz dialogue summary,summary1,summary2,summary3

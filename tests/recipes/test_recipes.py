@@ -89,8 +89,14 @@ def test_compare_prints_a_row_for_each_model(tmp_path):
     assert chart.read_bytes().startswith(b"\x89PNG")
 
 
-TINY = {"SIZE": "tiny", "VOCAB": "2000", "BATCH_TOKENS": "600", "MAX_TOKENS": "600"}
-TINY |= {"PRETRAIN_STEPS": "2", "FINETUNE_STEPS": "2", "TARGET": "8"}
+TINY = {"SIZE": "tiny", "VOCAB": "2000", "MAX_TOKENS": "600"}
+TINY |= {
+    "PRETRAIN_TOKENS": "600",
+    "FINETUNE_TOKENS": "600",
+    "PRETRAIN_STEPS": "2",
+    "FINETUNE_STEPS": "2",
+    "TARGET": "8",
+}
 
 
 @pytest.mark.slow
