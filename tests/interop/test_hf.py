@@ -41,6 +41,8 @@ FAMILIES = {
     "bert_nsp": ("BertForPreTraining", "BertConfig", BERT),
     "unilm_as_bert": ("BertForMaskedLM", "BertConfig", {**BERT, "type_vocab_size": 6}),
     "ernie": ("ErnieForMaskedLM", "ErnieConfig", {**BERT, "hidden_act": "relu"}),
+    "albert": ("AlbertForMaskedLM", "AlbertConfig", {**BERT, "embedding_size": 12}),
+    "albert_sop": ("AlbertForPreTraining", "AlbertConfig", {**BERT, "embedding_size": 12}),
     "roberta": ("RobertaForMaskedLM", "RobertaConfig", {**BERT, "type_vocab_size": 1}),
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", {**GPT, "n_inner": 48}),
     "gpt2_untied": ("GPT2LMHeadModel", "GPT2Config", {**GPT, "tie_word_embeddings": False}),

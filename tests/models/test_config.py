@@ -32,6 +32,8 @@ OTHER = {
     "num_virtual": 1,
     "relative_buckets": 8,
     "relative_distance": 4,
+    "embedding_width": 12,
+    "layer_groups": 1,
     "embedding_scale": True,
     "norm_first": False,
     "embedding_norm": True,
@@ -50,7 +52,10 @@ OTHER = {
     "scaled_init": False,
 }
 
-BESIDE = {"relative_distance": {"relative_buckets": 8}}
+BESIDE = {
+    "relative_distance": {"relative_buckets": 8},
+    "embedding_width": {"head_transform": True},
+}
 """Settings that a field needs to matter."""
 TWO_TOWERS = {"decoder_layers": 1, "shared_embeddings": False}
 

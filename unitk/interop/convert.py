@@ -33,6 +33,9 @@ TOKENS, ENCODER = "embed.tokens.weight", "encoder.embed.tokens.weight"
 ROWS = (TOKENS, "heads.lm.weight", "heads.lm.bias")
 """What has a row for every id of the vocabulary."""
 
+MOST_LAYERS = 10_000
+"""Of a model that is to be believed."""
+
 log = logging.getLogger(__name__)
 
 
@@ -142,7 +145,8 @@ class _NoOptions:
 def _state(found: Found, arch: ModelConfig) -> dict[str, Tensor]:
     """Our tensors as the checkpoint has them, before anything is added to a table."""
     layers = (arch.num_layers, arch.decoder_layers if isinstance(arch, TwoTowers) else 0)
-    if max(layers) > len(found.tensors):
+    stored = arch.layer_groups or max(layers)
+    if stored > len(found.tensors) or max(layers) > MOST_LAYERS:
         raise CheckpointError(f"{found.path} has not the tensors of {max(layers):,} layers")
     places = {name: getattr(found.config, name) for name in ("max_positions", "max_positions2")}
     rows = found.rows(TOKENS)

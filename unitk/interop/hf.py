@@ -1,7 +1,7 @@
 """Hugging Face's folders: config.json, model.safetensors or pytorch_model.bin, a tokenizer.
 
-BERT (and ERNIE, which is one), RoBERTa, GPT-2, GPT and BART, at any size. Read are whole models and
-bare encoders, old spellings (gamma, beta) and sharded files. Written is a folder that
+BERT (and ERNIE, which is one), RoBERTa, ALBERT, GPT-2, GPT and BART, at any size. Read are whole
+models and bare encoders, old spellings (gamma, beta) and sharded files. Written is a folder that
 `transformers` opens with `from_pretrained`.
 """
 
@@ -92,7 +92,10 @@ Told = tuple[ModelConfig, dict[str, Tensor], Mapping[str, Any], Path]
 def _whole_or_bare(tensors: Mapping[str, Tensor]) -> Changes:
     """A bare encoder has no output layer of its own."""
     whole = any(
-        name.endswith(("transform.dense.weight", "lm_head.dense.weight")) for name in tensors
+        name.endswith(
+            ("transform.dense.weight", "lm_head.dense.weight", "predictions.dense.weight")
+        )
+        for name in tensors
     )
     return {"head_transform": whole, "output_bias": whole}
 
@@ -113,6 +116,11 @@ def _roberta(told: Told) -> Changes:
     first = checked(given.get("pad_token_id", 1), int, "pad_token_id", where) + 1
     places = {"position_offset": first, "max_positions": config.max_positions - first}
     return {**_whole_or_bare(tensors), **places}
+
+
+def _albert(told: Told) -> Changes:
+    heads = ("sop:2",) if "sop_classifier.classifier.weight" in told[1] else ()
+    return {**_whole_or_bare(told[1]), "class_heads": heads}
 
 
 def _gpt2(told: Told) -> Changes:
@@ -155,6 +163,8 @@ class Family:
     """Fields beside `keys` that may differ from the preset's."""
 
 
+OUTPUTS = ("cls.", "lm_head.", "final_logits_bias", "predictions.", "sop_classifier.")
+"""How the names of output layers begin, which a root never stands before."""
 ABSOLUTE = {"position_embedding_type": "absolute", "add_cross_attention": False}
 BARE = ("head_transform", "output_bias", "class_heads")
 FAMILIES = {
@@ -183,6 +193,18 @@ FAMILIES = {
             fixed={**ABSOLUTE, "is_decoder": False},
             settle=_roberta,
             free=BARE,
+        ),
+        Family(
+            kind="albert",
+            presets=("albert_base", "albert_large", "albert_xlarge", "albert_xxlarge"),
+            task="mlm",
+            layout=names.ALBERT,
+            keys={**BERT_KEYS, "embedding_width": ("embedding_size",)},
+            root="albert.",
+            classes=("AlbertForMaskedLM", "AlbertModel"),
+            fixed={**ABSOLUTE, "num_hidden_groups": 1, "inner_group_num": 1},
+            settle=_albert,
+            free=("class_heads",),
         ),
         Family(
             kind="gpt2",
@@ -257,7 +279,7 @@ def modern(tensors: Mapping[str, Tensor], root: str) -> dict[str, Tensor]:
         name = re.sub(r"^ernie\.", "bert.", name)
         name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
         name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
-        if not name.startswith((root, "cls.", "lm_head.", "final_logits_bias")):
+        if not name.startswith((root, *OUTPUTS)):
             name = root + name
         found[name] = tensor
     return found
@@ -311,6 +333,8 @@ def _family_of(config: ModelConfig) -> Family:
         kind = "bart"
     elif config.norm_first:
         kind = "gpt2"
+    elif config.layer_groups:
+        kind = "albert"
     elif not config.embedding_norm:
         kind = "openai-gpt"
     else:
@@ -324,6 +348,8 @@ def _family_of(config: ModelConfig) -> Family:
 def _class_of(family: Family, config: ModelConfig) -> str:
     if "nsp" in config.classes:
         return "BertForPreTraining"
+    if "sop" in config.classes:
+        return "AlbertForPreTraining"
     bare = _preset(family).head_transform and not config.head_transform
     return family.classes[bare]
 

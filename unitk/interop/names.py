@@ -1,4 +1,4 @@
-"""What the tensors of Hugging Face's BERT, RoBERTa, GPT-2, GPT and BART are called.
+"""What the tensors of Hugging Face's BERT, RoBERTa, ALBERT, GPT-2, GPT and BART are called.
 
 UniLM, Optimus and fairseq use the same names, or parts of them.
 """
@@ -136,4 +136,32 @@ BART = Layout(
         "model.decoder.embed_tokens.weight": "model.shared.weight",
         "lm_head.weight": "model.shared.weight",
     },
+)
+ALBERT_LAYER = {
+    "attention.qkv": tuple(f"attention.{part}" for part in ("query", "key", "value")),
+    "attention.out": "attention.dense",
+    "attention_norm": "attention.LayerNorm",
+    "ffn.up": "ffn",
+    "ffn.down": "ffn_output",
+    "ffn_norm": "full_layer_layer_norm",
+}
+ALBERT = Layout(
+    {
+        **{ours: theirs for ours, theirs in bert("albert").items() if "#" not in ours},
+        "embed.map": "albert.encoder.embedding_hidden_mapping_in",
+        **within(
+            "albert.encoder.albert_layer_groups.#.albert_layers.0.", "layers.#.", ALBERT_LAYER
+        ),
+        "heads.class:sop.dense": "albert.pooler",
+        "heads.class:sop.out": "sop_classifier.classifier",
+        "heads.lm.transform.dense": "predictions.dense",
+        "heads.lm.transform.norm": "predictions.LayerNorm",
+        "heads.lm.weight": "predictions.decoder.weight",
+        "heads.lm.bias": "predictions.bias",
+    },
+    copies={
+        "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
+        "predictions.decoder.bias": "predictions.bias",
+    },
+    ignored=(r"albert\.embeddings\.(position|token_type)_ids", r"albert\.pooler\..*"),
 )

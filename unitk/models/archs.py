@@ -1,11 +1,11 @@
 """Architectures by name: presets, each a function that returns a model's configuration.
 
-BERT: Devlin et al. 2019, arXiv 1810.04805. RoBERTa: Liu et al. 2019, arXiv 1907.11692. GPT:
-Radford et al. 2018. GPT-2: Radford et al. 2019. UniLM: Dong et al. 2019, arXiv 1905.03197.
-UniLMv2: Bao et al. 2020, arXiv 2002.12804. MASS: Song et al. 2019, arXiv 1905.02450. BART: Lewis
-et al. 2020, arXiv 1910.13461. Optimus: Li et al. 2020, arXiv 2004.04092. GLM: Du et al. 2022,
-arXiv 2103.10360; the sizes are those of the official configurations, whose position tables have
-one row more than the longest input.
+BERT: Devlin et al. 2019, arXiv 1810.04805. RoBERTa: Liu et al. 2019, arXiv 1907.11692. ALBERT:
+Lan et al. 2020, arXiv 1909.11942. GPT: Radford et al. 2018. GPT-2: Radford et al. 2019. UniLM: Dong
+et al. 2019, arXiv 1905.03197. UniLMv2: Bao et al. 2020, arXiv 2002.12804. MASS: Song et al. 2019,
+arXiv 1905.02450. BART: Lewis et al. 2020, arXiv 1910.13461. Optimus: Li et al. 2020, arXiv
+2004.04092. GLM: Du et al. 2022, arXiv 2103.10360; the sizes are those of the official
+configurations, whose position tables have one row more than the longest input.
 
 Parameters are counted with the official vocabularies. Of every family, `tiny` is for tests, and
 one of four layers in all, 256 wide, for a CPU: `small`, or `mini` where the authors have a small.
@@ -76,6 +76,42 @@ def bert_base() -> ModelConfig:
 def bert_large() -> ModelConfig:
     """BERT-large, 336 M parameters."""
     return _sized(_bert(), 24, 1024, 16)
+
+
+def _albert(num_layers: int, width: int, num_heads: int) -> ModelConfig:
+    config = replace(_bert(), embedding_width=128, layer_groups=1, class_heads=("sop:2",))
+    config = replace(config, activation="gelu_tanh", dropout=0.0, attention_dropout=0.0)
+    return _sized(config, num_layers, width, num_heads)
+
+
+@register("arch", "albert_tiny")
+def albert_tiny() -> ModelConfig:
+    """2 layers of 64 with the same weights, embeddings of 16: for tests."""
+    return replace(_albert(2, 64, 4), embedding_width=16)
+
+
+@register("arch", "albert_base")
+def albert_base() -> ModelConfig:
+    """ALBERT-base, 12 M parameters."""
+    return _albert(12, 768, 12)
+
+
+@register("arch", "albert_large")
+def albert_large() -> ModelConfig:
+    """ALBERT-large, 18 M parameters."""
+    return _albert(24, 1024, 16)
+
+
+@register("arch", "albert_xlarge")
+def albert_xlarge() -> ModelConfig:
+    """ALBERT-xlarge, 59 M parameters."""
+    return _albert(24, 2048, 16)
+
+
+@register("arch", "albert_xxlarge")
+def albert_xxlarge() -> ModelConfig:
+    """ALBERT-xxlarge, 223 M parameters."""
+    return _albert(12, 4096, 64)
 
 
 def _roberta() -> ModelConfig:

@@ -43,6 +43,11 @@ class ModelConfig:
     attention scores, the same in all layers (UniLMv2: 32). 0: no such bias."""
     relative_distance: int = 128
     """Distances from here on share a bucket."""
+    embedding_width: int = 0
+    """Width of the embedding tables, which a linear map takes to that of the hidden states (ALBERT:
+    128). 0: the same, and no map."""
+    layer_groups: int = 0
+    """Groups of layers that have the same weights (ALBERT: 1). 0: every layer has its own."""
     embedding_scale: bool = False
     """Multiply token embeddings by the square root of the width (MASS)."""
     norm_first: bool = True
@@ -80,7 +85,7 @@ class ModelConfig:
         for name in ("num_layers", "width", "num_heads", "ffn_width"):
             self._require(name, getattr(self, name) >= 1, "at least 1")
         tables = ("max_positions", "max_positions2", "position_offset", "num_segments")
-        for name in (*tables, "num_virtual", "relative_buckets"):
+        for name in (*tables, "num_virtual", "relative_buckets", "embedding_width"):
             self._require(name, getattr(self, name) >= 0, "at least 0")
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             self._require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
@@ -92,6 +97,10 @@ class ModelConfig:
         self._require("activation", self.activation in known, f"one of {', '.join(known)}")
         offset = self.max_positions > 0 or self.position_offset == 0
         self._require("position_offset", offset, "0 where --arch.max-positions is 0")
+        groups = self.layer_groups == 0 or self.num_layers % self.layer_groups == 0
+        self._require("layer_groups", groups and self.layer_groups >= 0, "a divisor of the layers")
+        reached = not self.embedding_width or self.head_transform
+        self._require("embedding_width", reached, "0 without --arch.head-transform")
         # half of the buckets for either direction, half of those for one distance each
         self._require("relative_buckets", self.relative_buckets % 4 == 0, "a multiple of 4")
         fits = self.relative_distance > max(1, self.relative_buckets // 4)
@@ -99,6 +108,11 @@ class ModelConfig:
         for head in self.class_heads:
             if not re.fullmatch(r"\w+:[1-9]\d*", head):
                 raise UsageError(f"--arch.class-heads must be NAME:CLASSES,..., got {head!r}")
+
+    @property
+    def table_width(self) -> int:
+        """Width of the embedding tables and of the output matrix."""
+        return self.embedding_width or self.width
 
     @property
     def head_width(self) -> int:
@@ -172,6 +186,7 @@ class LatentConfig(ModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._require("latent", self.latent >= 1, "at least 1")
+        self._require("embedding_width", not self.embedding_width, "0 with a latent")
         known = get_args(Inject)
         self._require("inject", self.inject in known, f"one of {', '.join(known)}")
         plain = type(get("arch", self.encoder, "--arch.encoder")()) is ModelConfig

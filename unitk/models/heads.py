@@ -15,9 +15,9 @@ class Transform(nn.Module):
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.dense = nn.Linear(config.width, config.width, bias=config.bias)
+        self.dense = nn.Linear(config.width, config.table_width, bias=config.bias)
         self.activation = ACTIVATIONS[config.activation]
-        self.norm = norm(config)
+        self.norm = norm(config, config.table_width)
 
     def forward(self, states_KD: Tensor) -> Tensor:
         states_KD = self.norm(self.activation(self.dense(states_KD)))
@@ -43,7 +43,8 @@ class VocabHead(nn.Module):
     def __init__(self, config: ModelConfig, vocab_size: int):
         super().__init__()
         self.transform = Transform(config) if config.head_transform else nn.Identity()
-        self.weight = None if config.tied else nn.Parameter(torch.empty(vocab_size, config.width))
+        shape = (vocab_size, config.table_width)
+        self.weight = None if config.tied else nn.Parameter(torch.empty(shape))
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if config.output_bias else None
         self.product: nn.Module | None = None  # matrix and bias made ready for decoding
         if self.weight is not None:

@@ -30,14 +30,16 @@ class Embedding(nn.Module):
     def __init__(self, config: ModelConfig, vocab_size: int):
         super().__init__()
         self.offset = config.position_offset
-        self.tokens = nn.Embedding(vocab_size, config.width)
+        self.tokens = nn.Embedding(vocab_size, config.table_width)
         self.virtual = _table(config.num_virtual, config)
-        self.scale = config.width**0.5 if config.embedding_scale else 1.0
+        self.scale = config.table_width**0.5 if config.embedding_scale else 1.0
         self.positions = _table(config.max_positions and config.max_positions + self.offset, config)
         self.positions2 = _table(config.max_positions2, config)
         self.segments = _table(config.num_segments, config)
-        self.norm = norm(config) if config.embedding_norm else nn.Identity()
+        width = config.table_width
+        self.norm = norm(config, width) if config.embedding_norm else nn.Identity()
         self.dropout = nn.Dropout(config.dropout)
+        self.map = nn.Linear(width, config.width) if config.embedding_width else nn.Identity()
 
     def forward(self, slots: Tensor, added: Tensor | None = None) -> Tensor:
         """Slots [9, B, T] -> [B, T, D], with what a condition adds to them."""
@@ -50,7 +52,7 @@ class Embedding(nn.Module):
             x_BTD = x_BTD + self.segments(slots[SEG])
         if added is not None:
             x_BTD = x_BTD + added
-        embedded_BTD: Tensor = self.dropout(self.norm(x_BTD))
+        embedded_BTD: Tensor = self.map(self.dropout(self.norm(x_BTD)))
         return embedded_BTD
 
     def look_up(self, token_BT: Tensor) -> Tensor:
@@ -132,10 +134,10 @@ class Layer(nn.Module):
         return x_BTD
 
 
-def norm(config: ModelConfig) -> nn.Module:
-    """A layer norm of the model's width."""
-    return nn.LayerNorm(config.width, eps=config.norm_eps)
+def norm(config: ModelConfig, width: int | None = None) -> nn.Module:
+    """A layer norm, of the model's width unless another is given."""
+    return nn.LayerNorm(width or config.width, eps=config.norm_eps)
 
 
 def _table(rows: int, config: ModelConfig) -> nn.Embedding | None:
-    return nn.Embedding(rows, config.width) if rows else None
+    return nn.Embedding(rows, config.table_width) if rows else None

@@ -46,7 +46,10 @@ class Stack(nn.Module):
         self.config = config
         self.embed = Embedding(config, vocab_size)
         self.relative = RelativeBias(config) if config.relative_buckets else None
-        self.layers = nn.ModuleList(Layer(config, cross) for _ in range(config.num_layers))
+        own = [Layer(config, cross) for _ in range(config.layer_groups or config.num_layers)]
+        # layers of a group are one module, several times over
+        times = config.num_layers // len(own)
+        self.layers = nn.ModuleList(layer for layer in own for _ in range(times))
         self.norm = norm(config) if config.final_norm else nn.Identity()
         self.recompute = False
         """In training, keep a layer's input only and run it again in backward: less memory."""
