@@ -92,10 +92,11 @@ def run(argv: Sequence[str]) -> None:
     check(given, parsed.origins)
     inputs = read(given)
     generator = open_generator(given)
+    device = next(generator.model.parameters()).device.type
+    require(device == "cuda" or not given.capture, "--capture has an effect on a GPU only")
     work = plan(given, inputs, generator)
     sink = Screen()
     if given.output != STDOUT:
-        device = next(generator.model.parameters()).device.type
         made_from = made_of(given, parsed.values() | {"device": device})
         sink = File(given.output, made_from, given.resume)
     if work.total is not None and not given.score:  # told before anything is decoded
@@ -287,5 +288,4 @@ def open_generator(given: Options) -> Generator:
     found = torch.cuda.is_available()
     require(found or given.device != "cuda", "--device cuda: PyTorch finds no CUDA GPU")
     device = "cuda" if found and given.device != "cpu" else "cpu"
-    require(device == "cuda" or not given.capture, "--capture has an effect on a GPU only")
     return unitk.load(given.checkpoint, device, task=given.task, precision=given.precision)

@@ -1,6 +1,7 @@
 """The mean of weights: equal to a hand calculation, refused where it would mean nothing."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import unitk
 from unitk.errors import CheckpointError, UsageError
 from unitk.train import average as module
 from unitk.train import checkpoint
-from unitk.train.folder import RunFolder
+from unitk.train.folder import RunFolder, seal
 from unitk_cli.average import run
 
 
@@ -51,6 +52,18 @@ def test_it_loads_and_says_what_it_is(three, tmp_path, make_checkpoint):
     other = [make_checkpoint("seq2seq", "mass_tiny", seed=seed) for seed in (0, 1)]
     average("--checkpoint", *other, "--dest", tmp_path / "other")
     assert unitk.load(tmp_path / "other").generate(texts, **quick)[0]
+
+
+def test_moving_averages_are_what_is_averaged(three, tmp_path):
+    with_ema = tmp_path / "ema"
+    shutil.copytree(three[0], with_ema)
+    shutil.copy(three[1] / "model.safetensors", with_ema / "ema.safetensors")
+    (with_ema / "manifest.json").unlink()
+    seal(with_ema)
+    average("--checkpoint", with_ema, three[2], "--dest", tmp_path / "one")
+    average("--checkpoint", three[1], three[2], "--dest", tmp_path / "two")
+    one, two = (load_file(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    assert all(torch.equal(one[name], two[name]) for name in two)
 
 
 def test_the_newest_of_a_run(three, tmp_path):

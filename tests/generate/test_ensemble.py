@@ -13,7 +13,7 @@ from unitk.generate.decode import decode, generate
 from unitk.generate.ensemble import Ensemble, join, same_slots
 from unitk.slots import collate
 
-CONFIG = GenerateConfig(beam=3, nbest=3, max_len=4, lenpen=0.6, search="exact")
+CONFIG = GenerateConfig(beam=3, nbest=3, max_len=3, lenpen=0.6, search="exact")
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_the_mean_of_probabilities_is_searched(toy, two, monkeypatch):
         return np.log((probs[0] + probs[1]) / 2)
 
     monkeypatch.setattr(one, "log_probs", mean)
-    config = replace(CONFIG, beam=81, nbest=5)
+    config = replace(CONFIG, beam=27, nbest=5)
     found = generate(both, prompts, one.protocol, config)
     for prompt, outputs in zip(prompts, found, strict=True):
         expected = toy.brute_force(one, prompt, config)[:5]

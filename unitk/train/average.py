@@ -14,7 +14,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from unitk.errors import CheckpointError
-from unitk.train.checkpoint import SOURCE_VOCAB, save_tensors
+from unitk.train.checkpoint import EMA, SOURCE_VOCAB, save_tensors
 from unitk.train.folder import seal
 from unitk.train.state import read_state
 
@@ -63,10 +63,14 @@ def _kind(config: dict[str, str]) -> dict[str, str]:
 
 
 def mean(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
-    """Tensor by tensor, summed in float64; numbers that are no floats must be equal."""
+    """Tensor by tensor, summed in float64; numbers that are no floats must be equal.
+
+    Of checkpoints with moving averages (`--ema`) these are taken: they are what is used of them.
+    """
     found: dict[str, Tensor] = {}
+    used = [path / (EMA if (path / EMA).exists() else WEIGHTS) for path in checkpoints]
     with ExitStack() as stack:
-        files = [stack.enter_context(safe_open(path / WEIGHTS, "pt")) for path in checkpoints]
+        files = [stack.enter_context(safe_open(file, "pt")) for file in used]
         names = [set(file.keys()) for file in files]
         for path, own in zip(checkpoints, names, strict=True):
             if other := own ^ names[0]:
