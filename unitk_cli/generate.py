@@ -27,6 +27,7 @@ from unitk_cli.progress import progress
 if TYPE_CHECKING:
     from unitk.generate.demands import Wish
     from unitk.generate.generator import Generator, Output
+    from unitk.generate.latent_config import Common
 
 FILES_ONLY = ("input_format", "prefix_file", "constraints", "references", "score")
 """Options of inputs that are a file, or standard input."""
@@ -281,7 +282,7 @@ def read_beside(path: Path | None, flag: str, inputs: int) -> list[str]:
     return lines
 
 
-def open_generator(given: Options) -> Generator:
+def open_generator(given: Options | Common) -> Generator:
     """The model of a run or checkpoint, ready to decode."""
     import torch
 

@@ -149,3 +149,43 @@ def test_summaries_are_scored(name, tmp_path):
     assert len((run / "written.txt").read_text().splitlines()) == count
     wanted = (run / "wanted1.txt").read_text().splitlines()
     assert len(wanted) == count and (wanted[0] == "Story 0. | It ends.") == (name == "cnndm")
+
+
+ROWS = ("reconstruction", "kl", "mi", "active", "z-gap")
+
+
+def regimes(printed):
+    """Regime -> measure -> number, of the table that vae_toy prints."""
+    lines = [line.strip("| ").split(" | ") for line in printed.splitlines() if line[:2] == "| "]
+    head, *rows = lines
+    assert tuple(head[1:6]) == ROWS
+    return {name: dict(zip(ROWS, map(float, cells), strict=False)) for name, *cells in rows}
+
+
+@pytest.mark.slow
+def test_the_regimes_of_the_toy_separate(tmp_path):
+    found = regimes(recipe("vae_toy", tmp_path, OMP_NUM_THREADS="1"))
+    names = ("constant", "constant_threshold", "cyclical_threshold")
+    constant, threshold, cyclical = (found[name] for name in names)
+    assert constant["kl"] < 0.05 and constant["active"] == 0
+    for one in (threshold, cyclical):
+        assert 0.6 < one["kl"] / (0.5 * 16) < 1.2 and one["active"] == 16
+    assert cyclical["mi"] > threshold["mi"]
+
+
+@pytest.mark.slow
+def test_vae_captions_goes_through_every_stage(tmp_path):
+    few = tmp_path / "few"
+    few.mkdir()
+    for split in ("train", "valid", "test"):
+        lines = [f"{who} likes the {what} ." for who in ("he", "i", "you") for what in "abcdefgh"]
+        text = "\n".join([*lines, "where is the a ?", "the a is here ."] * 5)
+        with gzip.open(few / f"{split}.txt.gz", "wt") as file:
+            file.write(text + "\n")
+    steps = {"DATA": str(few), "VOCAB": "60", "STEPS": "4", "PER_CLASS": "1"}
+    printed = recipe("vae_captions", tmp_path, OMP_NUM_THREADS="1", **steps)
+    assert "bits a byte" in printed and "written again" in printed and "commonest label" in printed
+    assert printed.count("\n-- ") == 7
+    run = tmp_path / "runs" / "vae_captions"
+    assert (run / "latent.png").read_bytes().startswith(b"\x89PNG")
+    assert len((run / "written.txt").read_text().splitlines()) == 8
