@@ -83,6 +83,7 @@ def prepare(model: Model, precision: Precision) -> Model:
     require(cpu or precision != "int8", "--precision int8 is for --device cpu")
     model.to(KINDS[precision]).requires_grad_(False)
     if not (cpu and _packs(precision)):
+        require(precision != "int8", "--precision int8 needs a PyTorch with oneDNN")
         return model
     kind = Int8 if precision == "int8" else Packed
     for part in list(model.modules()):
