@@ -212,7 +212,7 @@ def settled(
     if kind is not SEQ2SEQ_KIND:
         del known["norm_first"]
         config = replace(config, norm_first=config.norm_first or kind is LM_KIND)
-    return read_settings(config, known, given, path, activation=ACTIVATIONS)
+    return read_settings(config, known, given, path, ACTIVATIONS)
 
 
 def places(

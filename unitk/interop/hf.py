@@ -296,8 +296,11 @@ def write(parts: Parts, folder: Path) -> None:
         if name in tensors:
             tensors[name] = moved(tensors[name], config.position_offset, offset)
     theirs = family.layout.to_theirs(tensors)
-    about = {"model_type": family.kind, "architectures": [_class_of(family, config)]}
-    about |= family.fixed | write_settings(config, family.keys)
+    about: dict[str, Any] = {
+        "model_type": family.kind,
+        "architectures": [_class_of(family, config)],
+    }
+    about |= {**family.fixed, **write_settings(config, family.keys)}
     about |= {"vocab_size": rows, "tie_word_embeddings": config.tied}
     ids = {"pad": vocab.pad, "bos": vocab.cls, "eos": vocab.sep}
     if family.kind == "roberta":

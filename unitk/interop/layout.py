@@ -73,16 +73,18 @@ class Layout:
         if missing:
             raise CheckpointError(f"{path} has no {listed(missing)}, which the model needs")
         self._check_rest(theirs, theirs.keys() - needed, path)
-        found = {line.ours: joined(line, theirs) for line in lines}
-        wrong = [
-            f"{' + '.join(filter(None, line.theirs))} {_shape(theirs, line)}"
-            f" (needed: {list(shapes[line.ours])} for {line.ours})"
-            for line in lines
-            if found[line.ours] is None or found[line.ours].shape != shapes[line.ours]  # type: ignore[union-attr]
-        ]
+        found: dict[str, Tensor] = {}
+        wrong = []
+        for line in lines:
+            tensor, wanted = joined(line, theirs), shapes[line.ours]
+            if tensor is not None and tensor.shape == wanted:
+                found[line.ours] = tensor
+            else:
+                parts = " + ".join(f"{n} {list(theirs[n].shape)}" for n in line.theirs if n)
+                wrong.append(f"{parts} (needed: {list(wanted)} for {line.ours})")
         if wrong:
             raise CheckpointError(f"{path}: the shape does not fit of {listed(wrong)}")
-        return {name: tensor for name, tensor in found.items() if tensor is not None}
+        return found
 
     def to_theirs(self, ours: Mapping[str, Tensor], *, copies: bool = False) -> dict[str, Tensor]:
         """Their tensors; with the copies where their reader expects them."""
@@ -137,7 +139,3 @@ def listed(names: Collection[str], most: int = 12) -> str:
 
 def _generic(name: str, digits: str) -> str:
     return f".{name}.".replace(f".{digits}.", ".#.")[1:-1] if digits else name
-
-
-def _shape(theirs: Mapping[str, Tensor], line: Line) -> str:
-    return " + ".join(str(list(theirs[name].shape)) for name in line.theirs if name)

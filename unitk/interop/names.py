@@ -10,7 +10,7 @@ from typing import Any
 
 from unitk.interop.layout import Layout
 
-BERT_LAYER = {
+BERT_LAYER: dict[str, str | tuple[str, ...]] = {
     "attention.qkv": tuple(f"attention.self.{part}" for part in ("query", "key", "value")),
     "attention.out": "attention.output.dense",
     "attention_norm": "attention.output.LayerNorm",
@@ -73,7 +73,7 @@ ROBERTA = Layout(
     # the pooler of a masked language model was never trained
     ignored=(r"roberta\.embeddings\.(position|token_type)_ids", r"roberta\.pooler\..*"),
 )
-GPT_LAYER = {
+GPT_LAYER: dict[str, str | tuple[str, ...]] = {
     "attention.qkv": "attn.c_attn",
     "attention.out": "attn.c_proj",
     "attention_norm": "ln_1",
@@ -105,7 +105,7 @@ GPT = Layout(
     copies={"lm_head.weight": "transformer.tokens_embed.weight"},
     ignored=(r"transformer\.h\.\d+\.attn\.bias", r"transformer\.position_ids"),
 )
-BART_LAYER = {
+BART_LAYER: dict[str, str | tuple[str, ...]] = {
     "attention.qkv": tuple(f"self_attn.{part}_proj" for part in "qkv"),
     "attention.out": "self_attn.out_proj",
     "attention_norm": "self_attn_layer_norm",
@@ -113,7 +113,7 @@ BART_LAYER = {
     "ffn.down": "fc2",
     "ffn_norm": "final_layer_norm",
 }
-CROSS = {
+CROSS: dict[str, str | tuple[str, ...]] = {
     "cross_attention.query": "encoder_attn.q_proj",
     "cross_attention.kv": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
     "cross_attention.out": "encoder_attn.out_proj",
@@ -137,7 +137,7 @@ BART = Layout(
         "lm_head.weight": "model.shared.weight",
     },
 )
-ALBERT_LAYER = {
+ALBERT_LAYER: dict[str, str | tuple[str, ...]] = {
     "attention.qkv": tuple(f"attention.{part}" for part in ("query", "key", "value")),
     "attention.out": "attention.dense",
     "attention_norm": "attention.LayerNorm",

@@ -204,6 +204,7 @@ def write(parts: Parts, folder: Path) -> None:
     preset = registry.get("arch", PRESETS[0])()
     free = {*GPT2_KEYS, "encoder", "latent", "inject"}
     check_family(config, preset, free, "--to optimus: an Optimus")
+    assert isinstance(config, LatentConfig)
     theirs = OPTIMUS.to_theirs(tensors, copies=True)
     vocabs = {"encoder": parts.task.source_vocab, "decoder": parts.task.vocab}
     settings = {

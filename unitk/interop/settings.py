@@ -32,23 +32,25 @@ FREE = {"scaled_init", "dropout", "attention_dropout", "activation_dropout", "in
 
 
 def read_settings(
-    config: Config, keys: Keys, given: Mapping[str, Any], where: object, **words: Mapping[str, str]
+    config: Config,
+    keys: Keys,
+    given: Mapping[str, Any],
+    where: object,
+    activations: Mapping[str, str] = ACTIVATIONS,
 ) -> Config:
-    """The configuration with what is given under their names.
-
-    `words` are the values of a field that has other words there; `where` is the file for errors.
-    """
+    """The configuration with what is given under their names; `where` is the file, for errors."""
     values: dict[str, Any] = {}
     for name, theirs in keys.items():
         found = [key for key in theirs if given.get(key) is not None]
-        if found:
-            ours = getattr(config, name)
-            value = checked(given[found[0]], type(ours), found[0], where)
-            known = words.get(name) or (ACTIVATIONS if name == "activation" else None)
-            if known is not None and value not in known:
-                possible = ", ".join(known)
+        if not found:
+            continue
+        value = checked(given[found[0]], type(getattr(config, name)), found[0], where)
+        if name == "activation":
+            possible = ", ".join(activations)
+            if value not in activations:
                 raise CheckpointError(f"{where}: {found[0]} must be one of {possible}, got {value}")
-            values[name] = value if known is None else known[value]
+            value = activations[value]
+        values[name] = value
     try:
         return replace(config, **values)
     except UnitkError as error:
