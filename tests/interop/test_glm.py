@@ -144,6 +144,12 @@ def test_ids_that_collide_are_refused(kit, store, tmp_path):
     (there / "added_tokens.json").write_text(json.dumps(ids))
     with pytest.raises(DataError, match="symbols gmask and smask have the same id 30525"):
         kit.to_unitk("glm", there, tmp_path / "ours")
+    ids["[sMASK]"] = 10**12
+    (there / "added_tokens.json").write_text(json.dumps(ids))
+    with pytest.raises(
+        DataError, match="smask has id 1000000000000, but the checkpoint has 30,592"
+    ):
+        kit.to_unitk("glm", there, tmp_path / "ours")
     ids["[sMASK]"] = 30526
     (there / "added_tokens.json").write_text(json.dumps(ids))
     vocab = load(kit.to_unitk("glm", there, tmp_path / "ours")).vocab

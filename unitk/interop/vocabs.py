@@ -46,17 +46,18 @@ def fitted(vocab: Vocab, rows: int, symbols: Mapping[str, int] | None = None) ->
     for name, index in fixed.items():
         if index in by_id:
             raise DataError(f"symbols {by_id[index]} and {name} have the same id {index}")
+        if not 0 <= index < max(rows, pieces) + len(SYMBOLS):
+            raise DataError(f"symbol {name} has id {index}, but the checkpoint has {rows:,} rows")
         by_id[index] = name
-    added = [
-        by_id.get(index) for index in range(pieces, max(rows, pieces, *(i + 1 for i in by_id)))
-    ]
+    size = max(rows, pieces, *(index + 1 for index in by_id))
+    added: list[str | None] = [by_id.get(index) for index in range(pieces, size)]
     missing = [name for name in SYMBOLS if name not in fixed]
     for place, name in enumerate(added):
         if name is None and missing:
             added[place] = missing.pop(0)
     added += missing
-    spelled = [SYMBOLS[name] if name else f"[row {pieces + i}]" for i, name in enumerate(added)]
-    behind = {name: pieces + place for place, name in enumerate(added) if name}
+    behind = {name: index for index, name in enumerate(added, start=pieces) if name}
+    spelled = [SYMBOLS[one] if one else f"[row {i}]" for i, one in enumerate(added, start=pieces)]
     return Vocab(vocab.model, {name: (fixed | behind)[name] for name in SYMBOLS}, spelled)
 
 
