@@ -66,11 +66,12 @@ def events(run):
 def interrupt(words, run, chance, number, world):
     """Send one process a signal somewhere in the next updates; all exit codes."""
     processes = spawn(words, run, world)
-    log, updates, before = run / "log.jsonl", chance.randint(0, 6), None
+    # what comes before the first update, or after the last one, ends a process as it ends any
+    log, updates, before = run / "log.jsonl", chance.randint(number != signal.SIGKILL, 6), None
     while all(process.is_alive() for process in processes):
         now = log.read_bytes().count(b"\n") if log.exists() else 0
         before = now if before is None or now < before else before  # a resumed run cuts its log
-        if now >= before + updates and now:
+        if before + updates <= now < STEPS - 5 and now:
             time.sleep(chance.uniform(0, 0.05))
             os.kill(chance.choice(processes).pid, number)
             break

@@ -87,8 +87,9 @@ def state(run):
 def check_same_run(one, other, exactly=("lr", "tokens", "texts", "epoch")):
     for value in exactly:
         assert curve(one, value) == curve(other, value), value
-    for value in ("train/loss", "valid/loss", "gnorm"):
+    for value in ("train/loss", "valid/loss"):
         assert curve(one, value) == pytest.approx(curve(other, value), abs=1e-5), value
+    assert curve(one, "gnorm") == pytest.approx(curve(other, "gnorm"), rel=1e-5)
     a, b = (load_file(run / "last" / "model.safetensors") for run in (one, other))
     assert a.keys() == b.keys()
     # Adam divides by the root of what may be tiny: rounding shows more in weights than in losses
