@@ -49,7 +49,7 @@ def test_pretrain_fine_tune_resume_plot(unitk, base, toy_data, tmp_path):
     assert lines[1].startswith("train: 40 documents of")
     assert "200 examples" in lines[1] and "updates of 400 slots" in lines[1]
     assert "model: glm_tiny, 0.2 M parameters, vocabulary of 300" in said
-    assert "--max-steps reached: 3 updates" in lines[-1]
+    assert "--max-steps reached: 3 updates" in lines[-2]
     assert losses(tmp_path / "pre") == sorted(losses(tmp_path / "pre"), reverse=True)
 
     tune = (
