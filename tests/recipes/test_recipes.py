@@ -157,7 +157,7 @@ ROWS = ("reconstruction", "kl", "mi", "active", "z-gap")
 def regimes(printed):
     """Regime -> measure -> number, of the table that vae_toy prints."""
     lines = [line.strip("| ").split(" | ") for line in printed.splitlines() if line[:2] == "| "]
-    head, *rows = lines
+    head, _, *rows = lines
     assert tuple(head[1:6]) == ROWS
     return {name: dict(zip(ROWS, map(float, cells), strict=False)) for name, *cells in rows}
 
