@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ def main() -> None:
         print(json.dumps([tokens / seconds, peak]))
         return
     other = given.task or "transformers"
+    if not given.task and not (find_spec("transformers") and find_spec("accelerate")):
+        sys.exit("the other side is not installed: pip install transformers accelerate")
     print(f"{'':<14}{other + ', tokens/s':>24}{'mlm, tokens/s':>16}{'ratio':>7}{'memory':>16}")
     for size in given.sizes.split(","):
         for precision in given.precision.split(","):
