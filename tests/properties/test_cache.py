@@ -6,6 +6,7 @@ after some steps is compared too, for a forgotten back-pointer may never show in
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from unitk import registry
 from unitk.generate.config import GenerateConfig
 from unitk.generate.decode import Reader, generate
 from unitk.generate.search import Search
+from unitk.generate.weights import prepare
 from unitk.models.latent import LatentModel
 from unitk.slots import collate, unroll
 from unitk.tasks.base import Task
@@ -55,6 +57,26 @@ def setting(request, toy_vocab):
         prompts.append(task.prompt([source]))
     make_end_likely(model, prompts, task.protocol)
     return task, model, prompts
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+def test_every_task_decodes_in_every_precision(setting, precision):
+    """In fp32 the packed weights write the same words; in fewer bits some n best of theirs."""
+    task, model, prompts = setting
+    expected = generate(model, prompts, task.protocol, CONFIG)
+    head = model.head
+    del model.head  # the end's raised logit is a closure over the model as it was
+    raised = head(torch.zeros(1, model.config.width)) - model.head(
+        torch.zeros(1, model.config.width)
+    )
+    prepared = prepare(copy.deepcopy(model), precision)
+    plain = prepared.head
+    prepared.head = lambda states_KD: plain(states_KD) + raised.to(states_KD.dtype)
+    found = generate(prepared, prompts, task.protocol, CONFIG)
+    assert [len(some) for some in found] == [len(some) for some in expected]
+    if precision == "fp32":
+        for one, other in zip(found, expected, strict=True):
+            assert [a.ids.tolist() for a in one] == [b.ids.tolist() for b in other]
 
 
 def make_end_likely(model, prompts, protocol):

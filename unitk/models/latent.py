@@ -69,7 +69,7 @@ class LatentModel(Model):
         states_BTD = self.encoder.encode(slots, batch.sight["enc"], batch.num_keys["enc"])
         first_ND = states_BTD.flatten(0, 1)[_first(slots, len(batch.owner))]
         with torch.autocast(slots.device.type, enabled=False):
-            return torch.tanh(self.pool(first_ND.to(self.pool.weight.dtype)))
+            return torch.tanh(self.pool(first_ND.to(self.embed.tokens.weight.dtype)))
 
     def bridged(self, feature_ND: Tensor) -> Posterior:
         """The distributions that the features say."""
