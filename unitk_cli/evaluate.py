@@ -51,7 +51,7 @@ class Options:
             value = getattr(self, name)
             fits = value is None or value >= least
             require(fits, f"{flag(name)} must be at least {least}, got {value}")
-        require(self.beam or self.max_len is None, "--max-len has no effect with --beam 0")
+        require(self.beam > 0 or self.max_len is None, "--max-len has no effect with --beam 0")
 
 
 def run(argv: Sequence[str]) -> None:
@@ -61,7 +61,7 @@ def run(argv: Sequence[str]) -> None:
     import torch
 
     from unitk.train.evaluate import objective, open_judged
-    from unitk_cli.generate import progress
+    from unitk_cli.progress import progress
 
     found = torch.cuda.is_available()
     require(found or given.device != "cuda", "--device cuda: PyTorch finds no CUDA GPU")
@@ -90,7 +90,7 @@ def run(argv: Sequence[str]) -> None:
 
 def _latent(judged: Judged, given: Options) -> tuple[dict[str, Any], list[str]]:
     from unitk.train.evaluate import latent
-    from unitk_cli.generate import progress
+    from unitk_cli.progress import progress
 
     with progress(judged.num_texts * given.draws) as report:
         seen = latent(judged, given.draws, given.max_tokens, report)
@@ -106,7 +106,7 @@ def _written(judged: Judged, given: Options, seen: Latent) -> dict[str, float]:
     from unitk.generate.config import GenerateConfig
     from unitk.generate.latent import LatentSpace
     from unitk.score.bleu import bleu
-    from unitk_cli.generate import progress
+    from unitk_cli.progress import progress
 
     longest = given.max_len or max(1, *map(len, seen.texts))
     how = GenerateConfig(beam=given.beam, max_len=longest, max_tokens=given.max_tokens)

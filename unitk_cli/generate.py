@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import unitk
 from unitk import config
@@ -192,7 +192,8 @@ def plan(
     if isinstance(inputs, Iterator):
         return Work(generator, inputs, given.buffer_size, blanks=blanks)
     if given.references is not None:
-        require(not isinstance(inputs, Pairs), "--references: the corpus of --input has targets")
+        if isinstance(inputs, Pairs):
+            raise UsageError("--references: the corpus of --input has targets")
         lines = read_beside(given.references, "--references", len(inputs))
         pairs = zip(inputs, lines, strict=True)
         inputs = [replace(text, target=line.strip()) for text, line in pairs]
@@ -205,15 +206,16 @@ def answer(
 ) -> list[list[Output]]:
     """The outputs for some inputs, or what is said of their targets."""
     layer = None if given.print_alignment == "off" else given.alignment_layer
-    place = {"truncate": given.truncate, "first": buffer.first, "layer": layer, "report": report}
+    how: dict[str, Any] = {"truncate": given.truncate, "layer": layer, "report": report}
+    how["first"] = buffer.first
     if given.score:
         targets = [target for target in buffer.targets if target is not None]
         if len(targets) < len(buffer.targets):
             number = buffer.first + buffer.targets.index(None) + 1
             raise DataError(f"--score: input {number} has no target; --references FILE gives them")
-        return generator.scores(buffer.sources, targets, given, **place)
+        return generator.scores(buffer.sources, targets, given, **how)
     try:
-        return generator.outputs(buffer.sources, given, wishes=buffer.wishes, **place)
+        return generator.outputs(buffer.sources, given, wishes=buffer.wishes, **how)
     except (DataError, UsageError) as error:
         if not given.interactive:
             raise

@@ -176,18 +176,25 @@ def probe(given: options.Probe) -> None:
 
     texts, labels = read_labelled(given)
     test_texts, test_labels = labelled(given.test, "auto", "--test")
-    for option, found in (("--input", labels), ("--test", test_labels)):
-        lacking = found.index(None) + 1 if None in found else 0
-        require(not lacking, f"{option}: text {lacking} has no label after a tab, or as target")
+    train_classes, test_classes = classes(labels, "--input"), classes(test_labels, "--test")
     features = getattr(encoded(open_space(given), [*texts, *test_texts], given), given.feature)
     train, test = features[: len(texts)], features[len(texts) :]
     rows = []
     for number in given.per_class:
-        found = measure((train, labels), (test, test_labels), number, given.seeds, given.penalty)
-        deviation = float(np.std(found, ddof=1)) if len(found) > 1 else None
-        rows.append({"per_class": number, "mean": float(np.mean(found)), "deviation": deviation})
-    frequent = max(map(test_labels.count, set(test_labels))) / len(test_labels)
+        right = measure(
+            (train, train_classes), (test, test_classes), number, given.seeds, given.penalty
+        )
+        deviation = float(np.std(right, ddof=1)) if len(right) > 1 else None
+        rows.append({"per_class": number, "mean": float(np.mean(right)), "deviation": deviation})
+    frequent = max(map(test_classes.count, set(test_classes))) / len(test_classes)
     write(probe_lines(rows, given, frequent), given.output)
+
+
+def classes(labels: Sequence[str | None], option: str) -> list[str]:
+    """The labels of texts that must all have one."""
+    lacking = labels.index(None) + 1 if None in labels else 0
+    require(not lacking, f"{option}: text {lacking} has no label after a tab, or as target")
+    return [label for label in labels if label is not None]
 
 
 def probe_lines(

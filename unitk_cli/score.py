@@ -67,11 +67,10 @@ def run(argv: Sequence[str]) -> None:
     def tokens(name: str, lines: list[str]) -> list[str]:
         return list(map(treebank, lines)) if name in given.treebank else lines
 
-    sides = ("hypotheses", hypotheses), ("references", files[0])
     metrics: dict[str, Callable[[], Score]] = {
         "bleu": lambda: bleu(hypotheses, texts, tokenize=given.tokenize, lowercase=given.lowercase),
         "rouge": lambda: rouge(hypotheses, texts, separator=given.separator),
-        "qg": lambda: qg(*(tokens(*side) for side in sides), sources),
+        "qg": lambda: qg(tokens("hypotheses", hypotheses), tokens("references", files[0]), sources),
         "stats": lambda: stats(hypotheses, files[0], sources, separator=given.separator),
     }
     scores = {name: metrics[name]() for name in given.metric}

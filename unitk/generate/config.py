@@ -135,8 +135,8 @@ class GenerateConfig(SamplingConfig, RulesConfig, SearchConfig):
         self._require("diverse_beam_groups", not self.sampling or groups == 1, "1 with --sampling")
         wide = self.beam > groups or self.search != "exact"
         self._require("search", wide, "another one with --beam 1 or groups of 1")
-        plain = not self.sampling or self.search == "likely"
-        self._require("search", plain, "left out with --sampling")
+        fits = not self.sampling or self.search == "likely"
+        self._require("search", fits, "left out with --sampling")
         fits = self.sampling or self.nbest <= self.beam
         self._require("nbest", fits, f"at most --beam {self.beam}")
         draws = {"temperature": 1, "sampling_topk": 0, "sampling_topp": 1, "sampling_minp": 0}

@@ -87,9 +87,9 @@ def generate(
             # nobody looks at a pad: any token serves
             batch = collate([[prompts[i]] for i in numbers], pad=protocol.end).to(device)
             given = conditions(batch, numbers) if conditions else None
-            asked = demands.take(numbers)
+            some = demands.take(numbers)
             named = [inputs[i] for i in numbers]
-            decoded = decode(model, batch, protocol, config, named, given, demands=asked)
+            decoded = decode(model, batch, protocol, config, named, given, demands=some)
             for i, outputs in zip(numbers, decoded, strict=True):
                 found[i] = outputs
             report(len(numbers))
@@ -110,7 +110,8 @@ def batches(
     numbers: list[int] = []
     most = (0, 0, 0)  # blanks, slots, words
     for i in sorted(range(len(prompts)), key=size.__getitem__, reverse=True):
-        blanks, slots, words = most = tuple(map(max, most, size[i]))
+        blanks, slots, words = (max(pair) for pair in zip(most, size[i], strict=True))
+        most = blanks, slots, words
         columns = _round_up(slots) + config.width * longest(blanks, words)
         if numbers and (len(numbers) + 1) * columns > config.max_tokens:
             yield numbers
@@ -214,7 +215,7 @@ def start(
     """The kind of search that the options and the demands need."""
     if config.sampling:
         return Sampling(homes, num_blanks, protocol, config, demands, numbers)
-    kind = Search
+    kind: type[Search] = Search
     if config.diverse_beam_groups > 1:
         kind = Diverse
     elif any(demand.phrases for demand in demands.each):

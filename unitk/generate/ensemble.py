@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -49,7 +50,7 @@ class Ensemble(nn.Module):
 
     def __init__(self, models: Sequence[Model]) -> None:
         super().__init__()
-        self.models = nn.ModuleList(models)
+        self.models = cast(Sequence[Model], nn.ModuleList(models))
         self.widths = [model.config.width for model in models]
         self.config = Tightest([model.config for model in models])
 

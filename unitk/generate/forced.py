@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from unitk.errors import NonFiniteError, require
+from unitk.errors import NonFiniteError, UsageError, require
 from unitk.generate.config import WAYS, GenerateConfig
 from unitk.generate.ensemble import Ensemble
 from unitk.generate.search import Hypothesis
@@ -107,14 +108,11 @@ def watch(model: Model | Ensemble, layer: int) -> Iterator[list[Tensor]]:
             depth = len(one.layers)
             require(0 <= layer <= depth, f"--alignment-layer must be 0 to {depth}, got {layer}")
             part = one.layers[layer - 1].cross_attention
-            require(
-                isinstance(part, CrossAttention),
-                "--print-alignment: this architecture has no cross-attention; mass_*, bart_* have",
-            )
+            if not isinstance(part, CrossAttention):
+                lacks = "this architecture has no cross-attention; mass_*, bart_* have"
+                raise UsageError(f"--print-alignment: {lacks}")
 
-            def note(
-                module: CrossAttention, args: tuple, given: dict, number: int = number
-            ) -> None:
+            def note(module: CrossAttention, args: Any, given: Any, number: int = number) -> None:
                 seen[number] = module.weights(*args, **given)
 
             stack.enter_context(part.register_forward_pre_hook(note, with_kwargs=True))

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from typing import cast
 
 import numpy as np
 
@@ -45,7 +46,8 @@ class Generator:
     def __init__(self, model: Model | Ensemble, task: Task) -> None:
         if task.protocol is None and not task.infills:
             raise UsageError(f"--checkpoint: task {type(task).__name__} does not generate")
-        self.model, self.task, self.protocol = model, task, task.protocol
+        self.model = cast(Model, model)  # an ensemble decodes as a model does
+        self.task, self.protocol = task, task.protocol
         self.vocab = task.vocab
 
     def generate(

@@ -78,7 +78,8 @@ def nearest(
 
 def _directions(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
     length = np.linalg.norm(points, axis=-1, keepdims=True)
-    return points / np.maximum(length, np.finfo(np.float32).tiny)
+    found: npt.NDArray[Any] = points / np.maximum(length, np.finfo(np.float32).tiny)
+    return found
 
 
 def principal(points: Points, count: int) -> tuple[Points, npt.NDArray[np.float64]]:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from unitk.data.corpus import MANIFEST, Pairs, open_corpus
 from unitk.data.sources import Block, Format, blocks, format_of, lines_of, read_squad
@@ -83,7 +83,7 @@ def _numbered(stream: Iterable[bytes]) -> Iterator[Block]:
 
 def _arrived(size: int) -> Iterator[bytes]:
     """At least a line, and what arrives within moments: at most `size` lines."""
-    stream = sys.stdin.buffer
+    stream = cast(io.BufferedReader, sys.stdin.buffer)
     lines: list[bytes] = []
     rest, ended = b"", False
     while lines or not ended:

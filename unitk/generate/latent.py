@@ -13,8 +13,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -29,7 +31,7 @@ from unitk.generate.wording import lexicon
 from unitk.models.condition import Condition
 from unitk.models.latent import LatentModel
 from unitk.models.stack import Model
-from unitk.slots import Batch, Example, Ids, collate
+from unitk.slots import Batch, Example, collate
 from unitk.tasks.base import Task
 
 LITTLE = 0.1
@@ -150,7 +152,7 @@ class LatentSpace:
         rng = np.random.default_rng(seed)
         return spread * rng.standard_normal((count, self.dimensions), np.float32)
 
-    def _prompt(self, text: str, ids: Ids, truncate: bool) -> Example:
+    def _prompt(self, text: str, ids: npt.NDArray[np.integer[Any]], truncate: bool) -> Example:
         source = [ids.astype(np.int64)]
         while True:
             prompt = self.task.prompt(source)

@@ -63,7 +63,8 @@ def draw(
             continue
         rest = "others" if shown else "_"  # a name that no legend shows
         color = colours(sorted(shown).index(label)) if label else "0.6"
-        axis.scatter(*some.T, size, color=color, label=label or rest, alpha=0.7, linewidth=0)
+        x, y = some.T
+        axis.scatter(x, y, size, color=color, label=label or rest, alpha=0.7, linewidth=0)
     for name, at in zip(names, flat, strict=False):
         short = name if len(name) <= 40 else name[:39] + "…"
         axis.annotate(short, at, xytext=(3, 3), textcoords="offset points", fontsize=7)

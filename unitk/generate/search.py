@@ -204,12 +204,12 @@ class Search:
         gain_RV = logits_RV.log_softmax(1, dtype=torch.float32)
         self._forbid(gain_RV, each)
         if self.steps < self.soonest:
-            return gain_RV.unflatten(0, (-1, each))
+            return gain_RV.view(-1, each, gain_RV.shape[1])
         full_R1 = (state.count[:, :each] >= state.limit).view(-1, 1)
         only = torch.full_like(gain_RV, -torch.inf)
         last = gain_RV[:, end]
         only[:, end] = last.masked_fill(last > -torch.inf, 0) if self.way.free_end else last
-        return torch.where(full_R1, only, gain_RV).unflatten(0, (-1, each))
+        return torch.where(full_R1, only, gain_RV).view(-1, each, gain_RV.shape[1])
 
     def _forbid(self, gain_RV: Tensor, each: int) -> None:
         """Apply the rules to the first hypotheses of every input."""

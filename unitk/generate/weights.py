@@ -42,8 +42,8 @@ class Packed(nn.Module):
         self.bias = bias
 
     def forward(self, x: Tensor) -> Tensor:
-        fused = (self.after, [], self.how)
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, *fused)
+        matrix = (self.weight, self.bias)
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, *matrix, self.after, [], self.how)
         return y
 
 
@@ -66,8 +66,9 @@ class Int8(nn.Module):
         # unsigned, as the processor multiplies them: 128 stands for 0
         whole = (x / factor).round_().add_(128).to(torch.uint8)
         matrix = (self.weight, self.factor, self.zero, None)
-        how = (1.0, 0, torch.float32, "none", [], "")
-        y: Tensor = torch.ops.onednn.qlinear_pointwise(whole, 1.0, 128, *matrix, *how)
+        y: Tensor = torch.ops.onednn.qlinear_pointwise(
+            whole, 1.0, 128, *matrix, 1.0, 0, torch.float32, "none", [], ""
+        )
         y *= factor
         return y if self.bias is None else y.add_(self.bias)
 
@@ -85,9 +86,9 @@ def prepare(model: Model, precision: Precision) -> Model:
     if not (cpu and _packs(precision)):
         require(precision != "int8", "--precision int8 needs a PyTorch with oneDNN")
         return model
-    kind = Int8 if precision == "int8" else Packed
+    kind: type[Int8] | type[Packed] = Int8 if precision == "int8" else Packed
     for part in list(model.modules()):
-        if isinstance(part, FeedForward) and kind is Packed:
+        if isinstance(part, FeedForward) and isinstance(part.up, nn.Linear) and kind is Packed:
             part.up = Packed(part.up.weight, part.up.bias, FUSED[part.activation])
             part.activation = nn.Identity()
         for name, linear in part.named_children():

@@ -82,7 +82,8 @@ class Work:
     def _of_pairs(self, first: int, pairs: list[tuple[list[Ids], Ids]]) -> Buffer:
         decode = self.generator.vocab.decode
         texts = [Input([decode(part) for part in parts], decode(target)) for parts, target in pairs]
-        sources, targets = [parts for parts, _ in pairs], [target for _, target in pairs]
+        sources = [parts for parts, _ in pairs]
+        targets: list[Ids | None] = [target for _, target in pairs]
         return Buffer(first, texts, sources, targets, self._wished(first, len(texts)))
 
     def _wished(self, first: int, count: int) -> list[Wish]:

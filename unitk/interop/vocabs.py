@@ -52,8 +52,8 @@ def fitted(vocab: Vocab, rows: int, symbols: Mapping[str, int] | None = None) ->
     size = max(rows, pieces, *(index + 1 for index in by_id))
     added: list[str | None] = [by_id.get(index) for index in range(pieces, size)]
     missing = [name for name in SYMBOLS if name not in fixed]
-    for place, name in enumerate(added):
-        if name is None and missing:
+    for place, filled in enumerate(added):
+        if filled is None and missing:
             added[place] = missing.pop(0)
     added += missing
     behind = {name: index for index, name in enumerate(added, start=pieces) if name}

@@ -37,10 +37,10 @@ def logistic(x_ND: Tensor, label_N: Tensor, classes: int, l2: float) -> tuple[Te
         logits_NC = x_ND @ weight.T + bias
         nll = torch.nn.functional.cross_entropy(logits_NC, label_N, reduction="sum")
         total = (nll + l2 / 2 * weight.square().sum()) / len(x_ND)
-        total.backward()  # type: ignore[no-untyped-call]
+        total.backward()
         return total
 
-    search.step(loss)  # type: ignore[no-untyped-call]
+    search.step(loss)
     return weight.detach(), bias.detach()
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from unitk.config import Parsed
-from unitk.criterions.elbo import ELBO, TEXT, Autoencoder
-from unitk.criterions.evidence import gather, nll_of, partners
+from unitk.criterions.elbo import ELBO, Autoencoder
+from unitk.criterions.evidence import TEXT, gather, nll_of, partners
 from unitk.criterions.panel import IGNORED
 from unitk.data.batching import fixed_batches, single_batches
 from unitk.data.corpus import MANIFEST

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -73,7 +74,7 @@ class Journal:
     ) -> None:
         """Record values; `line` tells them to a person, `left` how long the run will take."""
         for sink in self.sinks:
-            self._attempt(lambda sink=sink: sink.write(kind, step, values))
+            self._attempt(partial(sink.write, kind, step, values))
         if kind == "train" and console.is_terminal:
             self._progress.update(self._bar, description=line)
         else:

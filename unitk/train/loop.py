@@ -321,7 +321,7 @@ class Trainer:
 
     def judge(self) -> dict[str, float]:
         """What is logged of each validation set: means over all of its examples."""
-        ranks, values = self.ranks, {}
+        ranks, values = self.ranks, dict[str, float]()
         for name, source in self.data.valid.items():
             means = Means()
             for number, batch in fixed_batches(

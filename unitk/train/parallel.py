@@ -294,13 +294,15 @@ class Sharded(Group):
         torch._foreach_mul_(_local_gradients(parameters), largest / (norm + 1e-6))
 
     def copied(self, tensor: Tensor) -> Tensor:
-        whole = tensor.full_tensor() if _divided(tensor) else tensor
+        from torch.distributed.tensor import DTensor
+
+        whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
         return super().copied(whole if self.leads else whole[:0] if whole.dim() else whole)
 
     def like(self, tensor: Tensor, parameter: Tensor) -> Tensor:
-        from torch.distributed.tensor import distribute_tensor
+        from torch.distributed.tensor import DTensor, distribute_tensor
 
-        if tensor.shape != parameter.shape:
+        if tensor.shape != parameter.shape or not isinstance(parameter, DTensor):
             return tensor.clone()
         # every rank reads the file: none needs to be sent its part
         mesh, placements = parameter.device_mesh, parameter.placements
@@ -311,14 +313,10 @@ BESIDE_FORWARD = ("condition", "head", "posterior", "latent")
 """What a criterion calls of a model beside its forward pass."""
 
 
-def _divided(tensor: Tensor) -> bool:
+def _local_gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
     from torch.distributed.tensor import DTensor
 
-    return isinstance(tensor, DTensor)
-
-
-def _local_gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
-    return [p.grad.to_local() for p in parameters if p.grad is not None]
+    return [p.grad.to_local() for p in parameters if isinstance(p.grad, DTensor)]
 
 
 def launched() -> bool:
