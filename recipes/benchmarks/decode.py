@@ -1,4 +1,4 @@
-"""How fast unitk decodes, side by side with transformers and CTranslate2 at equal weights.
+"""How fast unitk decodes, side by side with transformers, CTranslate2 and fairseq.
 
     python recipes/benchmarks/decode.py [--cases encdec-128,lm-256] [--device cuda] [--batch 32]
 
@@ -6,10 +6,11 @@ Random weights of the shapes of BART-base, GPT-2 small, GLM-base and UniLM-base;
 exact number of words, the end symbol being the last. All systems hold the same weights and read the
 same sources; they run in turns. Ratios are of the least processor time (on CUDA: time), which says
 the same on a busy machine, to transformers in the same precision and to CTranslate2 in fp32, or
-int8 beside int8. How many outputs are those of transformers in fp32 is printed. It has neither GLM
-nor UniLM, nor CTranslate2: GPT-2 of that size stands beside them there, with outputs of its own.
-Memory is what a run adds to the weights at its peak. What is not installed is left out; it takes
-`pip install transformers ctranslate2`.
+int8 beside int8, and to fairseq, which is measured with BART in fp32 on CPU. How many outputs are
+those of transformers in fp32 is printed, and with --search fairseq those of fairseq, which counts
+the end symbol's probability. Nobody else has GLM and UniLM: GPT-2 of that size stands beside them,
+with outputs of its own. Memory is what a run adds to the weights at its peak. What is not installed
+is left out: `pip install transformers ctranslate2`; fairseq_shim.py tells how to install fairseq.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import fairseq_peer
 import numpy as np
 import torch
 
@@ -64,6 +66,7 @@ CASES = {
 }
 TWINS = ("bart_base", "gpt2_small")
 """What transformers and CTranslate2 have as well."""
+THEIRS = "unitk --search fairseq"
 Run = Callable[[], list[list[int]]]
 """Decodes all sources of a case: the words written, end symbol last."""
 
@@ -93,6 +96,8 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     print(machine(given))
+    if not fairseq_peer.installed():
+        print(fairseq_peer.LACKING)
     for name in given.cases.split(","):
         sizes = [int(n) for n in given.batch.split(",") if n] or [CASES[name].rows]
         for rows in sizes:
@@ -107,23 +112,24 @@ def measure(name: str, case: Case, given: argparse.Namespace, folder: Path) -> N
     print(f"\n{name}: {case.rows} x {case.source} source, {case.new} new, beam {given.beam}")
     runs: dict[tuple[str, str], Run] = {}
     for precision in given.precision.split(","):
-        for system in (ours, transformers, ctranslate2):
+        for system in (ours, transformers, ctranslate2, fairseq_peer.system):
             for label, run in system(case, model, sources, precision, given, folder):
                 runs[label, precision] = run
     taken = {key: [timed(run, given.device)] for key, run in runs.items()}
     written = {key: first.written for key, [first] in taken.items()}
-    wanted = written.get(("transformers", "fp32"))
-    if wanted is not None and case.arch in TWINS:
-        for (label, precision), found in written.items():
+    for (label, precision), found in written.items():
+        peer = "fairseq" if label == THEIRS else "transformers"
+        if (wanted := written.get((peer, "fp32"))) and case.arch in TWINS and label != "fairseq":
             same = sum(a[: case.new - 1] == b[:-1] for a, b in zip(found, wanted, strict=True))
-            print(f"{label}, {precision}: {same} of {case.rows} outputs are transformers' in fp32")
+            print(f"{label}, {precision}: {same} of {case.rows} outputs are {peer}'s in fp32")
     for _ in range(given.rounds - 1):
         for key, run in runs.items():
             taken[key].append(timed(run, given.device))
     least = {key: min(one.processor for one in some) for key, some in taken.items()}
     if given.device == "cuda":
         least = {key: min(one.seconds for one in some) for key, some in taken.items()}
-    columns = ("seconds", "median", "processor s", "x transformers", "x CTranslate2", "peak MB")
+    peers = ("x transformers", "x CTranslate2", "x fairseq")
+    columns = ("seconds", "median", "processor s", *peers, "peak MB")
     print("| | " + " | ".join(columns) + " |\n|" + " --- |" * (len(columns) + 1))
     for (label, precision), some in taken.items():
         seconds = [one.seconds for one in some]
@@ -132,6 +138,7 @@ def measure(name: str, case: Case, given: argparse.Namespace, folder: Path) -> N
             for peer in (
                 ("transformers", precision),
                 ("CTranslate2", "int8" if precision == "int8" else "fp32"),
+                ("fairseq", "fp32"),
             )
         ]
         cells = (
@@ -190,6 +197,8 @@ def ours(
     ways = {"unitk": config}
     if given.device == "cuda":
         ways["unitk, captured"] = replace(config, capture=True)
+    if fairseq_peer.decodes(case, precision, given):
+        ways[THEIRS] = replace(config, search="fairseq")
     ready = prepare(deepcopy(model).to(given.device), precision)
 
     def run(config: GenerateConfig) -> list[list[int]]:
@@ -369,7 +378,7 @@ def installed(name: str) -> str:
 
 def machine(given: argparse.Namespace) -> str:
     """What ran where."""
-    names: Sequence[str] = ("torch", "transformers", "ctranslate2")
+    names: Sequence[str] = ("torch", "transformers", "ctranslate2", "fairseq")
     found = ", ".join(f"{name} {installed(name)}" for name in names if installed(name))
     cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     where = cpu[1] if cpu else platform.processor()

@@ -1,12 +1,14 @@
-"""A step of masked language modelling here and with transformers' Trainer, in turns.
+"""A step of masked language modelling here and with another system's trainer, in turns.
 
-    python recipes/benchmarks/peers.py [--sizes tiny,small,base] [--precision fp32,bf16]
+    python recipes/benchmarks/peers.py [--peer transformers] [--sizes tiny,small,base]
 
 Both train BERT of the same size on the same texts of random words, padded rows there and packed
 ones here, 15 % of them asked, with AdamW; each turn is a process of its own. The best step of all
 turns is printed in processor seconds, which say the same on a busy machine, as real tokens a
-second; then the ratio, and the peak of memory. `--task` compares another objective of unitk with
-`mlm` instead. It needs transformers, and accelerate for its Trainer.
+second; then the ratio, and the peak of memory. The peer is transformers' Trainer (it takes
+`pip install transformers accelerate`) or, with `--peer fairseq`, fairseq's with RoBERTa, which has
+no token types; on a CPU it computes in fp32 beside our bf16 too. `--task` compares another
+objective of unitk with `mlm` instead.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import fairseq_peer
 import numpy as np
 import torch
 
@@ -33,24 +36,28 @@ WORDS, LONGEST = 30_000, 128
 def main() -> None:
     """Compare, or run one side of it."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--peer", default="transformers", choices=("transformers", "fairseq"))
     parser.add_argument("--sizes", default="tiny,small,base")
     parser.add_argument("--precision", default="fp32,bf16")
     parser.add_argument("--shortest", type=int, default=LONGEST, help="16: 41 %% of rows are pads")
-    parser.add_argument("--task", help="of unitk, instead of transformers")
+    parser.add_argument("--task", help="of unitk, instead of a peer")
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--steps", type=int, default=3, help="measured in a turn")
     parser.add_argument("--side", help="size, precision and side of one turn")
     given = parser.parse_args()
     if given.side:
         size, precision, side = given.side.split(",")
-        run = transformers_steps if side == "transformers" else unitk_steps
+        peers = {"transformers": transformers_steps, "fairseq": fairseq_steps}
+        run = peers.get(side, unitk_steps)
         seconds, tokens = run(side, size, precision, given.shortest, given.steps + 1)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
         print(json.dumps([tokens / seconds, peak]))
         return
-    other = given.task or "transformers"
-    if not given.task and not (find_spec("transformers") and find_spec("accelerate")):
+    other = given.task or given.peer
+    if other == "transformers" and not (find_spec("transformers") and find_spec("accelerate")):
         sys.exit("the other side is not installed: pip install transformers accelerate")
+    if other == "fairseq" and not fairseq_peer.installed():
+        sys.exit(fairseq_peer.LACKING)
     print(f"{'':<14}{other + ', tokens/s':>24}{'mlm, tokens/s':>16}{'ratio':>7}{'memory':>16}")
     for size in given.sizes.split(","):
         for precision in given.precision.split(","):
@@ -147,6 +154,14 @@ def transformers_steps(
         )
         Trainer(BertForMaskedLM(config), arguments, batch, data, callbacks=[Watch()]).train()
     return min(took[1:]), sum(map(len, data)) / steps
+
+
+def fairseq_steps(
+    side: str, size: str, precision: str, shortest: int, steps: int
+) -> tuple[float, float]:
+    """Processor seconds of the best step of fairseq's trainer in fp32, and its tokens."""
+    *shape, rows = SIZES[size]
+    return fairseq_peer.masked_lm(shape, rows, texts(shortest, rows, steps), WORDS, steps)
 
 
 def unitk_steps(
