@@ -16,7 +16,7 @@ from unitk.data.corpus import Pairs
 from unitk.data.sources import Format
 from unitk.errors import DataError, UsageError, require
 from unitk.generate.config import WAYS, GenerateConfig
-from unitk.generate.inputs import STDIN, Input, arriving, open_pairs, read_inputs, typed
+from unitk.generate.inputs import Input, arriving, is_stream, open_pairs, read_inputs, typed
 from unitk.generate.outputs import STDOUT, Alignment, Writing
 from unitk.generate.sink import File, Screen
 from unitk.generate.wording import read_lines
@@ -44,7 +44,8 @@ class Options(GenerateConfig):
     """Decode as this task, where the model was trained with several."""
     input: Path | None = None
     """Sources: text (one a line, a tab between parts), json-lines (field source, a text or a list
-    of parts), SQuAD json (answer and passage), a corpus folder of pairs; `-`: standard input."""
+    of parts), SQuAD json (answer and passage), a corpus folder of pairs; `-` (standard input) or a
+    named pipe is answered line by line."""
     infill: str | None = None
     """A text with [MASK]s to fill, one after the other, as one search."""
     prefix_file: Path | None = None
@@ -143,7 +144,7 @@ def check(given: Options, origins: Container[str]) -> None:
         idle = given.input is None and name in origins
         require(not idle, f"{config.flag(name)} has no effect with {way}")
     require(not given.interactive or given.output == STDOUT, "--interactive has no --output")
-    file = given.output != STDOUT and given.input not in (None, STDIN)
+    file = given.output != STDOUT and given.input is not None and not is_stream(given.input)
     require(file or not given.resume, "--resume needs an --output, and an --input that is a file")
     if given.score:
         scored = ["lenpen", "search", "unkpen", "max_tokens"]
@@ -171,13 +172,13 @@ def read(given: Options) -> list[Input] | Iterator[list[Input]] | Path:
     if path is not None and path.is_dir():
         require(kind == "auto", "--input-format has no effect on a corpus as --input")
         return path
-    if path is None or path == STDIN:
+    if path is None or is_stream(path):
         require(kind != "squad", "--input-format squad needs a file as --input")
     if path is None:
         return typed()
     beside = (given.prefix_file, given.constraints, given.references)
-    if path == STDIN and beside == (None, None, None):
-        return arriving(kind, given.buffer_size)
+    if is_stream(path) and beside == (None, None, None):
+        return arriving(kind, given.buffer_size, path)
     return read_inputs(path, kind)
 
 
@@ -252,7 +253,7 @@ def made_of(given: Options, values: dict[str, str]) -> dict[str, str]:
     found = {name: text for name, text in values.items() if name not in free}
     for name in ("input", "prefix_file", "constraints", "references", "bad_words"):
         path = getattr(given, name)
-        if path is not None and path != STDIN:
+        if path is not None and not is_stream(path):
             found[name] = f"{path} ({content(path)})"
     paths = [find(path) for path in given.checkpoint]
     found["checkpoint"] = ", ".join(f"{path.name} ({content(path)})" for path in paths)

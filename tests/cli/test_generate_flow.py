@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +97,43 @@ def test_a_line_is_answered_before_the_next_one_comes(decode, monkeypatch, capsy
         decode(f"--input - {QUICK}")
         thread.join()
     assert answers == expected
+
+
+def test_a_named_pipe_is_a_stream_too(decode, files, capsys):
+    """One pipe for the questions, another one for the answers: each is there before the next."""
+    decode(f"--input in.txt {QUICK}")
+    expected = capsys.readouterr().out.split("\n")[:-1]
+    pipes = files / "questions", files / "answers"
+    for pipe in pipes:
+        os.mkfifo(pipe)
+    answers = []
+
+    def talk():
+        with pipes[1].open() as read, pipes[0].open("w", buffering=1) as ask:
+            for line in LINES:
+                ask.write(line + "\n")
+                answers.append(read.readline().rstrip("\n"))
+
+    thread = threading.Thread(target=talk)
+    thread.start()
+    try:
+        with pipes[1].open("w") as out, redirect_stdout(out):
+            decode(f"--input questions {QUICK}")
+    finally:
+        thread.join()
+    assert answers == expected
+
+
+def test_a_pipe_beside_other_files_is_read_whole(decode, files, capsys):
+    (files / "begin.txt").write_text("the\n" * 5)
+    decode(f"--input in.txt --prefix-file begin.txt {QUICK}")
+    expected = capsys.readouterr().out
+    os.mkfifo(files / "pipe")
+    thread = threading.Thread(target=(files / "pipe").write_text, args=("\n".join(LINES),))
+    thread.start()
+    decode(f"--input pipe --prefix-file begin.txt --output out.txt {QUICK}")
+    thread.join()
+    assert (files / "out.txt").read_text() == expected
 
 
 def test_bad_lines_of_a_stream(decode, monkeypatch, capsys):
@@ -300,6 +338,7 @@ def test_mistakes_are_told_before_anything_is_decoded(decode, files, monkeypatch
         ("--interactive --score", "--score has no effect with --interactive"),
         ("--input in.txt --resume", "--resume needs an --output, and an --input that is a file"),
         ("--input - --output x --resume", "--resume needs an --output, and an --input that is"),
+        ("--input /dev/null --output x --resume", "--resume needs an --output, and an --input"),
         ("--input in.txt --output .", "--output . is no file; `-` is standard output"),
         ("--input in.txt --output /dev/null", "--output /dev/null is no file"),
         ("--input in.txt --buffer-size 0", "--buffer-size must be at least 1, got 0"),
@@ -361,3 +400,19 @@ def test_a_reader_that_goes_away_is_no_error(trained, files):
     assert process.stdout.readline().strip()
     process.stdout.close()
     assert process.stderr.read() == b"" and process.wait() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["--input -", "--interactive", "--input pipe"])
+def test_a_program_that_waits_for_each_answer(trained, files, decode, capsys, way):
+    decode(f"--input in.txt {QUICK}")
+    expected = capsys.readouterr().out.split("\n")[:-1]
+    os.mkfifo(files / "pipe")
+    words = ["generate", "--checkpoint", str(trained), *way.split(), *QUICK.split()]
+    process = start(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with process, (files / "pipe").open("w") if "pipe" in way else process.stdin as ask:
+        for line, answer in zip(LINES, expected, strict=True):
+            print(line, file=ask, flush=True)
+            assert process.stdout.readline() == answer + "\n"
+        ask.close()
+        assert process.wait() == 0

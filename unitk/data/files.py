@@ -40,6 +40,8 @@ def expand(patterns: Sequence[str], option: str) -> list[Path]:
             if not files:
                 raise DataError(f"{option} {pattern}: no file has such a name")
             found += files
+        elif path.exists():
+            raise DataError(f"{option} {path} is a pipe or a device; a file is read several times")
         else:
             raise DataError(f"{option} {path}: no such file")
     for path, times in Counter(found).items():

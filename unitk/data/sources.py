@@ -128,20 +128,23 @@ def split_sentences(text: str, how: Sentences) -> list[str]:
 def pieces(path: Path) -> Iterator[tuple[bytes, int]]:
     """The bytes of a file, unpacked, each with how many bytes on disk were read until then."""
     try:
+        after = 0  # counted, as a pipe cannot tell
         with path.open("rb") as file:
             if path.suffix != ".gz":
                 while piece := file.read(BLOCK >> 2):
-                    yield piece, file.tell()
+                    after += len(piece)
+                    yield piece, after
                 return
             # not gzip.open: how far it reads ahead is the library's business, shards depend on it
             unpack = zlib.decompressobj(31)
             while piece := file.read(BLOCK >> 4):
+                after += len(piece)
                 while piece:
-                    yield unpack.decompress(piece), file.tell()
+                    yield unpack.decompress(piece), after
                     piece = unpack.unused_data.lstrip(b"\0")
                     if piece:  # another member follows, not padding
                         unpack = zlib.decompressobj(31)
-            if file.tell() and not unpack.eof:
+            if after and not unpack.eof:
                 raise DataError(f"{path}: cut off, the end of the gzip data is missing")
     except zlib.error as error:
         raise DataError(f"{path}: no gzip data, or damaged ({error})") from error

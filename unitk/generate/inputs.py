@@ -8,6 +8,7 @@ import select
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -47,14 +48,22 @@ def read_inputs(path: Path, given: Format) -> list[Input]:
     return found
 
 
-def arriving(given: Format, size: int) -> Iterator[list[Input]]:
-    """The inputs of standard input as they come: whatever is there, at most `size` at a time."""
+def is_stream(path: Path) -> bool:
+    """Standard input, a named pipe or a device: read once, as it comes."""
+    return path == STDIN or path.is_fifo() or path.is_char_device()
+
+
+def arriving(given: Format, size: int, path: Path = STDIN) -> Iterator[list[Input]]:
+    """The inputs of a stream as they come: whatever is there, at most `size` at a time."""
+    name = "text" if given == "auto" else given
     empty = True
-    for block in _numbered(_arrived(size)):
-        empty = False
-        yield _inputs(block, "text" if given == "auto" else given)
+    stdin = cast(io.BufferedReader, sys.stdin.buffer)
+    with nullcontext(stdin) if path == STDIN else path.open("rb") as stream:
+        for block in _numbered(_arrived(stream, size), path):
+            empty = False
+            yield _inputs(block, name)
     if empty:
-        raise DataError("--input - is empty")
+        raise DataError(f"--input {path} is empty")
 
 
 def typed() -> Iterator[list[Input]]:
@@ -73,17 +82,16 @@ def typed() -> Iterator[list[Input]]:
         yield _inputs(block, "text")
 
 
-def _numbered(stream: Iterable[bytes]) -> Iterator[Block]:
-    """Whole lines of standard input as blocks."""
-    line = 1
+def _numbered(stream: Iterable[bytes], path: Path = STDIN) -> Iterator[Block]:
+    """Whole lines of a stream as blocks."""
+    line, name = 1, Path("standard input") if path == STDIN else path
     for data in stream:
-        yield Block(Path("standard input"), line, 0, True, data)
+        yield Block(name, line, 0, True, data)
         line += data.count(b"\n")
 
 
-def _arrived(size: int) -> Iterator[bytes]:
+def _arrived(stream: io.BufferedReader, size: int) -> Iterator[bytes]:
     """At least a line, and what arrives within moments: at most `size` lines."""
-    stream = cast(io.BufferedReader, sys.stdin.buffer)
     lines: list[bytes] = []
     rest, ended = b"", False
     while lines or not ended:
