@@ -21,7 +21,7 @@ IMPORTED = "imported.json"
 class Options:
     """Read a checkpoint of another system (--from FORMAT PATH --to unitk DIR), or write a model in
     its format (--from unitk DIR --to FORMAT DIR). Formats: hf (Hugging Face's BERT, ERNIE, RoBERTa,
-    ALBERT, GPT, GPT-2, BART), unilm, glm, mass, fairseq, optimus. --task NAME, --task.FIELD and
+    ALBERT, GPT, GPT-2, BART, T5), unilm, glm, mass, fairseq, optimus. --task NAME, --task.FIELD and
     --arch.FIELD replace what the checkpoint says: --arch.max-positions 1024 makes a longer position
     table of copies of its rows."""
 

@@ -7,8 +7,8 @@ import torch
 from unitk.generate.config import GenerateConfig
 from unitk.generate.decode import generate
 from unitk.generate.demands import Demands, Lexicon
-from unitk.interop.names import BART, GPT2
-from unitk.models import archs
+from unitk.interop.names import BART, GPT2, T5
+from unitk.models import archs, archs_t5
 from unitk.slots import Example, Protocol, stay
 
 V, PAD, END, MOST = 60, 1, 2, 24
@@ -16,7 +16,7 @@ SETTINGS = {"vocab_size": V, "eos_token_id": END, "bos_token_id": 0, "pad_token_
 BAD = ((7,), (8, 9), (10, 10))
 
 
-@pytest.fixture(scope="module", params=["bart", "gpt2"])
+@pytest.fixture(scope="module", params=["bart", "t5", "gpt2"])
 def twins(request):
     """Their model, ours, and a function that makes our prompt; both like to end."""
     hf = pytest.importorskip("transformers")
@@ -28,6 +28,10 @@ def twins(request):
         config = hf.BartConfig(**SETTINGS, **sizes, d_model=64, forced_eos_token_id=None)
         config.decoder_start_token_id = END
         theirs, ours, layout = hf.BartForConditionalGeneration(config), archs.bart_tiny(), BART
+    elif request.param == "t5":
+        sizes = {"d_model": 64, "d_kv": 24, "d_ff": 256, "num_layers": 2, "num_heads": 4}
+        config = hf.T5Config(**SETTINGS, **sizes, decoder_start_token_id=END)
+        theirs, ours, layout = hf.T5ForConditionalGeneration(config), archs_t5.t5_tiny(), T5
     else:
         config = hf.GPT2Config(**SETTINGS, n_embd=64, n_layer=2, n_head=4)
         theirs, ours, layout = hf.GPT2LMHeadModel(config), archs.gpt2_tiny(), GPT2

@@ -1,15 +1,18 @@
 """Hugging Face's models come in and go out with equal logits, loss and tensors."""
 
+import io
 import json
 
 import numpy as np
 import pytest
+import sentencepiece
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
 import unitk
 from unitk.errors import CheckpointError, DataError, UsageError
+from unitk.generate.config import GenerateConfig
 from unitk.train.checkpoint import load
 
 V = 60
@@ -36,6 +39,19 @@ BART = {
     "pad_token_id": 0,
     "decoder_start_token_id": 2,
 }
+T5 = {
+    "vocab_size": V,
+    "d_model": 32,
+    "d_kv": 12,
+    "d_ff": 48,
+    "num_layers": 2,
+    "num_decoder_layers": 3,
+    "num_heads": 4,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 10,
+    "decoder_start_token_id": 0,
+}
+T5_1_1 = {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 FAMILIES = {
     "bert": ("BertForMaskedLM", "BertConfig", BERT),
     "bert_nsp": ("BertForPreTraining", "BertConfig", BERT),
@@ -48,7 +64,11 @@ FAMILIES = {
     "gpt2_untied": ("GPT2LMHeadModel", "GPT2Config", {**GPT, "tie_word_embeddings": False}),
     "gpt": ("OpenAIGPTLMHeadModel", "OpenAIGPTConfig", GPT),
     "bart": ("BartForConditionalGeneration", "BartConfig", {**BART, "scale_embedding": True}),
+    "t5": ("T5ForConditionalGeneration", "T5Config", T5),
+    "t5_v1_1": ("T5ForConditionalGeneration", "T5Config", T5_1_1),
+    "t5_v1_1_tied": ("T5ForConditionalGeneration", "T5Config", T5_1_1),
 }
+TWO_TOWERS = ("bart", "t5", "t5_v1_1", "t5_v1_1_tied")
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +87,10 @@ def make(hf, kit, tmp_path, vocab_txt):
         model_class, config_class, settings = FAMILIES[family]
         torch.manual_seed(0)
         config = getattr(hf, config_class)(**settings)
-        model = kit.perturbed(getattr(hf, model_class)(config))
+        model = getattr(hf, model_class)(config)
+        if family == "t5_v1_1":  # which their library ties at first
+            model.lm_head.weight = torch.nn.Parameter(0.1 * torch.randn(V, 32))
+        kit.perturbed(model)
         if "bart" in family:
             model.final_logits_bias.normal_()
         model.save_pretrained(tmp_path / folder)
@@ -82,7 +105,7 @@ def examples(kit, family):
     rng = np.random.default_rng(1)
     tokens = kit.ids(rng, 14)
     row = torch.from_numpy(tokens)[None]
-    if "bart" in family:
+    if family in TWO_TOWERS:
         fed = kit.ids(rng, 9)
         theirs = {"input_ids": row, "decoder_input_ids": torch.from_numpy(fed)[None]}
         return kit.pair(tokens, fed), theirs
@@ -129,6 +152,42 @@ def test_both_ways(hf, kit, make, tmp_path, family):
     words = "w3 w7 w54"
     task = load(tmp_path / "ours").task
     assert tokenizer(words, add_special_tokens=False)["input_ids"] == task.vocab.encode(words)
+
+
+def test_t5_with_its_sentencepiece_model(hf, kit, tmp_path):
+    """The sentinels have the rows behind the pieces, the last one first, as in their tokenizer."""
+    pieces, lines = io.BytesIO(), ["the cat sat on the mat", "a dog ran in the park"]
+    ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1, "pad_piece": "<pad>"}
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=pieces, vocab_size=20, minloglevel=2, **ids
+    )
+    rows = 20 + 128
+    torch.manual_seed(0)
+    # their cache has as many layers as the encoder
+    config = hf.T5Config(**{**T5, "vocab_size": rows, "num_decoder_layers": 2})
+    model = kit.perturbed(hf.T5ForConditionalGeneration(config))
+    model.save_pretrained(tmp_path / "there")
+    (tmp_path / "there" / "spiece.model").write_bytes(pieces.getvalue())
+    task = load(kit.to_unitk("hf", tmp_path / "there", tmp_path / "ours")).task
+    assert len(task.vocab) == rows and task.start == [task.vocab.pad]
+    back = kit.from_unitk(tmp_path / "ours", "hf", tmp_path / "back")
+    tokenizer = hf.AutoTokenizer.from_pretrained(back)
+    for number in (0, 7, 99):
+        index = tokenizer.convert_tokens_to_ids(f"<extra_id_{number}>")
+        assert task.vocab.pieces([index]) == [f"<extra_id_{number}>"]
+    text = "the cat in the park"
+    assert tokenizer(text, add_special_tokens=False)["input_ids"] == task.vocab.encode(text)
+    # and a search of theirs on the exported folder writes what ours writes
+    again = hf.AutoModelForSeq2SeqLM.from_pretrained(back).eval()
+    source = torch.tensor([[*task.vocab.encode(text), task.vocab.sep]])
+    more = {"num_beams": 3, "max_new_tokens": 9, "min_new_tokens": 9, "num_return_sequences": 3}
+    v = task.vocab
+    banned = [[word] for word in task.protocol.banned]
+    made = again.generate(source, eos_token_id=v.sep, bad_words_ids=banned, **more)
+    config = GenerateConfig(beam=3, nbest=3, max_len=9, min_len=9, search="likely")
+    found = unitk.load(tmp_path / "ours").outputs([[v.encode(text)]], config)
+    ids = [one.hypothesis.ids.tolist()[:9] for one in found[0]]
+    assert ids == [row[1:10].tolist() for row in made]
 
 
 def test_a_trained_model_goes_out_with_all_its_rows(hf, kit, make, tmp_path):

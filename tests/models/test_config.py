@@ -24,24 +24,29 @@ OTHER = {
     "num_layers": 3,
     "width": 24,
     "num_heads": 4,
+    "head_width": 12,
     "ffn_width": 40,
+    "ffn_gate": True,
     "max_positions": 9,
     "max_positions2": 5,
     "position_offset": 2,
     "num_segments": 2,
     "num_virtual": 1,
     "relative_buckets": 8,
-    "relative_distance": 4,
+    "relative_distance": 5,
     "embedding_width": 12,
     "layer_groups": 1,
     "embedding_scale": True,
     "norm_first": False,
     "embedding_norm": True,
     "final_norm": False,
+    "norm": "rms",
     "norm_eps": 0.1,
+    "score_scale": False,
     "activation": "relu",
     "bias": False,
     "tied": False,
+    "output_scale": True,
     "output_bias": True,
     "head_transform": True,
     "class_heads": ("nsp:2",),
@@ -50,6 +55,7 @@ OTHER = {
     "activation_dropout": 0.5,
     "init_std": 0.1,
     "scaled_init": False,
+    "fan_in_init": True,
 }
 
 BESIDE = {
@@ -138,6 +144,24 @@ def test_weights_are_drawn_as_the_settings_say(scaled, cls):
             assert parameter.std().item() == pytest.approx(expected, rel=0.1), name
 
 
+def test_matrices_with_more_inputs_are_drawn_smaller():
+    """T5's law: products of unit states have unit variance, scores too although nothing scales
+    them."""
+    torch.manual_seed(0)
+    own = {"num_heads": 2, "head_width": 16, "score_scale": False, "relative_buckets": 32}
+    own |= {"fan_in_init": True, "scaled_init": False, "tied": False, "init_std": 1.0}
+    model = of(EncoderDecoderConfig, width=64, ffn_width=256, **own).build(500)
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 2:
+            table = name.endswith(("tokens.weight", "positions.weight"))
+            inputs = 1 if table else 64 if "relative" in name else parameter.shape[1]
+            if name.endswith(("attention.qkv.weight", "cross_attention.query.weight")):
+                queries, rest = parameter[:32], parameter[32:]
+                assert queries.std().item() == pytest.approx((64 * 16) ** -0.5, rel=0.1), name
+                parameter = rest if len(rest) else 4 * queries
+            assert parameter.std().item() == pytest.approx(inputs**-0.5, rel=0.15), name
+
+
 def test_position_offset_shifts_the_table():
     model = replace(PLAIN, position_offset=2).build(10)
     plain = PLAIN.build(10)
@@ -153,6 +177,8 @@ def test_position_offset_shifts_the_table():
     [
         ({"num_layers": 0}, "--arch.num-layers must be at least 1, got 0"),
         ({"num_heads": 5}, "--arch.num-heads must be a divisor of --arch.width 768, got 5"),
+        ({"head_width": -1}, "--arch.head-width must be at least 0, got -1"),
+        ({"norm": "batch"}, "--arch.norm must be one of layer, rms, got batch"),
         ({"dropout": 1.0}, "--arch.dropout must be in [0, 1), got 1.0"),
         ({"norm_eps": 0.0}, "--arch.norm-eps must be above 0, got 0.0"),
         ({"max_positions": -1}, "--arch.max-positions must be at least 0, got -1"),
@@ -182,6 +208,13 @@ def test_a_bad_value_names_its_option(given, message):
     with pytest.raises(UsageError) as error:
         ModelConfig(**given)
     assert str(error.value) == message
+
+
+def test_a_decoder_needs_a_greater_distance():
+    far = {"relative_buckets": 32, "relative_distance": 16}
+    assert ModelConfig(**far) and EncoderDecoderConfig(**far | {"relative_distance": 17})
+    with pytest.raises(UsageError, match="relative-distance must be above half of"):
+        EncoderDecoderConfig(**far)
 
 
 def test_a_virtual_token_is_a_row_of_its_own():

@@ -1,15 +1,17 @@
-"""BERT, RoBERTa, GPT-2 and BART equal Hugging Face's: states, logits, loss and gradients.
+"""BERT, RoBERTa, GPT-2, BART and T5 equal Hugging Face's: states, logits, loss and gradients.
 
 Both get the same random weights; their rows are padded, ours are alone, padded or packed.
 """
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from unitk.criterions.cross_entropy import CrossEntropy
-from unitk.interop.names import BART, BERT, GPT2, ROBERTA
-from unitk.models import archs
+from unitk.interop.names import BART, BERT, GPT2, ROBERTA, T5, T5_GATED
+from unitk.models import archs, archs_t5
 from unitk.slots import Ask, Example, collate, lm, stay
 
 V, PAD = 60, 1
@@ -31,7 +33,13 @@ def translate(theirs, layout, ours):
 def hf():
     found = pytest.importorskip("transformers")
     # they are imported when first named
-    assert found.BertModel and found.RobertaModel and found.GPT2Model and found.BartModel
+    assert (
+        found.BertModel
+        and found.RobertaModel
+        and found.GPT2Model
+        and found.BartModel
+        and found.T5Model
+    )
     return found
 
 
@@ -113,7 +121,7 @@ def test_bert_and_roberta(hf, family, rows):
     else:
         more = {"max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
         reference = hf.RobertaForMaskedLM(hf.RobertaConfig(**settings, **more))
-        ours = archs._tiny(archs.roberta_base()).build(V)
+        ours = archs.tiny(archs.roberta_base()).build(V)
     layout = {"bert": BERT, "roberta": ROBERTA}[family]
     twins(reference, ours, layout)
 
@@ -189,25 +197,35 @@ def test_gpt2(hf, rows):
     compare(ours, batch, out.loss, reference, GPT2)
 
 
+def encoder_decoders(hf, family):
+    """Theirs, ours, and the table of names."""
+    if family == "bart":
+        sizes = dict.fromkeys(("encoder_layers", "decoder_layers"), 2)
+        sizes |= dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4)
+        sizes |= dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 256)
+        config = hf.BartConfig(vocab_size=V, d_model=64, dropout=0.0, pad_token_id=PAD, **sizes)
+        return hf.BartForConditionalGeneration(config), archs.bart_tiny().build(V), BART
+    sizes = {"d_model": 64, "d_kv": 24, "d_ff": 256, "num_layers": 2, "num_heads": 4}
+    sizes |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 10}
+    ours = replace(archs_t5.t5_tiny(), relative_buckets=8, relative_distance=10)
+    if family == "t5_v1_1":
+        ours = replace(ours, ffn_gate=True, activation="gelu_tanh", tied=False, output_scale=False)
+        sizes |= {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+    config = hf.T5Config(vocab_size=V, dropout_rate=0.0, pad_token_id=PAD, **sizes)
+    theirs = hf.T5ForConditionalGeneration(config)
+    if family == "t5_v1_1":  # which their library ties at first
+        theirs.lm_head.weight = torch.nn.Parameter(0.1 * torch.randn(V, 64))
+    return theirs, ours.build(V), T5 if family == "t5" else T5_GATED
+
+
 @pytest.mark.parametrize("hidden", [False, True], ids=["open", "hidden"])
 @pytest.mark.parametrize("rows", ROWS.values(), ids=ROWS)
-def test_bart(hf, rows, hidden):
+@pytest.mark.parametrize("family", ["bart", "t5", "t5_v1_1"])
+def test_encoder_decoders(hf, family, rows, hidden):
     """`hidden`: some of the encoder's slots are hidden from the decoder, as in MASS."""
     rng = np.random.default_rng(3)
-    config = hf.BartConfig(
-        vocab_size=V,
-        d_model=64,
-        encoder_layers=2,
-        decoder_layers=2,
-        encoder_attention_heads=4,
-        decoder_attention_heads=4,
-        encoder_ffn_dim=256,
-        decoder_ffn_dim=256,
-        dropout=0.0,
-        pad_token_id=PAD,
-    )
-    reference, ours = hf.BartForConditionalGeneration(config), archs.bart_tiny().build(V)
-    twins(reference, ours, BART)
+    reference, ours, layout = encoder_decoders(hf, family)
+    twins(reference, ours, layout)
     source, target = [words(rng, n) for n in LENGTHS], [words(rng, n + 1) for n in LENGTHS[::-1]]
     may = [rng.random(n) < (0.6 if hidden else 2) for n in LENGTHS]
     examples = []
@@ -222,7 +240,7 @@ def test_bart(hf, rows, hidden):
     batch = collate([[examples[i] for i in row] for row in rows], pad=PAD).to("cpu")
 
     order = [i for row in rows for i in row]
-    encoded = reference.model.encoder(
+    encoded = reference.get_encoder()(
         input_ids=padded(source, PAD), attention_mask=padded([np.ones(n) for n in LENGTHS], 0)
     )
     labels = [ids[1:] if i in order else ids[1:] * 0 - 100 for i, ids in enumerate(target)]
@@ -237,7 +255,7 @@ def test_bart(hf, rows, hidden):
     logits = ours.head(ours(batch)[0]["dec"].flatten(0, 1)[ask.rows[:, 0]])
     wanted = torch.cat([out.logits[i, : len(target[i]) - 1] for i in order])
     assert torch.allclose(logits, wanted, atol=1e-5, rtol=1e-5)
-    compare(ours, batch, out.loss, reference, BART)
+    compare(ours, batch, out.loss, reference, layout)
 
 
 def test_parameters_of_the_large_bart_are_theirs(hf):

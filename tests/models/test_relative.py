@@ -50,6 +50,14 @@ def test_buckets_are_hugging_faces(t5):
         assert torch.equal(buckets(distance, count, far), theirs)
 
 
+def test_buckets_of_a_decoder_are_hugging_faces(t5):
+    distance = torch.arange(-400, 401)
+    for count, far in ((32, 128), (16, 60), (8, 10)):
+        theirs = t5._relative_position_bucket(distance, False, count, far)
+        found = buckets(distance, count, far, one_sided=True)
+        assert torch.equal(found, theirs) and not found[400:].any()
+
+
 @pytest.fixture
 def model():
     torch.manual_seed(0)

@@ -37,13 +37,16 @@ SMALL = {
 CONFIG = GenerateConfig(beam=4, nbest=4, max_len=6, lenpen=0.6, search="exact")
 
 
-@pytest.fixture(params=TASKS)
+@pytest.fixture(params=[*TASKS, "seq2seq t5_mini", "seq2seq t5_v1_1_small"])
 def setting(request, toy_vocab):
     """A task with its default architecture made small, and prompts of 1 to 30 words."""
-    cls = registry.get("task", request.param)
+    name, _, arch = request.param.partition(" ")
+    cls = registry.get("task", name)
     task = cls(cls.Config(), toy_vocab)
     torch.manual_seed(0)
-    config = replace(registry.get("arch", cls.arch)(), **SMALL)
+    config = replace(registry.get("arch", arch or cls.arch)(), **SMALL)
+    if config.fan_in_init:
+        config = replace(config, init_std=1.0)
     model = config.build(len(toy_vocab)).eval()
     if isinstance(model, LatentModel):  # latents that tell the sources apart
         model.bridge.weight.data *= 100

@@ -15,14 +15,16 @@ from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.slots import collate
 
-TASKS = registry.names("task")
+TASKS = [*registry.names("task"), "seq2seq t5_mini", "mass t5_v1_1_small"]
+"""Registered names, some with an architecture other than their own."""
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def build(name, vocab):
-    """The task, and a model of its architecture with two narrow layers and no dropout."""
+    """The task, and a model of its architecture, or of that named behind it: two narrow layers."""
+    name, _, arch = name.partition(" ")
     cls = registry.get("task", name)
-    config = registry.get("arch", cls.arch)()
+    config = registry.get("arch", arch or cls.arch)()
     small = {"num_layers": 2, "width": 32, "num_heads": 2, "ffn_width": 64}
     torch.manual_seed(1)
     model = replace(config, **small, dropout=0.0, attention_dropout=0.0).build(len(vocab)).eval()

@@ -34,10 +34,11 @@ def test_it_does_not_pre_train(toy_vocab):
 
 
 @pytest.mark.parametrize(
-    ("opening", "before", "start"), [("sep", [], ["sep"]), ("both", ["cls"], ["sep", "cls"])]
+    ("opening", "before", "start"),
+    [("sep", [], ["sep"]), ("both", ["cls"], ["sep", "cls"]), ("pad", [], ["pad"])],
 )
 def test_what_opens_elsewhere(toy_vocab, labels, opening, before, start):
-    """fairseq and MASS open with the end symbol alone, BART with both."""
+    """fairseq and MASS open with the end symbol alone, BART with both, T5 with the pad."""
     v, made = toy_vocab, Seq2Seq(Seq2Seq.Config(opening=opening), toy_vocab)
     example = made.finetune([np.array([40, 41])], np.array([50]), np.random.default_rng(0))
     enc, dec = example.towers["enc"], example.towers["dec"]

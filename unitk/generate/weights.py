@@ -88,9 +88,10 @@ def prepare(model: Model, precision: Precision) -> Model:
         return model
     kind: type[Int8] | type[Packed] = Int8 if precision == "int8" else Packed
     for part in list(model.modules()):
-        if isinstance(part, FeedForward) and isinstance(part.up, nn.Linear) and kind is Packed:
-            part.up = Packed(part.up.weight, part.up.bias, FUSED[part.activation])
-            part.activation = nn.Identity()
+        if isinstance(part, FeedForward) and isinstance(part.up, nn.Linear):
+            if kind is Packed and not part.gated:
+                part.up = Packed(part.up.weight, part.up.bias, FUSED[part.activation])
+                part.activation = nn.Identity()
         for name, linear in part.named_children():
             if isinstance(linear, nn.Linear):
                 setattr(part, name, kind(linear.weight, linear.bias))

@@ -57,6 +57,8 @@ class Found:
     """Of the task."""
     symbols: Mapping[str, int] = field(default_factory=dict)
     """Ids that the system fixes."""
+    spelled: Mapping[int, str] = field(default_factory=dict)
+    """Ids without a piece that have a name there."""
     source_vocab: Vocab | None = None
     """Of the encoder, if it has one of its own."""
     notes: Sequence[str] = ()
@@ -184,7 +186,7 @@ def _vocab(own: Vocab | None, found: Found, rows: int) -> Vocab:
     if own is None:
         raise UsageError(f"--vocab is needed: there is no vocabulary beside {found.path}")
     try:
-        return fitted(own, rows, found.symbols)
+        return fitted(own, rows, found.symbols, found.spelled)
     except DataError as error:
         raise DataError(f"{found.path}: {error}") from error
 

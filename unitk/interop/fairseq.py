@@ -36,8 +36,7 @@ from unitk.interop.fairseq_parts import (
     waves,
 )
 from unitk.interop.files import find_file, read_pickle, tensors_of
-from unitk.interop.hf import moved
-from unitk.interop.layout import Layout, same
+from unitk.interop.layout import Layout, moved, same
 from unitk.interop.settings import check_family, preset_of, write_settings
 from unitk.interop.vocabs import vocab_beside, write_vocab
 from unitk.models.config import EncoderDecoderConfig, ModelConfig

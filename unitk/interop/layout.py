@@ -126,6 +126,13 @@ def joined(line: Line, theirs: Mapping[str, Tensor]) -> Tensor | None:
     return whole.mT if line.transposed else whole
 
 
+def moved(table: Tensor, have: int, want: int) -> Tensor:
+    """A position table with `want` rows before that of position 0, which nothing looks up."""
+    return (
+        table if have == want else torch.cat([table.new_zeros(want, table.shape[1]), table[have:]])
+    )
+
+
 def same(a: Tensor, b: Tensor) -> bool:
     """Whether two tensors are equal, bit for bit or not at all."""
     return a.shape == b.shape and a.dtype == b.dtype and bool(torch.equal(a, b))

@@ -19,7 +19,7 @@ from unitk.errors import CheckpointError, DataError
 from unitk.interop.convert import Found, Parts
 from unitk.interop.fairseq_parts import SEQ2SEQ_KIND, modern, options_of, settled
 from unitk.interop.files import find_file, read_pickle, tensors_of
-from unitk.interop.hf import moved
+from unitk.interop.layout import moved
 from unitk.interop.settings import check_family, preset_of
 from unitk.interop.vocabs import vocab_beside
 from unitk.models.config import EncoderDecoderConfig

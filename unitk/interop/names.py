@@ -1,4 +1,4 @@
-"""What the tensors of Hugging Face's BERT, RoBERTa, ALBERT, GPT-2, GPT and BART are called.
+"""What the tensors of Hugging Face's BERT, RoBERTa, ALBERT, GPT-2, GPT, BART and T5 are called.
 
 UniLM, Optimus and fairseq use the same names, or parts of them.
 """
@@ -6,6 +6,7 @@ UniLM, Optimus and fairseq use the same names, or parts of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from unitk.interop.layout import Layout
@@ -135,6 +136,60 @@ BART = Layout(
         "model.encoder.embed_tokens.weight": "model.shared.weight",
         "model.decoder.embed_tokens.weight": "model.shared.weight",
         "lm_head.weight": "model.shared.weight",
+    },
+)
+
+
+def t5(side: str, ours: str, gated: bool) -> dict[str, Any]:
+    """A tower of T5: the parts of a block are numbered, and so are the halves of a gated map."""
+    up = tuple(f"DenseReluDense.wi_{half}" for half in "01") if gated else "DenseReluDense.wi"
+    parts: list[dict[str, str | tuple[str, ...]]] = [
+        {
+            "attention_norm": "layer_norm",
+            "attention.qkv": tuple(f"SelfAttention.{part}" for part in "qkv"),
+            "attention.out": "SelfAttention.o",
+        },
+        {
+            "cross_norm": "layer_norm",
+            "cross_attention.query": "EncDecAttention.q",
+            "cross_attention.kv": ("EncDecAttention.k", "EncDecAttention.v"),
+            "cross_attention.out": "EncDecAttention.o",
+        },
+        {"ffn_norm": "layer_norm", "ffn.up": up, "ffn.down": "DenseReluDense.wo"},
+    ]
+    if side == "encoder":
+        del parts[1]
+    first = f"{side}.block.0.layer.0.SelfAttention"
+    found = {
+        f"{ours}relative.table": f"{first}.relative_attention_bias",
+        f"{ours}norm": f"{side}.final_layer_norm",
+    }
+    for number, names in enumerate(parts):
+        found |= within(f"{side}.block.#.layer.{number}.", f"{ours}layers.#.", names)
+    return found
+
+
+T5 = Layout(
+    {
+        "embed.tokens": "shared",
+        "heads.lm.weight": "lm_head.weight",
+        **t5("decoder", "", gated=False),
+        **t5("encoder", "encoder.", gated=False),
+    },
+    copies={
+        "encoder.embed_tokens.weight": "shared.weight",
+        "decoder.embed_tokens.weight": "shared.weight",
+        "lm_head.weight": "shared.weight",
+    },
+    # of a table that was never used
+    ignored=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
+)
+T5_GATED = replace(
+    T5,
+    names={
+        **T5.names,
+        **t5("decoder", "", gated=True),
+        **t5("encoder", "encoder.", gated=True),
     },
 )
 ALBERT_LAYER: dict[str, str | tuple[str, ...]] = {

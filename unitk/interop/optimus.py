@@ -23,7 +23,7 @@ from unitk.errors import CheckpointError, UsageError
 from unitk.interop import names
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import read_json, read_pickle, read_tensors, tensors_of
-from unitk.interop.hf import BERT_KEYS, GPT2_KEYS
+from unitk.interop.hf_families import BERT_KEYS, GPT2_KEYS
 from unitk.interop.layout import Layout
 from unitk.interop.settings import (
     FREE,

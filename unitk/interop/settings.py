@@ -93,11 +93,12 @@ def check_family(config: ModelConfig, preset: ModelConfig, free: set[str], what:
 
 
 def preset_of(names: tuple[str, ...], config: ModelConfig) -> str:
-    """Which of these architectures a model is, told by layers and width; else the first."""
-    for name in names:
-        preset = registry.get("arch", name)()
-        if (preset.num_layers, preset.width) == (config.num_layers, config.width):
-            return name
+    """Which of these architectures a model is, told by layers and widths; else the first."""
+    for sizes in (("num_layers", "width", "ffn_width"), ("num_layers", "width")):
+        for name in names:
+            preset = registry.get("arch", name)()
+            if all(getattr(preset, size) == getattr(config, size) for size in sizes):
+                return name
     return names[0]
 
 

@@ -20,7 +20,7 @@ from unitk import registry
 from unitk.errors import CheckpointError, UsageError
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import find_file, read_json, read_tensors
-from unitk.interop.hf import BARE, BERT_KEYS, bert_changes
+from unitk.interop.hf_families import BARE, BERT_KEYS, bert_changes
 from unitk.interop.layout import Layout
 from unitk.interop.names import BERT
 from unitk.interop.settings import (

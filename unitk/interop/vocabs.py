@@ -13,6 +13,8 @@ from unitk.vocab_kinds import SentencePiece, Tokenizers
 
 FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "*.model")
 """Of a tokenizer that stands beside a model, the best one first."""
+EXTRA = 100
+"""Sentinels of T5."""
 
 
 def vocab_beside(path: Path) -> Vocab | None:
@@ -25,13 +27,19 @@ def vocab_beside(path: Path) -> Vocab | None:
     return None
 
 
-def fitted(vocab: Vocab, rows: int, symbols: Mapping[str, int] | None = None) -> Vocab:
+def fitted(
+    vocab: Vocab,
+    rows: int,
+    symbols: Mapping[str, int] | None = None,
+    names: Mapping[int, str] | None = None,
+) -> Vocab:
     """A vocabulary for an embedding of so many rows, and whatever symbols it lacks behind them.
 
     Rows without a piece are taken for symbols that the vocabulary lacks, the first ones first, and
     have names of their own after that. `symbols` are ids that the checkpoint's system fixes; two
-    symbols of the same id are refused.
+    symbols of the same id are refused. Rows that have `names` there are left to these.
     """
+    kept = names if names and max(names) < rows else {}
     if rows == len(vocab) and not symbols:
         return vocab
     pieces = vocab.model.size
@@ -53,12 +61,22 @@ def fitted(vocab: Vocab, rows: int, symbols: Mapping[str, int] | None = None) ->
     added: list[str | None] = [by_id.get(index) for index in range(pieces, size)]
     missing = [name for name in SYMBOLS if name not in fixed]
     for place, filled in enumerate(added):
-        if filled is None and missing:
+        if filled is None and missing and pieces + place not in kept:
             added[place] = missing.pop(0)
     added += missing
     behind = {name: index for index, name in enumerate(added, start=pieces) if name}
-    spelled = [SYMBOLS[one] if one else f"[row {i}]" for i, one in enumerate(added, start=pieces)]
+    spelled = [
+        SYMBOLS[name] if name else kept.get(index, f"[row {index}]")
+        for index, name in enumerate(added, start=pieces)
+    ]
     return Vocab(vocab.model, {name: (fixed | behind)[name] for name in SYMBOLS}, spelled)
+
+
+def extra_ids(vocab: Vocab) -> dict[int, str]:
+    """The sentinels of T5, which stand behind the pieces of its sentencepiece model, last first."""
+    if not isinstance(vocab.model, SentencePiece):
+        return {}
+    return {vocab.model.size + EXTRA - 1 - i: f"<extra_id_{i}>" for i in range(EXTRA)}
 
 
 def write_vocab(vocab: Vocab, folder: Path, rows: int, *, plain: bool = False) -> None:

@@ -22,21 +22,21 @@ from unitk.registry import register
 Config = TypeVar("Config", bound=ModelConfig)
 
 
-def _sized(config: Config, num_layers: int, width: int, num_heads: int) -> Config:
+def sized(config: Config, num_layers: int, width: int, num_heads: int) -> Config:
     return replace(
         config, num_layers=num_layers, width=width, num_heads=num_heads, ffn_width=4 * width
     )
 
 
-def _tiny(config: Config) -> Config:
+def tiny(config: Config) -> Config:
     """2 layers of 64 for each tower, no dropout."""
     plain = replace(config, dropout=0.0, attention_dropout=0.0, activation_dropout=0.0)
-    return _sized(plain, 2, 64, 4)
+    return sized(plain, 2, 64, 4)
 
 
-def _for_cpu(config: Config, num_layers: int = 4) -> Config:
+def for_cpu(config: Config, num_layers: int = 4) -> Config:
     """256 wide; without attention dropout, which is slow on a CPU."""
-    return replace(_sized(config, num_layers, 256, 4), attention_dropout=0.0)
+    return replace(sized(config, num_layers, 256, 4), attention_dropout=0.0)
 
 
 def _bert() -> ModelConfig:
@@ -57,13 +57,13 @@ def _bert() -> ModelConfig:
 @register("arch", "bert_tiny")
 def bert_tiny() -> ModelConfig:
     """2 layers of 64, no dropout: for tests."""
-    return _tiny(_bert())
+    return tiny(_bert())
 
 
 @register("arch", "bert_small")
 def bert_small() -> ModelConfig:
     """4 layers of 256, for a CPU; without attention dropout."""
-    return _for_cpu(_bert())
+    return for_cpu(_bert())
 
 
 @register("arch", "bert_base")
@@ -75,13 +75,13 @@ def bert_base() -> ModelConfig:
 @register("arch", "bert_large")
 def bert_large() -> ModelConfig:
     """BERT-large, 336 M parameters."""
-    return _sized(_bert(), 24, 1024, 16)
+    return sized(_bert(), 24, 1024, 16)
 
 
 def _albert(num_layers: int, width: int, num_heads: int) -> ModelConfig:
     config = replace(_bert(), embedding_width=128, layer_groups=1, class_heads=("sop:2",))
     config = replace(config, activation="gelu_tanh", dropout=0.0, attention_dropout=0.0)
-    return _sized(config, num_layers, width, num_heads)
+    return sized(config, num_layers, width, num_heads)
 
 
 @register("arch", "albert_tiny")
@@ -128,7 +128,7 @@ def roberta_base() -> ModelConfig:
 @register("arch", "roberta_large")
 def roberta_large() -> ModelConfig:
     """RoBERTa-large, 355 M parameters."""
-    return _sized(_roberta(), 24, 1024, 16)
+    return sized(_roberta(), 24, 1024, 16)
 
 
 @register("arch", "gpt_base")
@@ -144,13 +144,13 @@ def _gpt2() -> ModelConfig:
 @register("arch", "gpt2_tiny")
 def gpt2_tiny() -> ModelConfig:
     """2 layers of 64, no dropout: for tests."""
-    return _tiny(_gpt2())
+    return tiny(_gpt2())
 
 
 @register("arch", "gpt2_mini")
 def gpt2_mini() -> ModelConfig:
     """4 layers of 256, for a CPU; without attention dropout."""
-    return _for_cpu(_gpt2())
+    return for_cpu(_gpt2())
 
 
 @register("arch", "gpt2_small")
@@ -162,7 +162,7 @@ def gpt2_small() -> ModelConfig:
 @register("arch", "gpt2_medium")
 def gpt2_medium() -> ModelConfig:
     """GPT-2 medium, 355 M parameters."""
-    return _sized(_gpt2(), 24, 1024, 16)
+    return sized(_gpt2(), 24, 1024, 16)
 
 
 def _unilm() -> ModelConfig:
@@ -173,13 +173,13 @@ def _unilm() -> ModelConfig:
 @register("arch", "unilm_tiny")
 def unilm_tiny() -> ModelConfig:
     """2 layers of 64, no dropout: for tests."""
-    return _tiny(_unilm())
+    return tiny(_unilm())
 
 
 @register("arch", "unilm_small")
 def unilm_small() -> ModelConfig:
     """4 layers of 256, for a CPU; without attention dropout."""
-    return _for_cpu(_unilm())
+    return for_cpu(_unilm())
 
 
 @register("arch", "unilm_base")
@@ -191,7 +191,7 @@ def unilm_base() -> ModelConfig:
 @register("arch", "unilm_large")
 def unilm_large() -> ModelConfig:
     """UniLM-large, 335 M parameters."""
-    return _sized(_unilm(), 24, 1024, 16)
+    return sized(_unilm(), 24, 1024, 16)
 
 
 def _unilm2() -> ModelConfig:
@@ -203,13 +203,13 @@ def _unilm2() -> ModelConfig:
 @register("arch", "unilm2_tiny")
 def unilm2_tiny() -> ModelConfig:
     """2 layers of 64, no dropout: for tests."""
-    return _tiny(_unilm2())
+    return tiny(_unilm2())
 
 
 @register("arch", "unilm2_small")
 def unilm2_small() -> ModelConfig:
     """4 layers of 256, for a CPU; without attention dropout."""
-    return _for_cpu(_unilm2())
+    return for_cpu(_unilm2())
 
 
 @register("arch", "unilm2_base")
@@ -234,13 +234,13 @@ def _mass() -> EncoderDecoderConfig:
 @register("arch", "mass_tiny")
 def mass_tiny() -> EncoderDecoderConfig:
     """2 + 2 layers of 64, no dropout: for tests."""
-    return _tiny(_mass())
+    return tiny(_mass())
 
 
 @register("arch", "mass_small")
 def mass_small() -> EncoderDecoderConfig:
     """2 + 2 layers of 256, for a CPU; without attention dropout."""
-    return _for_cpu(_mass(), 2)
+    return for_cpu(_mass(), 2)
 
 
 @register("arch", "mass_base")
@@ -252,7 +252,7 @@ def mass_base() -> EncoderDecoderConfig:
 @register("arch", "mass_middle")
 def mass_middle() -> EncoderDecoderConfig:
     """MASS-middle for summarisation: 6 + 6 layers of 1024, 209 M parameters."""
-    return _sized(_mass(), 6, 1024, 16)
+    return sized(_mass(), 6, 1024, 16)
 
 
 def _bart() -> EncoderDecoderConfig:
@@ -263,13 +263,13 @@ def _bart() -> EncoderDecoderConfig:
 @register("arch", "bart_tiny")
 def bart_tiny() -> EncoderDecoderConfig:
     """2 + 2 layers of 64, no dropout: for tests."""
-    return _tiny(_bart())
+    return tiny(_bart())
 
 
 @register("arch", "bart_small")
 def bart_small() -> EncoderDecoderConfig:
     """2 + 2 layers of 256, for a CPU."""
-    return _for_cpu(_bart(), 2)
+    return for_cpu(_bart(), 2)
 
 
 @register("arch", "bart_base")
@@ -281,24 +281,24 @@ def bart_base() -> EncoderDecoderConfig:
 @register("arch", "bart_large")
 def bart_large() -> EncoderDecoderConfig:
     """BART-large: 12 + 12 layers of 1024, 406 M parameters."""
-    return _sized(_bart(), 12, 1024, 16)
+    return sized(_bart(), 12, 1024, 16)
 
 
 def _glm(num_layers: int, width: int, num_heads: int, longest: int) -> ModelConfig:
     config = ModelConfig(max_positions=longest + 1, max_positions2=longest + 1)
-    return _sized(config, num_layers, width, num_heads)
+    return sized(config, num_layers, width, num_heads)
 
 
 @register("arch", "glm_tiny")
 def glm_tiny() -> ModelConfig:
     """2 layers of 64, no dropout: for tests."""
-    return _tiny(_glm(2, 64, 4, 512))
+    return tiny(_glm(2, 64, 4, 512))
 
 
 @register("arch", "glm_small")
 def glm_small() -> ModelConfig:
     """4 layers of 256, for a CPU; without attention dropout, which is slow there."""
-    return _for_cpu(_glm(4, 256, 4, 512))
+    return for_cpu(_glm(4, 256, 4, 512))
 
 
 @register("arch", "glm_base")
@@ -351,13 +351,13 @@ def _optimus() -> LatentConfig:
 @register("arch", "optimus_tiny")
 def optimus_tiny() -> LatentConfig:
     """bert_tiny, a latent of 16, gpt2_tiny; no dropout: for tests."""
-    return replace(_tiny(_optimus()), encoder="bert_tiny", latent=16)
+    return replace(tiny(_optimus()), encoder="bert_tiny", latent=16)
 
 
 @register("arch", "optimus_small")
 def optimus_small() -> LatentConfig:
     """bert_small, a latent of 32, gpt2_mini: for a CPU; without attention dropout."""
-    return replace(_for_cpu(_optimus()), encoder="bert_small")
+    return replace(for_cpu(_optimus()), encoder="bert_small")
 
 
 @register("arch", "optimus_base")

@@ -53,7 +53,10 @@ class View:
         bias = self.bias_BHTS
         return self if bias is None else replace(self, bias_BHTS=take(bias, asked_Ba))
 
-    def __call__(self, query_BHTK: Tensor, key_BHSK: Tensor, value_BHSK: Tensor) -> Tensor:
+    def __call__(
+        self, query_BHTK: Tensor, key_BHSK: Tensor, value_BHSK: Tensor, scale: float
+    ) -> Tensor:
+        """What the queries find, [B, H, T, K]; scores are multiplied by `scale`."""
         if not self.products:
             return F.scaled_dot_product_attention(
                 query_BHTK,
@@ -62,8 +65,9 @@ class View:
                 attn_mask=self.bias_BHTS,
                 is_causal=self.causal,
                 dropout_p=self.dropout,
+                scale=scale,
             )
-        score_BHTS = (query_BHTK * query_BHTK.shape[-1] ** -0.5) @ key_BHSK.mT
+        score_BHTS = (query_BHTK * scale) @ key_BHSK.mT
         if self.bias_BHTS is not None:
             score_BHTS += self.bias_BHTS
         return F.dropout(score_BHTS.softmax(dim=-1), self.dropout) @ value_BHSK
@@ -151,9 +155,9 @@ class Attention(nn.Module):
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.num_heads = config.num_heads
-        self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias)
-        self.out = nn.Linear(config.width, config.width, bias=config.bias)
+        self.num_heads, self.scale = config.num_heads, _scale(config)
+        self.qkv = nn.Linear(config.width, 3 * config.heads_width, bias=config.bias)
+        self.out = nn.Linear(config.heads_width, config.width, bias=config.bias)
 
     def forward(
         self,
@@ -167,7 +171,7 @@ class Attention(nn.Module):
             query = take(query, asked)
         if store is not None:
             key, value = store(key, value)
-        mixed_BHTK = view(query, key, value)
+        mixed_BHTK = view(query, key, value, self.scale)
         added_BTD: Tensor = self.out(mixed_BHTK.transpose(1, 2).flatten(2))
         return added_BTD
 
@@ -177,7 +181,8 @@ class Attention(nn.Module):
             query, key, value = self.qkv(x_BTD).chunk(3, dim=-1)
             key, value = key[:, :num_keys], value[:, :num_keys]
         else:
-            width, weight, bias = x_BTD.shape[2], self.qkv.weight, self.qkv.bias
+            weight, bias = self.qkv.weight, self.qkv.bias
+            width = len(weight) // 3
             first, rest = (None, None) if bias is None else (bias[:width], bias[width:])
             query = F.linear(x_BTD, weight[:width], first)
             key, value = F.linear(x_BTD[:, :num_keys], weight[width:], rest).chunk(2, dim=-1)
@@ -193,21 +198,21 @@ class CrossAttention(nn.Module):
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.num_heads = config.num_heads
-        self.query = nn.Linear(config.width, config.width, bias=config.bias)
-        self.kv = nn.Linear(config.width, 2 * config.width, bias=config.bias)
-        self.out = nn.Linear(config.width, config.width, bias=config.bias)
+        self.num_heads, self.scale = config.num_heads, _scale(config)
+        self.query = nn.Linear(config.width, config.heads_width, bias=config.bias)
+        self.kv = nn.Linear(config.width, 2 * config.heads_width, bias=config.bias)
+        self.out = nn.Linear(config.heads_width, config.width, bias=config.bias)
 
     def forward(self, x_BTD: Tensor, source: Source) -> Tensor:
         query_BHTK = _heads(self.query(x_BTD), self.num_heads)
-        mixed_BHTK = source.view(query_BHTK, source.key, source.value)
+        mixed_BHTK = source.view(query_BHTK, source.key, source.value, self.scale)
         added_BTD: Tensor = self.out(mixed_BHTK.transpose(1, 2).flatten(2))
         return added_BTD
 
     def weights(self, x_BTD: Tensor, source: Source) -> Tensor:
         """How much each slot looks at each state that is read, [B, T, S]: the mean of the heads."""
         query_BHTK = _heads(self.query(x_BTD), self.num_heads)
-        score_BHTS = (query_BHTK * query_BHTK.shape[-1] ** -0.5) @ source.key.mT
+        score_BHTS = (query_BHTK * self.scale) @ source.key.mT
         if source.view.bias_BHTS is not None:
             score_BHTS = score_BHTS + source.view.bias_BHTS
         weight_BTS: Tensor = score_BHTS.softmax(dim=-1).mean(1)
@@ -224,6 +229,10 @@ def take(table: Tensor, asked_Ba: Tensor) -> Tensor:
     index = asked_Ba[..., None] if table.dim() == 3 else asked_Ba[:, None, :, None]
     rows: Tensor = table.gather(-2, index.expand(*table.shape[:-2], -1, table.shape[-1]))
     return rows
+
+
+def _scale(config: ModelConfig) -> float:
+    return config.key_width**-0.5 if config.score_scale else 1.0
 
 
 def _heads(x_BTD: Tensor, num_heads: int) -> Tensor:

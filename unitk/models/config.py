@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from unitk.models.stack import Model
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
+Norm = Literal["layer", "rms"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +25,15 @@ class ModelConfig:
     width: int = 768
     """Width of the hidden states."""
     num_heads: int = 12
-    """Attention heads of a layer; they divide the width."""
+    """Attention heads of a layer; they divide the width unless the width of a head is given."""
+    head_width: int = 0
+    """Width of a head's queries, keys and values (T5: 64 in every size). 0: the width over the
+    heads."""
     ffn_width: int = 3072
     """Inner width of the feed-forward part."""
+    ffn_gate: bool = False
+    """The activation is of a second map of the same inputs, and multiplies the inner values
+    (T5 1.1; Shazeer 2020, arXiv 2002.05202)."""
     max_positions: int = 512
     """Learned positions: a slot's position is below it. 0: no position table."""
     max_positions2: int = 0
@@ -40,7 +47,8 @@ class ModelConfig:
     own)."""
     relative_buckets: int = 0
     """Buckets of the distance between two positions, each with a learned bias on every head's
-    attention scores, the same in all layers (UniLMv2: 32). 0: no such bias."""
+    attention scores, the same in all layers (UniLMv2, T5: 32). A decoder that reads an encoder has
+    all of them for what it has written. 0: no such bias."""
     relative_distance: int = 128
     """Distances from here on share a bucket."""
     embedding_width: int = 0
@@ -56,14 +64,21 @@ class ModelConfig:
     """Normalise the sum of the embeddings (BERT)."""
     final_norm: bool = True
     """Normalise the last layer's output (GPT, GLM)."""
+    norm: Norm = "layer"
+    """layer: less the mean, over the deviation, with a weight and a bias; rms: over the root mean
+    square, with a weight (T5; Zhang 2019, arXiv 1910.07467)."""
     norm_eps: float = 1e-5
-    """Added to the variance in every layer norm."""
+    """Added to the variance (or mean square) in every norm."""
+    score_scale: bool = True
+    """Divide attention scores by the square root of the head's width (T5: off)."""
     activation: Activation = "gelu_tanh"
     """Of the feed-forward part and the head's transform: gelu (exact), gelu_tanh or relu."""
     bias: bool = True
     """Biases in the linear maps of the layers and of the head's transform."""
     tied: bool = True
     """The output matrix is the token embedding."""
+    output_scale: bool = False
+    """Divide what enters the output matrix by the square root of the width (T5)."""
     output_bias: bool = False
     """A bias per word of the vocabulary on the logits (BERT)."""
     head_transform: bool = False
@@ -80,21 +95,25 @@ class ModelConfig:
     """Standard deviation of the normal law that weights are drawn from."""
     scaled_init: bool = True
     """Divide it by sqrt(2 * layers) for the two maps of a layer that add to the hidden states."""
+    fan_in_init: bool = False
+    """Divide it by the square root of a map's inputs, for queries also by that of the head's width
+    where scores are not (T5)."""
 
     def __post_init__(self) -> None:
         for name in ("num_layers", "width", "num_heads", "ffn_width"):
             self._require(name, getattr(self, name) >= 1, "at least 1")
         tables = ("max_positions", "max_positions2", "position_offset", "num_segments")
-        for name in (*tables, "num_virtual", "relative_buckets", "embedding_width"):
+        widths = ("head_width", "embedding_width")
+        for name in (*tables, *widths, "num_virtual", "relative_buckets"):
             self._require(name, getattr(self, name) >= 0, "at least 0")
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             self._require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
         for name in ("norm_eps", "init_std"):
             self._require(name, getattr(self, name) > 0, "above 0")
-        divides = self.width % self.num_heads == 0
+        divides = self.head_width > 0 or self.width % self.num_heads == 0
         self._require("num_heads", divides, f"a divisor of --arch.width {self.width}")
-        known = get_args(Activation)
-        self._require("activation", self.activation in known, f"one of {', '.join(known)}")
+        for name, known in (("activation", get_args(Activation)), ("norm", get_args(Norm))):
+            self._require(name, getattr(self, name) in known, f"one of {', '.join(known)}")
         offset = self.max_positions > 0 or self.position_offset == 0
         self._require("position_offset", offset, "0 where --arch.max-positions is 0")
         groups = self.layer_groups == 0 or self.num_layers % self.layer_groups == 0
@@ -115,8 +134,14 @@ class ModelConfig:
         return self.embedding_width or self.width
 
     @property
-    def head_width(self) -> int:
-        return self.width // self.num_heads
+    def key_width(self) -> int:
+        """Width of a head's queries, keys and values."""
+        return self.head_width or self.width // self.num_heads
+
+    @property
+    def heads_width(self) -> int:
+        """Width of all heads side by side."""
+        return self.num_heads * self.key_width
 
     @property
     def classes(self) -> dict[str, int]:
@@ -149,7 +174,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderDecoderConfig(ModelConfig):
-    """Two towers of the same settings; the decoder reads the encoder (MASS, BART)."""
+    """Two towers of the same settings; the decoder reads the encoder (MASS, BART, T5)."""
 
     num_layers: int = 6
     """Layers of the encoder."""
@@ -161,6 +186,9 @@ class EncoderDecoderConfig(ModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._require("decoder_layers", self.decoder_layers >= 0, "at least 0")
+        # in the decoder, half of the buckets have one distance each
+        fits = self.relative_distance > self.relative_buckets // 2
+        self._require("relative_distance", fits, "above half of --arch.relative-buckets")
 
     def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Model:
         from unitk.models.encdec import EncoderDecoder

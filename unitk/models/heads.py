@@ -46,12 +46,15 @@ class VocabHead(nn.Module):
         shape = (vocab_size, config.table_width)
         self.weight = None if config.tied else nn.Parameter(torch.empty(shape))
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if config.output_bias else None
+        self.scale = config.width**-0.5 if config.output_scale else 1.0
         self.product: nn.Module | None = None  # matrix and bias made ready for decoding
         if self.weight is not None:
-            nn.init.normal_(self.weight, std=config.init_std)
+            scale = config.width**-0.5 if config.fan_in_init else 1.0
+            nn.init.normal_(self.weight, std=config.init_std * scale)
 
     def forward(self, states_KD: Tensor, tokens_VD: Tensor) -> Tensor:
         states_KD = self.transform(states_KD)
+        states_KD = states_KD if self.scale == 1 else states_KD * self.scale
         if self.product is not None:
             logits_KV: Tensor = self.product(states_KD)
             return logits_KV

@@ -46,11 +46,11 @@ class LatentModel(Model):
         settings = config.tower("enc")
         self.encoder = Stack(settings, source_vocab_size)
         init_weights(self.encoder)
-        layers, width = config.num_layers, config.width
         self.pool = nn.Linear(settings.width, settings.width)
         self.bridge = nn.Linear(settings.width, 2 * config.latent, bias=False)
-        self.memory = _linear(config.memory, config.latent, layers * width)
-        self.embedding = _linear(config.inject != "memory", config.latent, width)
+        keys = config.num_layers * config.heads_width
+        self.memory = _linear(config.memory, config.latent, keys)
+        self.embedding = _linear(config.inject != "memory", config.latent, config.width)
         for part in (self.pool, self.bridge, self.memory, self.embedding):
             if part is not None:
                 nn.init.normal_(part.weight, std=config.init_std)

@@ -14,34 +14,37 @@ class RelativeBias(nn.Module):
     """One number per head and bucket of distances, shared by the layers (UniLMv2, section 4.1).
 
     It reads the slots' `pos`, so that a word and the masks in its place have the same distances.
+    `one_sided`: all buckets are of keys before the query, as a decoder sees no others (T5).
     """
 
-    def __init__(self, config: ModelConfig):
+    def __init__(self, config: ModelConfig, one_sided: bool = False):
         super().__init__()
-        self.far = config.relative_distance
+        self.far, self.one_sided = config.relative_distance, one_sided
         self.table = nn.Embedding(config.relative_buckets, config.num_heads)
 
     def forward(self, query_pos_BT: Tensor, key_pos_BS: Tensor, dtype: torch.dtype) -> Tensor:
         """What is added to the scores [B, H, T, S]."""
         # bucket the few distances there are, then look up the bias of every pair
         every = torch.arange(-self.far, self.far + 1, device=key_pos_BS.device)
-        bucket_R = buckets(every, self.table.num_embeddings, self.far)
+        bucket_R = buckets(every, self.table.num_embeddings, self.far, self.one_sided)
         by_distance_HR: Tensor = self.table(bucket_R).to(dtype).mT.contiguous()
         distance_BTS = key_pos_BS[:, None, :] - query_pos_BT[:, :, None]
         index_BTS = distance_BTS.clamp_(-self.far, self.far) + self.far
         return by_distance_HR[:, index_BTS].transpose(0, 1)
 
 
-def buckets(distance: Tensor, count: int, far: int) -> Tensor:
+def buckets(distance: Tensor, count: int, far: int, one_sided: bool = False) -> Tensor:
     """The bucket of key position - query position (Raffel et al. 2020, arXiv 1910.10683, 2.1).
 
-    Half of the `count` buckets are for keys behind the query. Of a half, the first half holds one
-    distance each, the rest grow by equal factors up to `far`, beyond which all is one.
+    Half of the `count` buckets are for keys behind the query; if `one_sided` none is, and such keys
+    are as near as the query itself. Of a side, the first half holds one distance each, the rest
+    grow by equal factors up to `far`, beyond which all is one.
     """
-    half = count // 2
-    exact = half // 2
-    size = distance.abs().double()
+    side = count if one_sided else count // 2
+    exact = side // 2
+    size = (distance.neg().clamp(min=0) if one_sided else distance.abs()).double()
     # in doubles and with a grain added, a power of the factor falls into its own bucket
-    factors = torch.log(size.clamp(min=exact) / exact) / math.log(far / exact) * (half - exact)
-    wide = (exact + (factors + 1e-9).long()).clamp(max=half - 1)
-    return torch.where(size < exact, size.long(), wide) + half * (distance > 0)
+    factors = torch.log(size.clamp(min=exact) / exact) / math.log(far / exact) * (side - exact)
+    wide = (exact + (factors + 1e-9).long()).clamp(max=side - 1)
+    bucket = torch.where(size < exact, size.long(), wide)
+    return bucket if one_sided else bucket + side * (distance > 0)

@@ -45,7 +45,7 @@ class Stack(nn.Module):
         super().__init__()
         self.config = config
         self.embed = Embedding(config, vocab_size)
-        self.relative = RelativeBias(config) if config.relative_buckets else None
+        self.relative = RelativeBias(config, one_sided=cross) if config.relative_buckets else None
         own = [Layer(config, cross) for _ in range(config.layer_groups or config.num_layers)]
         # layers of a group are one module, several times over
         times = config.num_layers // len(own)
@@ -148,7 +148,7 @@ class Stack(nn.Module):
         weight = self.embed.tokens.weight
         device = weight.device if device is None else device
         dtype = compute_dtype(weight) if dtype is None else dtype
-        shape = (batch_size, self.config.num_heads, length + columns, self.config.head_width)
+        shape = (batch_size, self.config.num_heads, length + columns, self.config.key_width)
 
         # zeros: a column that nobody looks at still meets a weight of 0, and 0 * nan is nan
         value = [torch.zeros(shape, dtype=dtype, device=device) for _ in self.layers]
@@ -223,12 +223,20 @@ class Model(Stack):
 
 @torch.no_grad()
 def init_weights(model: Stack) -> None:
-    """Draw matrices from N(0, init_std), set biases to 0; optionally less where layers add up."""
+    """Draw matrices from N(0, init_std), set biases to 0; optionally less where layers add up, or
+    with more inputs."""
     config = model.config
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear | nn.Embedding):
             scaled = config.scaled_init and name.endswith(("attention.out", ".ffn.down"))
             scale = (2 * config.num_layers) ** -0.5 if scaled else 1.0
+            if config.fan_in_init and isinstance(module, nn.Linear):
+                scale *= module.in_features**-0.5
+            if config.fan_in_init and name == "relative.table":
+                scale *= config.width**-0.5
             nn.init.normal_(module.weight, std=config.init_std * scale)
+            if config.fan_in_init and name.endswith(("attention.qkv", "cross_attention.query")):
+                if not config.score_scale:
+                    module.weight[: config.heads_width] *= config.key_width**-0.5
         if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)

@@ -30,10 +30,10 @@ class Seq2Seq(Task):
     class Config:
         """What stands before source and target."""
 
-        opening: Literal["cls", "sep", "both"] = "cls"
+        opening: Literal["cls", "sep", "both", "pad"] = "cls"
         """Pairs and prompts: [CLS] opens source and target; sep: nothing the source, and the
         target what ended it (fairseq, MASS); both: [CLS] the source, [SEP] [CLS] the target
-        (BART)."""
+        (BART); pad: nothing the source, [PAD] the target (T5)."""
 
     symbols: ClassVar[tuple[str, ...]] = ("pad", "cls", "sep", "mask")
     arch = "bart_small"
@@ -46,8 +46,8 @@ class Seq2Seq(Task):
     @cached_property
     def start(self) -> list[int]:
         """What the decoder reads first."""
-        cls, sep = self.vocab.cls, self.vocab.sep
-        return {"cls": [cls], "sep": [sep], "both": [sep, cls]}[self.opening]
+        cls, sep, pad = self.vocab.cls, self.vocab.sep, self.vocab.pad
+        return {"cls": [cls], "sep": [sep], "both": [sep, cls], "pad": [pad]}[self.opening]
 
     @cached_property
     def protocol(self) -> Protocol:
@@ -69,6 +69,6 @@ class Seq2Seq(Task):
 
     def encoder(self, source: list[Ids]) -> Slots:
         """C (or nothing), the source, S."""
-        before = [] if self.opening == "sep" else [self.vocab.cls]
+        before = [] if self.opening in ("sep", "pad") else [self.vocab.cls]
         tokens = np.concatenate([before, self.joined(source), [self.vocab.sep]]).astype(np.int64)
         return stay(tokens, pos=np.arange(len(tokens)))

@@ -1,0 +1,358 @@
+"""The kinds of model in Hugging Face's folders: names, settings, and what these cannot say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unitk import registry
+from unitk.errors import CheckpointError, UsageError
+from unitk.interop import names
+from unitk.interop.layout import Layout, same
+from unitk.interop.settings import Keys, check_family, checked
+from unitk.models.config import EncoderDecoderConfig, ModelConfig
+from unitk.vocab import Vocab
+
+BERT_KEYS: Keys = {
+    "num_layers": ("num_hidden_layers",),
+    "width": ("hidden_size",),
+    "num_heads": ("num_attention_heads",),
+    "ffn_width": ("intermediate_size",),
+    "max_positions": ("max_position_embeddings",),
+    "num_segments": ("type_vocab_size",),
+    "norm_eps": ("layer_norm_eps", "layer_norm_epsilon"),
+    "activation": ("hidden_act",),
+    "dropout": ("hidden_dropout_prob",),
+    "attention_dropout": ("attention_probs_dropout_prob",),
+    "init_std": ("initializer_range",),
+}
+GPT_KEYS: Keys = {
+    "num_layers": ("n_layer",),
+    "width": ("n_embd",),
+    "num_heads": ("n_head",),
+    "max_positions": ("n_positions",),
+    "norm_eps": ("layer_norm_epsilon",),
+    "dropout": ("resid_pdrop",),
+    "attention_dropout": ("attn_pdrop",),
+    "init_std": ("initializer_range",),
+}
+GPT2_KEYS: Keys = {**GPT_KEYS, "activation": ("activation_function",), "ffn_width": ("n_inner",)}
+BART_KEYS: Keys = {
+    "num_layers": ("encoder_layers",),
+    "decoder_layers": ("decoder_layers",),
+    "width": ("d_model",),
+    "num_heads": ("encoder_attention_heads",),
+    "ffn_width": ("encoder_ffn_dim",),
+    "max_positions": ("max_position_embeddings",),
+    "activation": ("activation_function",),
+    "embedding_scale": ("scale_embedding",),
+    "dropout": ("dropout",),
+    "attention_dropout": ("attention_dropout",),
+    "activation_dropout": ("activation_dropout",),
+    "init_std": ("init_std",),
+}
+T5_KEYS: Keys = {
+    "num_layers": ("num_layers",),
+    "decoder_layers": ("num_decoder_layers",),
+    "width": ("d_model",),
+    "num_heads": ("num_heads",),
+    "head_width": ("d_kv",),
+    "ffn_width": ("d_ff",),
+    "relative_buckets": ("relative_attention_num_buckets",),
+    "relative_distance": ("relative_attention_max_distance",),
+    "norm_eps": ("layer_norm_epsilon",),
+    # one rate for all
+    "attention_dropout": ("dropout_rate",),
+    "activation_dropout": ("dropout_rate",),
+    "dropout": ("dropout_rate",),
+    "init_std": ("initializer_factor",),
+}
+PROJECTIONS = {"relu": (False, "relu"), "gated-gelu": (True, "gelu_tanh")}
+"""T5's `feed_forward_proj` -> whether there is a gate, and the activation."""
+
+Changes = dict[str, Any]
+Told = tuple[ModelConfig, dict[str, Tensor], Mapping[str, Any], Path]
+"""A configuration so far, the tensors, config.json and its path."""
+
+
+def _whole_or_bare(tensors: Mapping[str, Tensor]) -> Changes:
+    """A bare encoder has no output layer of its own."""
+    whole = any(
+        name.endswith(
+            ("transform.dense.weight", "lm_head.dense.weight", "predictions.dense.weight")
+        )
+        for name in tensors
+    )
+    return {"head_transform": whole, "output_bias": whole}
+
+
+def bert_changes(tensors: Mapping[str, Tensor]) -> Changes:
+    """The output layers of a BERT, told by its tensors."""
+    heads = ("nsp:2",) if "cls.seq_relationship.weight" in tensors else ()
+    return {**_whole_or_bare(tensors), "class_heads": heads, "tied": tied(names.BERT, tensors)}
+
+
+def _bert(told: Told) -> Changes:
+    return bert_changes(told[1])
+
+
+def _roberta(told: Told) -> Changes:
+    config, tensors, given, where = told
+    first = checked(given.get("pad_token_id", 1), int, "pad_token_id", where) + 1
+    places = {"position_offset": first, "max_positions": config.max_positions - first}
+    return {**_whole_or_bare(tensors), **places}
+
+
+def _albert(told: Told) -> Changes:
+    heads = ("sop:2",) if "sop_classifier.classifier.weight" in told[1] else ()
+    return {**_whole_or_bare(told[1]), "class_heads": heads}
+
+
+def _gpt2(told: Told) -> Changes:
+    config, _, given, _ = told
+    return {} if given.get("n_inner") else {"ffn_width": 4 * config.width}
+
+
+def _bart(told: Told) -> Changes:
+    _, tensors, given, where = told
+    for part in ("attention_heads", "ffn_dim"):
+        both = [given.get(f"{tower}_{part}") for tower in ("encoder", "decoder")]
+        if both[0] != both[1]:
+            raise CheckpointError(f"{where}: both towers need the same {part}, got {both}")
+    bias = tensors.pop("final_logits_bias", torch.zeros(1))
+    if not bias.any():
+        return {}
+    tensors["final_logits_bias"] = bias.flatten()
+    return {"output_bias": True}
+
+
+def _t5(told: Told) -> Changes:
+    _, _, given, where = told
+    projection = given.get("feed_forward_proj", "relu")
+    if projection not in PROJECTIONS:
+        known = ", ".join(PROJECTIONS)
+        raise CheckpointError(f"{where}: feed_forward_proj must be one of {known}: {projection!r}")
+    gate, activation = PROJECTIONS[projection]
+    # before it had a name of its own, the scale went by whether the output matrix was tied
+    scaled = given.get("scale_decoder_outputs", given.get("tie_word_embeddings") is not False)
+    scaled = checked(scaled, bool, "scale_decoder_outputs", where)
+    return {"ffn_gate": gate, "activation": activation, "output_scale": scaled}
+
+
+def _no_more(config: ModelConfig, vocab: Vocab) -> Changes:
+    return {}
+
+
+def _about_roberta(config: ModelConfig, vocab: Vocab) -> Changes:
+    return {"max_position_embeddings": config.max_positions + vocab.pad + 1}
+
+
+def _about_gpt(config: ModelConfig, vocab: Vocab) -> Changes:
+    return {"embd_pdrop": config.dropout}
+
+
+def _about_bart(config: ModelConfig, vocab: Vocab) -> Changes:
+    assert isinstance(config, EncoderDecoderConfig)
+    return {
+        "decoder_layers": config.decoder_layers or config.num_layers,
+        "decoder_attention_heads": config.num_heads,
+        "decoder_ffn_dim": config.ffn_width,
+        "forced_bos_token_id": None,
+        "forced_eos_token_id": None,
+    }
+
+
+def _about_t5(config: ModelConfig, vocab: Vocab) -> Changes:
+    assert isinstance(config, EncoderDecoderConfig)
+    ours = (config.ffn_gate, config.activation)
+    projection = next((theirs for theirs, one in PROJECTIONS.items() if one == ours), None)
+    if projection is None:
+        raise UsageError(f"--to hf: T5 has no feed-forward part with {ours[1]} and gate {ours[0]}")
+    return {
+        "num_decoder_layers": config.decoder_layers or config.num_layers,
+        "d_kv": config.key_width,
+        "feed_forward_proj": projection,
+        "bos_token_id": None,
+        "scale_decoder_outputs": config.output_scale,
+    }
+
+
+@dataclass(frozen=True)
+class Family:
+    """A kind of model there: its names, its settings, and what these cannot say."""
+
+    kind: str
+    """`model_type`"""
+    presets: tuple[str, ...]
+    """Our architectures of that kind."""
+    task: str
+    layout: Layout
+    keys: Keys
+    root: str
+    """What the names of a bare model lack."""
+    classes: tuple[str, str]
+    """`architectures`: the whole model, and a bare one."""
+    fixed: Mapping[str, Any]
+    """Settings of which unitk computes one value only."""
+    settle: Callable[[Told], Changes]
+    """Reading: what `keys` cannot say, told by tensors and config.json."""
+    about: Callable[[ModelConfig, Vocab], Changes] = _no_more
+    """Writing: what `keys` cannot say of config.json."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Of the task."""
+    free: tuple[str, ...] = ()
+    """Fields beside `keys` that may differ from the preset's."""
+
+
+OUTPUTS = ("cls.", "lm_head.", "final_logits_bias", "predictions.", "sop_classifier.")
+"""How the names of output layers begin, which a root never stands before."""
+ABSOLUTE = {"position_embedding_type": "absolute", "add_cross_attention": False}
+BARE = ("head_transform", "output_bias", "class_heads")
+FAMILIES = {
+    family.kind: family
+    for family in (
+        Family(
+            kind="bert",
+            presets=("bert_base", "bert_large"),
+            task="mlm",
+            layout=names.BERT,
+            keys=BERT_KEYS,
+            root="bert.",
+            classes=("BertForMaskedLM", "BertModel"),
+            fixed={**ABSOLUTE, "is_decoder": False, "use_task_id": False},
+            settle=_bert,
+            free=BARE,
+        ),
+        Family(
+            kind="roberta",
+            presets=("roberta_base", "roberta_large"),
+            task="mlm",
+            layout=names.ROBERTA,
+            keys=BERT_KEYS,
+            root="roberta.",
+            classes=("RobertaForMaskedLM", "RobertaModel"),
+            fixed={**ABSOLUTE, "is_decoder": False},
+            settle=_roberta,
+            about=_about_roberta,
+            free=BARE,
+        ),
+        Family(
+            kind="albert",
+            presets=("albert_base", "albert_large", "albert_xlarge", "albert_xxlarge"),
+            task="mlm",
+            layout=names.ALBERT,
+            keys={**BERT_KEYS, "embedding_width": ("embedding_size",)},
+            root="albert.",
+            classes=("AlbertForMaskedLM", "AlbertModel"),
+            fixed={**ABSOLUTE, "num_hidden_groups": 1, "inner_group_num": 1},
+            settle=_albert,
+            free=("class_heads",),
+        ),
+        Family(
+            kind="gpt2",
+            presets=("gpt2_small", "gpt2_medium"),
+            task="lm",
+            layout=names.GPT2,
+            keys=GPT2_KEYS,
+            root="transformer.",
+            classes=("GPT2LMHeadModel", "GPT2Model"),
+            fixed={
+                "scale_attn_weights": True,
+                "scale_attn_by_inverse_layer_idx": False,
+                "add_cross_attention": False,
+            },
+            settle=_gpt2,
+            about=_about_gpt,
+        ),
+        Family(
+            kind="openai-gpt",
+            presets=("gpt_base",),
+            task="lm",
+            layout=names.GPT,
+            keys=GPT_KEYS,
+            root="transformer.",
+            classes=("OpenAIGPTLMHeadModel", "OpenAIGPTModel"),
+            fixed={"afn": "gelu"},  # the tanh form, there
+            settle=_gpt2,
+            about=_about_gpt,
+        ),
+        Family(
+            kind="bart",
+            presets=("bart_base", "bart_large"),
+            task="seq2seq",
+            layout=names.BART,
+            keys=BART_KEYS,
+            root="model.",
+            classes=("BartForConditionalGeneration", "BartModel"),
+            fixed={"normalize_before": False, "add_final_layer_norm": False},
+            settle=_bart,
+            about=_about_bart,
+            options={"opening": "both"},
+            free=("output_bias",),
+        ),
+        Family(
+            kind="t5",
+            presets=("t5_small", "t5_base", "t5_large", "t5_v1_1_small", "t5_v1_1_base"),
+            task="seq2seq",
+            layout=names.T5,
+            keys=T5_KEYS,
+            root="",
+            classes=("T5ForConditionalGeneration", "T5Model"),
+            fixed={},
+            settle=_t5,
+            about=_about_t5,
+            options={"opening": "pad"},
+            free=("ffn_gate", "activation", "output_scale"),
+        ),
+    )
+}
+
+
+def family_of(config: ModelConfig) -> Family:
+    """What a model is there; an error names the first setting that stands in the way."""
+    if isinstance(config, EncoderDecoderConfig):
+        kind = "t5" if config.norm == "rms" else "bart"
+    elif config.norm_first:
+        kind = "gpt2"
+    elif config.layer_groups:
+        kind = "albert"
+    elif not config.embedding_norm:
+        kind = "openai-gpt"
+    else:
+        kind = "roberta" if config.position_offset else "bert"
+    family = FAMILIES[kind]
+    free = {*family.keys, *family.free, "tied", "position_offset", "ffn_width"}
+    check_family(config, preset(family), free, f"--to hf: a {kind} model")
+    return family
+
+
+def layout_of(family: Family, config: ModelConfig) -> Layout:
+    """The family's table of names; T5's gated maps are stored in halves."""
+    return names.T5_GATED if config.ffn_gate else family.layout
+
+
+def class_of(family: Family, config: ModelConfig) -> str:
+    if "nsp" in config.classes:
+        return "BertForPreTraining"
+    if "sop" in config.classes:
+        return "AlbertForPreTraining"
+    bare = preset(family).head_transform and not config.head_transform
+    return family.classes[bare]
+
+
+def preset(family: Family) -> ModelConfig:
+    """The settings that hold where nothing else is said."""
+    first: ModelConfig = registry.get("arch", family.presets[0])()
+    return first
+
+
+def tied(layout: Layout, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether a checkpoint's output matrix is its token embedding."""
+    output = layout.names["heads.lm.weight"]
+    first = layout.copies[str(output)]
+    return output not in tensors or first in tensors and same(tensors[str(output)], tensors[first])
