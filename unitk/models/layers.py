@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from unitk.models.attention import Attention, CrossAttention, Source, Store, View, take
 from unitk.models.config import ModelConfig
+from unitk.models.lean import Dropout, applied_again
 from unitk.slots import POS, POS2, SEG, TOKEN
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -38,7 +40,7 @@ class Embedding(nn.Module):
         self.segments = _table(config.num_segments, config)
         width = config.table_width
         self.norm = norm(config, width) if config.embedding_norm else nn.Identity()
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.map = nn.Linear(width, config.width) if config.embedding_width else nn.Identity()
 
     def forward(self, slots: Tensor, added: Tensor | None = None) -> Tensor:
@@ -79,17 +81,27 @@ class FeedForward(nn.Module):
         inner = config.ffn_width * (1 + self.gated)
         self.up: nn.Module = nn.Linear(config.width, inner, bias=config.bias)
         self.activation: Callable[[Tensor], Tensor] = ACTIVATIONS[config.activation]
-        self.dropout = nn.Dropout(config.activation_dropout)
+        self.dropout = Dropout(config.activation_dropout)
         self.down = nn.Linear(config.ffn_width, config.width, bias=config.bias)
+        self.lean = False
+        """In training, keep what enters the activation only and apply it again in backward."""
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        if self.gated:
-            gate, values = self.up(x_BTD).chunk(2, dim=-1)
-            inner = self.activation(gate) * values
-        else:
-            inner = self.activation(self.up(x_BTD))
-        x_BTD = self.down(self.dropout(inner))
+        raw_BTF = self.up(x_BTD)
+        active_BTF = self.activate(raw_BTF)
+        again: AbstractContextManager[None] = nullcontext()
+        if self.lean and self.training and not self.dropout.p:
+            again = applied_again(self.activate, raw_BTF, active_BTF)
+        with again:
+            x_BTD = self.down(self.dropout(active_BTF))
         return x_BTD
+
+    def activate(self, raw_BTF: Tensor) -> Tensor:
+        """The inner values: gated by their first half, where there is a gate."""
+        if not self.gated:
+            return self.activation(raw_BTF)
+        gate, values = raw_BTF.chunk(2, dim=-1)
+        return self.activation(gate) * values
 
 
 class Layer(nn.Module):
@@ -107,7 +119,7 @@ class Layer(nn.Module):
         self.cross_attention = CrossAttention(config) if cross else None
         self.ffn_norm = norm(config)
         self.ffn = FeedForward(config)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(
         self,

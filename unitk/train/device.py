@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from unitk.errors import UsageError
-from unitk.models.layers import Layer
-from unitk.models.stack import Stack
+from unitk.models.layers import FeedForward, Layer
+from unitk.models.stack import Model, Stack
 from unitk.train.config import TrainConfig
 
 
@@ -27,12 +27,26 @@ def choose_device(config: TrainConfig, local: int = 0) -> torch.device:
 
 
 def prepare_model(model: nn.Module, config: TrainConfig) -> None:
-    """What `--recompute` and `--compile` make of a model; its numbers stay, but for rounding."""
+    """What `--recompute`, `--compile` and the device make of a model, but for rounding the same."""
+    lean = next(model.parameters()).is_cpu and not config.shard
     for part in model.modules():
         if isinstance(part, Stack):
             part.recompute = config.recompute
+        if isinstance(part, FeedForward):
+            part.lean = lean and not (config.recompute or config.compile)
         if config.compile and isinstance(part, Layer):
             part.compile()  # layer by layer: all of them are one piece of code
+        if isinstance(part, Model) and part.config.tied and lean:
+            # the rows that were looked up, instead of a table of zeros with them, are added to the
+            # gradient of the output matrix
+            part.embed.tokens.sparse = True
+            part.embed.tokens.weight.register_post_accumulate_grad_hook(_dense)
+
+
+def _dense(parameter: Tensor) -> None:
+    """Where a batch asks for no words, there is no dense gradient to add to."""
+    if parameter.grad is not None and parameter.grad.is_sparse:
+        parameter.grad = parameter.grad.to_dense()
 
 
 def choose_precision(config: TrainConfig, device: torch.device) -> str:

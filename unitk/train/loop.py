@@ -28,6 +28,7 @@ from unitk.train.device import choose_device, choose_precision, mix, prepare_mod
 from unitk.train.ema import Average
 from unitk.train.log import Journal
 from unitk.train.means import Means, Speed, told
+from unitk.train.products import choose_products, computing
 from unitk.train.profile import profiled
 from unitk.train.report import clock, first_lines, last_line, page, so_best, so_far
 from unitk.train.saving import Saver
@@ -78,6 +79,7 @@ class Trainer:
             if self.average is not None and (path := start.resumed / checkpoint.EMA).exists():
                 self.average.restore(checkpoint.load_tensors(path))
         self.saved = self.logged = self.progress.step
+        self.progress.products = choose_products(self)
         self.watch = Watch(start, self.criterion, self.device, self.precision, self.progress.step)
         self.saver = Saver(start.run, config.keep_last)
         self.means, self.speed, self.spent = Means(**self.progress.means), Speed(), Speed()
@@ -253,8 +255,7 @@ class Trainer:
 
     def loss(self, batch: Batch) -> Loss:
         """The criterion's sums for a micro-batch."""
-        bf16 = self.precision == "bf16"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
+        with computing(self.device, self.precision, self.progress.products):
             loss: Loss = self.criterion(self.model, batch, self.progress.step, self.total)
         return loss
 
@@ -345,8 +346,7 @@ class Trainer:
         values = self.means.values("train") | self.speed.values()
         values |= {"lr": self.rate, "epoch": at.epoch, "tokens": at.tokens, "texts": at.texts}
         values |= {"seconds": at.seconds, "bad_steps": at.bad_steps}
-        if math.isfinite(self.norm):
-            values["gnorm"] = self.norm
+        values |= {"gnorm": self.norm} if math.isfinite(self.norm) else {}
         line = f"{told('train', values)}  lr {self.rate:.2e}  gnorm {self.norm:.3g}"
         line += f"  {values['tokens/s']:,.0f} tokens/s  data {values['wait']:.1%}"
         left = f"  eta {clock(seconds_each * (self.total - at.step))}" if self.total else ""

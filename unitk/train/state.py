@@ -36,6 +36,8 @@ class Progress:
     """Validations since the best one."""
     means: dict[str, dict[str, float]] = field(default_factory=dict)
     """Sums and counts since the last log line."""
+    products: list[str] | None = None
+    """What oneDNN computes (`products.PARTS`): chosen at the start, so that no rerun differs."""
 
     @property
     def best(self) -> float | None:
