@@ -5,10 +5,11 @@
 Both train BERT of the same size on the same texts of random words, padded rows there and packed
 ones here, 15 % of them asked, with AdamW; each turn is a process of its own. The best step of all
 turns is printed in processor seconds, which say the same on a busy machine, as real tokens a
-second; then the ratio, and the peak of memory. The peer is transformers' Trainer (it takes
-`pip install transformers accelerate`) or, with `--peer fairseq`, fairseq's with RoBERTa, which has
-no token types; on a CPU it computes in fp32 beside our bf16 too. `--task` compares another
-objective of unitk with `mlm` instead.
+second; then the ratio, and the peak of memory: of training (weights, gradients, means, what
+backward needs; not told of fairseq), and of the process with its libraries. The peer is
+transformers' Trainer (it takes `pip install transformers accelerate`) or, with `--peer fairseq`,
+fairseq's with RoBERTa, which has no token types; on a CPU it computes in fp32 beside our bf16 too.
+`--task` compares another objective of unitk with `mlm` instead.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ import torch
 SIZES = {"tiny": (2, 128, 2, 64), "small": (4, 512, 8, 8), "base": (12, 768, 12, 4)}
 """Layers, width, heads, rows of a step."""
 WORDS, LONGEST = 30_000, 128
+LIBRARIES: list[float] = []
+"""GB that were there before the first step, beside the weights."""
 
 
 def main() -> None:
@@ -51,14 +54,15 @@ def main() -> None:
         run = peers.get(side, unitk_steps)
         seconds, tokens = run(side, size, precision, given.shortest, given.steps + 1)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-        print(json.dumps([tokens / seconds, peak]))
+        print(json.dumps([tokens / seconds, peak - LIBRARIES[0] if LIBRARIES else peak, peak]))
         return
     other = given.task or given.peer
     if other == "transformers" and not (find_spec("transformers") and find_spec("accelerate")):
         sys.exit("the other side is not installed: pip install transformers accelerate")
     if other == "fairseq" and not fairseq_peer.installed():
         sys.exit(fairseq_peer.LACKING)
-    print(f"{'':<14}{other + ', tokens/s':>24}{'mlm, tokens/s':>16}{'ratio':>7}{'memory':>16}")
+    titles = f"{other + ', tokens/s':>24}{'mlm, tokens/s':>16}{'ratio':>7}"
+    print(f"{'':<14}{titles}{'memory':>16}{'process':>16}")
     for size in given.sizes.split(","):
         for precision in given.precision.split(","):
             turns = [
@@ -71,12 +75,12 @@ def main() -> None:
             )
             print(
                 f"{size + ', ' + precision:<14}{a[0]:24,.0f}{b[0]:16,.0f}{b[0] / a[0]:7.2f}"
-                f"{b[1]:8.2f} of {a[1]:.2f} GB"
+                f"{b[1]:8.2f} of {a[1]:.2f}{b[2]:8.2f} of {a[2]:.2f} GB"
             )
 
 
 def turn(given: argparse.Namespace, size: str, precision: str, side: str) -> list[float]:
-    """Tokens a second and GB of one side, in a process of its own."""
+    """Tokens a second and GB (training, process) of one side, in a process of its own."""
     words = [f"--side={size},{precision},{side}", f"--shortest={given.shortest}"]
     words += [f"--steps={given.steps}"]
     done = subprocess.run(
@@ -84,6 +88,13 @@ def turn(given: argparse.Namespace, size: str, precision: str, side: str) -> lis
     )
     found: list[float] = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+def begins(model: torch.nn.Module) -> None:
+    """The first step begins: memory in use but for the weights is the libraries'."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    weights = sum(parameter.nbytes for parameter in model.parameters())
+    LIBRARIES.append((pages * resource.getpagesize() - weights) / 1e9)
 
 
 def texts(shortest: int, rows: int, steps: int) -> list[np.ndarray]:
@@ -127,6 +138,7 @@ def transformers_steps(
 
     class Watch(TrainerCallback):  # type: ignore[misc]
         def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+            begins(kwargs["model"])
             self.began = time.process_time()
 
         def on_step_end(self, *args: Any, **kwargs: Any) -> None:
@@ -200,6 +212,7 @@ def unitk_steps(
         trainer.model.train()
         took, updates, tokens = [], trainer.updates(), 0
         for _ in range(steps):
+            begins(trainer.model)
             began = time.process_time()
             update, count = next(updates)
             trainer.update(update)

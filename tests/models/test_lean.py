@@ -9,7 +9,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from unitk.models import archs
 from unitk.models.layers import FeedForward
-from unitk.models.lean import Dropout
+from unitk.models.lean import Dropout, Table
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5])
@@ -61,3 +61,21 @@ def test_an_activation_applied_again_in_backward_gives_the_same_gradients(activa
         found.append([y, x.grad, *(p.grad for p in ffn.parameters())])
     for one, other in zip(*found, strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_lean_table_has_the_gradient_of_an_embedding(tied):
+    torch.manual_seed(0)
+    index, found = torch.randint(9, (3, 20)), []
+    for lean in (False, True):
+        table = Table(12, 8)
+        with torch.no_grad():
+            table.weight.copy_(torch.linspace(-1, 1, 96).view(12, 8))
+        table.lean = lean
+        for _ in range(2):  # micro-batches of an update
+            rows = table(index).tanh()
+            scores = rows @ table.weight.T if tied else rows
+            scores.square().sum().backward()
+        found.append(table.weight.grad)
+    torch.testing.assert_close(*found)
+    assert not table.requires_grad_(False)(index).requires_grad

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from unitk.models.attention import Attention, CrossAttention, Source, Store, View, take
 from unitk.models.config import ModelConfig
-from unitk.models.lean import Dropout, applied_again
+from unitk.models.lean import Dropout, Table, applied_again
 from unitk.slots import POS, POS2, SEG, TOKEN
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -32,7 +32,7 @@ class Embedding(nn.Module):
     def __init__(self, config: ModelConfig, vocab_size: int):
         super().__init__()
         self.offset = config.position_offset
-        self.tokens = nn.Embedding(vocab_size, config.table_width)
+        self.tokens = Table(vocab_size, config.table_width)
         self.virtual = _table(config.num_virtual, config)
         self.scale = config.table_width**0.5 if config.embedding_scale else 1.0
         self.positions = _table(config.max_positions and config.max_positions + self.offset, config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from unitk.errors import UsageError
 from unitk.models.layers import FeedForward, Layer
@@ -36,17 +36,8 @@ def prepare_model(model: nn.Module, config: TrainConfig) -> None:
             part.lean = lean and not (config.recompute or config.compile)
         if config.compile and isinstance(part, Layer):
             part.compile()  # layer by layer: all of them are one piece of code
-        if isinstance(part, Model) and part.config.tied and lean:
-            # the rows that were looked up, instead of a table of zeros with them, are added to the
-            # gradient of the output matrix
-            part.embed.tokens.sparse = True
-            part.embed.tokens.weight.register_post_accumulate_grad_hook(_dense)
-
-
-def _dense(parameter: Tensor) -> None:
-    """Where a batch asks for no words, there is no dense gradient to add to."""
-    if parameter.grad is not None and parameter.grad.is_sparse:
-        parameter.grad = parameter.grad.to_dense()
+        if isinstance(part, Model):
+            part.embed.tokens.lean = lean and part.config.tied
 
 
 def choose_precision(config: TrainConfig, device: torch.device) -> str:
