@@ -63,7 +63,7 @@ if [ ! -e "$RUN/data/finished" ]; then
   unitk preprocess --input "${TEXTS// /,}" --valid "$DATA/openstax-ccby/openstax.valid.jsonl.gz" \
     --sentences punct --vocab-size "$VOCAB" --byte-fallback --dest "$RUN/data/text"
   unitk preprocess --input "$questions/train.json.gz" --valid "$questions/dev.json.gz" \
-    --test "$questions/test.json.gz" --vocab "$RUN/data/text/train" --dest "$RUN/data/questions"
+    --test "$questions/test.json.gz" --window 224 --vocab "$RUN/data/text/train" --dest "$RUN/data/questions"
   touch "$RUN/data/finished"
 fi
 

@@ -84,12 +84,15 @@ def main(run: Path, questions: Path) -> None:
     wanted = [pair.target for pair in pairs]
     save(run, written=written, wanted=wanted)
     about = stats(written, wanted, [pair.source[-1] for pair in pairs]).figures
-    rows = table(scores(written, pairs, questions))
+    copied = scores([sentence(pair).lower() for pair in pairs], pairs, questions)
+    found = scores(written, pairs, questions)
+    rows = table(found | {f"{name}: that sentence, copied": row for name, row in copied.items()})
     parts = [
         f"# {len(written):,} questions\n",
         rows,
         training(run),
-        f"- {about['words']:.1f} words a question (asked: {about['reference_words']:.1f}),"
+        f"- {len(set(written)):,} different questions;"
+        f" {about['words']:.1f} words a question (asked: {about['reference_words']:.1f}),"
         f" {about['new2']:.0f} % of the bigrams not in the passage"
         f" (asked: {about['reference_new2']:.0f} %)\n",
         f"## {SHOWN} of them\n",

@@ -22,7 +22,7 @@ echo "== 1/5 preprocess"
 unitk preprocess --input "$text/openstax.train.jsonl.gz" --valid "$text/openstax.valid.jsonl.gz" \
   --sentences punct --vocab-size 8000 --byte-fallback --dest "$RUN/data/text"
 unitk preprocess --input "$questions/train.json.gz" --valid "$questions/dev.json.gz" \
-  --test "$questions/test.json.gz" --vocab "$RUN/data/text/train" --dest "$RUN/data/questions"
+  --test "$questions/test.json.gz" --window 224 --vocab "$RUN/data/text/train" --dest "$RUN/data/questions"
 
 echo "== 2/5 pre-train"
 unitk train --config "$here/pretrain.yaml" --data "$RUN/data/text" \

@@ -1,11 +1,14 @@
 """CNN/DailyMail stories or XSum pages, as they are published -> json-lines for each split.
 
     python collect.py --stories cnn/stories dailymail/stories --lists url_lists --dest data/cnndm
+    python collect.py --chunks finished_files --dest data/cnndm
     python collect.py --pages bbc-summary-data --ids splits.json --dest data/xsum
 
 A story's file is called after the SHA-1 of its address; the lists all_train.txt, all_val.txt and
-all_test.txt (abisee/cnn-dailymail on GitHub) hold addresses. --ids is XSum's json with the ids of
-each split (XSum-TRAINING-DEV-TEST-SPLIT-90-5-5.json of EdinburghNLP/XSum on GitHub).
+all_test.txt (abisee/cnn-dailymail on GitHub) hold addresses. --chunks has the .bin files of See et
+al. 2017, lower-cased words: train.bin, val.bin and test.bin, or the chunks of each. --ids is XSum's
+json with the ids of each split (XSum-TRAINING-DEV-TEST-SPLIT-90-5-5.json of EdinburghNLP/XSum on
+GitHub).
 """
 
 import argparse
@@ -15,10 +18,12 @@ import json
 import sys
 from pathlib import Path
 
+from unitk.data.chunks import read_chunk
 from unitk.data.pairs import read_bbc, read_story
 
 LISTS = {"train": "all_train.txt", "valid": "all_val.txt", "test": "all_test.txt"}
 IDS = {"train": "train", "valid": "validation", "test": "test"}
+CHUNKS = {"train": "train", "valid": "val", "test": "test"}
 
 
 def stories(folders, lists):
@@ -37,26 +42,46 @@ def pages(folder, ids):
         yield split, [folder / f"{one}.summary" for one in tree[name]]
 
 
+def chunks(folder):
+    """Split -> its chunks, in order; one file where it is in one."""
+    for split, name in CHUNKS.items():
+        some = sorted([*folder.glob(f"**/{name}.bin"), *folder.glob(f"**/{name}_*.bin")])
+        several = [path for path in some if path.stem != name] or some
+        yield split, several or sys.exit(f"--chunks {folder}: no {name}.bin or {name}_000.bin")
+
+
+def records(given):
+    """Split -> the id and the pair of each text."""
+    if given.chunks:
+        for split, paths in chunks(given.chunks):
+            pairs = (pair for path in paths for pair in read_chunk(path))
+            yield split, ((f"{split}-{i}", pair) for i, pair in enumerate(pairs))
+        return
+    found = stories(given.stories, given.lists) if given.stories else pages(given.pages, given.ids)
+    read = read_story if given.stories else read_bbc
+    for split, paths in found:
+        yield split, ((path.stem, read(path)) for path in paths)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--stories", type=Path, nargs="+")
-    parser.add_argument("--lists", type=Path)
-    parser.add_argument("--pages", type=Path)
-    parser.add_argument("--ids", type=Path)
+    for name in ("lists", "chunks", "pages", "ids"):
+        parser.add_argument(f"--{name}", type=Path)
     parser.add_argument("--dest", type=Path, required=True)
     given = parser.parse_args()
-    if bool(given.stories and given.lists) == bool(given.pages and given.ids):
-        parser.error("give --stories and --lists, or --pages and --ids")
-    read = read_story if given.stories else read_bbc
-    found = stories(given.stories, given.lists) if given.stories else pages(given.pages, given.ids)
+    ways = given.stories and given.lists, given.chunks, given.pages and given.ids
+    if sum(map(bool, ways)) != 1:
+        parser.error("give --stories and --lists, or --chunks, or --pages and --ids")
     given.dest.mkdir(parents=True, exist_ok=True)
-    for split, paths in found:
+    for split, pairs in records(given):
+        count = 0
         with gzip.open(given.dest / f"{split}.jsonl.gz", "wt", encoding="utf-8") as file:
-            for path in paths:
-                pair = read(path)
-                record = {"id": path.stem, "source": pair.source[0], "target": pair.target}
+            for name, pair in pairs:
+                record = {"id": name, "source": pair.source[0], "target": pair.target}
                 file.write(json.dumps(record, ensure_ascii=False) + "\n")
-        print(f"{split}: {len(paths):,}")
+                count += 1
+        print(f"{split}: {count:,}")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@
     python report.py RUN --test-source-file FILE --test-target-file FILE
 
 The files are those that `unitk preprocess` was given. Of several references the one with the best
-F1 counts. The first sentence of the source is scored beside. Writes RUN/report.md, and the texts
-that were scored.
+F1 counts. The first one and three sentences of the source are scored beside. Writes RUN/report.md,
+and the texts that were scored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from stages import outputs, save, training
 
-from unitk.data.pairs import Fields, read_records
+from unitk.data.pairs import Fields, joined, read_records
 from unitk.data.sources import PairText, read_pairs, split_sentences
 from unitk.score.rouge import rouge
 from unitk.score.stats import stats
@@ -83,7 +83,8 @@ def main() -> None:
     run, separator = given.run, given.sentence_mark or "<q>"
     pairs, written = read_test(given), outputs(given.run)
     assert len(pairs) == len(written), f"{len(written)} outputs for {len(pairs)} sources"
-    first = [split_sentences(pair.source[-1], "punct")[0] for pair in pairs]
+    leads = [split_sentences(pair.source[-1], "punct") for pair in pairs]
+    first, three = ([joined(lead[:n], given.sentence_mark) for lead in leads] for n in (1, 3))
     save(run, written=written, first=first, sources=[pair.source[-1] for pair in pairs])
     most = max(len(pair.others) for pair in pairs) + 1
     for n in range(most):
@@ -92,6 +93,7 @@ def main() -> None:
     rows = {
         "written": row(written, pairs, separator),
         "first sentence": row(first, pairs, separator),
+        "first three": row(three, pairs, separator),
     }
     figures = rows["written"]
     rows["wanted"] = {
@@ -103,7 +105,8 @@ def main() -> None:
         f"# {len(pairs):,} summaries\n",
         table(rows),
         f"{sum(1 + len(pair.others) for pair in pairs):,} references, of which the best counts;"
-        f" {figures['empty']} outputs are empty; {figures['source_words']:.0f} words a source.\n",
+        f" {len(set(written)):,} different outputs, {figures['empty']} empty;"
+        f" {figures['source_words']:.0f} words a source.\n",
         training(run),
         f"## {SHOWN} of them\n",
     ]

@@ -7,7 +7,7 @@ Python: nothing of `unitk.generate` is used.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from types import SimpleNamespace
 
 import numpy as np
@@ -167,10 +167,11 @@ def brute_force(case, prompt, config, accept=lambda words: True, penalty=None):
     return sorted(found, key=lambda one: -one[1])
 
 
-def naive_beam(case, prompt, config):
+def naive_beam(case, prompt, config, gaps=None):
     """After each step: finished best first, open best first, each (words, score); best sum.
 
-    Until nothing is open: there is no stopping rule.
+    Until nothing is open: there is no stopping rule. `gaps` takes what lies between the sums of
+    continuations that were looked at, the next one included, and between the scores of outputs.
     """
     beam, pool, opened = config.beam, [], [([], 0.0)]
     wide = beam if config.search == "unilm" else 2 * beam
@@ -183,7 +184,10 @@ def naive_beam(case, prompt, config):
                 for v in range(len(table))
                 if case.allowed(words, v, config)
             ]
-        following = sorted(following, key=lambda one: -one[1])[:wide]
+        following = sorted(following, key=lambda one: -one[1])
+        if gaps is not None:
+            gaps += [one[1] - other[1] for one, other in pairwise(following[: wide + 1])]
+        following = following[:wide]
         ended = [case.finished(prompt, words) for words, _ in following]
         more = [
             (words, ranked(case, words, raw, config))
@@ -195,11 +199,24 @@ def naive_beam(case, prompt, config):
         pool = sorted(pool + more, key=lambda one: -one[1])[:beam]
         opened = [one for one, end in zip(following, ended, strict=True) if not end][:beam]
         yield pool, opened, following[0][1] if following else NO
+    if gaps is not None:
+        gaps += [one[1] - other[1] for one, other in pairwise(pool)]
+
+
+def least_gap(case, prompts, config):
+    """By how much less a step or an output would have to score for another one to be chosen."""
+    gaps = []
+    for prompt in prompts:
+        list(naive_beam(case, prompt, config, gaps))
+    assert len(gaps) > 10 * len(prompts)
+    return min(gaps)
 
 
 @pytest.fixture
 def toy():
-    return SimpleNamespace(Case=Case, brute_force=brute_force, naive_beam=naive_beam)
+    return SimpleNamespace(
+        Case=Case, brute_force=brute_force, naive_beam=naive_beam, least_gap=least_gap
+    )
 
 
 @pytest.fixture(params=["shift", "blanks", "slot", "relative", "cross"])

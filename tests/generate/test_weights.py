@@ -36,6 +36,7 @@ def test_packed_weights_change_nothing(toy, kind):
     found = generate(packed, prompts, case.protocol, CONFIG)
     assert words(found) == words(expected)
     assert np.abs(scores(found) - scores(expected)).max() < 1e-5
+    assert toy.least_gap(case, prompts, CONFIG) > 1e-5
 
 
 def test_bf16_and_int8_write_what_a_trained_model_writes(toy):

@@ -5,6 +5,7 @@ import hashlib
 import importlib.util
 import json
 import re
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -102,6 +103,36 @@ def test_pages_are_found_by_their_id(tmp_path):
     assert done.stdout.split() == ["train:", "2", "valid:", "1", "test:", "1"], done.stderr
     record = json.loads(read(tmp_path / "xsum" / "test.jsonl.gz"))
     assert record == {"id": "4", "source": "More.", "target": "Say 4."}
+
+
+def field(number, data):
+    return bytes([number << 3 | 2, len(data)]) + data
+
+
+def example(article, abstract):
+    """A short tf.train.Example with its size before it."""
+    values = (b"article", article), (b"abstract", abstract)
+    entries = [field(1, field(1, a) + field(2, field(1, field(1, b)))) for a, b in values]
+    record = field(1, b"".join(entries))
+    return struct.pack("<q", len(record)) + record
+
+
+def test_chunks_are_joined_in_order(tmp_path):
+    (tmp_path / "chunked").mkdir()
+    whole = example(b"in one file", b"<s> whole . </s>")
+    for name in ("train.bin", "val.bin", "test.bin", "chunked/val_000.bin"):
+        (tmp_path / name).write_bytes(whole)
+    for i in (1, 0):
+        record = example(b"story %d ." % i, b"<s> one . </s> <s> two . </s>")
+        (tmp_path / "chunked" / f"train_00{i}.bin").write_bytes(record)
+    done = run("summarize/collect.py", "--chunks", tmp_path, "--dest", tmp_path / "cnndm")
+    assert done.stdout.split() == ["train:", "2", "valid:", "1", "test:", "1"], done.stderr
+    found = [json.loads(line) for line in read(tmp_path / "cnndm/train.jsonl.gz").splitlines()]
+    assert [one["source"] for one in found] == ["story 0 .", "story 1 ."]
+    assert found[0]["target"] == "one .\ntwo ."
+    (tmp_path / "test.bin").unlink()
+    done = run("summarize/collect.py", "--chunks", tmp_path, "--dest", tmp_path / "cnndm")
+    assert f"--chunks {tmp_path}: no test.bin or test_000.bin" in done.stderr
 
 
 def test_the_sentence_of_an_answer(monkeypatch):
