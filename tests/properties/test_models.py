@@ -7,12 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.nn.attention.flex_attention import create_mask
 
 from unitk import registry
 from unitk.config import options
 from unitk.data.batching import make_batch
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
+from unitk.masks import cross, dense
+from unitk.models.flex import BLOCK, render_flex, render_flex_cross
+from unitk.models.stack import Stack
 from unitk.slots import collate
 
 TASKS = [*registry.names("task"), "seq2seq t5_mini", "mass t5_v1_1_small"]
@@ -103,6 +107,76 @@ def test_all_renderings_of_the_mask_agree(name, toy_vocab):
     batch = make_batch(examples(task, toy_vocab), pad=0)
     by_rule = replace(batch, sight=dict.fromkeys(batch.sight, "rule"))
     torch.testing.assert_close(losses(model, batch), losses(model, by_rule), atol=1e-5, rtol=0)
+
+
+def towers(batch):
+    """(queries, keys, dense mask as one row, block mask) of every attention of a batch."""
+    batch = batch.to("cpu")
+    for name, slots in batch.towers.items():
+        keys = slots[:, :, : batch.num_keys[name]]
+        yield slots, keys, dense(slots, keys), render_flex(slots, keys, torch.float32).blocks
+    if len(batch.towers) == 2:
+        slots, keys = batch.towers["dec"], batch.towers["enc"]
+        yield slots, keys, cross(slots, keys), render_flex_cross(slots, keys).blocks
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_block_mask_is_the_dense_mask(name, toy_vocab):
+    task, _ = build(name, toy_vocab)
+    made = examples(task, toy_vocab, 40)
+    rows = [made[:25], made[25:35], made[35:]]
+    for slots, keys, sight, blocks in towers(collate(rows, pad=0)):
+        expected = torch.block_diag(*sight)
+        size, wide = slots[0].numel(), keys[0].numel()
+        found = create_mask(blocks.mask_mod, 1, 1, *blocks.seq_lengths, device="cpu")[0, 0]
+        assert torch.equal(found[:size, :wide].int(), expected.int())
+        assert not found[size:].any() and not found[:, wide:].any()
+        # no block that is seen is passed over, and one that is called full is seen in full
+        each = found.unflatten(0, (-1, BLOCK)).unflatten(2, (-1, BLOCK)).transpose(1, 2)
+        full = torch.zeros(each.shape[:2], dtype=torch.bool)
+        listed = torch.zeros_like(full)
+        for count, which, into in (
+            (blocks.kv_num_blocks, blocks.kv_indices, [listed]),
+            (blocks.full_kv_num_blocks, blocks.full_kv_indices, [listed, full]),
+        ):
+            for row, number in enumerate(count[0, 0].tolist()):
+                for table in into:
+                    table[row, which[0, 0, row, :number].long()] = True
+        assert (listed | ~each.any(-1).any(-1)).all()
+        assert (each.all(-1).all(-1) | ~full).all()
+        assert listed.sum() < listed.numel()
+
+
+def in_rendering(model, choice):
+    for part in model.modules():
+        if isinstance(part, Stack):
+            part.attention = choice
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("name", TASKS)
+def test_flex_attention_gives_the_numbers_of_the_dense_mask(name, toy_vocab):
+    task, model = build(name, toy_vocab)
+    batch = make_batch(examples(task, toy_vocab), pad=0)
+    found = [losses(in_rendering(model, choice), batch) for choice in ("dense", "flex")]
+    torch.testing.assert_close(*found, atol=1e-5, rtol=0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="FlexAttention has no backward on a CPU")
+@pytest.mark.parametrize("name", TASKS)
+def test_flex_attention_gives_the_gradients_of_the_dense_mask(name, toy_vocab):
+    task, model = build(name, toy_vocab)
+    batch = make_batch(examples(task, toy_vocab), pad=0).to("cuda")
+    criterion, found = registry.get("criterion", task.criterion)().build(len(toy_vocab)), []
+    for choice in ("dense", "flex"):
+        model.zero_grad()
+        torch.manual_seed(0)
+        loss = criterion(in_rendering(model.cuda(), choice), batch, 0, 1)
+        sum(loss.sums.values()).backward()
+        grads = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+        found.append(grads)
+    torch.testing.assert_close(*found, atol=1e-4, rtol=1e-3)
 
 
 @pytest.mark.parametrize("name", TASKS)

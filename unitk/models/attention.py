@@ -6,13 +6,16 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unitk import masks
+from unitk.errors import require
 from unitk.models.config import ModelConfig
+from unitk.models.flex import Flex, render_flex, render_flex_cross
 from unitk.models.relative import RelativeBias
 from unitk.slots import POS, WIDTH
 
@@ -21,6 +24,12 @@ Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 PRODUCTS_WIDTH = 1024
 """Longer inputs leave the table of scores, [B, H, T, S], to a kernel that never holds it whole."""
+
+FLEX_WIDTH = 1024
+"""From so many slots on, FlexAttention is faster on CUDA than SDPA with a dense mask: of published
+figures for an H200 at 125 M parameters, 0.72 times at 512, 1.31 at 2,048 and 2.34 at 8,192 slots;
+`recipes/benchmarks/attention.py` measures it."""
+Rendering = Literal["auto", "dense", "flex"]
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +49,8 @@ class View:
     dropout: float = 0.0
     products: bool = False
     """Compute scores, softmax and sums one by one instead of calling SDPA's kernel."""
+    flex: Flex | None = None
+    """FlexAttention, which has all that stands above within it."""
 
     def behind(self, sight_BTP: Tensor) -> View:
         """The same queries with further keys in front, which they see where it says so."""
@@ -57,6 +68,8 @@ class View:
         self, query_BHTK: Tensor, key_BHSK: Tensor, value_BHSK: Tensor, scale: float
     ) -> Tensor:
         """What the queries find, [B, H, T, K]; scores are multiplied by `scale`."""
+        if self.flex is not None:
+            return self.flex(query_BHTK, key_BHSK, value_BHSK, scale)
         if not self.products:
             return F.scaled_dot_product_attention(
                 query_BHTK,
@@ -89,19 +102,23 @@ def render(
     dtype: torch.dtype,
     dropout: float,
     relative: RelativeBias | None = None,
+    choice: Rendering = "auto",
 ) -> View:
     """How slots [9, B, T] see each other; `sight` is what collate found: full, causal or rule.
 
-    This is the one place that chooses a kernel; FlexAttention for long inputs on CUDA belongs here.
+    This is the one place that chooses a kernel, unless the `choice` is made.
     """
     width = slots.shape[2]
-    products, how = _kernel(slots, dtype, dropout, biased=relative is not None)
-    if relative is None and (sight == "full" or (sight == "causal" and not products)):
-        _say_once(logging.INFO, f"{how}, {'no mask' if sight == 'full' else 'causal'}")
-        return View(width, causal=sight == "causal", dropout=dropout, products=products)
     # whole multiples of WIDTH, as the kernels like; the few keys more are never born
     num_keys = min(width, -(-num_keys // WIDTH) * WIDTH)
     keys = slots[:, :, :num_keys]
+    products, how = _kernel(slots, dtype, dropout, biased=relative is not None)
+    exact = relative is None and (sight == "full" or (sight == "causal" and not products))
+    if exact and choice == "auto":
+        _say_once(logging.INFO, f"{how}, {'no mask' if sight == 'full' else 'causal'}")
+        return View(width, causal=sight == "causal", dropout=dropout, products=products)
+    if _flexible(slots, dropout, choice):
+        return View(num_keys, flex=render_flex(slots, keys, dtype, relative))
     score_BHTS = None
     if relative is not None:
         how += ", relative positions: a table of its own for each head and row takes memory"
@@ -111,12 +128,28 @@ def render(
     return View(num_keys, table_BHTS, dropout=dropout, products=products)
 
 
-def render_cross(slots: Tensor, source: Tensor, dtype: torch.dtype, dropout: float) -> View:
+def render_cross(
+    slots: Tensor, source: Tensor, dtype: torch.dtype, dropout: float, choice: Rendering = "auto"
+) -> View:
     """How a decoder's slots [9, B, T] see an encoder's [9, B, S]."""
+    if _flexible(source, dropout, choice):
+        return View(source.shape[2], flex=render_flex_cross(slots, source))
     products, how = _kernel(slots, dtype, dropout, biased=False)
     _say_once(logging.INFO, f"cross-{how}, dense mask")
     table_B1TS = bias(masks.cross(slots, source), dtype)
     return View(source.shape[2], table_B1TS, dropout=dropout, products=products)
+
+
+def _flexible(slots: Tensor, dropout: float, choice: Rendering) -> bool:
+    """Whether FlexAttention renders what looks at these slots."""
+    if choice == "flex":
+        free = "it has no dropout: give --arch.attention-dropout 0"
+        require(not dropout, f"--attention flex excludes dropout of attention weights: {free}")
+    long = slots.is_cuda and slots.shape[2] >= FLEX_WIDTH and not dropout
+    found = choice == "flex" or (choice == "auto" and long)
+    if found:
+        _say_once(logging.INFO, f"attention on {slots.device.type}: FlexAttention, block mask")
+    return found
 
 
 def _kernel(slots: Tensor, dtype: torch.dtype, dropout: float, *, biased: bool) -> tuple[bool, str]:

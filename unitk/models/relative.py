@@ -25,12 +25,16 @@ class RelativeBias(nn.Module):
     def forward(self, query_pos_BT: Tensor, key_pos_BS: Tensor, dtype: torch.dtype) -> Tensor:
         """What is added to the scores [B, H, T, S]."""
         # bucket the few distances there are, then look up the bias of every pair
-        every = torch.arange(-self.far, self.far + 1, device=key_pos_BS.device)
-        bucket_R = buckets(every, self.table.num_embeddings, self.far, self.one_sided)
-        by_distance_HR: Tensor = self.table(bucket_R).to(dtype).mT.contiguous()
         distance_BTS = key_pos_BS[:, None, :] - query_pos_BT[:, :, None]
         index_BTS = distance_BTS.clamp_(-self.far, self.far) + self.far
-        return by_distance_HR[:, index_BTS].transpose(0, 1)
+        return self.by_distance(dtype)[:, index_BTS].transpose(0, 1)
+
+    def by_distance(self, dtype: torch.dtype) -> Tensor:
+        """Each head's bias for the distances -far to far, [H, R]."""
+        every = torch.arange(-self.far, self.far + 1, device=self.table.weight.device)
+        bucket_R = buckets(every, self.table.num_embeddings, self.far, self.one_sided)
+        by_distance_HR: Tensor = self.table(bucket_R).to(dtype).mT.contiguous()
+        return by_distance_HR
 
 
 def buckets(distance: Tensor, count: int, far: int, one_sided: bool = False) -> Tensor:

@@ -14,6 +14,7 @@ from unitk.errors import UsageError
 from unitk.masks import cross
 from unitk.models.attention import (
     CrossAttention,
+    Rendering,
     Source,
     Store,
     View,
@@ -53,6 +54,8 @@ class Stack(nn.Module):
         self.norm = norm(config) if config.final_norm else nn.Identity()
         self.recompute = False
         """In training, keep a layer's input only and run it again in backward: less memory."""
+        self.attention: Rendering = "auto"
+        """How the visibility rule is rendered; slots that see a prefix have the dense mask."""
 
     def encode(
         self, slots: Tensor, sight: str, num_keys: int, condition: Condition | None = None
@@ -61,12 +64,12 @@ class Stack(nn.Module):
         condition = Condition() if condition is None else condition
         dropout = self.config.attention_dropout if self.training else 0.0
         dtype = compute_dtype(self.embed.tokens.weight)
-        sight = "rule" if condition.prefix else sight
-        view = render(slots, sight, num_keys, dtype, dropout, self.relative)
+        choice: Rendering = "dense" if condition.prefix else self.attention
+        view = render(slots, sight, num_keys, dtype, dropout, self.relative, choice)
         sources: Sequence[Source | None] = [None] * len(self.layers)
         stores: Sequence[Store | None] = [None] * len(self.layers)
         if condition.slots is not None:
-            across = render_cross(slots, condition.slots, dtype, dropout)
+            across = render_cross(slots, condition.slots, dtype, dropout, self.attention)
             sources = [Source(across, *pair) for pair in self.project(condition.cross)]
         if condition.prefix:
             view = view.behind(condition.prefix_sight(slots))

@@ -82,6 +82,9 @@ class TrainConfig:
     which a run that is resumed keeps. Name one where other runs must be equal in every bit."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: CUDA where there is a GPU."""
+    attention: Literal["auto", "dense", "flex"] = "auto"
+    """How slots see each other. auto: no mask or the causal one where that is exact, else a dense
+    mask, on CUDA from 1,024 slots on FlexAttention; dense and flex: always that (flex: CUDA)."""
     recompute: bool = False
     """Keep what enters a layer only, and run the layer again in backward: about a third more work
     for a fraction of the memory."""

@@ -28,10 +28,12 @@ def choose_device(config: TrainConfig, local: int = 0) -> torch.device:
 
 def prepare_model(model: nn.Module, config: TrainConfig) -> None:
     """What `--recompute`, `--compile` and the device make of a model, but for rounding the same."""
+    if config.attention == "flex" and next(model.parameters()).is_cpu:
+        raise UsageError("--attention flex needs CUDA: on a CPU FlexAttention has no backward")
     lean = next(model.parameters()).is_cpu and not config.shard
     for part in model.modules():
         if isinstance(part, Stack):
-            part.recompute = config.recompute
+            part.recompute, part.attention = config.recompute, config.attention
         if isinstance(part, FeedForward):
             part.lean = lean and not (config.recompute or config.compile)
         if config.compile and isinstance(part, Layer):
