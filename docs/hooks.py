@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import io
 import os
 import shlex
@@ -15,7 +14,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 from unitk_cli import latent
-from unitk_cli.main import VERBS
+from unitk_cli.main import VERBS, module
 
 sys.path.insert(0, str(Path(__file__).parent))
 import gallery  # noqa: E402  (beside this file, which is no package)
@@ -59,5 +58,5 @@ def help_page(verb: str, words: list[str]) -> str:
     """The text of `unitk VERB ... --help`."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-        importlib.import_module(f"unitk_cli.{verb}").run([*words, "--help"])
+        module(verb).run([*words, "--help"])
     return printed.getvalue()

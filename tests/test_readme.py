@@ -9,7 +9,6 @@ and `docs`.
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import shlex
@@ -27,7 +26,7 @@ from unitk_cli import main
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/**/README.md")])
 OTHERS = set("cd git pip ls cat head tail zcat gzip mkdir cp source export curl tar".split())
-OTHERS |= {"pre-commit", ".venv/bin/pip", ".venv/bin/pre-commit"}
+OTHERS |= {"pre-commit", ".venv/bin/pip", ".venv/bin/pre-commit", "fairseq-train"}
 INTERPRETERS = {"bash", "sh", "python", "python3", ".venv/bin/python"}
 BLOCK = re.compile(r"(?:^<!-- (run(?: slow)?) -->\n+)?^ *```bash\n(.*?)^ *```", re.M | re.S)
 
@@ -109,7 +108,7 @@ def check_unitk(words: list[str]) -> None:
     if verb in ("--help", "--version"):
         return
     assert verb in main.VERBS, f"there is no verb {verb}"
-    module = importlib.import_module(f"unitk_cli.{verb}")
+    module = main.module(verb)
     if "--help" in rest:
         return
     with pytest.raises(Accepted):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from typing import Any
 
 import click
 
@@ -23,6 +24,7 @@ VERBS = {
     "latent": "encode, sample, reconstruct, interpolate, ... in a latent space",
     "list": "name everything that is registered",
     "convert": "checkpoints of other systems, in and out",
+    "fairseq-plugin": "unitk's objectives inside fairseq's own trainer",
     "average": "the mean of the weights of several checkpoints",
     "plot": "draw the curves of a run",
 }
@@ -53,10 +55,15 @@ class Verbs(click.Group):
         return name, self.get_command(ctx, name), []
 
 
+def module(verb: str) -> Any:
+    """The module of a verb."""
+    return importlib.import_module(f"unitk_cli.{verb.replace('-', '_')}")
+
+
 def call(verb: str, words: list[str]) -> None:
     """Run a verb; if the reader of its output has gone (`| head`), that is no error."""
     try:
-        importlib.import_module(f"unitk_cli.{verb}").run(words)
+        module(verb).run(words)
     except BrokenPipeError:  # here, as click would make it exit code 1
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # and quiet at exit
         sys.exit(0)

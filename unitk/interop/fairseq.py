@@ -35,6 +35,7 @@ from unitk.interop.fairseq_parts import (
     settled,
     waves,
 )
+from unitk.interop.fairseq_plugin import is_ours, read_ours
 from unitk.interop.files import find_file, read_pickle, tensors_of
 from unitk.interop.layout import Layout, moved, same
 from unitk.interop.settings import check_family, preset_of, write_settings
@@ -54,6 +55,8 @@ def read(path: Path, vocab: Path | None) -> Found:
     found = read_pickle(weights)
     if not isinstance(found, dict) or not isinstance(found.get("model"), dict):
         raise CheckpointError(f"{weights} is no checkpoint of fairseq: it has no model")
+    if is_ours(found.get("cfg")):
+        return read_ours(found["cfg"], tensors_of(found["model"], weights), weights, vocab)
     tensors = modern(tensors_of(found["model"], weights))
     given = options_of(found, weights)
     kind = kind_of(tensors, weights)

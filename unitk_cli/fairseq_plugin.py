@@ -1,0 +1,56 @@
+"""`unitk fairseq-plugin`: unitk's objectives inside a fairseq that is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from unitk import config, registry
+from unitk.errors import require
+from unitk_cli.convert import appearing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Write a folder for fairseq's --user-dir, which makes unitk's tasks and architectures known
+    to it under unitk_NAME, and a criterion unitk: fairseq-train DATA --user-dir DIR --task
+    unitk_glm_infill --arch unitk_glm_base --criterion unitk --unitk-options 'block-size=128' ...
+    DATA is a folder that `unitk preprocess` made. unitk and fairseq 0.12.2 must be installed for
+    one Python; see docs/interop.md."""
+
+    dest: Path
+    """Folder to write, empty or not there; fairseq imports it by its name."""
+    user_dir: Path | None = None
+    """Folder of unitk's plug-ins, which become known to fairseq as well."""
+
+
+FILE = '''\
+"""unitk's objectives inside fairseq, for --user-dir; written by `unitk fairseq-plugin`."""
+
+from unitk.train.fairseq import register
+
+register({})
+'''
+
+
+def run(argv: Sequence[str]) -> None:
+    """Write the folder."""
+    given: Options = config.parse("fairseq-plugin", Options, argv).main
+    name = given.dest.name
+    free = name.isidentifier() and not taken(name, given.dest)
+    require(free, f"--dest {given.dest}: fairseq imports it as {name!r}, which is no free name")
+    registry.load_plugins(given.user_dir)  # its mistakes are told here
+    user_dir = repr(str(given.user_dir.resolve())) if given.user_dir else ""
+    with appearing(given.dest, "--dest") as folder:
+        (folder / "__init__.py").write_text(FILE.format(user_dir))
+    print(f"fairseq-train DATA --user-dir {given.dest} --task unitk_NAME --criterion unitk ...")
+
+
+def taken(name: str, dest: Path) -> bool:
+    """Whether another module than that of `dest` has this name."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:  # none, or a mere folder
+        return False
+    return Path(spec.origin).parent != dest.resolve()
