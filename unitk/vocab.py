@@ -216,7 +216,7 @@ def open_vocab(path: Path) -> Vocab:
         model_type: type[VocabModel] = registry.get("vocab", name)
         if model_type.opens(path):
             try:
-                return adopt(model_type(model_type.read(path)))
+                return adopt(model_type.open(path))
             except UnicodeDecodeError as error:
                 raise DataError(f"vocabulary {path} is not UTF-8") from error
             except DataError as error:

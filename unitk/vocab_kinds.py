@@ -54,6 +54,11 @@ class VocabModel(ABC):
         """The path as `data`."""
         return path.read_bytes()
 
+    @classmethod
+    def open(cls, path: Path) -> VocabModel:
+        """What such a path holds."""
+        return cls(cls.read(path))
+
     @abstractmethod
     def encode_packed(self, texts: list[str], num_threads: int) -> Packed:
         """The ids of the texts; special symbols written out in a text are plain text."""

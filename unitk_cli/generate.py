@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import unitk
 from unitk import config
 from unitk.data.corpus import Pairs
+from unitk.data.folders import is_corpus, open_corpus
 from unitk.data.sources import Format
 from unitk.errors import DataError, UsageError, require
 from unitk.generate.config import WAYS, GenerateConfig
@@ -169,7 +170,7 @@ def read(given: Options) -> list[Input] | Iterator[list[Input]] | Path:
     path, kind = given.input, given.input_format
     if given.infill is not None:
         return [Input([given.infill])]
-    if path is not None and path.is_dir():
+    if path is not None and (path.is_dir() or is_corpus(path)):
         require(kind == "auto", "--input-format has no effect on a corpus as --input")
         return path
     if path is None or is_stream(path):
@@ -264,6 +265,8 @@ def made_of(given: Options, values: dict[str, str]) -> dict[str, str]:
 
 def content(path: Path) -> str:
     """A few digits that change with what a file, or the folder of a manifest, holds."""
+    if is_corpus(path) and not path.is_dir():  # a split of fairseq's
+        return open_corpus(path).fingerprint[:12]
     return digest(path / MANIFEST if path.is_dir() else path)[:12]
 
 

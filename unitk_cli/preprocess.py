@@ -22,11 +22,19 @@ TRAINING = (
     "vocab_coverage",
     "vocab_sample",
     "vocab_only",
+    "vocab_threshold",
     "seed",
 )
 """Options of a vocabulary that is trained."""
+FAIRSEQ = ("source_lang", "target_lang", "vocab_threshold")
+"""Options of `--format fairseq` only."""
+UNITK = (
+    *("documents", "sentences", "vocab_kind", "byte_fallback", "vocab_normalization", "workers"),
+    *("vocab_coverage", "vocab_sample", "seed", "shard"),
+)
+"""Options that it leaves nothing to do."""
 CONCERNS = {
-    "format": ("text", "jsonl", "squad", "pairs of records"),
+    "input_format": ("text", "jsonl", "squad", "pairs of records"),
     "documents": ("text",),
     "sentences": ("text", "jsonl"),
     "field": ("jsonl",),
@@ -56,8 +64,13 @@ def _check(parsed: Parsed) -> None:
         if given.vocab is not None and name in parsed.origins:
             raise UsageError(f"{flag(name)} has no effect with --vocab {given.vocab}")
     files = expand(given.input or given.valid or given.test, "--input")
-    held = format_of(files[0], given.format) if files else "pairs of lines"
+    held = format_of(files[0], given.input_format) if files else "pairs of lines"
     held = "pairs of records" if files and (given.source_field or given.target_field) else held
     for name in CONCERNS:
         if name in parsed.origins and held not in CONCERNS[name]:
             raise UsageError(f"{flag(name)} has no effect on {held}")
+    for name in UNITK if given.format == "fairseq" else FAIRSEQ:
+        if name in parsed.origins:
+            raise UsageError(f"{flag(name)} has no effect with --format {given.format}")
+    if given.format == "fairseq" and held not in ("text", "pairs of lines"):
+        raise UsageError(f"--format fairseq takes text or pairs of lines, not {held}")

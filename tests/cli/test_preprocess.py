@@ -3,7 +3,8 @@ import sys
 
 import pytest
 
-from unitk.data.corpus import Pairs, corpus_vocab, open_corpus
+from unitk.data.corpus import Pairs
+from unitk.data.folders import corpus_vocab, open_corpus
 from unitk.errors import UsageError
 from unitk.vocab import open_vocab
 from unitk_cli import merge, preprocess
@@ -67,12 +68,19 @@ def test_pairs_are_pairs(here):
             "--source-file x.txt --target-file y.txt --field a --dest d",
             "--field has no effect on pairs of lines",
         ),
-        ("--input x.txt --dest d --format csv", "--format must be one of auto, text, jsonl, squad"),
+        (
+            "--input x.txt --dest d --input-format csv",
+            "--input-format must be one of auto, text, jsonl, squad",
+        ),
         ("--input x.txt --dest d --vocab-size 26 --field a", "--field has no effect on text"),
-        ("--input x.txt --dest d --vocab-size 26 --format squad --sentences punct", "on squad"),
+        (
+            "--input x.txt --dest d --vocab-size 26 --input-format squad --sentences punct",
+            "on squad",
+        ),
         ("--input x.txt --dest d --vocab-size 26 --window 9", "--window has no effect on text"),
         (
-            "--input x.txt --dest d --format jsonl --source-field a --target-field b --field c",
+            "--input x.txt --dest d --input-format jsonl --source-field a --target-field b"
+            " --field c",
             "--field has no effect on pairs of records",
         ),
         ("--input x.txt --dest d --source-field a --target-field b", "x.txt is text"),

@@ -12,10 +12,9 @@ from unitk.data.corpus import (
     CorpusWriter,
     Pairs,
     building,
-    corpus_vocab,
-    open_corpus,
     write_manifest,
 )
+from unitk.data.folders import corpus_vocab, open_corpus
 from unitk.errors import DataError, UsageError
 
 DOCUMENTS = st.lists(

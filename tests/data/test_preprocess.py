@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unitk.data import encode, sources
-from unitk.data.corpus import Corpus, CorpusWriter, Pairs, corpus_vocab, open_corpus
+from unitk.data.corpus import Corpus, CorpusWriter, Pairs
 from unitk.data.encode import count_words
+from unitk.data.folders import corpus_vocab, open_corpus
 from unitk.data.merge import Options as MergeOptions
 from unitk.data.merge import merge
 from unitk.data.preprocess import Options, parse_shard, preprocess

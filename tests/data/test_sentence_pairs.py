@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unitk.data.corpus import open_corpus
+from unitk.data.folders import open_corpus
 from unitk.data.sentence_pairs import SentencePairs
 from unitk.data.texts import Texts
 

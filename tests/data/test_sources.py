@@ -274,7 +274,9 @@ def test_the_ending_tells_the_format(tmp_path):
         assert format_of(tmp_path / name, "auto") == expected
     assert format_of(tmp_path / "a.b.json", "auto") == "squad"
     assert format_of(tmp_path / "a.en", "text") == "text"
-    with pytest.raises(UsageError, match="a.en: its ending tells no format; give --format text"):
+    with pytest.raises(
+        UsageError, match="a.en: its ending tells no format; give --input-format text"
+    ):
         format_of(tmp_path / "a.en", "auto")
     with pytest.raises(UsageError, match="--input: a.txt is text, but b.json is squad"):
         open_source(

@@ -270,9 +270,9 @@ def test_what_is_not_a_checkpoint_is_refused(kit, store, tmp_path):
 def test_dictionaries(kit, tmp_path):
     """Words have the ids of their lines; numbers stand for GPT-2's pieces, behind the symbols."""
     path = tmp_path / "dict.txt"
-    path.write_text("the 9\ncat 5\n▁sat 2\n")
+    path.write_text("the 9\ncat 5\nsat 2\n")
     vocab = open_vocab(path)
-    assert vocab.encode("the cat <pad> dog ▁sat") == [4, 5, 3, 3, 6]
+    assert vocab.encode("the cat <pad> dog sat") == [4, 5, 3, 3, 6]
     assert [vocab.cls, vocab.pad, vocab.sep, vocab.unk] == [0, 1, 2, 3] and vocab.mask == 7
     assert vocab.decode([0, 4, 5, 2]) == "the cat"
     vocab.save(tmp_path / "saved")

@@ -18,7 +18,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -66,9 +66,12 @@ class Corpus:
     """A corpus of kind "text", opened for reading."""
 
     kind = "text"
+    note = ""
+    """What else there is to say of it."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.manifest = path, read_manifest(path, self.kind)
+        self.file = path / TOKENS
         self.vocab_hash: str = self.manifest["vocab"]
         self.fingerprint = _fingerprint(self.manifest)
         try:
@@ -81,11 +84,11 @@ class Corpus:
         self.num_tokens = counts.tokens
         self.sentences = _index(path / SENTENCES, counts.sentences, counts.tokens)
         self.documents = _index(path / DOCUMENTS, counts.documents, counts.sentences)
-        if (path / TOKENS).stat().st_size != counts.tokens * self.dtype.itemsize:
-            raise DataError(f"{path / TOKENS} does not hold {counts.tokens} tokens")
+        if self.file.stat().st_size != counts.tokens * self.dtype.itemsize:
+            raise DataError(f"{self.file} does not hold {counts.tokens} tokens")
         # an empty file cannot be mapped: the shard of a small corpus may have nothing
         self._tokens: npt.NDArray[Any] = (
-            mapped(path / TOKENS, self.dtype) if counts.tokens else np.empty(0, self.dtype)
+            mapped(self.file, self.dtype) if counts.tokens else np.empty(0, self.dtype)
         )
 
     def tokens(self, start: int, stop: int) -> Ids:
@@ -95,11 +98,11 @@ class Corpus:
     def first_beyond(self, size: int, chunk: int = 1 << 22) -> str:
         """Where the first id of a vocabulary larger than `size` stands, in words, or nothing."""
         for start in range(0, len(self._tokens), chunk):
-            wild = (self._tokens[start : start + chunk] >= size).nonzero()[0]
-            if len(wild):
-                place = start + int(wild[0])
+            some = self._tokens[start : start + chunk]
+            if some.max() >= size or some.min() < 0:
+                place = start + int(((some >= size) | (some < 0)).argmax())
                 byte = place * self._tokens.itemsize
-                return f"{self.path / TOKENS}: token {self._tokens[place]} at byte {byte:,}"
+                return f"{self.file}: token {self._tokens[place]} at byte {byte:,}"
         return ""
 
     def document(self, index: int) -> list[Ids]:
@@ -121,15 +124,19 @@ class Pairs:
     """A corpus of kind "pairs", opened for reading."""
 
     kind = "pairs"
+    note = ""
 
     def __init__(self, path: Path) -> None:
         self.path, self.manifest = path, read_manifest(path, self.kind)
         self.vocab_hash: str = self.manifest["vocab"]
         self.fingerprint = _fingerprint(self.manifest)
         self.source, self.target = (Corpus(path / side) for side in SIDES)
+        self._check_even()
+
+    def _check_even(self) -> None:
         if self.source.num_documents != self.target.num_documents:
             raise DataError(
-                f"{path}: {self.source.num_documents} sources,"
+                f"{self.path}: {self.source.num_documents} sources,"
                 f" but {self.target.num_documents} targets"
             )
 
@@ -157,29 +164,8 @@ class Pairs:
         verify(self.path, self.manifest)
 
 
-def open_corpus(path: Path) -> Corpus | Pairs:
-    """Open a corpus folder, or the train/ of what `unitk preprocess` made, in milliseconds."""
-    folder = _folder(path)
-    return Pairs(folder) if _manifest(folder).get("kind") == "pairs" else Corpus(folder)
-
-
-def corpus_vocab(path: Path) -> Vocab:
-    """The vocabulary a corpus was made with."""
-    folder = _folder(path)
-    vocab = Vocab.load(folder / VOCAB)
-    if vocab.hash != _manifest(folder).get("vocab"):
-        raise DataError(f"{folder / VOCAB} is not the vocabulary that the corpus was made with")
-    return vocab
-
-
-def _folder(path: Path) -> Path:
-    for folder in (path, path / "train"):
-        if (folder / MANIFEST).is_file():
-            return folder
-    raise DataError(f"{path} is no corpus: there is no {MANIFEST} in it, nor in a train/ of it")
-
-
-def _manifest(folder: Path) -> dict[str, Any]:
+def manifest_of(folder: Path) -> dict[str, Any]:
+    """The manifest of a corpus folder."""
     path = folder / MANIFEST
     try:
         manifest = json.loads(path.read_bytes())
@@ -199,7 +185,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
     """The manifest of a corpus folder, after a look at the size of every file."""
-    manifest = _manifest(folder)
+    manifest = manifest_of(folder)
     if manifest["kind"] != kind:
         raise DataError(f"{folder} holds {manifest['kind']}, not {kind}")
     for name, entry in manifest["files"].items():
@@ -241,6 +227,11 @@ def _sha256(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from error
+
+
+def digest(paths: Sequence[Path], *words: str) -> str:
+    """A hash of files, and of words."""
+    return hashlib.sha256(" ".join([*map(_sha256, paths), *words]).encode()).hexdigest()
 
 
 def _fingerprint(manifest: dict[str, Any]) -> str:
@@ -372,7 +363,8 @@ def building(dest: Path, overwrite: bool = False) -> Iterator[Path]:
 def _check_free(dest: Path, overwrite: bool) -> None:
     if not dest.exists() or (dest.is_dir() and not any(dest.iterdir())):
         return
-    if any((dest / name).exists() for name in (MANIFEST, f"train/{MANIFEST}", "vocab.json")):
+    made = (MANIFEST, f"train/{MANIFEST}", "vocab.json", "*.idx", "dict*.txt")
+    if any(any(dest.glob(name)) for name in made):
         if not overwrite:
             raise UsageError(f"--dest {dest} holds a corpus already; --overwrite replaces it")
     else:

@@ -17,9 +17,8 @@ from unitk.data.corpus import (
     Pairs,
     building,
     close_corpus,
-    corpus_vocab,
-    open_corpus,
 )
+from unitk.data.folders import corpus_vocab, open_corpus
 from unitk.errors import DataError, UsageError
 
 PARTS = ("train", "valid", "test")

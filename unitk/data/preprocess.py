@@ -6,6 +6,7 @@ Blocks come back in order, so the corpus does not depend on the number of worker
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from unitk.data import fairseq
 from unitk.data.corpus import SIDES, CorpusWriter, Counts, building, close_corpus
 from unitk.data.encode import Encode, encoders, num_workers
 from unitk.data.files import Source, expand, open_source
@@ -22,6 +24,7 @@ from unitk.data.progress import Progress
 from unitk.data.sources import Block, Documents, Format, PairBlock, Reading, Sentences
 from unitk.errors import DataError, UsageError, require
 from unitk.vocab import Vocab, open_vocab, train_vocab
+from unitk.vocab_fairseq import FairseqDictionary, built
 
 MANY_UNKNOWN = 0.01
 """Share of tokens above which a corpus is hardly what the vocabulary was made for."""
@@ -51,7 +54,7 @@ class Options:
     """Sources to test on."""
     test_target_file: tuple[str, ...] = ()
     """Targets to test on."""
-    format: Format = "auto"
+    input_format: Format = "auto"
     """What the files are; auto: .txt is text, .jsonl json-lines, .json SQuAD (answer and passage
     lead to the question)."""
     documents: Documents = "blank"
@@ -88,12 +91,21 @@ class Options:
     """Share of the characters of the text that get a piece; the rarest ones are unknown."""
     vocab_sample: int = 10_000_000
     """Lines that the vocabulary is trained on, drawn at random if there are more."""
+    vocab_threshold: int = 0
+    """--format fairseq: words that occur less often are unknown to the dictionary that is made."""
     vocab_only: bool = False
     """Write the vocabulary into --dest and stop."""
     seed: int = 1
     """Seed of that draw."""
     workers: int | None = None
     """Processes that encode; default: one for each core. The corpus is the same for any number."""
+    format: Literal["unitk", "fairseq"] = "unitk"
+    """What is written. fairseq: dict.txt, .idx and .bin as fairseq-preprocess --joined-dictionary
+    makes them of lines of words; the dictionary is --vocab, or made of all words."""
+    source_lang: str = "source"
+    """--format fairseq: name of the sources' language in names of files."""
+    target_lang: str = "target"
+    """--format fairseq: name of the targets' language."""
     shard: str | None = None
     """i/n: only part i (from 0) of n contiguous parts, for `unitk merge`; needs --vocab."""
     overwrite: bool = False
@@ -108,6 +120,8 @@ def preprocess(options: Options) -> dict[str, dict[str, Counts]]:
     """Make the corpora; what each part holds is printed, and returned by part and side."""
     parts = open_parts(options)
     shard = parse_shard(options.shard)
+    if options.format == "fairseq":
+        return _fairseq(options, parts)
     counts = {}
     with building(options.dest, options.overwrite) as folder:
         vocab = _vocabulary(options, parts)
@@ -146,7 +160,7 @@ def open_parts(options: Options) -> dict[str, Source]:
             raise UsageError(f"{option} and {pair[0]} exclude each other")
         if texts:
             paths = expand(texts, option)
-            parts[name] = open_source(paths, options.format, reading, option, window)
+            parts[name] = open_source(paths, options.input_format, reading, option, window)
         elif sources or targets:
             sides = [
                 expand(files, one) for files, one in zip((sources, targets), pair, strict=True)
@@ -163,6 +177,48 @@ def open_parts(options: Options) -> dict[str, Source]:
         kinds = ", ".join(f"{name} holds {source.kind}" for name, source in parts.items())
         raise UsageError(f"all parts must be of one kind, but {kinds}")
     return parts
+
+
+def _fairseq(options: Options, parts: dict[str, Source]) -> dict[str, dict[str, Counts]]:
+    """The same in fairseq's format."""
+    langs, sides = (options.source_lang, options.target_lang), ("", "")
+    if any(source.targets for source in parts.values()):
+        sides = langs
+        for lang in langs:
+            good = re.fullmatch(r"[^.\-/\s]+", lang) and langs[0] != langs[1]
+            require(bool(good), f"--source-lang, --target-lang: {lang!r} cannot name a language")
+    with building(options.dest, options.overwrite) as folder:
+        words = _dictionary(options, parts)
+        for name in {f"dict.{lang}.txt" if lang else "dict.txt" for lang in sides}:
+            (folder / name).write_bytes(words.data)
+        counts = {}
+        for name, source in {} if options.vocab_only else parts.items():
+            counts[name] = fairseq.write_part(folder, name, source, langs, words)
+            print(f"{name}:")
+            for side, found in counts[name].items():
+                print(f"  {side and side + ': '}{found}")
+    return counts
+
+
+def _dictionary(options: Options, parts: dict[str, Source]) -> FairseqDictionary:
+    if options.vocab is None:
+        require("train" in parts, "a dictionary is made of --input or --source-file; or give one")
+        train, size = parts["train"], options.vocab_size
+        require(size is None or size > 4, f"--vocab-size must be above 4, got {size}")
+        counts = fairseq.word_counts([*train.paths, *train.targets])
+        words = FairseqDictionary(built(counts, size, options.vocab_threshold))
+    elif options.vocab.suffix == ".txt" or FairseqDictionary.opens(options.vocab):
+        try:  # of numbers too: these are the words of the text
+            words = FairseqDictionary(FairseqDictionary.read(options.vocab))
+        except (OSError, UnicodeDecodeError, DataError) as error:
+            raise DataError(f"--vocab {options.vocab} {error}") from error
+    else:
+        model = open_vocab(options.vocab).model
+        if not isinstance(model, FairseqDictionary):
+            raise UsageError(f"--vocab {options.vocab}: --format fairseq needs a dict.txt, or none")
+        words = model
+    print(f"vocabulary: {words.size:,} ids")
+    return words
 
 
 def parse_shard(text: str | None) -> tuple[int, int] | None:

@@ -108,7 +108,7 @@ class PairBlock:
     fresh: bool = True
 
 
-def format_of(path: Path, given: Format, option: str = "--format") -> str:
+def format_of(path: Path, given: Format, option: str = "--input-format") -> str:
     """The format of a file: what was given, else what the name's ending says."""
     if given != "auto":
         return given

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from unitk.data.corpus import MANIFEST, Pairs, open_corpus
+from unitk.data.corpus import Pairs
+from unitk.data.folders import is_corpus, open_corpus, parts
 from unitk.data.sources import Block, Format, blocks, format_of, lines_of, read_squad
 from unitk.errors import DataError
 
@@ -146,9 +147,9 @@ def _record(line: str, block: Block, number: int) -> Input:
 
 def open_pairs(path: Path, vocab_hash: str) -> Pairs:
     """A corpus folder of pairs that was made with the vocabulary of this hash."""
-    if not (path / MANIFEST).is_file():
-        parts = sorted(entry.parent.name for entry in path.glob(f"*/{MANIFEST}"))
-        hint = f": name {' or '.join(str(path / part) for part in parts)}" if parts else ""
+    if not is_corpus(path):
+        found = [str(path / part) for part in parts(path)]
+        hint = f": name {' or '.join(found)}" if found else ""
         raise DataError(f"--input {path} is a folder, but no corpus{hint}")
     corpus = open_corpus(path)
     if not isinstance(corpus, Pairs):

@@ -8,9 +8,8 @@ them read. Positions from sines and cosines become a table, and a table of these
 from __future__ import annotations
 
 import argparse
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import torch
 from torch import Tensor
 
 from unitk import registry
-from unitk.errors import CheckpointError, DataError
+from unitk.errors import CheckpointError
 from unitk.interop.convert import Found, Parts
 from unitk.interop.fairseq_parts import (
     ACTIVATIONS,
@@ -41,10 +40,8 @@ from unitk.interop.layout import Layout, moved, same
 from unitk.interop.settings import check_family, preset_of, write_settings
 from unitk.interop.vocabs import vocab_beside, write_vocab
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
-from unitk.vocab import Vocab, adopt, open_vocab
-from unitk.vocab_fairseq import FIRST as START
-from unitk.vocab_fairseq import FairseqDictionary
-from unitk.vocab_kinds import GPT2, Tokenizers
+from unitk.vocab import Vocab
+from unitk.vocab_fairseq import FairseqDictionary, open_dictionary
 
 FILE = "checkpoint_best.pt"
 
@@ -77,35 +74,10 @@ def read(path: Path, vocab: Path | None) -> Found:
 
 
 def vocab_of(path: Path) -> Vocab | None:
-    """A vocabulary, or that of a checkpoint's folder; in a dictionary of numbers, which RoBERTa and
-    BART have, these are GPT-2's."""
+    """A vocabulary, or that of a checkpoint's folder."""
     if path.is_dir() and (path / "dict.txt").exists() and not (path / "tokenizer.json").exists():
         path = path / "dict.txt"
-    vocab = vocab_beside(path) if path.is_dir() else open_vocab(path)
-    if vocab is None or not isinstance(vocab.model, FairseqDictionary):
-        return vocab
-    numbers = vocab.pieces(range(len(START), vocab.model.size))
-    if 2 * sum(number.isdigit() for number in numbers) < len(numbers):
-        return vocab
-    for names in (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt")):
-        pieces, merges = (path.parent / name for name in names)
-        if pieces.exists() and merges.exists():
-            return adopt(Tokenizers(renumbered(GPT2.made_of(pieces, merges), numbers)))
-    raise DataError(
-        f"{path} has the numbers of GPT-2's pieces: put encoder.json and vocab.bpe beside it, or"
-        " give the same model's tokenizer.json as --vocab"
-    )
-
-
-def renumbered(tokenizer: bytes, numbers: Sequence[str]) -> bytes:
-    """GPT-2's tokenizer with the ids of a dictionary of its numbers."""
-    spec = json.loads(tokenizer)
-    piece_of = {str(number): piece for piece, number in spec["model"]["vocab"].items()}
-    words = [*START, *(piece_of.get(number, number) for number in numbers)]
-    spec["model"]["vocab"] = {word: index for index, word in enumerate(words)}
-    if lost := piece_of.keys() - set(numbers):
-        raise DataError(f"dict.txt lacks {len(lost):,} numbers of GPT-2's pieces")
-    return json.dumps(spec).encode()
+    return vocab_beside(path) if path.is_dir() else open_dictionary(path)
 
 
 def with_classes(layout: Layout, tensors: Mapping[str, Tensor]) -> tuple[Layout, tuple[str, ...]]:

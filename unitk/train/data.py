@@ -13,8 +13,9 @@ import numpy as np
 
 from unitk.config import Parsed, flag
 from unitk.data.batching import Examples, Feed, Update
-from unitk.data.corpus import Corpus, Pairs, corpus_vocab, open_corpus
+from unitk.data.corpus import Corpus, Pairs
 from unitk.data.cuts import Text
+from unitk.data.folders import corpus_vocab, open_corpus, part, train_parts
 from unitk.data.texts import PairTexts, Texts
 from unitk.errors import DataError, UsageError, require
 from unitk.slots import POS, POS2, Example, Ids
@@ -71,15 +72,16 @@ class Data:
 def open_data(parsed: Parsed) -> Data:
     """Open and check the corpora of a run; milliseconds, whatever their size."""
     config: TrainConfig = parsed.main
-    places, weights = zip(*map(weighted, config.data), strict=True)
-    judged = dict(config.named_valid)
-    if not config.valid and (places[0] / "valid").is_dir():
-        judged = {"valid": places[0]}
-    folders = [_part(place, "train") for place in places]
-    folders += [_part(place, "valid") for place in judged.values()]
+    places = [weighted(text) for text in config.data]
+    trained = [(one, weight) for place, weight in places for one in train_parts(place)]
+    weights = [weight for _, weight in trained]
+    judged = {name: part(place, "valid") or place for name, place in config.named_valid}
+    if not config.valid and (found := part(places[0][0], "valid")):
+        judged = {"valid": found}
+    folders = [folder for folder, _ in trained] + [*judged.values()]
     opened: list[Any] = [open_corpus(folder) for folder in folders]
     _check_alike(folders, opened)
-    corpora, rest = opened[: len(places)], opened[len(places) :]
+    corpora, rest = opened[: len(trained)], opened[len(trained) :]
     vocab, kind = corpus_vocab(folders[0]), opened[0].kind
     named = parsed.mixture or {parsed.components["task"].name: parsed.components["task"]}
     tasks = {name: part.made_from(part.config, vocab) for name, part in named.items()}
@@ -127,11 +129,6 @@ def _makers(
     limits = [_limits(task, arch, config, corpora) for task in tasks]
     longest = [min(each) for each in zip(*limits, strict=True)]
     return [partial(_pairs, task, arch, *longest) for task in tasks]
-
-
-def _part(place: Path, part: str) -> Path:
-    """A corpus folder, or that part of a folder that `unitk preprocess` made."""
-    return place / part if (place / part).is_dir() else place
 
 
 def _check_alike(folders: Sequence[Path], opened: Sequence[Corpus | Pairs]) -> None:
@@ -188,7 +185,7 @@ def _texts(
         examples,
         lambda: texts.lengths,
         f"{sum(c.num_documents for c in corpora):,} documents of"
-        f" {sum(c.num_tokens for c in corpora):,} tokens",
+        f" {sum(c.num_tokens for c in corpora):,} tokens{corpora[0].note}",
         f"{long:,} lines are cut off at {size} tokens (--block-size)" if long else "",
     )
 
@@ -221,7 +218,7 @@ def _pairs(
     return Source(
         examples,
         lambda: lengths,
-        f"{len(lengths):,} pairs of {lengths.sum():,} tokens",
+        f"{len(lengths):,} pairs of {lengths.sum():,} tokens{corpora[0].note}",
         f"{pairs.shortened:,} of {len(lengths):,} pairs are shortened to {max_source} source and"
         f" {max_target} target tokens (--max-source-len, --max-target-len)"
         if pairs.shortened

@@ -17,7 +17,7 @@ from unitk.criterions.elbo import ELBO, Autoencoder
 from unitk.criterions.evidence import TEXT, gather, nll_of, partners
 from unitk.criterions.panel import IGNORED
 from unitk.data.batching import fixed_batches, single_batches
-from unitk.data.corpus import MANIFEST
+from unitk.data.folders import is_corpus, parts
 from unitk.errors import DataError
 from unitk.score.language import Units, perplexities, total
 from unitk.slots import DOC, Batch, Ids
@@ -83,12 +83,11 @@ def open_judged(path: Path, corpus: Path, device: torch.device, bf16: bool = Fal
 
 
 def _corpus(path: Path) -> Path:
-    if (path / MANIFEST).is_file() or not path.is_dir():
+    if is_corpus(path) or not path.is_dir():
         return path
-    parts = sorted(found.parent.name for found in path.glob(f"*/{MANIFEST}"))
-    if "valid" in parts:
+    if "valid" in (found := parts(path)):
         return path / "valid"
-    there = f"; it holds {', '.join(parts)}: name one of them" if parts else ""
+    there = f"; it holds {', '.join(found)}: name one of them" if found else ""
     raise DataError(f"--data {path} is no corpus, and there is no valid/ in it{there}")
 
 
