@@ -236,7 +236,11 @@ def write_files(here, how, seed):
             (here / (name + ".gz")).write_bytes(gzip.compress(text.encode()))
         else:
             (here / name).write_text(text)
-    found = {"input": ("x*",), "valid": ("v*",), "format": "jsonl" if how == "jsonl" else "text"}
+    found = {
+        "input": ("x*",),
+        "valid": ("v*",),
+        "input_format": "jsonl" if how == "jsonl" else "text",
+    }
     return found | {"documents": "line" if how == "line" else "blank"}
 
 
