@@ -1,66 +1,99 @@
-"""A run that was stopped after any of its updates ends as if it had not been."""
+"""A run that was stopped after any of its updates ends as if it had not been.
 
+`whole` keeps the checkpoint of each of its updates; `chain` is stopped after every one of them and
+resumed. Each checkpoint of the chain must be the whole run's, bit for bit, and whatever continues
+from one of them must end like the whole run: log, weights and optimizer.
+"""
+
+import json
 import random
-from functools import partial
+import shutil
 
+import numpy as np
 import pytest
-import torch
-from safetensors.torch import load_file
 
+from unitk import registry
 from unitk.train import loop
 from unitk.train.sinks import read_events
-from unitk.train.start import parse_train, prepare
 
-pytestmark = pytest.mark.slow
-STEPS = 60
-ARCHS = {"glm_infill": "glm_tiny", "mass": "mass_tiny", "pmlm": "unilm2_tiny", "mlm": "bert_tiny"}
-SAME = ("step", "train/loss", "valid/loss", "gnorm", "lr", "tokens", "texts")
-
-
-def run(words, folder, stop=None, monkeypatch=None):
-    """Train; with `stop` until that update is saved."""
-    with monkeypatch.context() as patch:
-        if stop is not None:
-            end = loop.Trainer.end
-            patch.setattr(
-                loop.Trainer,
-                "end",
-                lambda self: "stopped" if self.progress.step == stop else end(self),
-            )
-        loop.train(prepare(parse_train([*words.split(), f"--save-dir={folder}", "--resume"])))
+SPEED = {"seconds", "tokens/s", "slots/s", "wait", "padding"}
+"""What is measured since the last log line or start."""
+PROGRESS = ("step", "epoch", "cursor", "tokens", "texts", "bad_steps", "means")
 
 
 def events(folder):
+    """All events of a run, but for their speed."""
     found = read_events(folder / "log.jsonl")
-    # a stopped run validates and logs where it stops
-    return {
-        (event["kind"], event["step"]): [event.get(name) for name in SAME]
-        for event in found
-        if event["kind"] == "train" or event["step"] % 20 == 0
-    }
+    return [{name: value for name, value in one.items() if name not in SPEED} for one in found]
 
 
+def content(folder):
+    """What a checkpoint holds: checksums of its tensors, and how far the run was."""
+    files = json.loads((folder / "manifest.json").read_text())["files"]
+    state = json.loads((folder / "state.json").read_text())
+    tensors = [files[f"{name}.safetensors"]["sha256"] for name in ("model", "optim")]
+    return tensors, [state[name] for name in PROGRESS]
+
+
+def step(folder, number):
+    return folder / "checkpoints" / f"step-{number}"
+
+
+def check_stops(runs, tmp_path, words, steps, tails):
+    """Stop after each update; continue to the end from those in `tails`."""
+    words += f" --max-steps {steps} --log-every 3 --keep-last 99"
+    whole, chain = tmp_path / "whole", tmp_path / "chain"
+    runs.train(f"{words} --save-every 1", whole)
+    for stop in range(1, steps):
+        runs.train(f"{words} --save-every 999", chain, stop)
+        assert content(step(chain, stop)) == content(step(whole, stop)), stop
+        if stop in tails:
+            shutil.copytree(chain, tail := tmp_path / f"tail-{stop}", symlinks=True)
+            runs.train(f"{words} --save-every 999", tail)
+            assert content(tail / "last") == content(step(whole, steps)), stop
+            assert events(tail) == events(whole), stop
+            shutil.rmtree(tail)
+    runs.train(words, chain)
+    assert content(chain / "last") == content(step(whole, steps))
+    assert events(chain) == events(whole)
+
+
+def how(precision, micro_batches):
+    """Options of an update of one or of about four micro-batches."""
+    return f" --precision {precision} --batch-tokens 160 --max-tokens {160 // micro_batches}"
+
+
+@pytest.mark.parametrize("task", registry.names("task"))
+def test_stopped_after_each_of_a_few_updates(runs, tmp_path, task):
+    words = runs.words(task) + how("fp32", 2) + " --valid-every 2"
+    check_stops(runs, tmp_path, words, steps=4, tails=[2])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fetch", ["prefetched", "fetched"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("max_tokens", [800, 200])
-@pytest.mark.parametrize("task", list(ARCHS))
-def test_stopped_after_any_update(toy_data, tmp_path, monkeypatch, task, max_tokens, precision):
-    """GLM after every one of 59, the others after six; accumulation 1 and about 4."""
-    words = (
-        f"--task {task} --arch {ARCHS[task]} --arch.dropout 0.1 --blocks line --block-size 64"
-        f" --max-tokens {max_tokens} --batch-tokens 800 --precision {precision} --lr 1e-2"
-        f" --log-every 1 --valid-every 20 --save-every 999 --max-steps {STEPS} --writers none"
-        f" --data {toy_data / 'text'}"
-    )
-    train = partial(run, words, monkeypatch=monkeypatch)
-    train(tmp_path / "whole")
-    every = task == "glm_infill" and max_tokens == 200 and precision == "fp32"
-    stops = range(1, STEPS) if every else random.Random(1).sample(range(1, STEPS), 6)
-    for stop in stops:
-        train(tmp_path / str(stop), stop=stop)
-        train(tmp_path / str(stop))
-        assert events(tmp_path / str(stop)) == events(tmp_path / "whole"), stop
-        one, other = (
-            load_file(tmp_path / name / "last" / "model.safetensors")
-            for name in (str(stop), "whole")
-        )
-        assert all(torch.equal(one[name], other[name]) for name in other), stop
+@pytest.mark.parametrize("micro_batches", [1, 4])
+@pytest.mark.parametrize("task", registry.names("task"))
+def test_stopped_after_each_of_59_updates(
+    runs, tmp_path, monkeypatch, task, micro_batches, precision, fetch
+):
+    """59 stops of a run of 60 updates; continued to the end from 3 of them, for GLM from all."""
+    if fetch == "fetched":
+        monkeypatch.setattr(loop, "prefetch", lambda updates: updates)
+    words = runs.words(task) + how(precision, micro_batches) + " --valid-every 25"
+    every = (task, precision, micro_batches, fetch) == ("glm_infill", "fp32", 4, "prefetched")
+    tails = range(1, 60) if every else random.Random(task).sample(range(1, 60), 3)
+    check_stops(runs, tmp_path, words, 60, tails)
+
+
+@pytest.mark.parametrize("batch", ["--batch-tokens 160", "--batch-texts 3"])
+def test_every_example_once_however_often_an_epoch_is_stopped(runs, tmp_path, batch):
+    """20 stops in an epoch; each time with another size of micro-batches."""
+    words = f"{runs.words('glm_infill')} --precision fp32 {batch} --max-epochs 1 --valid none"
+    whole = runs.train(f"{words} --max-tokens 160", tmp_path / "whole")
+    chance, seen = random.Random(5), []
+    for stop in [*sorted(chance.sample(range(1, len(whole)), 20)), 0]:
+        size = chance.choice([40, 80, 160])
+        seen += runs.train(f"{words} --max-tokens {size}", tmp_path / "run", stop)
+    assert [update.ids.tolist() for update in seen] == [update.ids.tolist() for update in whole]
+    assert sorted(np.concatenate([update.ids for update in seen])) == list(range(200))

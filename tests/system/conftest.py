@@ -1,0 +1,66 @@
+"""`runs`: tiny runs of every registered task in this process; an update costs milliseconds."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unitk import registry
+from unitk.tasks.base import Task
+from unitk.train import loop
+from unitk.train.start import parse_train, prepare
+
+
+@dataclass
+class Runs:
+    """What trains, and stops, runs of a few thousand weights."""
+
+    data: Path
+    patched: Callable[[], AbstractContextManager[pytest.MonkeyPatch]]
+
+    def words(self, task: str) -> str:
+        """The options that a run of this task needs; it has dropout."""
+        kind = registry.get("task", task)
+        text = kind.pretrain is not Task.pretrain
+        cut = " --blocks line" if text and task != "unilm" else ""  # unilm cuts sentence pairs
+        return (
+            f"--task {task} --arch {kind.arch.rpartition('_')[0]}_tiny --arch.dropout 0.1"
+            " --arch.width 16 --arch.num-layers 1 --arch.num-heads 2 --arch.ffn-width 32"
+            f" --data {self.data / ('text' if text else 'pairs')} --block-size 64{cut}"
+            " --lr 1e-2 --writers none"
+        )
+
+    def train(self, words: str, folder: Path, stop: int = 0) -> list[Any]:
+        """Train, or go on; SIGTERM comes in the midst of update `stop`. What the updates were."""
+        seen: list[Any] = []
+        with self.patched() as patch:
+            update = loop.Trainer.update
+
+            def watched(trainer: loop.Trainer, one: Any) -> None:
+                seen.append(one)
+                if trainer.progress.step + 1 == stop:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                update(trainer, one)
+
+            patch.setattr(loop.Trainer, "update", watched)
+            try:
+                loop.train(
+                    prepare(parse_train([*words.split(), "--resume", f"--save-dir={folder}"]))
+                )
+                assert not stop, f"the run ended before update {stop}"
+            except SystemExit as exit:
+                assert (stop > 0, exit.code) == (True, 143)
+        return seen
+
+
+@pytest.fixture
+def runs(toy_data: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
+    """The tiny runs on the toy data."""
+    return Runs(toy_data, monkeypatch.context)
