@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from unitk.criterions.base import Loss
 from unitk.data.batching import Update
-from unitk.errors import UsageError
+from unitk.errors import NonFiniteError, UsageError
 from unitk.slots import DOC, Batch
 
 
@@ -37,12 +38,40 @@ def watched(model: nn.Module) -> Iterator[list[str]]:
             hook.remove()
 
 
+@torch.no_grad()
+def culprit(model: nn.Module, update: Update, loss: Callable[[int, Batch], Loss]) -> str:
+    """Where NaN or infinity first appears when an update is run again, in words, or nothing.
+
+    `loss` computes micro-batch `number` as it was computed.
+    """
+    first: list[str] = []
+    for number, batch in zip(update.numbers, update.batches, strict=True):
+        with watched(model) as found:
+            sums = loss(number, batch).sums
+        found += [f"loss {name}" for name, total in sums.items() if not total.isfinite()]
+        first += [f"{found[0]} in micro-batch {number}"] if found else []
+    return first[0] if first else bad_gradient(model)
+
+
 def bad_gradient(model: nn.Module) -> str:
     """The first gradient in backward order that has NaN or infinity, in words, or nothing."""
     for name, parameter in reversed(list(model.named_parameters())):
         if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
             return f"gradient of {name}"
     return ""
+
+
+def give_up(path: Path, update: Update, row: int, what: str) -> NoReturn:
+    """End a run after so many bad updates in a row, `NonFiniteError`; the last one is saved."""
+    try:
+        save_batches(path, update)
+        where = f"is in {path}"
+    except OSError as error:
+        where = f"could not be saved: {error}"
+    raise NonFiniteError(
+        f"{row} updates in a row had NaN or infinity (--on-nonfinite), the last one with {what};"
+        f" its batch {where}; the checkpoints before it are good"
+    )
 
 
 def save_batches(path: Path, update: Update) -> None:

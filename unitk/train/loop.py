@@ -20,7 +20,7 @@ from torch import Tensor
 
 from unitk.criterions.base import Loss
 from unitk.data.batching import Feed, Update, fixed_batches, prefetch
-from unitk.errors import NonFiniteError, UsageError, require
+from unitk.errors import UsageError, require
 from unitk.registry import nearest
 from unitk.slots import Batch
 from unitk.train import checkpoint, guard
@@ -28,9 +28,10 @@ from unitk.train.device import choose_device, choose_precision, mix, prepare_mod
 from unitk.train.ema import Average
 from unitk.train.log import Journal
 from unitk.train.means import Means, Speed, told
+from unitk.train.noise import PARTS, Noise, first_part
 from unitk.train.products import choose_products, computing
 from unitk.train.profile import profiled
-from unitk.train.report import clock, first_lines, last_line, page, so_best, so_far
+from unitk.train.report import clock, first_lines, last_lines, page, so_best, so_far
 from unitk.train.saving import Saver
 from unitk.train.signals import EXIT, Signals
 from unitk.train.sinks import Sink, choose_writers, open_sinks
@@ -83,6 +84,7 @@ class Trainer:
         self.watch = Watch(start, self.criterion, self.device, self.precision, self.progress.step)
         self.saver = Saver(start.run, config.keep_last)
         self.means, self.speed, self.spent = Means(**self.progress.means), Speed(), Speed()
+        self.noise = Noise(self.progress.noise)
         self.rate, self.norm = 0.0, math.nan  # of the last update
         self.feed = Feed(
             examples=self.data.train.examples,
@@ -153,7 +155,7 @@ class Trainer:
     def forget(self, failed: int) -> None:
         """Go on without the checkpoint of a step, which could not be saved (0: none)."""
         self.progress.forget(failed)
-        if failed == self.saved:
+        if failed and failed == self.saved:
             self.saved = -1
 
     def updates(self) -> Iterator[tuple[Update, int]]:
@@ -191,6 +193,7 @@ class Trainer:
                 counts[name] = counts.get(name, 0.0) + count
         counts = self.ranks.total(counts)
         sums = self.gradients(update, counts)
+        noise = {name: sums.pop(name) for name in PARTS if name in sums}
         norm = self.ranks.norm(self.parameters)
         total = torch.stack([sums[name] for name in counts if name in sums]).sum()
         # the one wait for the device in an update
@@ -204,6 +207,7 @@ class Trainer:
             if self.average is not None:
                 self.average.update()
             self.means.add(sums, counts)
+            self.noise.add(noise, self.norm, len(update.ids))
             self.progress.bad_row = 0
         else:
             self.skip(update, value)
@@ -211,12 +215,15 @@ class Trainer:
 
     def gradients(self, update: Update, counts: dict[str, float]) -> dict[str, Tensor]:
         """Backward of all micro-batches, on all ranks; the sums that were minimised, and parts."""
+        step = self.progress.step
         while True:
             means, error = Means(), None
             try:
                 for number, batch in zip(update.numbers, update.batches, strict=True):
                     if batch.num_real or self.ranks.sharded:
                         means.add(self.backward(update, number, batch, counts), {})
+                    if batch is update.batches[0]:
+                        means.add(first_part(update, step, self.parameters, self.ranks), {})
             except torch.OutOfMemoryError as caught:
                 guard.check_divisible(update, caught, self.config.max_tokens, self.config.oom_retry)
                 error = caught
@@ -227,7 +234,7 @@ class Trainer:
             log.warning(
                 "step %d: out of memory: tried again with half as large micro-batches, whose"
                 " dropout differs",
-                self.progress.step + 1,
+                step + 1,
             )
         self.ranks.add_gradients(self.parameters)
         return self.ranks.total_tensors(means.sums)
@@ -236,8 +243,7 @@ class Trainer:
         self, update: Update, number: int, batch: Batch, counts: dict[str, float]
     ) -> dict[str, Tensor]:
         """Forward and backward of one micro-batch; its sums, and parts of them."""
-        reseed(self.device, mix(self.config.seed, self.progress.step, number))
-        loss = self.loss(batch)
+        loss = self.reseeded_loss(number, batch)
         # an ask that the whole update does not ask has no mean
         asks = [
             update.weight(name) * total / counts[name]
@@ -253,8 +259,13 @@ class Trainer:
         """What the sums of a micro-batch are divided by; nothing where no slot of it counts."""
         return self.criterion.counts(batch) if batch.num_real else {}
 
+    def reseeded_loss(self, number: int, batch: Batch) -> Loss:
+        """The criterion's sums for micro-batch `number` of this update, with its own dropout."""
+        reseed(self.device, mix(self.config.seed, self.progress.step, number))
+        return self.loss(batch)
+
     def loss(self, batch: Batch) -> Loss:
-        """The criterion's sums for a micro-batch."""
+        """The criterion's sums for a micro-batch, in the precision of the run."""
         with computing(self.device, self.precision, self.progress.products):
             loss: Loss = self.criterion(self.model, batch, self.progress.step, self.total)
         return loss
@@ -265,37 +276,16 @@ class Trainer:
         at.bad_steps, at.bad_row = at.bad_steps + 1, at.bad_row + 1
         some = ", ".join(map(str, update.ids[:8])) + (", ..." if len(update.ids) > 8 else "")
         what = f"loss {loss:g}, gradient norm {self.norm:g}"
-        culprit = next(filter(None, self.ranks.texts(self.culprit(update))), "no module alone")
+        own = guard.culprit(self.model, update, self.reseeded_loss)
+        self.ranks.settle(self.model)
+        culprit = next(filter(None, self.ranks.texts(own)), "no module alone")
         log.warning(
             "step %d: %s: skipped (%d in a row, %d in all); first bad: %s; examples %s",
             *(at.step + 1, what, at.bad_row, at.bad_steps, culprit, some),
         )
-        if at.bad_row < config.bad_steps:
-            return
-        path = self.start.run.path / f"bad-step-{at.step + 1}{self.ranks.suffix}.npz"
-        try:
-            guard.save_batches(path, update)
-            where = f"is in {path}"
-        except OSError as error:
-            where = f"could not be saved: {error}"
-        raise NonFiniteError(
-            f"{at.bad_row} updates in a row had NaN or infinity (--on-nonfinite), the last one"
-            f" with {what}; first bad: {culprit}; its batch {where}; the checkpoints before it are"
-            " good"
-        )
-
-    @torch.no_grad()
-    def culprit(self, update: Update) -> str:
-        """Where NaN or infinity first appears when the update is run again, in words."""
-        first: list[str] = []
-        for number, batch in zip(update.numbers, update.batches, strict=True):
-            reseed(self.device, mix(self.config.seed, self.progress.step, number))
-            with guard.watched(self.model) as found:
-                sums = self.loss(batch).sums
-            found += [f"loss {name}" for name, total in sums.items() if not total.isfinite()]
-            first += [f"{found[0]} in micro-batch {number}"] if found else []
-        self.ranks.settle(self.model)
-        return first[0] if first else guard.bad_gradient(self.model)
+        if at.bad_row >= config.bad_steps:
+            path = self.start.run.path / f"bad-step-{at.step + 1}{self.ranks.suffix}.npz"
+            guard.give_up(path, update, at.bad_row, f"{what}; first bad: {culprit}")
 
     @torch.no_grad()
     def validate(self) -> None:
@@ -347,6 +337,7 @@ class Trainer:
         values |= {"lr": self.rate, "epoch": at.epoch, "tokens": at.tokens, "texts": at.texts}
         values |= {"seconds": at.seconds, "bad_steps": at.bad_steps}
         values |= {"gnorm": self.norm} if math.isfinite(self.norm) else {}
+        values |= {"noise_scale": scale} if (scale := self.noise.scale) else {}
         line = f"{told('train', values)}  lr {self.rate:.2e}  gnorm {self.norm:.3g}"
         line += f"  {values['tokens/s']:,.0f} tokens/s  data {values['wait']:.1%}"
         left = f"  eta {clock(seconds_each * (self.total - at.step))}" if self.total else ""
@@ -393,8 +384,11 @@ def train(start: Start) -> Progress:
         for name, source in {"train": trainer.data.train, **trainer.data.valid}.items():
             if source.shortened:
                 log.warning("%s: %s", name, source.shortened)
-        trainer.run(Journal(sinks, step=at.step, total=trainer.total, shown=ranks.leads))
-        if ranks.leads:
-            folder.describe(page(trainer))
-            log.info("%s", last_line(trainer))
+        try:
+            trainer.run(Journal(sinks, step=at.step, total=trainer.total, shown=ranks.leads))
+        finally:
+            if ranks.leads:
+                folder.describe(page(trainer))
+                for line in last_lines(trainer):
+                    log.info("%s", line)
     return at

@@ -35,16 +35,22 @@ def first_lines(trainer: Trainer) -> list[str]:
     ]
 
 
-def last_line(trainer: Trainer) -> str:
-    """Where the time of the updates went, in words; nothing where there were none."""
-    spent = trainer.spent
-    if not spent.updates:
-        return ""
-    values = spent.values()
-    return (
-        f"{values['tokens/s']:,.0f} tokens/s in updates ({clock(spent.busy)}), {values['wait']:.1%}"
-        f" of that waiting for data; {values['padding']:.1%} of the slots were pads"
-    )
+def last_lines(trainer: Trainer) -> list[str]:
+    """Where the time of the updates went and how noisy their gradients are, as far as known."""
+    spent, at, lines = trainer.spent, trainer.progress, []
+    if spent.updates:
+        values = spent.values()
+        lines.append(
+            f"{values['tokens/s']:,.0f} tokens/s in updates ({clock(spent.busy)}),"
+            f" {values['wait']:.1%} of that waiting for data; {values['padding']:.1%} of the slots"
+            " were pads"
+        )
+    if scale := trainer.noise.scale:
+        lines.append(
+            f"gradient noise scale about {float(f'{scale:.2g}'):,g} texts;"
+            f" an update has {at.texts / at.step:,.0f}"
+        )
+    return lines
 
 
 def page(trainer: Trainer) -> str:
@@ -56,6 +62,7 @@ def page(trainer: Trainer) -> str:
         for key, origin in start.parsed.origins.items()
         if key in values and not origin.startswith(("default", "preset "))
     }
+    done = [so_far(at), *last_lines(trainer)] if at.step else ["nothing is trained yet"]
     rows = "\n".join(
         f"| `{flag(key)}` | {values[key]} | {origin} |" for key, origin in given.items()
     )
@@ -63,7 +70,7 @@ def page(trainer: Trainer) -> str:
 
 {chr(10).join(f"- {line}" for line in first_lines(trainer))}
 
-{so_far(at) if at.step else "Nothing is trained yet."}
+{chr(10).join(f"- {line}" for line in done)}
 
 | option | value | from |
 | --- | --- | --- |

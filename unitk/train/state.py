@@ -36,6 +36,8 @@ class Progress:
     """Validations since the best one."""
     means: dict[str, dict[str, float]] = field(default_factory=dict)
     """Sums and counts since the last log line."""
+    noise: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    """How noisy gradients are (unitk/train/noise.py)."""
     products: list[str] | None = None
     """What oneDNN computes (`products.PARTS`): chosen at the start, so that no rerun differs."""
 
