@@ -240,17 +240,18 @@ def collate(rows: Sequence[Sequence[Example]], *, pad: int) -> Batch:
     row_of = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
     towers: dict[str, Any] = {}
     num_keys, sight = {}, {}
-    where: dict[str, list[Ids]] = {}
+    places: dict[str, tuple[Ids, Ids]] = {}
     for name in examples[0].towers:
-        towers[name], where[name] = _pack(name, rows, first_doc, pad)
+        towers[name], place, starts = _pack(name, examples, row_of, first_doc, pad)
+        places[name] = place, starts
         born = (towers[name][BORN] < NEVER).any(axis=0)
         num_keys[name] = int(born.nonzero()[0].max(initial=0)) + 1
         sight[name] = _sight(towers[name], rows, name)
     docs, owner = _docs(row_of, np.diff(first_doc), len(rows))
-    asks = _asks(examples, where)
+    asks = _asks(examples, places)
     last_tower = "dec" if "dec" in towers else next(iter(towers))
-    ends = np.cumsum([len(row) for row in rows]) - 1
-    width = towers[last_tower].shape[2]
+    ends = np.cumsum([len(row) for row in rows])  # the example after each row's last one
+    (place, starts), width = places[last_tower], towers[last_tower].shape[2]
     num_blanks = np.array([len(row[-1].blanks) for row in rows])
     blanks = np.zeros((len(rows), num_blanks.max(initial=0), 2), np.int64)
     for b, row in enumerate(rows):
@@ -264,7 +265,7 @@ def collate(rows: Sequence[Sequence[Example]], *, pad: int) -> Batch:
         docs=docs,
         owner=owner,
         task_id=np.array([examples[i].task_id for i in owner]),
-        last=np.array([where[last_tower][e][-1] % width for e in ends]),
+        last=place[starts[ends] - 1] % width,
         blanks=blanks,
         num_blanks=num_blanks,
         num_real=sum(len(slots) for example in examples for slots in example.towers.values()),
@@ -272,31 +273,33 @@ def collate(rows: Sequence[Sequence[Example]], *, pad: int) -> Batch:
 
 
 def _pack(
-    name: str, rows: Sequence[Sequence[Example]], first_doc: Ids, pad: int
-) -> tuple[Ids, list[Ids]]:
-    """One tower of the batch [9, B, T], and for each example the flat places of its slots."""
-    lengths = [sum(len(example.towers[name]) for example in row) for row in rows]
-    width = -(-max(lengths) // WIDTH) * WIDTH
-    table = np.zeros((len(FIELDS), len(rows), width), np.int64)
+    name: str,
+    examples: list[Example],
+    row_of: Ids,
+    first_doc: Ids,
+    pad: int,
+) -> tuple[Ids, Ids, Ids]:
+    """One tower of the batch [9, B, T], the flat place of each slot, each example's first slot."""
+    tables = [example.towers[name].table for example in examples]
+    sizes = np.array([table.shape[1] for table in tables])
+    starts = np.append(0, np.cumsum(sizes))
+    row = row_of.repeat(sizes)
+    num_rows = int(row_of[-1]) + 1
+    lengths = np.bincount(row, minlength=num_rows)
+    width = -(-int(lengths.max()) // WIDTH) * WIDTH
+    packed = np.concatenate(tables, axis=1)
+    packed[DOC] += first_doc[:-1].repeat(sizes)
+    at = np.arange(len(row)) + row * width - (np.cumsum(lengths) - lengths)[row]
+    place, unborn = at, packed[BORN] == NEVER
+    if unborn.any():  # those stand last in their row
+        place = np.empty_like(at)
+        place[np.argsort(2 * row + unborn, kind="stable")] = at
+    table = np.zeros((len(FIELDS), num_rows, width), np.int64)
     table[TOKEN] = pad
     table[BORN] = table[DIES] = NEVER
-    where = []
-    number = 0
-    for b, row in enumerate(rows):
-        table[DOC, b] = first_doc[number]
-        packed = np.concatenate([example.towers[name].table for example in row], axis=1)
-        sizes = [len(example.towers[name]) for example in row]
-        packed[DOC] += np.repeat(first_doc[number : number + len(row)], sizes)
-        place = np.arange(lengths[b])
-        unborn = packed[BORN] == NEVER
-        if unborn.any():
-            order = np.argsort(unborn, kind="stable")
-            packed = packed[:, order]
-            place[order] = np.arange(lengths[b])
-        table[:, b, : lengths[b]] = packed
-        where += np.split(b * width + place, np.cumsum(sizes)[:-1])
-        number += len(row)
-    return table, where
+    table[DOC] = first_doc[np.searchsorted(row_of, np.arange(num_rows))][:, None]
+    table.reshape(len(FIELDS), -1)[:, place] = packed
+    return table, place, starts
 
 
 def _sight(table: Ids, rows: Sequence[Sequence[Example]], name: str) -> str:
@@ -322,24 +325,24 @@ def _docs(row_of: Ids, sizes: Ids, num_rows: int) -> tuple[Ids, Ids]:
     return docs, owner
 
 
-def _asks(examples: list[Example], where: dict[str, list[Ids]]) -> dict[str, Ask]:
-    found: dict[str, list[Ask]] = {}
+def _asks(examples: list[Example], places: dict[str, tuple[Ids, Ids]]) -> dict[str, Ask]:
+    found: dict[str, list[tuple[Ask, int]]] = {}
     for number, example in enumerate(examples):
         for ask in example.asks:
-            moved = replace(ask, rows=where[ask.tower][number][ask.rows])
-            found.setdefault(ask.name, []).append(moved)
-    return {
-        name: Ask(
+            found.setdefault(ask.name, []).append((ask, number))
+    made = {}
+    for name, numbered in found.items():
+        asks, (place, starts) = [ask for ask, _ in numbered], places[numbered[0][0].tower]
+        rows = [ask.rows + starts[number] for ask, number in numbered]
+        made[name] = Ask(
             name,
             asks[0].head,
             asks[0].tower,
-            *(
-                np.concatenate([getattr(ask, part) for ask in asks])
-                for part in ("rows", "label", "weight")
-            ),
+            place[np.concatenate(rows)],
+            np.concatenate([ask.label for ask in asks]),
+            np.concatenate([ask.weight for ask in asks]),
         )
-        for name, asks in found.items()
-    }
+    return made
 
 
 def unroll(

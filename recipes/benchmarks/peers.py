@@ -9,7 +9,8 @@ second; then the ratio, and the peak of memory: of training (weights, gradients,
 backward needs; not told of fairseq), and of the process with its libraries. The peer is
 transformers' Trainer (it takes `pip install transformers accelerate`) or, with `--peer fairseq`,
 fairseq's with RoBERTa, which has no token types; on a CPU it computes in fp32 beside our bf16 too.
-`--task` compares another objective of unitk with `mlm` instead.
+`--task` compares other objectives of unitk with `mlm` instead: `--task pmlm,glm_infill`, or one of
+several within a task, `--task pmlm:ae,pmlm:par`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def main() -> None:
     parser.add_argument("--sizes", default="tiny,small,base")
     parser.add_argument("--precision", default="fp32,bf16")
     parser.add_argument("--shortest", type=int, default=LONGEST, help="16: 41 %% of rows are pads")
-    parser.add_argument("--task", help="of unitk, instead of a peer")
+    parser.add_argument("--task", help="of unitk (comma list), instead of a peer")
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--steps", type=int, default=3, help="measured in a turn")
     parser.add_argument("--side", help="size, precision and side of one turn")
@@ -56,27 +57,31 @@ def main() -> None:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
         print(json.dumps([tokens / seconds, peak - LIBRARIES[0] if LIBRARIES else peak, peak]))
         return
-    other = given.task or given.peer
-    if other == "transformers" and not (find_spec("transformers") and find_spec("accelerate")):
+    others = given.task.split(",") if given.task else [given.peer]
+    if others == ["transformers"] and not (find_spec("transformers") and find_spec("accelerate")):
         sys.exit("the other side is not installed: pip install transformers accelerate")
-    if other == "fairseq" and not fairseq_peer.installed():
+    if others == ["fairseq"] and not fairseq_peer.installed():
         sys.exit(fairseq_peer.LACKING)
-    titles = f"{other + ', tokens/s':>24}{'mlm, tokens/s':>16}{'ratio':>7}"
+    width = max(24, 16 + max(map(len, others)))
+    titles = f"{'tokens/s of ' + ', '.join(others):>{width}}{'mlm':>9}{'ratio':>7}"
     print(f"{'':<14}{titles}{'memory':>16}{'process':>16}")
     for size in given.sizes.split(","):
         for precision in given.precision.split(","):
+            sides = [*others, "mlm"]
             turns = [
-                [turn(given, size, precision, side) for side in (other, "mlm")]
-                for _ in range(given.turns)
+                [turn(given, size, precision, side) for side in sides] for _ in range(given.turns)
             ]
-            a, b = (
+            *found, b = (
                 [max(column) for column in zip(*side, strict=True)]
                 for side in zip(*turns, strict=True)
             )
-            print(
-                f"{size + ', ' + precision:<14}{a[0]:24,.0f}{b[0]:16,.0f}{b[0] / a[0]:7.2f}"
-                f"{b[1]:8.2f} of {a[1]:.2f}{b[2]:8.2f} of {a[2]:.2f} GB"
-            )
+            for other, a in zip(others, found, strict=True):
+                name = f"{other} " if len(others) > 1 else ""
+                print(
+                    f"{size + ', ' + precision:<14}{f'{name}{a[0]:,.0f}':>{width}}{b[0]:9,.0f}"
+                    f"{b[0] / a[0]:7.2f}{b[1]:8.2f} of {a[1]:.2f}{b[2]:8.2f} of {a[2]:.2f} GB",
+                    flush=True,
+                )
 
 
 def turn(given: argparse.Namespace, size: str, precision: str, side: str) -> list[float]:
@@ -186,7 +191,7 @@ def unitk_steps(
     from unitk.vocab import open_vocab
 
     layers, width, heads, rows = SIZES[size]
-    data = texts(shortest, rows, steps)
+    data, (task, _, objective) = texts(shortest, rows, steps), side.partition(":")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         symbols = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -199,15 +204,17 @@ def unitk_steps(
         writer.add(np.concatenate(data), np.array([len(text) for text in data]), ones)
         writer.close({"vocab": vocab.hash})
         line = (
-            f"--task {side} --arch bert_base --arch.num-layers {layers} --arch.width {width}"
+            f"--task {task} --arch bert_base --arch.num-layers {layers} --arch.width {width}"
             f" --arch.num-heads {heads} --arch.ffn-width {4 * width} --arch.attention-dropout 0"
-            f" --arch.max-positions 512 --arch.num-virtual {2 if side == 'pmlm' else 0}"
+            f" --arch.max-positions 512 --arch.num-virtual {2 if task == 'pmlm' else 0}"
             f" --data {folder / 'corpus'} --save-dir {folder / 'run'} --valid none --threads 1"
             f" --block-size {LONGEST} --batch-texts {rows} --max-tokens {4 * rows * LONGEST}"
             f" --precision {precision} --max-steps {steps} --writers none"
         )
-        if side == "glm_infill":
+        if task == "glm_infill":
             line += " --arch.max-positions2 513"
+        if objective:
+            line += f" --task.objective {objective}"
         trainer = Trainer(prepare(parse_train(line.split())))
         trainer.model.train()
         took, updates, tokens = [], trainer.updates(), 0

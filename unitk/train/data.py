@@ -18,7 +18,7 @@ from unitk.data.cuts import Text
 from unitk.data.folders import corpus_vocab, open_corpus, part, train_parts
 from unitk.data.texts import PairTexts, Texts
 from unitk.errors import DataError, UsageError, require
-from unitk.slots import POS, POS2, Example, Ids
+from unitk.slots import POS, SEG, Example, Ids
 from unitk.tasks.base import Task
 from unitk.train.config import TrainConfig, weighted
 from unitk.train.mixture import check_alike, mixed
@@ -26,8 +26,8 @@ from unitk.vocab import Vocab
 
 UNLIMITED = 1 << 30
 """Positions of an architecture that has no table of them."""
-TABLES = ("max_positions", "max_positions2")
-"""Options of an architecture that limit `pos` and `pos2`."""
+TABLES = {"max_positions": "position", "max_positions2": "position", "num_segments": "segment"}
+"""Options of an architecture that limit `pos`, `pos2` and `seg`, and what these are."""
 
 
 @dataclass(frozen=True)
@@ -167,9 +167,11 @@ def _texts(
         texts.begin(epoch % task.copies if task.copies else epoch)
         return texts
 
+    tables = _tables(arch)
+
     def lay_out(text: Text, rng: np.random.Generator) -> Example:
         _check_tokens(text.parts, task.vocab, corpora)
-        return _fitting(task.pretrain(text, rng), arch)
+        return _fitting(task.pretrain(text, rng), tables)
 
     examples = Examples(
         bounds=lambda epoch: task.slots(of(epoch).lengths),
@@ -202,10 +204,12 @@ def _pairs(
     pairs = PairTexts(corpora, max_source=max_source, max_target=max_target)
     bounds = task.pair_slots(pairs.source_lengths, pairs.target_lengths)
 
+    tables = _tables(arch)
+
     def lay_out(source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         sides = [corpus for pair in corpora for corpus in (pair.source, pair.target)]
         _check_tokens([*source, target], task.vocab, sides)
-        return _fitting(task.finetune(source, target, rng), arch)
+        return _fitting(task.finetune(source, target, rng), tables)
 
     examples = Examples(
         bounds=lambda epoch: bounds,
@@ -250,7 +254,7 @@ def _limits(
     words = [np.full(n, task.vocab.unk) for n in (min(max_source, longest_source), max_target)]
     example = task.finetune(words[:1], words[1], np.random.default_rng(0))
     require(
-        not (fault := _misfit(example, arch)),
+        not (fault := _misfit(example, _tables(arch))),
         f"a source of {len(words[0])} and a target of {len(words[1])} tokens do not fit: {fault};"
         " lower --max-source-len or --max-target-len",
     )
@@ -264,19 +268,23 @@ def _check_tokens(parts: list[Ids], vocab: Vocab, corpora: Sequence[Corpus]) -> 
         raise ValueError(f"{where} is beyond the vocabulary of {len(vocab)}")
 
 
-def _fitting(example: Example, arch: Any) -> Example:
+def _tables(arch: Any) -> dict[str, list[int]]:
+    """Rows of the tables that `TABLES` names in each tower a task may lay out; 0: no limit."""
+    towers = {name: arch.tower(name) for name in ("x", "enc", "dec")}
+    return {name: [getattr(tower, table) for table in TABLES] for name, tower in towers.items()}
+
+
+def _fitting(example: Example, tables: dict[str, list[int]]) -> Example:
     """The example, or ValueError where a position has no row."""
-    if fault := _misfit(example, arch):
+    if fault := _misfit(example, tables):
         raise ValueError(fault)
     return example
 
 
-def _misfit(example: Example, arch: Any) -> str:
+def _misfit(example: Example, tables: dict[str, list[int]]) -> str:
     for name, slots in example.towers.items():
-        tower = arch.tower(name)
-        for table, last in zip(TABLES, slots.table[POS : POS2 + 1].max(axis=1), strict=True):
-            if 0 < (size := getattr(tower, table)) <= last:
-                return f"position {last} is beyond {flag('arch.' + table)} {size}"
-        if 0 < tower.num_segments <= (last := slots.seg.max()):
-            return f"segment {last} is beyond --arch.num-segments {tower.num_segments}"
+        most = slots.table[POS : SEG + 1].max(axis=1).tolist()
+        for last, size, (table, what) in zip(most, tables[name], TABLES.items(), strict=True):
+            if 0 < size <= last:
+                return f"{what} {last} is beyond {flag('arch.' + table)} {size}"
     return ""
