@@ -14,6 +14,7 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -127,6 +128,16 @@ def test_commands_exist(page, only_parse):
                     check(words)
                 except (Exception, pytest.fail.Exception) as error:
                     pytest.fail(f"{page}: {shlex.join(words)}: {error}")
+
+
+@pytest.mark.parametrize("verb", [verb for verb in main.VERBS if verb != "latent"])
+def test_examples_of_the_help_pages(verb, only_parse, capsys):
+    with suppress(SystemExit):
+        importlib.import_module(f"unitk_cli.{verb}").run(["--help"])
+    page = capsys.readouterr().out
+    for line in re.findall(rf"^ +(unitk {verb} .*)$", page, re.M):
+        assert len(line) <= 78
+        check(shlex.split(line))
 
 
 @pytest.mark.parametrize(

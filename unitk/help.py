@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 import textwrap
 from collections.abc import Sequence
@@ -19,10 +20,10 @@ def page(
     """The help page of a verb; component options appear once the components are named."""
     width = max(60, min(shutil.get_terminal_size().columns, 110))
     words = f" {positional.upper()}" if positional else ""
-    lines = [
-        f"unitk {verb}{words} [options]",
-        "",
-        textwrap.fill(" ".join((main.__doc__ or "").split()), width),
+    about, *examples = inspect.cleandoc(main.__doc__ or "").split("\n\n")
+    lines = [f"unitk {verb}{words} [options]", "", textwrap.fill(" ".join(about.split()), width)]
+    lines += [
+        line for example in examples for line in ("", *("  " + one for one in example.split("\n")))
     ]
     rows = [(o.flag, o, o.default) for o in options(main)]
     for owner in main.__mro__:  # a class's own options come first, then the inherited ones

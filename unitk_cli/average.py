@@ -14,7 +14,10 @@ from unitk_cli.convert import appearing
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Average the weights of checkpoints of one architecture, task and vocabulary."""
+    """Average the weights of checkpoints of one architecture, task and vocabulary.
+
+    unitk average --checkpoint runs/lm --last 5 --dest runs/mean
+    """
 
     checkpoint: tuple[Path, ...]
     """Checkpoints, or run folders of which the best one is taken; repeat it, or use a wildcard."""

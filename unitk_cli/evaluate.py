@@ -22,7 +22,10 @@ LATENT_ONLY = ("draws", "beam", "max_len")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Compute a model's losses and perplexities on a corpus; with a latent, all about its use."""
+    """Compute a model's losses and perplexities on a corpus; with a latent, all about its use.
+
+    unitk evaluate --checkpoint runs/lm --data data/docs/valid
+    """
 
     checkpoint: Path
     """A run folder (its best checkpoint is taken) or a checkpoint."""

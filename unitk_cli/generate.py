@@ -36,7 +36,11 @@ FILES_ONLY = ("input_format", "prefix_file", "constraints", "references", "score
 
 @dataclass(frozen=True, kw_only=True)
 class Options(GenerateConfig):
-    """Decode sources with a trained model: beam search, greedily with --beam 1, or --sampling."""
+    """Decode sources with a trained model: beam search, greedily with --beam 1, or --sampling.
+
+    unitk generate --checkpoint runs/qa --input in.txt --output out.txt
+    unitk generate --checkpoint runs/glm --infill "The [MASK] sat on the [MASK]."
+    """
 
     checkpoint: tuple[Path, ...]
     """A run folder (its best checkpoint is taken) or a checkpoint; several are an ensemble, which

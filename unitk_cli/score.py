@@ -30,7 +30,10 @@ CONCERNS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Score files of one text a line (UTF-8, .gz too): BLEU, ROUGE, question generation."""
+    """Score files of one text a line (UTF-8, .gz too): BLEU, ROUGE, question generation.
+
+    unitk score --metric bleu,rouge --hypotheses out.txt --references wanted.txt
+    """
 
     metric: tuple[Literal["bleu", "rouge", "qg", "stats"], ...]
     """What to compute, separated by commas; qg: question generation, counted as papers do; stats:

@@ -20,7 +20,10 @@ from unitk.vocab_words import word_vocab
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Draw the slots, labels and mask that an objective lays out for a text."""
+    """Draw the slots, labels and mask that an objective lays out for a text.
+
+    unitk show --task pmlm "a b c d e f" --output mask.png
+    """
 
     text: tuple[str, ...] = ()
     """The text; without --vocab every word is a token."""

@@ -32,7 +32,11 @@ MANY_UNKNOWN = 0.01
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Make a vocabulary and a binary corpus of text, pairs of lines, or SQuAD questions."""
+    """Make a vocabulary and a binary corpus of text, pairs of lines, or SQuAD questions.
+
+    unitk preprocess --input 'docs/*.txt' --vocab-size 8000 --dest data/docs
+    unitk preprocess --input squad.json --vocab data/docs --dest data/qa
+    """
 
     dest: Path
     """Folder to make: train/, valid/ and test/ of what is given, each with the vocabulary."""

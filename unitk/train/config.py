@@ -19,7 +19,11 @@ FROZEN = ("seed", "blocks", "block_size", "max_source_len", "max_target_len")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """Train a model: pre-train where the data are text, fine-tune where they are pairs."""
+    """Train a model: pre-train where the data are text, fine-tune where they are pairs.
+
+    unitk train --task lm --data docs --save-dir lm --max-steps 9000
+    unitk train --task lm --data qa --init-from lm --save-dir lm-qa --max-epochs 5
+    """
 
     data: tuple[str, ...]
     """Corpus folder, or a folder with train/ in it; DIR=2.5 shows each text 2.5 times an epoch."""
