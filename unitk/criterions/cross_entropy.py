@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -42,50 +44,51 @@ class CrossEntropy:
                 what = f"{ask.name} is asked of the output layer {ask.head}"
                 raise UsageError(f"--criterion cross_entropy needs words or classes, but {what}")
         states, _ = model(batch, model.condition(batch))
-        loss = Loss({}, {})
+        # asks of one output layer share its product
+        together: dict[tuple[str, str], list[Ask]] = {}
         for ask in batch.asks.values():
-            loss.sums[ask.name], nll, correct = self.sums(model, states[ask.tower], ask)
-            if ask.head == HEAD:
-                loss.parts[f"{ask.name}/nll"] = nll
-            loss.parts[f"{ask.name}/correct"] = correct
+            together.setdefault((ask.tower, ask.head), []).append(ask)
+        loss = Loss({}, {})
+        for (tower, head), asks in together.items():
+            found = self.sums(model, states[tower], asks)
+            for ask, (total_loss, nll, correct) in zip(asks, found, strict=True):
+                loss.sums[ask.name] = total_loss
+                if head == HEAD:
+                    loss.parts[f"{ask.name}/nll"] = nll
+                loss.parts[f"{ask.name}/correct"] = correct
         return loss
 
     def sums(
-        self, model: Network, states_BTD: Tensor, ask: Ask, price_K: Tensor | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Weighted sums over the rows of an ask: loss, nll, and how often the label is on top.
+        self, model: Network, states_BTD: Tensor, asks: Sequence[Ask], price_K: Tensor | None = None
+    ) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Weighted sums over the rows of each ask: loss, nll, how often the label is on top.
 
-        In the loss alone, the rows may have other weights: `price_K`.
+        The asks are of one tower and one output layer. In the loss alone, their rows, one ask after
+        the other, may have other weights: `price_K`.
         """
-        states_KD = states_BTD.flatten(0, 1).index_select(0, ask.rows[:, 0])
-        price_K = ask.weight if price_K is None else price_K
-        rows = states_KD, ask.label, ask.weight, price_K
-        if len(states_KD) <= CHUNK:
-            return self._chunk(model, ask.head, *rows)
-        pieces = zip(*(part.split(CHUNK) for part in rows), strict=True)
-        sums = [
-            checkpoint(
-                self._chunk, model, ask.head, *piece, use_reentrant=False, preserve_rng_state=False
-            )
-            for piece in pieces
-        ]
-        total, nll, correct = (torch.stack(column).sum() for column in zip(*sums, strict=True))
-        return total, nll, correct
+        row_K = torch.cat([ask.rows[:, 0] for ask in asks])
+        label_K = torch.cat([ask.label for ask in asks])
+        weight_K = torch.cat([ask.weight for ask in asks])
+        states_KD = states_BTD.flatten(0, 1).index_select(0, row_K)
+        given = states_KD, label_K, weight_K if price_K is None else price_K
+        if len(row_K) <= CHUNK:
+            loss_K, nll_K, correct_K = self._chunk(model, asks[0].head, *given)
+        else:
+            pieces = zip(*(part.split(CHUNK) for part in given), strict=True)
+            chunk = partial(self._chunk, model, asks[0].head)
+            again = partial(checkpoint, chunk, use_reentrant=False, preserve_rng_state=False)
+            found = [again(*piece) for piece in pieces]
+            loss_K, nll_K, correct_K = map(torch.cat, zip(*found, strict=True))
+        # products and sums, not `@`, which autocast would do in 16 bits
+        rows = loss_K, weight_K * nll_K, weight_K * correct_K
+        parts = (row.split([len(ask.label) for ask in asks]) for row in rows)
+        return [(a.sum(), b.sum(), c.sum()) for a, b, c in zip(*parts, strict=True)]
 
     def _chunk(
-        self,
-        model: Network,
-        head: str,
-        states_KD: Tensor,
-        label_K: Tensor,
-        weight_K: Tensor,
-        price_K: Tensor,
+        self, model: Network, head: str, states_KD: Tensor, label_K: Tensor, price_K: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        logits_KV = model.head(states_KD, head)
         smoothing = self.label_smoothing if head == HEAD else 0.0
-        loss, nll_K, correct_K = compare(logits_KV, label_K, price_K, smoothing)
-        # products and sums, not `@`, which autocast would do in 16 bits
-        return loss, (weight_K * nll_K).sum(), (weight_K * correct_K).sum()
+        return compare(model.head(states_KD, head), label_K, price_K, smoothing)
 
 
 class Compare(torch.autograd.Function):
@@ -120,21 +123,21 @@ class Compare(torch.autograd.Function):
         loss_K, nll_K, correct_K = torch.cat([logits_KV.new_empty(3, 0, dtype=exact), *found], 1)
         ctx.save_for_backward(logits_KV)
         ctx.mark_non_differentiable(nll_K, correct_K)
-        return loss_K.sum(), nll_K, correct_K
+        return loss_K, nll_K, correct_K
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, scale: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, scale_K: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         (gradient_KV,) = ctx.saved_tensors
-        return gradient_KV.mul_(scale), None, None, None
+        return gradient_KV.mul_(scale_K[:, None]), None, None, None
 
 
 def compare(
     logits_KV: Tensor, label_K: Tensor, price_K: Tensor, smoothing: float = 0.0
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The loss summed with these weights; each row's nll; whether its label is on top.
+    """Each row's loss times its price, its nll, and whether its label is on top, [K] each.
 
-    The logits are overwritten: by their gradient, for a loss of 1.
+    The logits are overwritten by the gradient of the loss.
     """
     given = logits_KV, label_K, price_K, smoothing
     found: tuple[Tensor, Tensor, Tensor] = Compare.apply(*given)  # type: ignore[no-untyped-call]

@@ -62,7 +62,8 @@ class ELBO:
         states, _ = model(batch, model.latent(posterior.sample(), batch))
         ask = batch.asks[TEXT]
         price_K = self.price(batch, ask)
-        rec, nll, correct = CrossEntropy().sums(model, states[ask.tower], ask, price_K)
+        found = CrossEntropy().sums(model, states[ask.tower], [ask], price_K)
+        [(rec, nll, correct)] = found
         kl_NZ = posterior.kl()
         objective = self.objective(kl_NZ)
         beta = self.beta(step, total) if model.training else float(self.config.beta.value)
