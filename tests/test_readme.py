@@ -133,7 +133,7 @@ def test_commands_exist(page, only_parse):
 @pytest.mark.parametrize("verb", [verb for verb in main.VERBS if verb != "latent"])
 def test_examples_of_the_help_pages(verb, only_parse, capsys):
     with suppress(SystemExit):
-        importlib.import_module(f"unitk_cli.{verb}").run(["--help"])
+        main.module(verb).run(["--help"])
     page = capsys.readouterr().out
     for line in re.findall(rf"^ +(unitk {verb} .*)$", page, re.M):
         assert len(line) <= 78
