@@ -124,3 +124,18 @@ def test_dropout_is_off_in_evaluation(model):
     noisy.load_state_dict(model.state_dict())
     assert torch.equal(noisy.eval()(rows)[0]["x"], model.eval()(rows)[0]["x"])
     assert not torch.allclose(noisy.train()(rows)[0]["x"], model(rows)[0]["x"], atol=1e-2)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("keys", [1, 64, 100, 192])
+def test_few_rows_are_multiplied_as_many_are(keys):
+    """With a library of their own, where tables and rows lie in memory as a cache's do."""
+    torch.manual_seed(0)
+    cache = torch.randn(2, 3, 200, 8)[:, :, 2 : keys + 2]
+    query = torch.randn(2, 5, 3, 8).transpose(1, 2)
+    many = query.repeat(1, 1, attention.FEW // 5 + 1, 1)
+    score = attention.multiply(query, cache.mT)
+    assert torch.allclose(score, attention.multiply(many, cache.mT)[:, :, :5], atol=1e-5)
+    assert torch.allclose(score, torch.einsum("bhqk,bhsk->bhqs", query, cache), atol=1e-5)
+    mixed = torch.einsum("bhqs,bhsk->bhqk", score, cache)
+    assert torch.allclose(attention.multiply(score, cache), mixed, atol=1e-4)

@@ -241,7 +241,7 @@ class Reader:
         max_len: int | None = None,
     ) -> None:
         self.model, self.protocol, self.beam = model, protocol, config.width
-        self.prompt: Tensor = batch.towers["dec" if "dec" in batch.towers else "x"]
+        self.prompt = _prompt(batch, trim=not config.capture)
         _, rows, self.width = self.prompt.shape
         device = self.prompt.device
         asking = 0 if protocol.probe is None else 1
@@ -337,6 +337,15 @@ class Reader:
         self.columns = self.columns.index_select(1, rows)
         if self.condition is not None:
             self.condition = self.condition.select(rows)
+
+
+def _prompt(batch: Batch, *, trim: bool) -> Tensor:
+    """The prompts [9, B, T]; on CPU without columns that are pads in every row, if wished."""
+    prompt: Tensor = batch.towers["dec" if "dec" in batch.towers else "x"]
+    if not trim or prompt.device.type != "cpu":
+        return prompt
+    used = (prompt[BORN] < NEVER).any(0).nonzero().amax()
+    return prompt[:, :, : int(used.maximum(batch.last.amax())) + 1]
 
 
 def _round_up(columns: int) -> int:

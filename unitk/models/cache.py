@@ -70,8 +70,11 @@ class Cache:
 
 
 def lay_out(key_BHSK: Tensor) -> Tensor:
-    """Keys as the few queries of a step read them fastest: on CPU one channel after the other."""
-    if key_BHSK.device.type == "cpu":
+    """Keys as the few queries of a step read them fastest.
+
+    On CPU in 16 bits that is one channel after the other.
+    """
+    if key_BHSK.device.type == "cpu" and key_BHSK.dtype.itemsize == 2:
         return key_BHSK.mT.contiguous().mT
     return key_BHSK.contiguous()
 

@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from unitk.errors import UsageError
 from unitk.masks import cross
 from unitk.models.attention import (
+    FEW,
     CrossAttention,
     Rendering,
     Source,
@@ -32,9 +33,6 @@ from unitk.models.relative import RelativeBias
 from unitk.registry import nearest
 from unitk.slots import POS, Batch
 
-FEW = 32
-"""So many queries of a row, on CPU, are multiplied with the keys without SDPA's kernel."""
-
 
 class Stack(nn.Module):
     """One tower. Everything it knows about an input is in the slots [9, B, T].
@@ -52,6 +50,7 @@ class Stack(nn.Module):
         times = config.num_layers // len(own)
         self.layers = nn.ModuleList(layer for layer in own for _ in range(times))
         self.norm = norm(config) if config.final_norm else nn.Identity()
+        self.cache_dtype: torch.dtype | None = None  # of a cache, if not that of the weights
         self.recompute = False
         """In training, keep a layer's input only and run it again in backward: less memory."""
         self.attention: Rendering = "auto"
@@ -107,11 +106,11 @@ class Stack(nn.Module):
         stop = columns.shape[2] + (at if isinstance(at, int) else 0)
         assert stop <= until <= cache.columns, f"slots {at}:{stop} of {until} in {cache.columns}"
         put(cache.pos, 1, at, columns[POS])
-        dtype, score = cache.key[0].dtype, None
+        products = columns.device.type == "cpu" and columns.shape[2] <= FEW
+        dtype = cache.key[0].dtype if products else compute_dtype(self.embed.tokens.weight)
+        score = None
         if self.relative is not None:
             score = self.relative(columns[POS], cache.pos[:, :until], dtype)
-        # with few queries: the keys in the cache lie as these products read them
-        products = columns.device.type == "cpu" and columns.shape[2] <= FEW
         view = View(until, bias(sight_BqS, dtype, score), products=products)
         if cache.prefix:
             view = view.behind(sight_BqS.new_ones(*sight_BqS.shape[:2], cache.prefix))
@@ -150,7 +149,7 @@ class Stack(nn.Module):
         length = prefix[0][0].shape[2] if prefix else 0
         weight = self.embed.tokens.weight
         device = weight.device if device is None else device
-        dtype = compute_dtype(weight) if dtype is None else dtype
+        dtype = dtype or self.cache_dtype or compute_dtype(weight)
         shape = (batch_size, self.config.num_heads, length + columns, self.config.key_width)
 
         # zeros: a column that nobody looks at still meets a weight of 0, and 0 * nan is nan
