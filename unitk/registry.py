@@ -28,7 +28,7 @@ BUILTIN = {
     "arch": ["unitk.models.archs", "unitk.models.archs_t5"],
     "optimizer": ["unitk.optim.config"],
     "schedule": ["unitk.optim.schedules"],
-    "vocab": ["unitk.vocab", "unitk.vocab_words", "unitk.vocab_fairseq"],
+    "vocab": ["unitk.vocab", "unitk.vocab_words", "unitk.vocab_fairseq", "unitk.vocab_xlm"],
 }
 KINDS = tuple(BUILTIN)
 

@@ -14,8 +14,10 @@ from safetensors.torch import load_file
 from unitk.errors import CheckpointError, UnitkError
 from unitk.interop import convert
 from unitk.interop.files import read_pickle, read_tensors
+from unitk.models.archs import tiny
 from unitk.registry import get
-from unitk.vocab import open_vocab
+from unitk.vocab import adopt, open_vocab
+from unitk.vocab_xlm import XLMDictionary
 
 
 class Malicious:
@@ -117,20 +119,26 @@ KINDS = {
     "old": ("mlm", "bert_tiny"),
     "unilm": ("unilm", "unilm_tiny"),
     "glm": ("glm_infill", "glm_tiny"),
+    "t5": ("seq2seq", "t5_tiny"),
     "mass": ("mass", "mass_tiny"),
+    "xlm": ("mass", "mass_translation"),
     "fairseq": ("seq2seq", "bart_tiny"),
     "optimus": ("optimus", "optimus_tiny"),
 }
 """Format -> the task and model that stand in its checkpoint; "old": hf before safetensors."""
+FORMS = {"old": "hf", "t5": "hf", "xlm": "mass"}
 
 
 def checkpoint(folder, kind, vocab):
     """A small checkpoint of a format; its files."""
     name, arch = KINDS[kind]
     task = get("task", name)
-    model = get("arch", arch)().build(len(vocab))
     folder.mkdir()
-    form = "hf" if kind == "old" else kind
+    form = FORMS.get(kind, kind)
+    if kind == "xlm":
+        vocab = adopt(XLMDictionary(b"".join(b"w%d 1\n" % i for i in range(40))))
+    config = get("arch", arch)()
+    model = (tiny(config) if config.width > 64 else config).build(len(vocab))
     parts = convert.Parts(model, task(task.Config(), vocab), {}, {})
     convert.module(form, "--to").write(parts, folder)
     if kind == "old":

@@ -25,6 +25,7 @@ from unitk.models.config import EncoderDecoderConfig as TwoTowers
 from unitk.models.config import LatentConfig, ModelConfig
 from unitk.models.stack import Model
 from unitk.tasks.base import Task
+from unitk.tasks.seq2seq import Seq2Seq
 from unitk.vocab import Vocab
 
 FORMATS = ("hf", "unilm", "glm", "mass", "fairseq", "optimus")
@@ -107,6 +108,8 @@ def take(name: str, path: Path, vocab: Path | None = None, given: Sequence[Given
     chosen = parsed.components["task"]
     own = _vocab(found.vocab, found, len(state[TOKENS]))
     task = chosen.made_from(chosen.config, own)
+    if isinstance(task, Seq2Seq) and (last := max(task.languages)) >= max(arch.num_segments, 1):
+        raise UsageError(f"--task.languages: {found.path} has no embedding of language {last}")
     sizes = dict.fromkeys(ROWS, len(own))
     if ENCODER in state:
         given_one = task.source_vocab if task.source_vocab is not own else found.source_vocab
@@ -119,8 +122,9 @@ def take(name: str, path: Path, vocab: Path | None = None, given: Sequence[Given
     generator = torch.Generator().manual_seed(1)
     for one, count in rows.items():
         state[one] = _grown(state[one], sizes[one] - count, arch.init_std, generator)
-    if rows[TOKENS] <= own.cls:  # there, what ended a text opens the next one
-        state[TOKENS][own.cls] = state[TOKENS][own.sep]
+    for table, read in ((TOKENS, own), (ENCODER, task.source_vocab)):
+        if rows.get(table, len(read)) <= read.cls:  # there, what ended a text opens the next one
+            state[table][read.cls] = state[table][read.sep]
     with torch.device("meta"):
         model = arch.build(len(own), len(task.source_vocab))
     model.load_state_dict(state, strict=False, assign=True)

@@ -1,7 +1,7 @@
 """MASS' summarization models: a bare dictionary of tensors in fairseq 0.8's names, or a checkpoint.
 
 Queries, keys and values are one matrix; positions are counted from BERT's pad, whose id is 0, and
-the vocabulary is BERT's, in the order of its lines.
+the vocabulary is BERT's, in the order of its lines. Models for translation: see mass_xlm.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from unitk import registry
 from unitk.errors import CheckpointError, DataError
+from unitk.interop import mass_xlm
 from unitk.interop.convert import Found, Parts
 from unitk.interop.fairseq_parts import SEQ2SEQ_KIND, modern, options_of, settled
 from unitk.interop.files import find_file, read_pickle, tensors_of
@@ -26,8 +27,10 @@ from unitk.models.config import EncoderDecoderConfig
 from unitk.vocab import Vocab, adopt, open_vocab
 from unitk.vocab_fairseq import symbols_of
 from unitk.vocab_kinds import WordPiece
+from unitk.vocab_xlm import XLMDictionary
 
 FILE, DICT = "mass.pt", "dict.txt"
+SIDES = ("encoder", "decoder")
 FIRST = 1
 KIND = replace(SEQ2SEQ_KIND, presets=("mass_base", "mass_middle"), task="mass")
 DEFAULTS = {"activation_fn": "gelu", "no_scale_embedding": False}
@@ -35,8 +38,10 @@ DEFAULTS = {"activation_fn": "gelu", "no_scale_embedding": False}
 
 def read(path: Path, vocab: Path | None) -> Found:
     """A file of tensors, or a folder with one; dict.txt beside it or as `vocab`."""
-    weights = find_file(path, (FILE, "checkpoint_best.pt", "*.pt"), "checkpoint")
+    weights = find_file(path, (FILE, "checkpoint_best.pt", "*.pt", "*.pth"), "checkpoint")
     found = read_pickle(weights)
+    if isinstance(found, dict) and all(isinstance(found.get(side), dict) for side in SIDES):
+        return mass_xlm.read(found, weights, vocab)
     inner = found.get("model", found) if isinstance(found, dict) else found
     tensors = modern(tensors_of(inner, weights))
     if "encoder.embed_tokens.weight" not in tensors:
@@ -75,8 +80,10 @@ def vocab_of(path: Path) -> Vocab:
 
 
 def write(parts: Parts, folder: Path) -> None:
-    """mass.pt and dict.txt, as `--load-from-pretrained-model` takes them."""
+    """mass.pt and dict.txt, as `--load-from-pretrained-model` takes them; or a model of XLM's."""
     config, tensors = parts.model.config, parts.tensors()
+    if isinstance(parts.task.vocab.model, XLMDictionary):
+        return mass_xlm.write(parts, folder)
     preset = registry.get("arch", KIND.presets[0])()
     assert isinstance(preset, EncoderDecoderConfig)
     sizes = {"num_layers", "decoder_layers", "width", "num_heads", "ffn_width", "max_positions"}
@@ -85,7 +92,7 @@ def write(parts: Parts, folder: Path) -> None:
         tensors[name] = moved(tensors[name], config.position_offset, FIRST)
     theirs = packed(KIND.layout.to_theirs(tensors, copies=True))
     theirs.pop("decoder.output_projection.weight")
-    theirs |= {f"{side}.version": torch.tensor([3.0]) for side in ("encoder", "decoder")}
+    theirs |= {f"{side}.version": torch.tensor([3.0]) for side in SIDES}
     torch.save(theirs, folder / FILE)
     pieces = parts.task.vocab.pieces(range(len(tensors["embed.tokens.weight"])))
     (folder / DICT).write_text("".join(f"{piece} 1\n" for piece in pieces), encoding="utf-8")

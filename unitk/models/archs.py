@@ -255,6 +255,15 @@ def mass_middle() -> EncoderDecoderConfig:
     return sized(_mass(), 6, 1024, 16)
 
 
+@register("arch", "mass_translation")
+def mass_translation() -> EncoderDecoderConfig:
+    """MASS for translation, as XLM's code has it: two languages, 6 + 6 layers of 1024."""
+    config = replace(_mass(), position_offset=0, embedding_scale=False, num_segments=2)
+    config = replace(config, cross_by_segment=True, shared_embeddings=False, output_bias=True)
+    config = replace(config, norm_eps=1e-12, activation_dropout=0.0)
+    return sized(config, 6, 1024, 8)
+
+
 def _bart() -> EncoderDecoderConfig:
     config = replace(_mass(), max_positions=1024, position_offset=2)
     return replace(config, embedding_scale=False, attention_dropout=0.0, activation_dropout=0.0)

@@ -100,6 +100,13 @@ class Source:
     view: View
     key: Tensor
     value: Tensor
+    segment_BT: Tensor
+    """Of the slots that read."""
+
+    def of(self, asked_Ba: Tensor) -> Source:
+        """What the asked slots alone read."""
+        segment_Ba = self.segment_BT.gather(1, asked_Ba)
+        return replace(self, view=self.view.of(asked_Ba), segment_BT=segment_Ba)
 
 
 def render(
@@ -234,20 +241,29 @@ class Attention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Multi-head attention of a decoder's slots to an encoder's states."""
+    """Multi-head attention of a decoder's slots to an encoder's states.
+
+    Where every segment has an output map of its own, they stand one below the other.
+    """
 
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.num_heads, self.scale = config.num_heads, _scale(config)
         self.query = nn.Linear(config.width, config.heads_width, bias=config.bias)
         self.kv = nn.Linear(config.width, 2 * config.heads_width, bias=config.bias)
-        self.out = nn.Linear(config.heads_width, config.width, bias=config.bias)
+        self.maps = config.cross_maps
+        self.out = nn.Linear(config.heads_width, self.maps * config.width, bias=config.bias)
 
     def forward(self, x_BTD: Tensor, source: Source) -> Tensor:
         query_BHTK = _heads(self.query(x_BTD), self.num_heads)
         mixed_BHTK = source.view(query_BHTK, source.key, source.value, self.scale)
         added_BTD: Tensor = self.out(mixed_BHTK.transpose(1, 2).flatten(2))
-        return added_BTD
+        if self.maps == 1:
+            return added_BTD
+        each_BTsD = added_BTD.unflatten(2, (self.maps, -1))
+        own_BT11 = source.segment_BT[..., None, None]
+        own_BTD: Tensor = each_BTsD.take_along_dim(own_BT11, 2).squeeze(2)
+        return own_BTD
 
     def weights(self, x_BTD: Tensor, source: Source) -> Tensor:
         """How much each slot looks at each state that is read, [B, T, S]: the mean of the heads."""

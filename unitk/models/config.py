@@ -144,6 +144,11 @@ class ModelConfig:
         return self.num_heads * self.key_width
 
     @property
+    def cross_maps(self) -> int:
+        """How many output maps cross-attention has; a slot's segment says which is its own."""
+        return 1
+
+    @property
     def classes(self) -> dict[str, int]:
         """Number of classes of each class head."""
         return {name: int(count) for name, count in (head.split(":") for head in self.class_heads)}
@@ -182,6 +187,9 @@ class EncoderDecoderConfig(ModelConfig):
     """Layers of the decoder. 0: as many as the encoder."""
     shared_embeddings: bool = True
     """Encoder and decoder have one token embedding."""
+    cross_by_segment: bool = False
+    """Cross-attention has an output map of its own for each segment (MASS for translation: for each
+    language)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -189,6 +197,12 @@ class EncoderDecoderConfig(ModelConfig):
         # in the decoder, half of the buckets have one distance each
         fits = self.relative_distance > self.relative_buckets // 2
         self._require("relative_distance", fits, "above half of --arch.relative-buckets")
+        several = self.num_segments > 0 or not self.cross_by_segment
+        self._require("cross_by_segment", several, "off where --arch.num-segments is 0")
+
+    @property
+    def cross_maps(self) -> int:
+        return self.num_segments if self.cross_by_segment else 1
 
     def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Model:
         from unitk.models.encdec import EncoderDecoder

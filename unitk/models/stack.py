@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -31,7 +30,7 @@ from unitk.models.heads import ClassHead, VocabHead
 from unitk.models.layers import Embedding, Layer, norm
 from unitk.models.relative import RelativeBias
 from unitk.registry import nearest
-from unitk.slots import POS, Batch
+from unitk.slots import POS, SEG, Batch
 
 
 class Stack(nn.Module):
@@ -69,7 +68,8 @@ class Stack(nn.Module):
         stores: Sequence[Store | None] = [None] * len(self.layers)
         if condition.slots is not None:
             across = render_cross(slots, condition.slots, dtype, dropout, self.attention)
-            sources = [Source(across, *pair) for pair in self.project(condition.cross)]
+            pairs = self.project(condition.cross)
+            sources = [Source(across, *pair, slots[SEG]) for pair in pairs]
         if condition.prefix:
             view = view.behind(condition.prefix_sight(slots))
             stores = [partial(prepend, *pair) for pair in condition.row_prefix()]
@@ -119,14 +119,14 @@ class Stack(nn.Module):
         if condition.slots is not None:
             seen = bias(cross(columns, condition.slots), dtype)
             across = View(condition.slots.shape[2], seen, products=products)
-            sources = [Source(across, *pair) for pair in cache.cross]
+            sources = [Source(across, *pair, columns[SEG]) for pair in cache.cross]
         x_BqD = self.embed(columns, condition.added(columns))
         for number, (layer, source) in enumerate(zip(self.layers, sources, strict=True)):
             store = partial(cache.write, number, at, until)
             if asked is None or number < len(self.layers) - 1:
                 x_BqD = layer(x_BqD, view, store, source)
             else:
-                source = source and replace(source, view=source.view.of(asked))
+                source = source and source.of(asked)
                 x_BqD = layer(x_BqD, view.of(asked), store, source, asked)
         states_BqD: Tensor = self.norm(x_BqD)
         return states_BqD

@@ -31,15 +31,15 @@ from unitk.tasks.base import check_share, check_weights
 from unitk.tasks.seq2seq import Seq2Seq
 
 
-def layout(tokens: Ids, spans: Spans, shown: Ids, seen: Ids) -> Example:
+def layout(tokens: Ids, spans: Spans, shown: Ids, seen: Ids, language: int = 0) -> Example:
     """Lay out framed tokens; hidden ones read `shown`; `seen`: may the decoder look at these?"""
     hidden = places(spans)
     read, cross = tokens.copy(), np.ones_like(tokens)
     read[hidden], cross[hidden] = shown, seen
     steps = np.arange(len(hidden))
     towers = {
-        "enc": stay(read, pos=np.arange(len(tokens)), cross=cross),
-        "dec": stay(tokens[hidden - 1], pos=hidden - 1, at=steps),
+        "enc": stay(read, pos=np.arange(len(tokens)), cross=cross, seg=language),
+        "dec": stay(tokens[hidden - 1], pos=hidden - 1, at=steps, seg=language),
     }
     return Example(towers, [lm(steps, tokens[hidden], tower="dec")])
 
@@ -70,6 +70,7 @@ class MASS(Seq2Seq):
         """May the decoder look at encoder slots that read [MASK]?"""
 
         def __post_init__(self) -> None:
+            super().__post_init__()
             check_share("mask-ratio", self.mask_ratio)
             edge = self.edge_chance
             require(0 <= edge <= 0.5, f"--task.edge-chance must be in [0, 0.5], got {edge:g}")
@@ -87,7 +88,8 @@ class MASS(Seq2Seq):
         tokens = np.concatenate([[v.cls], text.ids, [v.sep]])
         spans = self.spans(len(tokens), rng)
         shown = corrupt(tokens[places(spans)], v.mask, self.words, c.mask_keep_random, rng)
-        return layout(tokens, spans, shown, (shown != v.mask) | c.cross_masks)
+        seen = (shown != v.mask) | c.cross_masks
+        return layout(tokens, spans, shown, seen, self.languages[0])
 
     def spans(self, tokens: int, rng: np.random.Generator) -> Spans:
         """A span in every block of all tokens but C."""
@@ -109,8 +111,9 @@ class MASS(Seq2Seq):
         tokens = np.concatenate([[self.vocab.cls], ids, [self.vocab.sep]])
         cross = np.ones_like(tokens)
         cross[1 + run] = self.config.cross_masks
-        enc = stay(tokens, pos=np.arange(len(tokens)), cross=cross)
-        return Example({"enc": enc, "dec": stay([tokens[run[0]]], [run[0]])})
+        language = self.languages[0]
+        enc = stay(tokens, pos=np.arange(len(tokens)), cross=cross, seg=language)
+        return Example({"enc": enc, "dec": stay([tokens[run[0]]], [run[0]], seg=language)})
 
     def length(self, source: list[Ids]) -> int | None:
         return len(self.run(source)) or None

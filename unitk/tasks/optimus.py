@@ -56,7 +56,7 @@ class Optimus(Seq2Seq):
     symbols = ("pad", "unk", "cls", "sep", "mask")
     arch = "optimus_small"
     criterion = "elbo"
-    opening = "cls"
+    opening, languages = "cls", (0, 0)
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)

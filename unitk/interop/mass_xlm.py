@@ -1,0 +1,226 @@
+"""MASS' models for translation, of XLM's code: a file with encoder, decoder, params and dictionary.
+
+The towers have embeddings of their own and one for each language, which is a segment here; the
+decoder's cross-attention has an output map for each. Positions are counted from 0, and </s> stands
+at both ends of a sentence: [CLS] is a copy of it behind the rows. What the encoder would predict
+is not read, as nothing in MASS asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unitk import registry
+from unitk.errors import CheckpointError, DataError, UsageError
+from unitk.interop.convert import Found, Parts
+from unitk.interop.files import tensors_of
+from unitk.interop.layout import Layout, same
+from unitk.interop.names import within
+from unitk.interop.settings import (
+    Keys,
+    check_family,
+    checked,
+    layers_of,
+    read_settings,
+    refuse,
+    shape_of,
+)
+from unitk.models.config import EncoderDecoderConfig
+from unitk.vocab import SYMBOLS, Vocab, open_vocab
+from unitk.vocab_xlm import FIRST, XLMDictionary
+
+FILE = "mass.pth"
+PRESET = "mass_translation"
+WORDS, OUTPUT = "decoder.embeddings.weight", "decoder.pred_layer.proj.weight"
+LANGUAGES = "decoder.lang_embeddings.weight"
+INDEX = {"sep": "eos_index", "pad": "pad_index", "unk": "unk_index", "mask": "mask_index"}
+"""Our symbols under XLM's names of their ids."""
+KEYS: Keys = {
+    "num_heads": ("n_heads",),
+    "dropout": ("dropout",),
+    "attention_dropout": ("attention_dropout",),
+}
+FIXED = {"asm": False, "attention_setting": "v1"}
+
+
+def layout(maps: int) -> Layout:
+    """The names of a model whose cross-attention has so many output maps (0: one, for all)."""
+    out = tuple(f"encoder_attn.#.out_lin.{i}" for i in range(maps)) or "encoder_attn.#.out_lin"
+    cross: dict[str, str | tuple[str, ...]] = {
+        "cross_attention.query": "encoder_attn.#.q_lin",
+        "cross_attention.kv": ("encoder_attn.#.k_lin", "encoder_attn.#.v_lin"),
+        "cross_attention.out": out,
+        "cross_norm": "layer_norm15.#",
+    }
+    found = tower("decoder.", "") | within("decoder.", "layers.#.", cross)
+    return Layout(
+        found | tower("encoder.", "encoder.") | {"heads.lm": "decoder.pred_layer.proj"},
+        copies={OUTPUT: WORDS},
+        ignored=(r"encoder\.pred_layer\..*",),
+    )
+
+
+def tower(root: str, ours: str) -> dict[str, Any]:
+    """What both towers have."""
+    layer: dict[str, str | tuple[str, ...]] = {
+        "attention.qkv": tuple(f"attentions.#.{part}_lin" for part in "qkv"),
+        "attention.out": "attentions.#.out_lin",
+        "attention_norm": "layer_norm1.#",
+        "ffn.up": "ffns.#.lin1",
+        "ffn.down": "ffns.#.lin2",
+        "ffn_norm": "layer_norm2.#",
+    }
+    return {
+        f"{ours}embed.tokens": f"{root}embeddings",
+        f"{ours}embed.positions": f"{root}position_embeddings",
+        f"{ours}embed.segments": f"{root}lang_embeddings",
+        f"{ours}embed.norm": f"{root}layer_norm_emb",
+        **within(root, f"{ours}layers.#.", layer),
+    }
+
+
+def read(found: Mapping[str, Any], path: Path, vocab: Path | None) -> Found:
+    """What a file of XLM's code holds; the dictionary is in it, or given as `vocab`."""
+    tensors = {
+        f"{side}.{name.removeprefix('module.')}": tensor
+        for side in ("encoder", "decoder")
+        for name, tensor in tensors_of(found[side], path).items()
+    }
+    given = found.get("params")
+    if not isinstance(given, dict):
+        raise CheckpointError(f"{path} has no params of its model")
+    refuse(given, FIXED, path)
+    config = settled(tensors, given, path)
+    options, notes = {"opening": "cls"}, []
+    if config.num_segments > 1:
+        options["languages"] = "0,1"
+        names = given.get("id2lang")
+        listed = [f"{i} {name}" for i, name in names.items()] if isinstance(names, dict) else []
+        known = ", ".join(listed) or f"0 to {config.num_segments - 1}"
+        notes.append(f"from language 0 into language 1, unless --task.languages is given ({known})")
+    return Found(
+        path,
+        tensors,
+        layout(config.num_segments * config.cross_by_segment),
+        PRESET,
+        config,
+        "mass",
+        open_vocab(vocab) if vocab else vocab_of(found, given, path),
+        options,
+        source_vocab=None,
+        notes=notes,
+    )
+
+
+def settled(
+    tensors: Mapping[str, Tensor], given: Mapping[str, Any], path: Path
+) -> EncoderDecoderConfig:
+    """The configuration, from shapes and params."""
+    config: EncoderDecoderConfig = registry.get("arch", PRESET)()
+    _, width = shape_of(tensors, WORDS, path)
+    words = tensors[WORDS]
+    languages = shape_of(tensors, LANGUAGES, path)[0] if LANGUAGES in tensors else 0
+    gelu = checked(given.get("gelu_activation", False), bool, "gelu_activation", path)
+    try:
+        config = replace(
+            config,
+            num_layers=layers_of(tensors, "encoder.attentions."),
+            decoder_layers=layers_of(tensors, "decoder.attentions."),
+            width=width,
+            num_heads=checked(given.get("n_heads", 8), int, "n_heads", path),
+            ffn_width=shape_of(tensors, "decoder.ffns.0.lin1.weight", path)[0],
+            max_positions=shape_of(tensors, "decoder.position_embeddings.weight", path)[0],
+            num_segments=languages,
+            cross_by_segment="decoder.encoder_attn.0.out_lin.0.weight" in tensors,
+            activation="gelu" if gelu else "relu",
+            tied=same(tensors.get(OUTPUT, words), words),
+        )
+    except UsageError as error:
+        raise CheckpointError(f"{path}: {error}") from error
+    return read_settings(config, KEYS, given, path)
+
+
+def vocab_of(found: Mapping[str, Any], given: Mapping[str, Any], path: Path) -> Vocab:
+    """The dictionary of a file, with the ids that its params give to symbols."""
+    by_id, counts = found.get("dico_id2word"), found.get("dico_counts")
+    if not isinstance(by_id, dict) or not isinstance(counts, dict):
+        raise CheckpointError(f"{path} has no dictionary: --vocab is needed")
+    words = [str(by_id.get(i)) for i in range(len(by_id))]
+    if tuple(words[: len(FIRST)]) != FIRST:
+        raise CheckpointError(f"{path}: the dictionary does not begin as one of XLM")
+    lines = (f"{word} {counts.get(word, 0)}\n" for word in words[len(FIRST) :])
+    try:
+        model = XLMDictionary("".join(lines).encode())
+    except (DataError, UnicodeEncodeError) as error:
+        raise DataError(f"{path}: the dictionary {error}") from error
+    if model.size != len(words):
+        raise DataError(f"{path}: the dictionary has symbols that a line cannot hold")
+    symbols = {name: given[key] for name, key in INDEX.items() if isinstance(given.get(key), int)}
+    symbols = {"sep": 1, "pad": 2, "unk": 3, "mask": 5} | symbols
+    rest = [name for name in SYMBOLS if name not in symbols]
+    symbols |= {name: model.size + i for i, name in enumerate(rest)}
+    return Vocab(model, symbols, [SYMBOLS[name] for name in rest])
+
+
+def write(parts: Parts, folder: Path) -> None:
+    """mass.pth, as `translate.py` opens it; the languages are called by their numbers."""
+    config, vocab, tensors = parts.model.config, parts.task.vocab, parts.tensors()
+    preset = registry.get("arch", PRESET)()
+    assert isinstance(config, EncoderDecoderConfig)
+    free = {"num_layers", "decoder_layers", "width", "num_heads", "ffn_width", "max_positions"}
+    free |= {"num_segments", "cross_by_segment", "activation", "tied"}
+    check_family(config, preset, free, "--to mass: a MASS for translation")
+    if not isinstance(vocab.model, XLMDictionary):
+        kind = vocab.model.kind
+        raise UsageError(f"--to mass: a MASS for translation has XLM's dictionary, not {kind}")
+    theirs = layout(config.num_segments * config.cross_by_segment).to_theirs(tensors, copies=True)
+    rows = len(theirs[WORDS])
+    theirs["encoder.pred_layer.proj.weight"] = theirs["encoder.embeddings.weight"]
+    theirs["encoder.pred_layer.proj.bias"] = torch.zeros(rows)
+    whole: dict[str, Any] = {"encoder": {}, "decoder": {}}
+    for name, tensor in theirs.items():
+        side, _, rest = name.partition(".")
+        whole[side][rest] = tensor
+    ids = {key: vocab.symbols[name] for name, key in INDEX.items()}
+    params = params_of(config) | {"n_words": rows, "bos_index": 0, **ids}
+    torch.save(whole | {"params": params} | dictionary(vocab.model, rows), folder / FILE)
+
+
+def params_of(config: EncoderDecoderConfig) -> dict[str, Any]:
+    """The configuration as XLM's params."""
+    languages = {i: str(i) for i in range(max(config.num_segments, 1))}
+    return {
+        "emb_dim": config.width,
+        "n_layers": config.num_layers,
+        "n_dec_layers": config.decoder_layers or config.num_layers,
+        "n_heads": config.num_heads,
+        "dropout": config.dropout,
+        "attention_dropout": config.attention_dropout,
+        "gelu_activation": config.activation == "gelu",
+        "share_inout_emb": config.tied,
+        "sinusoidal_embeddings": False,
+        **FIXED,
+        "english_only": config.num_segments == 0,
+        "n_langs": len(languages),
+        "id2lang": languages,
+        "lang2id": {name: i for i, name in languages.items()},
+    }
+
+
+def dictionary(model: XLMDictionary, rows: int) -> dict[str, Any]:
+    """The entries of a file for the words of so many rows; those behind the last have no count."""
+    words = [model.piece(i) if i < model.size else f"<row{i}>" for i in range(rows)]
+    lines = model.data.decode().splitlines()
+    counts = [0] * len(FIRST) + [int(line.rpartition(" ")[2]) for line in lines]
+    counts += [0] * (rows - len(counts))
+    return {
+        "dico_id2word": dict(enumerate(words)),
+        "dico_word2id": {word: i for i, word in enumerate(words)},
+        "dico_counts": dict(zip(words, counts, strict=True)),
+    }
