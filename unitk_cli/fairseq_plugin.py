@@ -14,11 +14,14 @@ from unitk_cli.convert import appearing
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Write a folder for fairseq's --user-dir, which makes unitk's tasks and architectures known
-    to it under unitk_NAME, and a criterion unitk: fairseq-train DATA --user-dir DIR --task
-    unitk_glm_infill --arch unitk_glm_base --criterion unitk --unitk-options 'block-size=128' ...
-    DATA is a folder that `unitk preprocess` made. unitk and fairseq 0.12.2 must be installed for
-    one Python; see docs/interop.md."""
+    """Write a folder for fairseq's --user-dir that brings unitk's tasks and architectures, called
+    unitk_NAME, and the criterion unitk to fairseq's own trainer; DATA is a folder that `unitk
+    preprocess` made, or a data-bin. docs/interop.md has more.
+
+    unitk fairseq-plugin --dest objectives
+    fairseq-train DATA --user-dir objectives --task unitk_lm --arch unitk_gpt2_small
+        --criterion unitk --unitk-options 'block-size=128' --max-tokens 8192 ...
+    """
 
     dest: Path
     """Folder to write, empty or not there; fairseq imports it by its name."""

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,3 +16,44 @@ def test_preprocessing_is_measured_against_the_tokenizer_alone(tmp_path):
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "unitk / raw, 1" in done.stdout and "byte-identical" in done.stdout
+
+
+FAIRSEQ = """
+from dataclasses import dataclass
+
+@dataclass
+class Part:
+    size: int = 1
+
+@dataclass
+class Whole:
+    part: Part = Part()
+"""
+
+
+@pytest.mark.slow
+def test_the_shim_allows_what_fairseq_does_and_nothing_else(tmp_path):
+    for name in ("fairseq", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("from . import config\n")
+        (tmp_path / name / "config.py").write_text(FAIRSEQ)
+
+    def run(words):
+        env = {"PYTHONPATH": f"{tmp_path}:{BENCHMARKS}", "PATH": ""}
+        return subprocess.run(
+            [sys.executable, "-c", words], env=env, capture_output=True, text=True
+        )
+
+    assert "mutable default" in run("import fairseq").stderr
+    done = run("import fairseq_shim, fairseq, numpy; print(numpy.compat.long('3'))")
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
+    assert "mutable default" in run("import fairseq_shim, fairseq, other").stderr
+    assert run("import fairseq_shim, sys; print('numpy' in sys.modules)").stdout == "False\n"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("fairseq") is not None, reason="fairseq is installed")
+def test_a_peer_that_is_not_there_is_told():
+    words = [sys.executable, str(BENCHMARKS / "peers.py"), "--peer", "fairseq"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.startswith("fairseq is not installed: ")

@@ -43,7 +43,9 @@ OWN = ("criterion", "init_from", "blocks", "block_size", "max_source_len", "max_
 
 @dataclass
 class TaskOptions(FairseqDataclass):
-    data: str = field(default="", metadata={"help": "folder that `unitk preprocess` made"})
+    data: str = field(
+        default="", metadata={"help": "folder that `unitk preprocess` made, or a data-bin"}
+    )
     unitk_options: str = field(
         default="",
         metadata={
