@@ -63,7 +63,7 @@ class Options(GenerateConfig):
     """auto: by the file's ending; standard input is text."""
     output_format: Literal["text", "jsonl", "fairseq"] = "text"
     """text: an output a line, its score before it if --nbest is above 1; jsonl: an object a source;
-    fairseq: its S-, T-, H- and D- lines."""
+    fairseq: its S-, T-, H-, D- and P- lines."""
     truncate: bool = False
     """Shorten the last part of a source that is too long for the model, instead of refusing it."""
     score: bool = False

@@ -193,17 +193,22 @@ def test_a_corpus_and_fairseq_lines(decode, files, capsys, toy_vocab, generator)
     pairs(files / "test", toy_vocab, items)
     decode(f"--input test --output-format fairseq --nbest 2 {QUICK}")
     lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    one = ["S", "T", "H", "D", "H", "D"]
+    one = ["S", "T", "H", "D", "P", "H", "D", "P"]
     assert [line[0] for line in lines] == [f"{kind}-{i}" for i in range(2) for kind in one]
     found = generator.generate([parts for parts, _ in items], beam=3, max_len=5, nbest=2)
     for i, (parts, target) in enumerate(items):
-        some = lines[6 * i : 6 * i + 6]
+        some = lines[8 * i : 8 * i + 8]
         spelt = [" ".join(toy_vocab.pieces(toy_vocab.encode(part))) for part in parts]
         assert some[0][1] == " [SEP] ".join(spelt)
-        assert some[1][1] == " ".join(toy_vocab.pieces(toy_vocab.encode(target)))
-        for (_, score, pieces), (_, again, text), output in zip(
-            some[2::2], some[3::2], found[i], strict=True
+        spelt = " ".join(toy_vocab.pieces(toy_vocab.encode(target)))
+        assert some[1][1] == spelt.replace("[UNK]", "<[UNK]>")
+        for (_, score, pieces), (_, again, text), (_, gains), output in zip(
+            some[2::3], some[3::3], some[4::3], found[i], strict=True
         ):
+            each = [float(gain) for gain in gains.split(" ")]
+            wanted = output.hypothesis.token_log_probs / np.log(2)
+            assert len(each) == len(output.hypothesis.ids)  # the end has one too
+            assert each == pytest.approx(wanted, abs=1e-4)
             assert float(score) == pytest.approx(output.hypothesis.score / np.log(2), abs=1e-5)
             assert (again, text) == (score, output.text)
             assert pieces.split(" ") == toy_vocab.pieces(output.hypothesis.ids[:-1])
@@ -212,7 +217,7 @@ def test_a_corpus_and_fairseq_lines(decode, files, capsys, toy_vocab, generator)
 def test_fairseq_lines_of_an_empty_input(decode, capsys):
     decode(f"--input in.txt --output-format fairseq {QUICK}")
     lines = capsys.readouterr().out.splitlines()
-    assert lines[3:6] == ["S-1\t", "H-1\t0\t", "D-1\t0\t"]
+    assert lines[4:8] == ["S-1\t", "H-1\t0\t", "D-1\t0\t", "P-1\t"]
     assert [line.split("\t")[0] for line in lines if line[0] == "D"] == [f"D-{i}" for i in range(4)]
 
 

@@ -87,22 +87,28 @@ class Writing:
     def fairseq(
         self, number: int, source: Sequence[Ids], target: Ids | None, outputs: Sequence[Output]
     ) -> Iterator[str]:
-        """Pieces of source, target and outputs, then the outputs as text; scores to the base 2."""
+        """Pieces of source and target; of each output pieces, text and the scores of its words.
+
+        Scores are to the base 2. A target's unknown words are marked, as they equal no output's.
+        """
         separator = f" {self.pieces([self.vocab.sep])} "
         yield f"S-{number}\t{separator.join(map(self.pieces, source))}"
         if target is not None:
-            yield f"T-{number}\t{self.pieces(target)}"
+            pieces = self.vocab.pieces(target)
+            marked = [
+                f"<{p}>" if i == self.vocab.unk else p for p, i in zip(pieces, target, strict=True)
+            ]
+            yield f"T-{number}\t{one_line(' '.join(marked))}"
         for output in outputs:
             score = f"{output.hypothesis.score / math.log(2):.6f}"
             yield f"H-{number}\t{score}\t{self.pieces(output.hypothesis.ids[:-1])}"
             yield f"D-{number}\t{score}\t{one_line(output.text)}"
-            if self.scores:
-                gains = output.hypothesis.token_log_probs / math.log(2)
-                yield f"P-{number}\t{' '.join(f'{gain:.4f}' for gain in gains)}"
+            gains = output.hypothesis.token_log_probs / math.log(2)
+            yield f"P-{number}\t{' '.join(f'{gain:.4f}' for gain in gains)}"
             if output.attention is not None:
                 yield f"A-{number}\t{self.aligned(output.attention)}"
         if not outputs:
-            yield from (f"H-{number}\t0\t", f"D-{number}\t0\t")
+            yield from (f"H-{number}\t0\t", f"D-{number}\t0\t", f"P-{number}\t")
 
     def aligned(self, table: Floats) -> str:
         """hard: SOURCE-OUTPUT for each word; soft: its weights, separated by commas."""
