@@ -24,7 +24,7 @@ from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from unitk import registry
+from unitk import fairseq_flags, registry
 from unitk.errors import UsageError
 from unitk.values import WORDS, Schedule, parse_value, render
 
@@ -394,5 +394,6 @@ def _check_known(
     else:
         candidates = flat + [key for keys in known.values() for key in keys]
         owner = "no such option"
-    hint = registry.nearest(flag(item.key), [flag(key) for key in candidates])
+    flags = [flag(key) for key in candidates]
+    hint = fairseq_flags.hint(item.key, flags) or registry.nearest(flag(item.key), flags)
     raise UsageError(f"{flag(item.key)}{where}: {owner}{hint or '; --help lists what applies'}")

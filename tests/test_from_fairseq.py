@@ -1,0 +1,102 @@
+"""docs/from-fairseq.md names every option of fairseq's, and only options of unitk's that exist."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from unitk import config, fairseq_flags, registry
+from unitk.errors import UsageError
+from unitk.train.config import TrainConfig
+from unitk.train.start import parse_train
+from unitk_cli import average, evaluate, generate, preprocess, score
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "from-fairseq.md"
+FLAG = re.compile(r"--[a-z][\w.-]*\w")
+KINDS = ("task", "arch", "criterion", "optimizer")
+DOUBTFUL = re.compile(r"none|always|`unitk ")
+
+
+def rows():
+    """fairseq's cell and unitk's of every row."""
+    lines = [line for line in PAGE.read_text(encoding="utf-8").split("\n") if line[:1] == "|"]
+    cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    assert all(len(row) == 2 for row in cells)
+    return [row for row in cells if row[0] not in ("fairseq", "---")]
+
+
+def flags_of(text):
+    """The options within backticks."""
+    return {flag for code in re.findall(r"`([^`]*)`", text) for flag in FLAG.findall(code)}
+
+
+def known():
+    """Every option of unitk's."""
+    verbs = [TrainConfig, *(v.Options for v in (average, evaluate, generate, preprocess, score))]
+    found = {option.flag for verb in verbs for option in config.options(verb)}
+    for kind in KINDS:
+        found.add(f"--{kind}")
+        for name in registry.names(kind):
+            part = registry.get(kind, name)
+            cls = type(part()) if kind == "arch" else part.Config if kind == "task" else part
+            found |= {f"--{kind}.{option.flag[2:]}" for option in config.options(cls)}
+    return found
+
+
+def test_the_page_names_options_that_exist():
+    there = known()
+    assert len(rows()) > 90
+    for theirs, ours in rows():
+        assert not (wrong := flags_of(ours) - there), (theirs, wrong)
+        assert flags_of(ours) or DOUBTFUL.search(ours), (theirs, ours)
+
+
+def test_hints_are_those_of_the_page():
+    there = known()
+    found = {theirs: ours for cell, ours in rows() for theirs in flags_of(cell)}
+    for key, names in fairseq_flags.NAMES.items():
+        for name in names:
+            assert name.split()[0] in there, key
+        theirs = f"--{key.replace('_', '-')}"
+        both = {flag for name in names for flag in FLAG.findall(name)}
+        assert theirs not in found or both & flags_of(found[theirs]), (theirs, found[theirs])
+
+
+def test_an_option_of_fairseq_is_answered_with_ours():
+    words = "--task seq2seq --data x --save-dir y --max-steps 1".split()
+    for given, message in [
+        ("--max-update", "no such option; fairseq's --max-update is --max-steps here"),
+        ("--label-smoothing", "is --criterion.label-smoothing here"),
+        ("--update-freq", "is --batch-tokens here"),
+        ("--max-stebs", "no such option; did you mean --max-steps"),
+        ("--curriculum", "no such option; --help lists what applies"),
+    ]:
+        with pytest.raises(UsageError, match=re.escape(f"{given}: ") + f".*{message}"):
+            parse_train([*words, given, "1"])
+    with pytest.raises(UsageError, match="fairseq's --batch-size is --max-tokens here"):
+        generate.run("--checkpoint x --input y --batch-size 3".split())
+    with pytest.raises(UsageError, match="fairseq's --trainpref is --input here"):
+        preprocess.run("--trainpref x".split())
+
+
+ALL = """
+from fairseq import options as o
+for make in (o.get_preprocessing_parser, o.get_training_parser, o.get_generation_parser):
+    for action in make()._actions:
+        print(*action.option_strings)
+"""
+
+
+@pytest.mark.slow
+def test_the_page_names_every_option_of_fairseq():
+    """With UNITK_FAIRSEQ_PYTHON, an interpreter that has fairseq 0.12."""
+    if not (python := os.environ.get("UNITK_FAIRSEQ_PYTHON")):
+        pytest.skip("UNITK_FAIRSEQ_PYTHON names no interpreter")
+    done = subprocess.run([python, "-c", ALL], capture_output=True, text=True, check=True)
+    theirs = {flag for flag in done.stdout.split() if flag.startswith("--")} - {"--help"}
+    assert len(theirs) > 200
+    assert not (missing := theirs - {flag for cell, _ in rows() for flag in flags_of(cell)}), (
+        missing
+    )
