@@ -126,7 +126,9 @@ def measure(name: str, case: Case, given: argparse.Namespace, folder: Path) -> N
         peer = "fairseq" if label == THEIRS else "transformers"
         if (wanted := written.get((peer, "fp32"))) and case.arch in TWINS and label != "fairseq":
             same = sum(a[: case.new - 1] == b[:-1] for a, b in zip(found, wanted, strict=True))
-            print(f"{label}, {precision}: {same} of {case.rows} outputs are {peer}'s in fp32")
+            print(
+                f"{label}, {precision}: {same} of {case.rows} outputs are those of {peer} in fp32"
+            )
     for _ in range(given.rounds - 1):
         for key, some in taken.items():
             some.append(timed(runs[key], given.device))

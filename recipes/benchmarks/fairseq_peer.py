@@ -41,6 +41,7 @@ def system(
 ) -> Iterator[tuple[str, Run]]:
     """Model and beam search of `fairseq-generate`, with unitk's weights, for `decode.py`."""
     if decodes(case, precision, given):
+        logging.disable(logging.INFO)  # fairseq tells everybody's
         weights = {name: p.detach() for name, p in model.named_parameters()}
         words = dictionary(len(weights["embed.tokens.weight"]))
         yield "fairseq", beam_search(weights, sources, words, case.new, given.beam)
