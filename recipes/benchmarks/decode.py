@@ -179,12 +179,7 @@ def build(case: Case) -> Model:
 
 
 def ours(
-    case: Case,
-    model: Model,
-    sources: Ids,
-    precision: str,
-    given: argparse.Namespace,
-    folder: Path,
+    case: Case, model: Model, sources: Ids, precision: str, given: argparse.Namespace, folder: Path
 ) -> Iterator[tuple[str, Run]]:
     """unitk, by the same two calls as `unitk generate`."""
     if precision == "int8" and given.device != "cpu":
@@ -227,12 +222,7 @@ def ours(
 
 
 def transformers(
-    case: Case,
-    model: Model,
-    sources: Ids,
-    precision: str,
-    given: argparse.Namespace,
-    folder: Path,
+    case: Case, model: Model, sources: Ids, precision: str, given: argparse.Namespace, folder: Path
 ) -> Iterator[tuple[str, Run]]:
     """transformers' `generate`; on CUDA with a static cache as well."""
     if not installed("transformers") or precision not in KINDS:
@@ -292,12 +282,7 @@ def reference(case: Case, model: Model) -> torch.nn.Module:
 
 
 def ctranslate2(
-    case: Case,
-    model: Model,
-    sources: Ids,
-    precision: str,
-    given: argparse.Namespace,
-    folder: Path,
+    case: Case, model: Model, sources: Ids, precision: str, given: argparse.Namespace, folder: Path
 ) -> Iterator[tuple[str, Run]]:
     """CTranslate2's beam search, converted from transformers' model."""
     if not installed("ctranslate2") or not installed("transformers"):
