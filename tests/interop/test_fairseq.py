@@ -252,7 +252,18 @@ def test_language_model(kit, store, tmp_path):
     tensors, wanted = language_model(tokens)
     there = store({"args": argparse.Namespace(**OPTIONS), "model": tensors})
     example = kit.single(tokens, at=np.arange(14))
-    both_ways(kit, tmp_path, there, tensors, example, wanted)
+    loaded = both_ways(kit, tmp_path, there, tensors, example, wanted)
+    # greedily, from what the task's prompt is
+    words = loaded.task.prompt([tokens]).towers["x"].token.tolist()
+    first = len(words)
+    while len(words) < first + 5 and words[first:][-1:] != [2]:
+        said = language_model(words)[1][-1]
+        said[[index for index in loaded.task.protocol.banned if index < V]] = -1e9
+        words.append(int(said.argmax()))
+    [[best]] = unitk.load(there, format="fairseq").outputs(
+        [[tokens]], GenerateConfig(beam=1, max_len=5)
+    )
+    assert best.hypothesis.ids.tolist()[: len(words) - first] == words[first:]
 
 
 def test_what_is_not_a_checkpoint_is_refused(kit, store, tmp_path):

@@ -127,9 +127,25 @@ def test_logits_decoding_and_the_way_back(kit, store, tmp_path):
     assert (back / "vocab.txt").read_text().startswith((there / "vocab.txt").read_text())
 
 
-def test_the_known_tokenizers_have_distinct_symbols():
-    for symbols in (WORDPIECE, GPT2, ROBERTA):
-        assert len(set(symbols.values())) == len(symbols)
+@pytest.mark.parametrize(("pieces", "fixed"), [(50257, GPT2), (50265, ROBERTA)])
+def test_the_symbols_of_other_tokenizers(kit, store, tmp_path, pieces, fixed):
+    """As many pieces as GPT-2's or RoBERTa's tokenizer has: their ids are those that GLM gave."""
+    there = store(original(50304))
+    (there / "vocab.txt").unlink()
+    words = {f"w{i}": i for i in range(pieces)}
+    named = {"<|endoftext|>": 50256} if fixed is GPT2 else {"<s>": 0, "<pad>": 1, "</s>": 2}
+    named |= {} if fixed is GPT2 else {"<unk>": 3, "<mask>": 50264}
+    words = {word: i for word, i in words.items() if i not in named.values()} | named
+    model = {"type": "WordLevel", "vocab": words, "unk_token": "w9"}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    special = [{"id": i, "content": word, "special": True, **flags} for word, i in named.items()]
+    spec = {"version": "1.0", "added_tokens": special, "model": model, "normalizer": None}
+    spec |= {"pre_tokenizer": {"type": "Whitespace"}}
+    (there / "tokenizer.json").write_text(json.dumps(spec))
+    vocab = load(kit.to_unitk("glm", there, tmp_path / "ours")).vocab
+    assert len(vocab) == 50304 and {name: vocab.symbols[name] for name in fixed} == fixed
+    assert len(set(vocab.symbols.values())) == len(vocab.symbols)
+    assert vocab.encode("w20 w50000") == [20, 50000]
 
 
 def test_ids_that_collide_are_refused(kit, store, tmp_path):

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 import unitk
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.generate.config import GenerateConfig
+from unitk.slots import Ask, Example, collate, lm
 from unitk.train.checkpoint import load
 
 V = 60
@@ -152,6 +153,37 @@ def test_both_ways(hf, kit, make, tmp_path, family):
     words = "w3 w7 w54"
     task = load(tmp_path / "ours").task
     assert tokenizer(words, add_special_tokens=False)["input_ids"] == task.vocab.encode(words)
+
+
+@pytest.mark.parametrize(
+    "family", ["bert_nsp", "ernie", "albert_sop", "roberta", "gpt", "gpt2", "bart", "t5"]
+)
+def test_the_loss_is_theirs(kit, make, tmp_path, family):
+    """Of every third slot, and of the pair of sentences where it is asked."""
+    model, there = make(family)
+    ours = load(kit.to_unitk("hf", there, tmp_path / "ours")).model
+    example, given = examples(kit, family)
+    tower = example.asks[0].tower
+    slots, shift = len(example.towers[tower]), "gpt" in family  # they move the labels themselves
+    rows = np.arange(0, slots - shift, 3)
+    label = kit.ids(np.random.default_rng(2), len(rows))
+    labels = torch.full((1, slots), -100)
+    labels[0, rows + shift] = torch.from_numpy(label)
+    asks = [lm(rows, label, tower=tower)]
+    pair = {"bert_nsp": ("nsp", "next_sentence"), "albert_sop": ("sop", "sentence_order")}
+    if family in pair:
+        name, key = pair[family]
+        given[f"{key}_label"] = torch.ones(1, dtype=torch.int64)
+        first, one = np.zeros((1, 1), np.int64), np.ones(1)
+        asks.append(Ask(name, f"class:{name}", tower, first, one.astype(np.int64), one))
+    batch = collate([[Example(example.towers, asks)]], pad=0).to("cpu")
+    with torch.no_grad():
+        states, wanted = ours(batch)[0][tower].flatten(0, 1), model(**given, labels=labels).loss
+        total = 0.0
+        for ask in batch.asks.values():  # without the words that were added
+            logits = ours.head(states[ask.rows[:, 0]], ask.head)[:, :V]
+            total += F.cross_entropy(logits, ask.label)
+    assert torch.allclose(total, wanted, atol=1e-5, rtol=1e-5)
 
 
 def test_t5_with_its_sentencepiece_model(hf, kit, tmp_path):

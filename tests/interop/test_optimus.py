@@ -9,7 +9,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import unitk
 from unitk.errors import CheckpointError, UsageError
+from unitk.generate.config import GenerateConfig
 from unitk.train.checkpoint import load
 
 V, VE, D, H, L, P, Z = 63, 60, 64, 4, 2, 40, 8
@@ -167,6 +169,17 @@ def test_both_ways(kit, store, tmp_path, inject, sides):
     wanted = reference(tensors, source, fed)
     found = kit.logits(loaded.model, kit.pair(source, fed))[:, :V]
     assert torch.allclose(found, wanted, atol=1e-5, rtol=1e-5)
+    # greedily, from what opens a text; the words that the original's decoder would write
+    prompt = loaded.task.prompt([source]).towers
+    words, banned = prompt["dec"].token.tolist(), list(loaded.task.protocol.banned)
+    for _ in range(6):
+        said = reference(tensors, prompt["enc"].token, words)[-1]
+        said[[index for index in banned if index < V]] = -1e9
+        words.append(int(said.argmax()))
+    config = GenerateConfig(beam=1, min_len=6, max_len=6)
+    [[best]] = unitk.load(tmp_path / "ours").outputs([[source]], config)
+    ends = words.index(loaded.vocab.sep) if loaded.vocab.sep in words else len(words)
+    assert best.hypothesis.ids.tolist()[: ends - 1] == words[1:ends]
     back = kit.from_unitk(tmp_path / "ours", "optimus", tmp_path / "back")
     full = torch.load(back / "checkpoint-full-0" / "training.bin", weights_only=False)
     kept = {name for name in tensors if not name.endswith(".attn.bias")}

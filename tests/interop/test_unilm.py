@@ -206,6 +206,32 @@ def test_what_s2s_ft_saves(kit, store, tmp_path):
     assert all(torch.equal(written[name], fast[name]) for name in fast)
 
 
+def test_old_names_of_several_devices(kit, store, tmp_path):
+    tensors = original(6)
+    old = {}
+    for name, tensor in tensors.items():
+        name = name.replace("LayerNorm.weight", "LayerNorm.gamma")
+        old["module." + name.replace("LayerNorm.bias", "LayerNorm.beta")] = tensor
+    kit.to_unitk("unilm", store(old, type_vocab_size=6), tmp_path / "ours")
+    back = kit.from_unitk(tmp_path / "ours", "unilm", tmp_path / "back")
+    written = torch.load(back / "pytorch_model.bin", weights_only=True)
+    assert written.keys() == tensors.keys()
+    assert all(torch.equal(written[name], tensors[name]) for name in tensors)
+
+
+def test_narrow_heads_and_another_source_type(kit, store, tmp_path):
+    """MiniLM: heads of less than 64, said by config.json; UniLM 1.2 and what s2s-ft writes."""
+    types = {"source_type_id": 0, "target_type_id": 1, "layer_norm_epsilon": 1e-5}
+    there = store(original(2), type_vocab_size=2, num_attention_heads=8, **types)
+    loaded = load(kit.to_unitk("unilm", there, tmp_path / "ours"))
+    config = loaded.model.config
+    assert (config.num_heads, config.num_segments, config.norm_eps) == (8, 2, 1e-12)
+    assert type(loaded.task).__name__ == "PMLM" and loaded.task.p == loaded.vocab.mask
+    (there / "config.json").write_text(json.dumps({**CONFIG, "source_type_id": 2}))
+    with pytest.raises(CheckpointError, match="source_type_id and target_type_id are"):
+        kit.to_unitk("unilm", there, tmp_path / "none")
+
+
 def test_sizes_without_a_configuration(kit, store, tmp_path):
     """Epochs of UniLM 1 are files called model.N.bin; their configuration stands elsewhere."""
     there = store(original(6), "model.3.bin")

@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 
 from unitk import registry
+from unitk.models import archs
 
 
 @pytest.mark.parametrize(
@@ -23,6 +25,8 @@ from unitk import registry
         ("gpt_base", 40478, 116.534784),
         ("gpt2_small", 50257, 124.439808),
         ("gpt2_medium", 50257, 354.823168),
+        ("gpt2_large", 50257, 774.030080),
+        ("gpt2_xl", 50257, 1557.611200),
         ("unilm_base", 28996, 108.9),
         ("unilm_large", 28996, 334.7),
         # 110.1 with the pooler and NSP layer, which nothing in UniLMv2 reads
@@ -51,6 +55,21 @@ def test_parameter_counts_are_the_published_ones(name, vocab_size, millions):
     count = sum(parameter.numel() for parameter in model.parameters()) / 1e6
     exact = round(millions, 1) != millions
     assert count == pytest.approx(millions, abs=1e-3 if exact else 0.05 if millions < 1000 else 5)
+
+
+def test_parameters_of_encoders_without_a_preset():
+    """ERNIE 1.0 without output layers, but with the pooler, which unitk does not keep; MiniLM."""
+    bare = {"head_transform": False, "output_bias": False, "class_heads": ()}
+    ernie = replace(archs.bert_base(), max_positions=513, **bare)
+    minilm = replace(archs.bert_base(), width=384, ffn_width=1536, class_heads=())
+    pooler = 768 * 768 + 768
+    with torch.device("meta"):
+        counts = [
+            sum(parameter.numel() for parameter in config.build(vocab_size).parameters())
+            for config, vocab_size in ((ernie, 18000), (minilm, 30522))
+        ]
+    assert counts[0] + pooler == 99_866_112
+    assert counts[1] / 1e6 == pytest.approx(33.5, abs=0.1)
 
 
 def test_every_preset_builds():

@@ -255,7 +255,7 @@ FAMILIES = {
         ),
         Family(
             kind="gpt2",
-            presets=("gpt2_small", "gpt2_medium"),
+            presets=("gpt2_small", "gpt2_medium", "gpt2_large", "gpt2_xl"),
             task="lm",
             layout=names.GPT2,
             keys=GPT2_KEYS,

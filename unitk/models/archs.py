@@ -165,6 +165,18 @@ def gpt2_medium() -> ModelConfig:
     return sized(_gpt2(), 24, 1024, 16)
 
 
+@register("arch", "gpt2_large")
+def gpt2_large() -> ModelConfig:
+    """GPT-2 large, 774 M parameters."""
+    return sized(_gpt2(), 36, 1280, 20)
+
+
+@register("arch", "gpt2_xl")
+def gpt2_xl() -> ModelConfig:
+    """GPT-2 XL, 1.56 billion parameters."""
+    return sized(_gpt2(), 48, 1600, 25)
+
+
 def _unilm() -> ModelConfig:
     # six segments: two for pairs, then one or two for each other kind of language model
     return replace(_bert(), num_segments=6, norm_eps=1e-5)
