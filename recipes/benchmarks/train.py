@@ -6,7 +6,9 @@ The data is a corpus folder (--data), or else the bundled sample, preprocessed i
 folder. For each number of threads and each precision the same updates are made, in turns, and the
 best of the rounds is printed: real slots a second (pads not counted), text tokens a second, both
 also for each second of processor time (which says the same on a busy machine), and the floating
-point operations that the model needs, as a share of what one large matrix product reaches there.
+point operations that the model needs, as a share of what one large matrix product reaches there;
+and how long building the batches takes beside that, on another thread. Before that, how fast the
+examples of every objective are built.
 """
 
 from __future__ import annotations
@@ -22,11 +24,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from unitk import registry
 from unitk.data.batching import Update, draw, make_batch
 from unitk.data.preprocess import Options, preprocess
 from unitk.train.loop import Trainer
 from unitk.train.start import parse_train, prepare
 
+OBJECTIVES = "mlm,lm,unilm,pmlm,glm_infill,mass,optimus"
 SAMPLE = Path(__file__).parents[1] / "quickstart/data/openstax-ccby"
 
 
@@ -43,10 +47,14 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--updates", type=int, default=4, help="measured at a time")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--build", default=OBJECTIVES, help="tasks whose examples are built")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         data = given.data or sample(Path(folder))
-        build_examples(trainer(given, data, Path(folder), "fp32"))
+        for task in given.build.split(","):
+            arch = registry.get("task", task).arch
+            other = argparse.Namespace(**{**vars(given), "task": task, "arch": arch})
+            build_examples(trainer(other, data, Path(folder), "fp32"))
         train(given, data, Path(folder))
 
 
@@ -75,21 +83,24 @@ def build_examples(one: Trainer) -> None:
     bounds = source.examples.bounds(0)
     order = np.random.default_rng(0).permutation(len(bounds))[:2000]
     size = max(1, config.max_tokens // config.block_size)
-    turns = []
+    turns, real, slots = [], 0, 0
     for _ in range(5):
         drawing = batching = 0.0
         for some in np.array_split(order, -(-len(order) // size)):
             start = time.process_time()
             examples = [draw(source.examples, config.seed, 0, int(i)) for i in some]
             drawn = time.process_time()
-            make_batch(examples, pad=source.examples.pad)
+            batch = make_batch(examples, pad=source.examples.pad)
+            real, slots = real + batch.num_real, slots + batch.num_slots
             drawing, batching = drawing + drawn - start, batching + time.process_time() - start
         turns.append((drawing, batching))
     drawing, batching = map(min, zip(*turns, strict=True))
     tokens, each = source.lengths()[order].sum(), len(order)
     print(
-        f"examples of {tokens / each:.0f} tokens: {each / drawing:,.0f}/s,"
-        f" with batches {each / batching:,.0f}/s or {tokens / batching:,.0f} tokens/s"
+        f"{one.start.parsed.values()['task']}: examples of {tokens / each:.0f} tokens:"
+        f" {each / drawing:,.0f}/s, with batches {each / batching:,.0f}/s or"
+        f" {tokens / batching:,.0f} tokens/s; {1 - real / slots:.1%} of the slots are pads",
+        flush=True,
     )
 
 
@@ -100,7 +111,9 @@ def train(given: argparse.Namespace, data: Path, folder: Path) -> None:
     one = next(iter(trainers.values()))
     size = sum(parameter.numel() for parameter in one.model.parameters())
     print(f"{given.task}, {given.arch}: {size / 1e6:.1f} M parameters, on {one.device.type}")
+    began = time.process_time()
     made = list(islice(one.updates(), 1 + given.updates))
+    building = (time.process_time() - began) / len(made) * given.updates
     (warm, _), updates = made[0], [update for update, _ in made[1:]]
     tokens, slots = sum(n for _, n in made[1:]), sum(b.num_real for u in updates for b in u.batches)
     work = sum(operations(one, update) for update in updates)
@@ -112,13 +125,15 @@ def train(given: argparse.Namespace, data: Path, folder: Path) -> None:
             trainers[precision].update(warm)
             took = timed(trainers[precision].update, updates)
             best[way] = min(best.get(way, took), took)
-    print(f"{'':<18} {'slots/s':>9} {'tokens/s':>9} {'tokens/processor s':>19} {'of matmul':>10}")
+    titles = f"{'slots/s':>9} {'tokens/s':>9} {'tokens/processor s':>19} {'of matmul':>10}"
+    print(f"{'':<18} {titles} {'data':>6}")
     for (threads, precision), (seconds, processor) in best.items():
         torch.set_num_threads(threads)
         share = work / seconds / matmul_speed(one.device, precision)
+        name, data_share = f"{threads} threads, {precision}", building / seconds
         print(
-            f"{f'{threads} threads, {precision}':<18} {slots / seconds:9,.0f}"
-            f" {tokens / seconds:9,.0f} {tokens / processor:19,.0f} {share:10.0%}"
+            f"{name:<18} {slots / seconds:9,.0f} {tokens / seconds:9,.0f}"
+            f" {tokens / processor:19,.0f} {share:10.0%} {data_share:6.1%}"
         )
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
     if one.device.type == "cuda":
