@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from unitk.data.corpus import Corpus, Counts, Pairs, digest, mapped
+from unitk.data.corpus import SMALL, Corpus, Counts, Pairs, digest, mapped
 from unitk.data.files import Source
 from unitk.errors import DataError
 from unitk.slots import Ids
@@ -41,10 +41,9 @@ HEADER = struct.Struct("<9sQBQ")
 CODES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2", 9: "<u4", 10: "<u8"}
 OTHERS = {b"TNTIDX\x00\x00": "cached or lazy", b"HUFFIDX\x00": "huffman"}
 """How indices of fairseq's other formats begin, and what `--dataset-impl` calls these."""
-SMALL, LARGE = 65_500, (1 << 32) - 1
-"""Vocabularies below are stored as uint16 and uint32."""
+LARGE = (1 << 32) - 1
+"""Vocabularies below `SMALL` are stored as uint16, below this as uint32."""
 PAIR = re.compile(r"([^.]+)\.([^.-]+)-([^.-]+)\.([^.-]+)\.idx")
-AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Split:
         for path in found:
             if not path.is_file():
                 raise DataError(f"{path} is missing")
-        if len({path.read_bytes() for path in found}) > 1:
+        if len({digest([path]) for path in found}) > 1:
             raise DataError(
                 f"{found[0]} and {found[1].name} differ, but unitk reads pairs of one vocabulary:"
                 " make them with fairseq-preprocess --joined-dictionary, or with unitk preprocess"
