@@ -102,11 +102,12 @@ def masked_lm(
     torch.set_num_threads(1)
     layers, width, heads = shape
     with tempfile.TemporaryDirectory() as folder:
-        words = dictionary(vocab_size - 1)  # the task adds a symbol for masks
+        words = dictionary(vocab_size - 1)  # the task adds one for masks
         words.save(f"{folder}/dict.txt")
         builder = MMapIndexedDatasetBuilder(f"{folder}/train.bin", dtype=np.uint16)
         for text in data:
-            builder.add_item(torch.from_numpy(np.append(text, words.eos())))
+            known = np.minimum(text, len(words) - 1)  # the id behind them is the mask's
+            builder.add_item(torch.from_numpy(np.append(known, words.eos())))
         builder.finalize(f"{folder}/train.idx")
         line = (
             f"{folder} --cpu --task masked_lm --criterion masked_lm --arch roberta_base"
