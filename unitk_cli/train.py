@@ -17,7 +17,7 @@ def run(argv: Sequence[str]) -> None:
     show_log(logging.INFO if join().leads else logging.ERROR)
     start = prepare(parsed)
     if parsed.main.nproc > 1 and not launched():
-        launch(parsed.main.nproc, argv)
+        launch(parsed.main.nproc, argv, parsed.main.rank_timeout)
         return
     from unitk.train.loop import train
 

@@ -1,11 +1,14 @@
+import importlib.machinery
 import json
+import sys
+import types
 
 import pytest
 
 from unitk.errors import DataError, UsageError
 from unitk.train.log import Journal
 from unitk.train.plots import LATENT, plot
-from unitk.train.sinks import Csv, JsonLines, choose_writers, read_events
+from unitk.train.sinks import WRITERS, Csv, JsonLines, choose_writers, open_sinks, read_events
 
 
 def journal(folder, step=0):
@@ -91,6 +94,48 @@ def test_writers_are_chosen_by_name():
     assert choose_writers(["csv"]) == ["csv"] and choose_writers(["none"]) == []
     with pytest.raises(UsageError, match="no writer 'tensorbord'.*tensorboard"):
         choose_writers(["tensorbord"])
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    """A module that notes what Weights & Biases is told; without an account where so set."""
+    module = types.ModuleType("wandb")
+    module.__spec__ = importlib.machinery.ModuleSpec("wandb", None)
+    module.Error, module.told, module.account = type("Error", (Exception,), {}), [], True
+
+    def init(**options):
+        if not module.account:
+            raise module.Error("No API key configured.\nUse `wandb login` to log in.")
+        module.told.append(options)
+        return types.SimpleNamespace(
+            log=lambda values, step: module.told.append((step, values)),
+            finish=lambda: module.told.append("finished"),
+        )
+
+    module.init = init
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    return module
+
+
+def test_a_run_of_wandb_is_one_run_however_often_it_is_resumed(tmp_path, wandb):
+    assert choose_writers(["wandb"]) == ["wandb"]
+    for folder in ("a/run", "a/run", "b/run"):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        _, sink = open_sinks(tmp_path / folder, ["wandb"], 0)
+        sink.write("train", 3, {"train/loss": 2.0})
+        sink.close()
+    (one, again, other), values = wandb.told[::3], wandb.told[1]
+    assert one["id"] == again["id"] != other["id"] and one["name"] == other["name"] == "run"
+    assert values == (3, {"train/loss": 2.0}) and wandb.told[2] == "finished"
+
+
+def test_what_wandb_lacks_is_told(tmp_path, wandb, monkeypatch):
+    wandb.account = False
+    with pytest.raises(UsageError, match="--writers wandb: No API key configured. .*offline"):
+        open_sinks(tmp_path, ["wandb"], 0)
+    monkeypatch.setitem(WRITERS, "wandb", ("no_such_package", WRITERS["wandb"][1]))
+    with pytest.raises(UsageError, match="needs the package no_such_package: pip install"):
+        choose_writers(["wandb"])
 
 
 @pytest.mark.parametrize("runs", ["a", "ab"])

@@ -445,3 +445,35 @@ def test_the_average_of_the_weights_is_what_is_judged_and_used(
     again = train(f"{words} --resume", run="again")
     assert again.ranking == whole.ranking
     assert same(*(load_file(tmp_path / run / "last/ema.safetensors") for run in ("whole", "again")))
+
+
+def test_the_first_checkpoint_is_that_of_an_update(train, tmp_path):
+    train("--max-steps 3 --save-every 2 --keep-last 9")
+    assert RunFolder(tmp_path / "run").steps() == [3, 2]
+
+
+def test_deterministic_operations_exist_for_all_there_is_to_compute(train, curve):
+    train("--max-steps 2", run="a")
+    train("--max-steps 2 --deterministic", run="b")
+    assert torch.are_deterministic_algorithms_enabled() and curve("a") == curve("b")
+    train("--max-steps 1", run="c")
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_run_goes_on_with_other_data(train, toy_data):
+    first = train("--max-steps 3 --lr-schedule constant")
+    assert (first.epoch, first.cursor > 0) == (0, True)
+    more = "--lr-schedule constant --resume --block-size 32"
+    with pytest.raises(UsageError, match="--block-size is 32, .* cannot change without --new-data"):
+        train(f"{more} --max-steps 5")
+    other = f"{more} --new-data --data {toy_data / 'text'}=2"
+    with pytest.raises(UsageError, match="--data: .* --new-data begins an epoch on others"):
+        train(f"--resume --max-steps 5 --data {toy_data / 'text'}=2")
+    whole = train(f"{other} --max-steps 7")
+    assert (whole.epoch, whole.step) == (1, 7)  # the epoch that was begun is left
+    cursor = whole.cursor
+    # the same command again is no other data
+    again = train(f"{other} --max-steps 9")
+    assert again.epoch == 1 and again.cursor > cursor
+    with pytest.raises(UsageError, match="--new-data has no effect without --resume"):
+        train("--max-steps 1 --new-data", run="b")

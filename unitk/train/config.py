@@ -13,7 +13,9 @@ from unitk.values import Schedule
 
 KINDS = ("task", "arch", "criterion", "optimizer")
 """Components a run is made of."""
-FROZEN = ("seed", "blocks", "block_size", "max_source_len", "max_target_len")
+CUT = ("blocks", "block_size", "max_source_len", "max_target_len")
+"""Options that say what an example is."""
+FROZEN = ("seed", *CUT)
 """Options that a resumed run cannot change, beside its data and the components' own."""
 
 
@@ -34,6 +36,9 @@ class TrainConfig:
     """Run folder for the configuration, the log and the checkpoints."""
     resume: bool = False
     """Continue from the newest good checkpoint of --save-dir; start where there is none."""
+    new_data: bool = False
+    """With --resume: --data, --blocks, --block-size and the lengths of pairs may have changed; a
+    new epoch then begins, on them."""
     init_from: Path | None = None
     """Run or checkpoint to take the weights from (and the architecture unless --arch is given)."""
     init_encoder: Path | None = None
@@ -98,6 +103,9 @@ class TrainConfig:
     """Profile a few updates: a trace in --save-dir, and the ten dearest operations."""
     detect_anomaly: bool = False
     """Let PyTorch name the operation whose gradient is NaN; slow."""
+    deterministic: bool = False
+    """Only operations whose results are the same in every run, as those on CPU are anyway: a run
+    resumed on CUDA is then equal in every bit. Slower."""
     threads: int | None = None
     """Processor threads; default: PyTorch's choice."""
     nproc: int = 1
@@ -160,6 +168,7 @@ class TrainConfig:
                 f"{flag(name)} and --resume exclude each other: a run starts from weights or"
                 f" continues ({flag(name)} none overrides a --config file)",
             )
+        require(self.resume or not self.new_data, "--new-data has no effect without --resume")
         towers = self.init_encoder or self.init_decoder
         require(
             not (self.init_from and towers),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import torch
 from torch import nn
@@ -14,6 +16,9 @@ from unitk.train.config import TrainConfig
 
 def choose_device(config: TrainConfig, local: int = 0) -> torch.device:
     """The device of `--device`, for process `local` of this machine; auto: CUDA where it is."""
+    if config.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
+    torch.use_deterministic_algorithms(config.deterministic)
     found = torch.cuda.is_available()
     if config.device == "cuda" and not found:
         raise UsageError("--device cuda: PyTorch finds no CUDA GPU")

@@ -22,15 +22,13 @@ from unitk.errors import DataError
 from unitk.score.language import Units, perplexities, total
 from unitk.slots import DOC, Batch, Ids
 from unitk.train import checkpoint
-from unitk.train.config import TrainConfig
+from unitk.train.config import CUT, TrainConfig
 from unitk.train.data import Data, open_data
 from unitk.train.folder import find
 from unitk.train.means import Means
 from unitk.train.start import check_vocab
 from unitk.train.state import read_state
 
-CUT = ("blocks", "block_size", "max_source_len", "max_target_len")
-"""Options of the run that say what a text is."""
 NOISE = ("task.encoder_drop", "task.decoder_drop")
 """Options of the run that hide words: an autoencoder is judged on whole texts."""
 

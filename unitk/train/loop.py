@@ -77,6 +77,8 @@ class Trainer:
             self.progress = checkpoint.restore(
                 start.resumed, self.model, self.optimizer, self.ranks
             )
+            if start.new_epoch:
+                self.progress.epoch, self.progress.cursor = self.progress.epoch + 1, 0
             if self.average is not None and (path := start.resumed / checkpoint.EMA).exists():
                 self.average.restore(checkpoint.load_tensors(path))
         self.saved = self.logged = self.progress.step

@@ -12,8 +12,11 @@ is the overlap with the last backward pass (docs/scaling.md has the figures).
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
+import signal
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
 
 BUCKET = 25_000_000
 """Bytes of gradients that are sent at a time."""
+
+PARENT_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
 
 T = TypeVar("T")
 
@@ -124,6 +130,9 @@ class Group(Ranks):
         import torch.distributed as dist
 
         self.device, self.timeout = device, timeout
+        if "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux":
+            # where the launcher is killed, its ranks save and end too
+            ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGTERM)
         if device.type == "cuda":
             torch.cuda.set_device(device)
         # what the host decides on goes over gloo, so that no rank waits for its GPU
@@ -350,11 +359,13 @@ def buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
     return found
 
 
-def launch(processes: int, argv: Sequence[str]) -> None:
+def launch(processes: int, argv: Sequence[str], timeout: float) -> None:
     """Run `unitk train ARGV` in so many processes of this machine, by torchrun's own engine.
 
     Ends with the exit code of the first process that failed, or that of the signal received.
+    `timeout`: seconds for the others to end, and to write the checkpoint, before they are killed.
     """
+    os.environ.setdefault("LOGLEVEL", "CRITICAL")  # of torchrun, read when it is imported
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import get_args_parser, run
@@ -362,13 +373,16 @@ def launch(processes: int, argv: Sequence[str]) -> None:
     words = ["--standalone", f"--nproc-per-node={processes}", "-m", "unitk_cli"]
     # what torchrun passes on, and how long it waits for the checkpoint that follows
     os.environ.setdefault("PET_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGUSR1")
-    os.environ.setdefault("PET_SHUTDOWN_TIMEOUT", "600")
+    os.environ.setdefault("PET_SHUTDOWN_TIMEOUT", str(max(1, round(timeout))))
     given = get_args_parser().parse_args(words)
     given.training_script_args = ["train", *argv]  # its parser takes prefixes of its own options
     try:
         run(given)
     except ChildFailedError as error:
-        code = error.get_first_failure()[1].exitcode
+        rank, failure = error.get_first_failure()
+        if (code := failure.exitcode) < 0:
+            name = signal.Signals(-code).name
+            print(f"unitk train: rank {rank} was ended by {name}", file=sys.stderr)
         raise SystemExit(code if code > 0 else 128 - code) from None
     except SignalException as error:
         from unitk.train.signals import EXIT

@@ -10,6 +10,7 @@ import csv
 import importlib.util
 import json
 import math
+import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -90,13 +91,26 @@ class TensorBoard:
 
 
 class WandB:
-    """A run of Weights & Biases, named like the folder; its own settings are its environment's."""
+    """A run of Weights & Biases, named like the folder; its own settings are its environment's.
+
+    Its number is kept in wandb/run-id. Of steps that a resumed run repeats, the first values stay.
+    """
 
     def __init__(self, folder: Path, step: int) -> None:
         import wandb
 
-        name = folder.resolve().name
-        self._run: Any = wandb.init(dir=str(folder), name=name, id=name, resume="allow")
+        number = folder / "wandb" / "run-id"
+        number.parent.mkdir(exist_ok=True)
+        if not number.exists():
+            number.write_text(secrets.token_hex(8))
+        name, own = folder.resolve().name, number.read_text()
+        try:
+            self._run: Any = wandb.init(dir=str(folder), name=name, id=own, resume="allow")
+        except wandb.Error as error:
+            told = str(error).partition("\n")[0]
+            raise UsageError(
+                f"--writers wandb: {told} (WANDB_MODE=offline needs no account)"
+            ) from error
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         self._run.log(dict(values), step=step)

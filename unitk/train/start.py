@@ -10,7 +10,7 @@ from typing import Any
 
 from unitk.config import Parsed, flag, parse
 from unitk.errors import DataError, UsageError
-from unitk.train.config import FROZEN, KINDS, TrainConfig
+from unitk.train.config import CUT, FROZEN, KINDS, TrainConfig
 from unitk.train.data import Data, open_data
 from unitk.train.folder import RunFolder, find
 from unitk.train.parallel import Ranks, join, launched
@@ -28,6 +28,8 @@ class Start:
     run: RunFolder
     resumed: Path | None
     """Checkpoint to continue from."""
+    new_epoch: bool
+    """Whether it begins an epoch on other data than before (`--new-data`)."""
     init_from: Path | None
     """Checkpoint to take the weights from."""
     init_towers: dict[str, Path]
@@ -38,7 +40,8 @@ class Start:
     def beginning(self) -> str:
         """What the weights are at first, in words."""
         if self.resumed is not None:
-            return f"resumed from {self.resumed}"
+            anew = ", a new epoch on other data" if self.new_epoch else ""
+            return f"resumed from {self.resumed}{anew}"
         towers = ", ".join(f"{name} of {path}" for name, path in self.init_towers.items())
         return f"weights of {self.init_from}" if self.init_from else towers or "from scratch"
 
@@ -106,11 +109,11 @@ def prepare(parsed: Parsed) -> Start:
     for name, path in init_towers.items():
         vocab = data.task.source_vocab if name == "encoder" else data.vocab
         check_vocab(read_state(path), vocab, path)
-    resumed = run.newest() if config.resume else None
+    resumed, new_epoch = run.newest() if config.resume else None, False
     if resumed is not None:
         state = read_state(resumed)
         check_vocab(state, data.vocab, resumed)
-        _check_frozen(state, parsed, data, resumed)
+        new_epoch = _check_frozen(state, parsed, data, resumed)
         if not (config.batch_tokens or config.batch_texts):
             # the default depends on --max-tokens, which may change; the size of an update does not
             recorded = (state["config"][name] for name in ("batch_tokens", "batch_texts"))
@@ -118,7 +121,8 @@ def prepare(parsed: Parsed) -> Start:
             config = replace(config, batch_tokens=tokens, batch_texts=texts)
     if not (config.batch_tokens or config.batch_texts):
         config = replace(config, batch_tokens=config.max_tokens * ranks.world)
-    return Start(replace(parsed, main=config), data, run, resumed, init_from, init_towers, ranks)
+    parsed = replace(parsed, main=config)
+    return Start(parsed, data, run, resumed, new_epoch, init_from, init_towers, ranks)
 
 
 def check_vocab(state: dict[str, Any], vocab: Vocab, checkpoint: Path) -> None:
@@ -130,18 +134,26 @@ def check_vocab(state: dict[str, Any], vocab: Vocab, checkpoint: Path) -> None:
         )
 
 
-def _check_frozen(state: dict[str, Any], parsed: Parsed, data: Data, checkpoint: Path) -> None:
-    """A resumed run keeps its components, its data and what orders them."""
+def _check_frozen(state: dict[str, Any], parsed: Parsed, data: Data, checkpoint: Path) -> bool:
+    """A resumed run keeps its components, its data and what orders them.
+
+    With `--new-data`: whether the data, or what an example of them is, have changed.
+    """
     there, here = state["config"], parsed.values()
+    free = CUT if parsed.main.new_data else ()
+    changed = {key for key in free if there.get(key, here[key]) != here[key]}
     for key in [*KINDS, *sorted(here)]:
         fixed = key in FROZEN or key.partition(".")[0] in KINDS
         # an option the run did not know yet has its default there
-        if fixed and there.get(key, here[key]) != here[key]:
+        if fixed and key not in changed and there.get(key, here[key]) != here[key]:
+            hint = " without --new-data" if key in CUT else ""
             raise UsageError(
                 f"{flag(key)} is {here[key]}, but the run to resume has {there[key]}:"
-                f" it cannot change ({checkpoint})"
+                f" it cannot change{hint} ({checkpoint})"
             )
-    if state["data"] != data.fingerprint:
+    if state["data"] != data.fingerprint and not parsed.main.new_data:
         raise UsageError(
-            f"--data: contents or weights are not those of the run to resume ({checkpoint})"
+            f"--data: contents or weights are not those of the run to resume ({checkpoint});"
+            " --new-data begins an epoch on others"
         )
+    return bool(changed) or state["data"] != data.fingerprint
