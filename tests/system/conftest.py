@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,6 @@ class Runs:
     """What trains, and stops, runs of a few thousand weights."""
 
     data: Path
-    patched: Callable[[], AbstractContextManager[pytest.MonkeyPatch]]
 
     def words(self, task: str) -> str:
         """The options that a run of this task needs; it has dropout."""
@@ -40,7 +37,7 @@ class Runs:
     def train(self, words: str, folder: Path, stop: int = 0) -> list[Any]:
         """Train, or go on; SIGTERM comes in the midst of update `stop`. What the updates were."""
         seen: list[Any] = []
-        with self.patched() as patch:
+        with pytest.MonkeyPatch.context() as patch:
             update = loop.Trainer.update
 
             def watched(trainer: loop.Trainer, one: Any) -> None:
@@ -60,7 +57,7 @@ class Runs:
         return seen
 
 
-@pytest.fixture
-def runs(toy_data: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
+@pytest.fixture(scope="session")
+def runs(toy_data: Path) -> Runs:
     """The tiny runs on the toy data."""
-    return Runs(toy_data, monkeypatch.context)
+    return Runs(toy_data)

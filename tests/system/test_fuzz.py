@@ -1,15 +1,20 @@
 """Command lines and configuration files that are wrong in some way: one clear line each."""
 
+import io
 import random
 import re
+import shutil
+import sys
 
 import pytest
 
 from unitk.errors import UnitkError
 from unitk.train.start import parse_train, prepare
+from unitk_cli.main import VERBS, main
 
 pytestmark = pytest.mark.slow
-COUNT = 500
+TRAIN, OTHER = 260, 24
+"""Command lines of `unitk train`, and of each other verb."""
 
 
 @pytest.fixture
@@ -53,17 +58,46 @@ MORE = """
 """.split()
 
 
+@pytest.fixture(scope="module")
+def others(runs, toy_data, tmp_path_factory):
+    """Options of each other verb that do something small; what stands alone has no name."""
+    place = tmp_path_factory.mktemp("others")
+    for task in ("lm", "optimus"):
+        runs.train(f"{runs.words(task)} --max-steps 2 --save-every 1", place / task)
+    for name in ("text", "more"):
+        (place / f"{name}.txt").write_text("The bada fomi.\nThe gula.\n", encoding="utf-8")
+        folder = place / name / "train"
+        shutil.copytree(toy_data / "text" / "valid", folder)
+    text, lm, small = place / "text.txt", place / "lm", {"max-len": "4", "device": "cpu"}
+    files = {"hypotheses": text, "references": text}
+    return {
+        "preprocess": {"input": text, "dest": place / "new", "vocab": lm / "last", "workers": "1"},
+        "merge": {"": f"{place / 'text'} {place / 'more'}", "dest": place / "merged"},
+        "generate": {"checkpoint": lm, "input": text, "beam": "2", "lenpen": "1", **small},
+        "score": {"metric": "bleu,rouge", **files, "separator": "|", "output-format": "json"},
+        "evaluate": {"checkpoint": lm, "data": toy_data / "text", "max-tokens": "400"},
+        "show": {"": "a b c d", "task": "lm", "seed": "1", "max-tokens": "9"},
+        "latent": {"": "encode the-bada", "checkpoint": place / "optimus", "device": "cpu"},
+        "list": {"": "task", "user-dir": place},
+        "convert": {"from": f"unitk={lm}", "to": f"hf={place / 'hf'}", "vocab": lm / "last"},
+        "average": {"checkpoint": lm, "last": "2", "dest": place / "mean"},
+        "plot": {"": lm, "output": place / "curves.png"},
+        "fairseq-plugin": {"dest": place / "plugin"},
+    }
+
+
 def mutated(good, chance):
     """The options with one to three faults, as `name value` pairs."""
     options = [list(item) for item in good.items()]
     for _ in range(chance.randint(1, 3)):
+        options = options or [["", "x"]]
         place = chance.randrange(len(options))
         match chance.randrange(7):
             case 0 | 1:
                 options[place][1] = chance.choice(VALUES)
             case 2:
                 name = options[place][0]
-                at = chance.randrange(len(name))
+                at = chance.randrange(len(name) + 1)
                 options[place][0] = name[:at] + chance.choice("aqx-._") + name[at + 1 :]
             case 3:
                 options.append([chance.choice(MORE), chance.choice(VALUES)])
@@ -81,8 +115,10 @@ def as_flags(options, chance):
     for name, value in options:
         if value is None:
             words.append(f"--{name}")
+        elif not name:
+            words += str(value).split()
         else:
-            words += chance.choice(([f"--{name}={value}"], [f"--{name}", value]))
+            words += chance.choice(([f"--{name}={value}"], [f"--{name}", str(value)]))
     return words
 
 
@@ -92,10 +128,10 @@ def as_file(options, path):
     return ["--config", str(path)]
 
 
-def test_wrong_options_are_told_in_one_line(good, tmp_path, monkeypatch):
+def test_wrong_options_of_train(good, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     chance, refused = random.Random(7), 0
-    for number in range(COUNT):
+    for number in range(TRAIN):
         options = mutated(good, chance)
         words = (
             as_file(options, tmp_path / "c.yaml") if number % 3 == 0 else as_flags(options, chance)
@@ -107,4 +143,30 @@ def test_wrong_options_are_told_in_one_line(good, tmp_path, monkeypatch):
             assert error.code in (2, 3, 4), (words, error)
             assert "\n" not in str(error) and len(str(error)) > 15, (words, str(error))
             assert not re.search(r"Traceback|object at 0x|NoneType|KeyError", str(error)), words
-    assert refused > COUNT / 2
+    assert refused > TRAIN / 2
+
+
+@pytest.mark.parametrize("verb", sorted({*VERBS} - {"train"}))
+def test_wrong_options_of_other_verbs(others, tmp_path, monkeypatch, capfd, verb):
+    monkeypatch.chdir(tmp_path)
+    chance, refused = random.Random(verb), 0
+    for _ in range(OTHER):
+        words = as_flags(mutated(others[verb], chance), chance)
+        monkeypatch.setattr(sys, "argv", ["unitk", verb, *words])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+        capfd.readouterr()
+        try:
+            main()
+            code = 0
+        except SystemExit as exit:
+            code = exit.code or 0
+        except BaseException as error:
+            pytest.fail(f"{words}: {error!r}")
+        told = capfd.readouterr().err
+        assert code in (0, 2, 3, 4), (words, told)
+        assert not re.search(r"Traceback|object at 0x|NoneType|KeyError", told), (words, told)
+        if code:
+            refused += 1
+            assert told.splitlines()[-1].startswith(f"unitk {verb}: "), (words, told)
+            assert told.count(f"unitk {verb}: ") == 1, (words, told)
+    assert refused > OTHER / 3

@@ -365,7 +365,6 @@ def launch(processes: int, argv: Sequence[str], timeout: float) -> None:
     Ends with the exit code of the first process that failed, or that of the signal received.
     `timeout`: seconds for the others to end, and to write the checkpoint, before they are killed.
     """
-    os.environ.setdefault("LOGLEVEL", "CRITICAL")  # of torchrun, read when it is imported
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import get_args_parser, run
