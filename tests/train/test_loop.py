@@ -477,3 +477,17 @@ def test_a_run_goes_on_with_other_data(train, toy_data):
     assert again.epoch == 1 and again.cursor > cursor
     with pytest.raises(UsageError, match="--new-data has no effect without --resume"):
         train("--max-steps 1 --new-data", run="b")
+
+
+def test_an_error_waits_for_the_checkpoint_that_is_being_written(train, tmp_path, monkeypatch):
+    write = checkpoint.write_snapshot
+
+    def slow(path, snapshot):
+        time.sleep(0.5)
+        write(path, snapshot)
+
+    monkeypatch.setattr(checkpoint, "write_snapshot", slow)
+    poison(monkeypatch, {1})
+    with pytest.raises(NonFiniteError):
+        train("--max-steps 3 --save-every 1 --on-nonfinite stop")
+    assert RunFolder(tmp_path / "run").newest() == RunFolder(tmp_path / "run").step(1)

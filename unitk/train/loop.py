@@ -109,6 +109,7 @@ class Trainer:
         self.model.train()
         traced = self.start.run.path if config.profile and self.ranks.leads else None
         with (
+            self.saver,
             Signals() as signals,
             journal as self.journal,
             closing(updates),

@@ -17,7 +17,10 @@ log = logging.getLogger(__name__)
 
 
 class Saver:
-    """Writes snapshots into a run folder; keeps the newest and the best ones."""
+    """Writes snapshots into a run folder; keeps the newest and the best ones.
+
+    Left by an error, it finishes what it is writing first; a second Ctrl-C it does not wait for.
+    """
 
     def __init__(self, folder: RunFolder, keep_last: int) -> None:
         self.folder, self.keep_last = folder, keep_last
@@ -26,6 +29,15 @@ class Saver:
         self._error: BaseException | None = None
         self._untold = 0
         """A failed step that was logged when the next one was due, but not yet returned."""
+
+    def __enter__(self) -> Saver:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and not issubclass(kind, KeyboardInterrupt):
+            self._join()
+            if self._error is not None:
+                log.warning("%s", self._told(self._error))
 
     def save(self, snapshot: checkpoint.Snapshot, best: list[int]) -> None:
         """Begin to write a snapshot; `best` are the steps to keep, the best one first."""
