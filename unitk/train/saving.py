@@ -36,7 +36,7 @@ class Saver:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and not issubclass(kind, KeyboardInterrupt):
             self._join()
-            if self._error is not None:
+            if isinstance(self._error, OSError):
                 log.warning("%s", self._told(self._error))
 
     def save(self, snapshot: checkpoint.Snapshot, best: list[int]) -> None:
