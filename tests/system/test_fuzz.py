@@ -13,7 +13,7 @@ from unitk.train.start import parse_train, prepare
 from unitk_cli.main import VERBS, main
 
 pytestmark = pytest.mark.slow
-TRAIN, OTHER = 260, 24
+TRAIN, OTHER = 500, 24
 """Command lines of `unitk train`, and of each other verb."""
 
 
