@@ -1,10 +1,11 @@
-# What the recipes share. From the caller: OBJECTIVE, SIZE, RUN, SEED.
+# What the recipes share. From the caller: OBJECTIVE, SIZE, RUN, SEED, TEXTS, HELDOUT (text to validate
+# on) and `copies`, which pairs of copies.py OBJECTIVE=copy learns.
 recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 command -v unitk >/dev/null || { echo "unitk is not installed here: run make quickstart" >&2; exit 2; }
 export PYTHONPATH=$recipes${PYTHONPATH:+:$PYTHONPATH} # for reports that share stages.py
 
 finetuned_as() { # OBJECTIVE: the task that its models are fine-tuned as
-  case $1 in mlm) echo unilm ;; none) echo "${TASK:-glm_infill}" ;; *) echo "$1" ;; esac
+  case $1 in mlm) echo unilm ;; none | copy) echo "${TASK:-glm_infill}" ;; *) echo "$1" ;; esac
 }
 
 arch_of() { # OBJECTIVE SIZE: its architecture; SIZE is tiny, small or base
@@ -12,20 +13,24 @@ arch_of() { # OBJECTIVE SIZE: its architecture; SIZE is tiny, small or base
     mlm | unilm) echo "unilm_$2" ;; pmlm) echo "unilm2_$2" ;; glm_infill) echo "glm_$2" ;;
     mass) echo "mass_$2" ;; seq2seq) echo "bart_$2" ;;
     lm) case $2 in tiny) echo gpt2_tiny ;; small) echo gpt2_mini ;; *) echo gpt2_small ;; esac ;;
-    *) echo "no such objective: $1 (mlm, lm, unilm, pmlm, glm_infill, mass, seq2seq)" >&2; return 2 ;;
+    *) echo "no such objective: $1 (copy, mlm, lm, unilm, pmlm, glm_infill, mass, seq2seq)" >&2; return 2 ;;
   esac
 }
 
 settings() { # what SIZE means, where the environment says nothing else
+  model=()
   case $SIZE in
-    tiny | small) # 4 layers of 256, minutes on a CPU
-      : "${VOCAB:=8000}" "${BLOCK:=256}" "${MAX_TOKENS:=4096}" "${PRETRAIN_TOKENS:=4096}"
-      : "${PRETRAIN_STEPS:=150}" "${FINETUNE_STEPS:=800}" "${FINETUNE_TOKENS:=1024}" "${LR:=1e-3}" ;;
+    tiny | small) # minutes on a CPU, which calls for short sources and few words
+      : "${VOCAB:=4000}" "${BLOCK:=128}" "${MAX_TOKENS:=4096}" "${PRETRAIN_TOKENS:=2048}"
+      : "${PRETRAIN_STEPS:=900}" "${FINETUNE_STEPS:=300}" "${FINETUNE_TOKENS:=2048}" "${LR:=3e-3}" ;;
     base) # 12 layers of 768, for a GPU
       : "${VOCAB:=30000}" "${BLOCK:=512}" "${MAX_TOKENS:=32768}" "${PRETRAIN_TOKENS:=65536}"
       : "${PRETRAIN_STEPS:=20000}" "${FINETUNE_STEPS:=10000}" "${FINETUNE_TOKENS:=16384}" "${LR:=2e-4}" ;;
     *) echo "SIZE must be small or base, got $SIZE" >&2; exit 2 ;;
   esac
+  # 3 layers of 128 without dropout: a few minutes are too short for it
+  [ "$SIZE" != small ] ||
+    model=(--arch.num-layers 3 --arch.width 128 --arch.ffn-width 512 --arch.init-std 0.05 --arch.dropout 0)
 }
 
 once() { # MARK words...: run them, unless MARK says that they were run to their end
@@ -41,32 +46,51 @@ fresh() { # DIR words...: run them without what a stopped run left in DIR
   "${@:2}"
 }
 
+pretrain() { # words...: options of the task, the data and their lengths
+  once "$RUN/.pretrain" unitk train "$@" "${model[@]}" --save-dir "$RUN/pretrain" --resume \
+    --batch-tokens "$PRETRAIN_TOKENS" --max-steps "$PRETRAIN_STEPS" \
+    --valid-every "$(((PRETRAIN_STEPS + 3) / 4))" "${common[@]}"
+  init=(--init-from "$RUN/pretrain/last")
+}
+
 stages() { # from files to RUN/written.jsonl: the arrays `text`, `pairs` and `search` are options
   local task arch init=() common
   task=$(finetuned_as "$OBJECTIVE") arch=$(arch_of "$task" "$SIZE")
   common=(--seed "$SEED" --lr "$LR" --lr-schedule linear:warmup=0.1 --max-tokens "$MAX_TOKENS"
     --log-every 50)
+  local lengths=(--max-source-len "$SOURCE" --max-target-len "$TARGET")
   mkdir -p "$RUN"
 
   echo "== 1/5 preprocess"
-  once "$RUN/.text" unitk preprocess "${text[@]}" --sentences punct --vocab-size "$VOCAB" --byte-fallback \
-    --dest "$RUN/data/text" --overwrite
-  once "$RUN/.pairs" unitk preprocess "${pairs[@]}" --vocab "$RUN/data/text/train" \
+  [ -n "${INIT:-}" ] ||
+    once "$RUN/.text" unitk preprocess "${text[@]}" --input "${TEXTS// /,}" --valid "$HELDOUT" \
+      --sentences punct --vocab-size "$VOCAB" --byte-fallback --dest "$RUN/data/text" --overwrite
+  once "$RUN/.pairs" unitk preprocess "${pairs[@]}" --vocab "${INIT:-$RUN/data/text/train}" \
     --dest "$RUN/data/pairs" --overwrite
 
-  if [ "$OBJECTIVE" != none ]; then
+  if [ -n "${INIT:-}" ]; then
+    echo "== 2/5 pre-trained: $INIT"
+    init=(--init-from "$INIT")
+  elif [ "$OBJECTIVE" = copy ]; then
+    local made=(--source-field source --target-field target) ending=jsonl
+    [ "$copies" = lead ] || made=(--window "$WINDOW") ending=json
+    local copy=(python3 "$recipes/copies.py" "$copies" --longest $((TARGET > 24 ? TARGET * 5 / 8 : 15)))
+    # shellcheck disable=SC2086 # TEXTS are several files
+    once "$RUN/.copies" "${copy[@]}" --texts $TEXTS --dest "$RUN/copies.$ending"
+    once "$RUN/.heldout" "${copy[@]}" --texts "$HELDOUT" --dest "$RUN/heldout.$ending"
+    once "$RUN/.copied" unitk preprocess --input "$RUN/copies.$ending" --valid "$RUN/heldout.$ending" \
+      "${made[@]}" --vocab "$RUN/data/text/train" --dest "$RUN/data/copies" --overwrite
+    echo "== 2/5 pre-train: find a sentence and copy it"
+    pretrain --task "$task" --arch "$arch" --data "$RUN/data/copies" "${lengths[@]}"
+  elif [ "$OBJECTIVE" != none ]; then
     echo "== 2/5 pre-train: $OBJECTIVE"
-    once "$RUN/.pretrain" unitk train --task "$OBJECTIVE" --arch "$(arch_of "$OBJECTIVE" "$SIZE")" \
-      --data "$RUN/data/text" --save-dir "$RUN/pretrain" --resume --block-size "$BLOCK" \
-      --batch-tokens "$PRETRAIN_TOKENS" --max-steps "$PRETRAIN_STEPS" \
-      --valid-every "$(((PRETRAIN_STEPS + 3) / 4))" "${common[@]}"
-    init=(--init-from "$RUN/pretrain/last")
+    pretrain --task "$OBJECTIVE" --arch "$(arch_of "$OBJECTIVE" "$SIZE")" --data "$RUN/data/text" \
+      --block-size "$BLOCK"
   fi
 
   echo "== 3/5 fine-tune: $task"
-  once "$RUN/.finetune" fresh "$RUN/finetune" unitk train --task "$task" --arch "$arch" "${init[@]}" \
-    --criterion.label-smoothing 0.1 --data "$RUN/data/pairs" --save-dir "$RUN/finetune" \
-    --max-source-len "$SOURCE" --max-target-len "$TARGET" \
+  once "$RUN/.finetune" fresh "$RUN/finetune" unitk train --task "$task" --arch "$arch" "${model[@]}" "${init[@]}" \
+    --criterion.label-smoothing 0.1 --data "$RUN/data/pairs" --save-dir "$RUN/finetune" "${lengths[@]}" \
     --batch-tokens "$FINETUNE_TOKENS" --max-steps "$FINETUNE_STEPS" \
     --valid-every "$(((FINETUNE_STEPS + 3) / 4))" "${common[@]}"
 

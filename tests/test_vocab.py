@@ -217,7 +217,8 @@ def test_word_starts_and_sentence_ends(vocabs):
 def test_saved_is_loaded(vocabs, kind, tmp_path):
     vocab = vocabs[kind]
     vocab.save(tmp_path / "vocab")
-    for folder in (tmp_path, tmp_path / "vocab"):
+    vocab.save(tmp_path / "run" / "best" / "vocab")
+    for folder in (tmp_path, tmp_path / "vocab", tmp_path / "run"):
         again = open_vocab(folder)
         assert (again.hash, again.symbols, again.added) == (vocab.hash, vocab.symbols, vocab.added)
         assert again.encode(LINES[0]) == vocab.encode(LINES[0])

@@ -204,7 +204,7 @@ class Vocab:
 
 
 def open_vocab(path: Path) -> Vocab:
-    """The vocabulary of a vocabulary, corpus or checkpoint folder, or one made elsewhere.
+    """The vocabulary of a vocabulary, corpus, checkpoint or run folder, or one made elsewhere.
 
     From elsewhere: sentencepiece *.model, tokenizers *.json, WordPiece vocab.txt, a folder with
     GPT-2's vocab.json and merges.txt, a word list *.words, fairseq's dict.txt. Symbols that these
@@ -221,13 +221,13 @@ def open_vocab(path: Path) -> Vocab:
                 raise DataError(f"vocabulary {path} is not UTF-8") from error
             except DataError as error:
                 raise DataError(f"vocabulary {path} {error}") from error
-    for folder in (path, path / "vocab", path / "train" / "vocab"):
-        if (folder / FILE).is_file():
-            return Vocab.load(folder)
+    for place in (".", "vocab", "train/vocab", "best/vocab", "last/vocab"):
+        if (path / place / FILE).is_file():
+            return Vocab.load(path / place)
     raise DataError(
         f"{path} is no vocabulary: possible are a folder that unitk wrote (vocabulary, corpus,"
-        " checkpoint), *.model (sentencepiece), *.json (tokenizers), *.txt (WordPiece), *.words"
-        " (words), dict.txt (fairseq) and a folder with GPT-2's vocab.json and merges.txt"
+        " checkpoint, run), *.model (sentencepiece), *.json (tokenizers), *.txt (WordPiece),"
+        " *.words (words), dict.txt (fairseq) and a folder with GPT-2's vocab.json and merges.txt"
     )
 
 

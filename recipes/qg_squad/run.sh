@@ -3,10 +3,11 @@
 # Pre-train, fine-tune, generate with beam 5, score as papers do, show ten questions.
 #
 #   recipes/qg_squad/run.sh                      the bundled sample, small, on a CPU
-#   OBJECTIVE=unilm recipes/qg_squad/run.sh      mlm lm unilm pmlm glm_infill mass; none: from scratch
+#   OBJECTIVE=unilm recipes/qg_squad/run.sh      copy mlm lm unilm pmlm glm_infill mass; none: from scratch
 #   SIZE=base DATA=path/to/full/data ...         base models on the full sets, in folders of the same names
 #   SQUAD=DIR LISTS=DIR ...                      your train-v1.1.json and dev-v1.1.json, and doclist-*.txt
 #   TEXTS="a.jsonl b.jsonl" SEED=2 RUN=runs/x .. other text to pre-train on, another seed or place
+#   INIT=runs/x/pretrain ...                    a model that is pre-trained, with its vocabulary
 #   VOCAB BLOCK WINDOW TARGET {PRETRAIN,FINETUNE}_{STEPS,TOKENS} MAX_TOKENS LR: see ../stages.sh
 #
 # What is finished is not done again: run it once more to go on after a stop.
@@ -14,8 +15,9 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../stages.sh"
 
-OBJECTIVE=${OBJECTIVE:-glm_infill}
 SIZE=${SIZE:-small}
+[ "$SIZE" = base ] && objective=glm_infill || objective=copy # few updates teach nothing else to copy
+OBJECTIVE=${OBJECTIVE:-$objective}
 DATA=${DATA:-$here/../quickstart/data}
 RUN=${RUN:-runs/qg_squad-$OBJECTIVE-$SIZE}
 SEED=${SEED:-1}
@@ -25,7 +27,7 @@ if [ "$SIZE" = base ]; then
   : "${WINDOW:=460}" "${TARGET:=48}"
 else
   TEXTS=${TEXTS:-$DATA/openstax-ccby/openstax.train.jsonl.gz}
-  : "${WINDOW:=160}" "${TARGET:=32}"
+  : "${WINDOW:=64}" "${TARGET:=32}"
 fi
 SOURCE=$WINDOW questions=$DATA/squad-v1.1-nqg-split
 if [ -n "${SQUAD:-}" ]; then
@@ -35,7 +37,7 @@ if [ -n "${SQUAD:-}" ]; then
     --lists "${LISTS:?the folder of doclist-train.txt, doclist-dev.txt and doclist-test.txt}" --dest "$questions"
 fi
 
-text=(--input "${TEXTS// /,}" --valid "$DATA/openstax-ccby/openstax.valid.jsonl.gz")
+HELDOUT=$DATA/openstax-ccby/openstax.valid.jsonl.gz copies=answers text=()
 pairs=(--input "$questions/train.json.gz" --valid "$questions/dev.json.gz"
   --test "$questions/test.json.gz" --window "$WINDOW")
 search=()

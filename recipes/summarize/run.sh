@@ -2,11 +2,12 @@
 # Summarization: pre-train, fine-tune, generate with beam 5, ROUGE and statistics.
 #
 #   recipes/summarize/run.sh                        the bundled sample of SciTLDR, small, on a CPU
-#   OBJECTIVE=unilm recipes/summarize/run.sh        mlm lm unilm pmlm glm_infill mass; none: from scratch
+#   OBJECTIVE=unilm recipes/summarize/run.sh        copy mlm lm unilm pmlm glm_infill mass; none: from scratch
 #   DATASET=dialogsum DATA=path/to/data ...         scitldr-a dialogsum aeslc reuters21578 samsum cnndm
 #                                                   xsum gigaword, in folders of these names
 #   SIZE=base TEXTS="a.jsonl b.jsonl" ...           base models; text to pre-train on
 #   SEED=2 RUN=runs/x ...                           another seed or place
+#   INIT=runs/x/pretrain ...                       a model that is pre-trained, with its vocabulary
 #   VOCAB BLOCK SOURCE TARGET {PRETRAIN,FINETUNE}_{STEPS,TOKENS} MAX_TOKENS LR: see ../stages.sh
 #
 # What is finished is not done again: run it once more to go on after a stop.
@@ -15,15 +16,16 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../stages.sh"
 
 DATASET=${DATASET:-scitldr-a}
-OBJECTIVE=${OBJECTIVE:-glm_infill}
 SIZE=${SIZE:-small}
+[ "$SIZE" = base ] && objective=glm_infill || objective=copy # few updates teach nothing else to copy
+OBJECTIVE=${OBJECTIVE:-$objective}
 DATA=${DATA:-$here/data}
 RUN=${RUN:-runs/summarize-$DATASET-$OBJECTIVE-$SIZE}
 SEED=${SEED:-1}
 openstax=$here/../quickstart/data/openstax-ccby
 TEXTS=${TEXTS:-$openstax/openstax.train.jsonl.gz}
 settings
-text=(--input "${TEXTS// /,}" --valid "$openstax/openstax.valid.jsonl.gz")
+HELDOUT=$openstax/openstax.valid.jsonl.gz copies=lead text=()
 
 # the files of a set, what their fields mean, and how long its texts are
 set=$DATA/$DATASET
@@ -36,7 +38,8 @@ lines() { # the source and target files of train, valid and test
   pairs+=(--valid-source-file "$set/$3" --valid-target-file "$set/$4")
   test=(--test-source-file "$set/$5" --test-target-file "$set/$6")
 }
-longest() { # SOURCE TARGET, in tokens
+longest() { # SOURCE TARGET, in tokens; a small model reads the beginning
+  [ "$SIZE" = base ] || : "${SOURCE:=64}" "${TARGET:=$(($2 < 40 ? $2 : 40))}"
   : "${SOURCE:=$1}" "${TARGET:=$2}"
 }
 search=(--min-len 1)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from unitk.data.sources import PairText
+from unitk.data.sources import PairText, read_squad
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 SAMPLE = RECIPES / "summarize" / "data"
@@ -133,6 +133,31 @@ def test_chunks_are_joined_in_order(tmp_path):
     (tmp_path / "test.bin").unlink()
     done = run("summarize/collect.py", "--chunks", tmp_path, "--dest", tmp_path / "cnndm")
     assert f"--chunks {tmp_path}: no test.bin or test_000.bin" in done.stderr
+
+
+def test_what_is_to_be_copied_stands_in_the_source(tmp_path):
+    one = "One two three four five six. Short. A b c d e f g. "
+    text = f"{one}{one.upper()}\n\nAn other  document has a sentence too.\n"
+    (tmp_path / "a.txt").write_text(text)
+    for kind, name in (("answers", "squad.json"), ("lead", "pairs.jsonl")):
+        words = [kind, "--texts", tmp_path / "a.txt", "--dest", tmp_path / name]
+        done = run("copies.py", *words)
+        assert done.returncode == 0, done.stderr
+    found = list(read_squad(tmp_path / "squad.json"))
+    assert [pair.target for pair in found] == [
+        "One two three four five six.",
+        "A b c d e f g.",
+        "ONE TWO THREE FOUR FIVE SIX.",
+        "A B C D E F G.",
+        "An other document has a sentence too.",
+    ]
+    for pair in found:
+        answer, passage = pair.source
+        at = passage.index(pair.target)
+        first, stop = pair.focus
+        assert passage[first:stop] == answer and at <= first < stop <= at + len(pair.target)
+    leads = [json.loads(line) for line in (tmp_path / "pairs.jsonl").read_text().splitlines()]
+    assert len(leads) == 2 and all(one["source"].startswith(one["target"]) for one in leads)
 
 
 def test_the_sentence_of_an_answer(monkeypatch):

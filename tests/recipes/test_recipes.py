@@ -100,7 +100,7 @@ TINY |= {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", ["mlm", "none"])
+@pytest.mark.parametrize("objective", ["mlm", "copy", "none"])
 def test_questions_are_scored_and_shown(objective, tmp_path):
     few_questions(tmp_path / "few")
     printed = recipe("qg_squad", tmp_path, DATA=str(tmp_path / "few"), OBJECTIVE=objective, **TINY)
@@ -138,13 +138,14 @@ def news(name, folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["scitldr-a", "samsum", "cnndm", "gigaword"])
 def test_summaries_are_scored(name, tmp_path):
-    env = {**TINY, "OBJECTIVE": "none", "DATASET": name, "TARGET": "40"}
+    objective = "copy" if name == "samsum" else "none"
+    env = {**TINY, "OBJECTIVE": objective, "DATASET": name, "TARGET": "40"}
     if name != "scitldr-a":
         news(name, tmp_path / name)
         env["DATA"] = str(tmp_path)
     printed = recipe("summarize", tmp_path, **env)
     assert "| written | " in printed and "| first sentence | " in printed
-    run = tmp_path / "runs" / f"summarize-{name}-none-tiny"
+    run = tmp_path / "runs" / f"summarize-{name}-{objective}-tiny"
     count = 150 if name == "scitldr-a" else 12
     assert len((run / "written.txt").read_text().splitlines()) == count
     wanted = (run / "wanted1.txt").read_text().splitlines()

@@ -79,7 +79,7 @@ class Options:
     window: int | None = None
     """SQuAD: most tokens of a source; of a longer passage, a window around the answer is kept."""
     vocab: Path | None = None
-    """Vocabulary to use: a folder of unitk's (vocabulary, corpus, checkpoint), *.model, a
+    """Vocabulary to use: a folder of unitk's (vocabulary, corpus, checkpoint, run), *.model, a
     tokenizers *.json, WordPiece vocab.txt, or a folder with GPT-2's vocab.json and merges.txt."""
     vocab_size: int | None = None
     """Ids of the vocabulary to train when there is no --vocab."""
