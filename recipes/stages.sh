@@ -96,7 +96,7 @@ stages() { # from files to RUN/written.jsonl: the arrays `text`, `pairs` and `se
 
   echo "== 4/5 generate"
   once "$RUN/.generate" unitk generate --checkpoint "$RUN/finetune" --input "$RUN/data/pairs/test" \
-    --beam 5 --max-len "$TARGET" --no-repeat-ngram-size 3 "${search[@]}" --truncate \
+    --beam 5 --max-len "$TARGET" --no-repeat-ngram-size 3 "${search[@]}" --truncate --max-source-len "$SOURCE" \
     --output-format jsonl --output "$RUN/written.jsonl"
 
   echo "== 5/5 score"

@@ -227,6 +227,16 @@ def test_help_groups_what_is_inherited(capsys):
     ]
 
 
+def test_short_help_has_a_line_an_option(capsys):
+    with pytest.raises(SystemExit):
+        components("--task", "glm_infill", "-h")
+    page = capsys.readouterr().out.splitlines()
+    flags = [line.split()[0] for line in page if line.lstrip().startswith("--")]
+    assert len(flags) == len(set(flags)) and "--task.mean-span" in flags
+    alone = [line for line in page if line.startswith(" ") and not line.lstrip().startswith("--")]
+    assert not alone
+
+
 def test_every_registered_component_documents_its_fields():
     for kind in ("task", "criterion", "optimizer", "arch", "schedule"):
         for name in registry.names(kind):

@@ -161,7 +161,7 @@ def parse(
     kinds: Sequence[str] = (),
     positional: str | None = None,
 ) -> Parsed:
-    """Parse a verb's arguments; `--help` prints what applies and ends the program.
+    """Parse a verb's arguments; `--help` (`-h`: in short) prints what applies and ends the program.
 
     `positional` names the field that takes words without a flag. `--config FILE` and
     `--user-dir DIR` are understood when `main` has fields of these names.
@@ -181,7 +181,8 @@ def parse(
     if helping:
         from unitk.help import page
 
-        sys.stdout.write(page(verb, main, kinds, [*from_file, *given], positional))
+        brief = "--help" not in argv
+        sys.stdout.write(page(verb, main, kinds, [*from_file, *given], positional, brief))
         raise SystemExit(0)
     return resolve(main, [*from_file, *given], kinds)
 

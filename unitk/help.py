@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import shutil
 import textwrap
 from collections.abc import Sequence
@@ -15,9 +16,17 @@ from unitk.values import render, type_name
 
 
 def page(
-    verb: str, main: type, kinds: Sequence[str], given: Sequence[Given], positional: str | None
+    verb: str,
+    main: type,
+    kinds: Sequence[str],
+    given: Sequence[Given],
+    positional: str | None,
+    brief: bool = False,
 ) -> str:
-    """The help page of a verb; component options appear once the components are named."""
+    """The help page of a verb; component options appear once the components are named.
+
+    `brief`: a line an option.
+    """
     width = max(60, min(shutil.get_terminal_size().columns, 110))
     words = f" {positional.upper()}" if positional else ""
     about, *examples = inspect.cleandoc(main.__doc__ or "").split("\n\n")
@@ -28,7 +37,7 @@ def page(
     rows = [(o.flag, o, o.default) for o in options(main)]
     for owner in main.__mro__:  # a class's own options come first, then the inherited ones
         own = [row for row in rows if row[1].name in owner.__dict__.get("__annotations__", ())]
-        lines += ["", *_about(owner, main), *_table(own, width, _left(rows))] if own else []
+        lines += ["", *_about(owner, main), *_table(own, width, _left(rows), brief)] if own else []
     named = {item.key for item in given}
     if "task" in kinds and "task" not in named:
         known = ", ".join(registry.names("task"))
@@ -37,11 +46,14 @@ def page(
             f"`unitk {verb} --task NAME --help` adds its options. `unitk list` names everything."
         ]
     else:
-        lines += _component_pages(kinds, given, width)
+        lines += _component_pages(kinds, given, width, brief)
+    lines += ["", f"`unitk {verb} --help` says all of it."] if brief else []
     return "\n".join(lines) + "\n"
 
 
-def _component_pages(kinds: Sequence[str], given: Sequence[Given], width: int) -> list[str]:
+def _component_pages(
+    kinds: Sequence[str], given: Sequence[Given], width: int, brief: bool
+) -> list[str]:
     if not kinds:
         return []
     lines: list[str] = []
@@ -54,7 +66,7 @@ def _component_pages(kinds: Sequence[str], given: Sequence[Given], width: int) -
             for o in options(type(component.config))
         ]
         kind = key.partition(".")[0]
-        lines += ["", f"{flag(kind)} {component.name}", *_table(rows, width, _left(rows))]
+        lines += ["", f"{flag(kind)} {component.name}", *_table(rows, width, _left(rows), brief)]
     return lines
 
 
@@ -68,11 +80,16 @@ def _left(rows: Sequence[tuple[str, Option, Any]]) -> int:
     return min(max((len(name) for name, _, _ in rows), default=0), 34) + 4
 
 
-def _table(rows: Sequence[tuple[str, Option, Any]], width: int, left: int) -> list[str]:
+def _table(
+    rows: Sequence[tuple[str, Option, Any]], width: int, left: int, brief: bool
+) -> list[str]:
     lines = []
     for name, option, value in rows:
         about = option.help.rstrip(".")
         text = textwrap.wrap(f"{about} [{_notes(option, value)}]", width - left)
+        if brief:
+            first = re.split(r"\. (?=[A-Z`-])", about)[0]
+            text = [textwrap.shorten(first, width - left, placeholder=" ...")]
         head = f"  {name}".ljust(left)
         if len(head) > left:
             lines.append(head)

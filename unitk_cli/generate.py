@@ -142,7 +142,9 @@ def check(given: Options, origins: Container[str]) -> None:
     require(not idle, "--diverse-beam-strength has no effect without --diverse-beam-groups")
     ways = (given.input is not None) + (given.infill is not None) + given.interactive
     require(ways == 1, "give either --input, --infill TEXT or --interactive")
-    require(given.infill is None or not given.truncate, "--truncate has no effect on --infill")
+    for name in ("truncate", "max_source_len"):
+        idle = given.infill is not None and name in origins
+        require(not idle, f"{config.flag(name)} has no effect on --infill")
     require(given.buffer_size >= 1, f"--buffer-size must be at least 1, got {given.buffer_size}")
     way = "--interactive" if given.interactive else "--infill"
     for name in FILES_ONLY:
@@ -152,7 +154,7 @@ def check(given: Options, origins: Container[str]) -> None:
     file = given.output != STDOUT and given.input is not None and not is_stream(given.input)
     require(file or not given.resume, "--resume needs an --output, and an --input that is a file")
     if given.score:
-        scored = ["lenpen", "search", "unkpen", "max_tokens"]
+        scored = ["lenpen", "search", "unkpen", "max_tokens", "max_source_len"]
         scored += ["max_len"] * WAYS[given.search].free_end
         for option in config.options(GenerateConfig):
             idle = option.name in origins and option.name not in scored

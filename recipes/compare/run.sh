@@ -53,7 +53,7 @@ finetune() { # DIR TASK words...: fine-tune, write the test questions
     --max-tokens "$MAX_TOKENS" --lr "$LR" --lr-schedule linear:warmup=0.1 --log-every 50 \
     --max-steps "$FINETUNE_STEPS" --batch-texts "$FINETUNE_TEXTS" --max-source-len 224 \
     --max-target-len 32 --valid-every "$(((FINETUNE_STEPS + 1) / 2))" "$@"
-  unitk generate --checkpoint "$dir" --input "$RUN/data/questions/test" --beam "$BEAM" --max-len 32 --truncate \
+  unitk generate --checkpoint "$dir" --input "$RUN/data/questions/test" --beam "$BEAM" --max-len 32 --truncate --max-source-len 224 \
     --output-format jsonl --output "$dir/part.jsonl"
   mv "$dir/part.jsonl" "$dir/written.jsonl"
 }

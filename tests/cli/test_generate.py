@@ -241,7 +241,7 @@ def test_a_source_that_is_too_long(decode, files, capsys, caplog, generator, toy
     with pytest.raises(DataError, match=r"input 2 is too long by \d+ for the 64 positions"):
         decode(f"--input long.txt {QUICK}")
     decode(f"--input long.txt --truncate {QUICK}")
-    assert "--truncate shortened 1 of 2 sources" in caplog.text
+    assert "shortened 1 of 2 sources" in caplog.text
     source = generator.encode([["a dog", passage]])[0]
     room = 64 - 4 - len(source[0])  # start, blank, separator, end
     short = generator.outputs([[source[0], source[1][:room]]], generator_config())
@@ -264,6 +264,7 @@ def generator_config():
             "give either --input, --infill TEXT or --interactive",
         ),
         ("--infill [MASK] --truncate", UsageError, "--truncate has no effect on --infill"),
+        ("--infill [MASK] --max-source-len 9", UsageError, "--max-source-len has no effect on"),
         ("--infill [MASK] --input-format text", UsageError, "--input-format has no effect"),
         ("--input . --input-format text", UsageError, "--input-format has no effect"),
         ("--infill nothing", UsageError, r"no blank in 'nothing'; write one as \[MASK\]"),

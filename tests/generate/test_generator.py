@@ -46,9 +46,20 @@ def test_only_the_last_part_is_shortened(generator, caplog):
     with pytest.raises(DataError, match="input 1 is too long by 29 for the 40 positions"):
         generator.outputs(sources, config)
     found = generator.outputs(sources, config, truncate=True)
-    assert "--truncate shortened 2 of 3 sources" in caplog.text
+    assert "shortened 2 of 3 sources" in caplog.text
     shorter = [[sources[0][0], sources[0][1][:31]], sources[1], [sources[2][0][:37]]]
     assert texts(found) == texts(generator.outputs(shorter, config))
+
+
+def test_sources_are_as_long_as_in_training(generator, caplog):
+    rng = np.random.default_rng(0)
+    sources = [[rng.integers(9, 200, n) for n in sizes] for sizes in ((5, 20), (5, 4), (30,))]
+    found = generator.outputs(sources, GenerateConfig(**QUICK, max_source_len=12))
+    assert "shortened 2 of 3 sources" in caplog.text
+    shorter = [[sources[0][0], sources[0][1][:7]], sources[1], [sources[2][0][:12]]]
+    assert texts(found) == texts(generator.outputs(shorter, GenerateConfig(**QUICK)))
+    with pytest.raises(UsageError, match="--max-source-len must be at least 1, got 0"):
+        GenerateConfig(max_source_len=0)
 
 
 def test_every_blank_is_filled(generator):

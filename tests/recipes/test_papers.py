@@ -61,8 +61,9 @@ def test_sources_targets_and_outputs_fit(path, toy_vocab):
     limits = parsed.main.max_source_len, parsed.main.max_target_len
     assert limits[0] <= made.max_source(arch.max_positions, limits[1])
     assert arch.max_positions2 == 0 or limits[1] < arch.max_positions2
-    longest = int(read(path.with_stem("generate")).main.max_len)
-    assert longest <= limits[1]
+    decoding = read(path.with_stem("generate")).main
+    assert int(decoding.max_len) <= limits[1]
+    assert decoding.max_source_len == limits[0]
     window = path.with_stem("preprocess")
     if window.exists() and "qg" in path.parent.name:
         assert read(window).main.window == limits[0]

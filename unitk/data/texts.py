@@ -104,11 +104,13 @@ class PairTexts:
         return shorten(source, self.max_source), target[: self.max_target]
 
 
-def shorten(source: list[Ids], limit: int) -> list[Ids]:
-    """Cut the last part so that all parts together have at most `limit` tokens.
+def shorten(source: list[Ids], limit: int | None) -> list[Ids]:
+    """Cut the last part so that all parts together have at most `limit` tokens, if they have more.
 
     Only when the earlier parts alone are too long are they cut as well, from their end.
     """
+    if limit is None or sum(map(len, source)) <= limit:
+        return source
     kept, room = [], limit
     for part in source:
         kept.append(part[:room])

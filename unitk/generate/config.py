@@ -114,7 +114,12 @@ class SamplingConfig:
 class GenerateConfig(SamplingConfig, RulesConfig, SearchConfig):
     """How outputs are made."""
 
+    max_source_len: int | None = None
+    """Shorten the last part of a source of more tokens, as training did with the same option."""
+
     def __post_init__(self) -> None:
+        most = self.max_source_len
+        self._require("max_source_len", most is None or most >= 1, "at least 1")
         for name in ("beam", "nbest", "max_tokens"):
             self._require(name, getattr(self, name) >= 1, "at least 1")
         for name in ("min_len", "max_len"):

@@ -190,7 +190,8 @@ class Generator:
         for number, (source, wish) in enumerate(zip(sources, wishes, strict=True)):
             if sum(map(len, source)):
                 name = f"input {first + number + 1}"
-                fitted, prompt, demand = self._fit(source, name, config, wish, truncate)
+                short = shorten(source, config.max_source_len)
+                fitted, prompt, demand = self._fit(short, name, config, wish, truncate)
                 kept[number], prompts[number] = fitted, (prompt, demand)
         return kept, prompts
 
@@ -219,7 +220,8 @@ class Generator:
                 name = f"input {first + number + 1}"
                 closed = len(target) and target[-1] == protocol.end
                 ids = written[number] = target if closed else np.append(target, protocol.end)
-                kept[number], prompts[number] = self._fit_target(source, ids, name, truncate)
+                short = shorten(source, config.max_source_len)
+                kept[number], prompts[number] = self._fit_target(short, ids, name, truncate)
         self._warn(sources, kept)
         examples = [unroll(prompts[number], protocol, ids) for number, ids in written.items()]
         every = score(self.model, examples, config.max_tokens, report)
@@ -260,7 +262,7 @@ class Generator:
         """Say how many sources were shortened."""
         shortened = sum(old is not new for old, new in zip(sources, kept, strict=True))
         if shortened:
-            log.warning("--truncate shortened %d of %d sources", shortened, len(sources))
+            log.warning("shortened %d of %d sources", shortened, len(sources))
 
     def _ordered(self, flag: str) -> Protocol:
         """The protocol, of a task that writes word by word."""
