@@ -17,8 +17,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 DATASET=${DATASET:-scitldr-a}
 SIZE=${SIZE:-small}
-[ "$SIZE" = base ] && objective=glm_infill || objective=copy # few updates teach nothing else to copy
-OBJECTIVE=${OBJECTIVE:-$objective}
+OBJECTIVE=${OBJECTIVE:-glm_infill}
 DATA=${DATA:-$here/data}
 RUN=${RUN:-runs/summarize-$DATASET-$OBJECTIVE-$SIZE}
 SEED=${SEED:-1}
