@@ -49,6 +49,7 @@ setup(
         "dev": [
             "hypothesis",
             "mypy",
+            "protobuf",  # transformers reads sentencepiece models with it
             "pytest",
             "pytest-xdist",
             "ruff",
