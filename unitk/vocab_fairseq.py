@@ -11,7 +11,8 @@ from pathlib import Path
 from unitk.errors import DataError
 from unitk.registry import register
 from unitk.vocab import FILE, Vocab, open_vocab
-from unitk.vocab_kinds import GPT2, Packed, Tokenizers, VocabModel, pack
+from unitk.vocab_kinds import GPT2, Tokenizers, VocabModel
+from unitk.vocab_words import WordList
 
 FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 """Symbols that every dictionary has in front and that its file leaves out."""
@@ -26,18 +27,15 @@ goes on) above which these are marks, and no words that look so."""
 
 
 @register("vocab", "fairseq")
-class FairseqDictionary(VocabModel):
+class FairseqDictionary(WordList):
     """fairseq's dict.txt: text is split at blanks, as whatever made its words left it."""
 
     kind = "fairseq"
     file = "dict.txt"
+    special = SPECIAL
 
     def __init__(self, data: bytes) -> None:
-        super().__init__(data)
-        self.symbols = [*FIRST, *symbols_of(data)]
-        self._index = {symbol: i for i, symbol in enumerate(self.symbols)}
-        self.size = len(self.symbols)
-        self.unk: int = FIRST.index("<unk>")
+        super().__init__(data, [*FIRST, *symbols_of(data)], FIRST.index("<unk>"))
         least = GLUE * self.size
         self._blanks = sum(symbol[0] == "\u2581" for symbol in self.symbols) > least
         self._joints = sum(symbol.endswith("@@") for symbol in self.symbols) > least
@@ -79,31 +77,16 @@ class FairseqDictionary(VocabModel):
             )
         return found[0].read_bytes()
 
-    def encode_packed(self, texts: list[str], num_threads: int) -> Packed:
-        return pack([[self._id(word) for word in text.split()] for text in texts])
-
     def line(self, text: str) -> list[int]:
         """The ids of a line as fairseq-preprocess writes it: `<s>` and the like are symbols."""
         get, unk = self._index.get, self.unk
         return [*(get(word, unk) for word in text.split()), END]
-
-    def _id(self, word: str) -> int:
-        return self.unk if word in SPECIAL else self._index.get(word, self.unk)
-
-    def encode_inside(self, text: str) -> list[int]:
-        return self.encode(text)
 
     def decode(self, ids: list[int]) -> str:
         text = ("" if self._blanks else " ").join(self.piece(index) for index in ids)
         if self._blanks:
             return text.replace("\u2581", " ").strip()
         return (text + " ").replace("@@ ", "").strip() if self._joints else text
-
-    def piece(self, index: int) -> str:
-        return self.symbols[index]
-
-    def find(self, piece: str) -> int | None:
-        return self._index.get(piece)
 
     def text(self, index: int) -> str:
         piece = self.piece(index)

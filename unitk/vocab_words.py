@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from unitk.registry import register
@@ -9,41 +10,57 @@ from unitk.vocab import SYMBOLS, Vocab, adopt
 from unitk.vocab_kinds import Packed, VocabModel, pack
 
 
-@register("vocab", "words")
-class Words(VocabModel):
-    """A list of words, one a line (*.words): text is split at blanks."""
+class WordList(VocabModel):
+    """Ids of a list of symbols: text is split at blanks, and a word has the place of its symbol.
 
-    kind = "words"
-    file = "vocab.words"
+    What stands in `special` is no word of a text.
+    """
 
-    def __init__(self, data: bytes) -> None:
+    special: Collection[str] = ()
+
+    def __init__(self, data: bytes, symbols: Sequence[str], unk: int) -> None:
         super().__init__(data)
-        self._words = [*data.decode("utf-8").split(), SYMBOLS["unk"]]
-        self._index = {word: index for index, word in enumerate(self._words)}
-        self.size = len(self._words)
-        self.unk: int = self.size - 1
-
-    @classmethod
-    def opens(cls, path: Path) -> bool:
-        return path.suffix == ".words"
+        self.symbols = symbols
+        self._index = {symbol: index for index, symbol in enumerate(symbols)}
+        self.size = len(symbols)
+        self.unk = unk
 
     def encode_packed(self, texts: list[str], num_threads: int) -> Packed:
-        return pack([[self._index.get(word, self.unk) for word in text.split()] for text in texts])
+        return pack([[self._id(word) for word in text.split()] for text in texts])
+
+    def _id(self, word: str) -> int:
+        return self.unk if word in self.special else self._index.get(word, self.unk)
 
     def encode_inside(self, text: str) -> list[int]:
         return self.encode(text)
 
-    def decode(self, ids: list[int]) -> str:
-        return " ".join(self.piece(index) for index in ids)
-
     def piece(self, index: int) -> str:
-        return self._words[index]
+        return self.symbols[index]
 
     def find(self, piece: str) -> int | None:
         return self._index.get(piece)
 
     def text(self, index: int) -> str:
         return " " + self.piece(index)
+
+
+@register("vocab", "words")
+class Words(WordList):
+    """A list of words, one a line (*.words): text is split at blanks."""
+
+    kind = "words"
+    file = "vocab.words"
+
+    def __init__(self, data: bytes) -> None:
+        words = data.decode("utf-8").split()
+        super().__init__(data, [*words, SYMBOLS["unk"]], len(words))
+
+    @classmethod
+    def opens(cls, path: Path) -> bool:
+        return path.suffix == ".words"
+
+    def decode(self, ids: list[int]) -> str:
+        return " ".join(self.piece(index) for index in ids)
 
 
 def word_vocab(*texts: str) -> Vocab:
