@@ -23,7 +23,7 @@ class WordList(VocabModel):
         self.symbols = symbols
         self._index = {symbol: index for index, symbol in enumerate(symbols)}
         self.size = len(symbols)
-        self.unk = unk
+        self.unk: int = unk
 
     def encode_packed(self, texts: list[str], num_threads: int) -> Packed:
         return pack([[self._id(word) for word in text.split()] for text in texts])
