@@ -1,0 +1,45 @@
+"""What 0.1.0 wrote still loads, and says what the version that wrote it said.
+
+`tests/fixtures/v0.1` holds a corpus, pairs, and a run of four updates for each kind of model;
+`expected.json` has the losses of the checkpoints and of the two updates that followed.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from unitk.train import loop
+from unitk.train.sinks import read_events
+from unitk.train.start import parse_train, prepare
+from unitk_cli import evaluate
+
+OLD = Path(__file__).resolve().parents[1] / "fixtures" / "v0.1"
+EXPECTED = json.loads((OLD / "expected.json").read_text())
+CLOSE = 1e-5
+"""Relative: sums of some hundred terms in fp32, in another order."""
+
+
+@pytest.mark.parametrize("name", sorted(EXPECTED))
+def test_an_old_checkpoint_has_the_losses_it_had(name, capsys):
+    data = OLD / ("pairs/train" if name in ("qg", "seq2seq", "t5") else "corpus/valid")
+    words = ["--checkpoint", str(OLD / "runs" / name), "--data", str(data)]
+    words += ["--output-format", "json"] + ["--draws", "3"] * (name == "optimus")
+    evaluate.run(words)
+    found = json.loads(capsys.readouterr().out)
+    for key, value in EXPECTED[name]["evaluate"].items():
+        assert found[key] == pytest.approx(value, rel=CLOSE), key
+
+
+@pytest.mark.parametrize("name", sorted(set(EXPECTED) - {"optimus"}))
+def test_an_old_run_goes_on_as_it_would_have(name, tmp_path, monkeypatch):
+    run = shutil.copytree(OLD / "runs" / name, tmp_path / name, symlinks=True)
+    monkeypatch.chdir(OLD)  # its data are named relative to this folder
+    words = ["--config", str(run / "config.yaml"), "--resume", "--max-steps", "6"]
+    loop.train(prepare(parse_train([*words, "--save-dir", str(run)])))
+    losses = {one["step"]: one["train/loss"] for one in read_events(run / "log.jsonl")}
+    for step, value in EXPECTED[name]["losses"].items():
+        assert losses[int(step)] == pytest.approx(value, rel=CLOSE), step
