@@ -14,7 +14,7 @@ import unitk
 from unitk import config
 from unitk.data.corpus import Pairs
 from unitk.data.folders import is_corpus, open_corpus
-from unitk.data.sources import Format
+from unitk.data.sources import SQUAD_SOURCE, Format
 from unitk.errors import DataError, UsageError, require
 from unitk.generate.config import WAYS, GenerateConfig
 from unitk.generate.inputs import Input, arriving, is_stream, open_pairs, read_inputs, typed
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from unitk.generate.generator import Generator, Output
     from unitk.generate.latent_config import Common
 
-FILES_ONLY = ("input_format", "prefix_file", "constraints", "references", "score")
+FILES_ONLY = ("input_format", "squad_source", "prefix_file", "constraints", "references", "score")
 """Options of inputs that are a file, or standard input."""
 
 
@@ -61,6 +61,8 @@ class Options(GenerateConfig):
     """Where the outputs go; `-`: standard output."""
     input_format: Format = "auto"
     """auto: by the file's ending; standard input is text."""
+    squad_source: str = SQUAD_SOURCE
+    """SQuAD json: how a source is made of answer and passage, as for `unitk preprocess`."""
     output_format: Literal["text", "jsonl", "fairseq"] = "text"
     """text: an output a line, its score before it if --nbest is above 1; jsonl: an object a source;
     fairseq: its S-, T-, H-, D- and P- lines."""
@@ -178,6 +180,7 @@ def read(given: Options) -> list[Input] | Iterator[list[Input]] | Path:
         return [Input([given.infill])]
     if path is not None and (path.is_dir() or is_corpus(path)):
         require(kind == "auto", "--input-format has no effect on a corpus as --input")
+        require(given.squad_source == SQUAD_SOURCE, "--squad-source has no effect on a corpus")
         return path
     if path is None or is_stream(path):
         require(kind != "squad", "--input-format squad needs a file as --input")
@@ -186,7 +189,7 @@ def read(given: Options) -> list[Input] | Iterator[list[Input]] | Path:
     beside = (given.prefix_file, given.constraints, given.references)
     if is_stream(path) and beside == (None, None, None):
         return arriving(kind, given.buffer_size, path)
-    return read_inputs(path, kind)
+    return read_inputs(path, kind, given.squad_source)
 
 
 def plan(

@@ -39,6 +39,7 @@ CONCERNS = {
     "sentences": ("text", "jsonl"),
     "field": ("jsonl",),
     "window": ("squad",),
+    "squad_source": ("squad",),
     "source_field": ("pairs of records",),
     "target_field": ("pairs of records",),
     "sentence_mark": ("pairs of records",),

@@ -172,6 +172,9 @@ def test_squad(decode, files, capsys, generator):
     decode(f"--input in.json {QUICK}")
     expected = generator.generate([["the cat", paragraph["context"]]], beam=3, max_len=5)
     assert capsys.readouterr().out.splitlines() == texts(expected)
+    decode(f"--input in.json {QUICK}", "--squad-source", "{passage} [SEP] {answer}")
+    expected = generator.generate([[paragraph["context"], "the cat"]], beam=3, max_len=5)
+    assert capsys.readouterr().out.splitlines() == texts(expected)
 
 
 def pairs(folder, vocab, items):
@@ -267,6 +270,7 @@ def generator_config():
         ("--infill [MASK] --max-source-len 9", UsageError, "--max-source-len has no effect on"),
         ("--infill [MASK] --input-format text", UsageError, "--input-format has no effect"),
         ("--input . --input-format text", UsageError, "--input-format has no effect"),
+        ("--input in.txt --squad-source {answer}{passage}", UsageError, "no effect on text"),
         ("--infill nothing", UsageError, r"no blank in 'nothing'; write one as \[MASK\]"),
         ("--input missing.txt", DataError, "missing.txt: No such file"),
         ("--input in.md", UsageError, "give --input-format text, jsonl or squad"),

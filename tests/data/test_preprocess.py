@@ -145,6 +145,24 @@ def test_questions_have_answer_and_passage_as_parts(here, vocab, monkeypatch):
     assert pairs.source_lengths[20] == len(answer) + len(passage)
 
 
+@pytest.mark.parametrize(
+    ("form", "parts"),
+    [
+        ("{passage} [SEP] {answer}", ["the cat sat . on the mat", "cat"]),
+        ("in {passage} sees {answer}", ["in the cat sat . on the mat sees cat"]),
+    ],
+)
+def test_the_form_of_a_question_s_source(here, vocab, form, parts):
+    (here / "q.json").write_text(json.dumps(squad(3)))
+    preprocess(Options(input=("q.json",), dest=here / "d", vocab=vocab, squad_source=form))
+    pairs, words = open_corpus(here / "d"), corpus_vocab(here / "d")
+    assert [words.decode(part) for part in pairs.pair(2)[0]] == parts
+    with pytest.raises(UsageError, match="--squad-source needs {answer}, got '{passage}'"):
+        preprocess(
+            Options(input=("q.json",), dest=here / "e", vocab=vocab, squad_source="{passage}")
+        )
+
+
 def test_a_sentence_without_tokens_is_left_out_of_texts_only(here, vocab):
     (here / "x.txt").write_text("the cat\n\u200b\n\n\u200b\n\na dog\n")  # a zero-width blank
     counts = preprocess(Options(input=("x.txt",), dest=here / "d", vocab=vocab))["train"][""]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unitk.data.sources import PairText
+from unitk.data.sources import SQUAD_SOURCE, PairText, arranged
 from unitk.data.window import windowed
 from unitk.errors import DataError
 
@@ -88,16 +88,22 @@ def test_an_answer_that_is_nowhere_is_an_error():
 )
 @settings(max_examples=300, deadline=None)
 @pytest.mark.parametrize("vocab", [Words(), Words(list)])
-def test_the_answer_is_always_inside(vocab, words, ends, limit):
+@pytest.mark.parametrize(
+    "form", [SQUAD_SOURCE, "{passage} [SEP] {answer}", "a {passage} b {answer}"]
+)
+def test_the_answer_is_always_inside(vocab, form, words, ends, limit):
     passage = " ".join(words)
     low, high = sorted(end % len(words) for end in ends)
     answer = " ".join(words[low : high + 1])
     first = len(" ".join([*words[:low], ""]))
     one = pair(answer, passage, first)
-    found = windowed(one, limit, vocab)
+    found = windowed(one, limit, vocab, form)
     (same, kept), (start, stop) = found.source, found.focus
     assert same == answer and kept[start:stop] == answer and kept in passage
-    tokens = len(vocab.encode(answer)) + len(vocab.encode(kept))
-    assert tokens <= limit or kept == answer
+
+    def tokens(source):
+        return sum(len(vocab.encode(part)) for part in arranged(source, form))
+
+    assert tokens(found.source) <= limit or kept == answer
     if kept != passage:  # nothing more would have fitted on both sides
-        assert len(vocab.encode(answer)) + len(vocab.encode(passage)) > limit
+        assert tokens([answer, passage]) > limit

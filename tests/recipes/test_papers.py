@@ -3,10 +3,12 @@
 import importlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from unitk.config import parse
 from unitk.errors import UsageError
+from unitk.generate.decode import overrun
 from unitk.train.config import KINDS, TrainConfig
 
 PAPERS = Path(__file__).resolve().parents[2] / "recipes" / "papers"
@@ -63,7 +65,40 @@ def test_sources_targets_and_outputs_fit(path, toy_vocab):
     assert arch.max_positions2 == 0 or limits[1] < arch.max_positions2
     decoding = read(path.with_stem("generate")).main
     assert int(decoding.max_len) <= limits[1]
-    assert decoding.max_source_len == limits[0]
+    assert limits[0] <= decoding.max_source_len
+    one = made.prompt([np.zeros(decoding.max_source_len, np.int64)])
+    assert max(overrun(one, made.protocol, int(decoding.max_len), arch)) <= 0
     window = path.with_stem("preprocess")
     if window.exists() and "qg" in path.parent.name:
         assert read(window).main.window == limits[0]
+
+
+ADAM = {"betas": (0.9, 0.999), "eps": 1e-8}
+PUBLISHED = [
+    # arguments.py and finetune_seq2seq.sh of THUDM/GLM
+    ("glm", "train", {**ADAM, "warmup": 0.06, "floor": 0.1, "label_smoothing": 0.1}),
+    # README of MASS-summarization; fairseq's epsilon
+    ("mass", "train", {"betas": (0.9, 0.98), "eps": 1e-8, "opening": "sep", "warmup": 4000}),
+    # README of unilm-v1
+    ("unilm-", "train", {"betas": (0.9, 0.999), "eps": 1e-6, "warmup": 0.1}),
+    ("unilm-gigaword-10k", "generate", {"lenpen": 0, "max_source_len": 192 - 2 - 32}),
+    ("unilm-gigaword", "generate", {"max_source_len": 192 - 2 - 32, "search": "unilm"}),
+    ("unilm-gigaword/", "generate", {"lenpen": 0.6}),
+    # appendix D of Bao et al. 2020; run_seq2seq.py of s2s-ft
+    ("unilm2", "train", {**ADAM, "weight_decay": 0.01, "label_smoothing": 0.1}),
+    ("unilm-squad_qg", "preprocess", {"squad_source": "{passage} [SEP] {answer}"}),
+    ("unilm2-squad_qg", "preprocess", {"squad_source": "{passage} [SEP] {answer}"}),
+]
+
+
+@pytest.mark.parametrize(("prefix", "verb", "values"), PUBLISHED)
+def test_settings_are_the_published_ones(prefix, verb, values):
+    paths = [path for path in FILES if f"{path.parent.name}/".startswith(prefix)]
+    paths = [path for path in paths if path.stem == verb]
+    assert paths
+    for path in paths:
+        parsed = read(path)
+        settings = [parsed.main, *(one.config for one in parsed.components.values())]
+        settings += [parsed.main.lr_schedule] if verb == "train" else []
+        found = {name: value for one in settings for name, value in vars(one).items()}
+        assert {name: found[name] for name in values} == values

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from unitk import registry
 from unitk.data.corpus import stored_dtype
-from unitk.data.sources import Block, PairBlock, Reading, parse
+from unitk.data.sources import Block, PairBlock, Reading, arranged, parse
 from unitk.data.window import windowed
 from unitk.errors import UnitkError, UsageError
 from unitk.slots import Ids
@@ -57,7 +57,9 @@ def encode_block(vocab: Vocab, block: Block | PairBlock, reading: Reading | None
     if isinstance(block, PairBlock):
         pairs = block.pairs
         if block.window is not None:
-            pairs = [windowed(pair, block.window, vocab) for pair in pairs]
+            pairs = [windowed(pair, block.window, vocab, block.form) for pair in pairs]
+        if block.form:
+            pairs = [replace(pair, source=arranged(pair.source, block.form)) for pair in pairs]
         sources = [part for pair in pairs for part in pair.source]
         sizes = np.fromiter((len(pair.source) for pair in pairs), np.int64)
         targets = [pair.target for pair in pairs]

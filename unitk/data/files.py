@@ -62,7 +62,8 @@ class Source:
     fields: Fields | None = None
     """Of pairs in records; None: in SQuAD's json, or parallel files."""
     window: int | None = None
-    """Of pairs, see `PairBlock`."""
+    form: str = ""
+    """Of SQuAD's pairs, as `window`: see `PairBlock`."""
 
     @property
     def kind(self) -> str:
@@ -82,7 +83,7 @@ class Source:
                 yield from blocks(path, by_blank(self.reading), base)
             else:
                 for block in self._pairs(i, path, base):
-                    yield replace(block, window=self.window)
+                    yield replace(block, window=self.window, form=self.form)
             base += path.stat().st_size
 
     def _pairs(self, number: int, path: Path, base: int) -> Iterator[PairBlock]:
@@ -114,6 +115,7 @@ def open_source(
     reading: Reading | Fields,
     option: str,
     window: int | None = None,
+    form: str = "",
 ) -> Source:
     """Files of text, json-lines or SQuAD json, all of the same format; or records of pairs."""
     paths = list(paths)
@@ -127,5 +129,5 @@ def open_source(
         raise UsageError(f"{option}: {first} is {one}, but {second} is {other}")
     (name,) = formats
     if name == "squad":
-        return Source(paths, [], None, window=window)
+        return Source(paths, [], None, window=window, form=form)
     return Source(paths, [], replace(reading, format="text" if name == "text" else "jsonl"))

@@ -21,7 +21,16 @@ from unitk.data.encode import Encode, encoders, num_workers
 from unitk.data.files import Source, expand, open_source
 from unitk.data.pairs import Fields
 from unitk.data.progress import Progress
-from unitk.data.sources import Block, Documents, Format, PairBlock, Reading, Sentences
+from unitk.data.sources import (
+    SQUAD_SOURCE,
+    Block,
+    Documents,
+    Format,
+    PairBlock,
+    Reading,
+    Sentences,
+    check_form,
+)
 from unitk.errors import DataError, UsageError, require
 from unitk.vocab import Vocab, open_vocab, train_vocab
 from unitk.vocab_fairseq import FairseqDictionary, built
@@ -78,6 +87,8 @@ class Options:
     """Leave out records with an empty source or target, instead of refusing them."""
     window: int | None = None
     """SQuAD: most tokens of a source; of a longer passage, a window around the answer is kept."""
+    squad_source: str = SQUAD_SOURCE
+    """SQuAD: how a source is made of answer and passage; [SEP] ends a part of it."""
     vocab: Path | None = None
     """Vocabulary to use: a folder of unitk's (vocabulary, corpus, checkpoint, run), *.model, a
     tokenizers *.json, WordPiece vocab.txt, or a folder with GPT-2's vocab.json and merges.txt."""
@@ -144,6 +155,7 @@ def open_parts(options: Options) -> dict[str, Source]:
     """The files of train, valid and test."""
     window = options.window
     require(window is None or window >= 1, f"--window must be at least 1, got {window}")
+    check_form(options.squad_source)
     reading: Reading | Fields = Reading(
         documents=options.documents, sentences=options.sentences, field=options.field
     )
@@ -164,7 +176,8 @@ def open_parts(options: Options) -> dict[str, Source]:
             raise UsageError(f"{option} and {pair[0]} exclude each other")
         if texts:
             paths = expand(texts, option)
-            parts[name] = open_source(paths, options.input_format, reading, option, window)
+            form, kind = options.squad_source, options.input_format
+            parts[name] = open_source(paths, kind, reading, option, window, form)
         elif sources or targets:
             sides = [
                 expand(files, one) for files, one in zip((sources, targets), pair, strict=True)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from unitk.errors import DataError, UsageError
+from unitk.errors import DataError, UsageError, require
 from unitk.slots import Ids
 
 BLOCK = 1 << 20
@@ -25,6 +25,7 @@ BLOCK = 1 << 20
 PAIRS_IN_BLOCK = 2000
 FORMATS = {"": "text", ".txt": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "squad"}
 Format = Literal["auto", "text", "jsonl", "squad"]
+SQUAD_SOURCE = "{answer} [SEP] {passage}"
 Documents = Literal["blank", "line"]
 Sentences = Literal["lines", "punct"]
 
@@ -105,6 +106,8 @@ class PairBlock:
     pairs: list[PairText]
     window: int | None = None
     """Most tokens of a source: of a longer one's last part, a window is kept."""
+    form: str = ""
+    """Of answer and passage: how the source is made of them (`arranged`)."""
     fresh: bool = True
 
 
@@ -300,6 +303,19 @@ def read_squad(path: Path) -> Iterator[PairText]:
                 focus = _found(answer, passage, answers[0].get("answer_start"))
                 parts = [answer, passage.strip()]
                 yield PairText(parts, question.strip(), focus=focus)
+
+
+def check_form(form: str) -> None:
+    """Refuse a form of the source that lacks the answer or the passage."""
+    lacking = [field for field in ("{answer}", "{passage}") if field not in form]
+    require(not lacking, f"--squad-source needs {' and '.join(lacking)}, got {form!r}")
+
+
+def arranged(source: Sequence[str], form: str) -> list[str]:
+    """The parts of a source made of answer and passage; [SEP] ends a part of `form`."""
+    fields = dict(zip(("{answer}", "{passage}"), source, strict=True))
+    pieces = [re.split(r"(\{answer\}|\{passage\})", part) for part in form.split("[SEP]")]
+    return ["".join(fields.get(piece, piece) for piece in part).strip() for part in pieces]
 
 
 def whole(path: Path) -> str:

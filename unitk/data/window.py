@@ -6,7 +6,7 @@ import bisect
 import re
 from dataclasses import replace
 
-from unitk.data.sources import PairText
+from unitk.data.sources import SQUAD_SOURCE, PairText, arranged
 from unitk.errors import DataError
 from unitk.vocab import Vocab
 
@@ -15,18 +15,21 @@ UNIT = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 """A word, or a character of a script without blanks: what a window is made of."""
 
 
-def windowed(pair: PairText, limit: int, vocab: Vocab) -> PairText:
-    """The pair, its source of at most `limit` tokens: of the last part, a window is kept.
+def windowed(pair: PairText, limit: int, vocab: Vocab, form: str = SQUAD_SOURCE) -> PairText:
+    """The pair, so that its source in this form has at most `limit` tokens: a window is kept.
 
     The window has as many words before `focus` as after it, unless the part begins or ends there,
     and it is the largest one that fits. The focus stays whole, even if it alone is too long.
     """
-    *given, passage = pair.source
-    room = limit - sum(len(vocab.encode(part)) for part in given)
-    if len(vocab.encode(passage)) <= room:
+    answer, passage = pair.source
+
+    def tokens(text: str) -> int:
+        return sum(len(vocab.encode(part)) for part in arranged([answer, text], form))
+
+    if tokens(passage) <= limit:
         return pair
     if pair.focus is None:
-        raise DataError(f"answer {given[0]!r} is not in its passage, so no window is around it")
+        raise DataError(f"answer {answer!r} is not in its passage, so no window is around it")
     units = [found.span() for found in UNIT.finditer(passage)]
     first, stop = pair.focus
     before = sum(end <= first for _, end in units)
@@ -38,11 +41,10 @@ def windowed(pair: PairText, limit: int, vocab: Vocab) -> PairText:
         last = len(units) - after + more - left
         return units[before - left][0], units[last - 1][1]
 
-    def tokens(more: int) -> int:
-        start, end = cut(more)
-        return len(vocab.encode(passage[start:end]))
+    def size(more: int) -> int:
+        return tokens(passage[slice(*cut(more))])
 
-    most = bisect.bisect_right(range(before + after + 1), room, key=tokens)
+    most = bisect.bisect_right(range(before + after + 1), limit, key=size)
     start, end = cut(max(most - 1, 0))
     kept = passage[start:end]
-    return replace(pair, source=[*given, kept], focus=(first - start, stop - start))
+    return replace(pair, source=[answer, kept], focus=(first - start, stop - start))

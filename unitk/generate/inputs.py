@@ -15,8 +15,18 @@ from typing import Any, cast
 
 from unitk.data.corpus import Pairs
 from unitk.data.folders import is_corpus, open_corpus, parts
-from unitk.data.sources import Block, Format, blocks, format_of, lines_of, read_squad
-from unitk.errors import DataError
+from unitk.data.sources import (
+    SQUAD_SOURCE,
+    Block,
+    Format,
+    arranged,
+    blocks,
+    check_form,
+    format_of,
+    lines_of,
+    read_squad,
+)
+from unitk.errors import DataError, require
 
 STDIN = Path("-")
 WAIT = 0.02
@@ -31,16 +41,19 @@ class Input:
     target: str | None = None
 
 
-def read_inputs(path: Path, given: Format) -> list[Input]:
+def read_inputs(path: Path, given: Format, form: str = SQUAD_SOURCE) -> list[Input]:
     """The inputs of a file, `-` being standard input; an empty line is an empty input.
 
     text: a source a line, a tab between its parts. jsonl: `source` is a text or a list of parts,
-    `target` may be there. squad: answer and passage. Raises DataError naming file and line.
+    `target` may be there. squad: answer and passage, as `form`
+    orders them. Raises DataError naming file and line.
     """
     name = "text" if path == STDIN and given == "auto" else format_of(path, given, "--input-format")
     if name == "squad":
-        found = [Input(pair.source, pair.target) for pair in read_squad(path)]
+        check_form(form)
+        found = [Input(arranged(pair.source, form), pair.target) for pair in read_squad(path)]
     else:
+        require(form == SQUAD_SOURCE, f"--squad-source has no effect on {name}")
         stdin = path == STDIN
         some = _numbered(filter(None, [sys.stdin.buffer.read()])) if stdin else blocks(path)
         found = [one for block in some for one in _inputs(block, name)]
