@@ -123,12 +123,10 @@ class Ask:
     weight: Any
 
 
-def lm(
-    rows: Ids, label: npt.ArrayLike, *, name: str = "lm", tower: str = "x", weight: float = 1.0
-) -> Ask:
+def lm(rows: Ids, label: npt.ArrayLike, *, name: str = "lm", tower: str = "x") -> Ask:
     """Ask the vocabulary head for `label` at `rows`, one slot a question."""
     labels = np.asarray(label, np.int64)
-    weights = np.full(len(labels), weight, np.float32)
+    weights = np.ones(len(labels), np.float32)
     return Ask(name, "lm", tower, np.asarray(rows, np.int64)[:, None], labels, weights)
 
 

@@ -29,7 +29,7 @@ def some_text(vocab, n, rng):
 
 def test_layout_is_the_table():
     spans = np.array([[4, 6], [2, 3]])
-    made = layout(ids("a b c d e f"), spans, mask=M, start=S, end=E)
+    made = layout(ids("a b c d e f"), spans, mask=M, start=S, end=E, name="lm")
     x = made.towers["x"]
     assert x.token.tolist() == ids("a b M d M S e f S c").tolist()
     assert x.pos.tolist() == [0, 1, 2, 3, 4, 4, 4, 4, 2, 2]
@@ -45,7 +45,7 @@ def test_layout_equals_unroll_after_its_part_a():
     for _ in range(50):
         cuts = np.sort(rng.choice(40, 6, replace=False)).reshape(3, 2)
         spans = rng.permutation(cuts)
-        made = layout(text, spans, mask=M, start=S, end=E)
+        made = layout(text, spans, mask=M, start=S, end=E, name="lm")
         x = made.towers["x"]
         n = int((x.now == 0).sum())
         first = x.take(np.arange(n + 1))
@@ -124,6 +124,45 @@ def test_the_mixture_is_drawn_by_its_weights(toy_vocab):
         symbols = (toy_vocab.mask, toy_vocab.smask, toy_vocab.gmask)
         seen.append(next(m for m, symbol in enumerate(symbols) if symbol in token))
     assert np.bincount(seen) / 2000 == pytest.approx([0.5, 0.25, 0.25], abs=0.03)
+
+
+def test_every_mode_is_an_ask_that_counts_by_the_mixture(toy_vocab):
+    made, rng = task(toy_vocab, mixture=(2.0, 1.0, 1.0)), np.random.default_rng(0)
+    assert made.asks == {"lm": 0.5, "sentences": 0.25, "document": 0.25}
+    symbols = {"lm": "mask", "sentences": "smask", "document": "gmask"}
+    for _ in range(50):
+        example = made.pretrain(some_text(toy_vocab, 20, rng), rng)
+        [ask] = example.asks
+        assert toy_vocab.symbols[symbols[ask.name]] in example.towers["x"].token
+
+
+def test_all_modes_may_have_one_symbol(toy_vocab):
+    rng, text = np.random.default_rng(0), some_text(toy_vocab, 20, np.random.default_rng(1))
+    made, names = task(toy_vocab, mixture=(1.0, 1.0, 1.0), mode_symbols=False), set()
+    for _ in range(50):
+        example = made.pretrain(text, rng)
+        names.add(example.asks[0].name)
+        assert toy_vocab.mask in example.towers["x"].token
+        assert not np.isin(example.towers["x"].token, (toy_vocab.smask, toy_vocab.gmask)).any()
+    assert len(names) == 3
+
+
+def test_several_documents_are_a_prefix_and_the_rest(toy_vocab):
+    """The official code's document mode: [CLS] prefix [gMASK] | [sop] rest, and no end of piece."""
+    v, rng = toy_vocab, np.random.default_rng(0)
+    made = task(v, mixture=(0.0, 0.0, 1.0))
+    words = some_text(v, 20, rng).ids
+    words[8] = v.sep
+    for _ in range(50):
+        example = made.pretrain(Text([words], np.zeros(1, int)), rng)
+        x, [ask] = example.towers["x"], example.asks
+        size = int((x.now > 0).sum())
+        assert 11 <= size <= 21 and len(x) == 20 + 3
+        before = 20 + 1 - size
+        assert x.token[x.now == 0].tolist() == [v.cls, *words[:before], v.gmask]
+        assert ask.label.tolist() == [*words[before:], v.sep]
+        assert x.token[x.now > 0].tolist() == [v.sop, *words[before:]]
+        assert (x.pos[x.now > 0] == before + 1).all()
 
 
 @pytest.mark.parametrize("place", ["first", "last"])

@@ -39,14 +39,15 @@ def test_pairs_are_the_table_and_the_source_has_its_weight(toy_vocab, weight):
     v, made = toy_vocab, task(toy_vocab, source_weight=weight)
     source, target = [np.array([40, 41])], np.array([50, 51])
     example = made.finetune(source, target, np.random.default_rng(0))
-    x, [ask] = example.towers["x"], example.asks
+    x = example.towers["x"]
     assert x.token.tolist() == [v.cls, 40, 41, v.sep, 50, 51]
     assert x.pos.tolist() == x.now.tolist() == [0, 1, 2, 3, 4, 5]
-    expected = {3: (50, 1.0), 4: (51, 1.0), 5: (v.sep, 1.0)}
+    expected = {"lm": ([3, 4, 5], [50, 51, v.sep])}
     if weight:
-        expected |= {0: (40, weight), 1: (41, weight), 2: (v.sep, weight)}
-    found = zip(ask.rows[:, 0].tolist(), ask.label.tolist(), ask.weight.tolist(), strict=True)
-    assert {row: (label, w) for row, label, w in found} == expected
+        expected["source"] = [0, 1, 2], [40, 41, v.sep]
+    found = {ask.name: (ask.rows[:, 0].tolist(), ask.label.tolist()) for ask in example.asks}
+    assert found == expected
+    assert made.asks == {"source": weight}
     assert len(x) <= made.pair_slots(np.array(2), np.array(2))
 
 
@@ -56,8 +57,9 @@ def test_without_delimiter_a_pair_is_laid_out_as_one_text(toy_vocab):
     pair = made.finetune([np.array([40, 41])], np.array([50]), rng)
     text = made.pretrain(Text([np.array([40, 41, 50])], np.zeros(1, int)), rng)
     assert (pair.towers["x"].table == text.towers["x"].table).all()
-    assert pair.asks[0].label.tolist() == text.asks[0].label.tolist()
-    assert pair.asks[0].rows.tolist() == text.asks[0].rows.tolist()
+    after, before = pair.asks
+    assert [*before.label, *after.label] == text.asks[0].label.tolist()
+    assert [*before.rows, *after.rows] == text.asks[0].rows.tolist()
 
 
 def test_options_are_checked():

@@ -117,7 +117,7 @@ def test_an_ask_has_its_exact_mean_over_the_update(start):
     trainer.update(update)
     total = sum(float(loss.sums["lm"]) for loss in losses)
     count = sum(batch.count["lm"] for batch in update.batches)
-    assert trainer.means.values("train")["train/loss"] == pytest.approx(total / count, rel=1e-6)
+    assert trainer.means.values("train", {})["train/loss"] == pytest.approx(total / count, rel=1e-6)
 
 
 def test_gradients_are_clipped_to_the_norm(start, monkeypatch):
@@ -167,7 +167,9 @@ def test_several_validation_sets(train, curve, toy_data):
 
 def test_best_and_patience(train, curve, tmp_path, toy_data, monkeypatch):
     losses = iter([3.0, 2.0, 2.5, float("nan"), 1.0])
-    monkeypatch.setattr(loop.Means, "values", lambda self, prefix: {f"{prefix}/loss": next(losses)})
+    monkeypatch.setattr(
+        loop.Means, "values", lambda self, prefix, _: {f"{prefix}/loss": next(losses)}
+    )
     monkeypatch.setattr(Trainer, "log_train", lambda self: None)
     words = f"--max-steps 50 --valid-every 1 --valid {toy_data / 'text'} --patience 2 --keep-last 1"
     progress = train(words)
@@ -286,7 +288,9 @@ def test_a_full_disk_at_the_end_is_an_error(train, tmp_path, monkeypatch):
 
 def test_the_best_checkpoint_is_one_that_was_saved(train, tmp_path, toy_data, monkeypatch):
     losses = iter([3.0, 2.0, 2.5, 2.7])
-    monkeypatch.setattr(loop.Means, "values", lambda self, prefix: {f"{prefix}/loss": next(losses)})
+    monkeypatch.setattr(
+        loop.Means, "values", lambda self, prefix, _: {f"{prefix}/loss": next(losses)}
+    )
     monkeypatch.setattr(Trainer, "log_train", lambda self: None)
     write = checkpoint.write_snapshot
 
@@ -379,7 +383,9 @@ def test_a_bad_gradient_is_named(train, monkeypatch):
 
 def test_the_best_ones_are_kept(train, tmp_path, toy_data, monkeypatch):
     losses = iter([3.0, 2.0, 2.5, 1.0, 4.0, 5.0])
-    monkeypatch.setattr(loop.Means, "values", lambda self, prefix: {f"{prefix}/loss": next(losses)})
+    monkeypatch.setattr(
+        loop.Means, "values", lambda self, prefix, _: {f"{prefix}/loss": next(losses)}
+    )
     monkeypatch.setattr(Trainer, "log_train", lambda self: None)
     words = "--max-steps 6 --valid-every 1 --keep-last 1 --keep-best 3 --save-every 99"
     progress = train(f"{words} --valid {toy_data / 'text'}")

@@ -76,6 +76,19 @@ def test_shares_may_be_schedules_of_the_step(begin):
         list(islice(feed_of(begin(f"{words} --max-steps 10")).updates(total=10), 10))
 
 
+def test_what_is_best_is_judged_by_the_shares_of_the_step(begin):
+    from unitk.train.loop import Trainer
+
+    words = "--task mlm=linear:value=1 --task unilm=0.5 --task.unilm.nsp off --arch unilm_tiny"
+    trainer = Trainer(begin(f"{words} --max-steps 10"))
+    trainer.model.eval()
+    for step, mlm, unilm in ((5, 0.5, 0.5), (10, 0.0, 1.0)):
+        trainer.progress.step = step
+        values = trainer.judge()
+        expected = mlm * values["valid.mlm/loss"] + unilm * values["valid.unilm/loss"]
+        assert values["valid/loss"] == pytest.approx(expected)
+
+
 def test_a_run_logs_and_validates_every_task_and_resumes(begin, tmp_path, toy_data):
     from unitk.train.checkpoint import load
     from unitk.train.loop import train
@@ -93,7 +106,7 @@ def test_a_run_logs_and_validates_every_task_and_resumes(begin, tmp_path, toy_da
 
     last = [event for event in events("whole") if event["kind"] == "valid"][-1]
     assert last["valid.mlm/mlm"] == last["valid.mlm/loss"]
-    both = last["valid.mlm/loss"] + last["valid.unilm/loss"]
+    both = 0.75 * last["valid.mlm/loss"] + 0.25 * last["valid.unilm/loss"]
     assert last["valid/loss"] == pytest.approx(both)
     steps = {e["step"]: e["train.mlm/loss"] for e in events("other") if "train.mlm/loss" in e}
     again = {e["step"]: e["train.mlm/loss"] for e in events("parts") if "train.mlm/loss" in e}
@@ -159,3 +172,34 @@ def test_pairs_are_mixed_too(begin):
     )
     names = {name for batch in next(feed.updates()).batches for name in batch.asks}
     assert names == {"lm.lm", "unilm.mlm"}
+
+
+def test_gpts_auxiliary_loss_is_half_of_a_mean_whatever_the_lengths(begin):
+    """GPT, section 3.2: L2 + 0.5 L1, so that the target has two thirds of the gradient."""
+    import torch
+
+    from unitk.criterions.base import Loss
+    from unitk.train.loop import Trainer
+
+    words = "--task lm --task.source-weight 0.5 --arch gpt2_tiny --max-steps 1"
+    trainer = Trainer(begin(words, data="pairs"))
+    update, _ = next(trainer.updates())
+    nats = {name: torch.tensor(1.0, requires_grad=True) for name in ("lm", "source")}
+
+    class Equal:
+        """Each token costs as much, so many nats."""
+
+        def counts(self, batch):
+            return batch.count
+
+        def __call__(self, model, batch, step, total):
+            return Loss({name: count * nats[name] for name, count in batch.count.items()}, {})
+
+    trainer.criterion, counts = Equal(), {"lm": 0.0, "source": 0.0}
+    for batch in update.batches:
+        counts = {name: counts[name] + batch.count[name] for name in counts}
+    assert counts["source"] > 1.2 * counts["lm"]
+    for number, batch in zip(update.numbers, update.batches, strict=True):
+        trainer.backward(update, number, batch, counts)
+    assert nats["lm"].grad.item() == pytest.approx(1)
+    assert nats["source"].grad.item() == pytest.approx(0.5)

@@ -35,6 +35,12 @@ class Examples:
     """The same texts or pairs, laid out by several tasks, where these are mixed."""
     shares: Callable[[int, int | None], dict[str, float]] = lambda step, total: {}
     """(step, total steps) -> the probability of each part, which sum to 1."""
+    asks: dict[str, float] = field(default_factory=dict)
+    """What the mean of an ask counts in the loss of its task, where that is not 1."""
+
+    def loss_weights(self, step: int, total: int | None) -> dict[str, float]:
+        """What asks and mixed tasks count in the loss at a step, where that is not 1."""
+        return self.asks | self.shares(step, total)
 
 
 @dataclass(frozen=True)
@@ -51,10 +57,12 @@ class Update:
     """Examples of the update, of all ranks."""
     shares: dict[str, float] = field(default_factory=dict)
     """Of the tasks that are mixed in it."""
+    asks: dict[str, float] = field(default_factory=dict)
+    """What the mean of an ask counts in the loss of its task, where that is not 1."""
 
     def weight(self, ask: str) -> float:
-        """What the mean of an ask counts in the loss: its task's share where tasks are mixed."""
-        return self.shares.get(ask.partition(".")[0], 1.0)
+        """What the mean of an ask counts in the loss, its task's share included."""
+        return self.shares.get(ask.partition(".")[0], 1.0) * self.asks.get(ask, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +128,7 @@ class Feed:
             lots += [(part, lot, own) for lot in cuts]
         numbers = list(range(self.rank, len(lots), self.world))
         batches = [self._batch(epoch, *lots[m]) for m in numbers]
-        return Update(epoch, 0, batches, numbers, ids, shares)
+        return Update(epoch, 0, batches, numbers, ids, shares, self.examples.asks)
 
     def _parts(
         self, epoch: int, ids: Ids, shares: dict[str, float]

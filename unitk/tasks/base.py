@@ -53,6 +53,11 @@ class Task:
         return None
 
     @cached_property
+    def asks(self) -> dict[str, float]:
+        """What the mean of each ask counts in the loss, where that is not 1."""
+        return {}
+
+    @cached_property
     def words(self) -> Ids:
         """Ids that are no special symbols."""
         return np.setdiff1d(np.arange(len(self.vocab)), list(self.vocab.symbols.values()))

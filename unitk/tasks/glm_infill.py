@@ -12,9 +12,8 @@ Each span shrinks to one MASK in part A; part B spells the spans out, in shuffle
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -24,28 +23,25 @@ from unitk.data.cuts import Text
 from unitk.errors import require
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, lm, stay, unroll
-from unitk.spans import Spans, choose, long_span, most_spans, poisson_spans, sentence_spans
-from unitk.tasks.base import Task
+from unitk.spans import Spans, choose, long_span, most_spans, places, poisson_spans, sentence_spans
+from unitk.tasks.base import Task, check_weights
+
+MODES = "lm", "sentences", "document"  # their asks; lm: short spans, and fine-tuning
 
 
-def layout(text: Ids, spans: Spans, *, mask: int, start: int, end: int) -> Example:
+def layout(text: Ids, spans: Spans, *, mask: int, start: int, end: int, name: str) -> Example:
     """Lay out one text; `spans` [n, 2] do not overlap and come in the order of part B."""
-    first, stop = spans.T
-    sizes = stop - first + 1  # in part B, where S or E stands beside the words
-    ends = sizes.cumsum()
-    starts = ends - sizes
-    step = np.arange(ends[-1]) - starts.repeat(sizes)
-    word = first.repeat(sizes) + step  # the word of the text that each slot predicts
-    fed, label = text[word - 1], text.take(word, mode="clip")
-    fed[starts], label[ends - 1] = start, end
-    shown, kept = text.copy(), np.ones(len(text) + 1, bool)
-    kept[word] = False
-    kept[stop] = kept[first] = True
-    shown[first] = mask
+    first, hidden = spans[:, 0], places(spans)
+    lengths = spans[:, 1] - first
+    label = np.insert(text[hidden], lengths.cumsum(), end)
+    fed = np.insert(text[hidden], lengths.cumsum() - lengths, start)
+    within = places(np.stack([0 * lengths, lengths + 1], axis=1))
+    shown, kept = text.copy(), np.ones(len(text), bool)
+    shown[first], kept[hidden], kept[first] = mask, False, True
     home = kept.cumsum() - 1  # where word i of the text stands in part A
-    part_a = stay(shown[kept[:-1]], pos=np.arange(home[-1]))
-    part_b = stay(fed, pos=home[first].repeat(sizes), pos2=step + 1, at=np.arange(1, ends[-1] + 1))
-    return Example({"x": part_a + part_b}, [lm(len(part_a) + np.arange(ends[-1]), label)])
+    part_a, steps = stay(shown[kept], pos=np.arange(home[-1] + 1)), np.arange(len(label))
+    part_b = stay(fed, pos=home[first].repeat(lengths + 1), pos2=within + 1, at=steps + 1)
+    return Example({"x": part_a + part_b}, [lm(len(part_a) + steps, label, name=name)])
 
 
 @register("task", "glm_infill")
@@ -64,7 +60,9 @@ class GLMInfill(Task):
         """Longest span of the Poisson law."""
         mixture: tuple[float, float, float] = (1.0, 0.0, 0.0)
         """Weights of three modes: short spans [MASK], whole sentences [sMASK], one span of 50 to
-        100 % of the text [gMASK] (section 2.1, multi-task pre-training)."""
+        100 % of the text [gMASK] (section 2.1). The loss is the weighted sum of their means."""
+        mode_symbols: bool = True
+        """Each mode has its symbol. Off: [MASK] in all of them (GLM-Doc and GLM-Sent large)."""
         mask_place: Literal["first", "last"] = "first"
         """Fine-tuning and prompts: does the blank stand before or after the source?"""
         mask_symbol: Literal["mask", "smask", "gmask"] = "mask"
@@ -74,16 +72,19 @@ class GLMInfill(Task):
             require(self.mean_span > 0, f"--task.mean-span must be above 0, got {self.mean_span}")
             require(self.max_span > 0, f"--task.max-span must be above 0, got {self.max_span}")
             most = 0.9 * self.mean_span / (self.mean_span + 1)  # a word stands between spans
-            limit = f"(0, {most:.2f}] for spans of mean {self.mean_span:g}"
-            fits = 0 < self.mask_ratio <= most
-            require(fits, f"--task.mask-ratio must be in {limit}, got {self.mask_ratio:g}")
-            fair = min(self.mixture) >= 0 < sum(self.mixture)
-            require(fair, f"--task.mixture needs a weight above 0, got {self.mixture}")
+            limit = f"--task.mask-ratio must be in (0, {most:.2f}] at mean span {self.mean_span:g}"
+            require(0 < self.mask_ratio <= most, f"{limit}, got {self.mask_ratio:g}")
+            check_weights("mixture", self.mixture)
 
     config: Config
     symbols = ("pad", "cls", "sep", "mask", "gmask", "smask", "sop", "eop")
     arch = "glm_small"
     infills = True
+
+    @cached_property
+    def asks(self) -> dict[str, float]:
+        total = sum(self.config.mixture)
+        return {name: share / total for name, share in zip(MODES, self.config.mixture, strict=True)}
 
     @cached_property
     def protocol(self) -> Protocol:
@@ -106,25 +107,24 @@ class GLMInfill(Task):
         most = most_spans(budget, self.config.mean_span, self.config.max_span)
         return budget, np.minimum(most, np.maximum(n, 1))
 
-    @cached_property
-    def limits_of_one(self) -> Callable[[int], tuple[int, int]]:
-        """The same for one text: lengths repeat, and arrays of one number are slow."""
-        return cache(lambda n: (int(self.limits(np.array(n))[0]), int(self.limits(np.array(n))[1])))
-
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, ids, c = self.vocab, text.ids, self.config
         mode = choose(c.mixture, rng)
-        budget, most = self.limits_of_one(len(ids))
+        budget, most = map(int, self.limits(np.array(len(ids))))
+        framed, end = np.concatenate([[v.cls], ids, [v.sep]]), v.eop
+        borders = ids == v.sep  # of documents
         if mode == 0:
-            walls = np.flatnonzero(ids == v.sep)
+            walls = np.flatnonzero(borders)
             spans = poisson_spans(len(ids), budget, c.mean_span, c.max_span, most, walls, rng)
         elif mode == 1:
-            spans = sentence_spans(v.sentence_end[ids] | (ids == v.sep), budget, most, rng)
+            spans = sentence_spans(v.sentence_end[ids] | borders, budget, most, rng)
         else:
             spans = long_span(len(ids), 0.5, rng)
-        framed = np.concatenate([[v.cls], ids, [v.sep]])
-        order, mask = rng.permutation(spans) + 1, (v.mask, v.smask, v.gmask)[mode]
-        return layout(framed, order, mask=mask, start=v.sop, end=v.eop)
+            if borders.any():  # a prefix LM: the rest of the text is written (official code)
+                spans, framed, end = spans + len(ids) - spans[0, 1], framed[:-1], v.sep
+        mask = (v.mask, v.smask, v.gmask)[mode if c.mode_symbols else 0]
+        order = rng.permutation(spans) + 1
+        return layout(framed, order, mask=mask, start=v.sop, end=end, name=MODES[mode])
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         return unroll(self.prompt(source), self.protocol, np.append(target, self.vocab.eop))

@@ -6,12 +6,13 @@ Every token is predicted from the tokens before it.
     token    C  a  b  c  d           C  a  b  S  c  d
     pos      0  1  2  3  4           0  1  2  3  4  5
     at       0  1  2  3  4           0  1  2  3  4  5
-    label    a  b  c  d  S           .  .  .  c  d  S     (a b S too with a `source_weight`)
+    label    a  b  c  d  S           .  .  .  c  d  S
+    source                           a  b  S  .  .  .     with a `source_weight`
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -40,8 +41,8 @@ class LM(Task):
         ends: bool = True
         """Predict the end of a text; off for blocks that end anywhere (--blocks stream)."""
         source_weight: float = 0.0
-        """Pairs: weight of a source token's loss beside 1 for a target token. 0: loss on the
-        target only; 1: on all; GPT's auxiliary loss: 0.5 (section 3.2)."""
+        """Pairs: what the mean loss over the source adds to the mean over the target. GPT's
+        auxiliary loss: 0.5 (section 3.2); 0: none."""
         delimiter: bool = True
         """Pairs and prompts: a separator ends the source. Off: the target continues it, as a
         pre-trained model continues a text."""
@@ -59,6 +60,10 @@ class LM(Task):
         v = self.vocab
         return Protocol(end=v.sep, banned=(v.pad, v.cls, v.mask))
 
+    @cached_property
+    def asks(self) -> dict[str, float]:
+        return {"source": self.config.source_weight}
+
     def pair_slots(self, source: Ids, target: Ids) -> Ids:
         return source + target + 3  # C, S, a separator between parts
 
@@ -70,16 +75,12 @@ class LM(Task):
         return layout(np.concatenate([[self.vocab.cls], text.ids, end]))
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
-        prompt, weight = self.prompt(source), self.config.source_weight
+        prompt = self.prompt(source)
         example = unroll(prompt, self.protocol, np.append(target, self.vocab.sep))
-        if not weight:
-            return example
-        given = prompt.towers["x"].token
-        before, [after] = lm(np.arange(len(given) - 1), given[1:], weight=weight), example.asks
-        rows = np.concatenate([before.rows, after.rows])
-        labels = np.concatenate([before.label, after.label])
-        weights = np.concatenate([before.weight, after.weight])
-        return replace(example, asks=[replace(after, rows=rows, label=labels, weight=weights)])
+        if self.config.source_weight:
+            given = prompt.towers["x"].token
+            example.asks.append(lm(np.arange(len(given) - 1), given[1:], name="source"))
+        return example
 
     def prompt(self, source: list[Ids]) -> Example:
         end = [self.vocab.sep] * self.config.delimiter

@@ -179,6 +179,7 @@ def _texts(
         draw=lambda epoch, i, rng: lay_out(of(epoch).text(i), rng),
         pad=task.vocab.pad,
         copies=task.copies,
+        asks=task.asks,
     )
     long = 0
     if how == "line":
@@ -217,6 +218,7 @@ def _pairs(
         draw=lambda epoch, i, rng: lay_out(*pairs.pair(i), rng),
         pad=task.vocab.pad,
         copies=task.copies,
+        asks=task.asks,
     )
     lengths = pairs.source_lengths + pairs.target_lengths
     return Source(

@@ -59,6 +59,12 @@ class Judged:
         """How many texts there are, each as often as there are tasks."""
         return len(self.data.train.examples.bounds(0)) * max(len(self.parsed.mixture), 1)
 
+    @property
+    def when(self) -> tuple[int, int]:
+        """The step of the checkpoint and the last one of its run, as far as that was known."""
+        step, last = self.state["step"], self.state["config"].get("max_steps", "none")
+        return step, step if last == "none" else int(last)
+
     def autocast(self) -> AbstractContextManager[None]:
         """The precision to compute in."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16)
@@ -93,6 +99,7 @@ def _corpus(path: Path) -> Path:
 def objective(judged: Judged, max_tokens: int, report: Report) -> dict[str, float]:
     """Means of the objective by name, "loss", "lm", "lm/ppl", as validation computes them.
 
+    The losses of mixed tasks are weighted by their shares when the checkpoint was saved.
     Where every word of the texts and their ends are predicted, perplexities in all units.
     """
     means, texts = Means(), list[Ids]()
@@ -103,7 +110,8 @@ def objective(judged: Judged, max_tokens: int, report: Report) -> dict[str, floa
             loss = judged.criterion(judged.model, batch.to(judged.device), 0, None)
         means.add({**loss.sums, **loss.parts}, judged.criterion.counts(batch))
         report(len(batch.owner))
-    found = {name[2:]: value for name, value in means.values("x").items()}
+    weights = judged.data.train.examples.loss_weights(*judged.when)
+    found = {name[2:]: value for name, value in means.values("x", weights).items()}
     tokens = int(judged.data.train.lengths().sum()) + judged.num_texts
     labels = sum(len(text) + 1 for text in texts)
     if judged.data.kind == "text" and labels == means.counts.get(TEXT) == tokens:

@@ -178,15 +178,17 @@ class UnitkLoss(FairseqCriterion):
         require(isinstance(task, UnitkTask), f"--criterion {NAME} needs a task of unitk")
         self.total = cfg.max_update or None
         self.ours = task.parsed.components["criterion"].config.build(len(task.opened.vocab))
+        self.weights = task.opened.train.examples.asks
 
     def forward(
         self, model: nn.Module, sample: Mapping[str, Any], reduce: bool = True
     ) -> tuple[Tensor, float, dict[str, Any]]:
-        """The sum of the asks' means, times the number of what is asked; that number; the log."""
+        """The asks' means, weighted and added up, times what is asked; that number; the log."""
         batch = sample["batch"]
         sums, counts = model(self.ours, batch, self.total).sums, self.ours.counts(batch)
         asked = sum(counts[name] for name in sums)
-        whole = asked * sum(total / (counts[name] or 1) for name, total in sums.items())
+        means = {name: total / (counts[name] or 1) for name, total in sums.items()}
+        whole = asked * sum(self.weights.get(name, 1.0) * mean for name, mean in means.items())
         logged = {name: (total.item(), counts[name]) for name, total in sums.items()}
         numbers = {name: sample[name] for name in ("ntokens", "nsentences")}
         return whole, asked, {"loss": whole.item(), "asked": asked, "asks": logged, **numbers}

@@ -327,7 +327,8 @@ class Trainer:
                     sums = {**loss.sums, **loss.parts} if batch.num_real else {}
                     means.add(sums, self.counts(batch))
             sums, counts = ranks.total_tensors(means.sums), ranks.total(means.counts)
-            values |= Means(sums, counts).values(name)
+            weights = source.examples.loss_weights(self.progress.step, self.total)
+            values |= Means(sums, counts).values(name, weights)
         return values
 
     def log_train(self) -> None:
@@ -336,7 +337,8 @@ class Trainer:
         self.logged = at.step
         self.speed.all_ranks(self.ranks.total)
         seconds_each = self.speed.busy / self.speed.updates
-        values = self.means.values("train") | self.speed.values()
+        weights = self.data.train.examples.loss_weights(at.step, self.total)
+        values = self.means.values("train", weights) | self.speed.values()
         values |= {"lr": self.rate, "epoch": at.epoch, "tokens": at.tokens, "texts": at.texts}
         values |= {"seconds": at.seconds, "bad_steps": at.bad_steps}
         values |= {"gnorm": self.norm} if math.isfinite(self.norm) else {}

@@ -35,19 +35,20 @@ class Means:
         """As plain numbers, exactly: `Means(**state)` goes on from there."""
         return {"sums": {k: float(v) for k, v in self.sums.items()}, "counts": dict(self.counts)}
 
-    def values(self, prefix: str) -> dict[str, float]:
-        """`PREFIX/loss`, the sum of the asks' means, the means, parts and perplexities.
+    def values(self, prefix: str, weights: Mapping[str, float]) -> dict[str, float]:
+        """`PREFIX/loss`, the weighted sum of the asks' means, the means, parts and perplexities.
 
-        Where tasks are mixed, `PREFIX.TASK/...` for each of them and the sum of their losses.
+        Where tasks are mixed, `PREFIX.TASK/...` for each of them and the weighted sum of their
+        losses. What has no weight counts 1.
         """
         tasks = dict.fromkeys(name.partition(".")[0] for name in self.sums if "." in name)
         found: dict[str, float] = {}
+        total = 0.0
         for task in tasks:
-            sums = {k.removeprefix(f"{task}."): v for k, v in self.sums.items() if _of(task, k)}
-            counts = {k.removeprefix(f"{task}."): v for k, v in self.counts.items() if _of(task, k)}
-            found |= Means(sums, counts).values(f"{prefix}.{task}")
-        if tasks:
-            total = sum(value for name, value in found.items() if name.endswith("/loss"))
+            sums, counts, own = (_of(task, each) for each in (self.sums, self.counts, weights))
+            found |= Means(sums, counts).values(f"{prefix}.{task}", own)
+            total += weights.get(task, 1.0) * found.get(f"{prefix}.{task}/loss", 0.0)
+        if found:
             return {f"{prefix}/loss": total, **found}
         for name, value in self.sums.items():
             ask, _, part = name.partition("/")
@@ -56,12 +57,15 @@ class Means:
             found[f"{prefix}/{name}"] = mean = float(value) / self.counts[ask]
             if part == "nll":
                 found[f"{prefix}/{ask}/ppl"] = math.exp(min(mean, 99.0))
-        asks = [value for name, value in found.items() if name.count("/") == prefix.count("/") + 1]
-        return {f"{prefix}/loss": sum(asks), **found} if asks else found
+        asks = [ask for ask in self.sums if f"{prefix}/{ask}" in found and "/" not in ask]
+        total = sum(weights.get(ask, 1.0) * found[f"{prefix}/{ask}"] for ask in asks)
+        return {f"{prefix}/loss": total, **found} if asks else found
 
 
-def _of(task: str, name: str) -> bool:
-    return name.startswith(f"{task}.")
+def _of(task: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """What belongs to the asks of a task, by the names these have in it."""
+    start = f"{task}."
+    return {k.removeprefix(start): v for k, v in values.items() if k.startswith(start)}
 
 
 def told(prefix: str, values: Mapping[str, float], part: str = "") -> str:

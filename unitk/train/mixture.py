@@ -58,7 +58,8 @@ def mixed(parts: dict[str, Examples], tasks: dict[str, Component]) -> Examples:
 
     first = next(iter(parts.values()))
     named = {name: replace(one, draw=_named(name, one.draw)) for name, one in parts.items()}
-    return replace(first, bounds=bounds, parts=named, shares=shares)
+    asks = {f"{n}.{ask}": w for n, part in parts.items() for ask, w in part.asks.items()}
+    return replace(first, bounds=bounds, parts=named, shares=shares, asks=asks)
 
 
 def _named(name: str, draw: Callable[..., Example]) -> Callable[..., Example]:
