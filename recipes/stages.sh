@@ -17,6 +17,12 @@ arch_of() { # OBJECTIVE SIZE: its architecture; SIZE is tiny, small or base
   esac
 }
 
+finetuning_rate() { # TASK: the learning rate that was published for its models of 12 layers and more
+  case $1 in
+    mass) echo 5e-4 ;; unilm | pmlm) echo 7e-5 ;; lm) echo 6.25e-5 ;; *) echo 3e-5 ;;
+  esac
+}
+
 settings() { # what SIZE means, where the environment says nothing else
   model=()
   case $SIZE in
@@ -28,6 +34,13 @@ settings() { # what SIZE means, where the environment says nothing else
       : "${PRETRAIN_STEPS:=20000}" "${FINETUNE_STEPS:=10000}" "${FINETUNE_TOKENS:=16384}" "${LR:=2e-4}" ;;
     *) echo "SIZE must be small or base, got $SIZE" >&2; exit 2 ;;
   esac
+  # a small model, or one that was not pre-trained, is fine-tuned as fast as it is pre-trained
+  local task
+  task=$(finetuned_as "$OBJECTIVE")
+  if [ "$SIZE" = base ] && [ "$OBJECTIVE${INIT:-}" != none ]; then
+    : "${FINETUNE_LR:=$(finetuning_rate "$task")}"
+  fi
+  : "${FINETUNE_LR:=$LR}"
   # 3 layers of 128 without dropout: a few minutes are too short for it
   [ "$SIZE" != small ] ||
     model=(--arch.num-layers 3 --arch.width 128 --arch.ffn-width 512 --arch.init-std 0.05 --arch.dropout 0)
@@ -48,15 +61,15 @@ fresh() { # DIR words...: run them without what a stopped run left in DIR
 
 pretrain() { # words...: options of the task, the data and their lengths
   once "$RUN/.pretrain" unitk train "$@" "${model[@]}" --save-dir "$RUN/pretrain" --resume \
-    --batch-tokens "$PRETRAIN_TOKENS" --max-steps "$PRETRAIN_STEPS" \
+    --batch-tokens "$PRETRAIN_TOKENS" --max-steps "$PRETRAIN_STEPS" --lr "$LR" \
     --valid-every "$(((PRETRAIN_STEPS + 3) / 4))" "${common[@]}"
   init=(--init-from "$RUN/pretrain/last")
 }
 
 stages() { # from files to RUN/written.jsonl: the arrays `text`, `pairs` and `search` are options
-  local task arch init=() common
-  task=$(finetuned_as "$OBJECTIVE") arch=$(arch_of "$task" "$SIZE")
-  common=(--seed "$SEED" --lr "$LR" --lr-schedule linear:warmup=0.1 --max-tokens "$MAX_TOKENS"
+  local task arch init=() common form
+  task=$(finetuned_as "$OBJECTIVE") arch=$(arch_of "$task" "$SIZE") form=(--arch "$arch")
+  common=(--seed "$SEED" --lr-schedule linear:warmup=0.1 --max-tokens "$MAX_TOKENS"
     --log-every 50)
   local lengths=(--max-source-len "$SOURCE" --max-target-len "$TARGET")
   mkdir -p "$RUN"
@@ -70,7 +83,7 @@ stages() { # from files to RUN/written.jsonl: the arrays `text`, `pairs` and `se
 
   if [ -n "${INIT:-}" ]; then
     echo "== 2/5 pre-trained: $INIT"
-    init=(--init-from "$INIT")
+    init=(--init-from "$INIT") form=() # the architecture is the checkpoint's
   elif [ "$OBJECTIVE" = copy ]; then
     local made=(--source-field source --target-field target) ending=jsonl
     [ "$copies" = lead ] || made=(--window "$WINDOW") ending=json
@@ -89,9 +102,9 @@ stages() { # from files to RUN/written.jsonl: the arrays `text`, `pairs` and `se
   fi
 
   echo "== 3/5 fine-tune: $task"
-  once "$RUN/.finetune" fresh "$RUN/finetune" unitk train --task "$task" --arch "$arch" "${model[@]}" "${init[@]}" \
+  once "$RUN/.finetune" fresh "$RUN/finetune" unitk train --task "$task" "${form[@]}" "${model[@]}" "${init[@]}" \
     --criterion.label-smoothing 0.1 --data "$RUN/data/pairs" --save-dir "$RUN/finetune" "${lengths[@]}" \
-    --batch-tokens "$FINETUNE_TOKENS" --max-steps "$FINETUNE_STEPS" \
+    --batch-tokens "$FINETUNE_TOKENS" --max-steps "$FINETUNE_STEPS" --lr "$FINETUNE_LR" \
     --valid-every "$(((FINETUNE_STEPS + 3) / 4))" "${common[@]}"
 
   echo "== 4/5 generate"

@@ -8,7 +8,7 @@
 #   SQUAD=DIR LISTS=DIR ...                      your train-v1.1.json and dev-v1.1.json, and doclist-*.txt
 #   TEXTS="a.jsonl b.jsonl" SEED=2 RUN=runs/x .. other text to pre-train on, another seed or place
 #   INIT=runs/x/pretrain ...                    a model that is pre-trained, with its vocabulary
-#   VOCAB BLOCK WINDOW TARGET {PRETRAIN,FINETUNE}_{STEPS,TOKENS} MAX_TOKENS LR: see ../stages.sh
+#   VOCAB BLOCK WINDOW TARGET {PRETRAIN,FINETUNE}_{STEPS,TOKENS} MAX_TOKENS LR FINETUNE_LR: see ../stages.sh
 #
 # What is finished is not done again: run it once more to go on after a stop.
 set -euo pipefail

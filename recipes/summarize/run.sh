@@ -8,7 +8,7 @@
 #   SIZE=base TEXTS="a.jsonl b.jsonl" ...           base models; text to pre-train on
 #   SEED=2 RUN=runs/x ...                           another seed or place
 #   INIT=runs/x/pretrain ...                       a model that is pre-trained, with its vocabulary
-#   VOCAB BLOCK SOURCE TARGET {PRETRAIN,FINETUNE}_{STEPS,TOKENS} MAX_TOKENS LR: see ../stages.sh
+#   VOCAB BLOCK SOURCE TARGET {PRETRAIN,FINETUNE}_{STEPS,TOKENS} MAX_TOKENS LR FINETUNE_LR: see ../stages.sh
 #
 # What is finished is not done again: run it once more to go on after a stop.
 set -euo pipefail
