@@ -80,20 +80,24 @@ class Parsed:
     mixture: dict[str, Component] = field(default_factory=dict)
     """Tasks by name where several are mixed; the first one is `components["task"]` too."""
 
-    def values(self) -> dict[str, str]:
-        """Every value as text under its dotted key; parses back to the same thing."""
+    def fields(self) -> dict[str, tuple[Any, Any]]:
+        """The type and the value of every option under its dotted key."""
         found = {}
         for kind, component in self.components.items():
             mixed = self.mixture if kind == "task" else {}
             shares = (f"{name}={render(part.share)}" for name, part in mixed.items())
-            found[kind] = " ".join(shares) or component.name
+            found[kind] = str, " ".join(shares) or component.name
             parts = {f"task.{name}": part for name, part in mixed.items()} or {kind: component}
             for key, part in parts.items():
                 for option in options(type(part.config)):
-                    found[f"{key}.{option.name}"] = render(getattr(part.config, option.name))
+                    found[f"{key}.{option.name}"] = option.type, getattr(part.config, option.name)
         for option in options(type(self.main)):
-            found[option.name] = render(getattr(self.main, option.name))
+            found[option.name] = option.type, getattr(self.main, option.name)
         return found
+
+    def values(self) -> dict[str, str]:
+        """Every value as text under its dotted key; parses back to the same thing."""
+        return {key: render(value) for key, (_, value) in self.fields().items()}
 
     def yaml(self) -> str:
         """The values as a file for `--config`, each with its origin."""
@@ -174,9 +178,9 @@ def parse(
         if item.key == "config" and item.text
         for line in read_yaml(Path(item.text))
     ]
-    for item in [*from_file, *given]:
-        if item.key == "user_dir" and item.text and item.text != "none":
-            registry.load_plugins(Path(item.text))
+    folders = [item.text for item in [*from_file, *given] if item.key == "user_dir"]
+    if folders and folders[-1] not in (None, "none"):
+        registry.load_plugins(Path(folders[-1]))
     registry.load_plugins()
     if helping:
         from unitk.help import page
@@ -367,7 +371,8 @@ def _drop_orphans(given: Sequence[Given], kinds: Sequence[str]) -> list[Given]:
         named: dict[str, list[str]] = {}  # what each origin names
         for item in kept:
             if item.key == kind:
-                named.setdefault(item.origin, []).append(item.text or "")
+                words = (word.partition("=")[0] for word in (item.text or "").split())
+                named.setdefault(item.origin, []).extend(words)
         *gone, (_, chosen) = named.items() or [("", [])]
         earlier = [origin for origin, names in gone if names != chosen]
         old = [i for i in kept if i.key.startswith(kind + ".") and i.origin in earlier]

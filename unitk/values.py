@@ -110,7 +110,7 @@ def render(value: Any) -> str:
         return str(value)
     for label in registry.names("schedule"):
         if registry.get("schedule", label) is type(value):
-            given = [f"{f.name}={getattr(value, f.name)}" for f in fields(value)]
+            given = [f"{f.name}={float(getattr(value, f.name))}" for f in fields(value)]
             return f"{label}:{','.join(given)}" if given else label
     raise AssertionError(f"no text for {value!r}")
 

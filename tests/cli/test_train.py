@@ -1,5 +1,8 @@
 import json
+import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -7,6 +10,7 @@ import numpy as np
 import pytest
 
 from unitk.data.corpus import CorpusWriter
+from unitk.train.folder import seal
 from unitk.vocab import train_vocab
 from unitk_cli.main import main
 
@@ -182,7 +186,7 @@ def test_mistakes_are_told_before_torch_is_imported(toy_data, tmp_path):
         good.replace(str(tmp_path / "run"), str(tmp_path / "file" / "run")): 2,
         good.replace(str(toy_data / "text"), str(tmp_path / "nowhere")): 3,
         f"{good} --init-from {tmp_path / 'nowhere'}": 4,
-        f"{good} --resume --init-from {tmp_path / 'nowhere'}": 2,
+        f"{good} --resume --init-from {tmp_path / 'nowhere'}": 4,
         f"{good} --config {tmp_path / 'nowhere.yaml'}": 2,
         "plot": 2,
         f"plot {tmp_path}": 3,
@@ -197,3 +201,81 @@ def test_mistakes_are_told_before_torch_is_imported(toy_data, tmp_path):
     assert len(lines) == sum(code > 0 for code in codes), done.stderr  # one line each
     assert all(line.startswith(("unitk train: ", "unitk plot: ")) for line in lines)
     assert not (tmp_path / "run").exists()  # and nothing was written
+
+
+KINDS_OF_RUN = {
+    "plain": "--task lm --arch gpt2_tiny --arch.dropout 0.1 --data {text}",
+    "from weights": "--task glm_infill --data {pairs} --max-source-len 9 --init-from {pre}",
+    "of a latent": "--task optimus --arch optimus_tiny --data {text}",
+    "mixture": "--task glm_infill=0.5 --task lm=cyclical --task.glm_infill.mean-span 4"
+    " --arch glm_tiny --data {text}",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_RUN)
+def test_the_command_of_a_runs_readme_continues_it(
+    unitk, base, toy_data, tmp_path, monkeypatch, kind
+):
+    pre, whole, run = tmp_path / "pre", tmp_path / "whole", tmp_path / "stopped"
+    if kind == "from weights":
+        assert unitk(f"{base} --save-dir {pre} --max-steps 1")[0] == 0
+    words = KINDS_OF_RUN[kind].format(text=toy_data / "text", pairs=toy_data / "pairs", pre=pre)
+    words = f"train {words} --block-size 64 --max-tokens 400 --log-every 1 --max-steps 4"
+    assert unitk(f"{words} --save-dir {whole}")[0] == 0
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        assert unitk(f"{words} --save-dir {run}")[0] == 143
+    (line,) = re.findall("^unitk (train .*)", (run / "README.md").read_text(), re.M)
+    assert line == f"train --resume --save-dir {run}"
+    options = re.findall("^[|] `.*", (run / "README.md").read_text(), re.M)
+    code, said, _ = unitk(line)
+    assert code == 0, said
+    assert "resumed from" in said and "note:" not in said
+    assert losses(run) == losses(whole) and len(losses(run)) == 4
+    assert (run / "config.yaml").read_text().count("  # default") > 20
+    page = (run / "README.md").read_text()
+    assert set(options) <= set(re.findall("^[|] `.*", page, re.M))
+    # the first command with --resume does the same
+    code, said, _ = unitk(f"{words} --save-dir {run} --resume")
+    assert code == 0 and "--max-steps reached: 4 updates" in said, said
+
+
+def test_resuming_keeps_what_is_not_given(unitk, base, tmp_path):
+    run = tmp_path / "run"
+    assert unitk(f"{base} --save-dir {run} --max-steps 2 --lr 3e-3")[0] == 0
+    code, said, _ = unitk(f"train --resume --save-dir {run} --max-steps 3 --batch-texts 7")
+    assert code == 0 and "updates of 7 texts" in said, said
+    text = (run / "config.yaml").read_text()
+    assert "lr: '0.003'  # --lr\n" in text and "batch_tokens: none" in text
+    code, said, _ = unitk(f"train --resume --save-dir {run} --task mlm")
+    assert code == 2 and "--task is mlm, but the run to resume has glm_infill" in said
+    # a folder decides nothing about code: plug-ins are named again
+    (run / "config.yaml").write_text(text.replace("user_dir: none", "user_dir: /x"))
+    code, said, _ = unitk(f"train --resume --save-dir {run}")
+    assert code == 2 and "was trained with plug-ins: give --user-dir /x" in said
+
+
+def test_a_number_is_compared_not_its_text(unitk, base, tmp_path):
+    """Checkpoints of an earlier version have `cycles=10` and `mean_span: 3`."""
+    run = tmp_path / "run"
+    assert unitk(f"{base} --save-dir {run} --max-steps 2")[0] == 0
+    step = run / "checkpoints" / "step-2"
+    state = (step / "state.json").read_text()
+    assert '"task.mean_span": "3.0"' in state
+    (step / "state.json").write_text(state.replace('"3.0"', '"3"'))
+    (step / "manifest.json").unlink()
+    seal(step)
+    assert unitk(f"{base} --save-dir {run} --max-steps 3 --resume")[0] == 0
+
+
+def stop_after(monkeypatch, steps, number=signal.SIGTERM):
+    from unitk.train.loop import Trainer
+
+    update = Trainer.update
+
+    def watched(self, one):
+        if self.progress.step + 1 == steps:
+            os.kill(os.getpid(), number)
+        update(self, one)
+
+    monkeypatch.setattr(Trainer, "update", watched)

@@ -30,7 +30,6 @@ def test_defaults():
         (f"{NEEDED} --seed -1", "--seed must be at least 0, got -1"),
         (f"{NEEDED} --log-every 0", "--log-every must be at least 1, got 0"),
         (f"{NEEDED} --batch-tokens 10 --batch-texts 10", "exclude each other"),
-        (f"{NEEDED} --resume --init-from x", "--init-from and --resume exclude each other"),
         (f"{NEEDED} --data d=many", "--data d=many: what stands after = is a weight"),
         (f"{NEEDED} --data d=0", "weight above 0"),
         (f"{NEEDED} --valid a --valid b", "two sets are called 'valid'; write NAME=DIR"),

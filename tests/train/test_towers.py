@@ -41,8 +41,14 @@ def test_what_does_not_fit_is_named(train, start, tmp_path):
         Trainer(start(f"--max-steps 1 --init-encoder {narrow}", run="vae"))
     with pytest.raises(UsageError, match="--init-from excludes --init-encoder"):
         start(f"{OPTIMUS} --init-from {narrow} --init-encoder {narrow}", run="vae")
-    with pytest.raises(UsageError, match="--init-decoder and --resume exclude each other"):
-        start(f"{OPTIMUS} --resume --init-decoder {narrow}", run="vae")
+
+
+def test_a_resumed_run_has_obeyed_them(train, start, tmp_path):
+    train("--task lm --arch gpt2_tiny --max-steps 1", run="gpt")
+    words = f"{OPTIMUS} --resume --init-decoder {tmp_path / 'gpt'}"
+    assert start(words, run="vae").beginning.startswith("decoder of ")
+    train(words, run="vae")
+    assert start(words, run="vae").beginning.startswith("resumed from ")
 
 
 def test_a_checkpoint_takes_the_encoders_vocabulary_along(train, tmp_path, toy_data):

@@ -35,7 +35,8 @@ class TrainConfig:
     save_dir: Path
     """Run folder for the configuration, the log and the checkpoints."""
     resume: bool = False
-    """Continue from the newest good checkpoint of --save-dir; start where there is none."""
+    """Continue from the newest good checkpoint of --save-dir, or start if there is none. Options
+    that are not given keep the run's values."""
     new_data: bool = False
     """With --resume: --data, --blocks, --block-size and the lengths of pairs may have changed; a
     new epoch then begins, on them."""
@@ -162,12 +163,6 @@ class TrainConfig:
             self.batch_tokens is None or self.batch_texts is None,
             "--batch-tokens and --batch-texts exclude each other",
         )
-        for name in ("init_from", "init_encoder", "init_decoder"):
-            require(
-                not (self.resume and getattr(self, name)),
-                f"{flag(name)} and --resume exclude each other: a run starts from weights or"
-                f" continues ({flag(name)} none overrides a --config file)",
-            )
         require(self.resume or not self.new_data, "--new-data has no effect without --resume")
         towers = self.init_encoder or self.init_decoder
         require(

@@ -29,6 +29,7 @@ MANIFEST = "manifest.json"
 TEMPORARY = ".tmp-"
 DAMAGED = "damaged-"
 LOCK = ".lock"
+CONFIG = "config.yaml"
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class RunFolder:
 
     def check(self, resume: bool) -> None:
         """Refuse a used folder without `--resume`, and a place that cannot be written to."""
-        marks = ("config.yaml", "log.jsonl", "checkpoints")
+        marks = (CONFIG, "log.jsonl", "checkpoints")
         if not resume and any((self.path / mark).exists() for mark in marks):
             raise UsageError(
                 f"--save-dir {self.path} holds a run: --resume continues it, otherwise name another"
@@ -60,9 +61,9 @@ class RunFolder:
     def create(self, config: str) -> None:
         """Make the folder with its config.yaml; remove what a killed process left half-written."""
         self.path.mkdir(parents=True, exist_ok=True)
-        temporary = self.path / f"{TEMPORARY}config.yaml"
+        temporary = self.path / f"{TEMPORARY}{CONFIG}"
         temporary.write_text(config, encoding="utf-8")
-        temporary.replace(self.path / "config.yaml")
+        temporary.replace(self.path / CONFIG)
         self.checkpoints.mkdir(exist_ok=True)
         for left in self.checkpoints.glob(f"{TEMPORARY}*"):
             shutil.rmtree(left)

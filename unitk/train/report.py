@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shlex
 from typing import TYPE_CHECKING
 
 import torch
@@ -66,6 +67,9 @@ def page(trainer: Trainer) -> str:
     rows = "\n".join(
         f"| `{flag(key)}` | {values[key]} | {origin} |" for key, origin in given.items()
     )
+    quoted = shlex.quote(str(folder))
+    user_dir = start.config.user_dir
+    plugins = f" --user-dir {shlex.quote(str(user_dir))}" if user_dir else ""
     return f"""# {folder.resolve().name}
 
 {chr(10).join(f"- {line}" for line in first_lines(trainer))}
@@ -79,9 +83,9 @@ def page(trainer: Trainer) -> str:
 All options are in `config.yaml`, all values in `log.jsonl`. To continue, to look at it, to use it:
 
 ```bash
-unitk train --config {folder}/config.yaml --resume
-unitk plot {folder}
-unitk generate --checkpoint {folder} --input FILE
+unitk train --resume --save-dir {quoted}{plugins}
+unitk plot {quoted}
+unitk generate --checkpoint {quoted}{plugins} --input FILE
 ```
 
 {platform.node()}: {platform.machine()}, Python {platform.python_version()},

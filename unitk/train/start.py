@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from unitk.config import Parsed, flag, parse
-from unitk.errors import DataError, UsageError
+from unitk.config import Parsed, flag, parse, read_flags, read_yaml
+from unitk.errors import DataError, UsageError, require
 from unitk.train.config import CUT, FROZEN, KINDS, TrainConfig
 from unitk.train.data import Data, open_data
-from unitk.train.folder import RunFolder, find
+from unitk.train.folder import CONFIG, RunFolder, find
 from unitk.train.parallel import Ranks, join, launched
 from unitk.train.sinks import choose_writers
 from unitk.train.state import Identity, read_state
+from unitk.values import parse_value, render
 from unitk.vocab import Vocab
 
 
@@ -60,7 +61,31 @@ class Start:
 
 
 def parse_train(argv: Sequence[str]) -> Parsed:
-    """The options of a run; with `--init-from` and no `--arch`, the checkpoint's architecture."""
+    """The options of a run; what is not given with `--resume` is as in the run's config.yaml."""
+    given = {item.key: item.text for item in read_flags(argv, TrainConfig)}
+    path = Path(given.get("save_dir") or "") / CONFIG
+    resumes = parse_value(given.get("resume", "off"), bool, "--resume")
+    if not (resumes and given.get("save_dir") and "config" not in given and path.is_file()):
+        return _parse(argv)
+    there = {item.key: item.text for item in read_yaml(path)}
+    plugins = there.get("user_dir", "none")
+    require(
+        plugins == "none" or "user_dir" in given,
+        f"--resume: {path.parent} was trained with plug-ins: give --user-dir {plugins}",
+    )
+    words = [f"--config={path}"]
+    for one, other in (("batch_tokens", "batch_texts"), ("batch_texts", "batch_tokens")):
+        if one in given and other not in given:
+            words.append(f"{flag(other)}=none")
+    parsed = _parse([*words, *argv])
+    lines = path.read_text(encoding="utf-8").splitlines()
+    first = {line.partition(":")[0]: line.rpartition("  # ")[2] for line in lines}
+    origins = {k: first.get(k, o) if o == str(path) else o for k, o in parsed.origins.items()}
+    return replace(parsed, origins=origins)
+
+
+def _parse(argv: Sequence[str]) -> Parsed:
+    """The options; with `--init-from` and no `--arch`, the checkpoint's architecture."""
     parsed = parse("train", TrainConfig, argv, kinds=KINDS)
     if parsed.main.init_from is None or not parsed.origins["arch"].startswith("task "):
         return parsed
@@ -98,18 +123,19 @@ def prepare(parsed: Parsed) -> Start:
     if config.best_metric and re.split("[./]", config.best_metric)[0] not in data.valid:
         known = ", ".join(f"{name}/loss" for name in data.valid)
         raise UsageError(f"--best-metric must be a value such as {known}, got {config.best_metric}")
-    init_from = find(config.init_from) if config.init_from else None
+    resumed, new_epoch = run.newest() if config.resume else None, False
+    # a run that continues has obeyed them
+    init_from = find(config.init_from) if config.init_from and not resumed else None
     if init_from is not None:
         check_vocab(read_state(init_from), data.vocab, init_from)
     init_towers = {
         name: find(path)
         for name, path in (("encoder", config.init_encoder), ("decoder", config.init_decoder))
-        if path is not None
+        if path is not None and not resumed
     }
     for name, path in init_towers.items():
         vocab = data.task.source_vocab if name == "encoder" else data.vocab
         check_vocab(read_state(path), vocab, path)
-    resumed, new_epoch = run.newest() if config.resume else None, False
     if resumed is not None:
         state = read_state(resumed)
         check_vocab(state, data.vocab, resumed)
@@ -139,16 +165,21 @@ def _check_frozen(state: dict[str, Any], parsed: Parsed, data: Data, checkpoint:
 
     With `--new-data`: whether the data, or what an example of them is, have changed.
     """
-    there, here = state["config"], parsed.values()
+    there, here = state["config"], parsed.fields()
+    # an option the run did not know yet has its default there
+    differing = [
+        key
+        for key, (kind, value) in here.items()
+        if key in there and parse_value(there[key], kind, flag(key)) != value
+    ]
     free = CUT if parsed.main.new_data else ()
-    changed = {key for key in free if there.get(key, here[key]) != here[key]}
-    for key in [*KINDS, *sorted(here)]:
+    changed = {key for key in free if key in differing}
+    for key in sorted(differing, key=lambda key: (key not in KINDS, key)):
         fixed = key in FROZEN or key.partition(".")[0] in KINDS
-        # an option the run did not know yet has its default there
-        if fixed and key not in changed and there.get(key, here[key]) != here[key]:
+        if fixed and key not in changed:
             hint = " without --new-data" if key in CUT else ""
             raise UsageError(
-                f"{flag(key)} is {here[key]}, but the run to resume has {there[key]}:"
+                f"{flag(key)} is {render(here[key][1])}, but the run to resume has {there[key]}:"
                 f" it cannot change{hint} ({checkpoint})"
             )
     if state["data"] != data.fingerprint and not parsed.main.new_data:
