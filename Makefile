@@ -9,7 +9,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 ON_PATH := PATH="$(CURDIR)/$(BIN):$$PATH"
 
-.PHONY: help quickstart test test-slow lint docs clean
+.PHONY: help quickstart test test-slow lint count docs clean
 .DEFAULT_GOAL := help
 
 help: ## say what there is
@@ -29,6 +29,9 @@ lint: .venv/.dev ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+count: ## lines, folders, cycles and comments of the package
+	@$(PYTHON) tests/shape.py
 
 docs: .venv/.docs ## build the site, warnings are errors
 	@$(ON_PATH) mkdocs build --strict

@@ -25,7 +25,7 @@ from unitk.errors import UsageError
 BUILTIN = {
     "task": ["unitk.tasks"],
     "criterion": ["unitk.criterions.config"],
-    "arch": ["unitk.models.archs", "unitk.models.archs_t5"],
+    "arch": ["unitk.models.archs"],
     "optimizer": ["unitk.optim.config"],
     "schedule": ["unitk.optim.schedules"],
     "vocab": ["unitk.vocab", "unitk.vocab_words", "unitk.vocab_fairseq", "unitk.vocab_xlm"],

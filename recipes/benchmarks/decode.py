@@ -170,7 +170,7 @@ def left_out(label: str, precision: str) -> Iterator[None]:
 def build(case: Case) -> Model:
     """Random weights that are not near their start, so that outputs are far from each other."""
     torch.manual_seed(0)
-    config = getattr(archs, case.arch)()
+    config = archs.preset(case.arch)
     model = config.build(WORDS).eval()
     with torch.no_grad():
         for parameter in model.parameters():

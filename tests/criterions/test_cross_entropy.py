@@ -36,7 +36,7 @@ def batch():
 @pytest.fixture
 def model():
     torch.manual_seed(0)
-    return archs.glm_tiny().build(V)
+    return archs.preset("glm_tiny").build(V)
 
 
 def asked(model, batch, name):
@@ -138,7 +138,7 @@ def test_what_it_cannot_compare_is_told(model):
 def test_classes_are_counted_beside_words_and_never_smoothed(smoothing):
     """Some examples have a class, all have words; each ask has its own sum and count."""
     torch.manual_seed(0)
-    model = archs.bert_tiny().build(V)
+    model = archs.preset("bert_tiny").build(V)
     rng = np.random.default_rng(1)
     examples = []
     for label in (0, None, 1):

@@ -8,7 +8,7 @@ from unitk.generate.config import GenerateConfig
 from unitk.generate.decode import generate
 from unitk.generate.demands import Demands, Lexicon
 from unitk.interop.names import BART, GPT2, T5
-from unitk.models import archs, archs_t5
+from unitk.models import archs
 from unitk.slots import Example, Protocol, stay
 
 V, PAD, END, MOST = 60, 1, 2, 24
@@ -27,14 +27,18 @@ def twins(request):
         sizes |= dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 256)
         config = hf.BartConfig(**SETTINGS, **sizes, d_model=64, forced_eos_token_id=None)
         config.decoder_start_token_id = END
-        theirs, ours, layout = hf.BartForConditionalGeneration(config), archs.bart_tiny(), BART
+        theirs, ours, layout = (
+            hf.BartForConditionalGeneration(config),
+            archs.preset("bart_tiny"),
+            BART,
+        )
     elif request.param == "t5":
         sizes = {"d_model": 64, "d_kv": 24, "d_ff": 256, "num_layers": 2, "num_heads": 4}
         config = hf.T5Config(**SETTINGS, **sizes, decoder_start_token_id=END)
-        theirs, ours, layout = hf.T5ForConditionalGeneration(config), archs_t5.t5_tiny(), T5
+        theirs, ours, layout = hf.T5ForConditionalGeneration(config), archs.preset("t5_tiny"), T5
     else:
         config = hf.GPT2Config(**SETTINGS, n_embd=64, n_layer=2, n_head=4)
-        theirs, ours, layout = hf.GPT2LMHeadModel(config), archs.gpt2_tiny(), GPT2
+        theirs, ours, layout = hf.GPT2LMHeadModel(config), archs.preset("gpt2_tiny"), GPT2
     ours = ours.build(V).eval()
     theirs.eval()
     with torch.no_grad():

@@ -280,14 +280,14 @@ def test_mass_leaves_as_bart(hf, kit, tmp_path, vocab_txt):
     """Another family's model goes out wherever the settings agree; its positions move."""
     from unitk.interop.convert import Parts
     from unitk.interop.hf import write
-    from unitk.models.archs import mass_tiny
+    from unitk.models.archs import preset
     from unitk.registry import get
     from unitk.vocab import open_vocab
 
     vocab = open_vocab(vocab_txt)
     task = get("task", "mass")
     torch.manual_seed(0)
-    ours = kit.perturbed(mass_tiny().build(len(vocab)))
+    ours = kit.perturbed(preset("mass_tiny").build(len(vocab)))
     (tmp_path / "out").mkdir()
     write(Parts(ours, task(task.Config(), vocab), {}, {}), tmp_path / "out")
     theirs = hf.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out").eval()

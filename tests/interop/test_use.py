@@ -13,14 +13,14 @@ from unitk_cli import preprocess, train
 def test_trained_from_and_exported(kit, tmp_path, vocab_txt):
     from unitk.interop.convert import Parts
     from unitk.interop.unilm import write
-    from unitk.models.archs import unilm_tiny
+    from unitk.models.archs import preset
     from unitk.registry import get
     from unitk.vocab import open_vocab
 
     task = get("task", "unilm")
     vocab = open_vocab(vocab_txt)
     torch.manual_seed(0)
-    model = unilm_tiny().build(len(vocab))
+    model = preset("unilm_tiny").build(len(vocab))
     there = tmp_path / "there"
     there.mkdir()
     rows = {"embed.tokens.weight": 60, "heads.lm.bias": 60}

@@ -60,8 +60,8 @@ def test_parameter_counts_are_the_published_ones(name, vocab_size, millions):
 def test_parameters_of_encoders_without_a_preset():
     """ERNIE 1.0 without output layers, MiniLM; their poolers, which unitk does not keep, count."""
     bare = {"head_transform": False, "output_bias": False, "class_heads": ()}
-    ernie = replace(archs.bert_base(), max_positions=513, **bare)
-    minilm = replace(archs.bert_base(), width=384, ffn_width=1536, class_heads=())
+    ernie = replace(archs.preset("bert_base"), max_positions=513, **bare)
+    minilm = replace(archs.preset("bert_base"), width=384, ffn_width=1536, class_heads=())
     with torch.device("meta"):
         counts = [
             sum(parameter.numel() for parameter in config.build(vocab_size).parameters())

@@ -15,7 +15,7 @@ from unitk.slots import BORN, DOC, NEVER, NOW, Example, collate, probe, query, s
 @pytest.fixture
 def model():
     torch.manual_seed(0)
-    return replace(archs.glm_tiny(), init_std=0.2).build(50)
+    return replace(archs.preset("glm_tiny"), init_std=0.2).build(50)
 
 
 def batch(*rows):

@@ -15,7 +15,7 @@ V, BEAMS, STEPS = 50, 3, 4
 @pytest.fixture
 def model():
     torch.manual_seed(0)
-    model = archs.glm_tiny().build(V).eval()
+    model = archs.preset("glm_tiny").build(V).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -127,7 +127,7 @@ def test_two_towers_and_unknown_heads_are_told(model):
 
 def test_a_model_is_made_without_weights_and_loaded(model):
     with torch.device("meta"):
-        empty = archs.glm_tiny().build(V)
+        empty = archs.preset("glm_tiny").build(V)
     empty.load_state_dict(model.state_dict(), assign=True)
     slots = prompts(np.random.default_rng(3))[0]
     assert torch.equal(states_of(empty.eval(), slots), states_of(model, slots))

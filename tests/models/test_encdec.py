@@ -19,7 +19,7 @@ LENGTHS = ((9, 4), (3, 12), (17, 6), (5, 1))
 @pytest.fixture
 def model():
     torch.manual_seed(0)
-    return replace(archs.mass_tiny(), init_std=0.2).build(V).eval()
+    return replace(archs.preset("mass_tiny"), init_std=0.2).build(V).eval()
 
 
 def example(rng, source, target):
@@ -162,7 +162,7 @@ def test_the_wrong_towers_are_told(model):
 
 
 def test_towers_may_differ_in_depth():
-    model = replace(archs.bart_tiny(), num_layers=3, decoder_layers=1).build(V)
+    model = replace(archs.preset("bart_tiny"), num_layers=3, decoder_layers=1).build(V)
     assert (len(model.encoder.layers), len(model.layers)) == (3, 1)
     assert all(layer.cross_attention is None for layer in model.encoder.layers)
     assert model.config.num_layers == 3
@@ -171,7 +171,9 @@ def test_towers_may_differ_in_depth():
 @torch.no_grad()
 def test_each_tower_has_relative_positions_of_its_own():
     torch.manual_seed(0)
-    config = replace(archs.bart_tiny(), relative_buckets=8, relative_distance=10, init_std=0.2)
+    config = replace(
+        archs.preset("bart_tiny"), relative_buckets=8, relative_distance=10, init_std=0.2
+    )
     model, batch = config.build(V).eval(), packed([[0], [1]])
     before = model(batch)[0]
     model.relative.table.weight.add_(torch.randn(8, 4))

@@ -42,7 +42,7 @@ def test_blocks_of_other_examples_and_of_the_future_are_passed_over():
 @torch.no_grad()
 def test_a_relative_bias_is_added_to_the_scores():
     torch.manual_seed(0)
-    config = replace(archs.glm_tiny(), relative_buckets=8, relative_distance=12)
+    config = replace(archs.preset("glm_tiny"), relative_buckets=8, relative_distance=12)
     relative = RelativeBias(config)
     rows = batch([words(30), words(20, at=np.arange(20))], [words(40, at=np.arange(40)[::-1])])
     slots, scale = rows.towers["x"], 0.3

@@ -67,7 +67,7 @@ def example(rng, shown, spans):
 @pytest.fixture
 def model():
     torch.manual_seed(0)
-    model = archs.glm_tiny().build(V)
+    model = archs.preset("glm_tiny").build(V)
     with torch.no_grad():  # larger than at the start, so that every part matters
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))

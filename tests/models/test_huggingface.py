@@ -11,7 +11,7 @@ import torch
 
 from unitk.criterions.cross_entropy import CrossEntropy
 from unitk.interop.names import BART, BERT, GPT2, ROBERTA, T5, T5_GATED
-from unitk.models import archs, archs_t5
+from unitk.models import archs
 from unitk.slots import Ask, Example, collate, lm, stay
 
 V, PAD = 60, 1
@@ -117,11 +117,11 @@ def test_bert_and_roberta(hf, family, rows):
     }
     if family == "bert":
         reference = hf.BertForPreTraining(hf.BertConfig(**settings))
-        ours = archs.bert_tiny().build(V)
+        ours = archs.preset("bert_tiny").build(V)
     else:
         more = {"max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
         reference = hf.RobertaForMaskedLM(hf.RobertaConfig(**settings, **more))
-        ours = archs.tiny(archs.roberta_base()).build(V)
+        ours = archs.tiny(archs.preset("roberta_base")).build(V)
     layout = {"bert": BERT, "roberta": ROBERTA}[family]
     twins(reference, ours, layout)
 
@@ -170,7 +170,7 @@ def test_gpt2(hf, rows):
         embd_pdrop=0.0,
         attn_pdrop=0.0,
     )
-    reference, ours = hf.GPT2LMHeadModel(config), archs.gpt2_tiny().build(V)
+    reference, ours = hf.GPT2LMHeadModel(config), archs.preset("gpt2_tiny").build(V)
     twins(reference, ours, GPT2)
     tokens = [words(rng, n) for n in LENGTHS]
     examples = []
@@ -204,10 +204,10 @@ def encoder_decoders(hf, family):
         sizes |= dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4)
         sizes |= dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 256)
         config = hf.BartConfig(vocab_size=V, d_model=64, dropout=0.0, pad_token_id=PAD, **sizes)
-        return hf.BartForConditionalGeneration(config), archs.bart_tiny().build(V), BART
+        return hf.BartForConditionalGeneration(config), archs.preset("bart_tiny").build(V), BART
     sizes = {"d_model": 64, "d_kv": 24, "d_ff": 256, "num_layers": 2, "num_heads": 4}
     sizes |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 10}
-    ours = replace(archs_t5.t5_tiny(), relative_buckets=8, relative_distance=10)
+    ours = replace(archs.preset("t5_tiny"), relative_buckets=8, relative_distance=10)
     if family == "t5_v1_1":
         ours = replace(ours, ffn_gate=True, activation="gelu_tanh", tied=False, output_scale=False)
         sizes |= {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
@@ -273,6 +273,6 @@ def test_parameters_of_the_large_bart_are_theirs(hf):
                 vocab_size=50265,
             )
             theirs = hf.BartForConditionalGeneration(config)
-            ours = {"base": archs.bart_base, "large": archs.bart_large}[name]().build(50265)
+            ours = archs.preset(f"bart_{name}").build(50265)
         count, wanted = (sum(p.numel() for p in m.parameters()) for m in (ours, theirs))
         assert count == wanted

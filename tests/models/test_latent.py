@@ -8,7 +8,7 @@ import torch
 
 from unitk import registry
 from unitk.errors import UsageError
-from unitk.models.archs import optimus_base, optimus_tiny
+from unitk.models.archs import preset
 from unitk.slots import collate
 
 V = 60
@@ -24,7 +24,7 @@ def texts(toy_vocab):
 
 def build(**settings):
     torch.manual_seed(1)
-    return replace(optimus_tiny(), init_std=0.2, **settings).build(V).eval()
+    return replace(preset("optimus_tiny"), init_std=0.2, **settings).build(V).eval()
 
 
 def batched(texts, rows=([0], [1], [2])):
@@ -34,7 +34,7 @@ def batched(texts, rows=([0], [1], [2])):
 def test_parameters_are_berts_and_gpt2s_and_three_maps():
     """BERT-base cased with pooler, GPT-2 small with three more words, latent of 32."""
     with torch.device("meta"):
-        model = optimus_base().build(50260, 28996)
+        model = preset("optimus_base").build(50260, 28996)
     count = sum(parameter.numel() for parameter in model.parameters())
     bert, gpt2 = 108_310_272, 124_439_808 + 3 * 768
     assert count == bert + gpt2 + 2 * 32 * 768 + 32 * 12 * 768 + 32 * 768
@@ -102,7 +102,7 @@ def test_posterior(texts):
 
 
 def test_towers_and_their_room():
-    config = optimus_base()
+    config = preset("optimus_base")
     assert config.tower("enc").max_positions == config.room == 512
     assert config.tower("dec").max_positions == 1023
     assert replace(config, dropout=0.3).tower("enc").dropout == 0.3
@@ -110,13 +110,13 @@ def test_towers_and_their_room():
 
 def test_what_is_refused(texts):
     with pytest.raises(UsageError, match="--arch.encoder: there is no arch 'bert_bse'.*bert_base"):
-        replace(optimus_base(), encoder="bert_bse")
+        replace(preset("optimus_base"), encoder="bert_bse")
     with pytest.raises(
         UsageError, match="--arch.encoder must be an architecture of a single tower"
     ):
-        replace(optimus_base(), encoder="bart_base")
+        replace(preset("optimus_base"), encoder="bart_base")
     with pytest.raises(UsageError, match="--arch.latent must be at least 1, got 0"):
-        replace(optimus_base(), latent=0)
+        replace(preset("optimus_base"), latent=0)
     batch = batched(texts)
     batch = replace(batch, towers={"x": batch.towers["dec"]})
     with pytest.raises(UsageError, match="two towers, enc and dec, but the task lays out x"):

@@ -48,7 +48,7 @@ def test_dropout_keeps_a_byte_a_value():
 @pytest.mark.parametrize("gated", [True, False])
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu"])
 def test_an_activation_applied_again_in_backward_gives_the_same_gradients(activation, gated, dtype):
-    config = replace(archs.glm_tiny(), activation=activation, ffn_gate=gated)
+    config = replace(archs.preset("glm_tiny"), activation=activation, ffn_gate=gated)
     found = []
     for lean in (False, True):
         torch.manual_seed(0)

@@ -61,7 +61,9 @@ def test_buckets_of_a_decoder_are_hugging_faces(t5):
 @pytest.fixture
 def model():
     torch.manual_seed(0)
-    config = replace(archs.unilm2_tiny(), init_std=0.2, relative_buckets=8, relative_distance=10)
+    config = replace(
+        archs.preset("unilm2_tiny"), init_std=0.2, relative_buckets=8, relative_distance=10
+    )
     return config.build(50).eval()
 
 
@@ -102,7 +104,7 @@ def test_only_the_places_count_not_their_order(model):
 @torch.no_grad()
 def test_a_shift_of_all_places_changes_nothing_without_a_table():
     torch.manual_seed(0)
-    config = replace(archs.unilm2_tiny(), max_positions=0, init_std=0.2)
+    config = replace(archs.preset("unilm2_tiny"), max_positions=0, init_std=0.2)
     model, slots = config.build(50), shuffled(np.random.default_rng(2), 20)
     further = Slots(slots.table + 100 * (np.arange(9) == POS)[:, None])
     states = [model(batch([one]))[0]["x"][0, :20] for one in (slots, further)]
@@ -130,7 +132,7 @@ def test_both_kernels_agree(model, grad, monkeypatch):
 
 
 def test_the_layers_share_one_table():
-    model = archs.unilm2_tiny().build(50)
+    model = archs.preset("unilm2_tiny").build(50)
     assert [type(m) for m in model.modules()].count(RelativeBias) == 1
     assert model.relative.table.weight.shape == (32, 4)
 

@@ -10,7 +10,11 @@ from unitk.models import archs
 from unitk.optim.config import AdamWConfig
 
 BERT = replace(
-    archs.glm_tiny(), embedding_norm=True, output_bias=True, head_transform=True, num_segments=2
+    archs.preset("glm_tiny"),
+    embedding_norm=True,
+    output_bias=True,
+    head_transform=True,
+    num_segments=2,
 )
 
 

@@ -183,11 +183,11 @@ def test_a_plug_in_comes_along(tmp_path, start, toy_data):
 
 PLUGIN = '''
 from dataclasses import replace
-from unitk.models.archs import glm_tiny
+from unitk.models.archs import preset
 from unitk.registry import register
 
 @register("arch", "mine_tiny")
 def mine_tiny():
     """A plug-in."""
-    return replace(glm_tiny(), width=48)
+    return replace(preset("glm_tiny"), width=48)
 '''

@@ -1,0 +1,183 @@
+"""Figures of the package's shape: `make count` prints them, test_architecture.py holds them.
+
+A file's imports count wherever they stand: at the top, in functions, and for types only.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+VERTICAL = ("unitk/interop/", "unitk/fairseq/", "unitk/latent/")
+"""Packages of other systems' formats and of one objective; the rest of the package is its core."""
+SIDE_BY_SIDE = ("unitk_cli", "unitk/tasks", "unitk/interop")
+"""Folders with a file a verb, objective or format."""
+MOVES = {"replace", "rename"}
+"""Calls of `os`, and of paths, that put a finished file or folder in its place."""
+
+
+@cache
+def files() -> tuple[str, ...]:
+    """Python files of the package, relative to the repository's root."""
+    found = [*ROOT.glob("unitk/**/*.py"), *ROOT.glob("unitk_cli/**/*.py")]
+    return tuple(sorted(str(path.relative_to(ROOT)) for path in found))
+
+
+@cache
+def text(name: str) -> str:
+    """The content of a file."""
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+@cache
+def tree(name: str) -> ast.Module:
+    """The syntax tree of a file."""
+    return ast.parse(text(name))
+
+
+def lines(names: tuple[str, ...]) -> int:
+    """Lines of some files."""
+    return sum(len(text(name).splitlines()) for name in names)
+
+
+def core() -> tuple[str, ...]:
+    """The files that serve neither other systems nor a single objective's toolbox."""
+    return tuple(name for name in files() if not name.startswith(VERTICAL))
+
+
+def crowds() -> Counter[str]:
+    """Folder -> how many files it holds beside `__init__`, subfolders left out."""
+    paths = [Path(name) for name in files()]
+    return Counter(str(path.parent) for path in paths if path.name != "__init__.py")
+
+
+def module(name: str) -> str:
+    """The dotted name of a file."""
+    return name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def imports(name: str) -> Iterator[str]:
+    """Dotted names of everything a file imports."""
+    package = module(name) if name.endswith("__init__.py") else module(name).rpartition(".")[0]
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = package.split(".")
+                base = ".".join([*parts[: len(parts) - node.level + 1], *filter(None, [base])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+@cache
+def edges() -> dict[str, set[str]]:
+    """File -> files it imports; a package's `__init__` counts only if a name is taken from it."""
+    by_module = {module(name): name for name in files()}
+    found: dict[str, set[str]] = {}
+    for name in files():
+        targets = (
+            by_module.get(one) or by_module.get(one.rpartition(".")[0]) for one in imports(name)
+        )
+        found[name] = {target for target in targets if target and target != name}
+    return found
+
+
+def cycles() -> list[list[str]]:
+    """Groups of files that reach each other through imports (strongly connected components)."""
+    graph, order, seen = edges(), [], set[str]()
+
+    def visit(start: str, graph: dict[str, set[str]], out: list[str]) -> None:
+        stack = [(start, iter(sorted(graph[start])))]
+        seen.add(start)
+        while stack:
+            name, rest = stack[-1]
+            following = next((one for one in rest if one not in seen), None)
+            if following is None:
+                stack.pop()
+                out.append(name)
+            else:
+                seen.add(following)
+                stack.append((following, iter(sorted(graph[following]))))
+
+    for name in graph:
+        if name not in seen:
+            visit(name, graph, order)
+    turned: dict[str, set[str]] = {name: set() for name in graph}
+    for name, targets in graph.items():
+        for target in targets:
+            turned[target].add(name)
+    seen.clear()
+    groups = []
+    for name in reversed(order):
+        if name not in seen:
+            group: list[str] = []
+            visit(name, turned, group)
+            groups.append(sorted(group))
+    return [group for group in groups if len(group) > 1]
+
+
+def comments() -> tuple[int, int]:
+    """Comments and lines of code (no blank lines, comments or docstrings) of the package."""
+    remarks = code = 0
+    for name in files():
+        kept = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}
+        rows: set[int] = set()
+        for token in tokenize.generate_tokens(io.StringIO(text(name)).readline):
+            remarks += token.type == tokenize.COMMENT
+            if token.type not in kept and token.type != tokenize.ENDMARKER:
+                rows.update(range(token.start[0], token.end[0] + 1))
+        for node in ast.walk(tree(name)):  # strings that stand alone are docstrings
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+                rows.difference_update(range(node.lineno, (node.end_lineno or 0) + 1))
+        code += len(rows)
+    return remarks, code
+
+
+def calls(attributes: set[str]) -> Counter[str]:
+    """File -> calls of methods or module functions of these names, as in `os.replace(...)`."""
+    found: Counter[str] = Counter()
+    for name in files():
+        for node in ast.walk(tree(name)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                found[name] += node.func.attr in attributes
+    return +found
+
+
+def writers() -> Counter[str]:
+    """Files that rename what they have written, beside `unitk/files.py`."""
+    found: Counter[str] = Counter()
+    for name in files():
+        for node in ast.walk(tree(name)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                owner = ast.unparse(node.func.value)
+                moved = node.func.attr == "rename" or (owner, node.func.attr) == ("os", "replace")
+                # a path's replace has one argument, a text's has two
+                path = node.func.attr == "replace" and len(node.args) == 1 and not node.keywords
+                found[name] += moved or path
+    found.pop("unitk/files.py", None)
+    return +found
+
+
+def main() -> None:
+    """Print every figure."""
+    remarks, code = comments()
+    print(f"package                  {lines(files()):,} lines in {len(files())} files")
+    print(f"core                     {lines(core()):,} lines (without {', '.join(VERTICAL)})")
+    print(f"comments                 {100 * remarks / code:.1f} per 100 of {code:,} lines of code")
+    print(f"import cycles            {len(cycles())}")
+    for group in cycles():
+        print(f"  {' <-> '.join(group)}")
+    print(f"writers outside files.py {len(writers())} {dict(writers()) or ''}")
+    print(f"log-probability places   {dict(calls({'cross_entropy'}))}")
+    print("files beside __init__    " + ", ".join(f"{k} {n}" for k, n in crowds().most_common()))
+
+
+if __name__ == "__main__":
+    main()
