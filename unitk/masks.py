@@ -9,10 +9,12 @@ attention in unitk calls it, or is tested against it.
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from unitk.errors import UsageError
 from unitk.slots import BORN, CROSS, DIES, DOC, NEVER, NOW, TOKEN, Slots
 
 
@@ -138,3 +140,11 @@ def picture(slots: Slots, names: list[str], masks: Collection[int], title: str) 
     patches = [Patch(color=COLOURS[kind], label=kind) for kind in KINDS if kind in what]
     axes.legend(handles=patches, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
     return figure
+
+
+def save(figure: Any, output: Path, dpi: float | str = "figure") -> None:
+    """Write a matplotlib figure; `UsageError` where the ending of the file is no known format."""
+    try:
+        figure.savefig(output, dpi=dpi)
+    except ValueError as error:
+        raise UsageError(f"--output cannot be written: {error}") from error

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from unitk import config
 from unitk.errors import CheckpointError, require
-from unitk.train.folder import RunFolder, damage, find
-from unitk_cli.convert import appearing
+from unitk.files import damage, new_folder
+from unitk.train.folder import RunFolder, find
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ def run(argv: Sequence[str]) -> None:
     given: Options = config.parse("average", Options, argv).main
     found = newest(given) if given.last is not None else [find(path) for path in given.checkpoint]
     require(len(found) > 1, "--checkpoint: give two or more, or a run folder with --last N")
-    with appearing(given.dest, "--dest") as folder:
+    with new_folder(given.dest, "--dest", CheckpointError) as folder:
         from unitk.train.average import average
 
         average(found, folder)

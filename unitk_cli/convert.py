@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from unitk import config, registry
 from unitk.config import Given
 from unitk.errors import CheckpointError, UsageError, require
+from unitk.files import new_folder, seal
 
 OURS = "unitk"
 IMPORTED = "imported.json"
@@ -46,7 +45,7 @@ def run(argv: Sequence[str]) -> None:
     registry.load_plugins(given.user_dir)
     (source, path), (target, dest) = given.from_, given.to
     require((source == OURS) != (target == OURS), "one of --from and --to is unitk, the other not")
-    with appearing(Path(dest)) as folder:
+    with new_folder(Path(dest), "--to", CheckpointError) as folder:
         if target == OURS:
             take(source, Path(path), given, inner, folder)
         else:
@@ -60,7 +59,6 @@ def take(source: str, path: Path, given: Options, inner: list[Given], folder: Pa
     """Write another system's checkpoint as ours."""
     from unitk.interop.convert import take
     from unitk.train import checkpoint
-    from unitk.train.folder import seal
     from unitk.train.state import Identity, Progress
 
     parts = take(source, path, given.vocab, inner)
@@ -83,20 +81,3 @@ def give(path: Path, target: str, folder: Path) -> None:
     # as long as it is not trained, what was added to the tables of that system means nothing
     rows = json.loads(imported.read_text())["rows"] if imported.exists() else {}
     write(Parts(loaded.model, loaded.task, loaded.config, rows), folder)
-
-
-@contextmanager
-def appearing(dest: Path, option: str = "--to") -> Iterator[Path]:
-    """A folder to fill, which becomes `dest` if all goes well and is removed if not."""
-    if dest.exists() and not (dest.is_dir() and not any(dest.iterdir())):
-        raise UsageError(f"{option} {dest} exists already")
-    partial = dest.absolute().with_name(f".{dest.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
-    try:
-        partial.mkdir(parents=True)
-        yield partial
-        partial.replace(dest)
-    except OSError as error:
-        raise CheckpointError(f"{option} {dest}: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unitk import config, registry
-from unitk.errors import require
-from unitk_cli.convert import appearing
+from unitk.errors import CheckpointError, require
+from unitk.files import new_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ def run(argv: Sequence[str]) -> None:
     require(free, f"--dest {given.dest}: fairseq imports it as {name!r}, which is no free name")
     registry.load_plugins(given.user_dir)  # its mistakes are told here
     user_dir = repr(str(given.user_dir.resolve())) if given.user_dir else ""
-    with appearing(given.dest, "--dest") as folder:
+    with new_folder(given.dest, "--dest", CheckpointError) as folder:
         (folder / "__init__.py").write_text(FILE.format(user_dir))
     print(f"fairseq-train DATA --user-dir {given.dest} --task unitk_NAME --criterion unitk ...")
 

@@ -6,6 +6,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,13 +17,14 @@ from unitk.data.corpus import Pairs
 from unitk.data.folders import is_corpus, open_corpus
 from unitk.data.sources import SQUAD_SOURCE, Format
 from unitk.errors import DataError, UsageError, require
+from unitk.files import MANIFEST, digest, reserved
 from unitk.generate.config import WAYS, GenerateConfig
 from unitk.generate.inputs import Input, arriving, is_stream, open_pairs, read_inputs, typed
 from unitk.generate.outputs import STDOUT, Alignment, Writing
 from unitk.generate.sink import File, Screen
 from unitk.generate.wording import read_lines
 from unitk.generate.work import Blanks, Buffer, Work
-from unitk.train.folder import MANIFEST, digest, find
+from unitk.train.folder import find
 from unitk_cli.progress import progress
 
 if TYPE_CHECKING:
@@ -99,6 +101,12 @@ def run(argv: Sequence[str]) -> None:
     parsed = config.parse("generate", Options, argv)
     given: Options = parsed.main
     check(given, parsed.origins)
+    with nullcontext() if given.output == STDOUT else reserved(given.output, "--output"):
+        generate(given, parsed)
+
+
+def generate(given: Options, parsed: config.Parsed) -> None:
+    """Decode or score while no other process writes the output."""
     inputs = read(given)
     generator = open_generator(given)
     device = next(generator.model.parameters()).device.type

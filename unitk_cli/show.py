@@ -12,6 +12,7 @@ import numpy as np
 from unitk import config, masks
 from unitk.data.cuts import Text
 from unitk.errors import UsageError, require
+from unitk.files import new_file
 from unitk.slots import Example
 from unitk.tasks.base import Task
 from unitk.vocab import open_vocab
@@ -84,7 +85,8 @@ def _draw(title: str, task: Task, tower: str, example: Example, options: Options
     if output is not None:
         hidden = {vocab.symbols[s] for s in ("mask", "gmask", "smask") if s in vocab.symbols}
         path = output if len(example.towers) == 1 else output.with_stem(f"{output.stem}-{tower}")
-        masks.picture(slots, names, hidden, title).savefig(path)
+        with new_file(path, "--output") as part:
+            masks.save(masks.picture(slots, names, hidden, title), part)
         print(f"\n{path}")
 
 

@@ -10,9 +10,10 @@ from safetensors.torch import load_file
 
 import unitk
 from unitk.errors import CheckpointError, UsageError
+from unitk.files import seal
 from unitk.train import average as module
 from unitk.train import checkpoint
-from unitk.train.folder import RunFolder, seal
+from unitk.train.folder import RunFolder
 from unitk_cli.average import run
 
 

@@ -9,10 +9,10 @@ import torch
 from unitk import registry
 from unitk.config import parse
 from unitk.errors import DataError, UsageError
+from unitk.files import seal
 from unitk.generate.generator import Generator
 from unitk.generate.latent import LatentSpace
 from unitk.train import checkpoint
-from unitk.train.folder import seal
 from unitk.train.start import TrainConfig
 from unitk_cli.latent import VERBS, run
 
@@ -169,7 +169,7 @@ def test_plot_draws_labels(latent, tmp_path):
     assert latent("plot", flags="--input labelled.txt --output x.png --names 2") == ["x.png"]
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
     assert latent("plot", *LINES) == ["latent.png"]
-    with pytest.raises(UsageError, match="--output x.foo cannot be written"):
+    with pytest.raises(UsageError, match="--output cannot be written: Format 'foo'"):
         latent("plot", *LINES, flags="--output x.foo")
 
 

@@ -188,7 +188,7 @@ def test_building_is_all_or_nothing(tmp_path):
     assert [path.name for path in dest.parent.iterdir()] == ["corpus"]
     with pytest.raises(UsageError, match="--overwrite replaces it"), building(dest):
         pass
-    (dest.parent / ".corpus.partial").mkdir()  # as a killed run leaves it
+    (dest.parent / ".tmp-77-corpus").mkdir()  # as a killed run leaves it
     with building(dest, overwrite=True) as folder:
         (folder / "manifest.json").write_text("2")
     assert [path.name for path in dest.parent.iterdir()] == ["corpus"]

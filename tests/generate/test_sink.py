@@ -114,7 +114,7 @@ def test_a_kill_at_any_moment(tmp_path, kill_at, monkeypatch):
     assert kills > 15
 
 
-def killed(path, kill_at, monkeypatch, at=12):
+def killed(path, kill_at, monkeypatch, at=17):
     with pytest.raises(Kill):
         kill_at(at)
         go(path, resume=False)

@@ -229,7 +229,7 @@ def test_a_trained_model_goes_out_with_all_its_rows(hf, kit, make, tmp_path):
     vocab = load(ours).vocab
     assert vocab.model.size == V and len(vocab) == V + len(vocab.added) > V
     (ours / "imported.json").unlink()  # as in a run that was trained from it
-    from unitk.train.folder import seal
+    from unitk.files import seal
 
     (ours / "manifest.json").unlink()
     seal(ours)

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from unitk.errors import UnitkError
+from unitk.files import damage, seal
 from unitk.train import loop
 from unitk.train.checkpoint import load, restore
-from unitk.train.folder import RunFolder, damage, seal
+from unitk.train.folder import RunFolder
 from unitk.train.start import parse_train, prepare
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from unitk.train.folder import RunFolder, damage
+from unitk.files import damage
+from unitk.train.folder import RunFolder
 from unitk.train.loop import train
 from unitk.train.sinks import read_events
 from unitk.train.start import parse_train, prepare

@@ -5,7 +5,8 @@ import random
 import pytest
 
 from unitk.errors import CheckpointError, UsageError
-from unitk.train.folder import DAMAGED, MANIFEST, RunFolder, damage, find
+from unitk.files import MANIFEST, damage
+from unitk.train.folder import DAMAGED, RunFolder, find
 
 
 def fill(text="good"):

@@ -16,10 +16,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from unitk import files
 from unitk.errors import DataError, UsageError
 from unitk.slots import Ids
 from unitk.vocab import Vocab
@@ -337,27 +336,9 @@ class _IndexFile:
 @contextmanager
 def building(dest: Path, overwrite: bool = False) -> Iterator[Path]:
     """A folder to fill, which becomes `dest` if all goes well and is removed if not."""
-    dest = dest.absolute()
     _check_free(dest, overwrite)
-    partial, old = (dest.with_name(f".{dest.name}.{end}") for end in ("partial", "old"))
-    made = [folder for folder in dest.parents if not folder.exists()]
-    try:
-        for leftover in (partial, old):  # of a run that was killed
-            shutil.rmtree(leftover, ignore_errors=True)
-        partial.mkdir(parents=True)
-        yield partial
-        if dest.exists():
-            os.replace(dest, old)
-        os.replace(partial, dest)
-        shutil.rmtree(old, ignore_errors=True)
-    except BaseException as error:
-        shutil.rmtree(partial, ignore_errors=True)
-        for folder in made:
-            with suppress(OSError):  # it was not made, or somebody else uses it
-                folder.rmdir()
-        if isinstance(error, OSError):
-            raise DataError(f"--dest {dest}: {error.strerror or error}") from error
-        raise
+    with files.new_folder(dest, "--dest", replace=overwrite) as folder:
+        yield folder
 
 
 def _check_free(dest: Path, overwrite: bool) -> None:

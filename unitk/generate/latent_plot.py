@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from unitk.errors import UsageError
+from unitk.files import new_file
 from unitk.generate.geometry import Points, principal
+from unitk.masks import save
 
 COLOURS = 20
 """The most frequent labels have a colour of their own, the others are grey."""
@@ -47,15 +49,14 @@ def draw(
     output: Path,
 ) -> None:
     """Draw points [N, 2] in the colours of their labels, the first ones with names."""
-    import matplotlib
+    from matplotlib import colormaps
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axis = pyplot.subplots(figsize=(8, 6.5), layout="constrained")
+    figure = Figure(figsize=(8, 6.5), layout="constrained")
+    axis = figure.subplots()
     shown = [label for label, _ in Counter(filter(None, labels)).most_common(COLOURS)]
     label_of = np.array([label if label in shown else "" for label in labels])
-    colours = pyplot.colormaps["tab10" if len(shown) <= 10 else "tab20"]
+    colours = colormaps["tab10" if len(shown) <= 10 else "tab20"]
     size = float(np.clip(2000 / len(flat), 4, 40))
     for label in ["", *sorted(shown)]:
         some = flat[label_of == label]
@@ -72,9 +73,5 @@ def draw(
     axis.set_ylabel(axes[1])
     if shown:
         axis.legend(fontsize=8)
-    try:
-        figure.savefig(output, dpi=150)
-    except (OSError, ValueError) as error:  # ValueError: the ending is no format it knows
-        raise UsageError(f"--output {output} cannot be written: {error}") from error
-    finally:
-        pyplot.close(figure)
+    with new_file(output, "--output", UsageError) as part:
+        save(figure, part, 150)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from unitk.errors import DataError
+from unitk.files import new_file
 from unitk.generate.inputs import Input
 from unitk.slots import Floats, Ids
 from unitk.vocab import Vocab
@@ -138,11 +138,6 @@ def write(lines: Iterable[str], path: Path) -> None:
         for line in lines:
             print(line)
         return
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with partial.open("w", encoding="utf-8", newline="\n") as file:
+    with new_file(path, "--output") as part:
+        with part.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(line + "\n" for line in lines)
-        partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise DataError(f"--output {path}: {error.strerror}") from error

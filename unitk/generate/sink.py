@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from unitk import files
 from unitk.errors import DataError, UsageError
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ class File(Screen):
 
     def __init__(self, path: Path, made_from: dict[str, str], resume: bool) -> None:
         self.path, self.made_from = path, made_from
+        path = path.resolve()  # of a link, what it leads to is replaced
         self.partial = path.with_name(f".{path.name}.partial")
         self.progress = path.with_name(f".{path.name}.progress")
         self.size = 0
@@ -100,16 +102,14 @@ class File(Screen):
     def _note(self) -> None:
         """Make the lines so far sure."""
         record = {"inputs": self.done, "bytes": self.size, "made_from": self.made_from}
-        fresh = self.progress.with_name(f"{self.progress.name}.new")
-        fresh.write_text(json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8")
-        fresh.replace(self.progress)
+        files.write(self.progress, json.dumps(record, indent=1, ensure_ascii=False))
 
     def close(self) -> None:
         try:
             if self.file is None:  # a kill came between the last line and this
                 self.file = self._open()
             self.file.close()
-            self.partial.replace(self.path)
+            self.partial.replace(self.path.resolve())
             self.progress.unlink()
         except OSError as error:
             raise self._fault(error) from error

@@ -14,8 +14,8 @@ from safetensors import safe_open
 from torch import Tensor
 
 from unitk.errors import CheckpointError
+from unitk.files import seal
 from unitk.train.checkpoint import EMA, SOURCE_VOCAB, save_tensors
-from unitk.train.folder import seal
 from unitk.train.state import read_state
 
 WEIGHTS = "model.safetensors"

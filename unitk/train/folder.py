@@ -11,23 +11,21 @@ a checkpoint is good when its files are what the manifest says.
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import json
 import logging
 import os
 import shutil
-import socket
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from unitk.errors import CheckpointError, UsageError
+from unitk import files
+from unitk.errors import CheckpointError, DataError, UsageError
+from unitk.files import TEMPORARY, damage, held, seal
 
-MANIFEST = "manifest.json"
-TEMPORARY = ".tmp-"
 DAMAGED = "damaged-"
+OPTIMIZER = "optim.safetensors"
 LOCK = ".lock"
 CONFIG = "config.yaml"
 
@@ -61,28 +59,16 @@ class RunFolder:
     def create(self, config: str) -> None:
         """Make the folder with its config.yaml; remove what a killed process left half-written."""
         self.path.mkdir(parents=True, exist_ok=True)
-        temporary = self.path / f"{TEMPORARY}{CONFIG}"
-        temporary.write_text(config, encoding="utf-8")
-        temporary.replace(self.path / CONFIG)
+        files.write(self.path / CONFIG, config)
         self.checkpoints.mkdir(exist_ok=True)
-        for left in self.checkpoints.glob(f"{TEMPORARY}*"):
-            shutil.rmtree(left)
+        for folder in (self.path, self.checkpoints):
+            for left in folder.glob(f"{TEMPORARY}*"):
+                files.discard(left, folder)
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Keep other processes from training into this folder; the system lets go of it."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / LOCK).open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                who = file.read().strip() or "another process"
-                raise UsageError(f"--save-dir {self.path} is being written by {who}") from None
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-            file.flush()
-            yield
+        return held(self.path / LOCK, f"--save-dir {self.path}")
 
     def describe(self, text: str) -> None:
         """Write README.md; a disk that refuses it is told."""
@@ -100,17 +86,21 @@ class RunFolder:
         """The checkpoint of a step."""
         return self.checkpoints / f"step-{number}"
 
-    def newest(self) -> Path | None:
+    def newest(self, hashed: Callable[[str], bool] = lambda name: True) -> Path | None:
         """The newest good checkpoint; every damaged one before it is named. None if there is none.
 
-        Raises `CheckpointError` when there are checkpoints and all are damaged.
+        Files that are not `hashed` are not read. Raises `CheckpointError` when there are
+        checkpoints and all are damaged.
         """
         found = [self.step(number) for number in self.steps()]
         for path in found:
-            fault = damage(path)
+            fault = damage(path, hashed)
             if fault is None:
                 return path
-            log.warning("checkpoint %s is damaged (%s): it is passed over", path, fault)
+            if path.exists():
+                log.warning("checkpoint %s is damaged (%s): it is passed over", path, fault)
+        if not all(path.exists() for path in found):  # a run that saves has removed some
+            return self.newest(hashed)
         if found:
             raise CheckpointError(f"all {len(found)} checkpoints of {self.path} are damaged")
         return None
@@ -130,16 +120,9 @@ class RunFolder:
         Raises OSError when the disk does; everything that was there before is untouched.
         """
         final = self.step(number)
-        temporary = self.checkpoints / f"{TEMPORARY}{final.name}-{os.getpid()}"
-        try:
-            temporary.mkdir()
+        with files.appearing(final, folder=True) as temporary:
             write(temporary)
             seal(temporary)
-            temporary.rename(final)
-            _sync(self.checkpoints)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
         return final
 
     def link(self, name: str, number: int | None) -> None:
@@ -165,75 +148,53 @@ class RunFolder:
 def find(path: Path) -> Path:
     """The checkpoint that `path` means: itself, or of a run folder the best, else the newest good.
 
-    Raises `CheckpointError` naming the damage when there is none.
+    The optimizer's tensors are not read. Raises `CheckpointError` naming the damage when there is
+    none.
     """
     if not path.exists():
         dangling = " (its checkpoint is gone)" if path.is_symlink() else ""
         raise CheckpointError(f"there is no run or checkpoint {path}{dangling}")
-    if (path / "checkpoints").is_dir():
-        best = path / "best"
-        if best.exists() and (fault := damage(best)) is None:
-            return best.resolve()
-        if best.exists():
-            log.warning("checkpoint %s is damaged (%s): it is passed over", best.resolve(), fault)
-        newest = RunFolder(path).newest()
-        if newest is None:
-            raise CheckpointError(f"the run {path} has no checkpoint yet")
-        return newest
-    fault = damage(path)
-    if fault is not None:
-        raise CheckpointError(f"{path} is no good checkpoint: {fault}")
-    return path.resolve()
+    if not (path / "checkpoints").is_dir():
+        found, fault = _judged(path)
+        if fault is not None:
+            raise CheckpointError(f"{path} is no good checkpoint: {fault}")
+        return found
+    if (path / "best").exists():
+        found, fault = _judged(path / "best")
+        if fault is None:
+            return found
+        log.warning("checkpoint %s is damaged (%s): it is passed over", found, fault)
+    newest = RunFolder(path).newest(hashed=used)
+    if newest is None:
+        raise CheckpointError(f"the run {path} has no checkpoint yet")
+    return newest.resolve()
 
 
-def seal(folder: Path) -> None:
-    """Write the manifest of everything in a folder and sync it all to disk."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    entries = {
-        str(path.relative_to(folder)): {"size": path.stat().st_size, "sha256": digest(path)}
-        for path in files
-    }
-    (folder / MANIFEST).write_text(_render(entries))
-    for path in [*files, folder / MANIFEST, *(p for p in folder.rglob("*") if p.is_dir()), folder]:
-        _sync(path)
+def _judged(path: Path) -> tuple[Path, str | None]:
+    """The checkpoint a link leads to, and its damage. If a run removes it meanwhile, the next."""
+    for _ in range(2):
+        found = path.resolve()
+        fault = damage(found, used)
+        if fault is None or found.exists():
+            break
+    return found, fault
 
 
-def damage(folder: Path) -> str | None:
-    """What is wrong with a sealed folder, or None."""
+def used(name: str) -> bool:
+    """Whether a file of a checkpoint is read by those who use the model."""
+    return name != OPTIMIZER
+
+
+T = TypeVar("T")
+
+
+def reading(path: Path, read: Callable[[Path], T]) -> T:
+    """What `read` makes of the checkpoint that `path` means. A run that saves may remove that
+    meanwhile: then it is looked for once more."""
+    found = find(path)
     try:
-        text = (folder / MANIFEST).read_text()
-        entries = json.loads(text)["files"]
-        if text != _render(entries):
-            return f"{MANIFEST} is not what was written"
-        for name, entry in entries.items():
-            path = folder / name
-            if not path.is_file():
-                return f"{name} of {MANIFEST} is missing"
-            if path.stat().st_size != entry["size"]:
-                size = path.stat().st_size
-                return f"{name} has {size:,} bytes, not the {entry['size']:,} of {MANIFEST}"
-            if digest(path) != entry["sha256"]:
-                return f"{name} was altered: its SHA-256 is not that of {MANIFEST}"
-    except OSError as error:
-        return f"{Path(error.filename or MANIFEST).name}: {error.strerror}"
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return f"{MANIFEST} is not that of a checkpoint"
-    return None
-
-
-def _render(entries: dict[str, dict[str, object]]) -> str:
-    return json.dumps({"format": 1, "files": entries}, indent=1) + "\n"
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        return read(found)
+    except (CheckpointError, DataError):
+        if found.exists():
+            raise
+    return read(find(path))

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from unitk.errors import DataError, UsageError
+from unitk.files import new_file
+from unitk.masks import save
 from unitk.train.sinks import LOG, read_events
 
 PANELS = {
@@ -29,17 +31,20 @@ LATENT = {
 
 def plot(runs: Sequence[Path], output: Path) -> None:
     """Draw the curves of several runs over each other into an image file."""
-    import matplotlib
+    with new_file(output, "--output", UsageError) as part:
+        _plot(runs, part)
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+
+def _plot(runs: Sequence[Path], output: Path) -> None:
+    from matplotlib.figure import Figure
 
     events = {run: _events(run) for run in runs}
     logged = {name for of_run in events.values() for event in of_run for name in event}
     panels = PANELS | {value: title for value, title in LATENT.items() if value in logged}
     rows = -(-len(panels) // 2)
     size = (11, 3.5 * rows)
-    figure, axes = pyplot.subplots(rows, 2, figsize=size, sharex=True, layout="constrained")
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(rows, 2, sharex=True)
     for (value, title), axis in zip(panels.items(), axes.flat, strict=False):
         for number, run in enumerate(runs):
             _draw(axis, value, events[run], run.name if len(runs) > 1 else "", f"C{number}")
@@ -48,12 +53,7 @@ def plot(runs: Sequence[Path], output: Path) -> None:
     for axis in axes[-1]:
         axis.set_xlabel("update")
     axes[0, 0].legend()
-    try:
-        figure.savefig(output, dpi=120)
-    except (OSError, ValueError) as error:  # ValueError: the ending is no format it knows
-        raise UsageError(f"--output {output} cannot be written: {error}") from error
-    finally:
-        pyplot.close(figure)
+    save(figure, output, 120)
 
 
 def _events(run: Path) -> list[dict[str, Any]]:

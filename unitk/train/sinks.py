@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from unitk import files
 from unitk.errors import DataError, UsageError
 from unitk.registry import nearest
 
@@ -38,7 +39,7 @@ class JsonLines:
         path = folder / LOG
         if path.exists():
             kept = [event for event in read_events(path) if event["step"] <= step]
-            _rewrite(path, "".join(json.dumps(event) + "\n" for event in kept))
+            files.write(path, "".join(json.dumps(event) + "\n" for event in kept))
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
@@ -59,7 +60,7 @@ class Csv:
             with path.open(encoding="utf-8", newline="") as file:
                 header, *rows = list(csv.reader(file)) or [[]]
             kept = [row for row in rows if len(row) == 4 and int(row[0]) <= step]
-            _rewrite(path, "".join(",".join(row) + "\n" for row in [header, *kept]))
+            files.write(path, "".join(",".join(row) + "\n" for row in [header, *kept]))
         new = not path.exists()
         self._file = path.open("a", encoding="utf-8", newline="")
         self._csv = csv.writer(self._file, lineterminator="\n")
@@ -160,9 +161,3 @@ def read_events(path: Path) -> list[dict[str, Any]]:
             except ValueError as error:
                 raise DataError(f"{path} line {number} is no JSON: {error}") from error
     return found
-
-
-def _rewrite(path: Path, text: str) -> None:
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
