@@ -164,6 +164,38 @@ def test_classes_are_counted_beside_words_and_never_smoothed(smoothing):
     assert "nsp/nll" not in loss.parts
 
 
+def test_smoothing_over_others_is_unilms():
+    """s2s-ft's LabelSmoothingLoss, restated: targets without [PAD], Kullback-Leibler divergence."""
+    torch.manual_seed(0)
+    pad, e, rows = 3, 0.1, 150  # more than a block of rows
+    logits = (3 * torch.randn(rows, V, dtype=torch.double)).requires_grad_()
+    label = torch.randint(4, V, (rows,))
+    price = torch.rand(rows, dtype=torch.double)
+    target = torch.full((V,), e / (V - 2), dtype=torch.double)
+    target[pad] = 0
+    target = target.repeat(rows, 1).scatter_(1, label[:, None], 1 - e)
+    assert torch.allclose(target.sum(1), torch.ones(rows, dtype=torch.double))
+    each = F.kl_div(logits.log_softmax(1), target, reduction="none").sum(1)
+    (price * each).sum().backward()
+    # what is given is overwritten, so that it may be no leaf
+    ours = logits.detach().requires_grad_()
+    loss, nll, _ = cross_entropy.compare(ours * 1, label, price, e, pad)
+    loss.sum().backward()
+    assert torch.allclose(loss, price * each.detach(), rtol=1e-12, atol=1e-14)
+    assert torch.allclose(ours.grad, logits.grad, rtol=1e-10, atol=1e-15)
+    assert torch.allclose(nll, F.cross_entropy(logits.detach(), label, reduction="none"))
+    sure = target[:1].log().clamp(min=-1e3)  # no prediction does better than the targets
+    best, _, _ = cross_entropy.compare(sure.clone(), label[:1], price[:1], e, pad)
+    assert best.item() == pytest.approx(0, abs=1e-10)
+
+
+def test_smoothing_over_others_needs_smoothing(toy_vocab):
+    built = CrossEntropyConfig(label_smoothing=0.1, smoothed_over="others").build(toy_vocab)
+    assert built == cross_entropy.CrossEntropy(0.1, toy_vocab.pad)
+    with pytest.raises(UsageError, match="--criterion.smoothed-over has no effect without"):
+        CrossEntropyConfig(smoothed_over="others")
+
+
 def test_label_smoothing_out_of_range_is_told():
     with pytest.raises(UsageError, match=r"--criterion.label-smoothing must be in \[0, 1\), got 1"):
         CrossEntropyConfig(label_smoothing=1.0)

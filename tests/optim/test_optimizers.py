@@ -7,7 +7,7 @@ import torch
 
 from unitk.errors import UsageError
 from unitk.models import archs
-from unitk.optim.config import AdamWConfig
+from unitk.optim.config import AdamWConfig, BertAdamConfig
 
 BERT = replace(
     archs.preset("glm_tiny"),
@@ -50,6 +50,45 @@ def test_two_steps_are_adams():
         ascent = (mean / (1 - 0.8**t)) / ((square / (1 - 0.9**t)).sqrt() + 1e-3)
         weight = weight - 0.1 * (ascent + 0.5 * weight)
     assert torch.allclose(layer.weight, weight, atol=1e-6)
+
+
+def test_steps_are_bert_adams():
+    """BertAdam of pytorch_pretrained_bert 0.4 (UniLM), restated."""
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(3, 2).double()
+    optimizer = BertAdamConfig(betas=(0.8, 0.9), weight_decay=0.5).build(layer, 0.1)
+    tensors = [(layer.weight, 0.5), (layer.bias, 0.0)]
+    expected = [tensor.detach().clone() for tensor, _ in tensors]
+    means = [(torch.zeros_like(one), torch.zeros_like(one)) for one in expected]
+    for size in (3.0, 0.1, 1.0):  # gradients larger and smaller than the limit
+        for i, (tensor, decay) in enumerate(tensors):
+            grad = size * torch.randn_like(tensor)
+            tensor.grad = grad.clone()
+            grad *= min(1.0, 1 / (grad.norm().item() + 1e-6))
+            mean, square = means[i]
+            means[i] = mean, square = 0.8 * mean + 0.2 * grad, 0.9 * square + 0.1 * grad**2
+            step = mean / (square.sqrt() + 1e-6) + decay * expected[i]
+            expected[i] = expected[i] - 0.1 * step
+        optimizer.step()
+    for (tensor, _), one in zip(tensors, expected, strict=True):
+        assert torch.allclose(tensor, one, rtol=1e-12)
+
+
+def test_bert_adam_goes_on_from_its_state():
+    torch.manual_seed(0)
+    one = torch.nn.Linear(3, 2)
+    two = torch.nn.Linear(3, 2)
+    two.load_state_dict(one.state_dict())
+    first, grads = BertAdamConfig().build(one, 0.1), torch.randn(3, 2, 3)
+    second = BertAdamConfig().build(two, 0.1)
+    for i, grad in enumerate(grads):
+        one.weight.grad, two.weight.grad = grad.clone(), grad.clone()
+        first.step()
+        second.step()
+        if i == 1:
+            state, second = second.state_dict(), BertAdamConfig().build(two, 0.1)
+            second.load_state_dict(state)
+    assert torch.equal(one.weight, two.weight)
 
 
 def test_the_kernel_is_fused():

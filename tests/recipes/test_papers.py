@@ -80,7 +80,8 @@ PUBLISHED = [
     # README of MASS-summarization; fairseq's epsilon
     ("mass", "train", {"betas": (0.9, 0.98), "eps": 1e-8, "opening": "sep", "warmup": 4000}),
     # README of unilm-v1
-    ("unilm-", "train", {"betas": (0.9, 0.999), "eps": 1e-6, "warmup": 0.1}),
+    ("unilm-", "train", {"betas": (0.9, 0.999), "eps": 1e-6, "clip_norm": 1.0, "warmup": 0.1}),
+    ("unilm", "train", {"label_smoothing": 0.1, "smoothed_over": "others"}),
     ("unilm-gigaword-10k", "generate", {"lenpen": 0, "max_source_len": 192 - 2 - 32}),
     ("unilm-gigaword", "generate", {"max_source_len": 192 - 2 - 32, "search": "unilm"}),
     ("unilm-gigaword/", "generate", {"lenpen": 0.6}),

@@ -65,7 +65,7 @@ def test_the_loss_of_an_update_is_our_own(toy_data, tmp_path, kind, task, arch, 
     saved = read_pickle(tmp_path / "save" / "checkpoint_last.pt")["model"]
     state = {name.removeprefix("network."): tensor for name, tensor in saved.items()}
     model.load_state_dict(state)
-    criterion = parsed.components["criterion"].config.build(len(data.vocab))
+    criterion = parsed.components["criterion"].config.build(data.vocab)
     examples = data.train.examples
     drawn = [draw(examples, 1, 0, i) for i in range(len(examples.bounds(0)))]
     for name, batches in {

@@ -11,6 +11,7 @@ from unitk.values import Schedule, parse_schedule
 
 if TYPE_CHECKING:
     from unitk.criterions.base import Criterion
+    from unitk.vocab import Vocab
 
 
 @register("criterion", "cross_entropy")
@@ -19,17 +20,22 @@ class CrossEntropyConfig:
     """Negative log-likelihood of the labels, which are words or classes."""
 
     label_smoothing: float = 0.0
-    """Share of each label's weight that is spread over the whole vocabulary."""
+    """Share of each label's weight that is spread over other words."""
+    smoothed_over: Literal["all", "others"] = "all"
+    """What it is spread over. all: the whole vocabulary. others: all but the label and [PAD], and
+    the loss is the divergence from these targets, which sharp predictions cannot beat (UniLM)."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.label_smoothing < 1:
-            given = self.label_smoothing
-            raise UsageError(f"--criterion.label-smoothing must be in [0, 1), got {given}")
+        given = self.label_smoothing
+        require(0 <= given < 1, f"--criterion.label-smoothing must be in [0, 1), got {given}")
+        idle = self.smoothed_over != "all" and not given
+        require(not idle, "--criterion.smoothed-over has no effect without a label-smoothing")
 
-    def build(self, vocab_size: int) -> Criterion:
+    def build(self, vocab: Vocab) -> Criterion:
         from unitk.criterions.cross_entropy import CrossEntropy
 
-        return CrossEntropy(self.label_smoothing)
+        pad = vocab.pad if self.smoothed_over == "others" else None
+        return CrossEntropy(self.label_smoothing, pad)
 
 
 KLMode = Literal["mask", "hinge", "mean-hinge", "sum"]
@@ -72,7 +78,7 @@ class ELBOConfig:
                 " constant:warmup=0.5 rises over half of the run"
             )
 
-    def build(self, vocab_size: int) -> Criterion:
+    def build(self, vocab: Vocab) -> Criterion:
         from unitk.criterions.elbo import ELBO
 
         return ELBO(self)

@@ -39,3 +39,28 @@ class AdamWConfig:
         from unitk.optim.optimizers import adamw
 
         return adamw(self, model, lr)
+
+
+@register("optimizer", "bert_adam")
+@dataclass(frozen=True, kw_only=True)
+class BertAdamConfig(AdamWConfig):
+    """BertAdam of BERT's and UniLM's official code: Adam without bias correction."""
+
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Decay of the running means of the gradient and of its square."""
+    weight_decay: float = 0.01
+    """Of matrices; biases and norms never decay."""
+    clip_norm: float = 1.0
+    """Scale the gradient of each tensor with a larger norm down to it; 0: never. Their code does
+    this instead of --clip-norm, which is for the whole gradient and comes first."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.clip_norm < 0:
+            given = f"{self.clip_norm:g}"
+            raise UsageError(f"--optimizer.clip-norm must be at least 0, got {given}")
+
+    def build(self, model: nn.Module, lr: float) -> Optimizer:
+        from unitk.optim.optimizers import BertAdam
+
+        return BertAdam(self, model, lr)

@@ -82,7 +82,7 @@ def open_judged(path: Path, corpus: Path, device: torch.device, bf16: bool = Fal
     data = open_data(parsed)
     check_vocab(state, data.vocab, folder)
     loaded = checkpoint.load(folder, device, next(iter(parsed.mixture), None))
-    criterion = parsed.components["criterion"].config.build(len(data.vocab))
+    criterion = parsed.components["criterion"].config.build(data.vocab)
     return Judged(folder, corpus, loaded.model, criterion, data, parsed, state, device, bf16)
 
 

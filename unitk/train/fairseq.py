@@ -177,7 +177,7 @@ class UnitkLoss(FairseqCriterion):
         super().__init__(task)
         require(isinstance(task, UnitkTask), f"--criterion {NAME} needs a task of unitk")
         self.total = cfg.max_update or None
-        self.ours = task.parsed.components["criterion"].config.build(len(task.opened.vocab))
+        self.ours = task.parsed.components["criterion"].config.build(task.opened.vocab)
         self.weights = task.opened.train.examples.asks
 
     def forward(

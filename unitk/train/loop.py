@@ -68,7 +68,7 @@ class Trainer:
             checkpoint.load_tower(self.model, tower, folder)
         self.ranks.place(self.model, self.device)
         prepare_model(self.model, config)
-        self.criterion = parts["criterion"].config.build(len(self.data.vocab))
+        self.criterion = parts["criterion"].config.build(self.data.vocab)
         self.optimizer = parts["optimizer"].config.build(self.model, config.lr)
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.average = Average(self.model, config.ema) if config.ema else None
