@@ -390,3 +390,16 @@ def test_load_takes_a_format(kit, make):
     assert generator.task.vocab.model.size == V
     [[best]] = generator.generate(["w1 w2"], max_len=3)
     assert isinstance(best.text, str)
+
+
+def test_bert_becomes_unilm_with_its_segments(kit, make, tmp_path):
+    model, there = make("bert_nsp")
+    loaded = load(kit.to_unitk("hf", there, tmp_path / "ours", "--task", "unilm"))
+    theirs = model.bert.embeddings.token_type_embeddings.weight
+    assert loaded.model.config.num_segments == 6
+    # official code: rows 2, 3, 4 begin as segment 0, row 5 as segment 1
+    assert torch.equal(loaded.model.embed.segments.weight, theirs[[0, 1, 0, 0, 0, 1]])
+    example, given = examples(kit, "bert_nsp")
+    example.towers["x"].seg[:] += 4
+    with torch.no_grad():
+        assert kit.logits(loaded.model, example)[:, :V].sub(said(model(**given))).abs().max() < 1e-5

@@ -108,6 +108,9 @@ def take(name: str, path: Path, vocab: Path | None = None, given: Sequence[Given
     chosen = parsed.components["task"]
     own = _vocab(found.vocab, found, len(state[TOKENS]))
     task = chosen.made_from(chosen.config, own)
+    for one, (source, begin) in task.first_rows.items():
+        if one in state and len(state[one]) < arch.num_segments:
+            state[one] = state[source][list(begin)]
     if isinstance(task, Seq2Seq) and (last := max(task.languages)) >= max(arch.num_segments, 1):
         raise UsageError(f"--task.languages: {found.path} has no embedding of language {last}")
     sizes = dict.fromkeys(ROWS, len(own))
@@ -139,6 +142,9 @@ def _parsed(found: Found, given: Sequence[Given]) -> Parsed:
     arch = Component(found.arch, registry.get("arch", found.arch), found.config)
     values = Parsed(_NoOptions(), {"arch": arch}, {}).values() | {"task": found.task}
     values |= {f"task.{name}": text for name, text in found.options.items()}
+    name = next((one.text or "" for one in reversed(given) if one.key == "task"), found.task)
+    if 0 < found.config.num_segments < (least := len(registry.get("task", name).segments)):
+        values["arch.num_segments"] = str(least)
     own = [Given(key, text, str(found.path)) for key, text in values.items()]
     return resolve(_NoOptions, [*own, *given], KINDS)
 
@@ -155,6 +161,8 @@ def _state(found: Found, arch: ModelConfig) -> dict[str, Tensor]:
     if stored > len(found.tensors) or max(layers) > MOST_LAYERS:
         raise CheckpointError(f"{found.path} has not the tensors of {max(layers):,} layers")
     places = {name: getattr(found.config, name) for name in ("max_positions", "max_positions2")}
+    if 0 < found.config.num_segments < arch.num_segments:
+        places["num_segments"] = found.config.num_segments
     rows = found.rows(TOKENS)
     with torch.device("meta"):
         model = replace(arch, **places).build(rows, found.rows(ENCODER) or rows)

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 Norm = Literal["layer", "rms"]
 
+UNSHAPED = (
+    "num_heads", "position_offset", "relative_distance", "embedding_scale", "norm_first", "norm",
+    "norm_eps", "score_scale", "activation", "output_scale", "encoder",
+)  # fmt: skip
+"""Settings that change what weights compute, but not their shapes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:

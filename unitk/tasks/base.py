@@ -31,6 +31,10 @@ class Task:
     """Default components, by registered name."""
     infills: ClassVar[bool] = False
     """A prompt with [MASK]s has them filled."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Tables of an architecture that layouts need, by the option of their size."""
+    segments: ClassVar[tuple[int, ...]] = ()
+    """For each segment of the layouts the one of BERT that it begins as, if there are more."""
     frame: int = 2
     """Symbols a layout adds to a text, counted in `--block-size`."""
     virtual: tuple[str, ...] = ()
@@ -51,6 +55,12 @@ class Task:
     def protocol(self) -> Protocol | None:
         """How models of this task decode; None if they cannot."""
         return None
+
+    @property
+    def first_rows(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """What a table begins as where a checkpoint has fewer rows: those rows of a table there."""
+        table = "embed.segments.weight"
+        return {table: (table, self.segments)} if self.segments else {}
 
     @cached_property
     def asks(self) -> dict[str, float]:

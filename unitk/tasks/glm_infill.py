@@ -78,8 +78,8 @@ class GLMInfill(Task):
 
     config: Config
     symbols = ("pad", "cls", "sep", "mask", "gmask", "smask", "sop", "eop")
-    arch = "glm_small"
-    infills = True
+    arch, infills = "glm_small", True
+    needs = ("max_positions2",)
 
     @cached_property
     def asks(self) -> dict[str, float]:

@@ -93,6 +93,11 @@ class PMLM(Task):
         own = config.pseudo == "own"
         self.virtual, self.p = (("[P]",), len(vocab)) if own else ((), vocab.mask)
 
+    @property
+    def first_rows(self) -> dict[str, tuple[str, tuple[int, ...]]]:
+        # P begins as [MASK], which is what the released models read for it
+        return {"embed.virtual.weight": ("embed.tokens.weight", (self.vocab.mask,))}
+
     @cached_property
     def protocol(self) -> Protocol:
         v = self.vocab

@@ -79,6 +79,7 @@ class UniLM(Task):
     config: Config
     symbols = ("pad", "cls", "sep", "mask")
     arch = "unilm_small"
+    segments = (0, 1, 0, 0, 0, 1)  # official code
     frame = 3
 
     def __init__(self, config: Config, vocab: Vocab) -> None:

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from unitk.errors import CheckpointError
 from unitk.files import seal
-from unitk.train.checkpoint import EMA, SOURCE_VOCAB, save_tensors
-from unitk.train.state import read_state
+from unitk.train.checkpoint import EMA, save_tensors
+from unitk.train.state import SOURCE_VOCAB, read_state
 
 WEIGHTS = "model.safetensors"
 

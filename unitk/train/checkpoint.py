@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -32,14 +33,14 @@ from unitk.errors import CheckpointError, UsageError
 from unitk.tasks.base import Task
 from unitk.train.folder import find
 from unitk.train.parallel import Ranks
-from unitk.train.state import Identity, Progress, read_state
+from unitk.train.state import SOURCE_VOCAB, Identity, Progress, options_of, read_state
 from unitk.vocab import Vocab
+
+log = logging.getLogger(__name__)
 
 POSITIONS = ".positions.weight"
 """How the name of an embedding's position table ends."""
 EMA = "ema.safetensors"
-SOURCE_VOCAB = "source_vocab"
-"""Folder, and option of a task."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,7 @@ def components(
     user_dir = state["user_dir"] and Path(state["user_dir"])
     registry.load_plugins(user_dir if user_dir and user_dir.is_dir() else None)
     origin = str(folder / "state.json")
-    values = {k: v for k, v in state["config"].items() if k.partition(".")[0] in wanted}
-    if (own := folder / SOURCE_VOCAB).is_dir():
-        values |= {key: str(own) for key in values if key.endswith(f".{SOURCE_VOCAB}")}
+    values = {k: v for k, v in options_of(state, folder).items() if k.partition(".")[0] in wanted}
     given = [Given(key, text, origin) for key, text in {**values, **(options or {})}.items()]
     return resolve(main or _NoOptions, given, wanted)
 
@@ -196,14 +195,21 @@ def restore(
     return Progress(**{key: state[key] for key in asdict(Progress()) if key in state})
 
 
-def load_weights(model: nn.Module, folder: Path, *, averages: bool = False) -> None:
+def load_weights(
+    model: nn.Module, folder: Path, *, averages: bool = False, task: Task | None = None
+) -> None:
     """Copy a checkpoint's weights into a model of the same shapes, else `CheckpointError`.
 
     With `averages` those of `--ema`, where there are any.
     A position table may be longer here: the rows of positions 0, 1, ... come again, as in UniLM.
+    Where a model of a `task` begins, tables that lack rows are filled as the task says.
     """
-    file = EMA if averages and (folder / EMA).exists() else "model.safetensors"
-    there, here = load_tensors(folder / file), _tensors(model)
+    there, here = _weights(folder, averages), _tensors(model)
+    for name, (source, rows) in (task.first_rows if task else {}).items():
+        missing = name not in there or len(there[name]) < len(here.get(name, ()))
+        if name in here and missing and source in there:
+            log.info("%s begins as rows %s of %s", name, list(rows), source)
+            there[name] = there[source][list(rows)]
     for name, tensor in here.items():
         if name.endswith(POSITIONS) and name in there and len(tensor) > len(there[name]):
             first = model.get_submodule(name.removesuffix(POSITIONS)).offset
@@ -222,6 +228,12 @@ def load_weights(model: nn.Module, folder: Path, *, averages: bool = False) -> N
     with torch.no_grad():
         for name, tensor in here.items():
             tensor.copy_(there[name])
+
+
+def _weights(folder: Path, averages: bool) -> dict[str, Tensor]:
+    """The weights of a checkpoint; with `averages` those of `--ema`, where there are any."""
+    averaged = averages and (folder / EMA).exists()
+    return load_tensors(folder / (EMA if averaged else "model.safetensors"))
 
 
 def load_tower(model: nn.Module, tower: str, folder: Path) -> None:

@@ -113,6 +113,11 @@ def _check_task(name: str, task: Task, parsed: Parsed, kind: str) -> None:
     arch = parsed.components["arch"].config
     beyond = f"task {name} needs --arch.num-virtual {len(task.virtual)}"
     require(len(task.virtual) <= arch.num_virtual, f"{beyond} for {', '.join(task.virtual)}")
+    for need in task.needs:
+        option = f"{flag('arch.' + need)}"
+        require(getattr(arch, need) > 0, f"task {name} needs {option} above 0")
+    enough = arch.num_segments == 0 or arch.num_segments >= len(task.segments)
+    require(enough, f"task {name} needs --arch.num-segments {len(task.segments)}")
     if task.cut is not None and kind == "text":
         given = parsed.origins.get("blocks", "").startswith("--")
         require(not given, f"--blocks has no effect: task {name} cuts sentence pairs itself")

@@ -58,7 +58,9 @@ class Trainer:
         sizes = len(self.data.vocab), len(self.data.task.source_vocab)
         self.model = parts["arch"].config.build(*sizes)
         if folder := start.resumed or start.init_from:
-            checkpoint.load_weights(self.model, folder, averages=start.resumed is None)
+            fresh = start.resumed is None
+            task = self.data.task if fresh else None
+            checkpoint.load_weights(self.model, folder, averages=fresh, task=task)
         for tower, folder in start.init_towers.items():
             require(
                 hasattr(self.model, "encoder"),

@@ -26,6 +26,7 @@ def first_lines(trainer: Trainer) -> list[str]:
     processes = f"{ranks.world} processes, each " if ranks.world > 1 else ""
     return [
         f"{data.about} with task {start.parsed.values()['task']}, {start.beginning}",
+        *start.changed,
         f"train: {data.train.about}; an epoch is {examples:,} examples, {trainer.per_epoch:,}"
         f" updates of {texts if feed.batch_texts else slots}",
         *(f"{name}: {source.about}" for name, source in data.valid.items()),

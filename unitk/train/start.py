@@ -10,12 +10,13 @@ from typing import Any
 
 from unitk.config import Parsed, flag, parse, read_flags, read_yaml
 from unitk.errors import DataError, UsageError, require
+from unitk.models.config import UNSHAPED
 from unitk.train.config import CUT, FROZEN, KINDS, TrainConfig
 from unitk.train.data import Data, open_data
 from unitk.train.folder import CONFIG, RunFolder, find
 from unitk.train.parallel import Ranks, join, launched
 from unitk.train.sinks import choose_writers
-from unitk.train.state import Identity, read_state
+from unitk.train.state import Identity, options_of, read_state
 from unitk.values import parse_value, render
 from unitk.vocab import Vocab
 
@@ -36,6 +37,8 @@ class Start:
     init_towers: dict[str, Path]
     """Checkpoints to take the weights of "encoder" and "decoder" from."""
     ranks: Ranks
+    changed: list[str]
+    """What differs from the checkpoint of `init_from`, in words."""
 
     @property
     def beginning(self) -> str:
@@ -85,21 +88,57 @@ def parse_train(argv: Sequence[str]) -> Parsed:
 
 
 def _parse(argv: Sequence[str]) -> Parsed:
-    """The options; with `--init-from` and no `--arch`, the checkpoint's architecture."""
+    """The options of a run; `--init-from` gives those that are not given.
+
+    Those of the checkpoint's task hold for the same task, its architecture where there is no
+    `--arch`.
+    """
     parsed = parse("train", TrainConfig, argv, kinds=KINDS)
-    if parsed.main.init_from is None or not parsed.origins["arch"].startswith("task "):
+    given = {key for key, origin in parsed.origins.items() if not re.match("preset |task ", origin)}
+    own = {key for key in parsed.values() if key.partition(".")[0] in ("task", "arch")}
+    if parsed.main.init_from is None or own <= given:
         return parsed
-    values = read_state(find(parsed.main.init_from))["config"]
-    given = {key for key, origin in parsed.origins.items() if not origin.startswith("preset ")}
-    inherited = {
-        key: text
-        for key, text in values.items()
-        if key.partition(".")[0] == "arch" and (key == "arch" or key not in given)
-    }
+    folder = find(parsed.main.init_from)
+    values = options_of(read_state(folder), folder)
+    inherited = _of_same_tasks(values, parsed)
+    if parsed.origins["arch"].startswith("task "):
+        inherited |= {key: v for key, v in values.items() if key.partition(".")[0] == "arch"}
+        least = len(parsed.components["task"].made_from.segments)
+        if 0 < int(inherited["arch.num_segments"]) < least:
+            inherited["arch.num_segments"] = str(least)
+    inherited = {key: text for key, text in inherited.items() if key not in given}
     words = [f"{flag(key)}={text}" for key, text in inherited.items()]
     origin = f"checkpoint {parsed.main.init_from}"
     parsed = parse("train", TrainConfig, [*argv, *words], kinds=KINDS)
     return replace(parsed, origins=parsed.origins | dict.fromkeys(inherited, origin))
+
+
+def _of_same_tasks(there: dict[str, str], parsed: Parsed) -> dict[str, str]:
+    """The options that a checkpoint has of the run's task or tasks, by their keys here."""
+    trained = [word.partition("=")[0] for word in there["task"].split()]
+    found: dict[str, str] = {}
+    for name in parsed.mixture or (parsed.components["task"].name,):
+        if name in trained:
+            theirs = f"task.{name}." if "=" in there["task"] else "task."
+            ours = f"task.{name}." if parsed.mixture else "task."
+            own = {key: text for key, text in there.items() if key.startswith(theirs)}
+            found |= {ours + key.removeprefix(theirs): text for key, text in own.items()}
+    return found
+
+
+def _differences(parsed: Parsed, there: dict[str, str], checkpoint: Path) -> list[str]:
+    """What was asked to differ from the checkpoint that gives the weights; a preset was not."""
+    here, named = parsed.values(), []
+    theirs = _of_same_tasks(there, parsed)
+    theirs |= {key: there[key] for name in UNSHAPED if (key := f"arch.{name}") in there}
+    for key, text in theirs.items():
+        if key in here and here[key] != text:
+            what = f"{flag(key)} is {here[key]}, but {text} in {checkpoint}"
+            if parsed.origins[key].startswith("preset ") and key != "arch.norm_eps":
+                preset = f"--arch {parsed.components['arch'].name}"
+                raise UsageError(f"{what}: leave out {preset}, or add {flag(key)} {text}")
+            named.append(what)
+    return named
 
 
 def prepare(parsed: Parsed) -> Start:
@@ -126,8 +165,11 @@ def prepare(parsed: Parsed) -> Start:
     resumed, new_epoch = run.newest() if config.resume else None, False
     # a run that continues has obeyed them
     init_from = find(config.init_from) if config.init_from and not resumed else None
+    changed: list[str] = []
     if init_from is not None:
-        check_vocab(read_state(init_from), data.vocab, init_from)
+        state = read_state(init_from)
+        check_vocab(state, data.vocab, init_from)
+        changed = _differences(parsed, options_of(state, init_from), init_from)
     init_towers = {
         name: find(path)
         for name, path in (("encoder", config.init_encoder), ("decoder", config.init_decoder))
@@ -148,7 +190,7 @@ def prepare(parsed: Parsed) -> Start:
     if not (config.batch_tokens or config.batch_texts):
         config = replace(config, batch_tokens=config.max_tokens * ranks.world)
     parsed = replace(parsed, main=config)
-    return Start(parsed, data, run, resumed, new_epoch, init_from, init_towers, ranks)
+    return Start(parsed, data, run, resumed, new_epoch, init_from, init_towers, ranks, changed)
 
 
 def check_vocab(state: dict[str, Any], vocab: Vocab, checkpoint: Path) -> None:

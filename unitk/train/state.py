@@ -10,6 +10,17 @@ from typing import Any
 
 from unitk.errors import CheckpointError
 
+SOURCE_VOCAB = "source_vocab"
+"""Folder of a checkpoint, and option of a task."""
+
+
+def options_of(state: dict[str, Any], folder: Path) -> dict[str, str]:
+    """Every option of the run as text; an encoder's own vocabulary is the checkpoint's copy."""
+    values: dict[str, str] = dict(state["config"])
+    if (own := folder / SOURCE_VOCAB).is_dir():
+        values |= {key: str(own) for key in values if key.endswith(f".{SOURCE_VOCAB}")}
+    return values
+
 
 @dataclass
 class Progress:
