@@ -3,7 +3,7 @@
     @register("task", "my_objective")
     class MyObjective(Task): ...
 
-Built-ins are found by importing the packages of `BUILTIN`; plug-ins come from `--user-dir DIR`
+Built-ins are found in every module of this package; plug-ins come from `--user-dir DIR`
 (every `.py` of the folder) and from the entry-point group `unitk.plugins`. No built-in module that
 registers something imports torch, so that a list, a help page or a typo is answered at once.
 """
@@ -11,9 +11,10 @@ registers something imports torch, so that a list, a help page or a typo is answ
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
 import importlib.util
-import pkgutil
+import re
 import sys
 from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
@@ -22,15 +23,9 @@ from typing import Any, TypeVar
 
 from unitk.errors import UsageError
 
-BUILTIN = {
-    "task": ["unitk.tasks"],
-    "criterion": ["unitk.criterions.config"],
-    "arch": ["unitk.models.archs"],
-    "optimizer": ["unitk.optim.config"],
-    "schedule": ["unitk.optim.schedules"],
-    "vocab": ["unitk.vocab", "unitk.vocab_words", "unitk.vocab_fairseq", "unitk.vocab_xlm"],
-}
-KINDS = tuple(BUILTIN)
+KINDS = ("task", "criterion", "arch", "optimizer", "schedule", "vocab")
+REGISTERS = re.compile(rb'\bregister\("(\w+)"')
+"""What the source of a module looks like that registers a component, and its kind."""
 
 _entries: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
 _places: dict[tuple[str, str], str] = {}
@@ -78,13 +73,34 @@ def place(kind: str, name: str) -> str:
 
 
 def discover(kind: str) -> None:
-    """Import the built-in modules of a kind, once."""
-    for package in BUILTIN[kind]:
-        if package not in _loaded:
-            _loaded.add(package)
-            module = importlib.import_module(package)
-            for info in pkgutil.iter_modules(getattr(module, "__path__", [])):
-                importlib.import_module(f"{package}.{info.name}")
+    """Import the modules of the package that register components of a kind, once."""
+    for module in _registering().get(kind, []):
+        importlib.import_module(module)
+
+
+@functools.cache
+def _registering() -> dict[str, list[str]]:
+    """Kind -> modules of this package that register such components, found by their sources.
+
+    Reading them takes milliseconds; importing every module would import torch.
+    """
+    root = Path(__file__).parent
+    found: dict[str, list[str]] = {}
+    for path in sorted(root.rglob("*.py")):
+        if path != Path(__file__):
+            name = ".".join(["unitk", *path.relative_to(root).with_suffix("").parts])
+            for kind in set(REGISTERS.findall(path.read_bytes())):
+                found.setdefault(kind.decode(), []).append(name.removesuffix(".__init__"))
+    return found
+
+
+def imported(path: str) -> Any:
+    """The object `module:name`, imported when it is needed.
+
+    A registered config names what it builds by a string, so that it can be read without torch.
+    """
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def load_plugins(user_dir: Path | None = None) -> None:

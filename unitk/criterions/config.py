@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from unitk.errors import UsageError, require
-from unitk.registry import register
+from unitk.registry import imported, register
 from unitk.values import Schedule, parse_schedule
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ class CrossEntropyConfig:
         require(not idle, "--criterion.smoothed-over has no effect without a label-smoothing")
 
     def build(self, vocab: Vocab) -> Criterion:
-        from unitk.criterions.cross_entropy import CrossEntropy
-
         pad = vocab.pad if self.smoothed_over == "others" else None
-        return CrossEntropy(self.label_smoothing, pad)
+        build = imported("unitk.criterions.cross_entropy:CrossEntropy")
+        made: Criterion = build(self.label_smoothing, pad)
+        return made
 
 
 KLMode = Literal["mask", "hinge", "mean-hinge", "sum"]
@@ -79,6 +79,5 @@ class ELBOConfig:
             )
 
     def build(self, vocab: Vocab) -> Criterion:
-        from unitk.criterions.elbo import ELBO
-
-        return ELBO(self)
+        made: Criterion = imported("unitk.criterions.elbo:ELBO")(self)
+        return made

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from unitk.errors import UsageError
-from unitk.registry import register
+from unitk.registry import imported, register
 
 if TYPE_CHECKING:
     from torch import nn
@@ -36,9 +36,8 @@ class AdamWConfig:
             raise UsageError(f"--optimizer.weight-decay must be at least 0, got {given}")
 
     def build(self, model: nn.Module, lr: float) -> Optimizer:
-        from unitk.optim.optimizers import adamw
-
-        return adamw(self, model, lr)
+        made: Optimizer = imported("unitk.optim.optimizers:adamw")(self, model, lr)
+        return made
 
 
 @register("optimizer", "bert_adam")
@@ -61,6 +60,5 @@ class BertAdamConfig(AdamWConfig):
             raise UsageError(f"--optimizer.clip-norm must be at least 0, got {given}")
 
     def build(self, model: nn.Module, lr: float) -> Optimizer:
-        from unitk.optim.optimizers import BertAdam
-
-        return BertAdam(self, model, lr)
+        made: Optimizer = imported("unitk.optim.optimizers:BertAdam")(self, model, lr)
+        return made
