@@ -161,6 +161,18 @@ def test_loss_and_gradients_are_the_reference(texts, inject, mode, weighted):
     assert (kl < 0.4).any() and (kl > 0.4).any()  # the threshold was put to use
 
 
+def test_the_noise_can_be_given(texts):
+    model, noise = build(), noise_of(7, TEXTS)
+    batch = collate([[text] for text in texts], pad=0).to("cpu")
+    criterion = ELBOConfig(kl_mode="sum").build(V)
+    given = criterion(model.train(), batch, STEP, TOTAL, noise).sums
+    torch.manual_seed(7)
+    drawn = criterion(model.train(), batch, STEP, TOTAL).sums
+    assert given == drawn
+    other = criterion(model.train(), batch, STEP, TOTAL, -noise).sums
+    assert other["rec"] != given["rec"] and other["kl"] == given["kl"]
+
+
 def test_mask_and_hinge_have_one_gradient_and_two_values(texts):
     model = build()
     results = []

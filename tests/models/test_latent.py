@@ -101,6 +101,18 @@ def test_posterior(texts):
     torch.testing.assert_close(given.bias, model.latent(posterior.mean, batch).bias)
 
 
+def test_the_variance_may_be_one(texts):
+    """The official code's deterministic connection: z = mean + N(0, 1), KL = mean^2 / 2."""
+    model, batch = build(unit_variance=True), batched(texts)
+    learned = build().posterior(batch)
+    posterior = model.posterior(batch)
+    torch.testing.assert_close(posterior.mean, learned.mean)
+    noise = torch.randn_like(posterior.mean)
+    torch.testing.assert_close(posterior.sample(noise), posterior.mean + noise)
+    torch.testing.assert_close(posterior.kl(), posterior.mean**2 / 2)
+    assert learned.logvar.any()
+
+
 def test_towers_and_their_room():
     config = preset("optimus_base")
     assert config.tower("enc").max_positions == config.room == 512

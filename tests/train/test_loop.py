@@ -120,6 +120,13 @@ def test_an_ask_has_its_exact_mean_over_the_update(start):
     assert trainer.means.values("train", {})["train/loss"] == pytest.approx(total / count, rel=1e-6)
 
 
+def test_a_hinge_of_the_mean_needs_the_whole_update(train):
+    words = "--task optimus --arch optimus_tiny --criterion.kl-mode mean-hinge --max-steps 1"
+    with pytest.raises(UsageError, match="mean-hinge needs an update in one micro-batch, not in "):
+        train(words)
+    train(f"{words} --max-tokens 800", run="whole")
+
+
 def test_gradients_are_clipped_to_the_norm(start, monkeypatch):
     norms = []
     for clip in (0, 0.5):

@@ -48,6 +48,14 @@ class Criterion(Protocol):
         ...
 
 
+@runtime_checkable
+class Undivided(Protocol):
+    """What a criterion may have beside: a loss that is no sum over texts."""
+
+    def undivided(self) -> str:
+        """The option for which an update must be one micro-batch; empty if it need not be."""
+
+
 @dataclass(frozen=True)
 class Panel:
     """What training shows of a model every --panel-every updates."""

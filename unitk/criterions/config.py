@@ -55,7 +55,7 @@ class ELBOConfig:
     kl_mode: KLMode = "mask"
     """How dimensions below the threshold count. mask: not at all (Optimus' code); hinge: as the
     threshold (its equation 9, the same gradient); mean-hinge: hinge of the mean over the batch
-    (Kingma et al. 2016, arXiv 1606.04934); sum: like the others, there is no threshold."""
+    (Kingma et al. 2016, arXiv 1606.04934), which must be one micro-batch; sum: no threshold."""
     kl_threshold: float = 0.5
     """Nats that each dimension may have for nothing (Optimus' lambda)."""
     length_weighted: bool = False

@@ -49,7 +49,15 @@ class ELBO:
         texts = float(len(batch.owner))
         return {"rec": texts, "kl": texts, TEXT: batch.count[TEXT]}
 
-    def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
+    def __call__(
+        self,
+        model: Network,
+        batch: Batch,
+        step: int,
+        total: int | None,
+        noise_NZ: Tensor | None = None,
+    ) -> Loss:
+        """The sums at update `step` of `total`; the latents are drawn with the given noise."""
         if not isinstance(model, Autoencoder):
             raise UsageError(
                 "--criterion elbo needs an --arch with a latent, such as optimus_small"
@@ -59,7 +67,7 @@ class ELBO:
             for parameter in model.generator_parameters():
                 parameter.requires_grad_(both)
         posterior = model.posterior(batch)
-        states, _ = model(batch, model.latent(posterior.sample(), batch))
+        states, _ = model(batch, model.latent(posterior.sample(noise_NZ), batch))
         ask = batch.asks[TEXT]
         price_K = self.price(batch, ask)
         found = CrossEntropy().sums(model, states[ask.tower], [ask], price_K)
@@ -84,6 +92,10 @@ class ELBO:
         """Whether the latent is used: reconstruction, divergence, information, gap."""
         beta = self.beta(step, total)
         return collapse(model, batches, self.config, self.objective, beta, step, total)
+
+    def undivided(self) -> str:
+        """The mean over an update is not known in a part of it."""
+        return "--criterion.kl-mode mean-hinge" if self.config.kl_mode == "mean-hinge" else ""
 
     def beta(self, step: int, total: int | None) -> float:
         """The divergence's weight at update `step` (from 0)."""

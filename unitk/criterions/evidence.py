@@ -69,8 +69,13 @@ def gather(
     batches: Iterable[Batch],
     draws: int = 1,
     report: Callable[[int], None] = lambda done: None,
+    given_KMZ: Tensor | None = None,
 ) -> Evidence:
-    """Encode every text, and judge it with so many draws; `report` hears of each text and draw."""
+    """Encode every text, and judge it with so many draws; `report` hears of each text and draw.
+
+    With `given_KMZ` the draws are made of this noise: K for each of the M texts.
+    """
+    draws = draws if given_KMZ is None else len(given_KMZ)
     found: list[tuple[Tensor, ...]] = []
     first = 0
     for batch in batches:
@@ -78,7 +83,10 @@ def gather(
         mean, logvar = posterior.mean.double(), posterior.logvar.double()
         numbers = range(first, first := first + len(mean))
         nll, weights, kept = mean.new_zeros(len(mean)), [], None
-        for _, draw in zip(range(draws), noise(numbers, mean.shape[1]), strict=False):
+        drawn = noise(numbers, mean.shape[1])
+        if given_KMZ is not None:
+            drawn = iter(given_KMZ[:, numbers.start : numbers.stop].double())
+        for _, draw in zip(range(draws), drawn, strict=False):
             z = mean + (logvar / 2).exp() * draw.to(mean.device)
             kept = z if kept is None else kept
             one = text_nll(model, batch, z.to(posterior.mean.dtype))

@@ -230,6 +230,9 @@ class LatentConfig(ModelConfig):
     inject: Inject = "both"
     """How the decoder gets the latent: memory, a key and value of its own in every layer;
     embedding, added to every token; or both (section 4.2)."""
+    unit_variance: bool = False
+    """Latents vary by 1 around their means, whatever the text (the autoencoder of the official
+    code, --use_deterministic_connect; it goes with --criterion.kl-mode sum)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -25,9 +25,10 @@ class Posterior:
     mean: Tensor
     logvar: Tensor
 
-    def sample(self) -> Tensor:
-        """A draw of every latent, differentiable in mean and variance."""
-        return self.mean + (self.logvar / 2).exp() * torch.randn_like(self.mean)
+    def sample(self, noise_NZ: Tensor | None = None) -> Tensor:
+        """A draw of every latent, differentiable in mean and variance; of given normal noise."""
+        noise_NZ = torch.randn_like(self.mean) if noise_NZ is None else noise_NZ
+        return self.mean + (self.logvar / 2).exp() * noise_NZ
 
     def kl(self) -> Tensor:
         """Divergence from N(0, 1) of each dimension, in nats."""
@@ -74,7 +75,8 @@ class LatentModel(Model):
     def bridged(self, feature_ND: Tensor) -> Posterior:
         """The distributions that the features say."""
         with torch.autocast(feature_ND.device.type, enabled=False):
-            return Posterior(*self.bridge(feature_ND).chunk(2, dim=-1))
+            mean, logvar = self.bridge(feature_ND).chunk(2, dim=-1)
+        return Posterior(mean, torch.zeros_like(logvar) if self.config.unit_variance else logvar)
 
     def latent(self, z_NZ: Tensor, batch: Batch) -> Condition:
         """What the decoder is given for the docs' latents."""

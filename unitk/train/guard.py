@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from unitk.criterions.base import Loss
+from unitk.criterions.base import Loss, Undivided
 from unitk.data.batching import Update
-from unitk.errors import NonFiniteError, UsageError
+from unitk.errors import NonFiniteError, UsageError, require
 from unitk.slots import DOC, Batch
 
 
@@ -133,6 +133,13 @@ def _rows(batch: Batch, start: int, stop: int) -> Batch:
         blanks=batch.blanks[start:stop],
         num_blanks=batch.num_blanks[start:stop],
     )
+
+
+def check_whole(criterion: Any, parts: int) -> None:
+    """`UsageError` where the loss needs an update in one micro-batch, but it has several."""
+    option = criterion.undivided() if isinstance(criterion, Undivided) else ""
+    what = f"{option} needs an update in one micro-batch, not in {parts}"
+    require(not option or parts == 1, f"{what}: raise --max-tokens or lower --batch-tokens")
 
 
 def check_divisible(update: Update, error: BaseException, max_tokens: int, retry: bool) -> None:

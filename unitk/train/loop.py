@@ -222,6 +222,7 @@ class Trainer:
         """Backward of all micro-batches, on all ranks; the sums that were minimised, and parts."""
         step = self.progress.step
         while True:
+            guard.check_whole(self.criterion, len(update.batches) * self.ranks.world)
             means, error = Means(), None
             try:
                 for number, batch in zip(update.numbers, update.batches, strict=True):
