@@ -11,22 +11,21 @@ dataclass < preset of the architecture < `--config` file < flags.
 
 from __future__ import annotations
 
-import ast
-import functools
-import inspect
 import keyword
 import re
 import sys
-import textwrap
-import typing
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from unitk import fairseq_flags, registry
 from unitk.errors import UsageError
+from unitk.help import page
+from unitk.options import Component, flag, options
 from unitk.values import WORDS, Schedule, parse_value, render
+
+__all__ = ["Component", "Given", "Parsed", "flag", "options", "parse", "resolve"]
 
 SIBLINGS = {"arch": "arch", "criterion": "criterion"}
 """Kinds whose default is named by the task's class attribute."""
@@ -36,37 +35,12 @@ UNFLAGGED = "command line"
 
 
 @dataclass(frozen=True)
-class Option:
-    """One field of an options dataclass."""
-
-    name: str
-    type: Any
-    default: Any
-    help: str
-
-    @property
-    def flag(self) -> str:
-        return flag(self.name)
-
-
-@dataclass(frozen=True)
 class Given:
     """A value somebody gave: `text` is None for a bare switch; `origin` says where it stands."""
 
     key: str
     text: str | None
     origin: str
-
-
-@dataclass(frozen=True)
-class Component:
-    """A chosen component: the registered object and its config (for an arch, the model's)."""
-
-    name: str
-    made_from: Any
-    config: Any
-    share: Any = None
-    """Of a task that is mixed with others: a schedule."""
 
 
 @dataclass(frozen=True)
@@ -110,54 +84,6 @@ class Parsed:
         return "\n".join(lines) + "\n"
 
 
-def flag(key: str) -> str:
-    """`task.mean_span` -> `--task.mean-span`; a field `from_` is `--from`."""
-    return "--" + key.rstrip("_").replace("_", "-")
-
-
-def options(cls: type) -> tuple[Option, ...]:
-    """The fields of a config dataclass with their help texts."""
-    return _options(cls)
-
-
-@functools.cache
-def _options(cls: Hashable) -> tuple[Option, ...]:
-    assert isinstance(cls, type) and is_dataclass(cls), cls
-    hints = typing.get_type_hints(cls, include_extras=True)
-    help_of: dict[str, str] = {}
-    for base in reversed(cls.__mro__[:-1]):
-        help_of.update(_field_docs(base))
-    return tuple(
-        Option(
-            field.name,
-            hints[field.name],
-            field.default_factory() if field.default_factory is not MISSING else field.default,
-            help_of.get(field.name, ""),
-        )
-        for field in fields(cls)
-    )
-
-
-def _field_docs(cls: type) -> dict[str, str]:
-    """Field name -> the string that stands under it in the class body."""
-    try:
-        source = textwrap.dedent(inspect.getsource(cls))
-    except (OSError, TypeError):  # made in an interactive session: no source, no help
-        return {}
-    body = typing.cast(ast.ClassDef, ast.parse(source).body[0]).body
-    found = {}
-    for statement, following in zip(body, body[1:], strict=False):
-        if (
-            isinstance(statement, ast.AnnAssign)
-            and isinstance(statement.target, ast.Name)
-            and isinstance(following, ast.Expr)
-            and isinstance(following.value, ast.Constant)
-            and isinstance(following.value.value, str)
-        ):
-            found[statement.target.id] = " ".join(following.value.value.split())
-    return found
-
-
 def parse(
     verb: str,
     main: type,
@@ -182,13 +108,19 @@ def parse(
     if folders and folders[-1] not in (None, "none"):
         registry.load_plugins(Path(folders[-1]))
     registry.load_plugins()
-    if helping:
-        from unitk.help import page
-
-        brief = "--help" not in argv
-        sys.stdout.write(page(verb, main, kinds, [*from_file, *given], positional, brief))
-        raise SystemExit(0)
-    return resolve(main, [*from_file, *given], kinds)
+    everything = [*from_file, *given]
+    if not helping:
+        return resolve(main, everything, kinds)
+    parts: dict[str, Component] | None = {}
+    if kinds and ("task" not in kinds or any(item.key == "task" for item in everything)):
+        of_parts = [item for item in everything if item.key.partition(".")[0] in kinds]
+        parsed = resolve(_NoOptions, of_parts, kinds)
+        parts = {f"task.{name}": part for name, part in parsed.mixture.items()}
+        parts |= {k: part for k, part in parsed.components.items() if k != "task" or not parts}
+    elif kinds:
+        parts = None
+    sys.stdout.write(page(verb, main, parts, positional, brief="--help" not in argv))
+    raise SystemExit(0)
 
 
 def read_flags(argv: Sequence[str], main: type, positional: str | None = None) -> list[Given]:
@@ -403,3 +335,8 @@ def _check_known(
     flags = [flag(key) for key in candidates]
     hint = fairseq_flags.hint(item.key, flags) or registry.nearest(flag(item.key), flags)
     raise UsageError(f"{flag(item.key)}{where}: {owner}{hint or '; --help lists what applies'}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _NoOptions:
+    """No flat options: only the components are resolved."""

@@ -7,24 +7,24 @@ import re
 import shutil
 import textwrap
 from collections.abc import Sequence
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from typing import Any
 
 from unitk import registry
-from unitk.config import Given, Option, flag, options, resolve
+from unitk.options import Component, Option, flag, options
 from unitk.values import render, type_name
 
 
 def page(
     verb: str,
     main: type,
-    kinds: Sequence[str],
-    given: Sequence[Given],
+    parts: dict[str, Component] | None,
     positional: str | None,
     brief: bool = False,
 ) -> str:
-    """The help page of a verb; component options appear once the components are named.
+    """The help page of a verb, with the options of the components that are chosen.
 
+    `parts` has them by key ("task", "task.glm_infill", "arch"); None: the task is yet to be chosen.
     `brief`: a line an option.
     """
     width = max(60, min(shutil.get_terminal_size().columns, 110))
@@ -38,29 +38,21 @@ def page(
     for owner in main.__mro__:  # a class's own options come first, then the inherited ones
         own = [row for row in rows if row[1].name in owner.__dict__.get("__annotations__", ())]
         lines += ["", *_about(owner, main), *_table(own, width, _left(rows), brief)] if own else []
-    named = {item.key for item in given}
-    if "task" in kinds and "task" not in named:
+    if parts is None:
         known = ", ".join(registry.names("task"))
         lines += ["", f"--task NAME chooses the objective ({known});"]
         lines += [
             f"`unitk {verb} --task NAME --help` adds its options. `unitk list` names everything."
         ]
     else:
-        lines += _component_pages(kinds, given, width, brief)
+        lines += _component_pages(parts, width, brief)
     lines += ["", f"`unitk {verb} --help` says all of it."] if brief else []
     return "\n".join(lines) + "\n"
 
 
-def _component_pages(
-    kinds: Sequence[str], given: Sequence[Given], width: int, brief: bool
-) -> list[str]:
-    if not kinds:
-        return []
+def _component_pages(parts: dict[str, Component], width: int, brief: bool) -> list[str]:
     lines: list[str] = []
-    parsed = resolve(_Nothing, [g for g in given if g.key.partition(".")[0] in kinds], kinds)
-    mixed = [(f"task.{name}", component) for name, component in parsed.mixture.items()]
-    single = [item for item in parsed.components.items() if not mixed or item[0] != "task"]
-    for key, component in [*mixed, *single]:
+    for key, component in parts.items():
         rows = [
             (flag(f"{key}.{o.name}"), o, getattr(component.config, o.name))
             for o in options(type(component.config))
@@ -107,8 +99,3 @@ def _notes(option: Option, value: Any) -> str:
     if not default or "|" in kind and option.type is not bool:
         return ", ".join(filter(None, [kind, default]))
     return default
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Nothing:
-    """No flat options: only the components are resolved."""

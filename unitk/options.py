@@ -1,0 +1,85 @@
+"""The fields of a config dataclass as options: names, types, defaults, help; chosen components."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import textwrap
+import typing
+from collections.abc import Hashable
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Option:
+    """One field of an options dataclass."""
+
+    name: str
+    type: Any
+    default: Any
+    help: str
+
+    @property
+    def flag(self) -> str:
+        return flag(self.name)
+
+
+@dataclass(frozen=True)
+class Component:
+    """A chosen component: the registered object and its config (for an arch, the model's)."""
+
+    name: str
+    made_from: Any
+    config: Any
+    share: Any = None
+    """Of a task that is mixed with others: a schedule."""
+
+
+def flag(key: str) -> str:
+    """`task.mean_span` -> `--task.mean-span`; a field `from_` is `--from`."""
+    return "--" + key.rstrip("_").replace("_", "-")
+
+
+def options(cls: type) -> tuple[Option, ...]:
+    """The fields of a config dataclass with their help texts."""
+    return _options(cls)
+
+
+@functools.cache
+def _options(cls: Hashable) -> tuple[Option, ...]:
+    assert isinstance(cls, type) and is_dataclass(cls), cls
+    hints = typing.get_type_hints(cls, include_extras=True)
+    help_of: dict[str, str] = {}
+    for base in reversed(cls.__mro__[:-1]):
+        help_of.update(_field_docs(base))
+    return tuple(
+        Option(
+            field.name,
+            hints[field.name],
+            field.default_factory() if field.default_factory is not MISSING else field.default,
+            help_of.get(field.name, ""),
+        )
+        for field in fields(cls)
+    )
+
+
+def _field_docs(cls: type) -> dict[str, str]:
+    """Field name -> the string that stands under it in the class body."""
+    try:
+        source = textwrap.dedent(inspect.getsource(cls))
+    except (OSError, TypeError):  # made in an interactive session: no source, no help
+        return {}
+    body = typing.cast(ast.ClassDef, ast.parse(source).body[0]).body
+    found = {}
+    for statement, following in zip(body, body[1:], strict=False):
+        if (
+            isinstance(statement, ast.AnnAssign)
+            and isinstance(statement.target, ast.Name)
+            and isinstance(following, ast.Expr)
+            and isinstance(following.value, ast.Constant)
+            and isinstance(following.value.value, str)
+        ):
+            found[statement.target.id] = " ".join(following.value.value.split())
+    return found
