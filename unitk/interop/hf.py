@@ -31,9 +31,10 @@ from unitk.interop.hf_families import (
     preset,
     tied,
 )
+from unitk.interop.hf_tokenizer import write_tokenizer
 from unitk.interop.layout import moved
 from unitk.interop.settings import preset_of, read_settings, refuse, write_settings
-from unitk.interop.vocabs import extra_ids, vocab_beside, write_vocab
+from unitk.interop.vocabs import extra_ids, vocab_beside
 from unitk.models.config import EncoderDecoderConfig
 from unitk.vocab import open_vocab
 
@@ -43,6 +44,8 @@ WEIGHTS = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
+BEAM, MAX_LEN = 5, 64
+"""What `unitk generate` does by default."""
 
 
 def read(path: Path, vocab: Path | None) -> Found:
@@ -50,9 +53,9 @@ def read(path: Path, vocab: Path | None) -> Found:
     weights = find_file(path, WEIGHTS, "model")
     where = weights.parent / "config.json"
     given = read_json(where)
-    kind = "bert" if given.get("model_type") == "ernie" else given.get("model_type")
+    kind = given.get("model_type")
     if kind not in FAMILIES:
-        known = ", ".join(["ernie", *FAMILIES])
+        known = ", ".join(FAMILIES)
         raise CheckpointError(f"{where}: model_type must be one of {known}, got {kind!r}")
     family = FAMILIES[kind]
     refuse(given, family.fixed, where)
@@ -82,7 +85,6 @@ def modern(tensors: Mapping[str, Tensor], root: str) -> dict[str, Tensor]:
     """The tensors under the names of today, and of a whole model."""
     found = {}
     for name, tensor in tensors.items():
-        name = re.sub(r"^ernie\.", "bert.", name)
         name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
         name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
         if not name.startswith((root, *OUTPUTS)):
@@ -94,7 +96,7 @@ def modern(tensors: Mapping[str, Tensor], root: str) -> dict[str, Tensor]:
 def write(parts: Parts, folder: Path) -> None:
     """A folder for `from_pretrained`; it exists and is empty."""
     config, vocab, tensors = parts.model.config, parts.task.vocab, parts.tensors()
-    family = family_of(config)
+    family = family_of(config, parts.values.get("arch", ""))
     rows = len(tensors["embed.tokens.weight"])
     # where a table has rows before that of position 0, their number is fixed there
     offset = {"roberta": vocab.pad + 1, "bart": 2}.get(family.kind, 0)
@@ -109,15 +111,57 @@ def write(parts: Parts, folder: Path) -> None:
     about |= {**family.fixed, **write_settings(config, family.keys)}
     about |= {"vocab_size": rows, "tie_word_embeddings": config.tied}
     ids = {"pad": vocab.pad, "bos": vocab.cls, "eos": vocab.sep}
-    if isinstance(config, EncoderDecoderConfig):
-        prompt = parts.task.prompt([np.zeros(1, np.int64)]).towers["dec"]
-        ids["decoder_start"] = int(prompt.token[0])
+    about |= {f"{name}_token_id": index if index < rows else None for name, index in ids.items()}
     if family.kind == "bart":
         bias = theirs.pop("final_logits_bias", torch.zeros(rows))
         theirs["final_logits_bias"] = bias[None]
-    about |= {f"{name}_token_id": index if index < rows else None for name, index in ids.items()}
     about |= family.about(config, vocab)
+    if parts.task.protocol is not None and family.task != "mlm":
+        generation = _generation(parts, rows)
+        about |= {key: generation[key] for key in generation if key.endswith("_token_id")}
+        _write_json(generation, folder / "generation_config.json")
     save_file(theirs, folder / "model.safetensors", {"format": "pt"})
-    text = json.dumps(about, indent=2)
-    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
-    write_vocab(vocab, folder, rows)
+    _write_json(about, folder / "config.json")
+    # only a model that fills [MASK]s reads symbols in a text
+    reads: dict[str, Any] = {
+        "split_special_tokens": family.task != "mlm",
+        "clean_up_tokenization_spaces": False,
+    }
+    inputs = ["input_ids", "attention_mask", "token_type_ids"][: 2 + (config.num_segments > 1)]
+    reads |= {
+        "model_input_names": inputs,
+        "padding_side": "left" if family.task == "lm" else "right",
+    }
+    if config.max_positions:
+        reads["model_max_length"] = config.max_positions
+    write_tokenizer(parts.task, folder, rows, reads)
+
+
+def _generation(parts: Parts, rows: int) -> dict[str, Any]:
+    """What transformers' `generate` must know to write what `unitk generate` does by default."""
+    task, vocab = parts.task, parts.task.vocab
+    protocol = task.protocol
+    assert protocol is not None
+    found: dict[str, Any] = {
+        "bos_token_id": vocab.cls if vocab.cls < rows else None,
+        "eos_token_id": protocol.end,
+        "pad_token_id": vocab.pad if vocab.pad < rows else protocol.end,
+        "bad_words_ids": [[index] for index in protocol.banned if index < rows] or None,
+        "num_beams": BEAM,
+        "max_new_tokens": MAX_LEN + 1,
+        "early_stopping": False,
+    }
+    if isinstance(parts.model.config, EncoderDecoderConfig):
+        start, *more = task.prompt([np.zeros(1, np.int64)]).towers["dec"].token.tolist()
+        if len(more) > 1:
+            raise UsageError(
+                f"--to hf: a decoder there begins with two symbols at most, not {1 + len(more)}"
+            )
+        found["decoder_start_token_id"] = start
+        found["forced_bos_token_id"] = more[0] if more else None
+        found["forced_eos_token_id"] = protocol.end
+    return found
+
+
+def _write_json(found: Mapping[str, Any], path: Path) -> None:
+    path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

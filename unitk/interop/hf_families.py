@@ -101,6 +101,10 @@ def _bert(told: Told) -> Changes:
     return bert_changes(told[1])
 
 
+def _ernie(told: Told) -> Changes:
+    return {**bert_changes(told[1]), "tied": tied(names.ERNIE, told[1])}
+
+
 def _roberta(told: Told) -> Changes:
     config, tensors, given, where = told
     first = checked(given.get("pad_token_id", 1), int, "pad_token_id", where) + 1
@@ -162,8 +166,6 @@ def _about_bart(config: ModelConfig, vocab: Vocab) -> Changes:
         "decoder_layers": config.decoder_layers or config.num_layers,
         "decoder_attention_heads": config.num_heads,
         "decoder_ffn_dim": config.ffn_width,
-        "forced_bos_token_id": None,
-        "forced_eos_token_id": None,
     }
 
 
@@ -177,7 +179,6 @@ def _about_t5(config: ModelConfig, vocab: Vocab) -> Changes:
         "num_decoder_layers": config.decoder_layers or config.num_layers,
         "d_kv": config.key_width,
         "feed_forward_proj": projection,
-        "bos_token_id": None,
         "scale_decoder_outputs": config.output_scale,
     }
 
@@ -226,6 +227,18 @@ FAMILIES = {
             classes=("BertForMaskedLM", "BertModel"),
             fixed={**ABSOLUTE, "is_decoder": False, "use_task_id": False},
             settle=_bert,
+            free=BARE,
+        ),
+        Family(
+            kind="ernie",
+            presets=("ernie_base",),
+            task="mlm",
+            layout=names.ERNIE,
+            keys=BERT_KEYS,
+            root="ernie.",
+            classes=("ErnieForMaskedLM", "ErnieModel"),
+            fixed={**ABSOLUTE, "is_decoder": False, "use_task_id": False},
+            settle=_ernie,
             free=BARE,
         ),
         Family(
@@ -313,8 +326,9 @@ FAMILIES = {
 }
 
 
-def family_of(config: ModelConfig) -> Family:
-    """What a model is there; an error names the first setting that stands in the way."""
+def family_of(config: ModelConfig, arch: str = "") -> Family:
+    """What a model is there, its registered architecture deciding between families of one shape;
+    an error names the first setting that stands in the way."""
     if isinstance(config, EncoderDecoderConfig):
         kind = "t5" if config.norm == "rms" else "bart"
     elif config.norm_first:
@@ -325,6 +339,7 @@ def family_of(config: ModelConfig) -> Family:
         kind = "openai-gpt"
     else:
         kind = "roberta" if config.position_offset else "bert"
+        kind = "ernie" if arch in FAMILIES["ernie"].presets else kind
     family = FAMILIES[kind]
     free = {*family.keys, *family.free, "tied", "position_offset", "ffn_width"}
     check_family(config, preset(family), free, f"--to hf: a {kind} model")
@@ -337,10 +352,8 @@ def layout_of(family: Family, config: ModelConfig) -> Layout:
 
 
 def class_of(family: Family, config: ModelConfig) -> str:
-    if "nsp" in config.classes:
-        return "BertForPreTraining"
-    if "sop" in config.classes:
-        return "AlbertForPreTraining"
+    if config.classes.keys() & {"nsp", "sop"}:
+        return family.classes[0].replace("MaskedLM", "PreTraining")
     bare = preset(family).head_transform and not config.head_transform
     return family.classes[bare]
 

@@ -42,23 +42,28 @@ def bert(root: str) -> dict[str, Any]:
     }
 
 
-BERT = Layout(
-    {
-        **bert("bert"),
-        "heads.class:nsp.dense": "bert.pooler.dense",
-        "heads.class:nsp.out": "cls.seq_relationship",
-        "heads.lm.transform.dense": "cls.predictions.transform.dense",
-        "heads.lm.transform.norm": "cls.predictions.transform.LayerNorm",
-        "heads.lm.weight": "cls.predictions.decoder.weight",
-        "heads.lm.bias": "cls.predictions.bias",
-    },
-    copies={
-        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-        "cls.predictions.decoder.bias": "cls.predictions.bias",
-    },
-    # without an output over classes, the pooler leads nowhere
-    ignored=(r"bert\.embeddings\.(position|token_type)_ids", r"bert\.pooler\..*"),
-)
+def bert_and_heads(root: str) -> Layout:
+    """BERT and models of its shape, whose encoder has a name of its own."""
+    return Layout(
+        {
+            **bert(root),
+            "heads.class:nsp.dense": f"{root}.pooler.dense",
+            "heads.class:nsp.out": "cls.seq_relationship",
+            "heads.lm.transform.dense": "cls.predictions.transform.dense",
+            "heads.lm.transform.norm": "cls.predictions.transform.LayerNorm",
+            "heads.lm.weight": "cls.predictions.decoder.weight",
+            "heads.lm.bias": "cls.predictions.bias",
+        },
+        copies={
+            "cls.predictions.decoder.weight": f"{root}.embeddings.word_embeddings.weight",
+            "cls.predictions.decoder.bias": "cls.predictions.bias",
+        },
+        # without an output over classes, the pooler leads nowhere
+        ignored=(rf"{root}\.embeddings\.(position|token_type)_ids", rf"{root}\.pooler\..*"),
+    )
+
+
+BERT, ERNIE = bert_and_heads("bert"), bert_and_heads("ernie")
 ROBERTA = Layout(
     {
         **bert("roberta"),

@@ -11,7 +11,7 @@ from unitk.errors import DataError
 from unitk.vocab import SYMBOLS, Vocab, open_vocab
 from unitk.vocab_kinds import SentencePiece, Tokenizers
 
-FILES = ("tokenizer.json", "vocab.json", "vocab.txt", "*.model")
+FILES = ("sentencepiece.model", "tokenizer.json", "vocab.json", "vocab.txt", "*.model")
 """Of a tokenizer that stands beside a model, the best one first."""
 EXTRA = 100
 """Sentinels of T5."""
@@ -100,12 +100,6 @@ def write_vocab(vocab: Vocab, folder: Path, rows: int, *, plain: bool = False) -
         (folder / "tokenizer.json").write_text(json.dumps(spec, ensure_ascii=False), "utf-8")
     else:
         (folder / "tokenizer.json").write_bytes(model.data)
-    about = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    for name in ("pad", "unk", "cls", "sep", "mask"):
-        if vocab.symbols[name] < rows:
-            about[f"{name}_token"] = pieces[vocab.symbols[name]]
-    text = json.dumps(about, indent=1, ensure_ascii=False)
-    (folder / "tokenizer_config.json").write_text(text + "\n", encoding="utf-8")
 
 
 def _special(token: Mapping[str, Any]) -> dict[str, Any]:

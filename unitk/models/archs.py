@@ -138,6 +138,10 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "albert_large": (sized(ALBERT, 24, 1024, 16), "ALBERT-large, 18 M parameters."),
     "albert_xlarge": (sized(ALBERT, 24, 2048, 16), "ALBERT-xlarge, 59 M parameters."),
     "albert_xxlarge": (sized(ALBERT, 12, 4096, 64), "ALBERT-xxlarge, 223 M parameters."),
+    "ernie_base": (
+        replace(BERT, activation="relu", max_positions=513),
+        "ERNIE 1.0 (Sun et al. 2019, arXiv 1904.09223), 100 M parameters: BERT-base with ReLU.",
+    ),
     "roberta_base": (ROBERTA, "RoBERTa-base, 125 M parameters."),
     "roberta_large": (sized(ROBERTA, 24, 1024, 16), "RoBERTa-large, 355 M parameters."),
     "gpt_base": (GPT, "GPT, 117 M parameters."),

@@ -1,0 +1,216 @@
+"""A vocabulary as tokenizer.json for transformers' AutoTokenizer, with the same ids for a text."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import struct
+import sys
+import unicodedata
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unitk.interop.vocabs import extra_ids
+from unitk.slots import NEVER, SEG, TOKEN
+from unitk.tasks.base import Task
+from unitk.vocab import Vocab
+from unitk.vocab_kinds import SentencePiece, Tokenizers, fields
+from unitk.vocab_words import WordList
+
+GLUE, TILDE = "\ufff0", "\ufff1"
+"""Code points that are no characters: between characters, and for the fullwidth tilde."""
+NORMAL, UNKNOWN, CONTROL, USER, BYTE = 1, 2, 3, 4, 6
+"""Types of sentencepiece's pieces."""
+BLANKS = "".join(filter(str.isspace, map(chr, range(sys.maxunicode))))
+"""What Python's `split` splits at; the library's own notion of white space has less."""
+
+log = logging.getLogger(__name__)
+
+
+def write_tokenizer(task: Task, folder: Path, rows: int, about: dict[str, Any]) -> None:
+    """Write tokenizer.json and tokenizer_config.json; `about` is what the latter says beside."""
+    vocab, model = task.vocab, task.vocab.model
+    if isinstance(model, SentencePiece):
+        (folder / model.file).write_bytes(model.data)
+        spec = _sentencepiece(model)
+    elif isinstance(model, WordList):
+        spec = _words(model)
+    elif isinstance(model, Tokenizers):
+        spec = json.loads(model.data)
+    else:
+        vocab.save(folder / "vocab")
+        log.warning("%s: AutoTokenizer cannot open a vocabulary of kind %s", folder, model.kind)
+        return
+    pieces = vocab.pieces(range(min(rows, len(vocab))))
+    spec["added_tokens"] = _added(vocab, pieces, spec.get("added_tokens") or [])
+    spec["post_processor"] = spec.get("post_processor") or _frame(task, pieces)
+    roles = {"bos": vocab.cls, "eos": vocab.sep}
+    roles |= {name: vocab.symbols[name] for name in ("pad", "unk", "cls", "sep", "mask")}
+    about = {"tokenizer_class": "PreTrainedTokenizerFast", **about}
+    about |= {f"{role}_token": pieces[i] for role, i in roles.items() if i < len(pieces)}
+    for name, found in {"tokenizer.json": spec, "tokenizer_config.json": about}.items():
+        text = json.dumps(found, indent=1, ensure_ascii=False)
+        (folder / name).write_text(text + "\n", encoding="utf-8")
+
+
+def _added(
+    vocab: Vocab, pieces: Sequence[str], there: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """The symbols, and whatever stands behind the model's own pieces, in the order of their ids."""
+    ids = {*vocab.symbols.values(), *range(vocab.model.size, len(pieces))}
+    ids -= {token["id"] for token in there}
+    sentinels = extra_ids(vocab)  # of T5: read in any text
+    flags = {"single_word": False, "rstrip": False, "normalized": False}
+    return there + [
+        {"id": i, "content": pieces[i], "lstrip": i == vocab.mask, "special": i not in sentinels}
+        | flags
+        for i in sorted(ids)
+        if i < len(pieces)
+    ]
+
+
+def _frame(task: Task, pieces: Sequence[str]) -> dict[str, Any]:
+    """What stands around one part and around two in a prompt of the task; exported ids only."""
+    word = int(task.words[0]) if task.protocol else task.vocab.mask  # stands for a part
+    templates: list[list[dict[str, Any]]] = []
+    special = {}
+    for names in ("A", "AB"):
+        towers = task.prompt([np.array([word]) for _ in names]).towers
+        slots, parts = towers["enc" if "enc" in towers else "x"], iter(names)
+        template = []
+        for index, seg in slots.table[:, slots.dies == NEVER][[TOKEN, SEG]].T.tolist():
+            if index == word:
+                template.append({"Sequence": {"id": next(parts), "type_id": seg}})
+            elif index < len(pieces):
+                piece = pieces[index]
+                template.append({"SpecialToken": {"id": piece, "type_id": seg}})
+                special[piece] = {"id": piece, "ids": [index], "tokens": [piece]}
+        templates.append(template)
+    keys = ("single", "pair")
+    found = dict(zip(keys, templates, strict=True))
+    return {"type": "TemplateProcessing", **found, "special_tokens": special}
+
+
+def _sentencepiece(model: SentencePiece) -> dict[str, Any]:
+    """A sentencepiece model; numbers of fields are those of sentencepiece_model.proto."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+    from tokenizers import Regex as R
+
+    proto = dict(fields(model.data))
+    about = [dict(fields(one)) for number, one in fields(model.data) if number == 1]
+    kinds = [int(one.get(3, NORMAL)) for one in about]
+    names = [model.piece(i) for i in range(model.size)]
+    score = [struct.unpack("<f", one.get(2, bytes(4)))[0] for one in about]
+    plain = {names[i]: score[i] for i, kind in enumerate(kinds) if kind == NORMAL}
+    has_bytes, unk = BYTE in kinds, kinds.index(UNKNOWN)
+    trainer, rules = dict(fields(proto[2])), dict(fields(proto[3]))
+    steps = _characters(rules[2], rules[1]) if rules.get(2) else []
+    blanks: list[tuple[Any, str]] = [(R(r"\A +"), ""), (R(" +"), "▁"), (R(r"▁+\z"), "")]
+    blanks = blanks if rules.get(4, 1) else [(" ", "▁")]  # remove_extra_whitespaces
+    if trainer.get(3, 1) == 2:  # model_type: BPE
+        merges = [
+            (piece[:cut], piece[cut:])
+            for piece in sorted(plain, key=lambda one: -plain[one])
+            for cut in range(1, len(piece))
+            if piece[:cut] in plain and piece[cut:] in plain
+        ]
+        ids = {name: i for i, name in enumerate(names)}
+        options = {"unk_token": names[unk], "fuse_unk": True, "byte_fallback": has_bytes}
+        tokenizer = Tokenizer(models.BPE(ids, merges, **options))
+    else:
+        pieces = list(zip(names, score, strict=True))
+        tokenizer = Tokenizer(models.Unigram(pieces, unk, has_bytes))
+        apart = [names[i] for i, kind in enumerate(kinds) if kind in (UNKNOWN, CONTROL)]
+        cuts, gone = _cuts([*apart, "<0xFF>"] if has_bytes else apart, set(plain), has_bytes)
+        blanks += [(one, one[0]) for one in gone]
+        if cuts:
+            pattern = R("|".join(cuts))
+            tokenizer.pre_tokenizer = pre_tokenizers.Split(pattern, "merged_with_previous")
+    steps += [normalizers.Replace(*one) for one in blanks]
+    steps += [normalizers.Prepend("▁")] * bool(rules.get(3, 1))  # add_dummy_prefix
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    strip = [decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), *strip])
+    own = [names[i] for i, kind in enumerate(kinds) if kind == USER]
+    tokenizer.add_tokens([AddedToken(name, normalized=True) for name in own])
+    return dict(json.loads(tokenizer.to_str()))
+
+
+def _characters(table: bytes, name: bytes) -> list[Any]:
+    """sentencepiece's table of characters. The library applies it to what it takes for characters
+    as users see them, and loses what follows a match: so each code point stands alone for it, and
+    sequences are composed before, as the tables named so compose them."""
+    from tokenizers import Regex, normalizers
+
+    each = [
+        normalizers.Replace(Regex(r"(?<=[\s\S])(?=[\s\S])"), GLUE),
+        normalizers.Precompiled(table),
+        normalizers.Replace(GLUE, ""),
+    ]
+    if name not in (b"nmt_nfkc", b"nmt_nfkc_cf", b"nfkc", b"nfkc_cf"):
+        return [normalizers.Precompiled(table)]
+    marks: dict[int, str] = defaultdict(str)
+    for mark in map(chr, range(0x300, 0x370)):
+        marks[unicodedata.combining(mark)] += mark
+    # the table leaves accents in their order, which composing would change
+    order = "|".join(
+        f"(?<=[{marks[high]}])(?=[{''.join(marks[low] for low in marks if 0 < low < high)}])"
+        for high in sorted(marks)[2:]
+    )
+    compose = [normalizers.Replace(Regex(order), GLUE), normalizers.NFKC()]
+    if not name.startswith(b"nmt"):
+        return [*compose, *each]
+    there, back = normalizers.Replace("\uff5e", TILDE), normalizers.Replace(TILDE, "\uff5e")
+    return [there, *compose, *each, back]
+
+
+def _cuts(apart: Sequence[str], plain: set[str], has_bytes: bool) -> tuple[list[str], list[str]]:
+    """Where to cut texts that spell a symbol, as patterns, so that the library's unigram model
+    finds none in them; and symbols of nothing but unknown characters, which one of them replaces.
+
+    No piece reaches over a cut, and no two unknown characters, which would be one, stand there.
+    """
+    pairs = {piece[i : i + 2] for piece in plain for i in range(len(piece) - 1)}
+    cuts, gone = [], []
+    for one in apart:
+        free = [
+            i
+            for i in range(1, 3 if one == "<0xFF>" else len(one))
+            if one[i - 1 : i + 1] not in pairs
+            and (has_bytes or one[i - 1] in plain or one[i] in plain)
+        ]
+        if free:
+            rest = re.escape(one[free[0] :]).replace("FF", "[0-9A-F]{2}" if has_bytes else "FF")
+            cuts.append(f"{re.escape(one[: free[0]])}(?={rest})")
+        elif not has_bytes and not plain & set(one):
+            gone.append(one)
+        else:
+            log.warning("transformers will read %s in a text as the symbol", one)
+    return cuts, gone
+
+
+def _words(model: WordList) -> dict[str, Any]:
+    """A list of words between blanks; those of an id that text never has are unknown."""
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    ids = {word: i for i, word in enumerate(model.symbols)}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token=model.piece(model.unk)))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(f"[{BLANKS}]+"), "removed")
+    if model.special:
+        known = "|".join(map(re.escape, sorted(model.special)))
+        pattern = Regex(f"(?<![^{BLANKS}])(?:{known})(?![^{BLANKS}])")
+        tokenizer.normalizer = normalizers.Replace(pattern, model.piece(model.unk))
+    joint = next((i for word, i in ids.items() if word.endswith("@@")), model.unk)
+    steps: list[Any] = [decoders.WordPiece(prefix=GLUE, cleanup=False), decoders.Fuse()]
+    if not model.text(model.unk).startswith(" "):  # pieces bring their blanks
+        strip = decoders.Strip(" ", 1, 0)
+        steps = [decoders.Replace("▁", " "), decoders.Fuse(), strip]
+    elif "@@" not in model.decode([joint, joint]):
+        steps.append(decoders.Replace("@@ ", ""))
+    tokenizer.decoder = decoders.Sequence(steps)
+    return dict(json.loads(tokenizer.to_str()))
