@@ -132,10 +132,10 @@ def test_every_damaged_file_is_named(tmp_path, name):
     file = tmp_path / "p" / "source" / name
     whole = file.read_bytes()
     file.write_bytes(whole[:-1])
-    with pytest.raises(DataError, match=f"source/{name} has .* bytes instead of"):
+    with pytest.raises(DataError, match=f"source/{name} has .* bytes, not the"):
         open_corpus(tmp_path / "p")
     file.unlink()
-    with pytest.raises(DataError, match=f"source/{name} is missing"):
+    with pytest.raises(DataError, match=f"source/{name} of manifest.json is missing"):
         open_corpus(tmp_path / "p")
     rng = np.random.default_rng(0)
     for place in rng.integers(0, len(whole), 40):
@@ -155,7 +155,7 @@ def test_what_is_no_corpus_is_told_in_one_line(tmp_path, toy_vocab):
     manifest = tmp_path / "c" / "manifest.json"
     about = json.loads(manifest.read_text())
     manifest.write_text(json.dumps({**about, "format": 9}))
-    with pytest.raises(DataError, match="has format 9, but this unitk reads format 1"):
+    with pytest.raises(DataError, match="has format 9, but this unitk reads formats 1 and 2"):
         open_corpus(tmp_path / "c")
     manifest.write_text(json.dumps({**about, "counts": {}, "dtype": "uint16"})[:-9])
     with pytest.raises(DataError, match="manifest.json is damaged"):

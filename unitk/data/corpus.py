@@ -3,12 +3,14 @@
     tokens.bin      the ids of all sentences, uint16 or int32, nothing stored between them
     sentences.npy   int64 [S + 1], where each sentence begins in the tokens; the last entry is T
     documents.npy   int64 [D + 1], the first sentence of each document; the last entry is S
+    blocks.sha256   SHA-256 of every 2 ** 20 bytes of the tokens, 32 bytes each
     vocab/          what the ids mean
-    manifest.json   kind, counts, size and SHA-256 of every file, written last
+    manifest.json   kind, counts, size and SHA-256 of every file and of itself, written last
 
 A corpus of pairs has two such folders, source/ and target/: pair i is document i of both, and the
 sentences of a source document are its parts. Files are mapped into memory, so that opening takes
-milliseconds; sizes are checked then, contents by `verify` only.
+milliseconds: sizes are checked then, an index and a block of tokens when it is first read. Format 1
+had no blocks.sha256 and no hash of the manifest.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -27,12 +30,14 @@ import numpy.typing as npt
 
 from unitk import files
 from unitk.errors import DataError, UsageError
+from unitk.files import MANIFEST
 from unitk.slots import Ids
 from unitk.vocab import Vocab
 
-FORMAT = 1
-MANIFEST, VOCAB = "manifest.json", "vocab"
+FORMAT = 2
+VOCAB = "vocab"
 TOKENS, SENTENCES, DOCUMENTS = "tokens.bin", "sentences.npy", "documents.npy"
+BLOCKS, BLOCK = "blocks.sha256", 1 << 20
 SIDES = ("source", "target")
 SMALL = 65_500
 """Vocabularies with fewer ids are stored as uint16; above that a few ids stay free."""
@@ -76,22 +81,76 @@ class Corpus:
         try:
             self.counts = Counts(**self.manifest["counts"])
             self.dtype = np.dtype(self.manifest["dtype"]).newbyteorder("<")
-        except (KeyError, TypeError) as error:
+            size = self.counts.tokens * self.dtype.itemsize
+            good = self.manifest["files"][TOKENS]["size"] == size
+            self._hashes = self._block_hashes(size)
+        except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"{path / MANIFEST} is damaged ({error!r})") from error
+        if not good:
+            raise DataError(f"{self.file} does not hold {self.counts.tokens} tokens")
         counts = self.counts
         self.num_documents, self.num_sentences = counts.documents, counts.sentences
         self.num_tokens = counts.tokens
-        self.sentences = _index(path / SENTENCES, counts.sentences, counts.tokens)
-        self.documents = _index(path / DOCUMENTS, counts.documents, counts.sentences)
-        if self.file.stat().st_size != counts.tokens * self.dtype.itemsize:
-            raise DataError(f"{self.file} does not hold {counts.tokens} tokens")
+        self._seen = bytearray(len(self._hashes) // 32)
         # an empty file cannot be mapped: the shard of a small corpus may have nothing
         self._tokens: npt.NDArray[Any] = (
             mapped(self.file, self.dtype) if counts.tokens else np.empty(0, self.dtype)
         )
 
+    def _block_hashes(self, size: int) -> bytes:
+        """The hashes of the blocks of so many bytes; none in format 1."""
+        if BLOCKS not in self.manifest["files"]:
+            return b""
+        check_file(self.path, self.manifest, BLOCKS)
+        hashes = (self.path / BLOCKS).read_bytes()
+        if len(hashes) != 32 * -(-size // BLOCK):
+            raise DataError(f"{self.path / BLOCKS} is not that of {size:,} bytes")
+        return hashes
+
+    @functools.cached_property
+    def sentences(self) -> Ids:
+        """Where each sentence begins in the tokens."""
+        return self._index(SENTENCES, self.num_sentences, self.num_tokens)
+
+    @functools.cached_property
+    def documents(self) -> Ids:
+        """The first sentence of each document."""
+        return self._index(DOCUMENTS, self.num_documents, self.num_sentences)
+
+    def _index(self, name: str, count: int, total: int) -> Ids:
+        """The offsets in an index file: `count` + 1 of them, rising from 0 to `total`."""
+        check_file(self.path, self.manifest, name)
+        path, header = self.path / name, _header(count + 1)
+        with path.open("rb") as file:
+            whole = file.read(len(header)) == header
+        if whole and path.stat().st_size == len(header) + 8 * (count + 1):
+            offsets: Ids = mapped(path, "<i8", len(header))
+            rising = all(
+                (np.diff(offsets[start : start + BLOCK + 1]) >= 0).all()
+                for start in range(0, count, BLOCK)
+            )
+            if offsets[0] == 0 and offsets[-1] == total and rising:
+                return offsets
+        raise DataError(f"{path} is damaged: it should lead from 0 to {total} in {count} steps")
+
+    def _check_blocks(self, start: int, stop: int) -> None:
+        """Compare what is first read of the tokens with its hashes."""
+        size = self.dtype.itemsize
+        for block in range(start * size // BLOCK, -(-stop * size // BLOCK)):
+            if not self._seen[block]:
+                first, last = (edge * BLOCK // size for edge in (block, block + 1))
+                found = hashlib.sha256(self._tokens[first:last].data).digest()
+                if found != self._hashes[32 * block :][:32]:
+                    raise DataError(
+                        f"{self.file} was altered: its bytes from {block * BLOCK:,} on are not"
+                        f" those of {BLOCKS}"
+                    )
+                self._seen[block] = True
+
     def tokens(self, start: int, stop: int) -> Ids:
         """The ids from token `start` up to token `stop`, across sentences."""
+        if self._seen:
+            self._check_blocks(start, stop)
         return self._tokens[start:stop].astype(np.int64)
 
     def first_beyond(self, size: int, chunk: int = 1 << 22) -> str:
@@ -166,19 +225,16 @@ class Pairs:
 def manifest_of(folder: Path) -> dict[str, Any]:
     """The manifest of a corpus folder."""
     path = folder / MANIFEST
-    try:
-        manifest = json.loads(path.read_bytes())
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from error
-    except ValueError as error:
-        raise DataError(f"{path} is damaged ({error})") from error
-    if not isinstance(manifest, dict) or not {"format", "kind", "vocab", "files"} <= set(manifest):
+    manifest = files.read_json(path)
+    if not {"format", "kind", "vocab", "files"} <= set(manifest):
         raise DataError(f"{path} is no manifest of a corpus")
-    if manifest["format"] != FORMAT:
+    if manifest["format"] not in (1, FORMAT):
         raise DataError(
-            f"{path} has format {manifest['format']}, but this unitk reads format {FORMAT}:"
+            f"{path} has format {manifest['format']}, but this unitk reads formats 1 and {FORMAT}:"
             " preprocess the text again"
         )
+    if manifest["format"] == FORMAT and manifest.pop("sha256", None) != _own_hash(manifest):
+        raise DataError(f"{path} was altered: its SHA-256 is not its own")
     return manifest
 
 
@@ -187,54 +243,47 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
     manifest = manifest_of(folder)
     if manifest["kind"] != kind:
         raise DataError(f"{folder} holds {manifest['kind']}, not {kind}")
-    for name, entry in manifest["files"].items():
-        path = folder / name
-        if not path.is_file():
-            raise DataError(f"{path} is missing")
-        if path.stat().st_size != entry["size"]:
-            raise DataError(
-                f"{path} has {path.stat().st_size:,} bytes instead of {entry['size']:,}:"
-                " it was truncated or altered"
-            )
+    if fault := files.differs(folder, manifest["files"], lambda name: False):
+        raise DataError(f"{folder}{os.sep}{fault}")
     return manifest
 
 
 def verify(folder: Path, manifest: dict[str, Any]) -> None:
     """Compare every file with its SHA-256."""
-    for name, entry in manifest["files"].items():
-        if _sha256(folder / name) != entry["sha256"]:
-            raise DataError(f"{folder / name} was altered: its SHA-256 is not the manifest's")
+    if fault := files.differs(folder, manifest["files"], lambda name: True):
+        raise DataError(f"{folder}{os.sep}{fault}")
+
+
+def check_file(folder: Path, manifest: dict[str, Any], name: str) -> None:
+    """Compare one file with its SHA-256."""
+    if fault := files.differs(folder, {name: manifest["files"].get(name)}, lambda name: True):
+        raise DataError(f"{folder}{os.sep}{fault}")
 
 
 def write_manifest(folder: Path, about: dict[str, Any]) -> None:
     """Write `about` with the size and SHA-256 of every file below the folder."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    entries = {
-        path.relative_to(folder).as_posix(): {
-            "size": path.stat().st_size,
-            "sha256": _sha256(path),
-        }
-        for path in files
-    }
-    text = json.dumps({"format": FORMAT, **about, "files": entries}, indent=1, ensure_ascii=False)
+    entries = {}
+    for name, path in files.below(folder).items():
+        side = path.parent / MANIFEST  # what stands there of a side of pairs has been hashed
+        known = files.read_json(side)["files"] if side.is_file() and path.parent != folder else {}
+        entries[name] = known.get(path.name) or files.entry(path)
+    manifest = {"format": FORMAT, **about, "files": entries}
+    text = json.dumps(manifest | {"sha256": _own_hash(manifest)}, indent=1, ensure_ascii=False)
     (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
 
 
-def _sha256(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from error
+def _own_hash(manifest: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest).encode()).hexdigest()
 
 
 def digest(paths: Sequence[Path], *words: str) -> str:
     """A hash of files, and of words."""
-    return hashlib.sha256(" ".join([*map(_sha256, paths), *words]).encode()).hexdigest()
+    return hashlib.sha256(" ".join([*map(files.digest, paths), *words]).encode()).hexdigest()
 
 
 def _fingerprint(manifest: dict[str, Any]) -> str:
-    hashes = sorted((name, entry["sha256"]) for name, entry in manifest["files"].items())
+    listed = manifest["files"].items()
+    hashes = sorted((name, entry["sha256"]) for name, entry in listed if name != BLOCKS)
     return hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
 
 
@@ -242,18 +291,6 @@ def _header(count: int) -> bytes:
     """The start of an .npy file of `count` int64, always of the same length."""
     about = f"{{'descr': '<i8', 'fortran_order': False, 'shape': ({count},), }}"
     return b"\x93NUMPY\x01\x00" + bytes([118, 0]) + about.ljust(117).encode() + b"\n"
-
-
-def _index(path: Path, count: int, total: int) -> Ids:
-    """The offsets in an index file: `count` + 1 of them, from 0 to `total`."""
-    header = _header(count + 1)
-    if path.stat().st_size == len(header) + 8 * (count + 1):
-        with path.open("rb") as file:
-            whole = file.read(len(header)) == header
-        offsets: Ids = mapped(path, "<i8", len(header))
-        if whole and offsets[0] == 0 and offsets[-1] == total:
-            return offsets
-    raise DataError(f"{path} is damaged: it should lead from 0 to {total} in {count} steps")
 
 
 def stored_dtype(vocab_size: int) -> np.dtype[Any]:
@@ -299,8 +336,14 @@ class CorpusWriter:
         self._documents.add(np.array([self.counts.sentences]))
         for file in (self._tokens, self._sentences, self._documents):
             file.close()
+        self._hash_blocks()
         counts = {"counts": asdict(self.counts), "unknown_rate": self.counts.unknown_rate}
         write_manifest(self.folder, {"kind": "text", "dtype": self.dtype.name, **counts, **about})
+
+    def _hash_blocks(self) -> None:
+        with (self.folder / TOKENS).open("rb") as tokens, (self.folder / BLOCKS).open("wb") as file:
+            while block := tokens.read(BLOCK):
+                file.write(hashlib.sha256(block).digest())
 
 
 def close_corpus(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from unitk.data import fairseq
-from unitk.data.corpus import MANIFEST, VOCAB, Corpus, Pairs, manifest_of
+from unitk.data.corpus import VOCAB, Corpus, Pairs, manifest_of
 from unitk.errors import DataError
+from unitk.files import MANIFEST
 from unitk.vocab import Vocab
 
 

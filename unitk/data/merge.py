@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from unitk.data.corpus import (
-    MANIFEST,
     SIDES,
     Corpus,
     CorpusWriter,
@@ -20,6 +19,7 @@ from unitk.data.corpus import (
 )
 from unitk.data.folders import corpus_vocab, open_corpus
 from unitk.errors import DataError, UsageError
+from unitk.files import MANIFEST
 
 PARTS = ("train", "valid", "test")
 TOKENS_AT_ONCE = 1 << 24
