@@ -136,7 +136,7 @@ class Corpus:
     def _check_blocks(self, start: int, stop: int) -> None:
         """Compare what is first read of the tokens with its hashes."""
         size = self.dtype.itemsize
-        for block in range(start * size // BLOCK, -(-stop * size // BLOCK)):
+        for block in range(start * size // BLOCK, -(-min(stop, self.num_tokens) * size // BLOCK)):
             if not self._seen[block]:
                 first, last = (edge * BLOCK // size for edge in (block, block + 1))
                 found = hashlib.sha256(self._tokens[first:last].data).digest()
