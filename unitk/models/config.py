@@ -159,8 +159,13 @@ class ModelConfig:
         """Number of classes of each class head."""
         return {name: int(count) for name, count in (head.split(":") for head in self.class_heads)}
 
+    @property
+    def towers(self) -> tuple[str, ...]:
+        """The names of the towers: "x", or "enc" and "dec"."""
+        return ("x",)
+
     def tower(self, name: str) -> ModelConfig:
-        """The settings of a tower: "x", "enc" or "dec"."""
+        """The settings of a tower."""
         return self
 
     @property
@@ -207,6 +212,10 @@ class EncoderDecoderConfig(ModelConfig):
         self._require("cross_by_segment", several, "off where --arch.num-segments is 0")
 
     @property
+    def towers(self) -> tuple[str, ...]:
+        return "enc", "dec"
+
+    @property
     def cross_maps(self) -> int:
         return self.num_segments if self.cross_by_segment else 1
 
@@ -242,6 +251,10 @@ class LatentConfig(ModelConfig):
         self._require("inject", self.inject in known, f"one of {', '.join(known)}")
         plain = type(get("arch", self.encoder, "--arch.encoder")()) is ModelConfig
         self._require("encoder", plain, "an architecture of a single tower")
+
+    @property
+    def towers(self) -> tuple[str, ...]:
+        return "enc", "dec"
 
     @property
     def memory(self) -> bool:

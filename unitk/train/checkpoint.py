@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import logging
 import platform
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,6 +41,8 @@ log = logging.getLogger(__name__)
 
 POSITIONS = ".positions.weight"
 """How the name of an embedding's position table ends."""
+SHARED = ("embed.tokens.weight", "embed.virtual.weight")
+"""What an encoder may share with its decoder."""
 EMA = "ema.safetensors"
 
 
@@ -213,8 +216,7 @@ def load_weights(
     for name, tensor in here.items():
         if name.endswith(POSITIONS) and name in there and len(tensor) > len(there[name]):
             first = model.get_submodule(name.removesuffix(POSITIONS)).offset
-            again = there[name][first:].repeat(-(-len(tensor) // len(there[name][first:])), 1)
-            there[name] = torch.cat([there[name][:first], again])[: len(tensor)]
+            there[name] = _repeated(there[name], len(tensor), first)
     for name in [*here, *there]:
         if name not in there:
             raise CheckpointError(f"{folder} has no tensor {name}, which this architecture needs")
@@ -237,31 +239,54 @@ def _weights(folder: Path, averages: bool) -> dict[str, Tensor]:
 
 
 def load_tower(model: nn.Module, tower: str, folder: Path) -> None:
-    """Copy a checkpoint's weights into the encoder, or into all that is not beside a decoder.
+    """Copy a checkpoint's weights into the encoder and its pooler, or into the decoder.
 
-    What the checkpoint has beyond that (an output layer) is left out; of a longer position table
-    the first rows are taken.
+    Of two towers there the one of the same name is taken. What lies between a decoder and its
+    encoder may begin anew; that, and what of the checkpoint has no place here, is logged.
     """
-    here = {
-        name.removeprefix("encoder."): tensor
-        for name, tensor in _tensors(model).items()
-        if name.startswith("encoder.") == (tower == "encoder")
-    }
-    there = load_tensors(folder / "model.safetensors")
-    bridges = ("pool.", "bridge.", "memory.", "embedding.")  # between the towers: drawn anew
-    for name, tensor in here.items():
-        if tower == "decoder" and name.startswith(bridges):
-            continue
-        if name not in there:
-            raise CheckpointError(f"--init-{tower} {folder} has no tensor {name}")
-        found = there[name]
-        if name == "embed.positions.weight":
-            found = found[: len(tensor)]
-        if found.shape != tensor.shape:
-            a, b = list(found.shape), list(tensor.shape)
-            raise CheckpointError(f"--init-{tower} {folder}: {name} has shape {a}, here it is {b}")
-        with torch.no_grad():
-            tensor.copy_(found)
+    there, here = _tower(_weights(folder, averages=True), tower), _tower(_tensors(model), tower)
+    name = f"--init-{tower} {folder}"
+    new = [one for one in here if one not in there]
+    for one in new:
+        if not re.match(r"pool|bridge|memory|embedding\.|layers\.\d+\.cross_", one):
+            raise CheckpointError(f"{name} has no tensor {one}")
+    left = [one for one in there if one not in here]
+    for what, names in (("begins anew", new), ("is left out", left)):
+        if names:
+            short = dict.fromkeys(re.sub(r"(?<=^layers)\.\d+|\.\w+$", "", one) for one in names)
+            log.info("%s: %s %s", name, ", ".join(short), what)
+    stack = model.get_submodule("encoder" if tower == "encoder" else "")
+    for one, tensor in here.items():
+        if one in there:
+            found = there[one]
+            if one == f"embed{POSITIONS}":
+                found = _repeated(found, len(tensor), stack.get_submodule("embed").offset)
+            if found.shape != tensor.shape:
+                a, b = list(found.shape), list(tensor.shape)
+                raise CheckpointError(f"{name}: {one} has shape {a}, here it is {b}")
+            with torch.no_grad():
+                tensor.copy_(found)
+
+
+def _tower(tensors: dict[str, Tensor], tower: str) -> dict[str, Tensor]:
+    """The tensors of a tower by their names in it; all those of a single tower."""
+    inner = {name for name in tensors if name.startswith("encoder.")}
+    if tower == "decoder":
+        bridge = inner | {name for name in tensors if name.startswith(("pool.", "bridge."))}
+        return {name: tensor for name, tensor in tensors.items() if name not in bridge}
+    if inner:
+        shared = {name: tensors[name] for name in SHARED if name in tensors}
+        own = {name.removeprefix("encoder."): tensors[name] for name in inner}
+        pool = {name: tensors[name] for name in tensors if name.startswith("pool.")}
+        return (own if "embed.tokens.weight" in own else shared | own) | pool
+    # BERT's pooler is the hidden layer of its sentence head
+    return {re.sub(r"^heads\.class:\w+\.dense", "pool", name): t for name, t in tensors.items()}
+
+
+def _repeated(table: Tensor, rows: int, first: Any) -> Tensor:
+    """A position table cut off, or with the rows of positions 0, 1, ... again."""
+    again = table[first:].repeat(-(-rows // len(table[first:])), 1)
+    return torch.cat([table[:first], again])[:rows]
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:

@@ -44,9 +44,9 @@ class TrainConfig:
     """Run or checkpoint to take the weights from, its architecture unless --arch is given, and the
     options of the same task."""
     init_encoder: Path | None = None
-    """Run or checkpoint of one tower to take the encoder's weights from."""
+    """Run or checkpoint to take the encoder's weights from: its tower, or of two the encoder."""
     init_decoder: Path | None = None
-    """The same for the decoder and its output layer."""
+    """The same for the decoder and its output layer; cross-attention begins anew."""
     config: Path | None = None
     """YAML file with options; flags win over it."""
     user_dir: Path | None = None

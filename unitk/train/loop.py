@@ -20,7 +20,7 @@ from torch import Tensor
 
 from unitk.criterions.base import Loss
 from unitk.data.batching import Feed, Update, fixed_batches, prefetch
-from unitk.errors import UsageError, require
+from unitk.errors import UsageError
 from unitk.registry import nearest
 from unitk.slots import Batch
 from unitk.train import checkpoint, guard
@@ -62,11 +62,6 @@ class Trainer:
             task = self.data.task if fresh else None
             checkpoint.load_weights(self.model, folder, averages=fresh, task=task)
         for tower, folder in start.init_towers.items():
-            require(
-                hasattr(self.model, "encoder"),
-                f"--init-{tower}: --arch {parts['arch'].name} has no encoder beside a decoder;"
-                " --init-from takes all of its weights",
-            )
             checkpoint.load_tower(self.model, tower, folder)
         self.ranks.place(self.model, self.device)
         prepare_model(self.model, config)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from unitk.config import Parsed, flag, parse, read_flags, read_yaml
+from unitk.config import Parsed, flag, options, parse, read_flags, read_yaml
 from unitk.errors import DataError, UsageError, require
-from unitk.models.config import UNSHAPED
+from unitk.models.config import UNSHAPED, EncoderDecoderConfig
 from unitk.train.config import CUT, FROZEN, KINDS, TrainConfig
 from unitk.train.data import Data, open_data
 from unitk.train.folder import CONFIG, RunFolder, find
@@ -126,17 +126,27 @@ def _of_same_tasks(there: dict[str, str], parsed: Parsed) -> dict[str, str]:
     return found
 
 
-def _differences(parsed: Parsed, there: dict[str, str], checkpoint: Path) -> list[str]:
+def _differences(
+    parsed: Parsed, there: dict[str, str], checkpoint: Path, tower: str = "x"
+) -> list[str]:
     """What was asked to differ from the checkpoint that gives the weights; a preset was not."""
-    here, named = parsed.values(), []
-    theirs = _of_same_tasks(there, parsed)
-    theirs |= {key: there[key] for name in UNSHAPED if (key := f"arch.{name}") in there}
+    here, named = parsed.values(), list[str]()
+    theirs = {key: there[key] for name in UNSHAPED if (key := f"arch.{name}") in there}
+    if tower == "x":
+        theirs |= _of_same_tasks(there, parsed)
+    elif tower == "enc" and "arch.encoder" in there:
+        return []  # its settings are those of a preset
+    own = parsed.components["arch"].config.tower(tower)
+    here |= {f"arch.{o.name}": render(getattr(own, o.name)) for o in options(type(own))}
     for key, text in theirs.items():
         if key in here and here[key] != text:
             what = f"{flag(key)} is {here[key]}, but {text} in {checkpoint}"
             if parsed.origins[key].startswith("preset ") and key != "arch.norm_eps":
-                preset = f"--arch {parsed.components['arch'].name}"
-                raise UsageError(f"{what}: leave out {preset}, or add {flag(key)} {text}")
+                arch = parsed.components["arch"]
+                cure = f"add {flag(key)} {text}" + (", or leave out --arch" if tower == "x" else "")
+                if own is not arch.config:
+                    cure = "choose another --arch.encoder"
+                raise UsageError(f"{what}: {cure}")
             named.append(what)
     return named
 
@@ -164,20 +174,7 @@ def prepare(parsed: Parsed) -> Start:
         raise UsageError(f"--best-metric must be a value such as {known}, got {config.best_metric}")
     resumed, new_epoch = run.newest() if config.resume else None, False
     # a run that continues has obeyed them
-    init_from = find(config.init_from) if config.init_from and not resumed else None
-    changed: list[str] = []
-    if init_from is not None:
-        state = read_state(init_from)
-        check_vocab(state, data.vocab, init_from)
-        changed = _differences(parsed, options_of(state, init_from), init_from)
-    init_towers = {
-        name: find(path)
-        for name, path in (("encoder", config.init_encoder), ("decoder", config.init_decoder))
-        if path is not None and not resumed
-    }
-    for name, path in init_towers.items():
-        vocab = data.task.source_vocab if name == "encoder" else data.vocab
-        check_vocab(read_state(path), vocab, path)
+    init_from, init_towers, changed = _beginning(parsed, data) if not resumed else (None, {}, [])
     if resumed is not None:
         state = read_state(resumed)
         check_vocab(state, data.vocab, resumed)
@@ -191,6 +188,35 @@ def prepare(parsed: Parsed) -> Start:
         config = replace(config, batch_tokens=config.max_tokens * ranks.world)
     parsed = replace(parsed, main=config)
     return Start(parsed, data, run, resumed, new_epoch, init_from, init_towers, ranks, changed)
+
+
+def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path], list[str]]:
+    """The checkpoints that weights come from, of all or of a tower; what differs from them."""
+    config, arch = parsed.main, parsed.components["arch"]
+    changed: list[str] = []
+    init_from = find(config.init_from) if config.init_from else None
+    if init_from is not None:
+        state = read_state(init_from)
+        check_vocab(state, data.vocab, init_from)
+        changed = _differences(parsed, options_of(state, init_from), init_from)
+    given = {"encoder": config.init_encoder, "decoder": config.init_decoder}
+    towers = {name: find(path) for name, path in given.items() if path is not None}
+    for name, path in towers.items():
+        require(
+            "enc" in arch.config.towers,
+            f"--init-{name}: --arch {arch.name} has no encoder beside a decoder; --init-from takes"
+            " all of its weights",
+        )
+        state = read_state(path)
+        check_vocab(state, data.task.source_vocab if name == "encoder" else data.vocab, path)
+        changed += _differences(parsed, state["config"], path, name[:3])
+    shared = isinstance(arch.config, EncoderDecoderConfig) and arch.config.shared_embeddings
+    require(
+        not (shared and len(set(towers.values())) > 1),
+        "--init-encoder and --init-decoder have a token embedding each: they need"
+        " --arch.shared-embeddings off",
+    )
+    return init_from, towers, changed
 
 
 def check_vocab(state: dict[str, Any], vocab: Vocab, checkpoint: Path) -> None:
