@@ -112,12 +112,15 @@ def reference(t, tokens, seg, pos, sees, eps):
     return h @ t["cls.predictions.decoder.weight"].T + t["cls.predictions.bias"]
 
 
-def decode(t, source, steps, types, eps):
-    """Greedy decoding as the original: append [MASK], read it, put the word in its place."""
+def decode(t, source, steps, types, eps, shift=False):
+    """Greedy decoding as the original: append [MASK], read it, put the word in its place.
+
+    With s2s-ft's `pos_shift` [SEP] is the target's first word, and the last word is read.
+    """
     words = [2, *source, SEP]
-    first = len(words)
+    first = len(words) - shift
     for _ in range(steps):
-        row = [*words, MASK]
+        row = words if shift else [*words, MASK]
         place = np.arange(len(row))
         sees = (place[None] < first) | (place[None] <= place[:, None])
         sees[:first, first:] = False
@@ -127,7 +130,7 @@ def decode(t, source, steps, types, eps):
         words.append(int(said.argmax()))
         if words[-1] == SEP:
             break
-    return words[first:]
+    return words[first + shift :]
 
 
 CONFIG = {
@@ -182,6 +185,20 @@ def test_logits_decoding_and_the_way_back(kit, store, tmp_path, types, fast):
     config = json.loads((back / "config.json").read_text())
     assert {key: config[key] for key in CONFIG} == CONFIG and config["type_vocab_size"] == types
     assert (back / "vocab.txt").read_text() == (there / "vocab.txt").read_text()
+
+
+def test_decoding_with_a_position_shift(kit, store, tmp_path):
+    tensors, rng, seen = original(), np.random.default_rng(3), set()
+    there = store(tensors, type_vocab_size=6)
+    kit.to_unitk("unilm", there, tmp_path / "ours", "--task.position-shift", "on")
+    generator = unitk.load(tmp_path / "ours")
+    for size in (6, 1, 11):
+        source = kit.ids(rng, size)
+        [[best]] = generator.outputs([[source]], GenerateConfig(beam=1, max_len=8))
+        words = decode(tensors, source, 8, 6, 1e-12, shift=True)
+        assert best.hypothesis.ids.tolist()[:8] == words
+        seen |= set(words)
+    assert len(seen) > 3
 
 
 def test_what_s2s_ft_saves(kit, store, tmp_path):

@@ -37,12 +37,16 @@ SMALL = {
 CONFIG = GenerateConfig(beam=4, nbest=4, max_len=6, lenpen=0.6, search="exact")
 
 
-@pytest.fixture(params=[*TASKS, "seq2seq t5_mini", "seq2seq t5_v1_1_small"])
+SHIFTED = "unilm unilm_small position_shift"
+
+
+@pytest.fixture(params=[*TASKS, "seq2seq t5_mini", "seq2seq t5_v1_1_small", SHIFTED])
 def setting(request, toy_vocab):
     """A task with its default architecture made small, and prompts of 1 to 30 words."""
-    name, _, arch = request.param.partition(" ")
+    name, _, more = request.param.partition(" ")
+    arch, _, option = more.partition(" ")
     cls = registry.get("task", name)
-    task = cls(cls.Config(), toy_vocab)
+    task = cls(cls.Config(**{option: True} if option else {}), toy_vocab)
     torch.manual_seed(0)
     config = replace(registry.get("arch", arch or cls.arch)(), **SMALL)
     if config.fan_in_init:

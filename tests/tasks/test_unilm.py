@@ -6,6 +6,7 @@ import pytest
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.masks import dense
+from unitk.slots import unroll
 from unitk.tasks.mlm import framed
 from unitk.tasks.unilm import BOTH, LEFT, RIGHT, SEQ2SEQ, UniLM, layout
 
@@ -134,6 +135,29 @@ def test_a_prompt_ends_with_a_mask_that_leaves_no_trace(toy_vocab):
     assert x.pos.tolist() == [0, 1, 2, 3, 4] and x.seg.tolist() == [4, 4, 4, 4, 5]
     assert x.now.tolist() == [0, 0, 0, 0, 1] and x.dies[-1] == 1
     assert v.mask in made.protocol.banned and made.protocol.probe == v.mask
+
+
+def test_with_a_position_shift_words_are_asked_at_the_one_before(toy_vocab):
+    """s2s-ft, mask_way v0: [CLS] source | [SEP] target, next tokens as labels."""
+    v, rng, source, target = toy_vocab, np.random.default_rng(0), [np.array([40, 41])], [50, 51]
+    made = task(v, position_shift=True, target_mask_ratio=0.0)
+    example = made.finetune(source, np.array(target), rng)
+    x, [ask] = example.towers["x"], example.asks
+    assert x.token.tolist() == [v.cls, 40, 41, v.sep, 50, 51]
+    assert x.pos.tolist() == [0, 1, 2, 3, 4, 5] and x.seg.tolist() == [4, 4, 4, 5, 5, 5]
+    assert x.now.tolist() == x.born.tolist() == [0, 0, 0, 1, 2, 3]
+    assert ask.rows[:, 0].tolist() == [3, 4, 5] and ask.label.tolist() == [50, 51, v.sep]
+    seen = np.tri(6, dtype=bool)
+    seen[:, :3] = True
+    assert (dense(x.table, x.table) == seen).all()
+    again = unroll(made.prompt(source), made.protocol, [*target, v.sep])
+    assert (again.towers["x"].table == x.table).all() and not made.prompt(source).asks
+    hiding = task(v, position_shift=True, target_mask_ratio=0.5, mask_keep_random=(1.0, 0.0, 0.0))
+    for _ in range(20):
+        hidden = hiding.finetune(source, np.array(target), rng)
+        assert (hidden.towers["x"].token == v.mask).sum() == 1
+        assert hidden.towers["x"].token[3] == v.sep
+        assert hidden.asks[0].label.tolist() == [50, 51, v.sep]
 
 
 def test_options_are_checked():

@@ -12,12 +12,15 @@ Hidden tokens are predicted at their places, under one of four masks that the ti
     seg      4  4  4  4  5  5  5       3  3  3  3  3  3
 
 Fine-tuning is sequence to sequence with hidden tokens in the target only, its S among them.
-Decoding appends a MASK (a probe), reads it, and puts the word in its place.
+Decoding appends a MASK (a probe), reads it, and puts the word in its place. With a position shift
+words are predicted at the one before, and hidden ones are misread only:
+
+    token    C  a  b  S  c  M   label  .  .  .  c  d  S   at  0  0  0  1  2  3   seg 4 or 5
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -68,13 +71,15 @@ class UniLM(Task):
         documents, and which is asked (section 2.3). Off: --blocks cuts the texts."""
         target_mask_ratio: float = 0.7
         """Fine-tuning: hidden tokens as a share of the target (official recipes)."""
+        position_shift: bool = False
+        """Pairs: each token of the target is predicted at the one before it (s2s-ft, v0)."""
 
         def __post_init__(self) -> None:
             check_weights("shares", self.shares)
             check_share("mask-ratio", self.mask_ratio)
             check_chance("ngram-chance", self.ngram_chance)
             check_weights("mask-keep-random", self.mask_keep_random)
-            check_share("target-mask-ratio", self.target_mask_ratio)
+            check_share("target-mask-ratio", self.target_mask_ratio or float(self.position_shift))
 
     config: Config
     symbols = ("pad", "cls", "sep", "mask")
@@ -90,8 +95,8 @@ class UniLM(Task):
 
     @cached_property
     def protocol(self) -> Protocol:
-        v = self.vocab
-        return Protocol(end=v.sep, probe=v.mask, banned=(v.pad, v.cls, v.mask))
+        v, shift = self.vocab, self.config.position_shift
+        return Protocol(end=v.sep, probe=None if shift else v.mask, banned=(v.pad, v.cls, v.mask))
 
     def pair_slots(self, source: Ids, target: Ids) -> Ids:
         return source + target + 4  # C, S, S, a separator between parts
@@ -118,11 +123,8 @@ class UniLM(Task):
         return example
 
     def kind(self, text: Text, rng: np.random.Generator) -> int:
-        """The mask of a text: what does not belong together is seen in both directions only.
-
-        The shares are the config's over all texts, as the cut makes so many pairs of strangers.
-        """
-        if text.flag:
+        """The mask of a text; over all texts, strangers included, they have the config's shares."""
+        if text.flag:  # strangers are seen in both directions only
             return BOTH
         both, *rest = (share / sum(self.config.shares) for share in self.config.shares)
         paired = self.config.nsp and len(text.parts) > 1
@@ -132,12 +134,16 @@ class UniLM(Task):
         v, c = self.vocab, self.config
         tokens, part = framed([self.joined(source), target], v.cls, v.sep)
         places = np.flatnonzero(part)  # the target's tokens and the S that ends it
-        count = max(round(c.target_mask_ratio * len(target)), 1)
-        hidden = np.sort(rng.permutation(places)[:count])
+        shift = int(c.position_shift)
+        count = max(round(c.target_mask_ratio * len(target)), 1 - shift)
+        hidden = np.sort(rng.permutation(places[: len(places) - shift])[:count])
         shown = corrupt(tokens[hidden], v.mask, self.words, c.mask_keep_random, rng)
-        return layout(SEQ2SEQ, tokens, int(places[0]), hidden, shown)
+        made = layout(SEQ2SEQ, tokens[: len(tokens) - shift], int(places[0]) - shift, hidden, shown)
+        return replace(made, asks=[lm(places - 1, tokens[places])]) if shift else made
 
     def prompt(self, source: list[Ids]) -> Example:
         tokens, _ = framed([self.joined(source)], self.vocab.cls, self.vocab.sep)
+        if self.config.position_shift:
+            return Example(layout(SEQ2SEQ, tokens, len(tokens) - 1, tokens[:0], tokens[:0]).towers)
         given = stay(tokens, pos=np.arange(len(tokens)), seg=4)
         return Example({"x": given + probe([self.vocab.mask], [len(tokens)], at=1, seg=5)})
