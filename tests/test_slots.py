@@ -45,10 +45,10 @@ def test_the_rule_for_stay_probe_and_query():
 
 def test_collate_packs_pads_and_renumbers():
     a, b, c = sequence([5, 6, 7]), sequence([8, 9]), sequence([4, 3, 2, 1])
-    batch = collate([[a, b], [c]], pad=99)
+    batch = collate([[a, b], [c]])
     x = batch.towers["x"]
     assert x.shape == (9, 2, 16)
-    assert x[TOKEN, 0, :6].tolist() == [5, 6, 7, 8, 9, 99]
+    assert x[TOKEN, 0, :6].tolist() == [5, 6, 7, 8, 9, 0]
     assert x[DOC, 0].tolist() == [0, 0, 0, 1, 1] + [0] * 11
     assert x[DOC, 1].tolist() == [2] * 16
     assert (x[BORN, 0, 5:] == NEVER).all() and (x[NOW, 0, 5:] == 0).all()
@@ -62,7 +62,7 @@ def test_collate_packs_pads_and_renumbers():
 
 
 def test_no_row_of_a_mask_is_empty_and_nobody_sees_a_pad():
-    batch = collate([[sequence([5, 6, 7]), sequence([8, 9])], [sequence([1])]], pad=0)
+    batch = collate([[sequence([5, 6, 7]), sequence([8, 9])], [sequence([1])]])
     x = batch.towers["x"]
     seen = dense(x, x)
     assert seen.any(axis=-1).all()
@@ -74,7 +74,7 @@ def test_slots_that_are_never_born_move_to_the_end_and_are_still_asked():
     ask = Example(
         {"x": query([9], [0], at=1) + stay([5, 6], [0, 1])}, [lm(np.array([0, 2]), [1, 2])]
     )
-    batch = collate([[ask, sequence([7, 8])]], pad=0)
+    batch = collate([[ask, sequence([7, 8])]])
     assert batch.towers["x"][TOKEN, 0, :5].tolist() == [5, 6, 7, 8, 9]
     assert batch.num_keys["x"] == 4
     assert batch.asks["lm"].rows[:, 0].tolist() == [4, 1, 2]
@@ -92,7 +92,7 @@ def test_slots_that_are_never_born_move_to_the_end_and_are_still_asked():
     ],
 )
 def test_sight_names_a_rendering_that_equals_the_rule(rows, sight):
-    batch = collate(rows, pad=0)
+    batch = collate(rows)
     assert batch.sight["x"] == sight
     x = batch.towers["x"]
     seen = dense(x, x)
@@ -109,7 +109,7 @@ def test_two_towers_are_packed_jointly():
         enc, dec = stay(range(n), range(n)), stay(range(m), range(m), at=range(m))
         return Example({"enc": enc, "dec": dec}, [lm(np.arange(m), range(m), tower="dec")])
 
-    batch = collate([[pair(3, 2), pair(4, 5)], [pair(2, 1)]], pad=0)
+    batch = collate([[pair(3, 2), pair(4, 5)], [pair(2, 1)]])
     for doc in range(3):
         rows = [np.unique((batch.towers[t][DOC] == doc).nonzero()[0]) for t in ("enc", "dec")]
         assert rows[0].tolist() == rows[1].tolist()
@@ -159,7 +159,7 @@ def test_an_open_hypothesis_of_one_word_feeds_nothing():
 
 def test_batches_become_tensors_without_change():
     torch = pytest.importorskip("torch")
-    batch = collate([[sequence([5, 6, 7])]], pad=0)
+    batch = collate([[sequence([5, 6, 7])]])
     moved = batch.to("cpu")
     assert torch.equal(moved.towers["x"], torch.from_numpy(batch.towers["x"]))
     assert moved.asks["lm"].rows.dtype == torch.int64 and moved.count == batch.count

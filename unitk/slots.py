@@ -166,6 +166,8 @@ class Protocol:
     """Opens the next blank (GLM: start of piece)."""
     banned: tuple[int, ...] = ()
     """Ids that are never generated."""
+    endless: bool = False
+    """The model has no end: `--max-len` alone closes an output, at no cost."""
 
 
 @dataclass(frozen=True)
@@ -227,11 +229,11 @@ class Batch:
         )
 
 
-def collate(rows: Sequence[Sequence[Example]], *, pad: int) -> Batch:
-    """Pack each row's examples one after the other and pad the rows; `pad` is the pad's token.
+def collate(rows: Sequence[Sequence[Example]]) -> Batch:
+    """Pack each row's examples one after the other and pad the rows.
 
     All examples have the same towers. A pad looks at its row's first doc and nobody looks at it,
-    so no row of a mask is empty (DESIGN 2.1).
+    so no row of a mask is empty (DESIGN 2.1). Its token is 0, which every tower's table has.
     """
     examples = [example for row in rows for example in row]
     first_doc = np.cumsum([0] + [example.num_docs for example in examples])
@@ -240,7 +242,7 @@ def collate(rows: Sequence[Sequence[Example]], *, pad: int) -> Batch:
     num_keys, sight = {}, {}
     places: dict[str, tuple[Ids, Ids]] = {}
     for name in examples[0].towers:
-        towers[name], place, starts = _pack(name, examples, row_of, first_doc, pad)
+        towers[name], place, starts = _pack(name, examples, row_of, first_doc)
         places[name] = place, starts
         born = (towers[name][BORN] < NEVER).any(axis=0)
         num_keys[name] = int(born.nonzero()[0].max(initial=0)) + 1
@@ -275,7 +277,6 @@ def _pack(
     examples: list[Example],
     row_of: Ids,
     first_doc: Ids,
-    pad: int,
 ) -> tuple[Ids, Ids, Ids]:
     """One tower of the batch [9, B, T], the flat place of each slot, each example's first slot."""
     tables = [example.towers[name].table for example in examples]
@@ -293,7 +294,6 @@ def _pack(
         place = np.empty_like(at)
         place[np.argsort(2 * row + unborn, kind="stable")] = at
     table = np.zeros((len(FIELDS), num_rows, width), np.int64)
-    table[TOKEN] = pad
     table[BORN] = table[DIES] = NEVER
     table[DOC] = first_doc[np.searchsorted(row_of, np.arange(num_rows))][:, None]
     table.reshape(len(FIELDS), -1)[:, place] = packed

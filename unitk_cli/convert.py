@@ -13,7 +13,6 @@ from unitk.errors import CheckpointError, UsageError, require
 from unitk.files import new_folder, seal
 
 OURS = "unitk"
-IMPORTED = "imported.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +62,11 @@ def take(source: str, path: Path, given: Options, inner: list[Given], folder: Pa
 
     parts = take(source, path, given.vocab, inner)
     user_dir = str(given.user_dir.resolve()) if given.user_dir else None
-    identity = Identity(dict(parts.values), user_dir, f"{source} {path}", parts.task.vocab.hash)
+    about = f"{source} {path}", parts.task.vocab.hash, "text"
+    identity = Identity(dict(parts.values), user_dir, *about)
     checkpoint.write(folder, parts.model, None, Progress(), identity, parts.task)
     rows = json.dumps({"format": source, "rows": parts.rows}, indent=1)
-    (folder / IMPORTED).write_text(rows + "\n")
+    (folder / checkpoint.IMPORTED).write_text(rows + "\n")
     seal(folder)
 
 
@@ -77,7 +77,5 @@ def give(path: Path, target: str, folder: Path) -> None:
 
     write = module(target, "--to").write
     loaded = load(path)
-    imported = loaded.path / IMPORTED
     # as long as it is not trained, what was added to the tables of that system means nothing
-    rows = json.loads(imported.read_text())["rows"] if imported.exists() else {}
-    write(Parts(loaded.model, loaded.task, loaded.config, rows), folder)
+    write(Parts(loaded.model, loaded.task, loaded.config, loaded.rows), folder)

@@ -23,7 +23,7 @@ def make_checkpoint(toy_vocab, tmp_path_factory):
         optimizer = registry.get("optimizer", "adamw")().build(model, 0.1)
         path = tmp_path_factory.mktemp("runs") / "step-1"
         path.mkdir()
-        identity = checkpoint.Identity(parsed.values(), None, "data", toy_vocab.hash)
+        identity = checkpoint.Identity(parsed.values(), None, "data", toy_vocab.hash, "text")
         made = parsed.components["task"].made_from(parsed.components["task"].config, toy_vocab)
         checkpoint.write(path, model, optimizer, checkpoint.Progress(), identity, made)
         seal(path)

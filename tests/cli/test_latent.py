@@ -30,7 +30,7 @@ def trained(toy_vocab, tmp_path_factory):
     optimizer = registry.get("optimizer", "adamw")().build(model, 0.1)
     path = tmp_path_factory.mktemp("runs") / "step-1"
     path.mkdir()
-    identity = checkpoint.Identity(parsed.values(), None, "data", toy_vocab.hash)
+    identity = checkpoint.Identity(parsed.values(), None, "data", toy_vocab.hash, "text")
     task = parsed.components["task"].made_from(parsed.components["task"].config, toy_vocab)
     checkpoint.write(path, model, optimizer, checkpoint.Progress(), identity, task)
     seal(path)

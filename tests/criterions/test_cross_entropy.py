@@ -30,7 +30,7 @@ def example(rng):
 @pytest.fixture
 def batch():
     rng = np.random.default_rng(0)
-    return collate([[example(rng), example(rng)], [example(rng)]], pad=0).to("cpu")
+    return collate([[example(rng), example(rng)], [example(rng)]]).to("cpu")
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_what_it_cannot_compare_is_told(model):
         ([], "this task asks nothing"),
         ([replace(ask, name="qa", head="span")], "qa is asked of the output layer span"),
     ):
-        batch = collate([[Example({"x": slots}, asks)]], pad=0).to("cpu")
+        batch = collate([[Example({"x": slots}, asks)]]).to("cpu")
         with pytest.raises(UsageError, match=f"--criterion cross_entropy.*{message}"):
             cross_entropy.CrossEntropy()(model, batch, 0, 1)
 
@@ -148,7 +148,7 @@ def test_classes_are_counted_beside_words_and_never_smoothed(smoothing):
             weight = np.ones(1, np.float32)
             one.asks.append(Ask("nsp", "class:nsp", "x", rows, np.array([label]), weight))
         examples.append(one)
-    batch = collate([examples[:2], examples[2:]], pad=0).to("cpu")
+    batch = collate([examples[:2], examples[2:]]).to("cpu")
     loss = CrossEntropyConfig(label_smoothing=smoothing).build(V)(model, batch, 0, 1)
     states = model(batch)[0]["x"]
     logits = model.head(states[:, 0], "class:nsp")  # the first slots of rows 0 and 1

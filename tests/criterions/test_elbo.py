@@ -124,7 +124,7 @@ def noise_of(seed, count):
 
 def run(model, texts, rows, **options):
     """The criterion's loss, with the same noise, as the loop divides it."""
-    batch = collate([[texts[i] for i in row] for row in rows], pad=0).to("cpu")
+    batch = collate([[texts[i] for i in row] for row in rows]).to("cpu")
     batch.asks["lm"] = replace(batch.asks["lm"], weight=batch.asks["lm"].weight.double())
     criterion = ELBOConfig(beta=Cyclical(cycles=1), **options).build(V)
     torch.manual_seed(5)
@@ -163,7 +163,7 @@ def test_loss_and_gradients_are_the_reference(texts, inject, mode, weighted):
 
 def test_the_noise_can_be_given(texts):
     model, noise = build(), noise_of(7, TEXTS)
-    batch = collate([[text] for text in texts], pad=0).to("cpu")
+    batch = collate([[text] for text in texts]).to("cpu")
     criterion = ELBOConfig(kl_mode="sum").build(V)
     given = criterion(model.train(), batch, STEP, TOTAL, noise).sums
     torch.manual_seed(7)
@@ -195,7 +195,7 @@ def test_the_nats_of_a_text_are_those_of_its_tokens(texts):
 
 def test_validation_takes_the_beta_that_is_risen_to(texts):
     model = build().eval()
-    batch = collate([[text] for text in texts], pad=0).to("cpu")
+    batch = collate([[text] for text in texts]).to("cpu")
     criterion = ELBOConfig(beta=Cyclical(value=0.5, cycles=1), kl_mode="sum").build(V)
     loss = criterion(model, batch, 0, TOTAL)  # the first update of the run, where beta is 0
     assert loss.sums["kl"].item() == pytest.approx(0.5 * loss.parts["kl/raw"].item())
@@ -204,7 +204,7 @@ def test_validation_takes_the_beta_that_is_risen_to(texts):
 
 def test_where_beta_is_0_both_networks_train(texts):
     model = build()
-    batch = collate([[text] for text in texts], pad=0).to("cpu")
+    batch = collate([[text] for text in texts]).to("cpu")
     loss = ELBOConfig(kl_mode="sum").build(V)(model.train(), batch, 0, TOTAL)
     grads = gradients(model, loss.sums["rec"] + loss.sums["kl"])
     assert all(grad.any() for grad in grads.values())
@@ -212,7 +212,7 @@ def test_where_beta_is_0_both_networks_train(texts):
 
 def test_aggressive_updates_leave_the_decoder_alone(texts):
     model = build()
-    batch = collate([[text] for text in texts], pad=0).to("cpu")
+    batch = collate([[text] for text in texts]).to("cpu")
     criterion = ELBOConfig(aggressive_steps=2, aggressive_share=0.5).build(V)
     decoder = {id(p) for p in model.generator_parameters()}
     assert len(decoder) < len(list(model.parameters()))
@@ -226,7 +226,7 @@ def test_aggressive_updates_leave_the_decoder_alone(texts):
 
 
 def test_a_run_of_aggressive_updates_needs_an_end(texts):
-    batch = collate([[text] for text in texts], pad=0).to("cpu")
+    batch = collate([[text] for text in texts]).to("cpu")
     criterion = ELBOConfig(beta=Constant(), aggressive_steps=1).build(V)
     with pytest.raises(UsageError, match="--max-steps"):
         criterion(build().train(), batch, 0, None)

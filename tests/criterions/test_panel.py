@@ -43,7 +43,7 @@ def model():
 def batches(texts, *sizes):
     edges = np.cumsum([0, *sizes])
     lots = [texts[a:b] for a, b in zip(edges, edges[1:], strict=False)]
-    return [collate([[text] for text in lot], pad=0).to("cpu") for lot in lots]
+    return [collate([[text] for text in lot]).to("cpu") for lot in lots]
 
 
 def panel(model, some, step=LATE, total=TOTAL, **config):
@@ -53,7 +53,7 @@ def panel(model, some, step=LATE, total=TOTAL, **config):
 @torch.no_grad()
 def direct(model, text, number, latent=None, draws=1):
     """One text alone: posterior, draws, and nats given each draw, from the model's own parts."""
-    batch = collate([[text]], pad=0).to("cpu")
+    batch = collate([[text]]).to("cpu")
     posterior = model.posterior(batch)
     mean, logvar = posterior.mean, posterior.logvar
     source = np.random.default_rng([20040092, number])

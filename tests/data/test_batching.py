@@ -20,7 +20,7 @@ def toy(bound=BOUND):
         slots = stay(np.full(n, index), np.arange(n), at=np.arange(n))
         return Example({"x": slots}, [lm(np.arange(n), np.full(n, index))])
 
-    return Examples(lambda epoch: bound, lambda epoch: 1.0, make, pad=-1)
+    return Examples(lambda epoch: bound, lambda epoch: 1.0, make)
 
 
 def feed(**changes):
@@ -101,7 +101,7 @@ def test_a_failing_layout_names_its_example():
     def make(epoch, index, rng):
         raise ValueError("no room")
 
-    examples = Examples(lambda epoch: BOUND, lambda epoch: 1.0, make, pad=0)
+    examples = Examples(lambda epoch: BOUND, lambda epoch: 1.0, make)
     with pytest.raises(DataError, match="example 7 of epoch 2 .*no room"):
         draw(examples, 0, 2, 7)
 
@@ -126,7 +126,7 @@ def test_ranks_without_a_validation_batch_have_an_empty_one():
 
 def test_packing_wastes_less_than_padding():
     made = [toy().draw(0, i, np.random.default_rng([1, 0, i])) for i in range(60)]
-    packed, padded = make_batch(made, pad=0), make_batch(made, pad=0, packed=False)
+    packed, padded = make_batch(made), make_batch(made, packed=False)
     assert tokens(packed) == tokens(padded)
     assert packed.num_real / packed.num_slots > 0.85 > padded.num_real / padded.num_slots
 
@@ -139,6 +139,6 @@ def test_validation_reads_each_example_once_whatever_the_seed():
 
 
 def test_no_text_at_all_is_said():
-    empty = Examples(lambda e: np.empty(0, int), lambda e: 1.0, lambda *a: None, pad=0)
+    empty = Examples(lambda e: np.empty(0, int), lambda e: 1.0, lambda *a: None)
     with pytest.raises(DataError, match="no text"):
         next(Feed(examples=empty, seed=0, max_tokens=8, batch_tokens=8).updates())

@@ -90,7 +90,7 @@ class Case:
     def log_probs(self, prompt, written):
         """Log-probabilities [len(written), V] of what stands at each word."""
         full = unroll(prompt, self.protocol, written)
-        batch = collate([[full]], pad=0).to("cpu")
+        batch = collate([[full]]).to("cpu")
         states, _ = self.model(batch, self.model.condition(batch))
         asked = states[self.tower].flatten(0, 1)[batch.asks["lm"].rows[:, 0]]
         return self.model.head(asked).log_softmax(-1).double().numpy()

@@ -82,8 +82,8 @@ def test_permuted_rows_are_equal_bit_for_bit(toy, kind):
     case = toy.Case(kind, words=8)
     prompts = case.prompts(6)
     order = [3, 0, 5, 1, 4, 2]
-    batch = collate([[prompt] for prompt in prompts], pad=0).to("cpu")
-    mixed = collate([[prompts[i]] for i in order], pad=0).to("cpu")
+    batch = collate([[prompt] for prompt in prompts]).to("cpu")
+    mixed = collate([[prompts[i]] for i in order]).to("cpu")
     found = decode(case.model, batch, case.protocol, CONFIG)
     for i, outputs in zip(order, decode(case.model, mixed, case.protocol, CONFIG), strict=True):
         assert [one.ids.tolist() for one in outputs] == [one.ids.tolist() for one in found[i]]
@@ -93,7 +93,7 @@ def test_permuted_rows_are_equal_bit_for_bit(toy, kind):
 def test_pads_change_nothing(toy, kind):
     case = toy.Case(kind, words=8)
     prompts = case.prompts(5)
-    batch = collate([[prompt] for prompt in prompts], pad=0)
+    batch = collate([[prompt] for prompt in prompts])
     towers = {}
     for name, tower in batch.towers.items():
         pads = np.zeros((9, 5, 32), np.int64)
@@ -110,7 +110,7 @@ def test_what_is_read_is_what_unroll_lays_out(toy, kind):
     case = toy.Case(kind, words=8)
     prompts = case.prompts(5)
     config = GenerateConfig(beam=1, min_len=3, max_len=4)
-    batch = collate([[prompt] for prompt in prompts], pad=0).to("cpu")
+    batch = collate([[prompt] for prompt in prompts]).to("cpu")
     reader = Reader(case.model, batch, case.protocol, config)
     search = Search(reader.homes, batch.num_blanks, case.protocol, config)
     logits, columns = case.model.head(reader.read_prompt()), []
@@ -172,7 +172,7 @@ def test_batches_hold_prompts_of_like_length_within_the_limit(toy):
     cut = list(batches(prompts, config))
     assert sorted(i for numbers in cut for i in numbers) == list(range(60))
     for numbers in cut:
-        width = collate([[prompts[i]] for i in numbers], pad=0).towers["x"].shape[2]
+        width = collate([[prompts[i]] for i in numbers]).towers["x"].shape[2]
         blanks = max(len(prompts[i].blanks) for i in numbers)
         assert len(numbers) * (width + 3 * (blanks + 1) * 7) <= 1200
     assert len(cut) < 12

@@ -59,7 +59,7 @@ def test_the_mean_of_probabilities_is_searched(toy, two, monkeypatch):
 def test_one_pass_and_compaction_are_those_of_the_models(two):
     one, other, prompts = two
     both = Ensemble([one.model, other.model]).eval()
-    batch = collate([[prompt] for prompt in prompts], pad=0).to("cpu")
+    batch = collate([[prompt] for prompt in prompts]).to("cpu")
     with torch.no_grad():
         states, _ = both(batch, both.condition(batch))
         logits = both.head(states[one.tower][:, 0])
@@ -70,7 +70,7 @@ def test_one_pass_and_compaction_are_those_of_the_models(two):
     rows = torch.tensor([2, 0])
     kept = cache.select(rows)
     assert all(torch.equal(k.pos, c.pos[rows]) for k, c in zip(kept.each, cache.each, strict=True))
-    alone = decode(both, collate([[prompts[0]]], pad=0).to("cpu"), one.protocol, CONFIG)
+    alone = decode(both, collate([[prompts[0]]]).to("cpu"), one.protocol, CONFIG)
     assert (
         alone[0][0].ids.tolist() == generate(both, prompts, one.protocol, CONFIG)[0][0].ids.tolist()
     )

@@ -28,7 +28,7 @@ def test_each_mask_gets_its_likeliest_word(mlm, toy_vocab):
     texts = ["The [MASK] of [MASK].", "[MASK]", "Babe [MASK] kelo [MASK] mipu [MASK]."]
     for text, [output] in zip(texts, mlm.infill(texts), strict=True):
         source = mlm.encode_blanks(text)
-        batch = collate([[mlm.task.prompt(source)]], pad=0).to("cpu")
+        batch = collate([[mlm.task.prompt(source)]]).to("cpu")
         with torch.no_grad():
             states, _ = mlm.model(batch)
             rows = np.flatnonzero(source[0] == toy_vocab.mask) + 1

@@ -144,7 +144,7 @@ def by_hand(reader, source, ids, layer):
     model, seen = reader.model, {}
     part = model.layers[layer - 1].cross_attention
     handle = part.query.register_forward_hook(lambda _, x, out: seen.update(query=out[0]))
-    batch = collate([[unroll(reader.task.prompt(source), reader.protocol, ids)]], pad=0).to("cpu")
+    batch = collate([[unroll(reader.task.prompt(source), reader.protocol, ids)]]).to("cpu")
     condition = model.condition(batch)
     model(batch, condition)
     handle.remove()

@@ -56,7 +56,7 @@ def test_equal_texts_are_at_one_point(space):
 
 def test_latents_are_the_model_s_posterior(space, latents):
     ids = [np.array(space.task.vocab.encode(LINES[2]))]
-    batch = collate([[space.task.prompt(ids)]], pad=0).to("cpu")
+    batch = collate([[space.task.prompt(ids)]]).to("cpu")
     with torch.no_grad():
         posterior = space.model.posterior(batch)
     assert latents.mean[2] == pytest.approx(posterior.mean[0].numpy(), abs=1e-5)

@@ -79,7 +79,7 @@ def greedy(case, prompt, config):
 @torch.inference_mode()
 def open_beams_are_equal(case, prompts, config, naive):
     """Compare what is open after each step; how often hypotheses of an input shared a parent."""
-    batch = collate([[prompt] for prompt in prompts], pad=0).to("cpu")
+    batch = collate([[prompt] for prompt in prompts]).to("cpu")
     reader = Reader(case.model, batch, case.protocol, config)
     search = Search(reader.homes, batch.num_blanks, case.protocol, config)
     logits, shared = case.model.head(reader.read_prompt()), 0
@@ -337,10 +337,10 @@ def test_a_batch_is_decoded_as_its_rows(toy, kind):
     case = toy.Case(kind, words=8)
     prompts = case.prompts(6)
     config = GenerateConfig(beam=3, max_len=4)
-    batch = collate([[prompt] for prompt in prompts], pad=0).to("cpu")
+    batch = collate([[prompt] for prompt in prompts]).to("cpu")
     found = decode(case.model, batch, case.protocol, config)
     order = np.random.default_rng(0).permutation(6)
-    batch = collate([[prompts[i]] for i in order], pad=0).to("cpu")
+    batch = collate([[prompts[i]] for i in order]).to("cpu")
     for i, hypotheses in zip(order, decode(case.model, batch, case.protocol, config), strict=True):
         for one, other in zip(hypotheses, found[i], strict=True):
             assert one.ids.tolist() == other.ids.tolist()

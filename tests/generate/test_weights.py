@@ -47,7 +47,7 @@ def test_bf16_and_int8_write_what_a_trained_model_writes(toy):
     for _ in range(60):
         some = [(rng.integers(20) + 3 * n) % 20 for _ in range(8)]
         examples = [[Example({"x": stay(x[:-1], n[:-1], at=n[:-1])})] for x in some]
-        batch = collate(examples, pad=0).to("cpu")
+        batch = collate(examples).to("cpu")
         states = case.model(batch)[0]["x"][:, :15].flatten(0, 1)
         label = torch.from_numpy(np.stack(some)[:, 1:].flatten())
         adam.zero_grad()

@@ -45,7 +45,7 @@ def pair(source, fed):
 @torch.no_grad()
 def logits(model, example):
     """What a model says at every asked slot of an example."""
-    batch = collate([[example]], pad=0).to("cpu")
+    batch = collate([[example]]).to("cpu")
     tower = example.asks[0].tower
     states = model.eval()(batch)[0][tower]
     return model.head(states.flatten(0, 1)[batch.asks["lm"].rows[:, 0]])
@@ -69,7 +69,7 @@ def perturbed(model, std=0.1):
     return model.eval()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def kit():
     """The functions above."""
     return SimpleNamespace(

@@ -9,6 +9,8 @@ import sentencepiece
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 import unitk
 from unitk.errors import CheckpointError, DataError, UsageError
@@ -175,7 +177,7 @@ def test_the_loss_is_theirs(kit, make, tmp_path, family):
         given[f"{key}_label"] = torch.ones(1, dtype=torch.int64)
         first, one = np.zeros((1, 1), np.int64), np.ones(1)
         asks.append(Ask(name, f"class:{name}", tower, first, one.astype(np.int64), one))
-    batch = collate([[Example(example.towers, asks)]], pad=0).to("cpu")
+    batch = collate([[Example(example.towers, asks)]]).to("cpu")
     with torch.no_grad():
         states, wanted = ours(batch)[0][tower].flatten(0, 1), model(**given, labels=labels).loss
         total = 0.0
@@ -220,6 +222,22 @@ def test_t5_with_its_sentencepiece_model(hf, kit, tmp_path):
     found = unitk.load(tmp_path / "ours").outputs([[v.encode(text)]], config)
     ids = [one.hypothesis.ids.tolist()[:9] for one in found[0]]
     assert ids == [row[1:10].tolist() for row in made]
+
+
+def test_a_roberta_whose_tokenizer_has_no_pad_goes_out_as_it_came(hf, kit, make, tmp_path):
+    """Its positions are counted from a pad that no symbol of ours is."""
+    model, there = make("roberta")
+    (there / "vocab.txt").unlink()
+    pieces = {f"w{i}": i for i in range(V)}
+    Tokenizer(WordLevel(pieces, "w3")).save(str(there / "tokenizer.json"))
+    ours = kit.to_unitk("hf", there, tmp_path / "ours")
+    assert load(ours).vocab.pad >= V
+    back = hf.AutoModelForMaskedLM.from_pretrained(kit.from_unitk(ours, "hf", tmp_path / "back"))
+    for name in ("max_position_embeddings", "pad_token_id", "vocab_size"):
+        assert getattr(back.config, name) == getattr(model.config, name)
+    row = torch.tensor([[7, 8, 9, 10]])
+    with torch.no_grad():
+        assert torch.allclose(back(row).logits, model(row).logits, atol=1e-6)
 
 
 def test_a_trained_model_goes_out_with_all_its_rows(hf, kit, make, tmp_path):

@@ -210,7 +210,7 @@ def test_directions_are_packed_together(kit, store, tmp_path):
         source, fed = words(rng, 9), words(rng, 5)
         examples.append(loaded.task.finetune([source], fed, rng))
         wanted.append(reference(found, [EOS, *source, EOS], [EOS, *fed], pair))
-    batch = collate([examples], pad=PAD).to("cpu")
+    batch = collate([examples]).to("cpu")
     with torch.no_grad():
         states = loaded.model(batch)[0]["dec"].flatten(0, 1)
         logits = loaded.model.head(states[batch.asks["lm"].rows[:, 0]])[:, :V]

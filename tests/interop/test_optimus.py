@@ -8,11 +8,17 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel as Joined
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
 
 import unitk
 from unitk.errors import CheckpointError, UsageError
 from unitk.generate.config import GenerateConfig
+from unitk.generate.latent import LatentSpace
 from unitk.train.checkpoint import load
+from unitk_cli import preprocess, train
 
 V, VE, D, H, L, P, Z = 63, 60, 64, 4, 2, 40, 8
 PLACES = 512
@@ -225,3 +231,30 @@ def test_what_is_missing_is_named(kit, store, tmp_path):
     (there / "checkpoint-encoder-7" / "config.json").write_text('{"hidden_act": "relu"}')
     with pytest.raises(CheckpointError, match="no registered architecture is the encoder"):
         kit.to_unitk("optimus", there, tmp_path / "none")
+
+
+def test_an_encoders_vocabulary_that_is_the_smaller_one(tmp_path):
+    """As BERT's is beside GPT-2's: what fills rows up has a row in both towers."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    pieces = {piece: i for i, piece in enumerate([*letters, *letters.upper(), "Ġ"])}
+    tokenizer = Tokenizer(BPE(pieces, []))
+    tokenizer.pre_tokenizer, tokenizer.decoder = ByteLevel(add_prefix_space=False), Joined()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    words = tmp_path / "vocab.txt"
+    words.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcde"]))
+    texts = ["a", "abc", "b cd e", "d" * 17]
+    (tmp_path / "text").write_text("".join(f"{text}\n\n" for text in texts))
+    corpus, run = tmp_path / "corpus", tmp_path / "run"
+    made = ("--input", tmp_path / "text", "--vocab", tmp_path / "tokenizer.json", "--dest", corpus)
+    preprocess.run([str(word) for word in made])
+    settings = f"--task optimus --arch optimus_tiny --blocks line --max-steps 2 --save-dir {run}"
+    train.run(f"{settings} --data {corpus} --task.source-vocab {words} --device cpu".split())
+    loaded = unitk.load(run)
+    assert len(loaded.task.source_vocab) < loaded.task.vocab.pad < loaded.task.vocab.sep
+    space = LatentSpace(loaded.model, loaded.task)
+    together = space.encode(texts).mean
+    alone = np.concatenate([space.encode([text]).mean for text in texts])
+    assert np.allclose(together, alone, atol=1e-6)
+    given = loaded.generate(texts, beam=2, max_len=4)
+    scores = [loaded.generate([text], beam=2, max_len=4)[0][0].hypothesis.score for text in texts]
+    assert [one[0].hypothesis.score for one in given] == pytest.approx(scores, abs=1e-4)

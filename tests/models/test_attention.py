@@ -19,7 +19,7 @@ def model():
 
 
 def batch(*rows):
-    return collate([[Example({"x": slots}) for slots in row] for row in rows], pad=0).to("cpu")
+    return collate([[Example({"x": slots}) for slots in row] for row in rows]).to("cpu")
 
 
 def words(rng, n, **where):

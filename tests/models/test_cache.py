@@ -30,7 +30,7 @@ def prompts(rng):
 
 
 def states_of(model, slots: Slots):
-    return model(collate([[Example({"x": slots})]], pad=0).to("cpu"))[0]["x"][0, len(slots) - 1]
+    return model(collate([[Example({"x": slots})]]).to("cpu"))[0]["x"][0, len(slots) - 1]
 
 
 def written(token, prompt, step):
@@ -42,7 +42,7 @@ def written(token, prompt, step):
 def test_beams_that_share_a_prompt_and_ancestors_equal_full_passes(model):
     rng = np.random.default_rng(0)
     alone = prompts(rng)
-    batch = collate([[Example({"x": slots})] for slots in alone], pad=0).to("cpu")
+    batch = collate([[Example({"x": slots})] for slots in alone]).to("cpu")
     columns = batch.towers["x"]
     width = columns.shape[2]
     cache = model.new_cache(2, width + BEAMS)
@@ -77,7 +77,7 @@ def test_beams_that_share_a_prompt_and_ancestors_equal_full_passes(model):
 def test_selected_rows_go_on_alone(model):
     rng = np.random.default_rng(1)
     alone = prompts(rng)
-    columns = collate([[Example({"x": slots})] for slots in alone], pad=0).to("cpu").towers["x"]
+    columns = collate([[Example({"x": slots})] for slots in alone]).to("cpu").towers["x"]
     cache = model.new_cache(2, columns.shape[2] + 1)
     model.step(columns, masks.dense(columns, columns), None, cache, 0)
     kept = cache.select(torch.tensor([1]))
@@ -118,7 +118,7 @@ def test_grow_keeps_and_never_shrinks(model):
 def test_two_towers_and_unknown_heads_are_told(model):
     slots = stay([1, 2], [0, 1])
     towers = {"enc": slots, "dec": slots}
-    batch = collate([[Example(towers, [lm(np.arange(2), [1, 2], tower="dec")])]], pad=0).to("cpu")
+    batch = collate([[Example(towers, [lm(np.arange(2), [1, 2], tower="dec")])]]).to("cpu")
     with pytest.raises(UsageError, match="--arch has one tower, x, but the task lays out enc, dec"):
         model(batch)
     with pytest.raises(UsageError, match="no output layer 'class:nsp'"):

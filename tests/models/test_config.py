@@ -69,7 +69,7 @@ TWO_TOWERS = {"decoder_layers": 1, "shared_embeddings": False, "cross_by_segment
 
 def batch():
     slots = stay(np.arange(6), np.arange(6), at=[0, 0, 0, 1, 2, 3], pos2=np.arange(6) % 4, seg=1)
-    return collate([[Example({"x": slots}, [lm(np.arange(6), np.arange(6))])]], pad=0).to("cpu")
+    return collate([[Example({"x": slots}, [lm(np.arange(6), np.arange(6))])]]).to("cpu")
 
 
 def outcome(config):
@@ -86,7 +86,7 @@ def two_towers():
     source = stay(np.arange(6), np.arange(6), pos2=np.arange(6) % 4, seg=1)
     target = stay(np.arange(5), np.arange(5), at=np.arange(5), pos2=np.arange(5) % 4, seg=1)
     ask = lm(np.arange(5), np.arange(5), tower="dec")
-    return collate([[Example({"enc": source, "dec": target}, [ask])]], pad=0).to("cpu")
+    return collate([[Example({"enc": source, "dec": target}, [ask])]]).to("cpu")
 
 
 def of(cls, **settings):

@@ -40,7 +40,7 @@ def examples():
 
 def packed(rows):
     made = examples()
-    return collate([[made[i] for i in row] for row in rows], pad=0).to("cpu")
+    return collate([[made[i] for i in row] for row in rows]).to("cpu")
 
 
 ROWS = [[0, 1], [2, 3]]
@@ -155,7 +155,7 @@ def test_bf16_cache_follows_the_computation(model):
 
 def test_the_wrong_towers_are_told(model):
     slots = stay([1, 2], [0, 1])
-    batch = collate([[Example({"x": slots}, [lm(np.arange(2), [1, 2])])]], pad=0).to("cpu")
+    batch = collate([[Example({"x": slots}, [lm(np.arange(2), [1, 2])])]]).to("cpu")
     for call in (model, model.condition):
         with pytest.raises(UsageError, match="--arch has two towers, enc and dec, .* lays out x"):
             call(batch)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without to
 
 
 def batch(*rows):
-    return collate([[Example({"x": slots}) for slots in row] for row in rows], pad=0).to("cpu")
+    return collate([[Example({"x": slots}) for slots in row] for row in rows]).to("cpu")
 
 
 def words(n, **where):

@@ -82,7 +82,7 @@ ROWS = {"alone": [[0]], "ragged": [[0], [1], [2]], "packed": [[0, 1], [3, 2, 1],
 def test_glm_tiny_equals_the_reference(model, rows):
     rng = np.random.default_rng(1)
     examples = [example(rng, *shape) for shape in SHAPES]
-    batch = collate([[examples[i] for i in row] for row in rows], pad=0).to("cpu")
+    batch = collate([[examples[i] for i in row] for row in rows]).to("cpu")
     assert batch.sight["x"] == "rule"
 
     loss = CrossEntropy()(model, batch, 0, 1)
@@ -117,7 +117,7 @@ def test_padding_and_packing_change_nothing(model):
 
     def logits(rows):
         """Each example's logits, by number."""
-        batch = collate([[examples[i] for i in row] for row in rows], pad=0).to("cpu")
+        batch = collate([[examples[i] for i in row] for row in rows]).to("cpu")
         states = model(batch)[0]["x"].flatten(0, 1)
         every = model.head(states[batch.asks["lm"].rows[:, 0]])
         numbers = [number for row in rows for number in row]
@@ -138,7 +138,7 @@ def test_a_tied_matrix_is_one_tensor(model):
 
 def test_bf16_autocast_is_close(model):
     rng = np.random.default_rng(3)
-    batch = collate([[example(rng, *shape)] for shape in SHAPES], pad=0).to("cpu")
+    batch = collate([[example(rng, *shape)] for shape in SHAPES]).to("cpu")
     exact = CrossEntropy()(model, batch, 0, 1).sums["lm"]
     with torch.autocast("cpu", torch.bfloat16):
         rough = CrossEntropy()(model, batch, 0, 1).sums["lm"]

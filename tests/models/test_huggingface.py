@@ -133,7 +133,7 @@ def test_bert_and_roberta(hf, family, rows):
     examples = [
         masked(*parts) for parts in zip(tokens, segments, asked, label, following, strict=True)
     ]
-    batch = collate([[examples[i] for i in row] for row in rows], pad=PAD).to("cpu")
+    batch = collate([[examples[i] for i in row] for row in rows]).to("cpu")
 
     order = [i for row in rows for i in row]
     labels = padded(tokens, PAD).fill_(-100)
@@ -178,7 +178,7 @@ def test_gpt2(hf, rows):
         order = np.arange(len(ids))
         slots = stay(ids, order, at=order)
         examples.append(Example({"x": slots}, [lm(order[:-1], ids[1:])]))
-    batch = collate([[examples[i] for i in row] for row in rows], pad=PAD).to("cpu")
+    batch = collate([[examples[i] for i in row] for row in rows]).to("cpu")
     assert batch.sight["x"] == ("rule" if len(rows) == 2 else "causal")
 
     order = [i for row in rows for i in row]
@@ -237,7 +237,7 @@ def test_encoder_decoders(hf, family, rows, hidden):
             "dec": stay(written[:-1], order, at=order),
         }
         examples.append(Example(towers, [lm(order, written[1:], tower="dec")]))
-    batch = collate([[examples[i] for i in row] for row in rows], pad=PAD).to("cpu")
+    batch = collate([[examples[i] for i in row] for row in rows]).to("cpu")
 
     order = [i for row in rows for i in row]
     encoded = reference.get_encoder()(

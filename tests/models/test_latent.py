@@ -28,7 +28,7 @@ def build(**settings):
 
 
 def batched(texts, rows=([0], [1], [2])):
-    return collate([[texts[i] for i in row] for row in rows], pad=0).to("cpu")
+    return collate([[texts[i] for i in row] for row in rows]).to("cpu")
 
 
 def test_parameters_are_berts_and_gpt2s_and_three_maps():

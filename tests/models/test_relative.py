@@ -73,7 +73,7 @@ def shuffled(rng, n):
 
 
 def batch(*rows):
-    return collate([[Example({"x": slots}) for slots in row] for row in rows], pad=0).to("cpu")
+    return collate([[Example({"x": slots}) for slots in row] for row in rows]).to("cpu")
 
 
 def test_the_bias_is_looked_up_pair_by_pair(model):

@@ -104,7 +104,7 @@ def in_one_pass(model, prompt, protocol, written):
 @torch.no_grad()
 def asked(model, prompt, protocol, written):
     """The logits of what stands at each written word."""
-    batch = collate([[unroll(prompt, protocol, written)]], pad=protocol.end).to("cpu")
+    batch = collate([[unroll(prompt, protocol, written)]]).to("cpu")
     states, _ = model(batch, model.condition(batch))
     ask = batch.asks["lm"]
     return model.head(states[ask.tower].flatten(0, 1)[ask.rows[:, 0]])
@@ -129,7 +129,7 @@ def test_finished_outputs(setting):
 @torch.inference_mode()
 def test_open_hypotheses(setting):
     task, model, prompts = setting
-    batch = collate([[prompt] for prompt in prompts], pad=task.protocol.end).to("cpu")
+    batch = collate([[prompt] for prompt in prompts]).to("cpu")
     reader = Reader(model, batch, task.protocol, CONFIG)
     search = Search(reader.homes, batch.num_blanks, task.protocol, CONFIG)
     logits, shared, compared, depths = model.head(reader.read_prompt()), 0, 0, set()

@@ -79,13 +79,13 @@ def numbers(rows):
 def test_padding_and_packing_change_nothing(name, toy_vocab):
     task, model = build(name, toy_vocab)
     made = examples(task, toy_vocab)
-    each = [losses(model, collate([[one]], pad=0)) for one in made]
+    each = [losses(model, collate([[one]])) for one in made]
     number = numbers([made])
     alone = torch.empty(len(number))
     for i, part in enumerate(each):
         alone[number == i] = part
-    padded = losses(model, collate([[one] for one in made], pad=0))
-    packed = losses(model, collate([made[:3], made[3:5], made[5:]], pad=0))
+    padded = losses(model, collate([[one] for one in made]))
+    packed = losses(model, collate([made[:3], made[3:5], made[5:]]))
     torch.testing.assert_close(padded, alone, atol=1e-5, rtol=0)
     torch.testing.assert_close(packed, alone, atol=1e-5, rtol=0)
 
@@ -94,8 +94,8 @@ def test_padding_and_packing_change_nothing(name, toy_vocab):
 def test_the_order_of_rows_changes_nothing_bit_for_bit(name, toy_vocab):
     task, model = build(name, toy_vocab)
     made = examples(task, toy_vocab)
-    one = losses(model, collate([[e] for e in made], pad=0))
-    other = losses(model, collate([[e] for e in reversed(made)], pad=0))
+    one = losses(model, collate([[e] for e in made]))
+    other = losses(model, collate([[e] for e in reversed(made)]))
     there, back = numbers([made]), numbers([made[::-1]])
     for i in range(len(made)):
         assert torch.equal(one[there == i], other[back == len(made) - 1 - i])
@@ -104,7 +104,7 @@ def test_the_order_of_rows_changes_nothing_bit_for_bit(name, toy_vocab):
 @pytest.mark.parametrize("name", TASKS)
 def test_all_renderings_of_the_mask_agree(name, toy_vocab):
     task, model = build(name, toy_vocab)
-    batch = make_batch(examples(task, toy_vocab), pad=0)
+    batch = make_batch(examples(task, toy_vocab))
     by_rule = replace(batch, sight=dict.fromkeys(batch.sight, "rule"))
     torch.testing.assert_close(losses(model, batch), losses(model, by_rule), atol=1e-5, rtol=0)
 
@@ -125,7 +125,7 @@ def test_the_block_mask_is_the_dense_mask(name, toy_vocab):
     task, _ = build(name, toy_vocab)
     made = examples(task, toy_vocab, 40)
     rows = [made[:25], made[25:35], made[35:]]
-    for slots, keys, sight, blocks in towers(collate(rows, pad=0)):
+    for slots, keys, sight, blocks in towers(collate(rows)):
         expected = torch.block_diag(*sight)
         size, wide = slots[0].numel(), keys[0].numel()
         found = create_mask(blocks.mask_mod, 1, 1, *blocks.seq_lengths, device="cpu")[0, 0]
@@ -158,7 +158,7 @@ def in_rendering(model, choice):
 @pytest.mark.parametrize("name", TASKS)
 def test_flex_attention_gives_the_numbers_of_the_dense_mask(name, toy_vocab):
     task, model = build(name, toy_vocab)
-    batch = make_batch(examples(task, toy_vocab), pad=0)
+    batch = make_batch(examples(task, toy_vocab))
     found = [losses(in_rendering(model, choice), batch) for choice in ("dense", "flex")]
     torch.testing.assert_close(*found, atol=1e-5, rtol=0)
 
@@ -167,7 +167,7 @@ def test_flex_attention_gives_the_numbers_of_the_dense_mask(name, toy_vocab):
 @pytest.mark.parametrize("name", TASKS)
 def test_flex_attention_gives_the_gradients_of_the_dense_mask(name, toy_vocab):
     task, model = build(name, toy_vocab)
-    batch = make_batch(examples(task, toy_vocab), pad=0).to("cuda")
+    batch = make_batch(examples(task, toy_vocab)).to("cuda")
     criterion, found = registry.get("criterion", task.criterion)().build(len(toy_vocab)), []
     for choice in ("dense", "flex"):
         model.zero_grad()
@@ -182,7 +182,7 @@ def test_flex_attention_gives_the_gradients_of_the_dense_mask(name, toy_vocab):
 @pytest.mark.parametrize("name", TASKS)
 def test_every_parameter_that_training_moves_gets_a_gradient(name, toy_vocab):
     task, model = build(name, toy_vocab)
-    batch = make_batch(examples(task, toy_vocab), pad=0).to("cpu")
+    batch = make_batch(examples(task, toy_vocab)).to("cpu")
     criterion = registry.get("criterion", task.criterion)().build(len(toy_vocab))
     loss = criterion(model.train(), batch, 0, 1)
     sum(loss.sums.values()).backward()

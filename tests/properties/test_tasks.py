@@ -200,7 +200,7 @@ def test_position_tables_of_the_default_arch_reach(name, toy_vocab):
     config = registry.get("arch", task.arch)()
     text = Text([np.resize(np.arange(30, 60), 512 - task.frame)], np.zeros(1, int))
     for seed in range(20):
-        batch = collate([[lay_out(task, text, np.random.default_rng(seed))]], pad=0)
+        batch = collate([[lay_out(task, text, np.random.default_rng(seed))]])
         for table in batch.towers.values():
             assert table[1].max() < config.max_positions
             assert table[2].max() < max(config.max_positions2, 1)

@@ -52,7 +52,7 @@ def test_pairs_are_the_table_and_the_source_has_its_weight(toy_vocab, weight):
 
 
 def test_without_delimiter_a_pair_is_laid_out_as_one_text(toy_vocab):
-    made = task(toy_vocab, delimiter=False, source_weight=1.0)
+    made = task(toy_vocab, delimiter="off", source_weight=1.0)
     rng = np.random.default_rng(0)
     pair = made.finetune([np.array([40, 41])], np.array([50]), rng)
     text = made.pretrain(Text([np.array([40, 41, 50])], np.zeros(1, int)), rng)
@@ -65,3 +65,33 @@ def test_without_delimiter_a_pair_is_laid_out_as_one_text(toy_vocab):
 def test_options_are_checked():
     with pytest.raises(UsageError, match="--task.source-weight"):
         LM.Config(source_weight=-1)
+
+
+def test_a_prompt_is_continued_unless_pairs_taught_to_answer(toy_vocab):
+    a, b, cls, sep = 20, 21, toy_vocab.cls, toy_vocab.sep
+    source = [np.array([a, b])]
+
+    def prompt(answers, **options):
+        made = task(toy_vocab, **options)
+        made.answers = answers
+        return made.prompt(source).towers["x"].token.tolist()
+
+    assert prompt(True) == [cls, a, b, sep]
+    assert prompt(False) == [cls, a, b]
+    assert prompt(False, delimiter="always") == [cls, a, b, sep]
+    assert prompt(True, delimiter="off") == [cls, a, b]
+    assert prompt(False, opening="sep") == [sep, a, b]
+    assert prompt(False, opening="none") == [a, b]
+
+
+@pytest.mark.parametrize("opening, first", [("cls", ["cls"]), ("sep", ["sep"]), ("none", [])])
+def test_what_a_text_begins_with(toy_vocab, opening, first):
+    made = task(toy_vocab, opening=opening)
+    text, one = (Text([np.arange(20, end)], np.zeros(1, int)) for end in (23, 21))
+    rng = np.random.default_rng(0)
+    example = made.pretrain(text, rng)
+    before = [toy_vocab.symbols[name] for name in first]
+    assert example.towers["x"].token.tolist() == [*before, 20, 21, 22]
+    assert example.asks[0].label.tolist() == [20, 21, 22, toy_vocab.sep][1 - len(first) :]
+    alone = task(toy_vocab, opening=opening, ends=False).pretrain(one, rng)
+    assert len(alone.towers["x"]) == 1 and len(alone.asks[0].label) == len(first)

@@ -27,7 +27,7 @@ def model_of(arch, size=60, **changes):
 @torch.no_grad()
 def states(model, example):
     """The states of each tower's slots."""
-    batch = collate([[example]], pad=0).to("cpu")
+    batch = collate([[example]]).to("cpu")
     found, _ = model(batch, model.condition(batch))
     return {name: found[name][0, : len(slots)] for name, slots in example.towers.items()}
 

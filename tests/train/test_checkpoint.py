@@ -26,9 +26,7 @@ def test_a_loaded_model_says_what_the_trained_one_said(start, tmp_path):
     assert loaded.task.config.mask_symbol == "smask" and loaded.model.config.dropout == 0.1
     assert loaded.vocab.hash == trainer.data.vocab.hash
     assert loaded.config["task"] == "glm_infill" and loaded.state["step"] == 0
-    batch = collate(
-        [[loaded.task.prompt([loaded.vocab.unk + torch.zeros(4, dtype=int).numpy()])]], pad=0
-    )
+    batch = collate([[loaded.task.prompt([loaded.vocab.unk + torch.zeros(4, dtype=int).numpy()])]])
     with torch.no_grad():
         here = trainer.model.eval()(batch.to("cpu"))[0]["x"]
         assert torch.equal(loaded.model(batch.to("cpu"))[0]["x"], here)

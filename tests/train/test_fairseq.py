@@ -69,7 +69,7 @@ def test_the_loss_of_an_update_is_our_own(toy_data, tmp_path, kind, task, arch, 
     examples = data.train.examples
     drawn = [draw(examples, 1, 0, i) for i in range(len(examples.bounds(0)))]
     for name, batches in {
-        "train": [make_batch(drawn, pad=examples.pad)],
+        "train": [make_batch(drawn)],
         "valid": [batch for _, batch in fixed_batches(data.valid["valid"].examples, 10**6)],
     }.items():
         (batch,) = batches

@@ -93,7 +93,7 @@ def sources(toy_vocab):
     task = get("task", "seq2seq")
     made = task(task.Config(), toy_vocab)
     rows = [np.arange(10, 30), np.arange(40, 47)]
-    return collate([[made.prompt([row])] for row in rows], pad=0).to("cpu")
+    return collate([[made.prompt([row])] for row in rows]).to("cpu")
 
 
 def test_an_encoder_begins_with_the_states_of_its_source(train, start, tmp_path, sources, caplog):

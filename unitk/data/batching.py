@@ -28,7 +28,6 @@ class Examples:
     """Epoch -> how often each example appears."""
     draw: Callable[[int, int, np.random.Generator], Example]
     """(epoch, index, generator) -> the example; a pure function of its arguments."""
-    pad: int
     copies: int = 0
     """Epochs after which the same draws come again; 0: never."""
     parts: dict[str, Examples] = field(default_factory=dict)
@@ -147,7 +146,7 @@ class Feed:
     def _batch(self, epoch: int, part: Examples, lot: Ids, ids: Ids) -> Batch:
         """A micro-batch; an empty one (the ranks' uneven end) runs an example with weight 0."""
         drawn = [draw(part, self.seed, epoch, int(i)) for i in (lot if len(lot) else ids[:1])]
-        batch = make_batch(drawn, pad=part.pad, packed=self.packed)
+        batch = make_batch(drawn, packed=self.packed)
         return batch if len(lot) else emptied(batch)
 
 
@@ -169,17 +168,17 @@ def generator(*numbers: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(words)))
 
 
-def make_batch(examples: Sequence[Example], *, pad: int, packed: bool = True) -> Batch:
+def make_batch(examples: Sequence[Example], *, packed: bool = True) -> Batch:
     """Pack examples best-fit into rows of one width (or one to a row) and collate them."""
     if not packed:
-        return collate([[example] for example in examples], pad=pad)
+        return collate([[example] for example in examples])
     # towers are packed jointly: an example counts with its longest tower
     lengths = np.array([max(len(s) for s in e.towers.values()) for e in examples])
     longest = int(lengths.max())
     widths = {longest, min(2 * longest, max(longest, 256)), max(longest, min(2 * longest, 512))}
     ways = [pack(lengths, -(-width // WIDTH) * WIDTH) for width in sorted(widths)]
     best = min(ways, key=lambda rows: _work([int(lengths[row].sum()) for row in rows]))
-    return collate([[examples[i] for i in row] for row in best], pad=pad)
+    return collate([[examples[i] for i in row] for row in best])
 
 
 def _work(lengths: list[int]) -> int:
@@ -217,7 +216,7 @@ def fixed_batches(
         number = first + rank
         part, lot = lots[min(number, len(lots) - 1)]
         drawn = [draw(part, 0, 0, int(i)) for i in lot]
-        batch = make_batch(drawn, pad=part.pad, packed=packed)
+        batch = make_batch(drawn, packed=packed)
         yield number, batch if number < len(lots) else emptied(batch)
 
 
@@ -229,7 +228,7 @@ def single_batches(examples: Examples, ids: Ids, max_tokens: int) -> Iterator[Ba
     bounds = examples.bounds(0)
     for lot in micro_batches(ids, bounds, max_tokens, 1, padded=True):
         drawn = [draw(examples, 0, 0, int(i)) for i in lot]
-        yield make_batch(drawn, pad=examples.pad, packed=False)
+        yield make_batch(drawn, packed=False)
 
 
 def prefetch(updates: Iterator[T], depth: int = 2) -> Generator[T, None, None]:

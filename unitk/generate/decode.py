@@ -84,8 +84,7 @@ def generate(
     model.eval()
     try:
         for numbers in batches(prompts, config, demands):
-            # nobody looks at a pad: any token serves
-            batch = collate([[prompts[i]] for i in numbers], pad=protocol.end).to(device)
+            batch = collate([[prompts[i]] for i in numbers]).to(device)
             given = conditions(batch, numbers) if conditions else None
             some = demands.take(numbers)
             named = [inputs[i] for i in numbers]

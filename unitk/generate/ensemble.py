@@ -54,6 +54,11 @@ class Ensemble(nn.Module):
         self.widths = [model.config.width for model in models]
         self.config = Tightest([model.config for model in models])
 
+    @property
+    def trained(self) -> int:
+        """Of the model with fewest, the rows of the output layer that were trained."""
+        return min(model.trained for model in self.models)
+
     def condition(self, batch: Batch) -> Conditions:
         """What enters beside the slots."""
         return Conditions([model.condition(batch) for model in self.models])

@@ -27,7 +27,7 @@ def fill(
     device = next(model.parameters()).device
     model.eval()
     for numbers in batches(prompts, config):
-        batch = collate([[prompts[i]] for i in numbers], pad=0).to(device)
+        batch = collate([[prompts[i]] for i in numbers]).to(device)
         states, _ = model(batch, model.condition(batch))
         [ask] = batch.asks.values()
         logits = model.head(states[ask.tower].flatten(0, 1)[ask.rows[:, 0]], ask.head).float()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -55,11 +56,13 @@ def judged(
     """A given output as the search would report it, whose outputs have at most `max_len` words."""
     way = WAYS[config.search]
     ends = np.flatnonzero(ids == protocol.end)
+    if protocol.endless:
+        way = replace(way, counts_ends=True)
     words = np.diff(ends, prepend=-1) - 1
     forced = ends[words >= max_len] if way.free_end else ends[:0]
     gains = gains.copy()
     gains[forced] = 0
-    length = float(len(ids) - len(forced) if way.counts_ends else max(words.sum(), 1))
+    length = float(max(len(ids) - len(forced) if way.counts_ends else words.sum(), 1))
     if way.norm == "wu":
         length = (5 + length) / 6
     total = float(gains.sum(dtype=np.float64))
@@ -131,6 +134,6 @@ def _passes(
         width = -(-size[order[0]] // WIDTH) * WIDTH
         rows = max(1, max_tokens // width)
         numbers, order = order[:rows], order[rows:]
-        batch = collate([[examples[i]] for i in numbers], pad=0).to(device)
+        batch = collate([[examples[i]] for i in numbers]).to(device)
         states, _ = model(batch, model.condition(batch))
         yield numbers, batch, states["dec" if "dec" in states else "x"].flatten(0, 1)

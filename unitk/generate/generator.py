@@ -47,7 +47,7 @@ class Generator:
         if task.protocol is None and not task.infills:
             raise UsageError(f"--checkpoint: task {type(task).__name__} does not generate")
         self.model = cast(Model, model)  # an ensemble decodes as a model does
-        self.task, self.protocol = task, task.protocol
+        self.task, self.protocol = task, usable(task, model.trained)
         self.vocab = task.vocab
 
     def generate(
@@ -218,7 +218,7 @@ class Generator:
         for number, (source, target) in enumerate(zip(sources, targets, strict=True)):
             if sum(map(len, source)):
                 name = f"input {first + number + 1}"
-                closed = len(target) and target[-1] == protocol.end
+                closed = protocol.endless or len(target) and target[-1] == protocol.end
                 ids = written[number] = target if closed else np.append(target, protocol.end)
                 short = shorten(source, config.max_source_len)
                 kept[number], prompts[number] = self._fit_target(short, ids, name, truncate)
@@ -329,7 +329,8 @@ class Generator:
     ) -> tuple[list[Ids], Example]:
         """The source, shortened if it must and may be, and its prompt, which `ids` will follow."""
         protocol, config = self._ordered("--score"), self.model.config
-        ends = np.flatnonzero(ids == protocol.end)
+        ends = np.flatnonzero(np.append(ids, protocol.end) == protocol.end)
+        ends = ends if protocol.endless else ends[:-1]
         words = int(np.diff(ends, prepend=-1).max()) - 1
         prompt = self.task.prompt(source)
         over, over2 = overrun(prompt, protocol, words, config)
@@ -345,3 +346,22 @@ class Generator:
         if len(ends) != 1 + len(prompt.blanks):
             raise DataError(f"{name}: {len(ends)} targets for {1 + len(prompt.blanks)} blanks")
         return source, prompt
+
+
+def usable(task: Task, trained: int) -> Protocol | None:
+    """How a task decodes with a model whose output layer has so many trained rows.
+
+    Raises UsageError where what it must write or read was added by an import.
+    """
+    protocol = task.protocol
+    if protocol is None:
+        return None
+    added = range(trained, len(task.vocab))
+    needed = [protocol.end, protocol.begin, protocol.probe][task.continues :]
+    if lacking := [id_ for id_ in needed if id_ is not None and id_ in added]:
+        names = ", ".join(task.vocab.pieces(lacking))
+        raise UsageError(
+            f"--checkpoint: task {type(task).__name__} needs {names} to generate, which the"
+            " imported model lacks: train it with --init-from first"
+        )
+    return replace(protocol, endless=True) if protocol.end in added else protocol

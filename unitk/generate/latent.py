@@ -25,7 +25,7 @@ from unitk.errors import DataError, UsageError, require
 from unitk.generate.config import GenerateConfig, slope
 from unitk.generate.decode import batches, generate, overrun
 from unitk.generate.demands import Demand, Demands
-from unitk.generate.generator import Output
+from unitk.generate.generator import Output, usable
 from unitk.generate.geometry import Points
 from unitk.generate.wording import lexicon
 from unitk.models.condition import Condition
@@ -64,10 +64,11 @@ class LatentSpace:
     """A model with a latent, and its task: both ways between texts and points."""
 
     def __init__(self, model: Model, task: Task) -> None:
-        if not isinstance(model, LatentModel) or task.protocol is None:
+        protocol = usable(task, model.trained)
+        if not isinstance(model, LatentModel) or protocol is None:
             name = type(task).__name__
             raise UsageError(f"--checkpoint: task {name} has no latent space; optimus has one")
-        self.model, self.task, self.protocol = model.eval(), task, task.protocol
+        self.model, self.task, self.protocol = model.eval(), task, protocol
         self.weight = model.bridge.weight
 
     @property
@@ -93,7 +94,7 @@ class LatentSpace:
         prompts = [self._prompt(text, one, truncate) for text, one in zip(row, ids, strict=True)]
         found: list[tuple[Tensor, ...]] = [()] * len(prompts)
         for numbers in batches(prompts, GenerateConfig(beam=1, max_len=1, max_tokens=max_tokens)):
-            batch = collate([[prompts[i]] for i in numbers], pad=self.protocol.end)
+            batch = collate([[prompts[i]] for i in numbers])
             feature = self.model.feature(batch.to(self.weight.device))
             posterior = self.model.bridged(feature)
             parts = posterior.mean, (posterior.logvar / 2).exp(), posterior.kl(), feature

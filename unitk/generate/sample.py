@@ -44,7 +44,7 @@ class Sampling(Search):
         rows, samples = state.score.shape
         if len(logits_RV) == rows:  # the prompts: all draws begin with them
             logits_RV = logits_RV.repeat_interleave(samples, 0)
-        gain_RV = logits_RV.log_softmax(1, dtype=torch.float32)
+        gain_RV = self.log_probs(logits_RV)
         score_RV = gain_RV / config.temperature
         self._forbid(score_RV, samples)
         only = torch.full_like(score_RV[0], -torch.inf)

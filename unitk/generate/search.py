@@ -7,7 +7,7 @@ words nothing but `end` can follow. Greedy decoding is a beam of 1. A `Way` may 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -86,6 +86,8 @@ class Search:
         demands = demands or Demands.plain(config, len(homes))
         self.protocol, self.config = protocol, config
         self.way = WAYS[config.search]
+        if protocol.endless:
+            self.way = replace(self.way, free_end=True)
         if self.way.norm == "wu" and homes.shape[1] > 1:
             raise UsageError(f"--search {config.search} is for outputs of one blank")
         self.wide = self.way.wide * config.width
@@ -168,8 +170,7 @@ class Search:
         state, wide = self.state, self.wide
         rows = len(state.score)
         open_ = len(logits_RV) // rows  # hypotheses of an input: 1 at first, then K
-        # half the time of logsumexp on CPU; rules come after, so that they shift no probability
-        gain_RV = logits_RV.log_softmax(1, dtype=torch.float32)
+        gain_RV = self.log_probs(logits_RV)
         self._forbid(gain_RV, open_)
         gain, word = best(gain_RV, min(wide, gain_RV.shape[1]))
         # at the length limit: `end`, and nothing beside it
@@ -197,11 +198,20 @@ class Search:
         total = pad(total, (0, missing), value=-torch.inf)
         return total, *(pad(part, (0, missing)) for part in others)
 
+    def log_probs(self, logits_RV: Tensor) -> Tensor:
+        """[R, V] log-probabilities of the words, before rules, which shift no probability."""
+        # half the time of logsumexp on CPU
+        gain_RV = logits_RV.log_softmax(1, dtype=torch.float32)
+        if self.protocol.endless:
+            full = self.state.count[:, : len(gain_RV) // len(self.state.count)] >= self.state.limit
+            gain_RV[:, self.protocol.end] = torch.where(full.flatten(), 0.0, -torch.inf)
+        return gain_RV
+
     def gains(self, logits_RV: Tensor) -> Tensor:
         """[B, n, V] log-probabilities of all words after the open hypotheses, by the rules."""
         state, end = self.state, self.protocol.end
         each = len(logits_RV) // len(state.score)
-        gain_RV = logits_RV.log_softmax(1, dtype=torch.float32)
+        gain_RV = self.log_probs(logits_RV)
         self._forbid(gain_RV, each)
         if self.steps < self.soonest:
             return gain_RV.view(-1, each, gain_RV.shape[1])

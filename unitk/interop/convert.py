@@ -107,7 +107,8 @@ def take(name: str, path: Path, vocab: Path | None = None, given: Sequence[Given
     state = _resized(_state(found, arch), found.config, arch)
     chosen = parsed.components["task"]
     own = _vocab(found.vocab, found, len(state[TOKENS]))
-    task = chosen.made_from(chosen.config, own)
+    task: Task = chosen.made_from(chosen.config, own)
+    task.answers = False
     for one, (source, begin) in task.first_rows.items():
         if one in state and len(state[one]) < arch.num_segments:
             state[one] = state[source][list(begin)]
@@ -125,12 +126,10 @@ def take(name: str, path: Path, vocab: Path | None = None, given: Sequence[Given
     generator = torch.Generator().manual_seed(1)
     for one, count in rows.items():
         state[one] = _grown(state[one], sizes[one] - count, arch.init_std, generator)
-    for table, read in ((TOKENS, own), (ENCODER, task.source_vocab)):
-        if rows.get(table, len(read)) <= read.cls:  # there, what ended a text opens the next one
-            state[table][read.cls] = state[table][read.sep]
     with torch.device("meta"):
         model = arch.build(len(own), len(task.source_vocab))
     model.load_state_dict(state, strict=False, assign=True)
+    model.leave_out(rows)
     for note in found.notes:
         log.warning("%s: %s", found.path, note)
     values = {k: v for k, v in parsed.values().items() if k.partition(".")[0] in KINDS}

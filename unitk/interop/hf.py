@@ -98,8 +98,11 @@ def write(parts: Parts, folder: Path) -> None:
     config, vocab, tensors = parts.model.config, parts.task.vocab, parts.tensors()
     family = family_of(config, parts.values.get("arch", ""))
     rows = len(tensors["embed.tokens.weight"])
+    pad = vocab.pad
+    if family.kind == "roberta" and pad >= rows:  # added here; there, positions are counted from it
+        pad = config.position_offset - 1
     # where a table has rows before that of position 0, their number is fixed there
-    offset = {"roberta": vocab.pad + 1, "bart": 2}.get(family.kind, 0)
+    offset = {"roberta": pad + 1, "bart": 2}.get(family.kind, 0)
     for name in ("embed.positions.weight", "encoder.embed.positions.weight"):
         if name in tensors:
             tensors[name] = moved(tensors[name], config.position_offset, offset)
@@ -110,7 +113,9 @@ def write(parts: Parts, folder: Path) -> None:
     }
     about |= {**family.fixed, **write_settings(config, family.keys)}
     about |= {"vocab_size": rows, "tie_word_embeddings": config.tied}
-    ids = {"pad": vocab.pad, "bos": vocab.cls, "eos": vocab.sep}
+    if family.kind == "roberta":
+        about["max_position_embeddings"] = len(tensors["embed.positions.weight"])
+    ids = {"pad": pad, "bos": vocab.cls, "eos": vocab.sep}
     about |= {f"{name}_token_id": index if index < rows else None for name, index in ids.items()}
     if family.kind == "bart":
         bias = theirs.pop("final_logits_bias", torch.zeros(rows))

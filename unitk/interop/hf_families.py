@@ -152,10 +152,6 @@ def _no_more(config: ModelConfig, vocab: Vocab) -> Changes:
     return {}
 
 
-def _about_roberta(config: ModelConfig, vocab: Vocab) -> Changes:
-    return {"max_position_embeddings": config.max_positions + vocab.pad + 1}
-
-
 def _about_gpt(config: ModelConfig, vocab: Vocab) -> Changes:
     return {"embd_pdrop": config.dropout}
 
@@ -251,7 +247,6 @@ FAMILIES = {
             classes=("RobertaForMaskedLM", "RobertaModel"),
             fixed={**ABSOLUTE, "is_decoder": False},
             settle=_roberta,
-            about=_about_roberta,
             free=BARE,
         ),
         Family(
@@ -281,6 +276,7 @@ FAMILIES = {
             },
             settle=_gpt2,
             about=_about_gpt,
+            options={"opening": "sep"},
         ),
         Family(
             kind="openai-gpt",
@@ -293,6 +289,7 @@ FAMILIES = {
             fixed={"afn": "gelu"},  # the tanh form, there
             settle=_gpt2,
             about=_about_gpt,
+            options={"opening": "none", "ends": "off"},
         ),
         Family(
             kind="bart",

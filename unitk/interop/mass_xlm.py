@@ -2,8 +2,8 @@
 
 The towers have embeddings of their own and one for each language, which is a segment here; the
 decoder's cross-attention has an output map for each. Positions are counted from 0, and </s> stands
-at both ends of a sentence: [CLS] is a copy of it behind the rows. What the encoder would predict
-is not read, as nothing in MASS asks for it.
+at both ends of a sentence. What the encoder would predict is not read, as nothing in MASS asks for
+it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def read(found: Mapping[str, Any], path: Path, vocab: Path | None) -> Found:
         raise CheckpointError(f"{path} has no params of its model")
     refuse(given, FIXED, path)
     config = settled(tensors, given, path)
-    options, notes = {"opening": "cls"}, []
+    options, notes = {"opening": "seps"}, []
     if config.num_segments > 1:
         options["languages"] = "0,1"
         names = given.get("id2lang")

@@ -48,6 +48,7 @@ class VocabHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if config.output_bias else None
         self.scale = config.width**-0.5 if config.output_scale else 1.0
         self.product: nn.Module | None = None  # matrix and bias made ready for decoding
+        self.trained = vocab_size  # ids from here on were added by an import: no output is one
         if self.weight is not None:
             scale = config.width**-0.5 if config.fan_in_init else 1.0
             nn.init.normal_(self.weight, std=config.init_std * scale)
@@ -55,8 +56,12 @@ class VocabHead(nn.Module):
     def forward(self, states_KD: Tensor, tokens_VD: Tensor) -> Tensor:
         states_KD = self.transform(states_KD)
         states_KD = states_KD if self.scale == 1 else states_KD * self.scale
-        if self.product is not None:
-            logits_KV: Tensor = self.product(states_KD)
-            return logits_KV
         weight = tokens_VD if self.weight is None else self.weight
-        return F.linear(states_KD, weight, self.bias)
+        logits_KV: Tensor
+        if self.product is not None:
+            logits_KV = self.product(states_KD)
+        else:
+            logits_KV = F.linear(states_KD, weight, self.bias)
+        if self.trained < logits_KV.shape[1]:
+            logits_KV[:, self.trained :] = -torch.inf
+        return logits_KV

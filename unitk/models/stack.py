@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import torch
@@ -174,6 +174,21 @@ class Model(Stack):
         for name, classes in config.classes.items():
             self.heads[f"class:{name}"] = ClassHead(config, classes)
         init_weights(self)
+
+    @property
+    def trained(self) -> int:
+        """Rows of the output layer over the vocabulary that were trained; those behind them have
+        no probability."""
+        head = self.heads["lm"]
+        assert isinstance(head, VocabHead)
+        return head.trained
+
+    def leave_out(self, rows: Mapping[str, int]) -> None:
+        """Give no probability to what an import added to tensors that had so many rows."""
+        own = [count for name, count in rows.items() if not name.startswith("encoder.")]
+        head = self.heads["lm"]
+        assert isinstance(head, VocabHead)
+        head.trained = min([head.trained, *own])
 
     def condition(self, batch: Batch) -> Condition | None:
         """What enters beside the slots: nothing for a single tower."""

@@ -35,6 +35,10 @@ class Task:
     """Tables of an architecture that layouts need, by the option of their size."""
     segments: ClassVar[tuple[int, ...]] = ()
     """For each segment of the layouts the one of BERT that it begins as, if there are more."""
+    continues: ClassVar[bool] = False
+    """Where a model has no end that was trained, its outputs go on to `--max-len`."""
+    answers: bool = True
+    """Whether its model was trained on pairs; one that was not goes on with a prompt."""
     frame: int = 2
     """Symbols a layout adds to a text, counted in `--block-size`."""
     virtual: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -27,7 +28,9 @@ from unitk.tasks.base import Task
 def layout(tokens: Ids) -> Example:
     """Lay out tokens one after the other, each asked at the one before it."""
     steps = np.arange(len(tokens) - 1)
-    return Example({"x": stay(tokens[:-1], pos=steps, at=steps)}, [lm(steps, tokens[1:])])
+    read = tokens[: max(len(steps), 1)]  # one token alone asks nothing
+    places = np.arange(len(read))
+    return Example({"x": stay(read, pos=places, at=places)}, [lm(steps, tokens[1:])])
 
 
 @register("task", "lm")
@@ -43,9 +46,13 @@ class LM(Task):
         source_weight: float = 0.0
         """Pairs: what the mean loss over the source adds to the mean over the target. GPT's
         auxiliary loss: 0.5 (section 3.2); 0: none."""
-        delimiter: bool = True
-        """Pairs and prompts: a separator ends the source. Off: the target continues it, as a
-        pre-trained model continues a text."""
+        opening: Literal["cls", "sep", "none"] = "cls"
+        """What a text begins with: [CLS], or [SEP], which ended the one before it (GPT-2), or
+        nothing (GPT)."""
+        delimiter: Literal["on", "off", "always"] = "on"
+        """on: [SEP] ends the source of a pair, and the prompt of a model that was trained on
+        pairs; one that was not continues its prompt. off: the target continues the source.
+        always: [SEP] ends every prompt."""
 
         def __post_init__(self) -> None:
             weight = self.source_weight
@@ -54,6 +61,7 @@ class LM(Task):
     config: Config
     arch = "gpt2_mini"
     frame = 1
+    continues = True
 
     @cached_property
     def protocol(self) -> Protocol:
@@ -64,6 +72,12 @@ class LM(Task):
     def asks(self) -> dict[str, float]:
         return {"source": self.config.source_weight}
 
+    @cached_property
+    def start(self) -> Ids:
+        v = self.vocab
+        first = {"cls": [v.cls], "sep": [v.sep], "none": []}[self.config.opening]
+        return np.array(first, np.int64)
+
     def pair_slots(self, source: Ids, target: Ids) -> Ids:
         return source + target + 3  # C, S, a separator between parts
 
@@ -72,10 +86,10 @@ class LM(Task):
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         end = [self.vocab.sep] * self.config.ends
-        return layout(np.concatenate([[self.vocab.cls], text.ids, end]))
+        return layout(np.concatenate([self.start, text.ids, end]))
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
-        prompt = self.prompt(source)
+        prompt = self.opened(source, self.config.delimiter != "off")
         example = unroll(prompt, self.protocol, np.append(target, self.vocab.sep))
         if self.config.source_weight:
             given = prompt.towers["x"].token
@@ -83,7 +97,11 @@ class LM(Task):
         return example
 
     def prompt(self, source: list[Ids]) -> Example:
-        end = [self.vocab.sep] * self.config.delimiter
-        tokens = np.concatenate([[self.vocab.cls], self.joined(source), end])
+        always = self.config.delimiter == "always"
+        return self.opened(source, always or self.answers and self.config.delimiter == "on")
+
+    def opened(self, source: list[Ids], delimited: bool) -> Example:
+        """A source that is to be continued, or answered if it is delimited."""
+        tokens = np.concatenate([self.start, self.joined(source), [self.vocab.sep] * delimited])
         steps = np.arange(len(tokens))
         return Example({"x": stay(tokens, pos=steps, at=steps)})

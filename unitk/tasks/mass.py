@@ -85,7 +85,7 @@ class MASS(Seq2Seq):
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
-        tokens = np.concatenate([[v.cls], text.ids, [v.sep]])
+        tokens = np.concatenate([[self.opener], text.ids, [v.sep]])
         spans = self.spans(len(tokens), rng)
         shown = corrupt(tokens[places(spans)], v.mask, self.words, c.mask_keep_random, rng)
         seen = (shown != v.mask) | c.cross_masks
@@ -108,7 +108,7 @@ class MASS(Seq2Seq):
         run, ids = self.run(source), self.joined(source)
         if not len(run):
             return super().prompt(source)
-        tokens = np.concatenate([[self.vocab.cls], ids, [self.vocab.sep]])
+        tokens = np.concatenate([[self.opener], ids, [self.vocab.sep]])
         cross = np.ones_like(tokens)
         cross[1 + run] = self.config.cross_masks
         language = self.languages[0]

@@ -31,10 +31,10 @@ class Seq2Seq(Task):
     class Config:
         """What stands before source and target, and their languages."""
 
-        opening: Literal["cls", "sep", "both", "pad"] = "cls"
+        opening: Literal["cls", "sep", "both", "pad", "seps"] = "cls"
         """Pairs and prompts: [CLS] opens source and target; sep: nothing the source, and the
         target what ended it (fairseq, MASS); both: [CLS] the source, [SEP] [CLS] the target
-        (BART); pad: nothing the source, [PAD] the target (T5)."""
+        (BART); pad: nothing the source, [PAD] the target (T5); seps: [SEP] both (XLM)."""
         languages: tuple[int, int] = (0, 0)
         """Numbers of the languages of source and target, for a model with a segment for each."""
 
@@ -59,7 +59,13 @@ class Seq2Seq(Task):
     def start(self) -> list[int]:
         """What the decoder reads first."""
         cls, sep, pad = self.vocab.cls, self.vocab.sep, self.vocab.pad
-        return {"cls": [cls], "sep": [sep], "both": [sep, cls], "pad": [pad]}[self.opening]
+        starts = {"sep": [sep], "both": [sep, cls], "pad": [pad], "seps": [sep]}
+        return starts.get(self.opening, [cls])
+
+    @property
+    def opener(self) -> int:
+        """What opens a text."""
+        return self.vocab.sep if self.opening == "seps" else self.vocab.cls
 
     @cached_property
     def protocol(self) -> Protocol:
@@ -82,6 +88,6 @@ class Seq2Seq(Task):
 
     def encoder(self, source: list[Ids]) -> Slots:
         """C (or nothing), the source, S."""
-        before = [] if self.opening in ("sep", "pad") else [self.vocab.cls]
+        before = [] if self.opening in ("sep", "pad") else [self.opener]
         tokens = np.concatenate([before, self.joined(source), [self.vocab.sep]]).astype(np.int64)
         return stay(tokens, pos=np.arange(len(tokens)), seg=self.languages[0])

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unitk.errors import CheckpointError
 from unitk.files import seal
-from unitk.train.checkpoint import EMA, save_tensors
+from unitk.train.checkpoint import EMA, IMPORTED, save_tensors
 from unitk.train.state import SOURCE_VOCAB, read_state
 
 WEIGHTS = "model.safetensors"
@@ -39,6 +39,8 @@ def average(checkpoints: Sequence[Path], folder: Path) -> None:
     for name in ("vocab", SOURCE_VOCAB):
         if (last / name).is_dir():
             shutil.copytree(last / name, folder / name)
+    if all((path / IMPORTED).exists() for path in checkpoints):  # none of them was trained
+        shutil.copy(last / IMPORTED, folder)
     seal(folder)
 
 

@@ -6,6 +6,8 @@
     state.json          progress, configuration, fingerprints, versions
     vocab/              the vocabulary
     source_vocab/       that of the encoder, where it has one of its own
+    imported.json       of `unitk convert`: the rows that each table had elsewhere; those added are
+                        no output until they are trained
 
 `load` rebuilds task and model from the values in state.json; `folder` says which files to trust.
 """
@@ -44,6 +46,7 @@ POSITIONS = ".positions.weight"
 SHARED = ("embed.tokens.weight", "embed.virtual.weight")
 """What an encoder may share with its decoder."""
 EMA = "ema.safetensors"
+IMPORTED = "imported.json"
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,8 @@ class Loaded:
     """Every option of the run as text, under its dotted key."""
     state: dict[str, Any]
     path: Path
+    rows: dict[str, int]
+    """How many rows the tables of an imported model came with; training forgets it."""
 
 
 def load(path: Path, device: str | torch.device = "cpu", task_name: str | None = None) -> Loaded:
@@ -77,10 +82,22 @@ def load(path: Path, device: str | torch.device = "cpu", task_name: str | None =
         if task_name not in tasks:
             raise UsageError(f"--task {task_name}: {folder} was trained with {', '.join(tasks)}")
         chosen = tasks[task_name]
-    task = chosen.made_from(chosen.config, vocab)
+    task: Task = chosen.made_from(chosen.config, vocab)
+    task.answers = state.get("kind", "pairs") == "pairs"  # earlier versions did not say
     model = parts["arch"].config.build(len(vocab), len(task.source_vocab))
     load_weights(model, folder, averages=True)
-    return Loaded(model.to(device).eval(), task, vocab, state["config"], state, folder)
+    rows = imported_rows(folder)
+    model.leave_out(rows)
+    return Loaded(model.to(device).eval(), task, vocab, state["config"], state, folder, rows)
+
+
+def imported_rows(folder: Path) -> dict[str, int]:
+    """How many rows each table of an imported checkpoint came with, by the tensor's name."""
+    path = folder / IMPORTED
+    if not path.exists():
+        return {}
+    rows: dict[str, int] = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    return rows
 
 
 def components(

@@ -182,7 +182,6 @@ def _texts(
         bounds=lambda epoch: task.slots(of(epoch).lengths),
         weights=lambda epoch: of(epoch).weights(weights),
         draw=lambda epoch, i, rng: lay_out(of(epoch).text(i), rng),
-        pad=task.vocab.pad,
         copies=task.copies,
         asks=task.asks,
     )
@@ -221,7 +220,6 @@ def _pairs(
         bounds=lambda epoch: bounds,
         weights=lambda epoch: pairs.weights(weights),
         draw=lambda epoch, i, rng: lay_out(*pairs.pair(i), rng),
-        pad=task.vocab.pad,
         copies=task.copies,
         asks=task.asks,
     )

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from unitk.config import Parsed
+from unitk.criterions.cross_entropy import HEAD
 from unitk.criterions.elbo import ELBO, Autoencoder
 from unitk.criterions.evidence import TEXT, gather, nll_of, partners
 from unitk.criterions.panel import IGNORED
@@ -105,6 +106,13 @@ def objective(judged: Judged, max_tokens: int, report: Report) -> dict[str, floa
     means, texts = Means(), list[Ids]()
     for number, batch in fixed_batches(judged.data.train.examples, max_tokens):
         texts += _texts(batch) if TEXT in batch.asks else []
+        for ask in batch.asks.values():
+            if ask.head == HEAD and (ask.label >= judged.model.trained).any():
+                lacking = judged.data.vocab.pieces([int(ask.label.max())])[0]
+                raise DataError(
+                    f"--data: {ask.name} asks for {lacking}, which the imported model"
+                    f" {judged.path} lacks: train it with --init-from first"
+                )
         torch.manual_seed(number)  # for models that draw noise
         with judged.autocast():
             loss = judged.criterion(judged.model, batch.to(judged.device), 0, None)

@@ -102,7 +102,7 @@ class UnitkDataset(FairseqDataset):
 
     def collater(self, samples: Sequence[Example]) -> dict[str, Any]:
         """A batch; fairseq wants its numbers beside it."""
-        batch = make_batch(samples, pad=self.source.examples.pad)
+        batch = make_batch(samples)
         return {"batch": batch, "nsentences": len(samples), "ntokens": batch.num_real}
 
 

@@ -61,6 +61,9 @@ class Trainer:
             fresh = start.resumed is None
             task = self.data.task if fresh else None
             checkpoint.load_weights(self.model, folder, averages=fresh, task=task)
+            rows = checkpoint.imported_rows(folder).get("embed.tokens.weight", sizes[0])
+            if added := sizes[0] - rows:
+                log.info("from now on the rows that the import added have a probability: %d", added)
         for tower, folder in start.init_towers.items():
             checkpoint.load_tower(self.model, tower, folder)
         self.ranks.place(self.model, self.device)

@@ -60,7 +60,8 @@ class Start:
         folder = self.config.user_dir
         user_dir = str(folder.resolve()) if folder else None
         values = self.parsed.values()
-        return Identity(values, user_dir, self.data.fingerprint, self.data.vocab.hash)
+        data = self.data
+        return Identity(values, user_dir, data.fingerprint, data.vocab.hash, data.kind)
 
 
 def parse_train(argv: Sequence[str]) -> Parsed:

@@ -91,6 +91,8 @@ class Identity:
     """Fingerprint of the training data and their weights."""
     vocab: str
     """Hash of the vocabulary."""
+    kind: str
+    """"text" or "pairs": what it is trained on."""
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
