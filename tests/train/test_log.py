@@ -7,7 +7,7 @@ import pytest
 
 from unitk.errors import DataError, UsageError
 from unitk.train.log import Journal
-from unitk.train.plots import LATENT, plot
+from unitk.train.plots import LATENT, drawn, panels_of, plot
 from unitk.train.sinks import WRITERS, Csv, JsonLines, choose_writers, open_sinks, read_events
 
 
@@ -156,6 +156,19 @@ def test_panels_are_drawn_where_a_run_has_them(tmp_path):
             for name in LATENT:
                 file.write(json.dumps({"kind": "panel", "step": 9, name: 0.5}) + "\n")
     assert heights[0] < heights[1]
+
+
+def test_mixed_tasks_have_a_panel_each():
+    logged = [f"{data}{task}/loss" for data in ("train", "valid") for task in ("", ".mlm", ".lm")]
+    logged += ["train.mlm/mlm", "train/kl/beta", "panel/beta", "panel/lr", "lr", "gnorm"]
+    panels = panels_of(logged)
+    assert list(panels)[0] == "/loss" and list(panels)[-2:] == [".lm/loss", ".mlm/loss"]
+    assert drawn("/loss", logged) == ["train/loss", "valid/loss"]
+    assert drawn(".mlm/loss", logged) == ["train.mlm/loss", "valid.mlm/loss"]
+    assert drawn("lr", logged) == ["lr"]
+    # beta as it was in the updates, not only where there was a panel
+    assert panels["train/kl/beta"] == "beta" and "panel/beta" not in panels
+    assert set(panels_of(["train/loss", "lr"])) == {"/loss", "lr", "gnorm", "tokens/s"}
 
 
 @pytest.mark.parametrize("name", ["nowhere/curves.png", "curves.what"])

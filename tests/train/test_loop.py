@@ -127,6 +127,21 @@ def test_a_hinge_of_the_mean_needs_the_whole_update(train):
     train(f"{words} --max-tokens 800", run="whole")
 
 
+def test_a_warm_up_without_end_and_updates_of_one_text_are_warned_about(train, caplog):
+    def warned(words, run):
+        caplog.clear()
+        train(f"--max-steps 2 {words}", run=run)
+        return [one.message for one in caplog.records if one.levelname == "WARNING"]
+
+    longer = "the warm-up of 2,000 updates is longer than the run, 2"
+    assert warned("--lr-schedule linear:warmup=2000", "a") == [f"--lr-schedule: {longer}"]
+    [line] = warned("--batch-tokens 4", "b")
+    assert line == "--batch-tokens 4 counts slots: an update has 1.0 texts on average"
+    assert warned("--batch-texts 1 --batch-tokens none", "c") == []
+    beta = "--task optimus --arch optimus_tiny --criterion.beta constant:warmup=2000"
+    assert warned(beta, "d") == [f"--criterion.beta: {longer}"]
+
+
 def test_gradients_are_clipped_to_the_norm(start, monkeypatch):
     norms = []
     for clip in (0, 0.5):

@@ -31,7 +31,7 @@ from unitk.train.means import Means, Speed, told
 from unitk.train.noise import PARTS, Noise, first_part
 from unitk.train.products import choose_products, computing
 from unitk.train.profile import profiled
-from unitk.train.report import clock, first_lines, last_lines, page, so_best, so_far
+from unitk.train.report import clock, first_lines, last_lines, page, so_best, so_far, warnings
 from unitk.train.saving import Saver
 from unitk.train.signals import EXIT, Signals
 from unitk.train.sinks import Sink, choose_writers, open_sinks
@@ -387,9 +387,8 @@ def train(start: Start) -> Progress:
             raise UsageError(f"--save-dir {folder.path} cannot be written to: {error}") from error
         for line in first_lines(trainer):
             log.info("%s", line)
-        for name, source in {"train": trainer.data.train, **trainer.data.valid}.items():
-            if source.shortened:
-                log.warning("%s: %s", name, source.shortened)
+        for line in warnings(trainer):
+            log.warning("%s", line)
         try:
             trainer.run(Journal(sinks, step=at.step, total=trainer.total, shown=ranks.leads))
         finally:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +12,45 @@ from unitk.files import new_file
 from unitk.masks import save
 from unitk.train.sinks import LOG, read_events
 
+LOSS = "/loss"
+"""How the names of losses end: NAME/loss, where tasks are mixed also NAME.TASK/loss."""
 PANELS = {
-    "loss": "loss",
+    LOSS: "loss",
     "lr": "learning rate",
     "gnorm": "gradient norm",
     "tokens/s": "tokens a second",
 }
-"""Logged value (for the loss: every value called NAME/loss) -> title."""
+"""Logged value (for a loss: of every NAME) -> title."""
 LATENT = {
     "panel/reconstruction": "reconstruction, nats a text",
     "panel/kl": "divergence, nats a text",
     "panel/mi": "mutual information, nats",
     "panel/z_gap": "z-gap, nats a text",
     "panel/active": "active units",
-    "panel/beta": "beta",
+    "train/kl/beta": "beta",
 }
 """What is drawn beside, where a run has logged it."""
+
+
+def panels_of(logged: Iterable[str]) -> dict[str, str]:
+    """What is drawn of these values, by title; the losses of mixed tasks have a panel each."""
+    panels = PANELS | {value: title for value, title in LATENT.items() if value in logged}
+    for task in sorted({_task(name) for name in logged} - {""}):
+        panels[LOSS] = "loss, of each task its share"
+        panels[f".{task}{LOSS}"] = f"loss of {task}"
+    return panels
+
+
+def drawn(value: str, logged: Iterable[str]) -> list[str]:
+    """The logged values that are curves of one panel."""
+    if not value.endswith(LOSS):
+        return [name for name in logged if name == value]
+    return [name for name in logged if name.endswith(LOSS) and _task(name) == _task(value)]
+
+
+def _task(name: str) -> str:
+    """The task that a logged loss is of, where several are mixed."""
+    return name.removesuffix(LOSS).partition(".")[2] if name.endswith(LOSS) else ""
 
 
 def plot(runs: Sequence[Path], output: Path) -> None:
@@ -40,7 +64,7 @@ def _plot(runs: Sequence[Path], output: Path) -> None:
 
     events = {run: _events(run) for run in runs}
     logged = {name for of_run in events.values() for event in of_run for name in event}
-    panels = PANELS | {value: title for value, title in LATENT.items() if value in logged}
+    panels = panels_of(logged)
     rows = -(-len(panels) // 2)
     size = (11, 3.5 * rows)
     figure = Figure(figsize=size, layout="constrained")
@@ -68,15 +92,11 @@ def _events(run: Path) -> list[dict[str, Any]]:
 
 def _draw(axis: Any, value: str, events: list[dict[str, Any]], run: str, color: str) -> None:
     """The curves of a value; a run has one colour, its validation sets are dashed."""
-    wanted = {
-        name: None
-        for event in events
-        for name in event
-        if name == value or (value == "loss" and name.endswith("/loss"))
-    }
-    for i, name in enumerate(wanted):
+    logged = dict.fromkeys(name for event in events for name in event)
+    for i, name in enumerate(drawn(value, logged)):
         points = [(e["step"], e[name]) for e in events if e.get(name) is not None]
         style = "-" if i == 0 else ("--", ":", "-.")[(i - 1) % 3]
-        label = " ".join(filter(None, [run, name.partition("/")[0] if value == "loss" else ""]))
+        data = re.split("[./]", name)[0] if value.endswith(LOSS) else ""
+        label = " ".join(filter(None, [run, data]))
         marker = "." if len(points) < 20 else ""
         axis.plot(*zip(*points, strict=True), style, color=color, marker=marker, label=label)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import platform
 import shlex
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
 
 import unitk
 from unitk.config import flag
+from unitk.optim.schedules import Constant
 from unitk.train.state import Progress
 
 if TYPE_CHECKING:
@@ -35,6 +37,24 @@ def first_lines(trainer: Trainer) -> list[str]:
         f"{processes}on {trainer.device.type} ({torch.get_num_threads()} threads),"
         f" {trainer.precision}",
     ]
+
+
+def warnings(trainer: Trainer) -> Iterator[str]:
+    """What of the data and the options is hardly meant."""
+    data, feed, parsed, end = trainer.data, trainer.feed, trainer.start.parsed, trainer.total
+    for name, source in {"train": data.train, **data.valid}.items():
+        if source.shortened:
+            yield f"{name}: {source.shortened}"
+    values = {flag(key): value for key, (_, value) in parsed.fields().items()}
+    values |= {f"--task {name}": part.share for name, part in parsed.mixture.items()}
+    for name, value in values.items():
+        if end and isinstance(value, Constant) and value.warmup > end:
+            warmup = f"the warm-up of {value.warmup:,.0f} updates"
+            yield f"{name}: {warmup} is longer than the run, {end:,}"
+    each = len(data.train.examples.bounds(0)) / trainer.per_epoch
+    if each < 2 < trainer.per_epoch and not feed.batch_texts:
+        what = f"an update has {each:.1f} texts on average"
+        yield f"--batch-tokens {feed.batch_tokens:,} counts slots: {what}"
 
 
 def last_lines(trainer: Trainer) -> list[str]:
