@@ -44,6 +44,8 @@ setup(
     ],
     extras_require={
         "tensorboard": ["tensorboard"],
+        "parquet": ["pyarrow"],
+        "zstandard": ["zstandard"],
         "latent": ["scikit-learn", "umap-learn"],
         "docs": ["mkdocs-material"],
         "dev": [

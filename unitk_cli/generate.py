@@ -15,14 +15,14 @@ import unitk
 from unitk import config
 from unitk.data.corpus import Pairs
 from unitk.data.folders import is_corpus, open_corpus
-from unitk.data.sources import SQUAD_SOURCE, Format
+from unitk.data.pairs import Fields
+from unitk.data.sources import SQUAD_SOURCE, Format, is_stream, read_lines
 from unitk.errors import DataError, UsageError, require
 from unitk.files import MANIFEST, digest, reserved
 from unitk.generate.config import WAYS, GenerateConfig
-from unitk.generate.inputs import Input, arriving, is_stream, open_pairs, read_inputs, typed
+from unitk.generate.inputs import Input, arriving, open_pairs, read_inputs, typed
 from unitk.generate.outputs import STDOUT, Alignment, Writing
 from unitk.generate.sink import File, Screen
-from unitk.generate.wording import read_lines
 from unitk.generate.work import Blanks, Buffer, Work
 from unitk.train.folder import find
 from unitk_cli.progress import progress
@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from unitk.generate.generator import Generator, Output
     from unitk.generate.latent_config import Common
 
-FILES_ONLY = ("input_format", "squad_source", "prefix_file", "constraints", "references", "score")
+FILES_ONLY = (
+    *("input_format", "squad_source", "source_field", "target_field", "prefix_file", "constraints"),
+    *("references", "score"),
+)
 """Options of inputs that are a file, or standard input."""
 
 
@@ -50,9 +53,9 @@ class Options(GenerateConfig):
     task: str | None = None
     """Decode as this task, where the model was trained with several."""
     input: Path | None = None
-    """Sources: text (one a line, a tab between parts), json-lines (field source, a text or a list
-    of parts), SQuAD json (answer and passage), a corpus folder of pairs; `-` (standard input) or a
-    named pipe is answered line by line."""
+    """Sources: text (one a line, a tab between parts), a table (json, csv, tsv, parquet), SQuAD
+    (answer and passage), a corpus folder of pairs; `-` (standard input) or a named pipe is answered
+    line by line."""
     infill: str | None = None
     """A text with [MASK]s to fill, one after the other, as one search."""
     prefix_file: Path | None = None
@@ -62,9 +65,14 @@ class Options(GenerateConfig):
     output: Path = STDOUT
     """Where the outputs go; `-`: standard output."""
     input_format: Format = "auto"
-    """auto: by the file's ending; standard input is text."""
+    """auto: by the file's ending; standard input is text, or json-lines with --source-field."""
     squad_source: str = SQUAD_SOURCE
     """SQuAD json: how a source is made of answer and passage, as for `unitk preprocess`."""
+    source_field: tuple[str, ...] = ()
+    """Field of a table that holds the source, as in `preprocess`; several: its parts. Default: the
+    field source, a text or a list of parts."""
+    target_field: tuple[str, ...] = ()
+    """Field of the target, beside --source-field."""
     output_format: Literal["text", "jsonl", "fairseq"] = "text"
     """text: an output a line, its score before it if --nbest is above 1; jsonl: an object a source;
     fairseq: its S-, T-, H-, D- and P- lines."""
@@ -135,7 +143,10 @@ def generate(given: Options, parsed: config.Parsed) -> None:
     tally = Tally()
     with progress(work.total, sink.done, not given.interactive) as report:
         for buffer in work.buffers(sink.done):
-            found = answer(given, generator, buffer, report)
+            if work.total is None:
+                buffer, found = answer_each(given, generator, buffer, report)
+            else:
+                found = answer(given, generator, buffer, report)
             sink.add(writing.lines(buffer, found), len(buffer.texts))
             tally.add(found)
             report(sum(not any(map(len, source)) for source in buffer.sources))
@@ -184,20 +195,24 @@ def check(given: Options, origins: Container[str]) -> None:
 def read(given: Options) -> list[Input] | Iterator[list[Input]] | Path:
     """The inputs, before the model is loaded: mistakes in them are told at once."""
     path, kind = given.input, given.input_format
+    fields = Fields(given.source_field, given.target_field) if given.source_field else None
+    require(bool(fields) or not given.target_field, "--target-field needs --source-field")
     if given.infill is not None:
         return [Input([given.infill])]
     if path is not None and (path.is_dir() or is_corpus(path)):
-        require(kind == "auto", "--input-format has no effect on a corpus as --input")
+        idle = kind != "auto" or fields
+        require(not idle, "--input-format and --source-field have no effect on a corpus as --input")
         require(given.squad_source == SQUAD_SOURCE, "--squad-source has no effect on a corpus")
         return path
     if path is None or is_stream(path):
-        require(kind != "squad", "--input-format squad needs a file as --input")
+        fits = kind in ("auto", "text", "jsonl")
+        require(fits, f"--input-format {kind} needs a file as --input")
     if path is None:
         return typed()
     beside = (given.prefix_file, given.constraints, given.references)
     if is_stream(path) and beside == (None, None, None):
-        return arriving(kind, given.buffer_size, path)
-    return read_inputs(path, kind, given.squad_source)
+        return arriving(kind, given.buffer_size, path, fields)
+    return read_inputs(path, kind, fields, given.squad_source)
 
 
 def plan(
@@ -233,13 +248,32 @@ def answer(
             number = buffer.first + buffer.targets.index(None) + 1
             raise DataError(f"--score: input {number} has no target; --references FILE gives them")
         return generator.scores(buffer.sources, targets, given, **how)
+    return generator.outputs(buffer.sources, given, wishes=buffer.wishes, **how)
+
+
+def answer_each(
+    given: Options, generator: Generator, buffer: Buffer, report: Callable[[int], None]
+) -> tuple[Buffer, list[list[Output]]]:
+    """The outputs for some inputs of a stream; what cannot be answered has an error instead."""
+    texts = list(buffer.texts)
+    found: list[list[Output]] = []
+    wrong = (DataError, UsageError) if given.interactive else (DataError,)
     try:
-        return generator.outputs(buffer.sources, given, wishes=buffer.wishes, **how)
-    except (DataError, UsageError) as error:
-        if not given.interactive:
-            raise
-        print(f"unitk generate: {error}", file=sys.stderr)
-        return [[] for _ in buffer.sources]
+        if not any(text.error for text in texts):
+            found = answer(given, generator, buffer, report)
+    except wrong:
+        pass  # told below, of the inputs that are meant
+    for i, text in enumerate([] if found else texts):
+        outputs: list[list[Output]] = [[]]
+        try:
+            if not text.error:
+                outputs = answer(given, generator, buffer.only(i), report)
+        except wrong as error:
+            texts[i] = replace(text, error=str(error))
+        found += outputs
+        if texts[i].error:
+            print(f"unitk generate: {texts[i].error}", file=sys.stderr)
+    return replace(buffer, texts=texts), found
 
 
 @dataclass
@@ -299,7 +333,7 @@ def read_beside(path: Path | None, flag: str, inputs: int) -> list[str]:
     """A line for each input; none where no file is given."""
     if path is None:
         return []
-    lines = read_lines(path)
+    lines = list(read_lines(path))
     if len(lines) != inputs:
         raise DataError(f"{flag} {path} has {len(lines)} lines for {inputs} inputs")
     return lines

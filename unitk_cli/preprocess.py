@@ -11,7 +11,7 @@ from unitk import config
 from unitk.config import Parsed, flag
 from unitk.data.files import expand
 from unitk.data.preprocess import Options, preprocess
-from unitk.data.sources import format_of
+from unitk.data.sources import TABLES, format_of
 from unitk.errors import UsageError
 
 TRAINING = (
@@ -34,10 +34,10 @@ UNITK = (
 )
 """Options that it leaves nothing to do."""
 CONCERNS = {
-    "input_format": ("text", "jsonl", "squad", "pairs of records"),
+    "input_format": ("text", *TABLES, "squad", "pairs of records"),
     "documents": ("text",),
-    "sentences": ("text", "jsonl"),
-    "field": ("jsonl",),
+    "sentences": ("text", *TABLES),
+    "field": TABLES,
     "window": ("squad",),
     "squad_source": ("squad",),
     "source_field": ("pairs of records",),
@@ -65,13 +65,14 @@ def _check(parsed: Parsed) -> None:
         if given.vocab is not None and name in parsed.origins:
             raise UsageError(f"{flag(name)} has no effect with --vocab {given.vocab}")
     files = expand(given.input or given.valid or given.test, "--input")
-    held = format_of(files[0], given.input_format) if files else "pairs of lines"
-    held = "pairs of records" if files and (given.source_field or given.target_field) else held
+    held = sorted({format_of(path, given.input_format, "--input") for path in files})
+    held = held or ["pairs of lines"]
+    held = ["pairs of records"] if files and (given.source_field or given.target_field) else held
     for name in CONCERNS:
-        if name in parsed.origins and held not in CONCERNS[name]:
-            raise UsageError(f"{flag(name)} has no effect on {held}")
+        if name in parsed.origins and not {*held} & {*CONCERNS[name]}:
+            raise UsageError(f"{flag(name)} has no effect on {', '.join(held)}")
     for name in UNITK if given.format == "fairseq" else FAIRSEQ:
         if name in parsed.origins:
             raise UsageError(f"{flag(name)} has no effect with --format {given.format}")
-    if given.format == "fairseq" and held not in ("text", "pairs of lines"):
-        raise UsageError(f"--format fairseq takes text or pairs of lines, not {held}")
+    if given.format == "fairseq" and not {*held} <= {"text", "pairs of lines"}:
+        raise UsageError(f"--format fairseq takes text or pairs of lines, not {', '.join(held)}")

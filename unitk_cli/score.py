@@ -10,10 +10,10 @@ from typing import Literal
 
 from unitk import config
 from unitk.config import Parsed, flag
+from unitk.data.columns import Side, read_column
 from unitk.errors import DataError, UsageError
 from unitk.score import Score
 from unitk.score.bleu import Tokenize, bleu
-from unitk.score.lines import read_lines
 from unitk.score.qg import qg, treebank
 from unitk.score.rouge import rouge
 from unitk.score.stats import stats
@@ -30,7 +30,9 @@ CONCERNS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Score files of one text a line (UTF-8, .gz too): BLEU, ROUGE, question generation.
+    """Score texts: BLEU, ROUGE, question generation.
+
+    Files have a text a line, or are tables (json, csv, tsv, parquet) or corpus folders of pairs.
 
     unitk score --metric bleu,rouge --hypotheses out.txt --references wanted.txt
     """
@@ -39,12 +41,18 @@ class Options:
     """What to compute, separated by commas; qg: question generation, counted as papers do; stats:
     lengths, new n-grams, repetition."""
     hypotheses: Path
-    """The texts to judge; `-` is standard input."""
+    """The texts to judge; `-` is standard input; what `generate --output-format jsonl` wrote."""
     references: tuple[Path, ...]
     """What they should be, line by line; several references of a text: several files, with empty
     lines where a text has fewer."""
     sources: Path | None = None
     """What the texts were made from, line by line (for qg and stats)."""
+    hypothesis_field: tuple[str, ...] = ()
+    """Field of a table of hypotheses; default: the first output that `unitk generate` wrote."""
+    target_field: tuple[str, ...] = ("target",)
+    """Field of a table of references; several, or a list, are all references of a text."""
+    source_field: tuple[str, ...] = ("source",)
+    """Field of a table of sources; several are joined by blanks."""
     treebank: tuple[Literal["hypotheses", "references"], ...] = ()
     """Files of plain text, to be split into words as the Penn Treebank does (for qg)."""
     tokenize: Tokenize = "13a"
@@ -62,10 +70,17 @@ def run(argv: Sequence[str]) -> None:
     parsed = config.parse("score", Options, argv)
     given: Options = parsed.main
     _check(parsed)
-    hypotheses = read_lines(given.hypotheses)
-    files = [_read(path, "--references", len(hypotheses), given) for path in given.references]
-    sources = _read(given.sources, "--sources", len(hypotheses), given) if given.sources else []
-    texts = [[first, *filter(None, more)] for first, *more in zip(*files, strict=True)]
+    read = read_column(given.hypotheses, "output", given.hypothesis_field)
+    hypotheses = [text for text, *_ in read]
+    count = len(hypotheses)
+    files = [_read(path, "--references", "target", count, given) for path in given.references]
+    sources: list[str] = []
+    if given.sources:
+        sources = [text for text, *_ in _read(given.sources, "--sources", "source", count, given)]
+    texts = []
+    for (first, *others), *more in zip(*files, strict=True):
+        texts.append([first, *filter(None, [*others, *(text for line in more for text in line)])])
+    wanted = [first for first, *_ in texts]
 
     def tokens(name: str, lines: list[str]) -> list[str]:
         return list(map(treebank, lines)) if name in given.treebank else lines
@@ -73,8 +88,8 @@ def run(argv: Sequence[str]) -> None:
     metrics: dict[str, Callable[[], Score]] = {
         "bleu": lambda: bleu(hypotheses, texts, tokenize=given.tokenize, lowercase=given.lowercase),
         "rouge": lambda: rouge(hypotheses, texts, separator=given.separator),
-        "qg": lambda: qg(tokens("hypotheses", hypotheses), tokens("references", files[0]), sources),
-        "stats": lambda: stats(hypotheses, files[0], sources, separator=given.separator),
+        "qg": lambda: qg(tokens("hypotheses", hypotheses), tokens("references", wanted), sources),
+        "stats": lambda: stats(hypotheses, wanted, sources, separator=given.separator),
     }
     scores = {name: metrics[name]() for name in given.metric}
     if given.output_format == "json":
@@ -104,8 +119,8 @@ def _check(parsed: Parsed) -> None:
         raise UsageError("--separator must not be empty")
 
 
-def _read(path: Path, option: str, count: int, given: Options) -> list[str]:
-    lines = read_lines(path)
+def _read(path: Path, option: str, side: Side, count: int, given: Options) -> list[list[str]]:
+    lines = read_column(path, side, given.source_field if side == "source" else given.target_field)
     if len(lines) != count:
         raise DataError(
             f"{option} {path} has {len(lines):,} lines,"

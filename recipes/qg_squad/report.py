@@ -14,8 +14,8 @@ from typing import Any
 
 from stages import outputs, save, training
 
-from unitk.data.sources import PairText, read_squad, split_sentences
-from unitk.score.lines import read_lines
+from unitk.data.pairs import read_squad
+from unitk.data.sources import PairText, read_lines, split_sentences
 from unitk.score.qg import qg, treebank
 from unitk.score.stats import stats
 
@@ -47,7 +47,7 @@ def scores(written: list[str], pairs: list[PairText], questions: Path) -> dict[s
     }
     files = [questions / f"nqg-{side}-test.txt.gz" for side in ("tgt", "src")]
     if all(path.is_file() for path in files):
-        published = [[line.strip() for line in read_lines(path)] for path in files]
+        published = [list(read_lines(path)) for path in files]
         rows["sentence, files of Du et al."] = qg(hypotheses, *published).figures
     return rows
 

@@ -140,14 +140,46 @@ def test_bad_lines_of_a_stream(decode, monkeypatch, capsys):
     stdin(monkeypatch, b"")
     with pytest.raises(DataError, match="--input - is empty"):
         decode(f"--input - {QUICK}")
-    stdin(monkeypatch, b"the cat.\n\xff\n")
-    with pytest.raises(DataError, match="standard input, line 2: not UTF-8"):
-        decode(f"--input - --buffer-size 1 {QUICK}")
-    assert capsys.readouterr().out.count("\n") == 1  # the first one was answered
     long = " ".join(["the cat"] * 80)
-    stdin(monkeypatch, f"the cat.\n{long}\n".encode())
-    with pytest.raises(DataError, match="input 2 is too long"):
-        decode(f"--input - --buffer-size 1 {QUICK}")
+    lines = ["the cat.", "a dog.", "", "the bird."]
+    stdin(monkeypatch, "".join(line + "\n" for line in lines).encode())
+    decode(f"--input - {QUICK}")
+    good = capsys.readouterr().out.splitlines()
+    for size in (1, 1024):  # whatever arrives together: only the bad ones are not answered
+        some = f"{lines[0]}\n{long}\n{lines[1]}\n\n".encode() + b"\xff\n" + lines[3].encode()
+        stdin(monkeypatch, some)
+        decode(f"--input - --buffer-size {size} {QUICK}")
+        shown = capsys.readouterr()
+        assert shown.out.splitlines() == [good[0], "", good[1], good[2], "", good[3]]
+        assert "unitk generate: input 2 is too long" in shown.err
+        assert "unitk generate: standard input, line 5: not UTF-8 (byte 0xff)" in shown.err
+    records = [{"dialogue": "the cat."}, {"talk": "a"}, {"dialogue": "a dog."}]
+    some = "\n".join(map(json.dumps, records)) + "\n[[[\n"
+    stdin(monkeypatch, some.encode())
+    decode(f"--input - --source-field dialogue --output-format jsonl {QUICK}")
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["outputs"][0]["text"] for one in found[::2]] == good[:2]
+    where = "standard input, line"
+    wanted = f"{where} 2: no field 'dialogue', see --source-field; there are talk"
+    assert found[1] == {"id": 1, "error": wanted}
+    assert found[3]["id"] == 3 and found[3]["error"].startswith(f"{where} 4: no JSON")
+
+
+def test_any_table_is_an_input(decode, files, capsys):
+    texts = ["the cat.", "a dog.", "the bird."]
+    (files / "in.txt").write_text("\n".join(texts))
+    (files / "in.md").write_text("\n".join(texts))
+    (files / "in.csv").write_text("id,talk\n" + "".join(f"{i},{t}\n" for i, t in enumerate(texts)))
+    (files / "in.json").write_text(json.dumps([{"talk": text} for text in texts]))
+    decode(f"--input in.txt {QUICK}")
+    expected = capsys.readouterr().out
+    for line in ("in.csv --source-field talk", "in.json --source-field talk", "in.md"):
+        decode(f"--input {line} {QUICK}")
+        assert capsys.readouterr().out == expected
+    with pytest.raises(DataError, match="line 2: 'source' must be .* the fields are id, talk"):
+        decode("--input in.csv")
+    with pytest.raises(UsageError, match="--source-field has no effect on in.txt, which is text"):
+        decode("--input in.txt --source-field talk")
 
 
 def test_a_closed_pipe(decode, monkeypatch):

@@ -1,11 +1,21 @@
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from unitk.data.corpus import Pairs
 from unitk.data.folders import corpus_vocab, open_corpus
-from unitk.errors import UsageError
+from unitk.data.records import read_documents
+from unitk.data.sources import Reading
+from unitk.errors import DataError, UsageError
 from unitk.vocab import open_vocab
 from unitk_cli import merge, preprocess
 
@@ -34,6 +44,124 @@ def test_from_text_to_a_corpus_and_back(here, capsys):
     assert vocab.decode(corpus.tokens(0, corpus.sentences[1])) == "the cat sat on the mat ."
     assert corpus.num_documents == 40
     assert "train: 0.0 MB of text" in capsys.readouterr().out
+
+
+TEXTS = ["the cat sat .\nit sat on the mat", 'a dog "saw" it , too', "the mat"] * 9
+
+
+def table(path):
+    """The texts, and their number, as a table of the format that the ending tells."""
+    rows = [{"body": text, "id": str(i)} for i, text in enumerate(TEXTS)]
+    if path.suffix == ".parquet":
+        arrow = pytest.importorskip("pyarrow")
+        parquet = pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(arrow.Table.from_pylist(rows), path)
+    elif path.suffix in (".csv", ".tsv"):
+        file = io.StringIO(newline="")
+        marks = {"delimiter": "\t", "quotechar": None, "quoting": csv.QUOTE_NONE}
+        rows = rows if path.suffix == ".csv" else [r | {"body": r["body"][:7]} for r in rows]
+        writer = csv.DictWriter(file, ["id", "body"], **marks if path.suffix == ".tsv" else {})
+        writer.writeheader(), writer.writerows(rows)
+        path.write_bytes(file.getvalue().encode())
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(rows, indent=1))
+    else:
+        path.write_text("\n".join(map(json.dumps, rows)))
+
+
+def same(one, other):
+    names = "tokens.bin", "sentences.npy", "documents.npy"
+    return all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.csv", "x.parquet"])
+def test_a_table_of_any_format_is_the_same_corpus(here, name):
+    table(here / "x.jsonl"), table(here / name)
+    run(preprocess, "--input x.jsonl --field body --vocab-size 30 --dest one --workers 1")
+    run(preprocess, f"--input {name} --field body --vocab one --dest two --workers 1")
+    assert same(here / "one" / "train", here / "two" / "train")
+    assert open_corpus(here / "one").num_documents == 27
+    pair = "--source-field id --target-field body --vocab one --workers 1"
+    run(preprocess, f"--input x.jsonl --dest three {pair}")
+    run(preprocess, f"--input {name} --dest four {pair}")
+    for side in ("source", "target"):
+        assert same(here / "three" / "train" / side, here / "four" / "train" / side)
+
+
+def test_quotes_are_characters_of_tsv(here):
+    (here / "x.tsv").write_text('text\tid\n"the cat" sat\t1\n"a dog\t2\n')
+    assert [one.sentences for one in read_documents(here / "x.tsv", Reading(format="tsv"))] == [
+        ['"the cat" sat'],
+        ['"a dog'],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("x.csv", "text,id\na,1\nb\n", "x.csv, line 3: 1 cells, but 2 columns are named"),
+        ("x.csv", 'text,id\n"a,1\n', "x.csv, line 2: no CSV"),
+        ("x.csv", "body,id\na,1\n", "x.csv, line 2: no field 'text', .* its fields are body, id"),
+        ("x.json", '[{"text": 3}]', r"x.json: \[0\]: field 'text' is no text"),
+        ("x.parquet", "PAR1", "x.parquet: no parquet, or damaged"),
+    ],
+)
+def test_a_bad_table_is_named(here, name, data, message):
+    if name == "x.parquet":
+        pytest.importorskip("pyarrow")
+    (here / name).write_text(data)
+    with pytest.raises(DataError, match=message):
+        run(preprocess, f"--input {name} --vocab-size 30 --dest d --workers 1")
+
+
+@pytest.mark.parametrize("ending", ["gz", "bz2", "xz", "zst"])
+def test_a_packed_file_is_the_same_corpus(here, ending):
+    data = (here / "x.txt").read_bytes()
+    if ending == "zst":
+        pack = pytest.importorskip("zstandard").compress
+    else:
+        pack = {"gz": gzip, "bz2": bz2, "xz": lzma}[ending].compress
+    packed = pack(data[:100]) + pack(data[100:])  # as two members
+    (here / f"x.{ending}").write_bytes(packed)
+    run(preprocess, "--input x.txt --vocab-size 26 --dest one --workers 1")
+    run(preprocess, f"--input x.{ending} --vocab one --dest two --workers 1")
+    assert same(here / "one" / "train", here / "two" / "train")
+    for bad, reason in ((packed[:-9], "cut off|damaged"), (data, "no .* data, or damaged")):
+        (here / f"x.{ending}").write_bytes(bad)
+        with pytest.raises(DataError, match=f"x.{ending}: .*({reason})"):
+            run(preprocess, f"--input x.{ending} --vocab one --dest three --workers 1")
+
+
+def test_streams_and_folders_are_read(here):
+    run(preprocess, "--input x.txt --vocab-size 26 --dest one")
+    (here / "folder").mkdir()
+    (here / "folder" / "x.txt").write_bytes((here / "x.txt").read_bytes())
+    run(preprocess, "--input folder --vocab-size 26 --dest two")
+    with (here / "x.txt").open() as file:
+        done = program("preprocess --input - --vocab-size 26 --dest three", stdin=file)
+    assert done.returncode == 0, done.stderr
+    os.mkfifo(here / "pipe")
+    text = (here / "x.txt").read_text()
+    thread = threading.Thread(target=lambda: (here / "pipe").write_text(text), daemon=True)
+    thread.start()
+    run(preprocess, "--input pipe --vocab-size 26 --dest four")
+    for other in ("two", "three", "four"):
+        assert same(here / "one" / "train", here / other / "train")
+
+
+def test_one_vocabulary_of_books_and_dialogues(here):
+    rows = [
+        {"dialogue": "hi there !", "summary": "xyz greets"},
+        {"dialogue": "bye", "summary1": "q"},
+    ]
+    (here / "talk.jsonl").write_text("\n".join(map(json.dumps, rows * 9)))
+    fields = "--field dialogue,summary,summary1"
+    run(preprocess, f"--input x.txt talk.jsonl {fields} --vocab-size 35 --vocab-only --dest v")
+    vocab = open_vocab(here / "v")
+    for text in ("the cat sat on the mat .", "hi there !", "xyz greets", "q"):
+        assert vocab.unk not in vocab.encode(text)
+    run(preprocess, f"--input x.txt talk.jsonl {fields} --vocab v --documents line --dest all")
+    assert open_corpus(here / "all").num_documents == 40 + 36
 
 
 def test_the_vocabulary_first_then_shards_then_all(here):
@@ -69,8 +197,8 @@ def test_pairs_are_pairs(here):
             "--field has no effect on pairs of lines",
         ),
         (
-            "--input x.txt --dest d --input-format csv",
-            "--input-format must be one of auto, text, jsonl, squad",
+            "--input x.txt --dest d --input-format cvs",
+            "--input-format must be one of auto, text, jsonl, .* did you mean csv",
         ),
         ("--input x.txt --dest d --vocab-size 26 --field a", "--field has no effect on text"),
         (

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from unitk.errors import DataError, UsageError
+from unitk_cli import preprocess
 from unitk_cli.score import run
 
 
@@ -38,6 +39,41 @@ def test_json_and_several_references(files, capsys):
     assert together["bleu"]["bleu"] == pytest.approx(100)
     words("--metric bleu --hypotheses hyp --references ref --references ref2 --output-format json")
     assert json.loads(capsys.readouterr().out) == together
+
+
+def test_tables_and_corpora_hold_the_same_texts(files, capsys):
+    wanted = ["the cat sat on it", "who is it ?"]
+    outputs = [{"outputs": [{"text": "the cat sat on it"}]}, {"outputs": []}, {"error": "x"}]
+    (files / "hyp").write_text("the cat sat on it\n\n\n")
+    (files / "ref").write_text("\n".join([*wanted, "no"]))
+    (files / "hyp.jsonl").write_text("\n".join(map(json.dumps, outputs)))
+    rows = [{"a": wanted[0], "b": ""}, {"a": wanted[1]}, {"b": "no"}]
+    (files / "ref.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (files / "ref.csv").write_text("a,b\n" + "\n".join([*wanted, "no"]).replace("\n", ",\n") + ",")
+    found = []
+    for given in (
+        "--hypotheses hyp --references ref",
+        "--hypotheses hyp.jsonl --references ref",
+        "--hypotheses hyp --references ref.jsonl --target-field a,b",
+        "--hypotheses hyp --references ref.csv --target-field a",
+    ):
+        words(f"--metric bleu,rouge --output-format json {given}")
+        found.append(json.loads(capsys.readouterr().out))
+    assert all(one == found[0] for one in found[1:])
+    with pytest.raises(DataError, match="ref.csv, line 2: no field 'target', .*; there are a, b"):
+        words("--metric bleu --hypotheses hyp --references ref.csv")
+
+
+def test_the_sides_of_a_corpus(files, capsys):
+    (files / "src").write_text("the cat sat\nwho was it\n" * 9)
+    (files / "tgt").write_text("it sat\nit was\n" * 9)
+    pairs = "--source-file src --target-file tgt --vocab-size 23 --dest d --workers 1"
+    preprocess.run(pairs.split())
+    capsys.readouterr()
+    words("--metric stats --hypotheses tgt --references d/train --sources d/train")
+    words("--metric stats --hypotheses tgt --references tgt --sources src")
+    one, other = capsys.readouterr().out.split("stats")[1:]
+    assert one == other
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,7 @@ def test_blocks_are_small_and_tell_how_far_they_are(tmp_path, monkeypatch):
 def test_fields_are_of_json(tmp_path):
     with pytest.raises(UsageError, match="--input: .*x.txt is text, --source-field is of json"):
         open_source([tmp_path / "x.txt"], "auto", FIELDS, "--input")
+    write(tmp_path / "x.json", '{"data": []}')
     assert open_source([tmp_path / "x.json"], "auto", Reading(), "--input", 9).window == 9
 
 

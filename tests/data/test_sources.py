@@ -1,6 +1,7 @@
 import gzip
 import json
 import zlib
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -8,6 +9,8 @@ from hypothesis import strategies as st
 
 from unitk.data import sources
 from unitk.data.files import Source, expand, open_source
+from unitk.data.pairs import read_squad
+from unitk.data.records import read_documents
 from unitk.data.sources import (
     Document,
     PairText,
@@ -15,10 +18,8 @@ from unitk.data.sources import (
     blocks,
     format_of,
     pieces,
-    read_documents,
     read_lines,
     read_pairs,
-    read_squad,
     split_sentences,
 )
 from unitk.errors import DataError, UsageError
@@ -58,7 +59,9 @@ def test_json_lines(tmp_path):
     assert sentences(path, reading) == [["one", "two", "three"], ["four. Five"]]
     reading = Reading(format="jsonl", sentences="punct")
     assert sentences(path, reading)[1] == ["four.", "Five"]
-    assert sentences(write(path, '{"body": "a"}'), Reading(format="jsonl", field="body")) == [["a"]]
+    assert sentences(write(path, '{"body": "a"}'), Reading(format="jsonl", field=("body",))) == [
+        ["a"]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -256,12 +259,16 @@ def test_wildcards_are_expanded_in_order(tmp_path, monkeypatch):
     for pattern, message in [
         ("c*.txt", "--valid c\\*.txt: no file has such a name"),
         ("c.txt", "--valid c.txt: no such file"),
-        ("b2.txt", "--valid b2.txt is a folder; name its files: 'b2.txt/\\*.txt'"),
+        ("b2.txt", "--valid b2.txt: the folder has no file that ends in .txt, .jsonl"),
+        ("https://example.com/a.txt", "--valid https://example.com/a.txt is an address; download"),
+        ("hf://datasets/a", "hf://datasets/a is an address"),
     ]:
         with pytest.raises(DataError, match=message):
             expand([pattern], "--valid")
     with pytest.raises(UsageError, match="--valid names a.txt twice"):
         expand(["a.txt", "*.txt"], "--valid")
+    write(tmp_path / "b2.txt" / "x.csv.gz", "x"), write(tmp_path / "b2.txt" / "notes.md", "x")
+    assert expand(["b2.txt"], "--input") == [Path("b2.txt/x.csv.gz")]
 
 
 def test_the_ending_tells_the_format(tmp_path):
@@ -270,21 +277,63 @@ def test_the_ending_tells_the_format(tmp_path):
         ("a", "text"),
         ("a.jsonl.gz", "jsonl"),
         ("a.ndjson", "jsonl"),
+        ("a.csv.xz", "csv"),
+        ("a.tsv.zst", "tsv"),
+        ("a.parquet", "parquet"),
+        ("a.en", "text"),
     ]:
-        assert format_of(tmp_path / name, "auto") == expected
-    assert format_of(tmp_path / "a.b.json", "auto") == "squad"
-    assert format_of(tmp_path / "a.en", "text") == "text"
-    with pytest.raises(
-        UsageError, match="a.en: its ending tells no format; give --input-format text"
-    ):
-        format_of(tmp_path / "a.en", "auto")
-    with pytest.raises(UsageError, match="--input: a.txt is text, but b.json is squad"):
-        open_source(
-            [tmp_path.relative_to(tmp_path) / n for n in ("a.txt", "b.json")],
-            "auto",
-            BLANK,
-            "--input",
-        )
+        assert format_of(tmp_path / name) == expected
+    assert format_of(tmp_path / "a.en", "squad") == "squad"
+    for text, expected in [
+        ('{"data": []}', "squad"),
+        ('{\n"version": 1, "data": []}', "squad"),
+        (' [{"text": "a"}]', "json"),
+        ('{"text": "a"}\n{"text": "b"}\n', "jsonl"),
+    ]:
+        assert format_of(write(tmp_path / "a.b.json", text)) == expected
+    (tmp_path / "a.txt").write_text("a")
+    with pytest.raises(UsageError, match="--input: .*a.txt is text, but .*a.b.json is squad"):
+        write(tmp_path / "a.b.json", '{"data": []}')
+        open_source([tmp_path / n for n in ("a.txt", "a.b.json")], "auto", BLANK, "--input")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"a\tb\nc\td\ne\tf\n", "x.md looks like a table; give --input csv or tsv, or text"),
+        (b"a;1\nb;2\nc;3\nd", "x.md looks like a table"),
+        (b"a\0b\0", "x.md looks like binary data"),
+    ],
+)
+def test_an_unknown_ending_is_text_unless_it_looks_otherwise(tmp_path, data, message):
+    path = write(tmp_path / "x.md", b"# Title\n\nSome text, and more.\nThe end.\n")
+    assert format_of(path, "auto", "--input") == "text"
+    with pytest.raises((UsageError, DataError), match=message):
+        format_of(write(path, data), "auto", "--input")
+    assert format_of(path) == "text"  # unitk generate takes it
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("h\u00e4".encode("utf-16"), "x.txt is UTF-16, not UTF-8 text; `iconv -f UTF-16"),
+        (b"PAR1 and so on", "x.txt is parquet, not UTF-8 text"),
+        (gzip.compress(b"a"), "x.txt is gzip, not UTF-8 text"),
+    ],
+)
+def test_what_is_no_text_is_named(tmp_path, data, message):
+    with pytest.raises(DataError, match=message):
+        list(read_lines(write(tmp_path / "x.txt", data)))
+
+
+def test_too_long_a_line_is_refused_where_it_stands(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "LONGEST", 3 * sources.BLOCK)
+    fits = "a" * 2 * sources.BLOCK
+    path = write(tmp_path / "x.txt", f"one\n{fits}\nthree\n")
+    assert list(read_lines(path)) == ["one", fits, "three"]
+    write(path, f"one\n{fits}\nthree\n" + "a" * 5 * sources.BLOCK + "\nfive\n")
+    with pytest.raises(DataError, match="x.txt, line 4: longer than 3 MB; break it"):
+        list(read_lines(path))
 
 
 def test_unreadable_files_are_named(tmp_path):

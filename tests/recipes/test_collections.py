@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from unitk.data.sources import PairText, read_squad
+from unitk.data.pairs import read_squad
+from unitk.data.sources import PairText
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 SAMPLE = RECIPES / "summarize" / "data"

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unitk.score.lines import read_lines
+from unitk.data.sources import read_lines
 from unitk.score.qg import _common, group, qg, rouge_l, treebank
 
 
@@ -53,7 +53,8 @@ def test_common_is_the_longest_common_subsequence(a, b):
 
 def test_nlg_eval_example(shared_data):
     folder = shared_data("metric-refs/nlg-eval-example")
-    hypotheses, *files = (read_lines(folder / f"{name}.txt") for name in ("hyp", "ref1", "ref2"))
+    names = ("hyp", "ref1", "ref2")
+    hypotheses, *files = (list(read_lines(folder / f"{name}.txt")) for name in names)
     references = zip(*files, strict=True)
     scores = [rouge_l(h, rs) for h, rs in zip(hypotheses, references, strict=True)]
     assert sum(scores) / 2 == pytest.approx(0.522104, abs=1e-6)
@@ -63,9 +64,9 @@ def test_published_questions(shared_data):
     split = shared_data("squad-v1.1-nqg-split")
     baseline = shared_data("metric-refs/squad-qg-nqg-baseline")
     figures = qg(
-        read_lines(baseline / "nonlm.sample.test.hyp.txt.gz"),
-        read_lines(split / "nqg-tgt-test.txt.gz"),
-        read_lines(split / "nqg-src-test.txt.gz"),
+        list(read_lines(baseline / "nonlm.sample.test.hyp.txt.gz")),
+        list(read_lines(split / "nqg-tgt-test.txt.gz")),
+        list(read_lines(split / "nqg-src-test.txt.gz")),
     ).figures
     assert round(figures["bleu4"], 2) == 12.06
     assert round(figures["bleu4_single"], 2) == 8.15

@@ -1,8 +1,8 @@
 import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
+from unitk.data.sources import read_lines
 from unitk.errors import DataError
-from unitk.score.lines import read_lines
 from unitk.score.rouge import KINDS, rouge
 
 
@@ -50,8 +50,8 @@ def test_a_script_that_rouge_does_not_know_is_refused():
 @pytest.mark.slow
 def test_published_summaries(shared_data):
     folder = shared_data("metric-refs/xsum")
-    hypotheses = read_lines(folder / "topic-convs2s-test-output.txt.gz")
-    references = read_lines(folder / "gold-test-sentences.txt.gz")
+    hypotheses = list(read_lines(folder / "topic-convs2s-test-output.txt.gz"))
+    references = list(read_lines(folder / "gold-test-sentences.txt.gz"))
     figures = rouge(hypotheses, [[text] for text in references]).figures
     found = [round(figures[kind], 2) for kind in ("rouge1", "rouge2", "rougeL")]
     assert found == [31.58, 11.49, 25.58]  # ROUGE-1.5.5: 31.89 11.54 25.75

@@ -10,22 +10,22 @@ document. Ids are fairseq's. Opening reads all of .bin once, for ids that no sym
 
 from __future__ import annotations
 
-import gzip
+import codecs
 import hashlib
+import io
 import re
 import struct
-import zlib
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from unitk.data.corpus import SMALL, Corpus, Counts, Pairs, digest, mapped
-from unitk.data.files import Source
+from unitk.data.sources import name_of, pieces
 from unitk.errors import DataError
 from unitk.slots import Ids
 from unitk.vocab import Vocab, adopt
@@ -35,6 +35,9 @@ from unitk.vocab_fairseq import (
     dictionaries,
     open_dictionary,
 )
+
+if TYPE_CHECKING:
+    from unitk.data.files import Source
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQ")
@@ -277,13 +280,14 @@ def _write_side(stem: Path, paths: Sequence[Path], words: FairseqDictionary) -> 
 def _lines(paths: Sequence[Path]) -> Iterator[str]:
     """The lines of files as Python has them: a lone carriage return ends one too."""
     for path in paths:
-        number = 0
+        decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")(), True)
+        number, waiting = 0, ""
         try:
-            opener = gzip.open if path.suffix == ".gz" else open
-            with opener(path, "rt", encoding="utf-8") as file:
-                for number, line in enumerate(file, 1):  # noqa: B007  (it is told of an error)
-                    yield line
+            for piece, _ in pieces(path):
+                *lines, waiting = (waiting + decoder.decode(piece)).split("\n")
+                number += len(lines)
+                yield from (f"{line}\n" for line in lines)
+            if waiting := waiting + decoder.decode(b"", final=True):
+                yield waiting
         except UnicodeDecodeError as error:
-            raise DataError(f"{path}, behind line {number}: not UTF-8") from error
-        except (OSError, EOFError, zlib.error) as error:
-            raise DataError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+            raise DataError(f"{name_of(path)}, behind line {number}: not UTF-8") from error

@@ -1,6 +1,6 @@
-"""Readers of pairs beside lines and SQuAD: json records, and two news sets as they are published.
+"""Readers of pairs beside lines: records, SQuAD, and two news sets as they are published.
 
-Records are json-lines or one json list (SAMSum). The user names their fields: a source may have
+Records are those of any table (`records.py`). The user names their fields: a source may have
 several, its parts, and so may a target, equally good ones of which the first is learnt. A value is
 a text or a list: of the sentences of a source, which blanks join, or of equally good targets.
 """
@@ -15,17 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from unitk.data import sources
-from unitk.data.sources import (
-    PairBlock,
-    PairText,
-    blocks,
-    characters,
-    lines_of,
-    parse_json,
-    pieces,
-    whole,
-)
+from unitk.data.records import records
+from unitk.data.sources import PairBlock, PairText, characters, whole
 from unitk.errors import DataError
+from unitk.foreign import parse_json
 
 HIGHLIGHT = "@highlight"
 SECTION = re.compile(r"\[SN\]([A-Z-]+)\[SN\]")
@@ -56,59 +49,54 @@ def read_records(path: Path, fields: Fields) -> Iterator[PairText]:
         yield from block.pairs
 
 
-def record_blocks(path: Path, fields: Fields, base: int = 0) -> Iterator[PairBlock]:
+def record_blocks(
+    path: Path, fields: Fields, base: int = 0, name: str = "jsonl"
+) -> Iterator[PairBlock]:
     """`read_records`, some pairs at a time."""
-    found = _listed(path) if _is_list(path) else _lines(path)
+    found = records(path, name, (*fields.source, *fields.target))
     while some := list(islice(found, sources.PAIRS_IN_BLOCK)):
         pairs = [pair for record, where, _ in some if (pair := _pair(record, where, fields))]
         yield PairBlock(path, base + some[0][2], pairs)
 
 
-def _is_list(path: Path) -> bool:
-    start = next((piece for piece, _ in pieces(path)), b"")
-    return start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
-
-
-def _lines(path: Path) -> Iterator[tuple[Any, str, int]]:
-    """Records, the place of each for messages, and in bytes."""
-    for block in blocks(path):
-        for number, line in enumerate(lines_of(block), block.line):
-            if line.strip():
-                where = f"{path}, line {number}"
-                yield parse_json(line, where), where, block.at
-
-
-def _listed(path: Path) -> Iterator[tuple[Any, str, int]]:
-    records = parse_json(whole(path), str(path))
-    step = path.stat().st_size / max(len(records), 1)
-    for i, record in enumerate(records):
-        yield record, f"{path}: [{i}]", int(i * step)
-
-
 def _pair(record: Any, where: str, fields: Fields) -> PairText | None:
-    if not isinstance(record, dict):
-        raise DataError(f"{where}: no JSON object with fields")
-    known = ", ".join(record)
+    source, found = source_of(record, where, fields), targets_of(record, where, fields)
+    if not found or not all(source):
+        if fields.skip_empty:
+            return None
+        empty = ", ".join(fields.target if all(source) else fields.source)
+        raise DataError(f"{where}: {empty} is empty; --skip-empty leaves such records out")
+    return PairText(source, found[0], tuple(found[1:]))
+
+
+def source_of(record: Any, where: str, fields: Fields) -> list[str]:
+    """The parts of a record's source."""
+    known = _names(record, where)
     for name in fields.source:
         if name not in record:
             raise DataError(f"{where}: no field {name!r}, see --source-field; there are {known}")
+    return [" ".join(_texts(record[name], name, where)).strip() for name in fields.source]
+
+
+def targets_of(record: Any, where: str, fields: Fields) -> list[str]:
+    """The targets of a record, the first one first, each on one line; empty ones are left out."""
+    known = _names(record, where)
     present = [name for name in fields.target if name in record]
     if not present:
         wanted = " or ".join(map(repr, fields.target))
         raise DataError(f"{where}: no field {wanted}, see --target-field; there are {known}")
-    source = [" ".join(_texts(record[name], name, where)).strip() for name in fields.source]
-    found = [
+    return [
         one
         for name in present
         for text in _texts(record[name], name, where)
         if (one := joined(text.split("\n"), fields.mark))
     ]
-    if not found or not all(source):
-        if fields.skip_empty:
-            return None
-        empty = ", ".join(present if all(source) else fields.source)
-        raise DataError(f"{where}: {empty} is empty; --skip-empty leaves such records out")
-    return PairText(source, found[0], tuple(found[1:]))
+
+
+def _names(record: Any, where: str) -> str:
+    if not isinstance(record, dict):
+        raise DataError(f"{where}: no JSON object with fields")
+    return ", ".join(record)
 
 
 def joined(lines: list[str], mark: str) -> str:
@@ -121,6 +109,47 @@ def _texts(value: Any, name: str, where: str) -> list[str]:
     if not all(isinstance(text, str) for text in several):
         raise DataError(f"{where}: field {name!r} must be a text or a list of texts")
     return [characters(text, where) for text in several]
+
+
+def read_squad(path: Path) -> Iterator[PairText]:
+    """Answer and passage -> question, of a SQuAD json; of several answers the first is taken.
+
+    Questions marked `is_impossible` (SQuAD 2.0) are left out. A json cannot be read in blocks.
+    """
+    tree = parse_json(whole(path), str(path))
+    for i, article in enumerate(_member(tree, "data", list, f"{path}")):
+        where = f"{path}: data[{i}]"
+        for j, paragraph in enumerate(_member(article, "paragraphs", list, where)):
+            place = f"{where}.paragraphs[{j}]"
+            passage = _member(paragraph, "context", str, place)
+            for k, entry in enumerate(_member(paragraph, "qas", list, place)):
+                spot = f"{place}.qas[{k}]"
+                question = _member(entry, "question", str, spot)
+                answers = _member(entry, "answers", list, spot)
+                if not answers and entry.get("is_impossible"):
+                    continue
+                if not answers:
+                    raise DataError(f"{spot} has no answer, and is not marked is_impossible")
+                answer = _member(answers[0], "text", str, f"{spot}.answers[0]").strip()
+                focus = _found(answer, passage, answers[0].get("answer_start"))
+                parts = [answer, passage.strip()]
+                yield PairText(parts, question.strip(), focus=focus)
+
+
+def _found(answer: str, passage: str, start: Any) -> tuple[int, int] | None:
+    """The characters of the stripped passage that are the answer: where it is said to start if
+    that is true, else the first such ones, if any."""
+    said = isinstance(start, int) and start >= 0 and passage.startswith(answer, start)
+    first = start if said else passage.find(answer)
+    cut = len(passage) - len(passage.lstrip())
+    return (first - cut, first - cut + len(answer)) if answer and first >= 0 else None
+
+
+def _member(node: Any, name: str, kind: type, where: str) -> Any:
+    if not isinstance(node, dict) or not isinstance(node.get(name), kind):
+        noun = "list" if kind is list else "text"
+        raise DataError(f"{where} has no {noun} {name!r}, so this is no SQuAD json")
+    return characters(node[name], where) if kind is str else node[name]
 
 
 def read_story(path: Path) -> PairText:

@@ -50,7 +50,8 @@ class Options:
     dest: Path
     """Folder to make: train/, valid/ and test/ of what is given, each with the vocabulary."""
     input: tuple[str, ...] = ()
-    """Files to train on (.gz too); quoted wildcards are expanded: 'docs/*.jsonl.gz'."""
+    """Files to train on: text, json, csv, tsv, parquet; .gz, .bz2, .xz and .zst are unpacked. A
+    folder means its files, `-` standard input; quoted wildcards are expanded: 'docs/*.jsonl.gz'."""
     valid: tuple[str, ...] = ()
     """Files to validate on."""
     test: tuple[str, ...] = ()
@@ -68,17 +69,18 @@ class Options:
     test_target_file: tuple[str, ...] = ()
     """Targets to test on."""
     input_format: Format = "auto"
-    """What the files are; auto: .txt is text, .jsonl json-lines, .json SQuAD (answer and passage
-    lead to the question)."""
+    """What the files are. auto: by the ending; .json is a list of records, or SQuAD, whose answer
+    and passage lead to the question; an unknown ending is text."""
     documents: Documents = "blank"
     """Where a document of plain text ends: at a blank line, or each line is one."""
     sentences: Sentences = "lines"
     """What a sentence is: a line, or what ends in a stop (.?! before a capital, and CJK stops)."""
-    field: str = "text"
-    """Field of json-lines that holds the text; newlines in it end a line."""
+    field: tuple[str, ...] = ("text",)
+    """Field of a record (json, csv, tsv, parquet) that holds the text; of several, each is a
+    document. A newline in it ends a line."""
     source_field: tuple[str, ...] = ()
-    """Pairs of json records (json-lines, or a json list): field of the source; several: its parts.
-    A list of sentences is joined by blanks."""
+    """Pairs of records (json, csv, tsv, parquet): field of the source; several: its parts. A list
+    of sentences is joined by blanks."""
     target_field: tuple[str, ...] = ()
     """Field of the target; of several, and of a list, the first that is there is learnt."""
     sentence_mark: str = ""

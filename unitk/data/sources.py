@@ -1,30 +1,53 @@
 """Readers: files of text become documents of sentences, or pairs of a source and a target.
 
 Files are read in blocks of whole lines, about a megabyte each, so that memory does not grow with
-them and blocks can be parsed in parallel. `.gz` is unpacked everywhere, and everything is UTF-8.
+them and blocks can be parsed in parallel. Everything is UTF-8; `.gz`, `.bz2`, `.xz` and `.zst` are
+unpacked everywhere. Standard input (`-`) and pipes are copied to a temporary file first, as some
+readers need a second pass. Records of tables (json, CSV, parquet) are read in `records.py`.
 """
 
 from __future__ import annotations
 
-import json
+import bz2
+import functools
+import lzma
 import re
+import shutil
+import sys
+import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 
 from unitk.errors import DataError, UsageError, require
+from unitk.foreign import parse_json
 from unitk.slots import Ids
 
 BLOCK = 1 << 20
 """Bytes of text parsed at a time. Shards are made of whole blocks, so it is the same everywhere."""
 PAIRS_IN_BLOCK = 2000
-FORMATS = {"": "text", ".txt": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "squad"}
-Format = Literal["auto", "text", "jsonl", "squad"]
+LONGEST = 16 << 20
+"""Bytes of a line; to encode one takes forty times as much memory."""
+STDIN = Path("-")
+Format = Literal["auto", "text", "jsonl", "json", "csv", "tsv", "parquet", "squad"]
+FORMATS = {
+    **{"": "text", ".txt": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json"},
+    **{".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"},
+}
+TABLES = ("jsonl", "json", "csv", "tsv", "parquet")
+"""Formats of records with named fields."""
+MAGIC = {
+    **{b"PAR1": "parquet", b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz"},
+    **{b"(\xb5/\xfd": "zstd", b"PK\3\4": "zip", b"%PDF": "PDF", b"\x89PNG": "PNG"},
+    **{b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"},
+}
+"""How files begin that are no UTF-8 text."""
 SQUAD_SOURCE = "{answer} [SEP] {passage}"
 Documents = Literal["blank", "line"]
 Sentences = Literal["lines", "punct"]
@@ -66,10 +89,11 @@ class PairText:
 class Reading:
     """How the documents and sentences of a file are told apart."""
 
-    format: Literal["text", "jsonl"] = "text"
+    format: str = "text"
     documents: Documents = "blank"
     sentences: Sentences = "lines"
-    field: str = "text"
+    field: tuple[str, ...] = ("text",)
+    """Fields of a record that hold texts, each a document of its own."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +108,9 @@ class Block:
     at: int
     fresh: bool
     data: bytes
+    format: str = "text"
+    texts: tuple[str, ...] | None = None
+    """The documents of a table that is not read line by line, instead of `data`."""
 
 
 @dataclass(frozen=True)
@@ -111,14 +138,50 @@ class PairBlock:
     fresh: bool = True
 
 
-def format_of(path: Path, given: Format, option: str = "--input-format") -> str:
-    """The format of a file: what was given, else what the name's ending says."""
+def format_of(path: Path, given: Format = "auto", option: str = "") -> str:
+    """The format of a file: what was given, else what the name's ending says, else text.
+
+    With an `option`, a file of unknown ending that looks like a table or binary data is refused.
+    """
     if given != "auto":
         return given
-    ending = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
-    if ending not in FORMATS:
-        raise UsageError(f"{path}: its ending tells no format; give {option} text, jsonl or squad")
-    return FORMATS[ending]
+    if is_stream(path):
+        return "text"
+    ending = (path.with_suffix("") if path.suffix in UNPACK else path).suffix.lower()
+    if ending == ".json":
+        return _kind_of_json(head(path).lstrip())
+    if ending not in FORMATS and option:
+        start = head(path)
+        lines = start.split(b"\n")[:-1][:20]
+        counts = [{line.count(mark) for line in lines if line.strip()} for mark in b"\t,;"]
+        if b"\0" in start:
+            raise DataError(f"{path} looks like binary data (or UTF-16), not like UTF-8 text")
+        if len(lines) > 2 and any(len(each) == 1 and 0 not in each for each in counts):
+            raise UsageError(
+                f"{path} looks like a table; give {option} csv or tsv, or text if it is none"
+            )
+    return FORMATS.get(ending, "text")
+
+
+def _kind_of_json(start: bytes) -> str:
+    """A list of records, a record a line, or SQuAD."""
+    if start.startswith(b"["):
+        return "json"
+    try:
+        first = parse_json(start.partition(b"\n")[0], "")
+    except DataError:  # goes on in the next line
+        return "squad"
+    return "jsonl" if isinstance(first, dict) and "data" not in first else "squad"
+
+
+def is_stream(path: Path) -> bool:
+    """Standard input, a named pipe or a device: can be read once only."""
+    return path == STDIN or path.is_fifo() or path.is_char_device()
+
+
+def name_of(path: Path) -> str:
+    """A file as messages call it."""
+    return "standard input" if path == STDIN else str(path)
 
 
 def split_sentences(text: str, how: Sentences) -> list[str]:
@@ -128,31 +191,88 @@ def split_sentences(text: str, how: Sentences) -> list[str]:
     return [sentence for line in text.split("\n") if (sentence := line.strip())]
 
 
+def _zstd() -> Any:
+    try:
+        import zstandard
+    except ModuleNotFoundError as error:
+        needed = "the package zstandard: pip install unitk[zstandard]"
+        raise DataError(f".zst files need {needed}") from error
+    return zstandard.ZstdDecompressor().decompressobj()
+
+
+UNPACK: dict[str, Callable[[], Any]] = {
+    ".gz": lambda: zlib.decompressobj(31),
+    ".bz2": bz2.BZ2Decompressor,
+    ".xz": lzma.LZMADecompressor,
+    ".zst": _zstd,
+}
+"""What unpacks files of an ending."""
+PACKED = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
+
+
+@functools.cache
+def _spooled(path: Path, stdin: Any) -> IO[bytes]:
+    """What a stream holds, in a temporary file."""
+    file = tempfile.TemporaryFile()
+    with nullcontext(stdin) if stdin else path.open("rb") as stream:
+        shutil.copyfileobj(stream, file, BLOCK)
+    return file
+
+
+def opened(path: Path) -> AbstractContextManager[IO[bytes]]:
+    """A file, or what a stream held, from its beginning."""
+    if not is_stream(path):
+        return path.open("rb")
+    file = _spooled(path.absolute(), sys.stdin.buffer if path == STDIN else None)
+    file.seek(0)
+    return nullcontext(file)
+
+
+def size_of(path: Path) -> int:
+    """Bytes on disk."""
+    with opened(path) as file:
+        return file.seek(0, 2)
+
+
 def pieces(path: Path) -> Iterator[tuple[bytes, int]]:
     """The bytes of a file, unpacked, each with how many bytes on disk were read until then."""
+    kind = f"{PACKED.get(path.suffix, '')} data"
     try:
         after = 0  # counted, as a pipe cannot tell
-        with path.open("rb") as file:
-            if path.suffix != ".gz":
+        with opened(path) as file:
+            if path.suffix not in UNPACK:
                 while piece := file.read(BLOCK >> 2):
                     after += len(piece)
                     yield piece, after
                 return
             # not gzip.open: how far it reads ahead is the library's business, shards depend on it
-            unpack = zlib.decompressobj(31)
+            unpack = UNPACK[path.suffix]()
             while piece := file.read(BLOCK >> 4):
                 after += len(piece)
-                while piece:
+                while piece := piece.lstrip(b"\0") if unpack.eof else piece:
+                    # what is behind the end, and no padding, is another member
+                    unpack = UNPACK[path.suffix]() if unpack.eof else unpack
                     yield unpack.decompress(piece), after
-                    piece = unpack.unused_data.lstrip(b"\0")
-                    if piece:  # another member follows, not padding
-                        unpack = zlib.decompressobj(31)
+                    piece = unpack.unused_data if unpack.eof else b""
             if after and not unpack.eof:
-                raise DataError(f"{path}: cut off, the end of the gzip data is missing")
-    except zlib.error as error:
-        raise DataError(f"{path}: no gzip data, or damaged ({error})") from error
+                raise DataError(f"{path}: cut off, the end of the {kind} is missing")
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from error
+        if error.strerror is None:  # so bz2 says that data are damaged
+            raise DataError(f"{path}: no {kind}, or damaged ({error})") from error
+        raise DataError(f"{name_of(path)}: {error.strerror}") from error
+    except _damage() as error:
+        raise DataError(f"{path}: no {kind}, or damaged ({error})") from error
+
+
+def _damage() -> tuple[type[Exception], ...]:
+    """What the libraries raise for damaged data."""
+    zstd = sys.modules.get("zstandard")
+    return (zlib.error, lzma.LZMAError, *([zstd.ZstdError] if zstd else []))
+
+
+def head(path: Path) -> bytes:
+    """How a file begins, without a mark of being UTF-8."""
+    return next((piece for piece, _ in pieces(path)), b"").removeprefix(b"\xef\xbb\xbf")
 
 
 def blocks(path: Path, blank_ends: bool = False, base: int = 0) -> Iterator[Block]:
@@ -160,10 +280,16 @@ def blocks(path: Path, blank_ends: bool = False, base: int = 0) -> Iterator[Bloc
     waiting: list[bytes] = []
     size, line, at, fresh = 0, 1, 0, True
     for piece, after in pieces(path):
+        if not at and not waiting:
+            _check_text(path, piece)
         cut = piece.rfind(b"\n") + 1
         if size + cut < BLOCK or not cut:
             waiting.append(piece)
             size += len(piece)
+            if size > LONGEST:
+                line += sum(one.count(b"\n") for one in waiting)
+                most = f"longer than {LONGEST >> 20} MB; break it into several lines"
+                raise DataError(f"{name_of(path)}, line {line}: {most}")
             continue
         data = b"".join([*waiting, piece[:cut]])
         yield Block(path, line, base + at, fresh, data)
@@ -175,17 +301,27 @@ def blocks(path: Path, blank_ends: bool = False, base: int = 0) -> Iterator[Bloc
         yield Block(path, line, base + at, fresh, data)
 
 
+def _check_text(path: Path, start: bytes) -> None:
+    for magic, kind in MAGIC.items():
+        if start.startswith(magic):
+            cure = "" if kind != "UTF-16" else "; `iconv -f UTF-16 -t UTF-8` converts it"
+            raise DataError(f"{name_of(path)} is {kind}, not UTF-8 text{cure}")
+
+
 def lines_of(block: Block) -> list[str]:
     """The lines of a block as text."""
+    # only a newline ends a line: other separators that Unicode knows may stand inside a text
+    return _decoded(block).removesuffix("\n").split("\n")
+
+
+def _decoded(block: Block) -> str:
     data = text_of(block)
     try:
-        text = data.decode("utf-8")
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = block.line + data.count(b"\n", 0, error.start)
-        byte = data[error.start]
-        raise DataError(f"{block.path}, line {line}: not UTF-8 (byte 0x{byte:02x})") from error
-    # only a newline ends a line: other separators that Unicode knows may stand inside a text
-    return text.removesuffix("\n").split("\n")
+        byte = f"not UTF-8 (byte 0x{data[error.start]:02x})"
+        raise DataError(f"{name_of(block.path)}, line {line}: {byte}") from error
 
 
 def text_of(block: Block) -> bytes:
@@ -195,15 +331,20 @@ def text_of(block: Block) -> bytes:
 
 def parse(block: Block, reading: Reading) -> Parsed:
     """The documents of a block; whole lists and arrays, as this is done for every line."""
+    if block.texts is not None:
+        return _documents(block.texts, reading)
     lines = lines_of(block)
-    if reading.format == "jsonl":
-        texts = [
-            _text(block, block.line + i, line, reading.field)
-            for i, line in enumerate(lines)
-            if line.strip()
-        ]
-        found = [split_sentences(text, reading.sentences) for text in texts]
-        return Parsed([*chain(*found)], _sizes(found), False, "\n".join(texts).encode())
+    if block.format == "jsonl":
+        numbered = enumerate(lines, block.line)
+        return _documents(
+            [
+                text
+                for i, line in numbered
+                if line.strip()
+                for text in _texts(block, i, line, reading.field)
+            ],
+            reading,
+        )
     lines = list(map(str.strip, lines))
     sentences = [line for line in lines if line]
     sizes = np.ones(len(sentences), np.int64)
@@ -219,35 +360,31 @@ def parse(block: Block, reading: Reading) -> Parsed:
     return Parsed(sentences, sizes, not block.fresh and bool(lines[0]), text_of(block))
 
 
+def _documents(texts: Sequence[str], reading: Reading) -> Parsed:
+    found = [split_sentences(text, reading.sentences) for text in texts]
+    return Parsed([*chain(*found)], _sizes(found), False, "\n".join(texts).encode())
+
+
 def _sizes(found: Sequence[Sequence[str]]) -> Ids:
     return np.fromiter(map(len, found), np.int64, len(found))
 
 
-def _text(block: Block, number: int, line: str, field: str) -> str:
-    where = f"{block.path}, line {number}"
-    record = parse_json(line, where)
-    if not isinstance(record, dict) or field not in record:
+def _texts(block: Block, number: int, line: str, fields: tuple[str, ...]) -> list[str]:
+    where = f"{name_of(block.path)}, line {number}"
+    return texts_of(parse_json(line, where), fields, where)
+
+
+def texts_of(record: Any, fields: tuple[str, ...], where: str) -> list[str]:
+    """The texts of those of the fields that a record has, of which there must be one."""
+    found = [record[name] for name in fields if name in record] if isinstance(record, dict) else []
+    if not found:
         known = f"; its fields are {', '.join(record)}" if isinstance(record, dict) else ""
-        raise DataError(f"{where}: no field {field!r}, see --field{known}")
-    text = record[field]
-    if not isinstance(text, str):
-        raise DataError(f"{where}: field {field!r} is no text")
-    return characters(text, where) if "\\u" in line else text
-
-
-def read_documents(path: Path, reading: Reading) -> Iterator[Document]:
-    """The documents of a text or json-lines file, as `reading` tells them apart."""
-    waiting: list[str] = []
-    for block in blocks(path, by_blank(reading)):
-        parsed = parse(block, reading)
-        stream = iter(parsed.sentences)
-        for i, size in enumerate(parsed.sizes):
-            if waiting and not (i == 0 and parsed.goes_on):
-                yield Document(waiting)
-                waiting = []
-            waiting += islice(stream, int(size))
-    if waiting:
-        yield Document(waiting)
+        wanted = " or ".join(map(repr, fields))
+        raise DataError(f"{where}: no field {wanted}, see --field{known}")
+    for name in fields:
+        if not isinstance(record.get(name, ""), str):
+            raise DataError(f"{where}: field {name!r} is no text")
+    return [characters(text, where) for text in found]
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -280,31 +417,6 @@ def pair_blocks(source: Path, target: Path, base: int = 0) -> Iterator[PairBlock
         yield PairBlock(source, base + some[0][1][0][1], pairs)
 
 
-def read_squad(path: Path) -> Iterator[PairText]:
-    """Answer and passage -> question, of a SQuAD json; of several answers the first is taken.
-
-    Questions marked `is_impossible` (SQuAD 2.0) are left out. A json cannot be read in blocks.
-    """
-    tree = parse_json(whole(path), str(path))
-    for i, article in enumerate(_member(tree, "data", list, f"{path}")):
-        where = f"{path}: data[{i}]"
-        for j, paragraph in enumerate(_member(article, "paragraphs", list, where)):
-            place = f"{where}.paragraphs[{j}]"
-            passage = _member(paragraph, "context", str, place)
-            for k, entry in enumerate(_member(paragraph, "qas", list, place)):
-                spot = f"{place}.qas[{k}]"
-                question = _member(entry, "question", str, spot)
-                answers = _member(entry, "answers", list, spot)
-                if not answers and entry.get("is_impossible"):
-                    continue
-                if not answers:
-                    raise DataError(f"{spot} has no answer, and is not marked is_impossible")
-                answer = _member(answers[0], "text", str, f"{spot}.answers[0]").strip()
-                focus = _found(answer, passage, answers[0].get("answer_start"))
-                parts = [answer, passage.strip()]
-                yield PairText(parts, question.strip(), focus=focus)
-
-
 def check_form(form: str) -> None:
     """Refuse a form of the source that lacks the answer or the passage."""
     lacking = [field for field in ("{answer}", "{passage}") if field not in form]
@@ -321,44 +433,12 @@ def arranged(source: Sequence[str], form: str) -> list[str]:
 def whole(path: Path) -> str:
     """The text of a file that cannot be read in blocks."""
     data = b"".join(piece for piece, _ in pieces(path))
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}, line {line}: not UTF-8") from error
-
-
-def parse_json(text: str, where: str) -> Any:
-    """What a json says, or a `DataError` that names the place."""
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise DataError(f"{where}: no JSON ({error})") from error
-
-
-def _found(answer: str, passage: str, start: Any) -> tuple[int, int] | None:
-    """The characters of the stripped passage that are the answer: where it is said to start if
-    that is true, else the first such ones, if any."""
-    said = isinstance(start, int) and start >= 0 and passage.startswith(answer, start)
-    first = start if said else passage.find(answer)
-    cut = len(passage) - len(passage.lstrip())
-    return (first - cut, first - cut + len(answer)) if answer and first >= 0 else None
+    _check_text(path, data)
+    return _decoded(Block(path, 1, 0, True, data))
 
 
 def characters(text: str, where: str) -> str:
     """The text, which is refused where an escape made half a character."""
-    if HALF.search(text):
+    if not text.isascii() and HALF.search(text):
         raise DataError(f"{where}: half a surrogate pair, which is no character")
     return text
-
-
-def _member(node: Any, name: str, kind: type, where: str) -> Any:
-    if not isinstance(node, dict) or not isinstance(node.get(name), kind):
-        noun = "list" if kind is list else "text"
-        raise DataError(f"{where} has no {noun} {name!r}, so this is no SQuAD json")
-    return characters(node[name], where) if kind is str else node[name]
-
-
-def by_blank(reading: Reading) -> bool:
-    """Whether blank lines end documents."""
-    return reading.format == "text" and reading.documents == "blank"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import select
 import sys
 import time
@@ -15,8 +14,12 @@ from typing import Any, cast
 
 from unitk.data.corpus import Pairs
 from unitk.data.folders import is_corpus, open_corpus, parts
+from unitk.data.pairs import Fields, read_squad, source_of, targets_of
+from unitk.data.records import records
 from unitk.data.sources import (
+    LONGEST,
     SQUAD_SOURCE,
+    STDIN,
     Block,
     Format,
     arranged,
@@ -24,11 +27,11 @@ from unitk.data.sources import (
     check_form,
     format_of,
     lines_of,
-    read_squad,
+    name_of,
 )
-from unitk.errors import DataError, require
+from unitk.errors import DataError, UsageError, require
+from unitk.foreign import parse_json
 
-STDIN = Path("-")
 WAIT = 0.02
 """Seconds that a line which has arrived waits for others."""
 
@@ -39,45 +42,74 @@ class Input:
 
     source: list[str]
     target: str | None = None
+    error: str = ""
+    """Why a line of a stream is no input."""
 
 
-def read_inputs(path: Path, given: Format, form: str = SQUAD_SOURCE) -> list[Input]:
+EMPTY = Input([""])
+
+
+def read_inputs(
+    path: Path,
+    given: Format = "auto",
+    fields: Fields | None = None,
+    form: str = SQUAD_SOURCE,
+) -> list[Input]:
     """The inputs of a file, `-` being standard input; an empty line is an empty input.
 
-    text: a source a line, a tab between its parts. jsonl: `source` is a text or a list of parts,
-    `target` may be there. squad: answer and passage, as `form`
-    orders them. Raises DataError naming file and line.
+    text: a source a line, a tab between its parts. squad: answer and passage, as `form` orders
+    them. Tables: the fields, or `source`, a text or a list of parts, and `target`, which may be
+    missing. Raises DataError naming file and line.
     """
-    name = "text" if path == STDIN and given == "auto" else format_of(path, given, "--input-format")
+    name = format_of(path, given)
+    name = "jsonl" if name == "squad" and fields else name
+    if name == "text" and fields:
+        raise UsageError(f"--source-field has no effect on {name_of(path)}, which is text")
+    if name != "squad":
+        require(form == SQUAD_SOURCE, f"--squad-source has no effect on {name}")
     if name == "squad":
         check_form(form)
         found = [Input(arranged(pair.source, form), pair.target) for pair in read_squad(path)]
+    elif name in ("text", "jsonl"):
+        found = [one for block in blocks(path) for one in _inputs(block, name, fields)]
     else:
-        require(form == SQUAD_SOURCE, f"--squad-source has no effect on {name}")
-        stdin = path == STDIN
-        some = _numbered(filter(None, [sys.stdin.buffer.read()])) if stdin else blocks(path)
-        found = [one for block in some for one in _inputs(block, name)]
+        wanted = (*fields.source, *fields.target) if fields else ("source", "target")
+        found = [_record(one, where, fields) for one, where, _ in records(path, name, wanted)]
     if not found:
         raise DataError(f"--input {path} is empty")
     return found
 
 
-def is_stream(path: Path) -> bool:
-    """Standard input, a named pipe or a device: read once, as it comes."""
-    return path == STDIN or path.is_fifo() or path.is_char_device()
+def arriving(
+    given: Format, size: int, path: Path = STDIN, fields: Fields | None = None
+) -> Iterator[list[Input]]:
+    """The inputs of a stream as they come: whatever is there, at most `size` at a time.
 
-
-def arriving(given: Format, size: int, path: Path = STDIN) -> Iterator[list[Input]]:
-    """The inputs of a stream as they come: whatever is there, at most `size` at a time."""
-    name = "text" if given == "auto" else given
+    What is wrong with a line is the `error` of its input; the other lines are read.
+    """
+    name = "text" if given == "auto" and not fields else "jsonl"
+    name = name if given == "auto" else given
     empty = True
     stdin = cast(io.BufferedReader, sys.stdin.buffer)
     with nullcontext(stdin) if path == STDIN else path.open("rb") as stream:
         for block in _numbered(_arrived(stream, size), path):
             empty = False
-            yield _inputs(block, name)
+            lines = block.data.removesuffix(b"\n").split(b"\n")
+            numbered = enumerate(lines, block.line)
+            yield [_tried(Block(path, i, 0, True, line), name, fields) for i, line in numbered]
     if empty:
         raise DataError(f"--input {path} is empty")
+
+
+def _tried(line: Block, name: str, fields: Fields | None) -> Input:
+    try:
+        if len(line.data) > LONGEST:
+            most = f"longer than {LONGEST >> 20} MB"
+            raise DataError(f"{name_of(line.path)}, line {line.line}: {most}")
+        (found,) = _inputs(line, name, fields)
+        return found
+    except DataError as error:
+        return Input([""], error=str(error))
 
 
 def typed() -> Iterator[list[Input]]:
@@ -93,31 +125,35 @@ def typed() -> Iterator[list[Input]]:
             yield line
 
     for block in _numbered(lines()):
-        yield _inputs(block, "text")
+        yield [_tried(block, "text", None)]
 
 
 def _numbered(stream: Iterable[bytes], path: Path = STDIN) -> Iterator[Block]:
     """Whole lines of a stream as blocks."""
-    line, name = 1, Path("standard input") if path == STDIN else path
+    line = 1
     for data in stream:
-        yield Block(name, line, 0, True, data)
+        yield Block(path, line, 0, True, data)
         line += data.count(b"\n")
 
 
 def _arrived(stream: io.BufferedReader, size: int) -> Iterator[bytes]:
     """At least a line, and what arrives within moments: at most `size` lines."""
     lines: list[bytes] = []
-    rest, ended = b"", False
+    rest, ended = bytearray(), False
     while lines or not ended:
         until = 0.0
         while not ended and (not lines or len(lines) < size and _ready(stream, until)):
             piece = stream.read1(1 << 16)
             ended = not piece
-            *whole, rest = (rest + piece).split(b"\n")
-            lines += [line + b"\n" for line in whole]
+            first, *more = piece.split(b"\n")
+            rest += first
+            del rest[LONGEST + 1 :]  # of too long a line, what shows that it is
+            for part in more:
+                lines.append(bytes(rest) + b"\n")
+                rest = bytearray(part)
             until = until or time.monotonic() + WAIT
             if ended and rest:
-                lines.append(rest)
+                lines.append(bytes(rest))
         if lines:
             yield b"".join(lines[:size])
         lines = lines[size:]
@@ -131,27 +167,33 @@ def _ready(stream: io.BufferedReader, until: float) -> bool:
         return True
 
 
-def _inputs(block: Block, name: str) -> list[Input]:
-    read = _line if name == "text" else _record
-    return [read(line, block, block.line + i) for i, line in enumerate(lines_of(block))]
+def _inputs(block: Block, name: str, fields: Fields | None) -> list[Input]:
+    lines = lines_of(block)
+    if name == "text":
+        return [
+            Input([part.strip() for part in line.split("\t")]) if line.strip() else EMPTY
+            for line in lines
+        ]
+    found = []
+    for number, line in enumerate(lines, block.line):
+        where = f"{name_of(block.path)}, line {number}"
+        filled = line.strip()
+        found.append(_record(parse_json(line, where), where, fields) if filled else EMPTY)
+    return found
 
 
-def _line(line: str, block: Block, number: int) -> Input:
-    return Input([part.strip() for part in line.split("\t")])
-
-
-def _record(line: str, block: Block, number: int) -> Input:
-    if not line.strip():
-        return Input([""])
-    where = f"{block.path}, line {number}"
-    try:
-        record: Any = json.loads(line)
-    except ValueError as error:
-        raise DataError(f"{where}: no JSON ({error})") from error
+def _record(record: Any, where: str, fields: Fields | None) -> Input:
+    if fields:
+        targets = targets_of(record, where, fields) if fields.target else []
+        return Input(source_of(record, where, fields), targets[0] if targets else None)
     source = record.get("source") if isinstance(record, dict) else None
     parts = [source] if isinstance(source, str) else source
     if not isinstance(parts, list) or not parts or not all(isinstance(p, str) for p in parts):
-        raise DataError(f"{where}: 'source' must be a text or a list of texts")
+        known = f"; the fields are {', '.join(record)}" if isinstance(record, dict) else ""
+        raise DataError(
+            f"{where}: 'source' must be a text or a list of texts{known} (--source-field names"
+            " another one)"
+        )
     target = record.get("target")
     if target is not None and not isinstance(target, str):
         raise DataError(f"{where}: 'target' must be a text")

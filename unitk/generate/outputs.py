@@ -63,6 +63,8 @@ class Writing:
 
     def record(self, number: int, text: Input, outputs: Sequence[Output]) -> dict[str, Any]:
         """An object for json-lines."""
+        if text.error:
+            return {"id": number, "error": text.error}
         target = {} if text.target is None else {"target": text.target}
         source = text.source[0] if len(text.source) == 1 else text.source
         return {"id": number, "source": source, **target, "outputs": [*map(self.output, outputs)]}

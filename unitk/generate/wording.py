@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from unitk.data.sources import blocks, lines_of
+from unitk.data.sources import read_lines
 from unitk.errors import DataError, UsageError
 from unitk.generate.config import GenerateConfig
 from unitk.generate.demands import Lexicon
@@ -55,8 +55,3 @@ def encode_phrase(text: str, vocab: Vocab, where: str) -> tuple[int, ...]:
         words = [word for word in text.split() if vocab.unk in vocab.encode(word)]
         raise DataError(f"{where}: the vocabulary cannot spell {(' '.join(words) or text)!r}")
     return ids
-
-
-def read_lines(path: Path | str) -> list[str]:
-    """The lines of a text file."""
-    return [line for block in blocks(Path(path)) for line in lines_of(block)]

@@ -30,6 +30,12 @@ class Buffer:
     targets: list[Ids | None]
     wishes: list[Wish]
 
+    def only(self, i: int) -> Buffer:
+        """One of the inputs."""
+        own = slice(i, i + 1)
+        targets, wishes = self.targets[own], self.wishes[own]
+        return Buffer(self.first + i, self.texts[own], self.sources[own], targets, wishes)
+
 
 @dataclass(frozen=True)
 class Work:
