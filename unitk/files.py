@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from unitk.errors import DataError, UnitkError, UsageError
+from unitk.errors import CheckpointError, DataError, UnitkError, UsageError
 
 fcntl: Any
 try:
@@ -254,8 +254,8 @@ def seal(folder: Path) -> None:
 
 
 def sealed(folder: Path) -> set[str]:
-    """The names of the files that belong to a checkpoint; others beside them are not read."""
-    return set(read_json(folder / MANIFEST)["files"])
+    """The names of the files that belong to a good checkpoint; others beside them are not read."""
+    return set(read_json(folder / MANIFEST, CheckpointError)["files"])
 
 
 def damage(folder: Path, hashed: Callable[[str], bool] = lambda name: True) -> str | None:

@@ -194,7 +194,7 @@ class Vocab:
             vocab = Vocab(model, symbols, added)
         except OSError as error:
             raise DataError(f"{path}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise DataError(f"{path} is not what unitk wrote ({error!r})") from error
         except DataError as error:
             raise DataError(f"{path} {error}") from error

@@ -158,7 +158,7 @@ def test_state_is_readable(train, tmp_path):
     json.dumps(state, allow_nan=False)
 
 
-def test_a_plug_in_comes_along(tmp_path, start, toy_data):
+def test_a_plug_in_comes_along_only_when_its_user_says_so(tmp_path, start, toy_data):
     (tmp_path / "plugins").mkdir()
     (tmp_path / "plugins" / "mine.py").write_text(PLUGIN)
     words = f"--max-steps 1 --arch mine_tiny --user-dir {tmp_path / 'plugins'}"
@@ -168,10 +168,15 @@ def test_a_plug_in_comes_along(tmp_path, start, toy_data):
     trainer.save()
     trainer.saver.finish()
     program = (
-        "import sys\nfrom pathlib import Path\nfrom unitk.train.checkpoint import load\n"
+        "import sys\nfrom pathlib import Path\nfrom unitk import errors, registry\n"
+        "from unitk.train.checkpoint import load\n"
+        "try:\n    load(Path(sys.argv[1]))\n    raise SystemExit('it was imported')\n"
+        "except errors.UsageError as error:\n    assert sys.argv[2] in str(error)\n"
+        "registry.load_plugins(Path(sys.argv[2]))\n"
         "assert load(Path(sys.argv[1])).model.config.width == 48\n"
     )
-    subprocess.run([sys.executable, "-c", program, tmp_path / "run"], check=True)
+    folders = [tmp_path / "run", tmp_path / "plugins"]
+    subprocess.run([sys.executable, "-c", program, *folders], check=True)
     program = (
         "import sys\nfrom unitk.train.start import parse_train\n"
         "assert parse_train(['--config', sys.argv[1]]).components['arch'].name == 'mine_tiny'\n"

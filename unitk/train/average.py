@@ -14,7 +14,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from unitk.errors import CheckpointError
-from unitk.files import seal
+from unitk.files import seal, sealed
 from unitk.train.checkpoint import EMA, IMPORTED, save_tensors
 from unitk.train.state import SOURCE_VOCAB, read_state
 
@@ -36,11 +36,13 @@ def average(checkpoints: Sequence[Path], folder: Path) -> None:
     more = {"optimizer": {}, "averaged": [str(path) for path in checkpoints]}
     text = json.dumps(states[-1] | more, indent=1, allow_nan=False, ensure_ascii=False)
     (folder / "state.json").write_text(text, encoding="utf-8")
-    for name in ("vocab", SOURCE_VOCAB):
-        if (last / name).is_dir():
-            shutil.copytree(last / name, folder / name)
-    if all((path / IMPORTED).exists() for path in checkpoints):  # none of them was trained
-        shutil.copy(last / IMPORTED, folder)
+    wanted = ["vocab/", f"{SOURCE_VOCAB}/"]
+    if all(IMPORTED in sealed(path) for path in checkpoints):  # none of them was trained
+        wanted.append(IMPORTED)
+    for name in sealed(last):
+        if name.startswith(tuple(wanted)):
+            (folder / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(last / name, folder / name)
     seal(folder)
 
 
@@ -70,7 +72,7 @@ def mean(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
     Of checkpoints with moving averages (`--ema`) these are taken: they are what is used of them.
     """
     found: dict[str, Tensor] = {}
-    used = [path / (EMA if (path / EMA).exists() else WEIGHTS) for path in checkpoints]
+    used = [path / (EMA if EMA in sealed(path) else WEIGHTS) for path in checkpoints]
     with ExitStack() as stack:
         files = [stack.enter_context(safe_open(file, "pt")) for file in used]
         names = [set(file.keys()) for file in files]

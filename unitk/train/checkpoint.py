@@ -18,7 +18,8 @@ import json
 import logging
 import platform
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,8 +34,9 @@ import unitk
 from unitk import registry
 from unitk.config import Given, Parsed, resolve
 from unitk.errors import CheckpointError, UsageError
+from unitk.files import read_json, sealed
 from unitk.tasks.base import Task
-from unitk.train.folder import find
+from unitk.train.folder import OPTIMIZER, reading
 from unitk.train.parallel import Ranks
 from unitk.train.state import SOURCE_VOCAB, Identity, Progress, options_of, read_state
 from unitk.vocab import Vocab
@@ -70,9 +72,13 @@ def load(path: Path, device: str | torch.device = "cpu", task_name: str | None =
     The model is in eval mode; `task_name` chooses one of several tasks. Raises `CheckpointError`
     naming a damaged or missing file.
     """
-    folder = find(path)
+    return reading(path, lambda folder: _load(folder, device, task_name))
+
+
+def _load(folder: Path, device: str | torch.device, task_name: str | None) -> Loaded:
     state = read_state(folder)
-    vocab = Vocab.load(folder / "vocab")
+    with _plugins(state, folder):
+        vocab = Vocab.load(folder / "vocab")
     parsed = components(state, folder)
     parts, chosen = parsed.components, parsed.components["task"]
     tasks = parsed.mixture or {chosen.name: chosen}
@@ -93,10 +99,9 @@ def load(path: Path, device: str | torch.device = "cpu", task_name: str | None =
 
 def imported_rows(folder: Path) -> dict[str, int]:
     """How many rows each table of an imported checkpoint came with, by the tensor's name."""
-    path = folder / IMPORTED
-    if not path.exists():
+    if IMPORTED not in sealed(folder):
         return {}
-    rows: dict[str, int] = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    rows: dict[str, int] = read_json(folder / IMPORTED, CheckpointError)["rows"]
     return rows
 
 
@@ -107,16 +112,31 @@ def components(
     main: type | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Parsed:
-    """The run's task (or tasks) and architecture, its plug-ins imported where they still are.
+    """The run's task (or tasks) and architecture; plug-ins come from `--user-dir` only.
 
     `wanted` may name further kinds; `main` and `options` are the other options and their values.
     """
-    user_dir = state["user_dir"] and Path(state["user_dir"])
-    registry.load_plugins(user_dir if user_dir and user_dir.is_dir() else None)
+    registry.load_plugins()
     origin = str(folder / "state.json")
     values = {k: v for k, v in options_of(state, folder).items() if k.partition(".")[0] in wanted}
     given = [Given(key, text, origin) for key, text in {**values, **(options or {})}.items()]
-    return resolve(main or _NoOptions, given, wanted)
+    with _plugins(state, folder):
+        return resolve(main or _NoOptions, given, wanted)
+
+
+@contextmanager
+def _plugins(state: dict[str, Any], folder: Path) -> Iterator[None]:
+    """Name the plug-ins of a run where something is unknown without them. A checkpoint never
+    decides which code runs."""
+    try:
+        yield
+    except UsageError as error:
+        if state["user_dir"] is None:
+            raise
+        raise UsageError(
+            f"{error}; {folder} was trained with plug-ins: give --user-dir if you trust those of"
+            f" {state['user_dir']!r}"
+        ) from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +206,7 @@ def write_snapshot(folder: Path, snapshot: Snapshot) -> None:
     save_tensors(snapshot.model, folder / "model.safetensors")
     if snapshot.averages:
         save_tensors(snapshot.averages, folder / EMA)
-    save_tensors(snapshot.optimizer, folder / "optim.safetensors")
+    save_tensors(snapshot.optimizer, folder / OPTIMIZER)
     (folder / "state.json").write_text(snapshot.state, encoding="utf-8")
     task = snapshot.task
     task.vocab.save(folder / "vocab")
@@ -200,7 +220,7 @@ def restore(
     """Put the optimizer's state back (not the weights); how far the run had come."""
     state = read_state(folder)
     parameters = dict(model.named_parameters())
-    tensors = load_tensors(folder / "optim.safetensors")
+    tensors = load_tensors(folder / OPTIMIZER)
     by_name: dict[str, dict[str, Any]] = {
         name: dict(numbers) for name, numbers in state["optimizer"].items()
     }
@@ -251,7 +271,7 @@ def load_weights(
 
 def _weights(folder: Path, averages: bool) -> dict[str, Tensor]:
     """The weights of a checkpoint; with `averages` those of `--ema`, where there are any."""
-    averaged = averages and (folder / EMA).exists()
+    averaged = averages and EMA in sealed(folder)
     return load_tensors(folder / (EMA if averaged else "model.safetensors"))
 
 

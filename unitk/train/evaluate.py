@@ -25,7 +25,7 @@ from unitk.slots import DOC, Batch, Ids
 from unitk.train import checkpoint
 from unitk.train.config import CUT, TrainConfig
 from unitk.train.data import Data, open_data
-from unitk.train.folder import find
+from unitk.train.folder import reading
 from unitk.train.means import Means
 from unitk.train.start import check_vocab
 from unitk.train.state import read_state
@@ -73,7 +73,11 @@ class Judged:
 
 def open_judged(path: Path, corpus: Path, device: torch.device, bf16: bool = False) -> Judged:
     """A run or checkpoint, and a corpus (or the valid/ of what `unitk preprocess` made)."""
-    folder, corpus = find(path), _corpus(corpus)
+    corpus = _corpus(corpus)
+    return reading(path, lambda folder: _open_judged(folder, corpus, device, bf16))
+
+
+def _open_judged(folder: Path, corpus: Path, device: torch.device, bf16: bool) -> Judged:
     state = read_state(folder)
     options = {key: state["config"][key] for key in CUT if key in state["config"]}
     options |= {key: "0.0" for key in NOISE if key in state["config"]}

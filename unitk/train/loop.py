@@ -21,6 +21,7 @@ from torch import Tensor
 from unitk.criterions.base import Loss
 from unitk.data.batching import Feed, Update, fixed_batches, prefetch
 from unitk.errors import UsageError
+from unitk.files import sealed
 from unitk.registry import nearest
 from unitk.slots import Batch
 from unitk.train import checkpoint, guard
@@ -79,8 +80,8 @@ class Trainer:
             )
             if start.new_epoch:
                 self.progress.epoch, self.progress.cursor = self.progress.epoch + 1, 0
-            if self.average is not None and (path := start.resumed / checkpoint.EMA).exists():
-                self.average.restore(checkpoint.load_tensors(path))
+            if self.average is not None and checkpoint.EMA in sealed(start.resumed):
+                self.average.restore(checkpoint.load_tensors(start.resumed / checkpoint.EMA))
         self.saved = self.logged = self.progress.step
         self.progress.products = choose_products(self)
         self.watch = Watch(start, self.criterion, self.device, self.precision, self.progress.step)

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from unitk.errors import CheckpointError
+from unitk.files import read_json, sealed
 
 SOURCE_VOCAB = "source_vocab"
 """Folder of a checkpoint, and option of a task."""
+FIELDS: dict[str, Any] = {
+    "config": dict,
+    "user_dir": str | None,
+    "data": str,
+    "vocab": str,
+    "optimizer": dict,
+}
+"""What state.json must hold beside the progress."""
 
 
 def options_of(state: dict[str, Any], folder: Path) -> dict[str, str]:
     """Every option of the run as text; an encoder's own vocabulary is the checkpoint's copy."""
     values: dict[str, str] = dict(state["config"])
-    if (own := folder / SOURCE_VOCAB).is_dir():
-        values |= {key: str(own) for key in values if key.endswith(f".{SOURCE_VOCAB}")}
+    if f"{SOURCE_VOCAB}/vocab.json" in sealed(folder):
+        own = str(folder / SOURCE_VOCAB)
+        values |= {key: own for key in values if key.endswith(f".{SOURCE_VOCAB}")}
     return values
 
 
@@ -98,10 +107,14 @@ class Identity:
 def read_state(checkpoint: Path) -> dict[str, Any]:
     """state.json of a checkpoint whose manifest holds."""
     path = checkpoint / "state.json"
-    try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CheckpointError(f"{path} is no JSON: {error}") from error
-    if not isinstance(state, dict):
-        raise CheckpointError(f"{path} does not hold a checkpoint's state")
+    for name in ("state.json", "model.safetensors", "vocab/vocab.json"):
+        if name not in sealed(checkpoint):
+            raise CheckpointError(f"{checkpoint} has no {name} in its manifest")
+    state = read_json(path, CheckpointError)
+    for name, kind in FIELDS.items():
+        if not isinstance(state.get(name, kind), kind):
+            raise CheckpointError(f"{path} is damaged: it has no good {name!r}")
+    config = state["config"]
+    if not ({"task", "arch"} <= set(config) and all(isinstance(v, str) for v in config.values())):
+        raise CheckpointError(f"{path} is damaged: its 'config' is not that of a run")
     return state

@@ -1,0 +1,180 @@
+"""What a checkpoint may do: no code runs, only listed files are read, and damage is one line."""
+
+import json
+import os
+import shutil
+
+import pytest
+
+import unitk
+from unitk.errors import CheckpointError, UsageError
+from unitk.files import MANIFEST, seal
+from unitk.train import checkpoint, folder
+from unitk.train.folder import RunFolder
+from unitk_cli.main import module
+
+
+@pytest.fixture(scope="module")
+def trained(make_checkpoint):
+    return make_checkpoint("lm", "gpt2_tiny", "--block-size 32")
+
+
+@pytest.fixture
+def copy(trained, tmp_path):
+    """A copy of a checkpoint, in the folder that is the current one."""
+    shutil.copytree(trained, tmp_path / "model")
+    return tmp_path / "model"
+
+
+def change(path, **values):
+    """Another state.json under a manifest that holds."""
+    state = json.loads((path / "state.json").read_text())
+    (path / "state.json").write_text(json.dumps(state | values))
+    (path / MANIFEST).unlink()
+    seal(path)
+    return state
+
+
+def verbs(path, tmp_path, toy_data):
+    (tmp_path / "in.txt").write_text("the cat\n")
+    yield f"generate --checkpoint {path} --input {tmp_path}/in.txt --max-len 1"
+    yield f"evaluate --checkpoint {path} --data {toy_data}/text"
+    yield f"convert --from unitk {path} --to hf {tmp_path}/hf"
+    yield f"average --checkpoint {path} --checkpoint {path} --dest {tmp_path}/mean"
+    yield f"preprocess --input {tmp_path}/in.txt --vocab {path} --dest {tmp_path}/corpus"
+    run = (
+        f"--save-dir {tmp_path}/run --block-size 32 --max-steps 1 --max-tokens 64 --batch-tokens 64"
+    )
+    yield f"train --data {toy_data}/text --init-from {path} --task lm {run}"
+
+
+@pytest.mark.parametrize("user_dir", ["evil", "."])
+def test_a_checkpoint_never_decides_which_code_runs(
+    copy, tmp_path, toy_data, monkeypatch, user_dir
+):
+    (tmp_path / "evil").mkdir()
+    (tmp_path / "evil" / "x.py").write_text("open('OWNED', 'w')")
+    monkeypatch.chdir(tmp_path / ("evil" if user_dir == "." else "."))
+    change(copy, user_dir=user_dir)
+    for line in verbs(copy, tmp_path, toy_data):
+        name, *words = line.split()
+        module(name).run(words)
+    unitk.load(copy)
+    assert not list(tmp_path.rglob("OWNED"))
+
+
+PLUGIN = """
+from unitk.registry import register
+from unitk.tasks.lm import LM
+
+@register("task", "their_own")
+class TheirOwn(LM):
+    pass
+"""
+
+
+def test_a_checkpoint_that_needs_a_plug_in_names_it(copy, tmp_path, toy_data):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "own.py").write_text(PLUGIN)
+    state = json.loads((copy / "state.json").read_text())
+    config = state["config"] | {"task": "their_own"}
+    change(copy, config=config, user_dir=str(tmp_path / "theirs"))
+    generate, evaluate, convert, average, *_ = verbs(copy, tmp_path, toy_data)
+    for line in (generate, evaluate, convert):
+        name, *words = line.split()
+        with pytest.raises(UsageError, match="no task 'their_own'.*give --user-dir if you trust"):
+            module(name).run(words)
+    module("average").run(average.split()[1:])  # builds no model
+    for line in (generate, evaluate):
+        name, *words = line.split()
+        module(name).run([*words, "--user-dir", str(tmp_path / "theirs")])
+
+
+def test_files_beside_the_manifest_are_not_read(copy, trained, make_checkpoint, tmp_path):
+    other = make_checkpoint("lm", "gpt2_tiny", seed=1)
+    shutil.copy(other / "model.safetensors", copy / "ema.safetensors")
+    shutil.copytree(other / "vocab", copy / "source_vocab")
+    (copy / "imported.json").write_text("{")
+    texts = ["the cat", "a dog"]
+    found, expected = (
+        [one.text for (one,) in unitk.load(path).generate(texts, beam=2, max_len=4)]
+        for path in (copy, trained)
+    )
+    assert found == expected
+    module("average").run(f"--checkpoint {copy} {copy} --dest {tmp_path}/mean".split())
+    listed = json.loads((tmp_path / "mean" / MANIFEST).read_text())["files"]
+    own = json.loads((trained / MANIFEST).read_text())["files"]
+    assert listed.keys() == own.keys()
+    assert listed["model.safetensors"] == own["model.safetensors"]
+    module("convert").run(f"--from unitk {copy} --to hf {tmp_path}/hf".split())
+
+
+def test_using_a_model_reads_no_optimizer(copy, monkeypatch):
+    size = (copy / "optim.safetensors").stat().st_size
+    (copy / "optim.safetensors").write_bytes(bytes(size))
+    unitk.load(copy)
+    with pytest.raises(CheckpointError, match="all 1 checkpoints"):
+        run = RunFolder(copy.parent / "run")
+        run.checkpoints.mkdir(parents=True)
+        copy.rename(run.step(1))
+        run.newest()  # which is what a run goes on from
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"config": None}, {"config": []}, {"config": {}}, {"config": {"task": 1, "arch": "x"}},
+        {"user_dir": []}, {"user_dir": 1}, {"vocab": None}, {"data": 7}, {"optimizer": []},
+    ],
+)  # fmt: skip
+def test_altered_states_are_one_line(copy, values):
+    change(copy, **values)
+    with pytest.raises(CheckpointError, match=r"state.json is damaged") as caught:
+        unitk.load(copy)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[]", "{}", "\xff", '{"a": 1' + "}" * 3])
+@pytest.mark.parametrize("name", ["state.json", "vocab/vocab.json"])
+def test_altered_json_is_one_line(copy, name, text):
+    (copy / name).write_bytes(text.encode("latin-1"))
+    (copy / MANIFEST).unlink()
+    seal(copy)
+    with pytest.raises(unitk.errors.UnitkError, match=name) as caught:
+        unitk.load(copy)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["state.json", "model.safetensors", "vocab/vocab.json"])
+def test_what_a_manifest_must_list(copy, name):
+    (copy / name).unlink()
+    (copy / MANIFEST).unlink()
+    seal(copy)
+    with pytest.raises(CheckpointError, match=f"has no {name} in its manifest"):
+        unitk.load(copy)
+
+
+def test_a_reader_of_a_run_that_saves_tries_once_more(trained, tmp_path, monkeypatch):
+    run = RunFolder(tmp_path / "run")
+    run.create("")
+    for step in (1, 2):
+        shutil.copytree(trained, run.step(step))
+    run.link("best", 1)
+
+    def save(*_):
+        """What a trainer does in the middle of a reader's work."""
+        if run.step(1).exists():
+            run.link("best", 2)
+            run.prune(1, best=[])
+
+    for place, name in [(folder, "damage"), (checkpoint, "read_state"),
+                        (checkpoint, "load_weights")]:  # fmt: skip
+        real = getattr(place, name)
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, lambda *a, real=real, **k: (save(), real(*a, **k))[1])
+            assert checkpoint.load(run.path / "best").path == run.step(2)
+        shutil.copytree(trained, run.step(1))
+        run.link("best", 1)
+    os.remove(run.step(1) / "state.json")
+    with pytest.raises(CheckpointError, match="state.json of manifest.json is missing"):
+        checkpoint.load(run.path / "best")
