@@ -74,8 +74,10 @@ def check_resume(train, curve, tmp_path, monkeypatch, long, stops):
         )
 
 
-def test_a_stopped_run_continues_bit_for_bit(train, curve, tmp_path, monkeypatch, long):
-    check_resume(train, curve, tmp_path, monkeypatch, long, stops=[5])
+@pytest.mark.parametrize("optimizer", ["adamw", "bert_adam"])
+def test_a_stopped_run_continues_bit_for_bit(train, curve, tmp_path, monkeypatch, long, optimizer):
+    words = f"{long} --optimizer {optimizer}"
+    check_resume(train, curve, tmp_path, monkeypatch, words, stops=[5])
 
 
 @pytest.mark.slow
