@@ -21,7 +21,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from unitk import registry
+from unitk import registry, vocab_alphabet
 from unitk.errors import DataError, UsageError
 from unitk.vocab_kinds import Packed, SentencePiece, VocabModel
 
@@ -51,6 +51,9 @@ ALIASES = {
 """Spellings under which vocabularies from elsewhere have a symbol, the preferred one first."""
 SENTENCE_END = frozenset(".?!;:。？！；…\n")
 FILE = "vocab.json"
+LONG = 1 << 16
+PART = re.compile(rf"\S.{{0,{LONG}}}(?:\s|$)|\S.{{0,{LONG}}}", re.DOTALL)
+"""Parts of a line that sentencepiece is trained on; its time and memory grow with lines."""
 MARKED = re.compile("|".join(re.escape(symbol) for symbol in SYMBOLS.values()))
 
 Bools = npt.NDArray[np.bool_]
@@ -261,20 +264,24 @@ def train_vocab(
     *,
     byte_fallback: bool = False,
     normalization: str = "nmt_nfkc",
-    coverage: float = 0.9995,
+    coverage: float | None = None,
     sample: int = 10_000_000,
     seed: int = 1,
 ) -> Vocab:
     """A sentencepiece vocabulary of `size` ids, trained on a seeded sample of the lines.
 
     Symbols are control symbols with the first ids, which no text produces. The thread count is
-    fixed, as the pieces depend on it.
+    fixed, as the pieces depend on it. Without a `coverage`, the text decides which characters have
+    pieces (`vocab_alphabet`); those without one are logged.
     """
     import sentencepiece
 
-    chosen = sample_lines(lines, sample, seed)
+    chosen = [part for line in sample_lines(lines, sample, seed) for part in _short(line)]
     if not chosen:
         raise DataError("there is no text to train a vocabulary on")
+    counts, required = vocab_alphabet.count(chosen, normalization), ""
+    if coverage is None:
+        coverage, required = vocab_alphabet.choose(counts, size, normalization)
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -285,6 +292,7 @@ def train_vocab(
             byte_fallback=byte_fallback,
             normalization_rule_name=normalization,
             character_coverage=coverage,
+            required_chars=required,
             max_sentence_length=1 << 30,
             train_extremely_large_corpus=sum(map(len, chosen)) > 1 << 29,
             num_threads=16,
@@ -299,7 +307,14 @@ def train_vocab(
         )
     except RuntimeError as error:
         raise _refused(str(error), size) from error
-    return adopt(SentencePiece(model.getvalue()))
+    trained = SentencePiece(model.getvalue())
+    vocab_alphabet.report(counts, trained.find)
+    return adopt(trained)
+
+
+def _short(line: str) -> list[str]:
+    """A line; a very long one in parts, divided at blanks where it has some."""
+    return [line] if len(line) <= LONG else [one.strip() for one in PART.findall(line)]
 
 
 def _refused(message: str, size: int) -> UsageError | DataError:

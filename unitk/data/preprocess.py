@@ -104,8 +104,9 @@ class Options:
         "nmt_nfkc"
     )
     """What the vocabulary does to characters first; cf: lower-case."""
-    vocab_coverage: float = 0.9995
-    """Share of the characters of the text that get a piece; the rarest ones are unknown."""
+    vocab_coverage: float | None = None
+    """Share of the text whose characters get a piece; the rarest ones are unknown. Default: all
+    characters where they are few; of thousands 0.9995, with all letters and digits."""
     vocab_sample: int = 10_000_000
     """Lines that the vocabulary is trained on, drawn at random if there are more."""
     vocab_threshold: int = 0
