@@ -1,4 +1,4 @@
-# What the recipes share. From the caller: OBJECTIVE, SIZE, RUN, SEED, TEXTS, HELDOUT (text to validate
+# What the recipes share. From the caller: OBJECTIVE, SIZE, RUN, SEED, HELDOUT (text to validate
 # on) and `copies`, which pairs of copies.py OBJECTIVE=copy learns.
 recipes=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 command -v unitk >/dev/null || { echo "unitk is not installed here: run make quickstart" >&2; exit 2; }
@@ -46,6 +46,21 @@ settings() { # what SIZE means, where the environment says nothing else
     model=(--arch.num-layers 3 --arch.width 128 --arch.ffn-width 512 --arch.init-std 0.05 --arch.dropout 0)
 }
 
+mine() { # DIR: make it, or refuse one that holds something and that no recipe made
+  if [ -e "$1" ] && [ ! -e "$1/.recipe" ] && [ -n "$(ls -A "$1")" ]; then
+    echo "RUN: $1 holds files that no recipe made: name another folder, or: touch $1/.recipe" >&2
+    exit 2
+  fi
+  mkdir -p "$1"
+  touch "$1/.recipe"
+}
+
+begin() { # the files to pre-train on, as the user names them in TEXTS or as given: the array `texts`
+  mine "$RUN"
+  texts=("$@")
+  [ -z "${TEXTS:-}" ] || read -ra texts <<<"$TEXTS"
+}
+
 once() { # MARK words...: run them, unless MARK says that they were run to their end
   local mark=$1
   shift
@@ -72,11 +87,10 @@ stages() { # from files to RUN/written.jsonl: the arrays `text`, `pairs` and `se
   common=(--seed "$SEED" --lr-schedule linear:warmup=0.1 --max-tokens "$MAX_TOKENS"
     --log-every 50)
   local lengths=(--max-source-len "$SOURCE" --max-target-len "$TARGET")
-  mkdir -p "$RUN"
 
   echo "== 1/5 preprocess"
   [ -n "${INIT:-}" ] ||
-    once "$RUN/.text" unitk preprocess "${text[@]}" --input "${TEXTS// /,}" --valid "$HELDOUT" \
+    once "$RUN/.text" unitk preprocess "${text[@]}" "${texts[@]/#/--input=}" --valid "$HELDOUT" \
       --sentences punct --vocab-size "$VOCAB" --byte-fallback --dest "$RUN/data/text" --overwrite
   once "$RUN/.pairs" unitk preprocess "${pairs[@]}" --vocab "${INIT:-$RUN/data/text/train}" \
     --dest "$RUN/data/pairs" --overwrite
@@ -88,8 +102,7 @@ stages() { # from files to RUN/written.jsonl: the arrays `text`, `pairs` and `se
     local made=(--source-field source --target-field target) ending=jsonl
     [ "$copies" = lead ] || made=(--window "$WINDOW") ending=json
     local copy=(python3 "$recipes/copies.py" "$copies" --longest $((TARGET > 24 ? TARGET * 5 / 8 : 15)))
-    # shellcheck disable=SC2086 # TEXTS are several files
-    once "$RUN/.copies" "${copy[@]}" --texts $TEXTS --dest "$RUN/copies.$ending"
+    once "$RUN/.copies" "${copy[@]}" --texts "${texts[@]}" --dest "$RUN/copies.$ending"
     once "$RUN/.heldout" "${copy[@]}" --texts "$HELDOUT" --dest "$RUN/heldout.$ending"
     once "$RUN/.copied" unitk preprocess --input "$RUN/copies.$ending" --valid "$RUN/heldout.$ending" \
       "${made[@]}" --vocab "$RUN/data/text/train" --dest "$RUN/data/copies" --overwrite

@@ -19,13 +19,13 @@ OBJECTIVES=${OBJECTIVES:-mlm lm unilm pmlm glm_infill mass}
 case $SETTING in
   cpu) # models of 256; a run takes one to three minutes
     size=small
-    TEXTS=${TEXTS:-$DATA/openstax-ccby/openstax.train.jsonl.gz}
+    begin "$DATA/openstax-ccby/openstax.train.jsonl.gz"
     : "${VOCAB:=8000}" "${BLOCK:=128}" "${PRETRAIN_STEPS:=200}" "${PRETRAIN_TEXTS:=32}"
     : "${FINETUNE_STEPS:=200}" "${FINETUNE_TEXTS:=16}" "${MAX_TOKENS:=4096}" "${LR:=5e-4}" "${BEAM:=1}"
     ;;
   gpu) # base models on OpenStax and English novels, all SQuAD training paragraphs
     size=base
-    TEXTS=${TEXTS:-$(ls "$DATA"/openstax-ccby/*train* "$DATA"/eltec-eng/*train* | tr '\n' ' ')}
+    begin "$DATA"/openstax-ccby/*train* "$DATA"/eltec-eng/*train*
     : "${VOCAB:=30000}" "${BLOCK:=256}" "${PRETRAIN_STEPS:=20000}" "${PRETRAIN_TEXTS:=128}"
     : "${FINETUNE_STEPS:=10000}" "${FINETUNE_TEXTS:=64}" "${MAX_TOKENS:=32768}" "${LR:=2e-4}" "${BEAM:=5}"
     ;;
@@ -60,7 +60,7 @@ finetune() { # DIR TASK words...: fine-tune, write the test questions
 
 if [ ! -e "$RUN/data/finished" ]; then
   rm -rf "$RUN/data"
-  unitk preprocess --input "${TEXTS// /,}" --valid "$DATA/openstax-ccby/openstax.valid.jsonl.gz" \
+  unitk preprocess "${texts[@]/#/--input=}" --valid "$DATA/openstax-ccby/openstax.valid.jsonl.gz" \
     --sentences punct --vocab-size "$VOCAB" --byte-fallback --dest "$RUN/data/text"
   unitk preprocess --input "$questions/train.json.gz" --valid "$questions/dev.json.gz" \
     --test "$questions/test.json.gz" --window 224 --vocab "$RUN/data/text/train" --dest "$RUN/data/questions"

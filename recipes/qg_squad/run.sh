@@ -23,16 +23,15 @@ RUN=${RUN:-runs/qg_squad-$OBJECTIVE-$SIZE}
 SEED=${SEED:-1}
 settings
 if [ "$SIZE" = base ]; then
-  TEXTS=${TEXTS:-$(ls "$DATA"/openstax-ccby/*train* "$DATA"/eltec-eng/*train* | tr '\n' ' ')}
+  begin "$DATA"/openstax-ccby/*train* "$DATA"/eltec-eng/*train*
   : "${WINDOW:=460}" "${TARGET:=48}"
 else
-  TEXTS=${TEXTS:-$DATA/openstax-ccby/openstax.train.jsonl.gz}
+  begin "$DATA/openstax-ccby/openstax.train.jsonl.gz"
   : "${WINDOW:=64}" "${TARGET:=32}"
 fi
 SOURCE=$WINDOW questions=$DATA/squad-v1.1-nqg-split
 if [ -n "${SQUAD:-}" ]; then
   questions=$RUN/squad
-  mkdir -p "$RUN"
   once "$RUN/.split" python3 "$here/split.py" --squad "$SQUAD" \
     --lists "${LISTS:?the folder of doclist-train.txt, doclist-dev.txt and doclist-test.txt}" --dest "$questions"
 fi

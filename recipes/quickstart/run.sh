@@ -7,7 +7,7 @@
 #   RUN=runs/mine PRETRAIN_STEPS=2000 ...            another place, another length
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-command -v unitk >/dev/null || { echo "unitk is not installed here: run make quickstart" >&2; exit 2; }
+. "$here/../stages.sh"
 
 DATA=${DATA:-$here/data}
 RUN=${RUN:-runs/quickstart}
@@ -16,7 +16,8 @@ FINETUNE_STEPS=${FINETUNE_STEPS:-320}
 
 text=$DATA/openstax-ccby questions=$DATA/squad-v1.1-nqg-split
 began=$SECONDS
-rm -rf "$RUN"
+mine "$RUN"
+fresh "$RUN" mine "$RUN"
 
 echo "== 1/5 preprocess"
 unitk preprocess --input "$text/openstax.train.jsonl.gz" --valid "$text/openstax.valid.jsonl.gz" \

@@ -22,7 +22,7 @@ DATA=${DATA:-$here/data}
 RUN=${RUN:-runs/summarize-$DATASET-$OBJECTIVE-$SIZE}
 SEED=${SEED:-1}
 openstax=$here/../quickstart/data/openstax-ccby
-TEXTS=${TEXTS:-$openstax/openstax.train.jsonl.gz}
+begin "$openstax/openstax.train.jsonl.gz"
 settings
 HELDOUT=$openstax/openstax.valid.jsonl.gz copies=lead text=()
 

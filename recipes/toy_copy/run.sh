@@ -5,7 +5,7 @@
 #   RULE=reverse TASK=glm_infill recipes/toy_copy/run.sh
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-command -v unitk >/dev/null || { echo "unitk is not installed here: run make quickstart" >&2; exit 2; }
+. "$here/../stages.sh"
 
 RULE=${RULE:-copy}
 TASK=${TASK:-glm_infill}
@@ -19,7 +19,8 @@ LR=${LR:-3e-3}
 STEPS=${STEPS:-500}
 RUN=${RUN:-runs/toy_$RULE-$TASK}
 
-rm -rf "$RUN"
+mine "$RUN"
+fresh "$RUN" mine "$RUN"
 python3 "$here/make_data.py" "$RUN/text" "$RULE"
 unitk preprocess --source-file "$RUN/text/train.source.txt" --target-file "$RUN/text/train.target.txt" \
   --valid-source-file "$RUN/text/valid.source.txt" --valid-target-file "$RUN/text/valid.target.txt" \

@@ -6,7 +6,7 @@
 #   ARCH=optimus_small STEPS=20000 ...                more than a demonstration
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-command -v unitk >/dev/null || { echo "unitk is not installed here: run make quickstart" >&2; exit 2; }
+. "$here/../stages.sh"
 
 DATA=${DATA:-$here/data}
 ARCH=${ARCH:-optimus_tiny}
@@ -16,8 +16,8 @@ VOCAB=${VOCAB:-4000}
 PER_CLASS=${PER_CLASS:-1,10,100}
 RUN=${RUN:-runs/vae_captions}
 
-rm -rf "$RUN"
-mkdir -p "$RUN"
+mine "$RUN"
+fresh "$RUN" mine "$RUN"
 for split in train valid test; do
   file=$(ls "$DATA/$split".txt* | head -n 1)
   case $file in *.gz) gzip -dc "$file" ;; *) cat "$file" ;; esac >"$RUN/$split.txt"

@@ -5,7 +5,7 @@
 #   REGIMES="constant autoencoder" STEPS=500 recipes/vae_toy/run.sh
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-command -v unitk >/dev/null || { echo "unitk is not installed here: run make quickstart" >&2; exit 2; }
+. "$here/../stages.sh"
 
 REGIMES=${REGIMES:-constant constant_threshold cyclical_threshold}
 STEPS=${STEPS:-1500}
@@ -14,7 +14,8 @@ SEED=${SEED:-1}
 INIT_STD=${INIT_STD:-0.1}
 RUN=${RUN:-runs/vae_toy}
 
-rm -rf "$RUN"
+mine "$RUN"
+fresh "$RUN" mine "$RUN"
 python3 "$here/make_data.py" "$RUN/text"
 unitk preprocess --input "$RUN/text/train.txt" --valid "$RUN/text/valid.txt" --documents line \
   --vocab "$RUN/text/grammar.words" --dest "$RUN/data"

@@ -1,0 +1,74 @@
+"""Recipes delete nothing that they did not make, and work in paths with blanks, quotes and `$`."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+NAMES = ["toy_copy", "quickstart", "vae_toy", "vae_captions", "compare", "qg_squad", "summarize"]
+PROGRAM = f"""#!{sys.executable}
+import json, os, sys
+from pathlib import Path
+with open(os.environ["CALLS"], "a") as file:
+    file.write(json.dumps(sys.argv[1:]) + "\\n")
+for option, value in zip(sys.argv, sys.argv[1:]):
+    if option in ("--save-dir", "--dest") and "copies.py" not in sys.argv[1]:
+        Path(value).mkdir(parents=True, exist_ok=True)
+    if option == "--output":
+        Path(value).touch()
+"""
+
+
+def start(name, folder, recipes=RECIPES, **env):
+    """A recipe with programs in place of unitk and python3 that note their arguments."""
+    program = folder / "programs"
+    program.mkdir(exist_ok=True)
+    for command in ("unitk", "python3"):
+        (program / command).write_text(PROGRAM)
+        (program / command).chmod(0o755)
+    path = f"{program}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "CALLS": str(folder / "calls"), **env}
+    words = ["bash", str(recipes / name / "run.sh")]
+    return subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_folder_of_somebody_else_is_refused_and_kept(name, tmp_path):
+    for thesis in ("thesis.txt", "data/thesis.txt"):
+        path = tmp_path / "keep" / thesis
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    before = sorted((tmp_path / "keep").rglob("*"))
+    done = start(name, tmp_path, RUN=str(tmp_path / "keep"))
+    assert done.returncode == 2 and "holds files that no recipe made" in done.stderr
+    assert sorted((tmp_path / "keep").rglob("*")) == before
+    assert not (tmp_path / "calls").exists()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_path_and_a_second_run(name, tmp_path):
+    checkout = tmp_path / """a b'c"d$(touch INJ);e"""
+    shutil.copytree(RECIPES, checkout, ignore=shutil.ignore_patterns("*.md", "papers"))
+    for _ in range(2):
+        done = start(name, tmp_path, checkout, RUN=str(checkout / "my run"))
+        assert done.returncode == 0, done.stderr
+    calls = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
+    words = [word for call in calls for word in call]
+    assert not list(tmp_path.rglob("INJ"))
+    assert not {"a", "run"} & set(words) and not any(word.startswith("b'c") for word in words)
+    # what is read from the checkout is there, each file by its whole name
+    read = [word.partition("=")[2] if word.startswith("--input=") else word for word in words]
+    own = [word for word in read if word.startswith(str(checkout)) and "/my run" not in word]
+    assert own and [word for word in own if not Path(word).exists()] == []
+
+
+def test_several_texts(tmp_path):
+    done = start("compare", tmp_path, TEXTS="one.jsonl two.jsonl", OBJECTIVES="lm")
+    assert done.returncode == 0, done.stderr
+    first = json.loads((tmp_path / "calls").read_text().splitlines()[0])
+    assert first[:3] == ["preprocess", "--input=one.jsonl", "--input=two.jsonl"]
