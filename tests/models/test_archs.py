@@ -50,8 +50,11 @@ from unitk.models import archs
     ],
 )
 def test_parameter_counts_are_the_published_ones(name, vocab_size, millions):
+    config = registry.get("arch", name)()
+    if name.startswith("albert"):  # whose sentence order no task asks
+        config = replace(config, class_heads=("sop:2",))
     with torch.device("meta"):
-        model = registry.get("arch", name)().build(vocab_size)
+        model = config.build(vocab_size)
     count = sum(parameter.numel() for parameter in model.parameters()) / 1e6
     exact = round(millions, 1) != millions
     assert count == pytest.approx(millions, abs=1e-3 if exact else 0.05 if millions < 1000 else 5)
@@ -87,3 +90,12 @@ def test_presets_are_found_without_torch():
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_gpt_draws_all_weights_from_one_law():
+    """Radford 2018: N(0, 0.02) everywhere; GPT-2 divides residual projections by sqrt(2 layers)."""
+    for name, std in (("gpt_base", 0.02), ("gpt2_small", 0.02 / 24**0.5)):
+        torch.manual_seed(0)
+        config = replace(registry.get("arch", name)(), max_positions=8)
+        out = config.build(9).layers[0].attention.out.weight  # 590,000 numbers: 0.1 % of error
+        assert out.std().item() == pytest.approx(std, rel=0.01)

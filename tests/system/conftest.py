@@ -26,7 +26,7 @@ class Runs:
         """The options that a run of this task needs; it has dropout."""
         kind = registry.get("task", task)
         text = kind.pretrain is not Task.pretrain
-        cut = " --blocks line" if text and task != "unilm" else ""  # unilm cuts sentence pairs
+        cut = " --blocks line" if text and task not in ("unilm", "pmlm") else ""  # which cut pairs
         return (
             f"--task {task} --arch {kind.arch.rpartition('_')[0]}_tiny --arch.dropout 0.1"
             " --arch.width 16 --arch.num-layers 1 --arch.num-heads 2 --arch.ffn-width 32"

@@ -11,8 +11,8 @@ from unitk.spans import places
 from unitk.tasks.pmlm import PMLM, layout
 
 
-def task(vocab, **config):
-    return PMLM(PMLM.Config(**config), vocab)
+def task(vocab, pairs=False, **config):
+    return PMLM(PMLM.Config(pairs=pairs, **config), vocab)
 
 
 def seen_words(example, row):
@@ -24,7 +24,9 @@ def seen_words(example, row):
 def test_layout_is_the_table(ids, labels):
     M, P = ids("M P")
     blocks = np.array([[4, 6], [2, 3]])
-    example = layout(ids("C a b c d e f S"), blocks, ids("M M M"), mask=M, pseudo=P)
+    example = layout(
+        ids("C a b c d e f S"), np.zeros(8, int), blocks, ids("M M M"), mask=M, pseudo=P
+    )
     x = example.towers["x"]
     assert x.token.tolist() == ids("C a b c d e f S M M M P P P").tolist()
     assert x.pos.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 4, 5, 2, 4, 5, 2]
@@ -38,7 +40,9 @@ def test_layout_is_the_table(ids, labels):
 def test_what_is_kept_or_random_is_so_at_m_and_p(ids):
     M, P = ids("M P")
     blocks = np.array([[4, 6], [2, 3]])
-    x = layout(ids("C a b c d e f S"), blocks, ids("d x M"), mask=M, pseudo=P).towers["x"]
+    x = layout(
+        ids("C a b c d e f S"), np.zeros(8, int), blocks, ids("d x M"), mask=M, pseudo=P
+    ).towers["x"]
     assert x.token.tolist() == ids("C a b c d e f S d x M d x P").tolist()
 
 
@@ -65,7 +69,7 @@ def test_the_worked_example_4_5_then_2():
     expected = np.array([[cell == "1" for cell in line[1:]] for line in lines])
     tokens = np.arange(7)  # x0 stands where C would; x1..x6
     blocks = np.array([[4, 6], [2, 3]])
-    x = layout(tokens, blocks, np.array([99] * 3), mask=99, pseudo=98).towers["x"]
+    x = layout(tokens, np.zeros(7, int), blocks, np.array([99] * 3), mask=99, pseudo=98).towers["x"]
     names = [{99: "M", 98: "P"}.get(t, "x") + str(p) for t, p in zip(x.token, x.pos, strict=True)]
     order = np.array([names.index(name) for name in header])
     picked = x.take(order)
@@ -136,7 +140,7 @@ def test_ae_alone_is_the_ae_of_both(toy_vocab, some_text):
 def test_par_of_one_token_blocks_left_to_right_sees_what_a_causal_model_sees():
     tokens = np.arange(20, 29)
     blocks = np.stack([np.arange(1, 9), np.arange(2, 10)], axis=1)
-    example = layout(tokens, blocks, np.full(8, 99), mask=99, pseudo=98)
+    example = layout(tokens, 0 * tokens, blocks, np.full(8, 99), mask=99, pseudo=98)
     par = example.asks[1]
     for row, label in zip(par.rows[:, 0], par.label, strict=True):
         assert seen_words(example, row) - {98, 99} == set(range(20, label))
@@ -203,3 +207,25 @@ def test_options_are_checked():
     for wrong in ({"mask_ratio": 0.0}, {"ngram_chance": -1.0}, {"word_drop": 1.5}):
         with pytest.raises(UsageError, match="--task."):
             PMLM.Config(**wrong)
+
+
+def test_two_parts_have_a_segment_each(toy_vocab, some_text):
+    """[SOS] S1 [EOS] S2 [EOS]; M and P have the segment of the token that they stand for."""
+    made, rng = task(toy_vocab, pairs=True), np.random.default_rng(0)
+    first, second = (some_text(toy_vocab, n, rng).ids for n in (20, 12))
+    for _ in range(20):
+        example = made.pretrain(Text([first, second], np.array([0, 20])), rng)
+        x, v = example.towers["x"], toy_vocab
+        assert x.token[:35].tolist() == [v.cls, *first, v.sep, *second, v.sep]
+        assert x.seg[:35].tolist() == [0] * 22 + [1] * 13
+        assert (x.seg == (x.pos >= 22)).all() and len(x) <= made.slots(np.array(32))
+
+
+def test_pairs_are_neighbours(toy_vocab):
+    """The cut is unilm's, without parts from elsewhere."""
+    sentences, documents = np.arange(0, 401, 4), np.array([0, 50, 100])
+    cut = task(toy_vocab, pairs=True).cut(sentences, documents, 40, np.random.default_rng(0))
+    two = cut.seconds[:, 1] > cut.seconds[:, 0]
+    assert two.sum() > 5 and not cut.flags.any()
+    assert (cut.stops == cut.seconds[:, 0])[two].all()
+    assert (np.unique(cut.starts // 200) == [0, 1]).all()

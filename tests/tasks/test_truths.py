@@ -42,7 +42,7 @@ def test_par_of_one_token_blocks_left_to_right_is_a_causal_model():
     model = model_of("unilm2_tiny", init_std=0.2)
     n = len(WORDS)
     blocks = np.stack([np.arange(1, n), np.arange(2, n + 1)], axis=1)
-    whole = pmlm(WORDS, blocks, np.full(n - 1, 58), mask=58, pseudo=60)
+    whole = pmlm(WORDS, 0 * WORDS, blocks, np.full(n - 1, 58), mask=58, pseudo=60)
     x = whole.towers["x"]
     kept = np.append(np.arange(n), np.arange(2 * n - 1, len(x)))
     par = states(model, Example({"x": x.take(kept)}))["x"]
@@ -57,7 +57,7 @@ def test_par_of_one_token_blocks_left_to_right_is_a_causal_model():
 def test_ae_states_do_not_depend_on_p_and_the_hidden_words():
     model = model_of("unilm2_tiny", init_std=0.2)
     blocks = np.array([[4, 6], [2, 3]])
-    x = pmlm(WORDS, blocks, np.full(3, 58), mask=58, pseudo=60).towers["x"]
+    x = pmlm(WORDS, 0 * WORDS, blocks, np.full(3, 58), mask=58, pseudo=60).towers["x"]
     zero = np.flatnonzero(x.now == 0)
     both = states(model, Example({"x": x}))["x"][zero]
     close(both, states(model, Example({"x": x.take(zero)}))["x"])
@@ -68,7 +68,7 @@ def test_one_pass_is_a_pass_for_every_step():
     P of step i."""
     model = model_of("unilm2_tiny", init_std=0.2)
     blocks = np.array([[4, 6], [2, 3], [7, 8]])
-    x = pmlm(WORDS, blocks, np.full(4, 58), mask=58, pseudo=60).towers["x"]
+    x = pmlm(WORDS, 0 * WORDS, blocks, np.full(4, 58), mask=58, pseudo=60).towers["x"]
     whole = states(model, Example({"x": x}))["x"]
     for step in (1, 2, 3):
         rows = np.flatnonzero((x.now < 2 * step) & (x.dies > x.now) | (x.now == 2 * step))

@@ -50,7 +50,13 @@ def test_an_architecture_without_room_is_refused(begin):
     with pytest.raises(UsageError, match=r"task pmlm needs --arch.num-virtual 1 for \[P\]"):
         begin("--task pmlm --arch bert_tiny")
     begin("--task pmlm --arch bert_tiny --task.pseudo mask")
-    data = begin("--task unilm --arch bert_tiny --task.nsp off --task.shares 0,1,0,0").data
+    with pytest.raises(UsageError, match="task unilm needs --arch.num-segments 6"):
+        begin("--task unilm --arch bert_tiny")
+    with pytest.raises(
+        UsageError, match="task mlm asks class:nsp, but --arch.class-heads are none"
+    ):
+        begin("--task mlm --arch albert_tiny --task.nsp on")
+    data = begin("--task mlm --arch bert_tiny --task.nsp on --arch.num-segments 1").data
     data.train.examples.bounds(0)
-    with pytest.raises(DataError, match="segment 5 is beyond --arch.num-segments 2"):
+    with pytest.raises(DataError, match="segment 1 is beyond --arch.num-segments 1"):
         draw(data.train.examples, 1, 0, 0)

@@ -39,6 +39,10 @@ class Task:
     """Where a model has no end that was trained, its outputs go on to `--max-len`."""
     answers: bool = True
     """Whether its model was trained on pairs; one that was not goes on with a prompt."""
+    earlier: ClassVar[dict[str, str]] = {}
+    """Options that checkpoints of earlier versions lack, with what these versions did."""
+    classes: tuple[str, ...] = ()
+    """Class heads that are asked."""
     frame: int = 2
     """Symbols a layout adds to a text, counted in `--block-size`."""
     virtual: tuple[str, ...] = ()

@@ -28,27 +28,28 @@ from typing import Literal
 import numpy as np
 
 from unitk.data.cuts import Text
+from unitk.data.sentence_pairs import SentencePairs
 from unitk.registry import register
 from unitk.slots import TOKEN, Example, Ids, Protocol, Slots, lm, probe, stay, unroll
 from unitk.spans import Spans, block_spans, corrupt, places
 from unitk.tasks.base import Task, check_chance, check_share, check_weights
+from unitk.tasks.mlm import framed
 from unitk.vocab import Vocab
 
-LONGEST = 6
-"""The longest block (algorithm 1)."""
+LONGEST = 6  # tokens of a block (algorithm 1)
 
 
-def layout(tokens: Ids, blocks: Spans, shown: Ids, *, mask: int, pseudo: int) -> Example:
+def layout(tokens: Ids, seg: Ids, blocks: Spans, shown: Ids, *, mask: int, pseudo: int) -> Example:
     """Lay out framed tokens; `blocks` come in factorization order, `shown` in the order of M."""
     step = np.arange(1, len(blocks) + 1).repeat(blocks[:, 1] - blocks[:, 0])
     place = places(blocks)
     at = np.zeros(len(tokens), np.int64)
     at[place] = 2 * step + 1
     asked = np.where(shown == mask, pseudo, shown)
-    slots = stay(tokens, pos=np.arange(len(tokens)), at=at)
-    slots += stay(shown, pos=place) + probe(asked, pos=place, at=2 * step)
-    rows = len(tokens) + np.arange(len(place))
-    label = tokens[place]
+    slots = stay(tokens, pos=np.arange(len(tokens)), at=at, seg=seg)
+    slots += stay(shown, pos=place, seg=seg[place])
+    slots += probe(asked, pos=place, at=2 * step, seg=seg[place])
+    rows, label = len(tokens) + np.arange(len(place)), tokens[place]
     asks = [lm(rows, label, name="ae"), lm(rows + len(place), label, name="par")]
     return Example({"x": slots}, asks)
 
@@ -75,28 +76,31 @@ class PMLM(Task):
         word (section 4.1)."""
         pseudo: Literal["own", "mask"] = "own"
         """P has an embedding of its own (section 3.2), or that of [MASK] (released models)."""
+        pairs: bool = True
+        """Texts are two parts of a document, with a segment each; off: --blocks cuts them."""
         word_drop: float = 0.5
         """Fine-tuning: how often a target token that is seen reads what P drew (s2s-ft)."""
 
         def __post_init__(self) -> None:
             check_share("mask-ratio", self.mask_ratio)
-            for name in ("ngram_chance", "word_drop"):
-                check_chance(name.replace("_", "-"), getattr(self, name))
+            check_chance("ngram-chance", self.ngram_chance)
+            check_chance("word-drop", self.word_drop)
             check_weights("mask-keep-random", self.mask_keep_random)
 
     config: Config
     symbols = ("pad", "cls", "sep", "mask")
     arch = "unilm2_small"
+    earlier = {"pairs": "off"}  # 0.1.0
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
-        own = config.pseudo == "own"
+        self.cut = SentencePairs(0.0, complete=False) if config.pairs else None
+        self.frame, own = 3 if config.pairs else 2, config.pseudo == "own"
         self.virtual, self.p = (("[P]",), len(vocab)) if own else ((), vocab.mask)
 
     @property
     def first_rows(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        # P begins as [MASK], which is what the released models read for it
-        return {"embed.virtual.weight": ("embed.tokens.weight", (self.vocab.mask,))}
+        return {"embed.virtual.weight": ("embed.tokens.weight", (self.vocab.mask,))}  # as released
 
     @cached_property
     def protocol(self) -> Protocol:
@@ -117,21 +121,18 @@ class PMLM(Task):
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
-        tokens = np.concatenate([[v.cls], text.ids, [v.sep]])
+        tokens, seg = framed(text.parts, v.cls, v.sep)
         free = (tokens != v.cls) & (tokens != v.sep)
         chance = c.ngram_chance if c.blockwise else 0.0
         blocks = block_spans(free, math.ceil(c.mask_ratio * len(tokens)), chance, LONGEST, rng)
-        hidden = tokens[places(blocks)]
-        shown = corrupt(hidden, v.mask, self.words, c.mask_keep_random, rng)
-        example = layout(tokens, blocks, shown, mask=v.mask, pseudo=self.p)
-        if c.objective == "ae+par":
-            return example
-        ae, par = example.asks
-        if c.objective == "par":  # M stays: all that is missing is its loss
-            return replace(example, asks=[par])
+        shown = corrupt(tokens[places(blocks)], v.mask, self.words, c.mask_keep_random, rng)
+        example = layout(tokens, seg, blocks, shown, mask=v.mask, pseudo=self.p)
+        asks = [ask for ask in example.asks if ask.name in c.objective.split("+")]
+        if c.objective != "ae":  # without AE M stays: all that is missing is its loss
+            return replace(example, asks=asks)
         x = example.towers["x"]  # nobody at time 0 sees the other two
         left = Slots(x.table[:, x.now == 0])
-        return Example({"x": left}, [replace(ae, rows=ae.rows - len(hidden))])
+        return Example({"x": left}, [replace(asks[0], rows=asks[0].rows - len(shown))])
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         v, words = self.vocab, np.append(target, self.vocab.sep)

@@ -92,6 +92,7 @@ class UniLM(Task):
         # of all pairs so many are from two documents: half of what the bidirectional mask gets
         self.strangers = config.shares[BOTH] / sum(config.shares) / 2
         self.cut = SentencePairs(self.strangers, complete=False) if config.nsp else None
+        self.classes = ("nsp",) * config.nsp
 
     @cached_property
     def protocol(self) -> Protocol:

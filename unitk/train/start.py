@@ -89,17 +89,21 @@ def parse_train(argv: Sequence[str]) -> Parsed:
 
 
 def _parse(argv: Sequence[str]) -> Parsed:
-    """The options of a run; `--init-from` gives those that are not given.
+    """The options of a run; the checkpoint that it begins with has those that are not given.
 
-    Those of the checkpoint's task hold for the same task, its architecture where there is no
-    `--arch`.
+    That is the newest one to `--resume`, or that of `--init-from`. Its task's options hold for the
+    same task, its architecture where there is no `--arch`.
     """
     parsed = parse("train", TrainConfig, argv, kinds=KINDS)
     given = {key for key, origin in parsed.origins.items() if not re.match("preset |task ", origin)}
     own = {key for key in parsed.values() if key.partition(".")[0] in ("task", "arch")}
-    if parsed.main.init_from is None or own <= given:
+    folder = None
+    if not own <= given and parsed.main.resume:
+        folder = RunFolder(parsed.main.save_dir).newest()
+    if not own <= given and parsed.main.init_from is not None and folder is None:
+        folder = find(parsed.main.init_from)
+    if folder is None:
         return parsed
-    folder = find(parsed.main.init_from)
     values = options_of(read_state(folder), folder)
     inherited = _of_same_tasks(values, parsed)
     if parsed.origins["arch"].startswith("task "):
@@ -109,7 +113,7 @@ def _parse(argv: Sequence[str]) -> Parsed:
             inherited["arch.num_segments"] = str(least)
     inherited = {key: text for key, text in inherited.items() if key not in given}
     words = [f"{flag(key)}={text}" for key, text in inherited.items()]
-    origin = f"checkpoint {parsed.main.init_from}"
+    origin = f"checkpoint {folder}"
     parsed = parse("train", TrainConfig, [*argv, *words], kinds=KINDS)
     return replace(parsed, origins=parsed.origins | dict.fromkeys(inherited, origin))
 
@@ -234,7 +238,7 @@ def _check_frozen(state: dict[str, Any], parsed: Parsed, data: Data, checkpoint:
 
     With `--new-data`: whether the data, or what an example of them is, have changed.
     """
-    there, here = state["config"], parsed.fields()
+    there, here = options_of(state, checkpoint), parsed.fields()
     # an option the run did not know yet has its default there
     differing = [
         key

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from unitk import registry
 from unitk.errors import CheckpointError
 from unitk.files import read_json, sealed
 
@@ -23,8 +24,15 @@ FIELDS: dict[str, Any] = {
 
 
 def options_of(state: dict[str, Any], folder: Path) -> dict[str, str]:
-    """Every option of the run as text; an encoder's own vocabulary is the checkpoint's copy."""
+    """Every option of the run as text; an encoder's own vocabulary is the checkpoint's copy.
+
+    What an earlier version did without an option is what its tasks say.
+    """
     values: dict[str, str] = dict(state["config"])
+    for name, share in (word.partition("=")[::2] for word in values["task"].split()):
+        prefix = f"task.{name}." if share else "task."
+        known = registry.get("task", name).earlier if name in registry.names("task") else {}
+        values = {prefix + option: text for option, text in known.items()} | values
     if f"{SOURCE_VOCAB}/vocab.json" in sealed(folder):
         own = str(folder / SOURCE_VOCAB)
         values |= {key: own for key in values if key.endswith(f".{SOURCE_VOCAB}")}
