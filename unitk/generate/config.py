@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
-from unitk.errors import UsageError
+from unitk.errors import UsageError, require
+from unitk.registry import nearest
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Config = TypeVar("Config", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +174,40 @@ class GenerateConfig(SamplingConfig, RulesConfig, SearchConfig):
         if not holds:
             flag = "--" + name.replace("_", "-")
             raise UsageError(f"{flag} must be {what}, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedConfig:
+    """Which states stand for a text."""
+
+    layer: int = -1
+    """States of which layer: 0 enters the first one, -1 is what leaves the last one."""
+    pool: Literal["mean", "first", "last", "none", "latent"] = "mean"
+    """mean: of all words; first: at the first slot, BERT's [CLS]; last: at the last slot; none: of
+    every slot, as json-lines; latent: the most likely latent of an autoencoder."""
+    specials: bool = False
+    """Special symbols count in the mean."""
+    truncate: bool = False
+    """Shorten the last part of a text that is too long for the model, instead of refusing it."""
+    max_tokens: int = 16384
+    """Most slots of a batch."""
+
+    def __post_init__(self) -> None:
+        require(self.max_tokens >= 1, f"--max-tokens must be at least 1, got {self.max_tokens}")
+        idle = self.specials and self.pool != "mean"
+        require(not idle, f"--specials has no effect with --pool {self.pool}")
+        idle = self.layer != -1 and self.pool == "latent"
+        require(not idle, "--layer has no effect with --pool latent")
+
+
+def made(kind: type[Config], options: Mapping[str, object]) -> Config:
+    """The configuration with these options; an unknown one is a UsageError with the nearest."""
+    known = [field.name for field in fields(kind)]
+    for name in options:
+        if name not in known:
+            hint = nearest(name, known) or f" (known: {', '.join(known)})"
+            raise UsageError(f"there is no option {name!r}{hint}")
+    return kind(**options)
 
 
 def length(text: str | int, words: int) -> int:

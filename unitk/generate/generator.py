@@ -12,9 +12,10 @@ import numpy as np
 
 from unitk.data.texts import shorten
 from unitk.errors import DataError, UsageError, require
-from unitk.generate.config import GenerateConfig, length, slope
+from unitk.generate.config import EmbedConfig, GenerateConfig, length, made, slope
 from unitk.generate.decode import check_places, generate, overrun
 from unitk.generate.demands import NOTHING, Demand, Demands, Wish
+from unitk.generate.embed import embed
 from unitk.generate.ensemble import Ensemble
 from unitk.generate.fill import fill
 from unitk.generate.forced import attention, judged, score, watch
@@ -40,6 +41,9 @@ class Output:
     """[words, source words] of a decoder layer, where it was asked for; see `forced.attention`."""
 
 
+NO_WORDS = Output("", Hypothesis(np.zeros(0, np.int64), 0.0, 0.0, np.zeros(0, np.float32)))
+
+
 class Generator:
     """Decodes with a model, or an ensemble, as its task prescribes."""
 
@@ -52,7 +56,7 @@ class Generator:
 
     def generate(
         self,
-        texts: Sequence[str | Sequence[str]],
+        texts: str | Sequence[str | Sequence[str]],
         *,
         prefixes: Sequence[str] = (),
         constraints: Sequence[Sequence[str]] = (),
@@ -62,25 +66,43 @@ class Generator:
         """The n best outputs for each source, a text or its parts; `options`: GenerateConfig's.
 
         `prefixes` are how the outputs for each source begin, `constraints` phrases they contain.
+        A string is one source; the output for an empty source is empty.
         """
-        parts = [[text] if isinstance(text, str) else text for text in texts]
-        sources, config = self.encode(parts), GenerateConfig(**options)  # type: ignore[arg-type]
+        config, sources = made(GenerateConfig, options), self.encode(parted(texts))
         wishes = self.wishes(prefixes, constraints)
-        return self.outputs(sources, config, wishes=wishes, truncate=truncate)
+        found = self.outputs(sources, config, wishes=wishes, truncate=truncate)
+        return [
+            outputs if sum(map(len, source)) else [NO_WORDS]
+            for source, outputs in zip(sources, found, strict=True)
+        ]
 
-    def infill(self, texts: Sequence[str], **options: object) -> list[list[Output]]:
+    def infill(self, texts: str | Sequence[str], **options: object) -> list[list[Output]]:
         """The n best ways to fill every [MASK], [sMASK] and [gMASK] of each text."""
-        sources = [self.encode_blanks(text) for text in texts]
-        return self.outputs(sources, GenerateConfig(**options))  # type: ignore[arg-type]
+        config = made(GenerateConfig, options)
+        texts = [texts] if isinstance(texts, str) else texts
+        return self.outputs([self.encode_blanks(text) for text in texts], config)
+
+    def embed(
+        self, texts: str | Sequence[str | Sequence[str]], **options: object
+    ) -> Floats | list[Floats]:
+        """A vector for each text, [N, D]; `options`: EmbedConfig's.
+
+        With pool="none" a list of the states of each text, [T, D].
+        """
+        config = made(EmbedConfig, options)
+        found = embed(self.model, self.task, self.encode(parted(texts)), config)
+        return found if config.pool == "none" else np.array(found)
 
     def score(
-        self, texts: Sequence[str | Sequence[str]], targets: Sequence[str], **options: object
+        self,
+        texts: str | Sequence[str | Sequence[str]],
+        targets: str | Sequence[str],
+        **options: object,
     ) -> list[Output]:
         """Given outputs, one for each source, with what a search would report of them."""
-        parts = [[text] if isinstance(text, str) else text for text in texts]
-        ids = [target for (target,) in self.encode([[target] for target in targets])]
-        config = GenerateConfig(**options)  # type: ignore[arg-type]
-        found = self.scores(self.encode(parts), ids, config)
+        config = made(GenerateConfig, options)
+        ids = [target for (target,) in self.encode(parted(targets))]
+        found = self.scores(self.encode(parted(texts)), ids, config)
         empty = [number for number, outputs in enumerate(found, 1) if not outputs]
         if empty:
             raise DataError(f"input {empty[0]} is empty")
@@ -365,3 +387,9 @@ def usable(task: Task, trained: int) -> Protocol | None:
             " imported model lacks: train it with --init-from first"
         )
     return replace(protocol, endless=True) if protocol.end in added else protocol
+
+
+def parted(texts: str | Sequence[str | Sequence[str]]) -> list[Sequence[str]]:
+    """The parts of each text; a string is one text of one part."""
+    texts = [texts] if isinstance(texts, str) else texts
+    return [[text] if isinstance(text, str) else text for text in texts]

@@ -26,6 +26,10 @@ class EncoderDecoder(Model):
             self.encoder.embed.tokens = self.embed.tokens
             self.encoder.embed.virtual = self.embed.virtual
 
+    @property
+    def reader(self) -> Stack:
+        return self.encoder
+
     def condition(self, batch: Batch) -> Condition:
         """The encoder's states."""
         if batch.towers.keys() != {"enc", "dec"}:

@@ -57,6 +57,10 @@ class LatentModel(Model):
                 nn.init.normal_(part.weight, std=config.init_std)
         nn.init.zeros_(self.pool.bias)
 
+    @property
+    def reader(self) -> Stack:
+        return self.encoder
+
     def posterior(self, batch: Batch) -> Posterior:
         """The latents' distributions."""
         return self.bridged(self.feature(batch))

@@ -56,9 +56,18 @@ class Stack(nn.Module):
         """How the visibility rule is rendered; slots that see a prefix have the dense mask."""
 
     def encode(
-        self, slots: Tensor, sight: str, num_keys: int, condition: Condition | None = None
+        self,
+        slots: Tensor,
+        sight: str,
+        num_keys: int,
+        condition: Condition | None = None,
+        layers: list[Tensor] | None = None,
     ) -> Tensor:
-        """The states [B, T, D] of slots that see each other by the rule."""
+        """The states [B, T, D] of slots that see each other by the rule.
+
+        To `layers`, if given, are added the states of all depths: those that enter the first layer,
+        and what each layer makes of them; the last ones are normed as those that are returned.
+        """
         condition = Condition() if condition is None else condition
         dropout = self.config.attention_dropout if self.training else 0.0
         dtype = compute_dtype(self.embed.tokens.weight)
@@ -75,11 +84,15 @@ class Stack(nn.Module):
             stores = [partial(prepend, *pair) for pair in condition.row_prefix()]
         x_BTD = self.embed(slots, condition.added(slots))
         for layer, store, source in zip(self.layers, stores, sources, strict=True):
+            if layers is not None:
+                layers.append(x_BTD)
             if self.recompute and self.training:
                 x_BTD = checkpoint(layer, x_BTD, view, store, source, use_reentrant=False)
             else:
                 x_BTD = layer(x_BTD, view, store, source)
         states_BTD: Tensor = self.norm(x_BTD)
+        if layers is not None:
+            layers.append(states_BTD)
         return states_BTD
 
     def project(self, states_BSD: Tensor | None) -> list[tuple[Tensor, Tensor]]:
@@ -189,6 +202,11 @@ class Model(Stack):
         head = self.heads["lm"]
         assert isinstance(head, VocabHead)
         head.trained = min([head.trained, *own])
+
+    @property
+    def reader(self) -> Stack:
+        """The tower that reads a text: the encoder, where there is one."""
+        return self
 
     def condition(self, batch: Batch) -> Condition | None:
         """What enters beside the slots: nothing for a single tower."""

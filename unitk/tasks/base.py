@@ -10,7 +10,7 @@ import numpy as np
 
 from unitk.data.cuts import Cutter, Text
 from unitk.errors import UsageError, require
-from unitk.slots import Example, Ids, Protocol
+from unitk.slots import Example, Ids, Protocol, Slots, stay
 from unitk.vocab import Vocab
 
 
@@ -99,6 +99,11 @@ class Task:
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         """Lay out a source (its parts) with the target as labels."""
         raise self._lacks("fine-tune on pairs")
+
+    def reading(self, source: list[Ids]) -> Slots:
+        """A source that is only read, by the encoder where there is one."""
+        tokens = np.concatenate([[self.vocab.cls], self.joined(source), [self.vocab.sep]])
+        return stay(tokens, pos=np.arange(len(tokens)))
 
     def prompt(self, source: list[Ids]) -> Example:
         """Everything up to and including the slot that decoding reads first; no asks."""

@@ -21,7 +21,7 @@ import numpy as np
 from unitk.data.cuts import Text
 from unitk.errors import require
 from unitk.registry import register
-from unitk.slots import Example, Ids, Protocol, lm, stay, unroll
+from unitk.slots import Example, Ids, Protocol, Slots, lm, stay, unroll
 from unitk.tasks.base import Task
 
 
@@ -95,6 +95,9 @@ class LM(Task):
             given = prompt.towers["x"].token
             example.asks.append(lm(np.arange(len(given) - 1), given[1:], name="source"))
         return example
+
+    def reading(self, source: list[Ids]) -> Slots:
+        return self.opened(source, delimited=False).towers["x"]
 
     def prompt(self, source: list[Ids]) -> Example:
         always = self.config.delimiter == "always"

@@ -23,7 +23,7 @@ from unitk.data.cuts import Text
 from unitk.data.sentence_pairs import SentencePairs
 from unitk.errors import UsageError, require
 from unitk.registry import register
-from unitk.slots import Ask, Example, Ids, lm, stay
+from unitk.slots import Ask, Example, Ids, Slots, lm, stay
 from unitk.spans import Bools, corrupt, fitting
 from unitk.tasks.base import Task, check_share, check_weights
 from unitk.vocab import Vocab
@@ -113,6 +113,10 @@ class MLM(Task):
         number, size = np.unique(word, return_counts=True)
         order = rng.permutation(len(number))
         return places[np.isin(word, number[order[fitting(size[order], count)]])]
+
+    def reading(self, source: list[Ids]) -> Slots:
+        tokens, seg = framed(source, self.vocab.cls, self.vocab.sep)
+        return stay(tokens, pos=np.arange(len(tokens)), seg=seg)
 
     def prompt(self, source: list[Ids]) -> Example:
         """A source with [MASK]s, which are asked for in one pass; the labels are no answers."""

@@ -86,6 +86,9 @@ class Seq2Seq(Task):
         first = stay(self.start, steps, at=steps, seg=self.languages[1])
         return Example({"enc": self.encoder(source), "dec": first})
 
+    def reading(self, source: list[Ids]) -> Slots:
+        return self.encoder(source)
+
     def encoder(self, source: list[Ids]) -> Slots:
         """C (or nothing), the source, S."""
         before = [] if self.opening in ("sep", "pad") else [self.opener]

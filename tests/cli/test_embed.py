@@ -1,0 +1,73 @@
+"""`unitk embed` writes what `.embed` returns; `python -m unitk` is `unitk`."""
+
+import io
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import unitk
+from unitk.errors import UsageError
+from unitk_cli import embed
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, toy_data):
+    from unitk_cli import train
+
+    folder = tmp_path_factory.mktemp("runs") / "bert"
+    words = ["--task", "mlm", "--arch", "bert_tiny", "--data", toy_data / "text" / "train"]
+    words += ["--save-dir", folder, "--max-steps", "2", "--valid", "none"]
+    train.run([str(word) for word in words])
+    return folder
+
+
+def test_all_ways_are_one(run, tmp_path, monkeypatch, capsys):
+    texts = ["The badage.", "", "Depo kasa."]
+    wanted = unitk.load(run).embed(texts, layer=1)
+    path = tmp_path / "in.txt"
+    path.write_text("".join(f"{text}\n" for text in texts))
+    given = ["--checkpoint", str(run), "--layer", "1"]
+    embed.run([*given, "--input", str(path), "--output", str(tmp_path / "out.npy")])
+    assert np.array_equal(np.load(tmp_path / "out.npy"), wanted)
+    embed.run([*given, "--input", str(path), "--output", str(tmp_path / "out.jsonl")])
+    lines = (tmp_path / "out.jsonl").read_text()
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(path.read_bytes())))
+    embed.run([*given, "--input", "-"])
+    assert capsys.readouterr().out == lines
+    found = [json.loads(line) for line in lines.splitlines()]
+    assert [one["source"] for one in found] == texts
+    assert np.array_equal(np.array([one["vector"] for one in found], np.float32), wanted)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["in.txt", "out.jsonl", "out.npy"]
+
+
+def test_a_bad_line_of_a_stream_costs_no_other(run, monkeypatch, capsys):
+    lines = b'{"source": "The badage."}\n{"sauce": 1}\n{"source": "' + b"kasa " * 2000 + b'"}\n'
+    data = SimpleNamespace(buffer=io.BytesIO(lines + b'{"source": "Depo kasa."}\n'))
+    monkeypatch.setattr(sys, "stdin", data)
+    embed.run(["--checkpoint", str(run), "--input", "-", "--input-format", "jsonl"])
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["id"] for one in found] == [0, 1, 2, 3]
+    assert "source" in found[1]["error"] and "input 3 is too long" in found[2]["error"]
+    wanted = unitk.load(run).embed(["The badage.", "Depo kasa."])
+    given = np.array([found[0]["vector"], found[3]["vector"]])
+    assert np.allclose(given, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_nothing_is_left_of_what_fails(run, tmp_path):
+    path = tmp_path / "out.npy"
+    with pytest.raises(UsageError, match="--layer must be -3 to 2, got 9"):
+        embed.run(["a", "--checkpoint", str(run), "--layer", "9", "--output", str(path)])
+    with pytest.raises(UsageError, match=r"--pool none is written as json-lines, not as \.npy"):
+        embed.run(["a", "--checkpoint", str(run), "--pool", "none", "--output", str(path)])
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_package_runs():
+    found = subprocess.run(
+        [sys.executable, "-m", "unitk", "--version"], capture_output=True, text=True, check=True
+    )
+    assert unitk.__version__ in found.stdout
