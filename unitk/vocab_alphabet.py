@@ -25,6 +25,8 @@ ALPHABETS = (
     "абвгдежзийклмнопрстуфхцчшщъыьэюя",
 )
 """Completed where half of one occurs."""
+LARGE = 10**6
+"""Characters of a text that is worth completing them; a small one may not fill the ids."""
 USED = 1e-4
 """Share of the text from which on a script counts as used."""
 IDEOGRAPHS = ("CJK", "HANGUL", "TANGUT", "YI", "NUSHU", "EGYPTIAN", "CUNEIFORM")
@@ -49,7 +51,7 @@ def count(lines: Iterable[str], normalization: str) -> Counter[str]:
 
 def choose(counts: Counter[str], size: int, normalization: str) -> tuple[float, str]:
     """The coverage for a vocabulary of this size, and characters that are in whatever it is."""
-    lower = {one.lower() for one in counts}
+    lower = {one.lower() for one in counts} if counts.total() >= LARGE else set()
     whole = [each for each in ALPHABETS if len(lower & {*each}) * 2 >= len(each)]
     normal = _normalizer(normalization)
     completed = {one for each in whole for one in normal(each + each.upper())}
