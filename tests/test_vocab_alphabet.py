@@ -9,8 +9,10 @@ import pytest
 from unitk import vocab_alphabet
 from unitk.vocab import LONG, _short, train_vocab
 
-# all of Latin but the rare letters, which stand once in 40,000 characters
-ENGLISH = ["some brown foxes jump over lay dogs with pale gin cups at five"] * 600 + ["Zq 7"]
+DRAW = random.Random(0)
+# lower-case Latin, and letters that stand once in 40,000 characters
+WORDS = ["".join(DRAW.choices(string.ascii_lowercase, k=5)) for _ in range(60)]
+ENGLISH = [" ".join(DRAW.choices(WORDS, k=11)) for _ in range(600)] + ["Zq 7"]
 
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
