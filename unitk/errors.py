@@ -39,6 +39,13 @@ class RanksError(UnitkError):
     code = 6
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that there is too little memory, whichever library raised it."""
+    name, text = type(error).__name__, str(error)
+    told = "DefaultCPUAllocator" in text or "bad_alloc" in text  # PyTorch's for host memory
+    return isinstance(error, MemoryError) or name == "OutOfMemoryError" or told
+
+
 def require(holds: bool, message: str) -> None:
     """Raise a `UsageError` unless the condition holds; the message names the option."""
     if not holds:

@@ -30,6 +30,8 @@ REGISTERS = re.compile(rb'\bregister\("(\w+)"')
 _entries: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
 _places: dict[tuple[str, str], str] = {}
 _loaded: set[str] = set()
+PLUGIN = "unitk_user_"
+"""How the name of the module that a plug-in's file becomes begins."""
 T = TypeVar("T")
 
 
@@ -127,7 +129,7 @@ def nearest(given: str, known: Iterable[str]) -> str:
 
 def _import_file(path: Path) -> None:
     # the whole path is part of the module's name: two folders may hold files of the same name
-    name = f"unitk_user_{abs(hash(str(path))):x}_{path.stem}"
+    name = f"{PLUGIN}{abs(hash(str(path))):x}_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

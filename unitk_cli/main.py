@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
+from types import TracebackType
 from typing import Any
 
 import click
 
 from unitk import __version__
-from unitk.errors import UnitkError, UsageError
-from unitk.registry import nearest
+from unitk.errors import UnitkError, UsageError, out_of_memory
+from unitk.registry import PLUGIN, nearest
 
 VERBS = {
     "preprocess": "text -> vocabulary and binary corpus",
@@ -29,6 +31,14 @@ VERBS = {
     "average": "the mean of the weights of several checkpoints",
     "plot": "draw the curves of a run",
 }
+
+
+LOWER = {
+    "train": "--max-tokens, or choose a smaller --arch",
+    "generate": "--max-tokens, --beam or --buffer-size",
+    "preprocess": "--workers, or break up the longest lines",
+}
+"""What makes a verb need less memory."""
 
 
 class Verbs(click.Group):
@@ -54,6 +64,15 @@ class Verbs(click.Group):
         name, *words = args
         ctx.meta["words"] = words
         return name, self.get_command(ctx, name), []
+
+
+def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print what no verb expected: the fault of a plug-in from its own lines on."""
+    frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(trace)]
+    first = next((i for i, name in enumerate(frames) if name.startswith(PLUGIN)), 0)
+    for _ in range(first):
+        trace = trace and trace.tb_next
+    traceback.print_exception(kind, error, trace, chain=first == 0)
 
 
 def module(verb: str) -> Any:
@@ -82,12 +101,24 @@ def main() -> None:
     # (the thread that builds batches is enough), training is up to six times as slow. It is read
     # when torch is imported.
     os.environ.setdefault("GOMP_SPINCOUNT", "5000")
+    # oneDNN and PyTorch keep a kernel of about 1 MB for each of the last 1,024 shapes of a product:
+    # batches of all sizes would take a gigabyte over half an hour, and meet few of them again.
+    for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+        os.environ.setdefault(name, "128")
     verb = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] in VERBS else ""
+    sys.excepthook = show
     try:
         cli.main(prog_name="unitk", standalone_mode=False)
     except UnitkError as error:
         print(f"unitk {verb}: {error}".replace(" :", ":"), file=sys.stderr)
         sys.exit(error.code)
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        print(
+            f"unitk {verb}: out of memory: lower {LOWER.get(verb, '--max-tokens')}", file=sys.stderr
+        )
+        sys.exit(2)
     except click.ClickException as error:
         print(f"unitk: {error.format_message()}", file=sys.stderr)
         sys.exit(2)

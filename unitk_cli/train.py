@@ -6,11 +6,17 @@ import logging
 from collections.abc import Sequence
 
 from unitk.train.parallel import join, launch, launched
+from unitk.train.signals import Signals
 from unitk.train.start import parse_train, prepare
 
 
 def run(argv: Sequence[str]) -> None:
     """Refuse what can be refused, then import torch and train, in one process or in several."""
+    with Signals(saves=False):
+        _train(argv)
+
+
+def _train(argv: Sequence[str]) -> None:
     parsed = parse_train(argv)
     from unitk.train.log import show_log
 

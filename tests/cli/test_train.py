@@ -53,7 +53,7 @@ def test_pretrain_fine_tune_resume_plot(unitk, base, toy_data, tmp_path):
     assert lines[1].startswith("train: 40 documents of")
     assert "200 examples" in lines[1] and "updates of 400 slots" in lines[1]
     assert "model: glm_tiny, 0.2 M parameters, vocabulary of 300" in said
-    assert "--max-steps reached: 3 updates" in lines[-2]
+    assert "--max-steps reached: 3 updates" in lines[-3]
     assert losses(tmp_path / "pre") == sorted(losses(tmp_path / "pre"), reverse=True)
 
     tune = (
@@ -279,3 +279,45 @@ def stop_after(monkeypatch, steps, number=signal.SIGTERM):
         update(self, one)
 
     monkeypatch.setattr(Trainer, "update", watched)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["train", "generate"])
+def test_too_little_memory_is_one_line(unitk, base, toy_data, tmp_path, verb):
+    """In an address space with room for the program, but not for what is asked of it."""
+    run, source = tmp_path / "run", tmp_path / "in.txt"
+    assert unitk(f"{base} --save-dir {run} --max-steps 1")[0] == 0
+    source.write_text("the bado\n" * 40)
+    words = {
+        "train": f"train --task lm --arch gpt2_small --save-dir {tmp_path / 'b'} --max-steps 1"
+        f" --data {toy_data / 'text'}",
+        "generate": f"generate --checkpoint {run} --input {source} --beam 90000 --max-len 30",
+    }[verb]
+    command = f"ulimit -v 2600000; exec {sys.executable} -m unitk_cli {words}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr[-2000:]
+    assert re.match(rf"unitk {verb}: out of memory.* lower .*--max-tokens", last), last
+
+
+PLUGIN = """
+from unitk.registry import register
+from unitk.tasks.lm import LM
+
+@register("task", "broken_lm")
+class Broken(LM):
+    def pretrain(self, text, rng):
+        return text.nothing
+"""
+
+
+def test_a_plugins_own_bug_is_shown_with_its_line(base, tmp_path):
+    (tmp_path / "broken_lm.py").write_text(PLUGIN)
+    words = base.replace("glm_infill", "broken_lm").replace("glm_tiny", "gpt2_tiny")
+    words += f" --save-dir {tmp_path / 'run'} --max-steps 1 --user-dir {tmp_path}"
+    command = [sys.executable, "-m", "unitk_cli", *words.split()]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1
+    lines = done.stderr[done.stderr.index("Traceback") :].splitlines()
+    assert lines[1] == f'  File "{tmp_path}/broken_lm.py", line 8, in pretrain'
+    assert "AttributeError" in lines[-1] and len(lines) <= 5 and "click" not in done.stderr

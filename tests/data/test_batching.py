@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from unitk.data.batching import Examples, Feed, draw, fixed_batches, make_batch, prefetch
+from unitk.data.batching import Examples, Feed, FixedBatches, draw, make_batch, prefetch
 from unitk.errors import DataError
 from unitk.slots import BORN, NEVER, TOKEN, Example, lm, stay
 
@@ -116,9 +116,9 @@ def test_an_empty_micro_batch_weighs_nothing():
 
 
 def test_ranks_without_a_validation_batch_have_an_empty_one():
-    alone = list(fixed_batches(toy(), 10**6))
+    alone = list(FixedBatches(toy(), 10**6))
     (_, first), (_, rest) = (
-        next(fixed_batches(toy(), 10**6, rank=rank, world=2)) for rank in (0, 1)
+        next(iter(FixedBatches(toy(), 10**6, rank=rank, world=2))) for rank in (0, 1)
     )
     assert len(alone) == 1 and first.num_real == alone[0][1].num_real > 0
     assert rest.num_real == 0 and not any(rest.count.values())
@@ -132,9 +132,9 @@ def test_packing_wastes_less_than_padding():
 
 
 def test_validation_reads_each_example_once_whatever_the_seed():
-    batches = [b for _, b in fixed_batches(toy(), 100)]
+    batches = [b for _, b in FixedBatches(toy(), 100)]
     assert sorted(set(sum((tokens(b) for b in batches), []))) == list(range(60))
-    again = [b for _, b in fixed_batches(toy(), 100)]
+    again = [b for _, b in FixedBatches(toy(), 100)]
     assert all((a.towers["x"] == b.towers["x"]).all() for a, b in zip(batches, again, strict=True))
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from unitk import registry
 from unitk.errors import UsageError
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.slots import Example, collate, lm, stay
@@ -239,3 +240,19 @@ def test_both_towers_share_one_table_or_not():
         assert model.embed.positions is not model.encoder.embed.positions
         names = [name for name, _ in model.named_parameters() if "embed.tokens" in name]
         assert len(names) == (1 if shared else 2)
+
+
+@pytest.mark.parametrize("name", registry.names("arch"))
+def test_weights_are_counted_without_building(name):
+    """Biases and norms are few."""
+    config = registry.get("arch", name)()
+    with torch.device("meta"):
+        small = replace(config, num_layers=2) if not config.layer_groups else config
+        built = sum(p.numel() for p in small.build(30_000).parameters())
+    few = 0.12 if "tiny" in name else 0.04
+    assert small.num_weights(30_000) == pytest.approx(built, rel=few)
+    more = replace(small, num_layers=3) if not config.layer_groups else small
+    layer = more.num_weights(30_000) - small.num_weights(30_000)
+    with torch.device("meta"):
+        exact = sum(p.numel() for p in more.build(30_000).parameters()) - built
+    assert layer == pytest.approx(exact, rel=0.02)

@@ -3,7 +3,7 @@ import shutil
 import numpy as np
 import pytest
 
-from unitk.data.batching import draw, fixed_batches
+from unitk.data.batching import FixedBatches, draw
 from unitk.data.corpus import CorpusWriter
 from unitk.errors import DataError, UsageError
 from unitk.slots import POS
@@ -41,7 +41,7 @@ def test_validation_is_found_beside_train_or_named_or_left_out(start, toy_data):
     named = prepare_words(start, toy_data, f"--valid dev={toy_data / 'text'},{toy_data / 'text'}")
     assert list(named.data.valid) == ["dev", "valid"]
     assert not prepare_words(start, toy_data, "--valid none").data.valid
-    batches = [b for _, b in fixed_batches(found["valid"].examples, 400)]
+    batches = [b for _, b in FixedBatches(found["valid"].examples, 400)]
     assert sum(len(batch.owner) for batch in batches) == 60
 
 

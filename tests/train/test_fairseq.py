@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from unitk.data.batching import draw, fixed_batches, make_batch
+from unitk.data.batching import FixedBatches, draw, make_batch
 from unitk.interop.files import read_pickle
 from unitk.train.checkpoint import load
 from unitk.train.data import open_data
@@ -70,7 +70,7 @@ def test_the_loss_of_an_update_is_our_own(toy_data, tmp_path, kind, task, arch, 
     drawn = [draw(examples, 1, 0, i) for i in range(len(examples.bounds(0)))]
     for name, batches in {
         "train": [make_batch(drawn)],
-        "valid": [batch for _, batch in fixed_batches(data.valid["valid"].examples, 10**6)],
+        "valid": [batch for _, batch in FixedBatches(data.valid["valid"].examples, 10**6)],
     }.items():
         (batch,) = batches
         sums, counts = criterion(model, batch.to("cpu"), 0, 1).sums, criterion.counts(batch)

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 from unitk.errors import CheckpointError, NonFiniteError, UsageError
 from unitk.models.layers import FeedForward
-from unitk.train import checkpoint, guard, loop
+from unitk.train import checkpoint, device, guard, loop
 from unitk.train.folder import RunFolder
 from unitk.train.loop import Trainer, mix
 
@@ -329,7 +329,63 @@ def test_the_best_checkpoint_is_one_that_was_saved(train, tmp_path, toy_data, mo
     assert os.readlink(tmp_path / "run" / "best") == "checkpoints/step-3"
 
 
-@pytest.mark.parametrize(("number", "code"), [(15, 143), (2, 130), (10, 75)])
+def test_other_errors_of_an_update_are_not_called_out_of_memory(train, monkeypatch):
+    def broken(self, batch):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr(Trainer, "loss", broken)
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        train("--max-steps 3 --oom-retry")
+
+
+@pytest.mark.parametrize(
+    "words", ["--arch.num-layers 1000000", "--arch.max-positions 100000000000", "--arch glm_10b"]
+)
+def test_a_model_that_cannot_fit_is_refused_before_it_is_built(start, monkeypatch, words):
+    monkeypatch.setattr("unitk.train.device.free_memory", lambda device: 20e9)
+    began = time.perf_counter()
+    with pytest.raises(UsageError, match=r"--arch: about [\d,]+ M parameters need .* 20.0 GB are"):
+        Trainer(start(f"--max-steps 1 {words}"))
+    assert time.perf_counter() - began < 5
+
+
+def test_the_memory_that_is_free_is_known():
+    free = device.free_memory(torch.device("cpu"))
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert total / 1000 < free < 10 * total
+
+
+def test_a_checkpoint_that_cannot_fit_is_refused(train, tmp_path, monkeypatch):
+    train("--max-steps 1")
+    monkeypatch.setattr("unitk.train.device.free_memory", lambda device: 1e5)
+    with pytest.raises(UsageError, match=r"need 0.0 GB \(4 bytes each\)"):
+        checkpoint.load(tmp_path / "run")
+
+
+@pytest.mark.parametrize(("steps", "every"), [(3, 1), (90, 2), (10**5, 50)])
+def test_a_run_has_about_forty_log_lines_or_more(start, steps, every):
+    words = f"--max-steps {steps} --log-every none"
+    assert Trainer(start(words)).log_every == every
+    assert Trainer(start(f"{words[:-4]}7")).log_every == 7
+
+
+def test_the_last_line_names_loss_and_checkpoint(train, curve, tmp_path, toy_data, caplog):
+    caplog.set_level("INFO")
+    train(f"--max-steps 3 --valid {toy_data / 'text'}")
+    last = f"checkpoint last {tmp_path.resolve()}/run/checkpoints/step-3, best {tmp_path.resolve()}"
+    assert caplog.messages[-1].startswith(f"loss {curve()[-1][1]:.4g}; {last}")
+
+
+def test_validations_count_in_the_time_that_is_left(train, toy_data, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    judge = Trainer.judge
+    monkeypatch.setattr(Trainer, "judge", lambda self: (time.sleep(3), judge(self))[1])
+    train(f"--max-steps 4 --valid-every 2 --valid {toy_data / 'text'}")
+    (left,) = re.findall(r"step 3/4 .*eta 0:00:(\d+)", caplog.text)
+    assert 3 <= int(left) < 6
+
+
+@pytest.mark.parametrize(("number", "code"), [(15, 143), (2, 130), (10, 75), (1, 129)])
 def test_signals_save_and_end(train, tmp_path, monkeypatch, number, code):
     handler = signal.getsignal(number)
     stop_after(monkeypatch, 2, number)
@@ -346,7 +402,15 @@ def test_seeds_are_told_apart():
     assert len(seeds) == 6 and all(0 <= seed < 2**64 for seed in seeds)
 
 
-def test_out_of_memory_is_tried_again_with_half(train, curve, monkeypatch, caplog):
+def too_much(kind):
+    """An error of too little memory: CUDA's, and the one that PyTorch raises on this CPU."""
+    if kind == "cuda":
+        raise torch.OutOfMemoryError("CUDA out of memory")
+    torch.empty(1 << 50)
+
+
+@pytest.mark.parametrize("kind", ["cuda", "cpu"])
+def test_out_of_memory_is_tried_again_with_half(train, curve, monkeypatch, caplog, kind):
     words = "--max-steps 3 --arch.dropout 0 --max-tokens 400"
     train(words, run="a")
     loss, seen = Trainer.loss, []
@@ -354,7 +418,7 @@ def test_out_of_memory_is_tried_again_with_half(train, curve, monkeypatch, caplo
     def scarce(self, batch):
         seen.append(len(batch.docs))
         if self.progress.step == 1 and batch.num_slots > 150:
-            raise torch.OutOfMemoryError("out of memory")
+            too_much(kind)
         return loss(self, batch)
 
     monkeypatch.setattr(Trainer, "loss", scarce)

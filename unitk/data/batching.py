@@ -198,26 +198,47 @@ def emptied(batch: Batch) -> Batch:
     return replace(batch, num_real=0)
 
 
-def fixed_batches(
-    examples: Examples, max_tokens: int, *, packed: bool = True, rank: int = 0, world: int = 1
-) -> Iterator[tuple[int, Batch]]:
+class FixedBatches:
     """Each example once, in order, drawn from (0, 0, index): what validation reads, numbered.
 
-    Where tasks are mixed, each of them lays out every example. All ranks read as many batches.
+    Of more than `texts`, so many at equal distances. Where tasks are mixed, each of them lays out
+    every example. All ranks read as many batches: the length.
     """
-    lots = [
-        (part, lot)
-        for part in examples.parts.values() or [examples]
-        for lot in micro_batches(
-            np.arange(len(part.bounds(0))), part.bounds(0), max_tokens, 1, not packed
-        )
-    ]
-    for first in range(0, len(lots), world):
-        number = first + rank
-        part, lot = lots[min(number, len(lots) - 1)]
-        drawn = [draw(part, 0, 0, int(i)) for i in lot]
-        batch = make_batch(drawn, packed=packed)
-        yield number, batch if number < len(lots) else emptied(batch)
+
+    def __init__(
+        self,
+        examples: Examples,
+        max_tokens: int,
+        texts: int | None = None,
+        *,
+        packed: bool = True,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        self.rank, self.world, self.packed = rank, world, packed
+        self._lots = []
+        for part in examples.parts.values() or [examples]:
+            bounds = part.bounds(0)
+            ids = spread(len(bounds), texts)
+            self._lots += [
+                (part, lot) for lot in micro_batches(ids, bounds, max_tokens, 1, not packed)
+            ]
+
+    def __len__(self) -> int:
+        return -(-len(self._lots) // self.world)
+
+    def __iter__(self) -> Iterator[tuple[int, Batch]]:
+        last = len(self._lots) - 1
+        for number in range(self.rank, self.world * len(self), self.world):
+            part, lot = self._lots[min(number, last)]
+            drawn = [draw(part, 0, 0, int(i)) for i in lot]
+            batch = make_batch(drawn, packed=self.packed)
+            yield number, batch if number <= last else emptied(batch)
+
+
+def spread(count: int, most: int | None) -> Ids:
+    """Numbers below `count`, at equal distances: neighbours are often of one document."""
+    return np.linspace(0, count - 1, min(most or count, count)).astype(int)
 
 
 def single_batches(examples: Examples, ids: Ids, max_tokens: int) -> Iterator[Batch]:

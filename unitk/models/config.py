@@ -173,6 +173,21 @@ class ModelConfig:
         """Positions that every tower has; 0: no tower has a table of them."""
         return self.max_positions
 
+    def num_weights(self, vocab_size: int) -> int:
+        """Weights in matrices and tables: nearly all of the parameters."""
+        return self._weights(vocab_size, self.num_layers)
+
+    def _weights(self, vocab_size: int, layers: int, cross: int = 0, output: bool = True) -> int:
+        """Of one tower; `cross`: square maps of a layer's cross-attention."""
+        layer = (4 + cross) * self.width * self.heads_width
+        layer += (2 + self.ffn_gate) * self.width * self.ffn_width
+        rows = vocab_size * (1 + (output and not self.tied)) + self.num_virtual + self.num_segments
+        rows += self.max_positions + self.max_positions2 + self.position_offset
+        heads = (
+            output * len(self.class_heads) * self.width**2 + 2 * self.width * self.embedding_width
+        )
+        return (self.layer_groups or layers) * layer + rows * self.table_width + heads
+
     def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Model:
         """The model with fresh weights, on torch's default device ("meta" makes no weights).
 
@@ -218,6 +233,12 @@ class EncoderDecoderConfig(ModelConfig):
     @property
     def cross_maps(self) -> int:
         return self.num_segments if self.cross_by_segment else 1
+
+    def num_weights(self, vocab_size: int) -> int:
+        encoder = self._weights(vocab_size, self.num_layers, output=False)
+        layers = self.decoder_layers or self.num_layers
+        decoder = self._weights(vocab_size, layers, cross=3 + self.cross_maps)
+        return encoder + decoder - self.shared_embeddings * vocab_size * self.table_width
 
     def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Model:
         from unitk.models.encdec import EncoderDecoder
@@ -275,6 +296,10 @@ class LatentConfig(ModelConfig):
         names = ("dropout", "attention_dropout", "activation_dropout")
         config: ModelConfig = replace(preset, **{name: getattr(self, name) for name in names})
         return config
+
+    def num_weights(self, vocab_size: int) -> int:
+        bridge = self.memory * self.latent * self.num_layers * self.heads_width
+        return super().num_weights(vocab_size) + self.tower("enc").num_weights(vocab_size) + bridge
 
     @property
     def room(self) -> int:

@@ -36,6 +36,7 @@ from unitk.config import Given, Parsed, resolve
 from unitk.errors import CheckpointError, UsageError
 from unitk.files import read_json, sealed
 from unitk.tasks.base import Task
+from unitk.train.device import check_room
 from unitk.train.folder import OPTIMIZER, reading
 from unitk.train.parallel import Ranks
 from unitk.train.state import SOURCE_VOCAB, Identity, Progress, options_of, read_state
@@ -90,6 +91,7 @@ def _load(folder: Path, device: str | torch.device, task_name: str | None) -> Lo
         chosen = tasks[task_name]
     task: Task = chosen.made_from(chosen.config, vocab)
     task.answers = state.get("kind", "pairs") == "pairs"  # earlier versions did not say
+    check_room(parts["arch"].config, len(vocab), 4, torch.device("cpu"))
     model = parts["arch"].config.build(len(vocab), len(task.source_vocab))
     load_weights(model, folder, averages=True)
     rows = imported_rows(folder)

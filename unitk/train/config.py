@@ -126,10 +126,12 @@ class TrainConfig:
     oom_retry: bool = False
     """Where a micro-batch does not fit into memory, try again with half of it."""
 
-    log_every: int = 50
-    """Updates between log lines."""
+    log_every: int | None = None
+    """Updates between log lines; default: a 40th of the run, but at most 50."""
     valid_every: int = 500
     """Updates between validations; there is one at the end too."""
+    valid_texts: int | None = None
+    """Texts or pairs of each validation set that are used, at equal distances; default: all."""
     panel_every: int = 500
     """Updates between looks at what the criterion shows beside its loss (elbo: whether the latent
     is used); there is one at the end too. 0: none."""
@@ -207,7 +209,7 @@ COUNTS = (
     "max_steps", "max_epochs", "patience", "max_tokens", "batch_tokens", "batch_texts",
     "block_size", "max_source_len", "max_target_len", "threads",
     "log_every", "valid_every", "save_every", "keep_last", "keep_best", "nproc",
-    "panel_texts",
+    "panel_texts", "valid_texts",
 )  # fmt: skip
 """Options that count something: 1 or more."""
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import os
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from unitk.errors import UsageError
+from unitk.errors import UsageError, require
 from unitk.models.layers import FeedForward, Layer
 from unitk.models.stack import Model, Stack
 from unitk.train.config import TrainConfig
@@ -29,6 +32,32 @@ def choose_device(config: TrainConfig, local: int = 0) -> torch.device:
             f"process {local} of this machine has no GPU: there are {torch.cuda.device_count()}"
         )
     return torch.device("cuda", local)
+
+
+def check_room(arch: Any, vocab_size: int, each: float, device: torch.device) -> None:
+    """`UsageError` where a model cannot fit into memory, before it is built.
+
+    `each`: bytes that a weight needs.
+    """
+    count, free = arch.num_weights(vocab_size), free_memory(device)
+    require(
+        count * each <= free,
+        f"--arch: about {count / 1e6:,.0f} M parameters need {count * each / 1e9:,.1f} GB"
+        f" ({each:g} bytes each), but {free / 1e9:,.1f} GB are free: choose a smaller --arch,"
+        " or lower --arch.num-layers and --arch.width",
+    )
+
+
+def free_memory(device: torch.device) -> float:
+    """Bytes that may still be taken, swap included, as far as the system tells."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        rows = [line.split() for line in Path("/proc/meminfo").read_text().splitlines()]
+    except OSError:  # not Linux
+        return math.inf
+    size = {name: 1024.0 * int(number) for name, number, *_ in rows}
+    return size["MemAvailable:"] + size["SwapFree:"]
 
 
 def prepare_model(model: nn.Module, config: TrainConfig) -> None:

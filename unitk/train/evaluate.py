@@ -17,7 +17,7 @@ from unitk.criterions.cross_entropy import HEAD
 from unitk.criterions.elbo import ELBO, Autoencoder
 from unitk.criterions.evidence import TEXT, gather, nll_of, partners
 from unitk.criterions.panel import IGNORED
-from unitk.data.batching import fixed_batches, single_batches
+from unitk.data.batching import FixedBatches, single_batches
 from unitk.data.folders import is_corpus, parts
 from unitk.errors import DataError
 from unitk.score.language import Units, perplexities, total
@@ -108,7 +108,7 @@ def objective(judged: Judged, max_tokens: int, report: Report) -> dict[str, floa
     Where every word of the texts and their ends are predicted, perplexities in all units.
     """
     means, texts = Means(), list[Ids]()
-    for number, batch in fixed_batches(judged.data.train.examples, max_tokens):
+    for number, batch in FixedBatches(judged.data.train.examples, max_tokens):
         texts += _texts(batch) if TEXT in batch.asks else []
         for ask in batch.asks.values():
             if ask.head == HEAD and (ask.label >= judged.model.trained).any():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from unitk.train.sinks import Sink
 
@@ -47,7 +47,6 @@ class Journal:
         self._progress = Progress(
             MofNCompleteColumn(),
             BarColumn(bar_width=8),
-            TimeRemainingColumn(),
             TextColumn("{task.description}"),
             console=console,
             refresh_per_second=2,
@@ -69,17 +68,19 @@ class Journal:
         """Move the progress line."""
         self._progress.update(self._bar, completed=step)
 
-    def event(
-        self, kind: str, step: int, values: Mapping[str, float], line: str, left: str = ""
-    ) -> None:
-        """Record values; `line` tells them to a person, `left` how long the run will take."""
+    def show(self, text: str) -> None:
+        """Say beside the progress bar what is being done."""
+        self._progress.update(self._bar, description=text)
+
+    def event(self, kind: str, step: int, values: Mapping[str, float], line: str) -> None:
+        """Record values; `line` tells them to a person."""
         for sink in self.sinks:
             self._attempt(partial(sink.write, kind, step, values))
         if kind == "train" and console.is_terminal:
-            self._progress.update(self._bar, description=line)
+            self.show(line)
         else:
             place = f"{step:,}" + (f"/{self.total:,}" if self.total else "")
-            log.info("step %s  %s%s", place, line, left)
+            log.info("step %s  %s", place, line)
 
     def _attempt(self, write: Callable[[], None]) -> None:
         try:

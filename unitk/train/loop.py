@@ -19,13 +19,20 @@ import torch
 from torch import Tensor
 
 from unitk.criterions.base import Loss
-from unitk.data.batching import Feed, Update, fixed_batches, prefetch
-from unitk.errors import UsageError
+from unitk.data.batching import Feed, FixedBatches, Update, prefetch
+from unitk.errors import UsageError, out_of_memory
 from unitk.files import sealed
 from unitk.registry import nearest
 from unitk.slots import Batch
 from unitk.train import checkpoint, guard
-from unitk.train.device import choose_device, choose_precision, mix, prepare_model, reseed
+from unitk.train.device import (
+    check_room,
+    choose_device,
+    choose_precision,
+    mix,
+    prepare_model,
+    reseed,
+)
 from unitk.train.ema import Average
 from unitk.train.log import Journal
 from unitk.train.means import Means, Speed, told
@@ -57,6 +64,9 @@ class Trainer:
         self.ranks.check_same(f"{start.identity} {start.resumed} {start.beginning}")
         torch.manual_seed(mix(config.seed))
         sizes = len(self.data.vocab), len(self.data.task.source_vocab)
+        parted = self.ranks.world if config.shard else 1
+        # a weight, its gradient and two averages of AdamW, four bytes each
+        check_room(parts["arch"].config, sizes[0], 16 / parted, self.device)
         self.model = parts["arch"].config.build(*sizes)
         if folder := start.resumed or start.init_from:
             fresh = start.resumed is None
@@ -88,7 +98,7 @@ class Trainer:
         self.saver = Saver(start.run, config.keep_last)
         self.means, self.speed, self.spent = Means(**self.progress.means), Speed(), Speed()
         self.noise = Noise(self.progress.noise)
-        self.rate, self.norm = 0.0, math.nan  # of the last update
+        self.rate, self.norm, self.last = 0.0, math.nan, ""  # of the last update; the last losses
         self.feed = Feed(
             examples=self.data.train.examples,
             seed=config.seed,
@@ -101,30 +111,32 @@ class Trainer:
         self.per_epoch = self.feed.updates_per_epoch()
         ends = [config.max_steps, config.max_epochs and config.max_epochs * self.per_epoch]
         self.total = min((end for end in ends if end), default=None)
+        self.log_every = config.log_every or max(1, min(50, (self.total or 2000) // 40))
+        self.judged = 0.0  # seconds of the last validation
 
     def run(self, journal: Journal) -> None:
         """Train until one of the ends is reached or a signal asks to stop."""
         config, at = self.config, self.progress
         updates = prefetch(self.updates())
-        began = time.perf_counter() - at.seconds
+        self.began = time.perf_counter() - at.seconds
         self.model.train()
         traced = self.start.run.path if config.profile and self.ranks.leads else None
         with (
             self.saver,
-            Signals() as signals,
+            Signals() as self.signals,
             journal as self.journal,
             closing(updates),
             profiled(traced) as profiler,
             torch.autograd.set_detect_anomaly(config.detect_anomaly),
         ):
             while True:
-                signal = self.agree(signals.received, time.perf_counter() - began)
-                end = self.end()
-                if self.due(config.log_every, self.logged, bool(end)):
+                signal, end = self.agree(), self.end()
+                if self.due(self.log_every, self.logged, bool(end)):
                     self.log_train()
-                if not signal and self.due(config.valid_every, at.validated, bool(end)):
+                judges = self.data.valid and not signal
+                if judges and self.due(config.valid_every, at.validated, bool(end)):
                     self.validate()
-                    end = self.end()  # patience may have ended
+                    signal, end = self.agree(), self.end()  # patience may have ended
                 if self.due(self.watch.every, self.watch.done, bool(end)):
                     self.watch.look(self.model, at.step, self.total, self.rate, self.journal)
                 last, ranked = bool(end or signal), at.step in at.best_steps(config.keep_best)
@@ -149,10 +161,10 @@ class Trainer:
                 self.journal.advance(at.step)
                 profiler()
 
-    def agree(self, signal: int | None, seconds: float) -> int:
+    def agree(self) -> int:
         """What all ranks must know alike: the time spent, a failed checkpoint, a signal (or 0)."""
-        number, seconds, failed = self.ranks.most(signal or 0, seconds, self.saver.failed())
-        self.progress.seconds = seconds
+        own = self.signals.received, time.perf_counter() - self.began, self.saver.failed()
+        number, self.progress.seconds, failed = self.ranks.most(*own)
         self.forget(int(failed))
         return int(number)
 
@@ -229,7 +241,9 @@ class Trainer:
                         means.add(self.backward(update, number, batch, counts), {})
                     if batch is update.batches[0]:
                         means.add(first_part(update, step, self.parameters, self.ranks), {})
-            except torch.OutOfMemoryError as caught:
+            except (RuntimeError, MemoryError) as caught:
+                if not out_of_memory(caught):
+                    raise
                 guard.check_divisible(update, caught, self.config.max_tokens, self.config.oom_retry)
                 error = caught
             if not (self.config.oom_retry and self.ranks.most(error is not None)[0]):
@@ -295,16 +309,16 @@ class Trainer:
     @torch.no_grad()
     def validate(self) -> None:
         """Means over each validation set; the first set's loss, or --best-metric, decides."""
-        config, at = self.config, self.progress
-        at.validated = at.step
-        if not self.data.valid:
-            return
+        config, at, began = self.config, self.progress, time.perf_counter()
         # what is best depends on which checkpoints there are
         self.forget(int(self.ranks.most(self.saver.failed(wait=True))[0]))
         self.model.eval()
         with self.average.in_place() if self.average is not None else nullcontext():
             values = self.judge()
         self.model.train()
+        if values is None:  # a signal came: it is done again when the run continues
+            return
+        at.validated, self.judged = at.step, time.perf_counter() - began
         metric = config.best_metric or f"{next(iter(self.data.valid))}/loss"
         if metric not in values:
             hint = nearest(metric, values) or f" (known: {', '.join(values)})"
@@ -315,14 +329,22 @@ class Trainer:
         shown = "  ".join(f"{name} {told(name, values, 'ppl')}" for name in self.data.valid)
         self.journal.event("valid", at.step, values, f"{shown}  ({so_best(at)})")
 
-    def judge(self) -> dict[str, float]:
-        """What is logged of each validation set: means over all of its examples."""
-        ranks, values = self.ranks, dict[str, float]()
+    def judge(self) -> dict[str, float] | None:
+        """What is logged of each validation set: means over its examples; None after a signal."""
+        ranks, values, config = self.ranks, dict[str, float](), self.config
         for name, source in self.data.valid.items():
             means = Means()
-            for number, batch in fixed_batches(
-                source.examples, self.config.max_tokens, rank=ranks.rank, world=ranks.world
-            ):
+            batches = FixedBatches(
+                source.examples,
+                config.max_tokens,
+                config.valid_texts,
+                rank=ranks.rank,
+                world=ranks.world,
+            )
+            for done, (number, batch) in enumerate(batches):
+                if ranks.most(self.signals.received)[0]:
+                    return None
+                self.journal.show(f"validating {name} {done}/{len(batches)}")
                 if batch.num_real or ranks.sharded:
                     reseed(self.device, number)  # for models that draw noise; the same in every run
                     loss = self.loss(batch.to(self.device))
@@ -338,7 +360,6 @@ class Trainer:
         at = self.progress
         self.logged = at.step
         self.speed.all_ranks(self.ranks.total)
-        seconds_each = self.speed.busy / self.speed.updates
         weights = self.data.train.examples.loss_weights(at.step, self.total)
         values = self.means.values("train", weights) | self.speed.values()
         values |= {"lr": self.rate, "epoch": at.epoch, "tokens": at.tokens, "texts": at.texts}
@@ -347,8 +368,12 @@ class Trainer:
         values |= {"noise_scale": scale} if (scale := self.noise.scale) else {}
         line = f"{told('train', values)}  lr {self.rate:.2e}  gnorm {self.norm:.3g}"
         line += f"  {values['tokens/s']:,.0f} tokens/s  data {values['wait']:.1%}"
-        left = f"  eta {clock(seconds_each * (self.total - at.step))}" if self.total else ""
-        self.journal.event("train", at.step, values, line, left)
+        if self.total:
+            left = (self.total - at.step) * self.speed.busy / self.speed.updates
+            more = -(-self.total // self.config.valid_every) - at.step // self.config.valid_every
+            line += f"  eta {clock(left + more * self.judged)}"
+        self.last = told("train", values)
+        self.journal.event("train", at.step, values, line)
         self.spent.add(self.speed)
         self.means, self.speed = Means(), Speed()
 

@@ -72,6 +72,10 @@ def last_lines(trainer: Trainer) -> list[str]:
             f"gradient noise scale about {float(f'{scale:.2g}'):,g} texts;"
             f" an update has {at.texts / at.step:,.0f}"
         )
+    if trainer.last and at.step:
+        kept = [name for name in ("last", "best") if (trainer.start.run.path / name).exists()]
+        where = (f"{name} {(trainer.start.run.path / name).resolve()}" for name in kept)
+        lines.append(f"{trainer.last}; checkpoint {', '.join(where) or 'none'}")
     return lines
 
 

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 class Saver:
     """Writes snapshots into a run folder; keeps the newest and the best ones.
 
-    Left by an error, it finishes what it is writing first; a second Ctrl-C it does not wait for.
+    Left by an error or a second Ctrl-C, it finishes what it is writing first; a third ends that.
     """
 
     def __init__(self, folder: RunFolder, keep_last: int) -> None:
@@ -34,7 +34,7 @@ class Saver:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and not issubclass(kind, KeyboardInterrupt):
+        if kind is not None:
             self._join()
             if isinstance(self._error, OSError):
                 log.warning("%s", self._told(self._error))

@@ -7,20 +7,26 @@ import signal
 from types import FrameType, TracebackType
 from typing import Any
 
-EXIT: dict[int, int] = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGUSR1: 75}
-"""Signal -> exit code; 75 asks a batch system to queue the job again."""
+CODES = {"SIGTERM": 143, "SIGINT": 130, "SIGHUP": 129, "SIGUSR1": 75}
+"""Exit codes; 75 asks a batch system to queue the job again. Not every system has all of them."""
+EXIT: dict[int, int] = {one: CODES[one.name] for one in signal.Signals if one.name in CODES}
 
 
 class Signals:
-    """While entered, `received` tells which signal came; a second Ctrl-C ends at once."""
+    """While entered, `received` tells which signal came (0: none); a second Ctrl-C ends at once.
 
-    def __init__(self) -> None:
-        self.received: int | None = None
+    With `saves` off, before there is anything to save, every signal does.
+    """
+
+    def __init__(self, saves: bool = True) -> None:
+        self.received = 0
+        self.saves = saves
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
         for number in EXIT:
-            self._before[number] = signal.signal(number, self._note)
+            if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGINT:  # nohup
+                self._before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(
@@ -36,6 +42,15 @@ class Signals:
         # a handler may interrupt anything: it notes the signal and prints past all buffers
         self.received = number
         name = signal.Signals(number).name
-        os.write(2, f"\n{name}: finishing this update, then saving\n".encode())
+        what = "finishing this update, then saving" if self.saves else "nothing is trained yet"
+        again = "; once more ends without saving" if number == signal.SIGINT and self.saves else ""
+        try:
+            os.write(2, f"\n{name}: {what}{again}\n".encode())
+        except OSError:  # the terminal is gone: what is printed from here on goes nowhere
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)
+            os.dup2(nowhere, 2)
+        if not self.saves:
+            os._exit(EXIT[number])
         if number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)

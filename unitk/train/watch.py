@@ -6,11 +6,10 @@ import logging
 import sys
 from typing import Any
 
-import numpy as np
 import torch
 
 from unitk.criterions.base import Watching
-from unitk.data.batching import single_batches
+from unitk.data.batching import single_batches, spread
 from unitk.errors import UsageError
 from unitk.slots import Batch
 from unitk.train.log import Journal
@@ -43,8 +42,7 @@ class Watch:
         if config.panel_every:
             examples = next(iter(data.valid.values()), data.train).examples
             count = len(examples.bounds(0))
-            # spread evenly: neighbours are often of one document
-            ids = np.unique(np.linspace(0, count - 1, min(config.panel_texts, count)).astype(int))
+            ids = spread(count, config.panel_texts)
             self.every = config.panel_every
             self.batches = [b.to(device) for b in single_batches(examples, ids, config.max_tokens)]
 
