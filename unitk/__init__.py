@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ def load(
     precision: Precision = "fp32",
     format: str | None = None,
     vocab: str | Path | None = None,
+    options: Mapping[str, str] | None = None,
+    user_dir: str | Path | None = None,
 ) -> Generator:
     """A trained model that generates, of a run folder or a checkpoint; several are an ensemble.
 
@@ -31,27 +33,36 @@ def load(
 
     `task` chooses one where the model was trained with several; `precision` is that of weights and
     cache. With a `format` ("hf", ...; `unitk convert --help` names them) the checkpoint is another
-    system's, and `vocab` its vocabulary where none stands beside it.
+    system's, and `vocab` its vocabulary where none stands beside it. `options` replace those of
+    task and architecture where no weight changes its shape: `{"task.delimiter": "off"}`; `user_dir`
+    is a folder of plug-ins.
     Raises `unitk.errors.CheckpointError`, naming what is damaged or does not fit.
     """
     # what follows imports torch
     from pathlib import Path
 
+    from unitk.config import Given, flag
+    from unitk.errors import require
     from unitk.generate.ensemble import join
     from unitk.generate.generator import Generator
     from unitk.generate.weights import prepare
+    from unitk.registry import load_plugins
 
+    load_plugins(Path(user_dir) if user_dir else None)
+    keys = {key.replace("-", "_"): text for key, text in (options or {}).items()}
+    for key in keys:
+        require(key.startswith(("task.", "arch.")), f"{flag(key)}: options are task.* and arch.*")
+    given = [Given(key, text, flag(key)) for key, text in keys.items()]
     paths = [Path(one) for one in ([path] if isinstance(path, str | Path) else path)]
     loaded: list[Any]
     if format is None:
         from unitk.train import checkpoint
 
-        loaded = [checkpoint.load(one, device, task) for one in paths]
+        loaded = [checkpoint.load(one, device, task, given) for one in paths]
     else:
-        from unitk.config import Given
         from unitk.interop.convert import take
 
-        given = [] if task is None else [Given("task", task, "task")]
+        given = given if task is None else [Given("task", task, "task"), *given]
         loaded = [take(format, one, Path(vocab) if vocab else None, given) for one in paths]
     model = loaded[0].model.to(device)
     if len(loaded) > 1:

@@ -53,6 +53,8 @@ class Parsed:
     """Key -> "default", "preset NAME", the config file or the flag."""
     mixture: dict[str, Component] = field(default_factory=dict)
     """Tasks by name where several are mixed; the first one is `components["task"]` too."""
+    aside: Sequence[Given] = ()
+    """Fields of components that the verb takes from elsewhere, for whoever builds these."""
 
     def fields(self) -> dict[str, tuple[Any, Any]]:
         """The type and the value of every option under its dotted key."""
@@ -90,10 +92,12 @@ def parse(
     argv: Sequence[str],
     kinds: Sequence[str] = (),
     positional: str | None = None,
+    aside: Sequence[str] = (),
 ) -> Parsed:
     """Parse a verb's arguments; `--help` (`-h`: in short) prints what applies and ends the program.
 
-    `positional` names the field that takes words without a flag. `--config FILE` and
+    `positional` names the field that takes words without a flag; fields of the kinds `aside` are
+    not resolved. `--config FILE` and
     `--user-dir DIR` are understood when `main` has fields of these names.
     """
     helping = "--help" in argv or "-h" in argv
@@ -109,8 +113,10 @@ def parse(
         registry.load_plugins(Path(folders[-1]))
     registry.load_plugins()
     everything = [*from_file, *given]
+    left = [item for item in everything if item.key.startswith(tuple(f"{k}." for k in aside))]
     if not helping:
-        return resolve(main, everything, kinds)
+        parsed = resolve(main, [item for item in everything if item not in left], kinds)
+        return replace(parsed, aside=left)
     parts: dict[str, Component] | None = {}
     if kinds and ("task" not in kinds or any(item.key == "task" for item in everything)):
         of_parts = [item for item in everything if item.key.partition(".")[0] in kinds]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,6 +45,7 @@ class Options(GenerateConfig):
 
     unitk generate --checkpoint runs/qa --input in.txt --output out.txt
     unitk generate --checkpoint runs/glm --infill "The [MASK] sat on the [MASK]."
+    unitk generate --checkpoint runs/lm --task.delimiter off --input prompts.txt
     """
 
     checkpoint: tuple[Path, ...]
@@ -106,7 +107,7 @@ class Options(GenerateConfig):
 
 def run(argv: Sequence[str]) -> None:
     """Read, decode or score, write."""
-    parsed = config.parse("generate", Options, argv)
+    parsed = config.parse("generate", Options, argv, aside=("task", "arch"))
     given: Options = parsed.main
     check(given, parsed.origins)
     with nullcontext() if given.output == STDOUT else reserved(given.output, "--output"):
@@ -116,13 +117,14 @@ def run(argv: Sequence[str]) -> None:
 def generate(given: Options, parsed: config.Parsed) -> None:
     """Decode or score while no other process writes the output."""
     inputs = read(given)
-    generator = open_generator(given)
+    options = {item.key: item.text or "on" for item in parsed.aside}
+    generator = open_generator(given, options)
     device = next(generator.model.parameters()).device.type
     require(device == "cuda" or not given.capture, "--capture has an effect on a GPU only")
     work = plan(given, inputs, generator)
     sink = Screen()
     if given.output != STDOUT:
-        made_from = made_of(given, parsed.values() | {"device": device})
+        made_from = made_of(given, parsed.values() | options | {"device": device})
         sink = File(given.output, made_from, given.resume)
     if work.total is not None and not given.score:  # told before anything is decoded
         for buffer in work.buffers(sink.done):
@@ -339,11 +341,14 @@ def read_beside(path: Path | None, flag: str, inputs: int) -> list[str]:
     return lines
 
 
-def open_generator(given: Options | Common) -> Generator:
-    """The model of a run or checkpoint, ready to decode."""
+def open_generator(given: Options | Common, options: Mapping[str, str] | None = None) -> Generator:
+    """The model of a run or checkpoint, ready to decode; `options` are of task and architecture."""
     import torch
 
     found = torch.cuda.is_available()
     require(found or given.device != "cuda", "--device cuda: PyTorch finds no CUDA GPU")
     device = "cuda" if found and given.device != "cpu" else "cpu"
-    return unitk.load(given.checkpoint, device, task=given.task, precision=given.precision)
+    precision = given.precision
+    return unitk.load(
+        given.checkpoint, device, task=given.task, precision=precision, options=options
+    )

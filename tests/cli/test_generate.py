@@ -78,6 +78,27 @@ def test_load_in_python(trained, generator, toy_vocab):
         unitk.load(trained, task="lm")
 
 
+def test_options_of_task_and_architecture(make_checkpoint, decode, trained, files, generator):
+    """They hold where the weights stay as they are; what would change a shape is named."""
+    decode(f"--input in.txt --output out.txt {QUICK} --task.mask-place last --arch.norm-eps 0.5")
+    more = "--arch.max-positions2 64 --task.mask-place last --arch.norm-eps 0.5"
+    there = checkpoint.load(make_checkpoint("glm_infill", "glm_tiny", more))  # the same weights
+    sources = [line.split("\t") for line in LINES]
+    expected = Generator(there.model, there.task).generate(sources, beam=3, max_len=5)
+    assert (files / "out.txt").read_text().split("\n") == [*texts(expected), ""]
+    options = {"task.mask-place": "last", "arch.norm-eps": "0.5"}
+    loaded = unitk.load(trained, options=options)
+    assert texts(loaded.generate(sources, beam=3, max_len=5)) == texts(expected)
+    assert texts(expected) != texts(generator.generate(sources, beam=3, max_len=5))
+    for option, value in (("--arch.width", "64"), ("--arch.max-positions", "128")):
+        with pytest.raises(UsageError, match=f"{option} changes .*embed"):
+            decode(f"--input in.txt {option} {value}")
+    with pytest.raises(UsageError, match=r"--task\.mask-plaze: .* did you mean"):
+        decode("--input in.txt --task.mask-plaze last")
+    with pytest.raises(UsageError, match="--beam: options are task.* and arch"):
+        unitk.load(trained, options={"beam": "3"})
+
+
 def test_standard_input_and_output(decode, files, monkeypatch, capsys):
     decode(f"--input in.txt --output out.txt {QUICK}")
     data = (files / "in.txt").read_bytes()

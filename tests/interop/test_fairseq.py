@@ -255,6 +255,7 @@ def test_language_model(kit, store, tmp_path):
     loaded = both_ways(kit, tmp_path, there, tensors, example, wanted)
     # greedily, from what the task's prompt is
     words = loaded.task.prompt([tokens]).towers["x"].token.tolist()
+    assert words == [2, *tokens]
     first = len(words)
     while len(words) < first + 5 and words[first:][-1:] != [2]:
         said = language_model(words)[1][-1]

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import unitk
-from unitk.errors import CheckpointError, DataError
+from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.generate.config import GenerateConfig
 from unitk.train.checkpoint import load
 
@@ -151,3 +152,18 @@ def test_another_dictionary_of_tensors_is_refused(kit, store, tmp_path):
     there = store({"a": torch.ones(2)})
     with pytest.raises(CheckpointError, match="is no MASS"):
         kit.to_unitk("mass", there, tmp_path / "ours")
+
+
+def test_heads_that_a_file_does_not_tell(kit, store, tmp_path, caplog, monkeypatch):
+    """Another number of heads would make another function of the same weights, in silence."""
+    found = original()
+    there = store(found)
+    kit.to_unitk("mass", there, tmp_path / "ours")
+    assert "does not say how many heads" in caplog.text
+    caplog.clear()
+    kit.to_unitk("mass", there, tmp_path / "told", "--arch.num-heads", H)
+    assert "heads" not in caplog.text
+    monkeypatch.setattr(sys.modules[__name__], "D", D // 2)
+    torch.save(original(), there / "mass.pt")
+    with pytest.raises(UsageError, match="--arch.num-heads is needed: "):
+        kit.to_unitk("mass", there, tmp_path / "narrow")

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from unitk import registry
 from unitk.config import Component, Given, Parsed, resolve
-from unitk.errors import CheckpointError, DataError, UsageError
+from unitk.errors import CheckpointError, DataError, UsageError, require
 from unitk.interop.layout import Layout
 from unitk.interop.vocabs import fitted
 from unitk.models.config import EncoderDecoderConfig as TwoTowers
@@ -64,6 +64,8 @@ class Found:
     """Of the encoder, if it has one of its own."""
     notes: Sequence[str] = ()
     """What was left out."""
+    says_heads: bool = True
+    """Whether it says how many heads there are; if not, heads of 64 are assumed."""
 
     def rows(self, name: str) -> int:
         """How many rows a table of ours has there; 0 if it has none."""
@@ -130,6 +132,10 @@ def take(name: str, path: Path, vocab: Path | None = None, given: Sequence[Given
         model = arch.build(len(own), len(task.source_vocab))
     model.load_state_dict(state, strict=False, assign=True)
     model.leave_out(rows)
+    if not found.says_heads and all(item.key != "arch.num_heads" for item in given):
+        what = f"{found.path} does not say how many heads a layer has"
+        require(arch.width % 64 == 0, f"--arch.num-heads is needed: {what}")
+        log.warning("%s: %d heads of 64 are assumed (--arch.num-heads)", what, arch.num_heads)
     for note in found.notes:
         log.warning("%s: %s", found.path, note)
     values = {k: v for k, v in parsed.values().items() if k.partition(".")[0] in KINDS}

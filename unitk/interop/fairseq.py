@@ -69,7 +69,8 @@ def read(path: Path, vocab: Path | None) -> Found:
         replace(config, class_heads=heads),
         kind.task,
         vocab_of(vocab or weights.parent),
-        options={} if kind is not SEQ2SEQ_KIND else {"opening": "both" if bart else "sep"},
+        # an end opens the texts of a language model, and those of a Transformer that are written
+        options={} if kind is ROBERTA_KIND else {"opening": "both" if bart else "sep"},
     )
 
 

@@ -51,7 +51,15 @@ def read(path: Path, vocab: Path | None) -> Found:
     arch = preset_of(KIND.presets, config)
     own = vocab_of(vocab) if vocab else _beside(weights.parent)
     return Found(
-        weights, tensors, KIND.layout, arch, config, KIND.task, own, options={"opening": "sep"}
+        weights,
+        tensors,
+        KIND.layout,
+        arch,
+        config,
+        KIND.task,
+        own,
+        options={"opening": "sep"},
+        says_heads="encoder_attention_heads" in given,
     )
 
 

@@ -87,6 +87,7 @@ def read(path: Path, vocab: Path | None) -> Found:
         raise CheckpointError(
             f"{where}: source_type_id and target_type_id are {types}, not 0 and 1"
         )
+    says_heads = "num_attention_heads" in given
     given = sizes(tensors, weights) | given
     names = PRESETS[6 if given["type_vocab_size"] == 6 else 2]
     preset: ModelConfig = replace(registry.get("arch", names[0])(), num_virtual=0)
@@ -106,6 +107,7 @@ def read(path: Path, vocab: Path | None) -> Found:
         "unilm" if unilm1 else "pmlm",
         open_vocab(vocab) if vocab else vocab_beside(weights),
         options={} if unilm1 else {"pseudo": "mask"},
+        says_heads=says_heads,
     )
 
 

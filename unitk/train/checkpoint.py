@@ -67,20 +67,28 @@ class Loaded:
     """How many rows the tables of an imported model came with; training forgets it."""
 
 
-def load(path: Path, device: str | torch.device = "cpu", task_name: str | None = None) -> Loaded:
+def load(
+    path: Path,
+    device: str | torch.device = "cpu",
+    task_name: str | None = None,
+    given: Sequence[Given] = (),
+) -> Loaded:
     """The model of a run folder (its best checkpoint, else the newest good one) or checkpoint.
 
-    The model is in eval mode; `task_name` chooses one of several tasks. Raises `CheckpointError`
-    naming a damaged or missing file.
+    The model is in eval mode; `task_name` chooses one of several tasks. `given` are options of task
+    and architecture that replace the run's; those that change the shape of a weight are refused.
+    Raises `CheckpointError` naming a damaged or missing file.
     """
-    return reading(path, lambda folder: _load(folder, device, task_name))
+    return reading(path, lambda folder: _load(folder, device, task_name, given))
 
 
-def _load(folder: Path, device: str | torch.device, task_name: str | None) -> Loaded:
+def _load(
+    folder: Path, device: str | torch.device, task_name: str | None, given: Sequence[Given]
+) -> Loaded:
     state = read_state(folder)
     with _plugins(state, folder):
         vocab = Vocab.load(folder / "vocab")
-    parsed = components(state, folder)
+    parsed = components(state, folder, given=given)
     parts, chosen = parsed.components, parsed.components["task"]
     tasks = parsed.mixture or {chosen.name: chosen}
     if task_name is None and len(tasks) > 1:
@@ -93,6 +101,8 @@ def _load(folder: Path, device: str | torch.device, task_name: str | None) -> Lo
     task.answers = state.get("kind", "pairs") == "pairs"  # earlier versions did not say
     check_room(parts["arch"].config, len(vocab), 4, torch.device("cpu"))
     model = parts["arch"].config.build(len(vocab), len(task.source_vocab))
+    if given:
+        _check_shapes(state, folder, given, vocab)
     load_weights(model, folder, averages=True)
     rows = imported_rows(folder)
     model.leave_out(rows)
@@ -113,17 +123,19 @@ def components(
     wanted: Sequence[str] = ("task", "arch"),
     main: type | None = None,
     options: Mapping[str, str] | None = None,
+    given: Sequence[Given] = (),
 ) -> Parsed:
     """The run's task (or tasks) and architecture; plug-ins come from `--user-dir` only.
 
-    `wanted` may name further kinds; `main` and `options` are the other options and their values.
+    `wanted` may name further kinds; `main` and `options` are the other options and their values;
+    `given` wins over all.
     """
     registry.load_plugins()
     origin = str(folder / "state.json")
     values = {k: v for k, v in options_of(state, folder).items() if k.partition(".")[0] in wanted}
-    given = [Given(key, text, origin) for key, text in {**values, **(options or {})}.items()]
+    own = [Given(key, text, origin) for key, text in {**values, **(options or {})}.items()]
     with _plugins(state, folder):
-        return resolve(main or _NoOptions, given, wanted)
+        return resolve(main or _NoOptions, [*own, *given], wanted)
 
 
 @contextmanager
@@ -139,6 +151,31 @@ def _plugins(state: dict[str, Any], folder: Path) -> Iterator[None]:
             f"{error}; {folder} was trained with plug-ins: give --user-dir if you trust those of"
             f" {state['user_dir']!r}"
         ) from error
+
+
+def _check_shapes(
+    state: dict[str, Any], folder: Path, given: Sequence[Given], vocab: Vocab
+) -> None:
+    """`UsageError` naming the option with which the weights would not fit the model."""
+
+    def shapes(some: Sequence[Given]) -> dict[str, torch.Size]:
+        parsed = components(state, folder, given=some)
+        chosen = parsed.components["task"]
+        task = chosen.made_from(chosen.config, vocab)
+        with torch.device("meta"):
+            model = parsed.components["arch"].config.build(len(vocab), len(task.source_vocab))
+        return {name: tensor.shape for name, tensor in _tensors(model).items()}
+
+    there = shapes(())
+    if shapes(given) == there:
+        return
+    for item in given:
+        changed = {name for name, shape in {*shapes([item]).items()} ^ {*there.items()}}
+        if changed:
+            raise UsageError(
+                f"{item.origin} changes {min(changed)} of {folder}: only training or"
+                " `unitk convert` can change a weight's shape"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
