@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +71,8 @@ def run(argv: Sequence[str]) -> None:
     require(found or given.device != "cuda", "--device cuda: PyTorch finds no CUDA GPU")
     device = torch.device("cuda" if found and given.device != "cpu" else "cpu")
     judged = open_judged(given.checkpoint, given.data, device, given.precision == "bf16")
+    if judged.data.train.shortened:
+        print(f"unitk evaluate: {judged.data.train.shortened}", file=sys.stderr)
     about: dict[str, Any] = {"checkpoint": str(judged.path), "data": str(judged.corpus)}
     if judged.has_latent:
         figures, lines = _latent(judged, given)

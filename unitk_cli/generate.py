@@ -25,6 +25,7 @@ from unitk.generate.outputs import STDOUT, Alignment, Writing
 from unitk.generate.sink import File, Screen
 from unitk.generate.work import Blanks, Buffer, Work
 from unitk.train.folder import find
+from unitk.train.state import read_state
 from unitk_cli.progress import progress
 
 if TYPE_CHECKING:
@@ -78,7 +79,8 @@ class Options(GenerateConfig):
     """text: an output a line, its score before it if --nbest is above 1; jsonl: an object a source;
     fairseq: its S-, T-, H-, D- and P- lines."""
     truncate: bool = False
-    """Shorten the last part of a source that is too long for the model, instead of refusing it."""
+    """Shorten the last part of a source that is too long for the model, instead of refusing it;
+    default: on for a model that was fine-tuned on pairs, as its training did."""
     score: bool = False
     """Instead of searching, say of given outputs what a search would: score, log-probability, and
     those of the words; the sum and the perplexity on standard error."""
@@ -117,6 +119,7 @@ def run(argv: Sequence[str]) -> None:
 def generate(given: Options, parsed: config.Parsed) -> None:
     """Decode or score while no other process writes the output."""
     inputs = read(given)
+    given = as_trained(given, parsed.origins)
     options = {item.key: item.text or "on" for item in parsed.aside}
     generator = open_generator(given, options)
     device = next(generator.model.parameters()).device.type
@@ -192,6 +195,17 @@ def check(given: Options, origins: Container[str]) -> None:
         raise UsageError(f"--output {given.output}: cannot write into {folder}")
     plain = given.output.is_file() or not given.output.exists()
     require(plain, f"--output {given.output} is no file; `-` is standard output")
+
+
+def as_trained(given: Options, origins: Container[str]) -> Options:
+    """The options, sources being shortened as in training where nothing else is given."""
+    states = [read_state(find(path)) for path in given.checkpoint]
+    most = [state["lengths"][0] for state in states if state.get("lengths")]
+    if not most or given.infill is not None:
+        return given
+    tokens = given.max_source_len if "max_source_len" in origins else min(most)
+    truncate = given.truncate if "truncate" in origins else True
+    return replace(given, max_source_len=tokens, truncate=truncate)
 
 
 def read(given: Options) -> list[Input] | Iterator[list[Input]] | Path:

@@ -3,6 +3,8 @@
 import io
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +18,7 @@ import pytest
 
 import unitk
 from unitk.errors import DataError, UsageError
+from unitk.files import seal
 from unitk.generate.inputs import arriving
 from unitk.generate.sink import File
 from unitk_cli.generate import run
@@ -448,3 +451,29 @@ def test_a_program_that_waits_for_each_answer(trained, files, decode, capsys, wa
             assert process.stdout.readline() == answer + "\n"
         ask.close()
         assert process.wait() == 0
+
+
+def test_sources_are_shortened_as_in_training(trained, files, capsys, caplog):
+    folder = files / "run"
+    shutil.copytree(trained, folder)
+    state = json.loads((folder / "state.json").read_text())
+    (folder / "state.json").write_text(json.dumps(state | {"lengths": [9, 5]}))
+    (folder / "manifest.json").unlink()
+    seal(folder)
+    long = " ".join(["the cat"] * 80)
+    (files / "in.txt").write_text(f"{long}\nthe cat.\n")
+
+    def out(path, more=""):
+        run(f"--checkpoint {path} --input in.txt {QUICK} {more}".split())
+        return capsys.readouterr().out
+
+    expected = out(trained, "--max-source-len 9")
+    caplog.clear()
+    assert out(folder) == expected
+    assert "shortened 1 of 2 sources to 9 tokens or fewer (--max-source-len)" in caplog.text
+    with pytest.raises(DataError, match="input 1 is too long") as caught:
+        out(folder, "--max-source-len none --truncate off")
+    (most,) = re.findall(r"--max-source-len (\d+) shortens", str(caught.value))
+    assert out(folder, f"--max-source-len {most} --truncate off")
+    with pytest.raises(DataError, match="input 1 is too long"):
+        out(folder, f"--max-source-len {int(most) + 1} --truncate off")

@@ -122,7 +122,8 @@ class GenerateConfig(SamplingConfig, RulesConfig, SearchConfig):
     """How outputs are made."""
 
     max_source_len: int | None = None
-    """Shorten the last part of a source of more tokens, as training did with the same option."""
+    """Shorten the last part of a source of more tokens; default of `unitk generate`: the limit that
+    training had, of which `none` is rid."""
 
     def __post_init__(self) -> None:
         most = self.max_source_len

@@ -121,9 +121,17 @@ def batches(
 
 
 def check_places(
-    prompt: Example, protocol: Protocol, max_len: int, config: ModelConfig, name: str
+    prompt: Example,
+    protocol: Protocol,
+    max_len: int,
+    config: ModelConfig,
+    name: str,
+    fits: int = 0,
 ) -> None:
-    """Refuse what would leave the model's position tables, before anything is decoded."""
+    """Refuse what would leave the model's position tables, before anything is decoded.
+
+    A source of `fits` tokens, if this is known and above 0, would not be refused.
+    """
     pos, pos2 = overrun(prompt, protocol, max_len, config)
     if pos2 > 0:
         at_most = max_len - -(-pos2 // protocol.dpos2) if protocol.dpos2 else 0
@@ -135,7 +143,7 @@ def check_places(
         wish = f" with --max-len {max_len}" if protocol.dpos else ""
         raise DataError(
             f"{name} is too long{wish} by {pos} for the {config.max_positions} positions of this "
-            "model; --truncate shortens its last part"
+            f"model; --truncate{f' or --max-source-len {fits}' * (fits > 0)} shortens its last part"
         )
 
 

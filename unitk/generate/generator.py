@@ -178,7 +178,7 @@ class Generator:
         """
         self._check_layer(layer)
         kept, prompts = self.prompts(sources, config, wishes=wishes, truncate=truncate, first=first)
-        self._warn(sources, kept)
+        self._warn(sources, kept, config)
         found: list[list[Output]] = [[] for _ in sources]
         decoded = self._decode(prompts, config, first, report)
         for number, best in zip(prompts, decoded, strict=True):
@@ -244,7 +244,7 @@ class Generator:
                 ids = written[number] = target if closed else np.append(target, protocol.end)
                 short = shorten(source, config.max_source_len)
                 kept[number], prompts[number] = self._fit_target(short, ids, name, truncate)
-        self._warn(sources, kept)
+        self._warn(sources, kept, config)
         examples = [unroll(prompts[number], protocol, ids) for number, ids in written.items()]
         every = score(self.model, examples, config.max_tokens, report)
         found: list[list[Output]] = [[] for _ in sources]
@@ -280,11 +280,15 @@ class Generator:
             with watch(self.model, layer):
                 pass
 
-    def _warn(self, sources: Sequence[list[Ids]], kept: Sequence[list[Ids]]) -> None:
+    def _warn(
+        self, sources: Sequence[list[Ids]], kept: Sequence[list[Ids]], config: GenerateConfig
+    ) -> None:
         """Say how many sources were shortened."""
         shortened = sum(old is not new for old, new in zip(sources, kept, strict=True))
         if shortened:
-            log.warning("shortened %d of %d sources", shortened, len(sources))
+            most = config.max_source_len
+            limit = f" to {most} tokens or fewer (--max-source-len)" if most else ""
+            log.warning("shortened %d of %d sources%s", shortened, len(sources), limit)
 
     def _ordered(self, flag: str) -> Protocol:
         """The protocol, of a task that writes word by word."""
@@ -343,7 +347,8 @@ class Generator:
             if not truncate or over <= 0 or cut >= words:
                 break
             source = shorten(source, words - cut)
-        check_places(prompt, self.protocol, demand.max_len, self.model.config, name)
+        fits = max(words - cut, 0)
+        check_places(prompt, self.protocol, demand.max_len, self.model.config, name, fits)
         return source, prompt, demand
 
     def _fit_target(

@@ -41,6 +41,8 @@ class Source:
     """What it holds, in words."""
     shortened: str = ""
     """What is cut off, in words."""
+    most: tuple[int, int] | None = None
+    """Of pairs: the tokens to which a source and a target are shortened."""
 
 
 @dataclass(frozen=True)
@@ -235,6 +237,7 @@ def _pairs(
         f" {max_target} target tokens (--max-source-len, --max-target-len)"
         if pairs.shortened
         else "",
+        (max_source, max_target),
     )
 
 

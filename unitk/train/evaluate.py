@@ -80,6 +80,8 @@ def open_judged(path: Path, corpus: Path, device: torch.device, bf16: bool = Fal
 def _open_judged(folder: Path, corpus: Path, device: torch.device, bf16: bool) -> Judged:
     state = read_state(folder)
     options = {key: state["config"][key] for key in CUT if key in state["config"]}
+    most = state.get("lengths") or ()
+    options |= {key: str(tokens) for key, tokens in zip(CUT[2:], most, strict=False)}
     options |= {key: "0.0" for key in NOISE if key in state["config"]}
     place = {"data": f"{corpus}=1", "valid": "none", "save_dir": str(folder), "max_steps": "1"}
     wanted = ("task", "arch", "criterion")

@@ -61,7 +61,8 @@ class Start:
         user_dir = str(folder.resolve()) if folder else None
         values = self.parsed.values()
         data = self.data
-        return Identity(values, user_dir, data.fingerprint, data.vocab.hash, data.kind)
+        hashes = data.fingerprint, data.vocab.hash
+        return Identity(values, user_dir, *hashes, data.kind, data.train.most)
 
 
 def parse_train(argv: Sequence[str]) -> Parsed:

@@ -110,6 +110,8 @@ class Identity:
     """Hash of the vocabulary."""
     kind: str
     """"text" or "pairs": what it is trained on."""
+    lengths: tuple[int, int] | None = None
+    """Of pairs: the most tokens of a source and of a target, beyond which they are shortened."""
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
