@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from unitk.generate.generator import Generator
     from unitk.generate.weights import Precision
+    from unitk.interop.text_model import TextModel
 
 __version__ = "0.1.0"
 
@@ -41,11 +42,59 @@ def load(
     # what follows imports torch
     from pathlib import Path
 
-    from unitk.config import Given, flag
-    from unitk.errors import require
     from unitk.generate.ensemble import join
     from unitk.generate.generator import Generator
     from unitk.generate.weights import prepare
+
+    paths = [Path(one) for one in ([path] if isinstance(path, str | Path) else path)]
+    loaded = _opened(paths, device, task, format, vocab, options, user_dir)
+    model = loaded[0].model.to(device)
+    if len(loaded) > 1:
+        joined = zip(paths, loaded, strict=True)
+        model = join([(str(at), one.model.to(device), one.task) for at, one in joined])
+    return Generator(prepare(model, precision), loaded[0].task)
+
+
+def load_module(
+    path: str | Path,
+    device: str | torch.device = "cpu",
+    *,
+    task: str | None = None,
+    dtype: Literal["fp32", "fp64"] = "fp32",
+    format: str | None = None,
+    vocab: str | Path | None = None,
+    options: Mapping[str, str] | None = None,
+    user_dir: str | Path | None = None,
+) -> TextModel:
+    """A trained model as a plain torch module: logits, losses, gradients; options as of `load`."""
+    from pathlib import Path
+
+    import torch
+
+    from unitk.interop.convert import Parts
+    from unitk.interop.text_model import TextModel
+
+    [found] = _opened([Path(path)], device, task, format, vocab, options, user_dir)
+    if format is None:
+        found = Parts(found.model, found.task, found.config, found.rows)
+    dtypes = {"fp32": torch.float32, "fp64": torch.float64}
+    return TextModel(found).to(device, dtypes[dtype])
+
+
+def _opened(
+    paths: list[Path],
+    device: str | torch.device,
+    task: str | None,
+    format: str | None,
+    vocab: str | Path | None,
+    options: Mapping[str, str] | None,
+    user_dir: str | Path | None,
+) -> list[Any]:
+    """What checkpoints hold: each a `checkpoint.Loaded`, or the `Parts` of another system's."""
+    from pathlib import Path
+
+    from unitk.config import Given, flag
+    from unitk.errors import require
     from unitk.registry import load_plugins
 
     load_plugins(Path(user_dir) if user_dir else None)
@@ -53,19 +102,11 @@ def load(
     for key in keys:
         require(key.startswith(("task.", "arch.")), f"{flag(key)}: options are task.* and arch.*")
     given = [Given(key, text, flag(key)) for key, text in keys.items()]
-    paths = [Path(one) for one in ([path] if isinstance(path, str | Path) else path)]
-    loaded: list[Any]
     if format is None:
         from unitk.train import checkpoint
 
-        loaded = [checkpoint.load(one, device, task, given) for one in paths]
-    else:
-        from unitk.interop.convert import take
+        return [checkpoint.load(one, device, task, given) for one in paths]
+    from unitk.interop.convert import take
 
-        given = given if task is None else [Given("task", task, "task"), *given]
-        loaded = [take(format, one, Path(vocab) if vocab else None, given) for one in paths]
-    model = loaded[0].model.to(device)
-    if len(loaded) > 1:
-        joined = zip(paths, loaded, strict=True)
-        model = join([(str(at), one.model.to(device), one.task) for at, one in joined])
-    return Generator(prepare(model, precision), loaded[0].task)
+    given = given if task is None else [Given("task", task, "task"), *given]
+    return [take(format, one, Path(vocab) if vocab else None, given) for one in paths]

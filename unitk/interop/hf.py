@@ -98,15 +98,8 @@ def write(parts: Parts, folder: Path) -> None:
     config, vocab, tensors = parts.model.config, parts.task.vocab, parts.tensors()
     family = family_of(config, parts.values.get("arch", ""))
     rows = len(tensors["embed.tokens.weight"])
-    pad = vocab.pad
-    if family.kind == "roberta" and pad >= rows:  # added here; there, positions are counted from it
-        pad = config.position_offset - 1
-    # where a table has rows before that of position 0, their number is fixed there
-    offset = {"roberta": pad + 1, "bart": 2}.get(family.kind, 0)
-    for name in ("embed.positions.weight", "encoder.embed.positions.weight"):
-        if name in tensors:
-            tensors[name] = moved(tensors[name], config.position_offset, offset)
-    theirs = layout_of(family, config).to_theirs(tensors)
+    pad = _pad(parts, rows)
+    theirs = renamed(parts, tensors)
     about: dict[str, Any] = {
         "model_type": family.kind,
         "architectures": [class_of(family, config)],
@@ -114,7 +107,7 @@ def write(parts: Parts, folder: Path) -> None:
     about |= {**family.fixed, **write_settings(config, family.keys)}
     about |= {"vocab_size": rows, "tie_word_embeddings": config.tied}
     if family.kind == "roberta":
-        about["max_position_embeddings"] = len(tensors["embed.positions.weight"])
+        about["max_position_embeddings"] = config.max_positions + pad + 1
     ids = {"pad": pad, "bos": vocab.cls, "eos": vocab.sep}
     about |= {f"{name}_token_id": index if index < rows else None for name, index in ids.items()}
     if family.kind == "bart":
@@ -142,15 +135,36 @@ def write(parts: Parts, folder: Path) -> None:
     write_tokenizer(parts.task, folder, rows, reads)
 
 
+def renamed(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors of a model's parameters, or their gradients, as they are called and shaped there."""
+    config, found = parts.model.config, dict(tensors)
+    family = family_of(config, parts.values.get("arch", ""))
+    # where a table has rows before that of position 0, their number is fixed there
+    offsets = {"roberta": _pad(parts, len(found["embed.tokens.weight"])) + 1, "bart": 2}
+    for name in ("embed.positions.weight", "encoder.embed.positions.weight"):
+        if name in found:
+            offset = offsets.get(family.kind, 0)
+            found[name] = moved(found[name], config.position_offset, offset)
+    return layout_of(family, config).to_theirs(found)
+
+
+def _pad(parts: Parts, rows: int) -> int:
+    """The pad's id there; of RoBERTa, whose positions are counted from it, also where it is added
+    here."""
+    config, pad = parts.model.config, parts.task.vocab.pad
+    return config.position_offset - 1 if config.position_offset and pad >= rows else pad
+
+
 def _generation(parts: Parts, rows: int) -> dict[str, Any]:
     """What transformers' `generate` must know to write what `unitk generate` does by default."""
     task, vocab = parts.task, parts.task.vocab
     protocol = task.protocol
     assert protocol is not None
+    end = protocol.end if protocol.end < rows else None
     found: dict[str, Any] = {
         "bos_token_id": vocab.cls if vocab.cls < rows else None,
-        "eos_token_id": protocol.end,
-        "pad_token_id": vocab.pad if vocab.pad < rows else protocol.end,
+        "eos_token_id": end,
+        "pad_token_id": vocab.pad if vocab.pad < rows else end,
         "bad_words_ids": [[index] for index in protocol.banned if index < rows] or None,
         "num_beams": BEAM,
         "max_new_tokens": MAX_LEN + 1,
@@ -164,7 +178,7 @@ def _generation(parts: Parts, rows: int) -> dict[str, Any]:
             )
         found["decoder_start_token_id"] = start
         found["forced_bos_token_id"] = more[0] if more else None
-        found["forced_eos_token_id"] = protocol.end
+        found["forced_eos_token_id"] = end
     return found
 
 

@@ -1,0 +1,110 @@
+"""A trained model as a plain torch module: logits, losses and gradients, under foreign names too.
+
+model = unitk.load_module("downloads/bert-base-uncased", format="hf", dtype="fp64")
+model.loss(["a text", "another"]).backward()
+model.tensors(gradients=True)["bert.embeddings.word_embeddings.weight"]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from unitk import registry
+from unitk.data.cuts import Text
+from unitk.errors import UsageError, require
+from unitk.interop.convert import Parts
+from unitk.interop.hf import renamed
+from unitk.slots import Batch, Example, Ids, collate, lm, unroll
+
+
+class TextModel(nn.Module):
+    """`model` is the network, in eval mode at first; dropout works in train mode."""
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__()
+        self.parts, self.model, self.task = parts, parts.model.eval(), parts.task
+
+    def logits(self, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[Tensor]:
+        """Logits over the vocabulary for each text, [slots, V], at every slot that reads it.
+
+        With `targets` at every slot that a word of the target is asked at, its end last, as
+        `--score` does; a model with an encoder needs them. Ids are those of `ids`.
+        """
+        examples = [self._asking(source, target) for source, target in self._each(texts, targets)]
+        batch = self._batch(examples)
+        states, _ = self.model(batch, self.model.condition(batch))
+        ask = batch.asks["lm"]
+        states_KD = states[ask.tower].flatten(0, 1)[ask.rows[:, 0]]
+        sizes = [len(example.asks[0].label) for example in examples]
+        return list(self.model.head(states_KD).split(sizes))
+
+    def ids(self, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[Ids]:
+        """What the slots of `logits` read, or with `targets` what they are asked for."""
+        each = self._each(texts, targets)
+        return [self._asking(source, target).asks[0].label for source, target in each]
+
+    def loss(
+        self, texts: Sequence[str], targets: Sequence[str] | None = None, *, seed: int = 1
+    ) -> Tensor:
+        """What training minimises of these texts, or of these pairs, as one batch.
+
+        Draws of the task, such as which words are hidden, depend on `seed` and the text's number.
+        """
+        examples = []
+        for number, (source, target) in enumerate(self._each(texts, targets)):
+            rng = np.random.default_rng((seed, number))
+            if target is None:
+                examples.append(self.task.pretrain(Text([source], np.zeros(1, np.int64)), rng))
+            else:
+                examples.append(self.task.finetune([source], target, rng))
+        batch = self._batch(examples)
+        criterion = registry.get("criterion", self.task.criterion)().build(len(self.task.vocab))
+        sums, counts = criterion(self.model, batch, 0, None).sums, criterion.counts(batch)
+        weights = self.task.asks
+        means = [weights.get(name, 1) * sums[name] / counts[name] for name in sums]
+        return torch.stack(means).sum()
+
+    def tensors(self, *, gradients: bool = False) -> dict[str, Tensor]:
+        """The weights, or their gradients, under the names and in the shapes of transformers.
+
+        Gradients are zeros for what none reached. CheckpointError or UsageError where a model is
+        of no family that transformers has.
+        """
+        found: dict[str, Tensor] = {}
+        for name, weight in self.model.named_parameters():
+            none = torch.zeros_like(weight) if weight.grad is None else weight.grad
+            found[name] = (none if gradients else weight.detach())[: self.parts.rows.get(name)]
+        return renamed(self.parts, found)
+
+    def _each(
+        self, texts: Sequence[str], targets: Sequence[str] | None
+    ) -> list[tuple[Ids, Ids | None]]:
+        texts = [texts] if isinstance(texts, str) else texts
+        targets = [targets] if isinstance(targets, str) else targets
+        require(
+            targets is None or len(targets) == len(texts), "there must be a target for each text"
+        )
+        encode = self.task.vocab.encode
+        sources = [np.array(encode(text), np.int64) for text in texts]
+        if targets is None:
+            return [(source, None) for source in sources]
+        ids = [np.array(encode(target), np.int64) for target in targets]
+        return list(zip(sources, ids, strict=True))
+
+    def _asking(self, source: Ids, target: Ids | None) -> Example:
+        protocol = self.task.protocol
+        if target is not None:
+            if protocol is None:
+                raise UsageError(f"targets: task {type(self.task).__name__} writes none")
+            return unroll(self.task.prompt([source]), protocol, np.append(target, protocol.end))
+        if self.model.reader is not self.model:
+            raise UsageError("logits need targets: this model has an encoder")
+        slots = self.task.reading([source])
+        return Example({"x": slots}, [lm(np.arange(len(slots)), slots.token)])
+
+    def _batch(self, examples: Sequence[Example]) -> Batch:
+        return collate([[example] for example in examples]).to(next(self.parameters()).device)
