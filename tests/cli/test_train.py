@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -153,6 +154,7 @@ def test_another_vocabulary_is_refused(unitk, base, tmp_path):
 
 MISTAKES = """
 import sys
+import time
 from unitk_cli.main import main
 for words in {commands}:
     sys.argv = ["unitk", *words.split()]
@@ -321,3 +323,20 @@ def test_a_plugins_own_bug_is_shown_with_its_line(base, tmp_path):
     lines = done.stderr[done.stderr.index("Traceback") :].splitlines()
     assert lines[1] == f'  File "{tmp_path}/broken_lm.py", line 8, in pretrain'
     assert "AttributeError" in lines[-1] and len(lines) <= 5 and "click" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [False, True])
+def test_several_processes_leave_nothing_in_the_temporary_folder(base, tmp_path, stop):
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    words = f"{base} --save-dir {tmp_path / 'run'} --nproc 2 --max-steps {10**6 if stop else 2}"
+    command = [sys.executable, "-m", "unitk_cli", *words.split(), "--valid", "none"]
+    run = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(temporary)})
+    log = tmp_path / "run/log.jsonl"
+    while stop and not (log.exists() and log.stat().st_size):
+        time.sleep(0.1)
+    if stop:
+        run.terminate()
+    assert run.wait(timeout=120) == (143 if stop else 0)
+    assert list(temporary.iterdir()) == []

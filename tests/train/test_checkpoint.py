@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from unitk.errors import CheckpointError
+from unitk.errors import CheckpointError, NonFiniteError
+from unitk.files import seal
 from unitk.slots import collate
 from unitk.train import checkpoint
+from unitk.train.average import mean
 from unitk.train.folder import RunFolder
 from unitk.train.loop import Trainer
 from unitk.train.parallel import Ranks
@@ -194,3 +196,20 @@ def mine_tiny():
     """A plug-in."""
     return replace(preset("glm_tiny"), width=48)
 '''
+
+
+def test_weights_that_are_no_numbers_are_named(train, tmp_path):
+    """By whatever loads them: evaluate and convert take `load`, average reads them itself."""
+    train("--max-steps 2 --save-every 1")
+    path = tmp_path / "run/checkpoints/step-2"
+    tensors = checkpoint.load_tensors(path / "model.safetensors")
+    tensors = {name: tensor.clone() for name, tensor in tensors.items()}
+    tensors["layers.1.ffn.up.weight"][0, 0] = float("inf")
+    checkpoint.save_tensors(tensors, path / "model.safetensors")
+    (path / "manifest.json").unlink()
+    seal(path)
+    named = "step-2: layers.1.ffn.up.weight has NaN or infinity"
+    with pytest.raises(NonFiniteError, match=named):
+        checkpoint.load(path)
+    with pytest.raises(NonFiniteError, match=named):
+        mean([path.with_name("step-1"), path])

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from unitk.errors import CheckpointError
 from unitk.files import seal, sealed
-from unitk.train.checkpoint import EMA, IMPORTED, save_tensors
+from unitk.train.checkpoint import EMA, IMPORTED, check_finite, save_tensors
 from unitk.train.state import SOURCE_VOCAB, read_state
 
 WEIGHTS = "model.safetensors"
@@ -80,7 +80,10 @@ def mean(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
             if other := own ^ names[0]:
                 raise CheckpointError(f"{path} and {checkpoints[0]} differ in {min(other)}")
         for name in sorted(names[0]):
-            parts = [file.get_tensor(name) for file in files]
+            parts = [
+                check_finite(file.get_tensor(name), f"{path}: {name}")
+                for path, file in zip(checkpoints, files, strict=True)
+            ]
             first = parts[0]
             for path, part in zip(checkpoints, parts, strict=True):
                 same = part.shape == first.shape and part.dtype == first.dtype

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 import unitk
 from unitk import registry
 from unitk.config import Given, Parsed, resolve
-from unitk.errors import CheckpointError, UsageError
+from unitk.errors import CheckpointError, NonFiniteError, UsageError
 from unitk.files import read_json, sealed
 from unitk.tasks.base import Task
 from unitk.train.device import check_room
@@ -305,7 +305,14 @@ def load_weights(
             )
     with torch.no_grad():
         for name, tensor in here.items():
-            tensor.copy_(there[name])
+            tensor.copy_(check_finite(there[name], f"{folder}: {name}"))
+
+
+def check_finite(tensor: Tensor, what: str) -> Tensor:
+    """The tensor, or `NonFiniteError` where it has NaN or infinity."""
+    if not tensor.isfinite().all():
+        raise NonFiniteError(f"{what} has NaN or infinity: no such model can be used")
+    return tensor
 
 
 def _weights(folder: Path, averages: bool) -> dict[str, Tensor]:

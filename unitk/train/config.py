@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -86,8 +87,9 @@ class TrainConfig:
     max_target_len: int | None = None
     """Shorten longer targets; default: half of the architecture's positions."""
 
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """bf16: autocast over fp32 weights; auto: bf16 where the processor computes in it."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """bf16: autocast over fp32 weights; auto: bf16 where the processor computes in it; fp16: for
+    GPUs without bf16, the loss scaled so that small gradients survive (not yet run on a GPU)."""
     products: Literal["auto", "torch", "onednn"] = "auto"
     """Who multiplies fp32 matrices on CPU; auto: oneDNN where 50 ms of measurement find it faster,
     which a run that is resumed keeps. Name one where other runs must be equal in every bit."""
@@ -157,7 +159,12 @@ class TrainConfig:
             require(value is None or value >= 1, f"{flag(name)} must be at least 1, got {value}")
         for name in ("lr", "max_hours", "rank_timeout"):
             value = getattr(self, name)
-            require(value is None or value > 0, f"{flag(name)} must be above 0, got {value}")
+            good = value is None or 0 < value < float("inf")
+            require(good, f"{flag(name)} must be above 0 and finite, got {value}")
+        most = 64 * (os.cpu_count() or 1)
+        require(
+            (self.threads or 1) <= most, f"--threads must be at most {most}, got {self.threads}"
+        )
         require(self.ema is None or 0 < self.ema < 1, f"--ema must be in (0, 1), got {self.ema}")
         for name in ("seed", "clip_norm", "panel_every"):
             value = getattr(self, name)

@@ -78,6 +78,10 @@ def prepare_model(model: nn.Module, config: TrainConfig) -> None:
 
 def choose_precision(config: TrainConfig, device: torch.device) -> str:
     """The precision of `--precision`; auto: bf16 where the processor multiplies in it."""
+    if config.precision == "fp16" and device.type != "cuda":
+        raise UsageError(
+            "--precision fp16 needs CUDA: a CPU computes fp16 slowly, take bf16 or fp32"
+        )
     if config.precision != "auto":
         return config.precision
     if device.type == "cuda":

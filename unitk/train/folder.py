@@ -11,6 +11,7 @@ a checkpoint is good when its files are what the manifest says.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
@@ -120,6 +121,8 @@ class RunFolder:
         Raises OSError when the disk does; everything that was there before is untouched.
         """
         final = self.step(number)
+        if not self.checkpoints.is_dir():  # it would come back without its lock
+            raise FileNotFoundError(errno.ENOENT, "removed while the run goes on", self.checkpoints)
         with files.appearing(final, folder=True) as temporary:
             write(temporary)
             seal(temporary)

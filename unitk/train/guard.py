@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,12 @@ from unitk.criterions.base import Loss, Undivided
 from unitk.data.batching import Update
 from unitk.errors import NonFiniteError, UsageError, require
 from unitk.slots import DOC, Batch
+from unitk.train.state import Progress
+
+GROWTH = 2000
+"""Updates after which the scale of fp16 doubles (as in PyTorch's GradScaler)."""
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -59,6 +66,23 @@ def bad_gradient(model: nn.Module) -> str:
         if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
             return f"gradient of {name}"
     return ""
+
+
+def unscale(parameters: Iterable[nn.Parameter], scale: float) -> None:
+    """Divide gradients by a power of two, which is exact."""
+    for parameter in parameters:
+        if parameter.grad is not None:
+            parameter.grad.div_(scale)
+
+
+def adapt(at: Progress, overflow: bool) -> None:
+    """The scale of fp16 halves after an overflow and doubles after `GROWTH` updates without."""
+    at.unscaled = 0 if overflow else at.unscaled + 1
+    if overflow:
+        at.scale, at.bad_steps = at.scale / 2, at.bad_steps + 1
+        log.warning("step %d: fp16 overflow: skipped, loss scale %g", at.step + 1, at.scale)
+    elif at.unscaled >= GROWTH:
+        at.scale, at.unscaled = at.scale * 2, 0
 
 
 def give_up(path: Path, update: Update, row: int, what: str) -> NoReturn:

@@ -225,9 +225,18 @@ class Trainer:
             self.means.add(sums, counts)
             self.noise.add(noise, self.norm, len(update.ids))
             self.progress.bad_row = 0
+            if self.precision == "fp16":
+                guard.adapt(self.progress, overflow=False)
+        elif self.scale > 1 and math.isfinite(value):
+            guard.adapt(self.progress, overflow=True)
         else:
             self.skip(update, value)
         self.optimizer.zero_grad()
+
+    @property
+    def scale(self) -> float:
+        """What losses are multiplied by before the backward pass."""
+        return self.progress.scale if self.precision == "fp16" else 1.0
 
     def gradients(self, update: Update, counts: dict[str, float]) -> dict[str, Tensor]:
         """Backward of all micro-batches, on all ranks; the sums that were minimised, and parts."""
@@ -240,7 +249,9 @@ class Trainer:
                     if batch.num_real or self.ranks.sharded:
                         means.add(self.backward(update, number, batch, counts), {})
                     if batch is update.batches[0]:
-                        means.add(first_part(update, step, self.parameters, self.ranks), {})
+                        means.add(
+                            first_part(update, step, self.parameters, self.ranks, self.scale), {}
+                        )
             except (RuntimeError, MemoryError) as caught:
                 if not out_of_memory(caught):
                     raise
@@ -256,6 +267,8 @@ class Trainer:
                 step + 1,
             )
         self.ranks.add_gradients(self.parameters)
+        if self.scale != 1:
+            guard.unscale(self.parameters, self.scale)
         return self.ranks.total_tensors(means.sums)
 
     def backward(
@@ -270,7 +283,7 @@ class Trainer:
             if counts.get(name)
         ]
         if asks:
-            total = torch.stack(asks).sum()
+            total = self.scale * torch.stack(asks).sum()
             torch.autograd.backward(total if batch.num_real else 0 * total)
         return {**loss.sums, **loss.parts} if batch.num_real else {}
 
@@ -365,6 +378,7 @@ class Trainer:
         values |= {"lr": self.rate, "epoch": at.epoch, "tokens": at.tokens, "texts": at.texts}
         values |= {"seconds": at.seconds, "bad_steps": at.bad_steps}
         values |= {"gnorm": self.norm} if math.isfinite(self.norm) else {}
+        values |= {"loss_scale": self.scale} if self.scale != 1 else {}
         values |= {"noise_scale": scale} if (scale := self.noise.scale) else {}
         line = f"{told('train', values)}  lr {self.rate:.2e}  gnorm {self.norm:.3g}"
         line += f"  {values['tokens/s']:,.0f} tokens/s  data {values['wait']:.1%}"

@@ -33,17 +33,19 @@ PARTS = ("noise/norm2", "noise/inverse", "noise/ranks")
 
 
 def first_part(
-    update: Update, step: int, parameters: Sequence[nn.Parameter], ranks: Ranks
+    update: Update, step: int, parameters: Sequence[nn.Parameter], ranks: Ranks, scale: float
 ) -> dict[str, Tensor]:
     """`PARTS` of a rank whose first micro-batch has had its backward pass; none where not looked.
 
-    Mixed tasks are left out (a micro-batch holds one of them), and gradients in shards.
+    Gradients were multiplied by `scale`. Mixed tasks are left out (a micro-batch holds one of
+    them), and gradients in shards.
     """
     alone = len(update.batches) * ranks.world == 1
     if step % EVERY or alone or update.shares or ranks.sharded or not update.batches[0].num_real:
         return {}
     texts = len(update.batches[0].task_id)
-    share = texts / len(update.ids)  # gradients are of sums that were divided by all counts
+    # gradients are of sums that were divided by all counts
+    share = scale * texts / len(update.ids)
     norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
     values = (norm.double() / share).square(), norm.new_tensor(1 / texts), norm.new_tensor(1)
     return dict(zip(PARTS, values, strict=True))

@@ -17,6 +17,7 @@ import hashlib
 import os
 import signal
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -369,14 +370,17 @@ def launch(processes: int, argv: Sequence[str], timeout: float) -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import get_args_parser, run
 
-    words = ["--standalone", f"--nproc-per-node={processes}", "-m", "unitk_cli"]
+    logs = tempfile.TemporaryDirectory(prefix="unitk_")  # torchrun leaves one of its own behind
+    words = ["--standalone", f"--nproc-per-node={processes}", f"--log-dir={logs.name}"]
+    words += ["-m", "unitk_cli"]
     # what torchrun passes on, and how long it waits for the checkpoint that follows
     os.environ.setdefault("PET_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGUSR1")
     os.environ.setdefault("PET_SHUTDOWN_TIMEOUT", str(max(1, round(timeout))))
     given = get_args_parser().parse_args(words)
     given.training_script_args = ["train", *argv]  # its parser takes prefixes of its own options
     try:
-        run(given)
+        with logs:
+            run(given)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         if (code := failure.exitcode) < 0:

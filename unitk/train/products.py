@@ -147,7 +147,7 @@ def computing(
     device: torch.device, precision: str, products: Iterable[str] | None
 ) -> Iterator[None]:
     """While entered, models compute in this precision, and oneDNN these products."""
-    bf16 = precision == "bf16"
     own = Products(products) if products else nullcontext()
-    with torch.autocast(device.type, torch.bfloat16, enabled=bf16), own:
+    half = torch.float16 if precision == "fp16" else torch.bfloat16
+    with torch.autocast(device.type, half, enabled=precision != "fp32"), own:
         yield

@@ -45,6 +45,10 @@ def warnings(trainer: Trainer) -> Iterator[str]:
     for name, source in {"train": data.train, **data.valid}.items():
         if source.shortened:
             yield f"{name}: {source.shortened}"
+        bounds, most = source.examples.bounds(0), trainer.config.max_tokens
+        if long := int((bounds > most).sum()):
+            alone = f"each is a micro-batch alone, of up to {bounds.max():,} slots"
+            yield f"{name}: {long:,} texts do not fit --max-tokens {most:,}: {alone}"
     values = {flag(key): value for key, (_, value) in parsed.fields().items()}
     values |= {f"--task {name}": part.share for name, part in parsed.mixture.items()}
     for name, value in values.items():

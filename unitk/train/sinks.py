@@ -10,6 +10,7 @@ import csv
 import importlib.util
 import json
 import math
+import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -46,6 +47,8 @@ class JsonLines:
         finite = {k: v if math.isfinite(v) else None for k, v in values.items()}
         self._file.write(json.dumps({"kind": kind, "step": step, **finite}) + "\n")
         self._file.flush()
+        if not os.fstat(self._file.fileno()).st_nlink:
+            raise OSError(f"{LOG} was removed")
 
     def close(self) -> None:
         self._file.close()

@@ -66,6 +66,10 @@ class Progress:
     """Sums and counts since the last log line."""
     noise: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     """How noisy gradients are (unitk/train/noise.py)."""
+    scale: float = 65536.0
+    """fp16: what losses are multiplied by before the backward pass, a power of two."""
+    unscaled: int = 0
+    """Updates since it last changed."""
     products: list[str] | None = None
     """What oneDNN computes (`products.PARTS`): chosen at the start, so that no rerun differs."""
 

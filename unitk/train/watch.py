@@ -13,6 +13,7 @@ from unitk.data.batching import single_batches, spread
 from unitk.errors import UsageError
 from unitk.slots import Batch
 from unitk.train.log import Journal
+from unitk.train.products import computing
 from unitk.train.start import Start
 
 log = logging.getLogger(__name__)
@@ -53,8 +54,7 @@ class Watch:
         if not self.batches:
             return
         model.eval()
-        bf16 = self.precision == "bf16"
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=bf16):
+        with computing(self.device, self.precision, None):
             panel = self.criterion.panel(model, self.batches, step - 1, total)
         self.ranks.settle(model)
         model.train()
