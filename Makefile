@@ -9,7 +9,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 ON_PATH := PATH="$(CURDIR)/$(BIN):$$PATH"
 
-.PHONY: help quickstart test test-slow lint count docs clean
+.PHONY: help quickstart test test-cpus test-slow lint count docs clean
 .DEFAULT_GOAL := help
 
 help: ## say what there is
@@ -24,6 +24,17 @@ test: lint ## ruff, mypy and the fast tests
 
 test-slow: .venv/.dev ## the tests that take longer
 	$(BIN)/python -m pytest -q -m slow
+
+# what is computed: models, losses, searches, imports; see tests/rounding.py
+NUMERIC := tests/models tests/criterions tests/generate tests/interop tests/properties tests/golden
+OTHER_CPUS := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
+
+test-cpus: .venv/.dev ## the numeric tests as older processors and other kernels compute
+	@for cpu in $(OTHER_CPUS); do for threads in 1 2; do \
+	  echo "== $$cpu OMP_NUM_THREADS=$$threads"; \
+	  env $$cpu OMP_NUM_THREADS=$$threads $(BIN)/python -m pytest -q $(NUMERIC) || exit; done; done
+	@echo '== rounded otherwise'
+	UNITK_ROUNDING=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -k 'not flex' $(NUMERIC)
 
 lint: .venv/.dev ## ruff and mypy
 	$(BIN)/ruff check .

@@ -1,0 +1,76 @@
+"""The losses of a few updates of each task are those of `losses.json`.
+
+They change only together with a line of CHANGELOG.md that begins with "changes results:".
+`UNITK_GOLDEN=write pytest tests/golden` writes them anew. Nothing in them depends on the processor
+but rounding: the vocabulary is a list of words, and there is no dropout.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from unitk import registry
+from unitk.data.preprocess import Options, preprocess
+from unitk.tasks.base import Task
+from unitk.train.loop import train
+from unitk.train.start import parse_train, prepare
+
+GOLDEN = Path(__file__).with_name("losses.json")
+RUN = (
+    "--arch.init-std 0.1 --arch.dropout 0 --arch.attention-dropout 0 --arch.activation-dropout 0"
+    " --precision fp32 --threads 1 --products torch --valid none --writers none --log-every 1"
+    " --seed 3 --max-steps 4 --lr 1e-3 --batch-texts 8 --max-tokens 600"
+)
+LENGTHS = {"text": "--block-size 48", "pairs": "--max-source-len 30 --max-target-len 12"}
+RELATIVE = 1e-5
+"""Other kernels change less than a tenth of it."""
+
+
+def kinds(name):
+    """What a task learns from: text, pairs or both."""
+    cls = registry.get("task", name)
+    can = {"text": cls.pretrain is not Task.pretrain, "pairs": cls.finetune is not Task.finetune}
+    return [kind for kind in can if can[kind]]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Corpora text and pairs of sentences that are functions of their numbers."""
+    folder = tmp_path_factory.mktemp("golden")
+    words = [f"w{i}" for i in range(40)]
+    lines = [[words[(i * i + 7 * j * j) % 40] for j in range(3 + i % 6)] for i in range(120)]
+    files = {
+        "vocab": ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, "."],
+        "text": [" ".join([*line, ".", "\n" * (i % 4 == 3)]) for i, line in enumerate(lines)],
+        "source": [" ".join(line) for line in lines],
+        "target": [" ".join(line[::-2]) for line in lines],
+    }
+    paths = {name: folder / f"{name}.txt" for name in files}
+    for name, some in files.items():
+        paths[name].write_text("".join(f"{line}\n" for line in some))
+    vocab, text, source, target = map(str, paths.values())
+    preprocess(Options(dest=folder / "text", vocab=Path(vocab), input=(text,)))
+    pairs = {"source_file": (source,), "target_file": (target,)}
+    preprocess(Options(dest=folder / "pairs", vocab=Path(vocab), **pairs))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [(name, kind) for name in registry.names("task") for kind in kinds(name)]
+)
+def test_losses_are_the_recorded_ones(name, kind, data, tmp_path):
+    arch = registry.get("task", name).arch.rpartition("_")[0] + "_tiny"
+    words = (
+        f"--task {name} --arch {arch} --data {data / kind / 'train'} --save-dir {tmp_path / 'a'}"
+    )
+    train(prepare(parse_train(f"{words} {RUN} {LENGTHS[kind]}".split())))
+    events = map(json.loads, (tmp_path / "a" / "log.jsonl").read_text().splitlines())
+    found = [event["train/loss"] for event in events if "train/loss" in event]
+    recorded = json.loads(GOLDEN.read_text())
+    if os.environ.get("UNITK_GOLDEN") == "write":
+        recorded[f"{name} {kind}"] = [float(f"{loss:.7g}") for loss in found]
+        rows = [f"{json.dumps(key)}: {recorded[key]}" for key in sorted(recorded)]
+        GOLDEN.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+    assert found == pytest.approx(recorded[f"{name} {kind}"], rel=RELATIVE)
