@@ -19,6 +19,14 @@ if "UNITK_USER_DIR" in os.environ:  # the property tests then cover a plug-in's 
     load_plugins(Path(os.environ["UNITK_USER_DIR"]))
 
 
+def pytest_sessionstart() -> None:
+    """UNITK_ROUNDING=N (`make test-cpus`): compute as another processor would."""
+    if seed := os.environ.get("UNITK_ROUNDING"):
+        from rounding import Rounding
+
+        Rounding(int(seed)).__enter__()
+
+
 @pytest.fixture
 def shared_data() -> Callable[[str], Path]:
     """A folder of real data beside the checkout; where it is missing the test is skipped."""

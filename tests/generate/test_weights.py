@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from rounding import near
 from torch import nn
 
 from unitk.errors import UsageError
@@ -86,7 +87,7 @@ def test_packed_equals_linear(name):
     x = 3 * torch.randn(5, 7, 64)
     wanted = linear(x) if name == "none" else ACTIVATIONS[name](linear(x))
     after = ("none", "") if name == "none" else FUSED[ACTIVATIONS[name]]
-    assert torch.allclose(Packed(linear.weight, linear.bias, after)(x), wanted, atol=1e-5)
+    near(Packed(linear.weight, linear.bias, after)(x), wanted)
 
 
 def test_output_matrix_is_packed_tied_or_not(toy):

@@ -8,6 +8,7 @@ import pytest
 import sentencepiece
 import torch
 import torch.nn.functional as F
+from rounding import near
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -136,10 +137,10 @@ def test_both_ways(hf, kit, make, tmp_path, family):
     with torch.no_grad():
         wanted = said(model(**given))
     found = kit.logits(ours, example)[:, :V]
-    assert torch.allclose(found, wanted, atol=1e-5, rtol=1e-5)
+    near(found, wanted)
     label = torch.from_numpy(example.asks[0].label)
     loss, theirs = (F.cross_entropy(logits, label) for logits in (found, wanted))
-    assert torch.allclose(loss, theirs, atol=1e-5)
+    near(loss, theirs)
     # back: the same tensors bit for bit, and a model that their library opens
     back = kit.from_unitk(tmp_path / "ours", "hf", tmp_path / "back")
     written, saved = (load_file(path / "model.safetensors") for path in (back, there))
@@ -149,7 +150,7 @@ def test_both_ways(hf, kit, make, tmp_path, family):
     again, info = again.from_pretrained(back, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"]
     with torch.no_grad():
-        assert torch.allclose(said(again(**given)), wanted, atol=1e-5, rtol=1e-5)
+        near(said(again(**given)), wanted)
     tokenizer = hf.AutoTokenizer.from_pretrained(back)
     words = "w3 w7 w54"
     task = load(tmp_path / "ours").task
@@ -184,7 +185,7 @@ def test_the_loss_is_theirs(kit, make, tmp_path, family):
         for ask in batch.asks.values():  # without the words that were added
             logits = ours.head(states[ask.rows[:, 0]], ask.head)[:, :V]
             total += F.cross_entropy(logits, ask.label)
-    assert torch.allclose(total, wanted, atol=1e-5, rtol=1e-5)
+    near(total, wanted)
 
 
 def test_t5_with_its_sentencepiece_model(hf, kit, tmp_path):
@@ -311,9 +312,7 @@ def test_mass_leaves_as_bart(hf, kit, tmp_path, vocab_txt):
     theirs = hf.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out").eval()
     example, given = examples(kit, "bart")
     with torch.no_grad():
-        assert torch.allclose(
-            kit.logits(ours, example), said(theirs(**given)), atol=1e-5, rtol=1e-5
-        )
+        near(kit.logits(ours, example), said(theirs(**given)))
 
 
 def test_longer_positions_repeat_the_rows(kit, make, tmp_path):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from rounding import near
 
 import unitk
 from unitk.errors import CheckpointError, UsageError
@@ -158,7 +159,7 @@ def test_logits_decoding_and_the_way_back(kit, store, tmp_path, count):
         given = [EOS, *source, EOS], [EOS, *fed]
         wanted = reference(found, *given, pair)
         logits = kit.logits(loaded.model, example)[:, :V]
-        assert torch.allclose(logits, wanted, atol=1e-5, rtol=1e-5)
+        near(logits, wanted)
         [[best]] = unitk.load(dest).outputs([[source]], GenerateConfig(beam=1, max_len=7))
         greedy = decode(found, source, 7, pair)
         assert best.hypothesis.ids.tolist()[: len(greedy)] == greedy
@@ -195,7 +196,7 @@ def test_a_span_has_its_places_and_its_language(kit, store, tmp_path):
     seen = torch.from_numpy(source != MASK)
     wanted = reference(found, source, fed, (1, 1), dec.pos, seen)
     logits = kit.logits(loaded.model, example)[:, :V]
-    assert torch.allclose(logits, wanted, atol=1e-5, rtol=1e-5)
+    near(logits, wanted)
 
 
 def test_directions_are_packed_together(kit, store, tmp_path):
@@ -214,7 +215,7 @@ def test_directions_are_packed_together(kit, store, tmp_path):
     with torch.no_grad():
         states = loaded.model(batch)[0]["dec"].flatten(0, 1)
         logits = loaded.model.head(states[batch.asks["lm"].rows[:, 0]])[:, :V]
-    assert torch.allclose(logits, torch.cat(wanted), atol=1e-5, rtol=1e-5)
+    near(logits, torch.cat(wanted))
 
 
 def test_what_cannot_be_read_is_named(kit, store, tmp_path, caplog):

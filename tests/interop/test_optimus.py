@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from rounding import near
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel as Joined
 from tokenizers.models import BPE
@@ -174,7 +175,7 @@ def test_both_ways(kit, store, tmp_path, inject, sides):
     source, fed = kit.ids(rng, 13), kit.ids(rng, 9)
     wanted = reference(tensors, source, fed)
     found = kit.logits(loaded.model, kit.pair(source, fed))[:, :V]
-    assert torch.allclose(found, wanted, atol=1e-5, rtol=1e-5)
+    near(found, wanted)
     # greedily, from what opens a text; the words that the original's decoder would write
     prompt = loaded.task.prompt([source]).towers
     words, banned = prompt["dec"].token.tolist(), list(loaded.task.protocol.banned)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rounding import near
 from torch.nn.attention.flex_attention import create_mask
 
 from unitk import registry
@@ -86,8 +87,8 @@ def test_padding_and_packing_change_nothing(name, toy_vocab):
         alone[number == i] = part
     padded = losses(model, collate([[one] for one in made]))
     packed = losses(model, collate([made[:3], made[3:5], made[5:]]))
-    torch.testing.assert_close(padded, alone, atol=1e-5, rtol=0)
-    torch.testing.assert_close(packed, alone, atol=1e-5, rtol=0)
+    near(padded, alone)
+    near(packed, alone)
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -106,7 +107,7 @@ def test_all_renderings_of_the_mask_agree(name, toy_vocab):
     task, model = build(name, toy_vocab)
     batch = make_batch(examples(task, toy_vocab))
     by_rule = replace(batch, sight=dict.fromkeys(batch.sight, "rule"))
-    torch.testing.assert_close(losses(model, batch), losses(model, by_rule), atol=1e-5, rtol=0)
+    near(losses(model, batch), losses(model, by_rule))
 
 
 def towers(batch):
@@ -160,7 +161,7 @@ def test_flex_attention_gives_the_numbers_of_the_dense_mask(name, toy_vocab):
     task, model = build(name, toy_vocab)
     batch = make_batch(examples(task, toy_vocab))
     found = [losses(in_rendering(model, choice), batch) for choice in ("dense", "flex")]
-    torch.testing.assert_close(*found, atol=1e-5, rtol=0)
+    near(*found)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="FlexAttention has no backward on a CPU")
