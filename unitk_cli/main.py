@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from unitk import __version__
-from unitk.errors import UnitkError, UsageError, out_of_memory
+from unitk.errors import DataError, UnitkError, UsageError, out_of_memory
 from unitk.registry import PLUGIN, nearest
 
 VERBS = {
@@ -83,10 +83,24 @@ def module(verb: str) -> Any:
 def call(verb: str, words: list[str]) -> None:
     """Run a verb; if the reader of its output has gone (`| head`), that is no error."""
     try:
-        module(verb).run(words)
+        try:
+            module(verb).run(words)
+        finally:
+            sys.stdout.flush()
     except BrokenPipeError:  # here, as click would make it exit code 1
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # and quiet at exit
+        _silence()
         sys.exit(0)
+    except OSError as error:  # a disk that is full, or a file that may not be written
+        if not error.filename:
+            _silence()
+        raise DataError(
+            f"{error.filename or 'the output cannot be written'}: {error.strerror or error}"
+        ) from error
+
+
+def _silence() -> None:
+    """Drop what standard output still holds, which Python would complain of at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(cls=Verbs, help="A toolkit for unified language models.")

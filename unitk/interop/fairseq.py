@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from unitk import registry
@@ -35,7 +34,7 @@ from unitk.interop.fairseq_parts import (
     waves,
 )
 from unitk.interop.fairseq_plugin import is_ours, read_ours
-from unitk.interop.files import find_file, read_pickle, tensors_of
+from unitk.interop.files import find_file, read_pickle, save_pickle, tensors_of
 from unitk.interop.layout import Layout, moved, same
 from unitk.interop.settings import check_family, preset_of, write_settings
 from unitk.interop.vocabs import vocab_beside, write_vocab
@@ -136,7 +135,7 @@ def write(parts: Parts, folder: Path) -> None:
         "extra_state": {"epoch": 0},
         "last_optimizer_state": None,
     }
-    torch.save(about, folder / FILE)
+    save_pickle(about, folder / FILE)
     vocab, rows = parts.task.vocab, len(tensors["embed.tokens.weight"])
     write_dict(vocab, folder / "dict.txt", rows)
     write_vocab(vocab, folder, rows)

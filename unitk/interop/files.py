@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from numpy._core.multiarray import _reconstruct
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from unitk.errors import CheckpointError
@@ -38,6 +38,25 @@ ALLOWED: list[Any] = [
 """What a pickle may name, beside torch's own list of tensors and plain values; all harmless."""
 LARGEST = 10**7
 """Of a number in a configuration; a larger one is damage."""
+
+
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write a safetensors file as transformers does. Raises OSError when the disk does."""
+    try:
+        save_file(tensors, path, {"format": "pt"})
+    except SafetensorError as error:
+        raise OSError(f"{path.name}: {error}") from error
+
+
+def save_pickle(what: Any, path: Path) -> None:
+    """Write as `torch.save` does. Raises OSError when the disk does."""
+    try:
+        with path.open("wb") as file:
+            torch.save(what, file)
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):  # which torch has made another error of
+            raise error.__context__ from error
+        raise
 
 
 def find_file(path: Path, names: tuple[str, ...], what: str) -> Path:

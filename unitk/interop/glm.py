@@ -11,12 +11,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from unitk import registry
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.interop.convert import Found, Parts
-from unitk.interop.files import find_file, read_json, read_pickle, tensors_of
+from unitk.interop.files import find_file, read_json, read_pickle, save_pickle, tensors_of
 from unitk.interop.layout import Layout
 from unitk.interop.names import within
 from unitk.interop.settings import check_family, checked, layers_of, preset_of, shape_of
@@ -132,7 +130,7 @@ def write(parts: Parts, folder: Path) -> None:
     preset = registry.get("arch", PRESETS[0])()
     sizes = {"num_layers", "width", "num_heads", "ffn_width", "max_positions", "max_positions2"}
     check_family(config, preset, sizes, "--to glm: a GLM")
-    torch.save({"module": GLM.to_theirs(tensors)}, folder / FILE)
+    save_pickle({"module": GLM.to_theirs(tensors)}, folder / FILE)
     rows = len(tensors["embed.tokens.weight"])
     about = {
         "num_layers": config.num_layers,

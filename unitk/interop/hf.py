@@ -16,12 +16,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
 from unitk.errors import CheckpointError, UsageError
 from unitk.interop.convert import Found, Parts
-from unitk.interop.files import find_file, read_json, read_tensors
+from unitk.interop.files import find_file, read_json, read_tensors, save_tensors
 from unitk.interop.hf_families import (
     FAMILIES,
     OUTPUTS,
@@ -118,7 +117,7 @@ def write(parts: Parts, folder: Path) -> None:
         generation = _generation(parts, rows)
         about |= {key: generation[key] for key in generation if key.endswith("_token_id")}
         _write_json(generation, folder / "generation_config.json")
-    save_file(theirs, folder / "model.safetensors", {"format": "pt"})
+    save_tensors(theirs, folder / "model.safetensors")
     _write_json(about, folder / "config.json")
     # only a model that fills [MASK]s reads symbols in a text
     reads: dict[str, Any] = {

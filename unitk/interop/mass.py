@@ -19,7 +19,7 @@ from unitk.errors import CheckpointError, DataError
 from unitk.interop import mass_xlm
 from unitk.interop.convert import Found, Parts
 from unitk.interop.fairseq_parts import SEQ2SEQ_KIND, modern, options_of, settled
-from unitk.interop.files import find_file, read_pickle, tensors_of
+from unitk.interop.files import find_file, read_pickle, save_pickle, tensors_of
 from unitk.interop.layout import moved
 from unitk.interop.settings import check_family, preset_of
 from unitk.interop.vocabs import vocab_beside
@@ -101,7 +101,7 @@ def write(parts: Parts, folder: Path) -> None:
     theirs = packed(KIND.layout.to_theirs(tensors, copies=True))
     theirs.pop("decoder.output_projection.weight")
     theirs |= {f"{side}.version": torch.tensor([3.0]) for side in SIDES}
-    torch.save(theirs, folder / FILE)
+    save_pickle(theirs, folder / FILE)
     pieces = parts.task.vocab.pieces(range(len(tensors["embed.tokens.weight"])))
     (folder / DICT).write_text("".join(f"{piece} 1\n" for piece in pieces), encoding="utf-8")
 

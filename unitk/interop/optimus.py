@@ -15,14 +15,13 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from unitk import registry
 from unitk.errors import CheckpointError, UsageError
 from unitk.interop import names
 from unitk.interop.convert import Found, Parts
-from unitk.interop.files import read_json, read_pickle, read_tensors, tensors_of
+from unitk.interop.files import read_json, read_pickle, read_tensors, save_pickle, tensors_of
 from unitk.interop.hf_families import BERT_KEYS, GPT2_KEYS
 from unitk.interop.layout import Layout
 from unitk.interop.settings import (
@@ -201,10 +200,11 @@ def symbols_of(vocab: Vocab, rows: int) -> dict[str, int]:
 def write(parts: Parts, folder: Path) -> None:
     """The three folders, of step 0."""
     config, tensors = parts.model.config, parts.tensors()
+    if not isinstance(config, LatentConfig):
+        raise CheckpointError("--to optimus: the model has no latent, so it is no Optimus")
     preset = registry.get("arch", PRESETS[0])()
     free = {*GPT2_KEYS, "encoder", "latent", "inject"}
     check_family(config, preset, free, "--to optimus: an Optimus")
-    assert isinstance(config, LatentConfig)
     theirs = OPTIMUS.to_theirs(tensors, copies=True)
     vocabs = {"encoder": parts.task.source_vocab, "decoder": parts.task.vocab}
     settings = {
@@ -217,7 +217,7 @@ def write(parts: Parts, folder: Path) -> None:
         inner = folder / f"checkpoint-{side}-0"
         inner.mkdir()
         own = {n.removeprefix(f"{side}."): t for n, t in theirs.items() if n.startswith(side)}
-        torch.save(own, inner / "pytorch_model.bin")
+        save_pickle(own, inner / "pytorch_model.bin")
         rows = len(tensors[tables[side]])
         about = settings[side] | {"vocab_size": rows}
         (inner / "config.json").write_text(json.dumps(about, indent=2) + "\n")
@@ -229,4 +229,4 @@ def write(parts: Parts, folder: Path) -> None:
         latent_as_gpt_emb=int(config.inject != "memory"),
     )
     whole = {"iter": 0, "model_state_dict": theirs, "args": args}
-    torch.save(whole, folder / "checkpoint-full-0" / FULL)
+    save_pickle(whole, folder / "checkpoint-full-0" / FULL)

@@ -13,13 +13,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from unitk import registry
 from unitk.errors import CheckpointError, UsageError
 from unitk.interop.convert import Found, Parts
-from unitk.interop.files import find_file, read_json, read_tensors
+from unitk.interop.files import find_file, read_json, read_tensors, save_pickle
 from unitk.interop.hf_families import BARE, BERT_KEYS, bert_changes
 from unitk.interop.layout import Layout
 from unitk.interop.names import BERT
@@ -160,7 +159,7 @@ def write(parts: Parts, folder: Path) -> None:
     for name in theirs:
         if name.endswith(("self.q_bias", "self.v_bias")):
             theirs[name] = theirs[name].view(1, 1, -1)
-    torch.save(theirs, folder / "pytorch_model.bin")
+    save_pickle(theirs, folder / "pytorch_model.bin")
     rows = len(tensors["embed.tokens.weight"])
     first = 4 if config.num_segments == 6 else 0
     about = write_settings(config, KEYS) | {"vocab_size": rows, "model_type": "unilm"}

@@ -1,0 +1,67 @@
+"""A disk that takes no more is one line of every verb, and nothing half-written stays."""
+
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from unitk.errors import CheckpointError
+from unitk_cli.main import module
+
+LIMIT = 3000
+"""Bytes of a file: the system then refuses as a full disk does."""
+
+
+def program(line, folder, **more):
+    words = [sys.executable, "-m", "unitk_cli", *line.split()]
+    return subprocess.run(words, cwd=folder, stderr=subprocess.PIPE, text=True, **more)
+
+
+def one_line(done, code, said):
+    assert done.returncode == code, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert said in line
+
+
+@pytest.fixture(scope="module")
+def models(make_checkpoint):
+    arch = {"unilm": "unilm_tiny", "glm_infill": "glm_tiny"}
+    return {task: make_checkpoint(task, name) for task, name in arch.items()}
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        pytest.param("convert --from unitk {unilm} --to hf out", 4, marks=pytest.mark.slow),
+        pytest.param("convert --from unitk {unilm} --to unilm out", 4, marks=pytest.mark.slow),
+        pytest.param("convert --from unitk {glm_infill} --to glm out", 4, marks=pytest.mark.slow),
+        pytest.param("average --checkpoint {unilm},{unilm} --dest out", 4, marks=pytest.mark.slow),
+        ("preprocess --input in.txt --vocab {unilm} --dest out", 3),
+        ("show --task lm a b c --output out.png", 3),
+    ],
+)
+def test_writing(line, code, models, tmp_path):
+    (tmp_path / "in.txt").write_text("the cat sat on the mat .\n" * 400)
+    done = program(
+        line.format(**models),
+        tmp_path,
+        stdout=subprocess.DEVNULL,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT, LIMIT)),
+    )
+    one_line(done, code, "out")
+    assert "too large" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
+
+
+@pytest.mark.parametrize("line", ["list task", "show --task lm a b c", "score --help"])
+def test_printing(line, tmp_path):
+    with open("/dev/full", "w") as full:
+        done = program(line, tmp_path, stdout=full)
+    one_line(done, 3, "the output cannot be written: No space left on device")
+
+
+def test_what_is_no_optimus(models, tmp_path):
+    with pytest.raises(CheckpointError, match="has no latent, so it is no Optimus"):
+        words = f"--from unitk {models['unilm']} --to optimus {tmp_path}/out"
+        module("convert").run(words.split())

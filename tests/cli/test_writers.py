@@ -1,0 +1,96 @@
+"""Of two processes that write one destination the second is refused; what is written is whole."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from unitk.errors import UsageError
+from unitk.files import below, held
+from unitk_cli.main import module
+
+VERBS = ["preprocess", "generate", "convert", "average", "merge", "plot"]
+
+
+@pytest.fixture(scope="module")
+def inputs(make_checkpoint, tmp_path_factory):
+    """What the verbs read: two of everything, which differ."""
+    folder = tmp_path_factory.mktemp("inputs")
+    for i, seed in ((1, 1), (2, 2)):
+        lines = [f"the cat {i} sat on the mat .\n"] * 400
+        (folder / f"text{i}.txt").write_text("".join(lines))
+        (folder / f"few{i}.txt").write_text("".join(lines[: 4 * i]))
+        shutil.copytree(make_checkpoint("lm", "gpt2_tiny", seed=seed), folder / f"model{i}")
+        events = [{"kind": "train", "step": n, "lm/loss": n / i} for n in range(1, 9)]
+        (folder / f"run{i}").mkdir()
+        log = "".join(json.dumps(event) + "\n" for event in events)
+        (folder / f"run{i}" / "log.jsonl").write_text(log)
+        model, text = folder / "model1", folder / f"text{i}.txt"
+        words = f"--input {text} --documents line --vocab {model} --dest {folder}/corpus{i}"
+        module("preprocess").run(words.split())
+    return folder
+
+
+def words_of(verb, inputs, dest, i):
+    model = inputs / f"model{i}"
+    text = inputs / f"text{i}.txt"
+    return {
+        "preprocess": f"--input {text} --documents line --vocab {inputs}/model1 --dest {dest}",
+        "generate": f"--checkpoint {inputs}/model1 --input {inputs}/few{i}.txt --output {dest}"
+        " --max-len 4",
+        "convert": f"--from unitk {model} --to hf {dest}",
+        "average": f"--checkpoint {model} --checkpoint {inputs}/model1 --dest {dest}",
+        "merge": f"{inputs}/corpus{i} {inputs}/corpus{i} --dest {dest}",
+        "plot": f"{inputs}/run{i} --output {dest}",
+    }[verb].split()
+
+
+def content(dest):
+    """What a file or folder holds; manifests name no place that differs."""
+    found = below(dest) if dest.is_dir() else {"": dest}
+    return {name: path.read_bytes() for name, path in found.items()}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_destination_that_is_being_written_is_refused(verb, inputs, tmp_path):
+    dest = tmp_path / "out.png"
+    with held(tmp_path / ".out.png.lock", "this test"):
+        with pytest.raises(UsageError, match=r"out.png is being written by process \d+ on "):
+            module(verb).run(words_of(verb, inputs, dest, 1))
+        assert [path.name for path in tmp_path.iterdir()] == [".out.png.lock"]
+    module(verb).run(words_of(verb, inputs, dest, 1))
+    assert [path.name for path in tmp_path.iterdir()] == ["out.png"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", VERBS)
+def test_pairs_of_processes(verb, inputs, tmp_path, pairs=20):
+    alone = []
+    for i in (1, 2):
+        module(verb).run(words_of(verb, inputs, tmp_path / f"alone{i}.png", i))
+        alone.append(content(tmp_path / f"alone{i}.png"))
+    assert alone[0] != alone[1]
+    refused = 0
+    for number in range(pairs):
+        dest = tmp_path / str(number) / "out.png"
+        dest.parent.mkdir()
+        both = [
+            subprocess.Popen(
+                [sys.executable, "-m", "unitk_cli", verb, *words_of(verb, inputs, dest, i)],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for i in (1, 2)
+        ]
+        said = [process.communicate()[1] for process in both]
+        codes = [process.returncode for process in both]
+        assert sorted(codes) == [0, 2], said
+        winner, loser = codes.index(0), codes.index(2)
+        assert content(dest) == alone[winner], f"pair {number} is mixed"
+        assert len(said[loser].splitlines()) == 1
+        refused += "is being written by process" in said[loser]
+        assert [path.name for path in dest.parent.iterdir()] == ["out.png"]
+    print(f"{verb}: {refused} of {pairs} while the first wrote, the others after it")
