@@ -56,7 +56,7 @@ def test_the_page_names_options_that_exist():
 def test_hints_are_those_of_the_page():
     there = known()
     found = {theirs: ours for cell, ours in rows() for theirs in flags_of(cell)}
-    for key, names in fairseq_flags.NAMES.items():
+    for key, names in (fairseq_flags.NAMES | fairseq_flags.TRANSFORMERS).items():
         for name in names:
             assert name.split()[0] in there, key
         theirs = f"--{key.replace('_', '-')}"
@@ -79,6 +79,35 @@ def test_an_option_of_fairseq_is_answered_with_ours():
         generate.run("--checkpoint x --input y --batch-size 3".split())
     with pytest.raises(UsageError, match="fairseq's --trainpref is --input here"):
         preprocess.run("--trainpref x".split())
+
+
+def faults(call, words):
+    """The lines of an error."""
+    with pytest.raises(UsageError) as error:
+        call(words.split())
+    return str(error.value).split("\n")
+
+
+def test_all_mistakes_of_an_old_command_are_told_at_once():
+    old = "db --task translation --criterion label_smoothed_cross_entropy --update-freq 4 --lr 1"
+    word, task, criterion, factor = sorted(faults(parse_train, f"{old} --fp17"), key=len)[1:]
+    assert word.endswith("did you mean --data db?")
+    assert task.endswith("fairseq's translation is seq2seq here")
+    assert criterion.endswith("is cross_entropy here")
+    assert "--batch-tokens here (it is a factor there" in factor
+    old = "--trainpref a --joined-dictionary -s de -t en --destdir x"
+    pairs, one, source, target, folder = faults(preprocess.run, old)
+    assert "pairs take whole names: --source-file" in pairs and "one vocabulary" in one
+    assert source == "-s: no such option; fairseq's -s is --source-lang here"
+    assert "--target-lang" in target and "--dest here" in folder
+
+
+def test_names_of_transformers_are_known():
+    beam, top, rest = faults(generate.run, "--num-beams 4 --top-p 0.9 db")
+    assert beam == "--num-beams: no such option; transformers' --num-beams is --beam here"
+    assert "--sampling-topp here" in top and rest.endswith("did you mean --input db?")
+    (epochs,) = faults(parse_train, "--task lm --num-train-epochs 3")
+    assert "--max-epochs here" in epochs
 
 
 ALL = """

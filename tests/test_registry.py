@@ -85,3 +85,8 @@ def test_unknown_verb_and_version():
     assert run("--version").stdout.startswith("unitk, version")
     done = run("trian")
     assert done.returncode == 2 and "did you mean train" in done.stderr
+
+
+def test_a_beginning_is_the_nearest():
+    assert registry.nearest("glm", ["lm", "mlm", "glm_infill"]) == "; did you mean glm_infill?"
+    assert registry.nearest("mml", ["lm", "mlm", "glm_infill"]).startswith("; did you mean mlm")

@@ -30,6 +30,8 @@ __all__ = ["Component", "Given", "Parsed", "flag", "options", "parse", "resolve"
 SIBLINGS = {"arch": "arch", "criterion": "criterion"}
 """Kinds whose default is named by the task's class attribute."""
 DEFAULTS = {"optimizer": "adamw"}
+BARE = ("data", "input")
+"""Options that other systems take as words without a flag."""
 UNFLAGGED = "command line"
 """The origin of words without a flag."""
 
@@ -137,15 +139,14 @@ def read_flags(argv: Sequence[str], main: type, positional: str | None = None) -
     while words:
         word = words.pop(0)
         if not word.startswith("--") or word == "--":
-            if positional is None:
-                raise UsageError(f"unexpected word {word!r}: options begin with --")
-            found.append(Given(positional, word, UNFLAGGED))
-            continue
+            if positional is not None or not re.match("-[a-z]$", word):
+                found.append(Given(positional or "", word, UNFLAGGED))
+                continue
         name, equals, text = word.partition("=")
-        key = name[2:].replace("-", "_")
+        key = name.lstrip("-").replace("-", "_")
         key += "_" * keyword.iskeyword(key)
         value: str | None = text if equals else None
-        if not equals and words and not words[0].startswith("--"):
+        if not equals and words and not re.match("--|-[a-z]$", words[0]):
             if key not in switches or words[0].lower() in WORDS:
                 value = words.pop(0)
         found.append(Given(key, value, name))
@@ -189,6 +190,7 @@ def resolve(main: type, given: Sequence[Given], kinds: Sequence[str] = ()) -> Pa
     components: dict[str, Component] = {}
     known: dict[str, list[str]] = {}
     mixture = _mixture(given, origins) if "task" in kinds else {}
+    faults: list[str] = []
     for kind in kinds:
         if kind == "task" and mixture:
             components[kind] = next(iter(mixture.values()))
@@ -196,11 +198,25 @@ def resolve(main: type, given: Sequence[Given], kinds: Sequence[str] = ()) -> Pa
             known[kind] = [f"task.{name}.{o.name}" for name, own in parts.items() for o in own]
             continue
         _check_shared(kind, given, mixture)
-        components[kind] = _component(kind, given, components, origins)
-        known[kind] = [f"{kind}.{o.name}" for o in options(type(components[kind].config))]
+        named = any(item.key == kind for item in given)
+        if kind in SIBLINGS and not named and "task" in kinds and "task" not in components:
+            continue  # its task would have named it
+        try:
+            components[kind] = _component(kind, given, components, origins)
+        except UsageError as error:
+            faults.append(str(error))
+        else:
+            known[kind] = [f"{kind}.{o.name}" for o in options(type(components[kind].config))]
     flat = [option.name for option in options(main)] + list(kinds)
-    for item in given:
-        _check_known(item, flat, known, components)
+    lost = set(kinds) - components.keys()  # whose options nobody knows
+    faults += [
+        fault
+        for item in given
+        if item.key.partition(".")[0] not in lost
+        and (fault := _unknown(item, flat, known, components))
+    ]
+    if faults:
+        raise UsageError("\n".join(dict.fromkeys(faults)))
     config = build(main, {o.name: o.name for o in options(main)}, given, origins)
     return Parsed(config, components, origins, mixture)
 
@@ -322,25 +338,31 @@ def _drop_orphans(given: Sequence[Given], kinds: Sequence[str]) -> list[Given]:
     return kept
 
 
-def _check_known(
+def _unknown(
     item: Given, flat: list[str], known: dict[str, list[str]], components: dict[str, Component]
-) -> None:
+) -> str:
+    """What is wrong with a given value that no component takes; nothing if one does."""
     kind, dot, _ = item.key.partition(".")
     if item.key in flat or item.key in known.get(kind, []):
-        return
-    where = "" if item.origin.startswith("--") else f" (in {item.origin})"
+        return ""
+    if not item.key:
+        meant = next((f"; did you mean --{name} {item.text}?" for name in BARE if name in flat), "")
+        return f"unexpected word {item.text!r}: options begin with --{meant}"
+    where = "" if item.origin.startswith("-") else f" (in {item.origin})"
+    shown = flag(item.key) if where else item.origin
     name = item.key.rpartition(".")[2]
     spelled = [flag(key) for key in known.get("task", []) if key.endswith(f".{name}")]
     if kind == "task" and item.key.count(".") == 1 and spelled and known["task"][0].count(".") > 1:
-        raise UsageError(f"{flag(item.key)}{where}: tasks are mixed, write {' or '.join(spelled)}")
+        return f"{shown}{where}: tasks are mixed, write {' or '.join(spelled)}"
     if dot and kind in components:
         candidates, owner = known[kind], f"{kind} {components[kind].name} has no such option"
     else:
         candidates = flat + [key for keys in known.values() for key in keys]
         owner = "no such option"
     flags = [flag(key) for key in candidates]
-    hint = fairseq_flags.hint(item.key, flags) or registry.nearest(flag(item.key), flags)
-    raise UsageError(f"{flag(item.key)}{where}: {owner}{hint or '; --help lists what applies'}")
+    near = registry.nearest(flag(item.key), flags) if len(item.key) > 1 else ""
+    hint = fairseq_flags.hint(item.key, flags) or near
+    return f"{shown}{where}: {owner}{hint or '; --help lists what applies'}"
 
 
 @dataclass(frozen=True, kw_only=True)

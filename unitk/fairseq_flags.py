@@ -1,4 +1,4 @@
-"""What fairseq's options are called here, for whoever types them; see docs/from-fairseq.md."""
+"""What options of fairseq and transformers are called here; see docs/from-fairseq.md."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ NAMES: dict[str, tuple[str, ...]] = {
     "trainpref": ("--input", "--source-file"),
     "validpref": ("--valid", "--valid-source-file"),
     "testpref": ("--test", "--test-source-file"),
+    "s": ("--source-lang",),
+    "t": ("--target-lang",),
     "destdir": ("--dest",),
     "srcdict": ("--vocab",),
     "tgtdict": ("--vocab",),
@@ -84,11 +86,76 @@ NAMES: dict[str, tuple[str, ...]] = {
     "scoring": ("--metric",),
 }
 """fairseq's name -> what to write here, the first one that the command has."""
+NOTES = {
+    "joined_dictionary": "pairs have one vocabulary in any case: leave it out",
+    "update_freq": "it is a factor there: N becomes --batch-tokens N times --max-tokens",
+    "trainpref": "pairs take whole names: --source-file and --target-file",
+    "validpref": "pairs take whole names: --valid-source-file and --valid-target-file",
+    "testpref": "pairs take whole names: --test-source-file and --test-target-file",
+    "gradient_accumulation_steps": "it is a factor there: N becomes --batch-tokens N times"
+    " --max-tokens",
+}
+"""What else has to be known of a name."""
+TRANSFORMERS: dict[str, tuple[str, ...]] = {
+    "num_beams": ("--beam",),
+    "num_beam_groups": ("--diverse-beam-groups",),
+    "diversity_penalty": ("--diverse-beam-strength",),
+    "num_return_sequences": ("--nbest",),
+    "do_sample": ("--sampling",),
+    "top_k": ("--sampling-topk",),
+    "top_p": ("--sampling-topp",),
+    "min_p": ("--sampling-minp",),
+    "max_new_tokens": ("--max-len",),
+    "max_length": ("--max-len", "--block-size"),
+    "length_penalty": ("--lenpen",),
+    "bad_words_ids": ("--bad-words",),
+    "model_name_or_path": ("--checkpoint", "--init-from"),
+    "resume_from_checkpoint": ("--resume",),
+    "train_file": ("--data", "--input"),
+    "validation_file": ("--valid",),
+    "output_dir": ("--save-dir", "--output"),
+    "learning_rate": ("--lr",),
+    "lr_scheduler_type": ("--lr-schedule",),
+    "warmup_steps": ("--lr-schedule",),
+    "num_train_epochs": ("--max-epochs",),
+    "per_device_train_batch_size": ("--batch-texts",),
+    "per_device_eval_batch_size": ("--max-tokens",),
+    "gradient_accumulation_steps": ("--batch-tokens",),
+    "gradient_checkpointing": ("--recompute",),
+    "max_grad_norm": ("--clip-norm",),
+    "label_smoothing_factor": ("--criterion.label-smoothing",),
+    "logging_steps": ("--log-every",),
+    "eval_steps": ("--valid-every",),
+    "save_steps": ("--save-every",),
+    "save_total_limit": ("--keep-last",),
+    "report_to": ("--writers",),
+    "torch_compile": ("--compile",),
+}
+"""transformers' names of training and generation, in the same way."""
+CHOICES = {
+    "translation": "seq2seq",
+    "translation_from_pretrained_bart": "seq2seq",
+    "masked_lm": "mlm",
+    "language_modeling": "lm",
+    "label_smoothed_cross_entropy": "cross_entropy",
+    "masked_lm_loss": "cross_entropy",
+    "adam": "adamw",
+}
+"""What fairseq calls a task, criterion or optimizer -> the name here."""
 
 
 def hint(key: str, known: Collection[str]) -> str:
-    """`; fairseq's ... is ... here` if fairseq has such an option, and `known` what it is here."""
-    for here in NAMES.get(key, ()):
-        if here.split()[0] in known:
-            return f"; fairseq's --{key.replace('_', '-')} is {here} here"
-    return ""
+    """`; fairseq's ... is ... here` if it has such an option, and `known` what it is here."""
+    spelled = f"--{key.replace('_', '-')}" if len(key) > 1 else f"-{key}"
+    note = NOTES.get(key, "")
+    for system, names in (("fairseq's", NAMES), ("transformers'", TRANSFORMERS)):
+        for here in names.get(key, ()):
+            if here.split()[0] in known:
+                return f"; {system} {spelled} is {here} here" + (f" ({note})" if note else "")
+    return f"; {note}" if key == "joined_dictionary" else ""
+
+
+def choice(name: str, known: Collection[str]) -> str:
+    """The same for the value of an option."""
+    here = CHOICES.get(name)
+    return f"; fairseq's {name} is {here} here" if here in known else ""

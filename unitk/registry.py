@@ -21,6 +21,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeVar
 
+from unitk import fairseq_flags
 from unitk.errors import UsageError
 
 KINDS = ("task", "criterion", "arch", "optimizer", "schedule", "vocab")
@@ -58,9 +59,19 @@ def get(kind: str, name: str, option: str | None = None) -> Any:
     discover(kind)
     if name not in _entries[kind]:
         known = names(kind)
-        hint = nearest(name, known) or f" (known: {', '.join(known)})"
+        hint = (
+            fairseq_flags.choice(name, known)
+            or nearest(name, known)
+            or f" (known: {', '.join(known)})"
+        )
         raise UsageError(f"{option or '--' + kind}: there is no {kind} {name!r}{hint}")
     return _entries[kind][name]
+
+
+def name_of(kind: str, component: Any) -> str:
+    """The name of a registered component; of any other one its own."""
+    own: str = component.__name__
+    return next((name for name, one in _entries[kind].items() if one is component), own)
 
 
 def names(kind: str) -> list[str]:
@@ -122,8 +133,10 @@ def load_plugins(user_dir: Path | None = None) -> None:
 
 
 def nearest(given: str, known: Iterable[str]) -> str:
-    """`; did you mean ...?` for a near miss, otherwise nothing."""
-    close = difflib.get_close_matches(given, list(known), n=3, cutoff=0.6)
+    """`; did you mean ...?` for a near miss or a beginning, otherwise nothing."""
+    names = list(known)
+    begun = [name for name in names if given.strip("-") and name.startswith(given)]
+    close = begun[:3] or difflib.get_close_matches(given, names, n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(close)}?" if close else ""
 
 

@@ -151,13 +151,16 @@ def test_the_loss_is_the_shares_of_the_means(begin):
         ),
         (
             "--task mlm=1 --task mass=1 --arch unilm_tiny",
-            r"have different towers \(mlm: x, mass: enc and dec\)",
+            "task mass lays out enc and dec, but --arch unilm_tiny has x",
         ),
         (
             "--task mlm=1 --task lm=1 --task.mlm.copies 3 --arch gpt2_tiny",
             r"repeat their draws differently \(mlm: 3, lm: 0\)",
         ),
-        ("--task mlm=1 --task seq2seq=1 --arch unilm_tiny", "Seq2Seq cannot pre-train"),
+        (
+            "--task mlm=1 --task seq2seq=1 --arch unilm_tiny",
+            "task seq2seq cannot pre-train on texts; glm_infill, lm, ",
+        ),
         ("--task mlm=1 --task pmlm=1 --arch unilm_tiny", "task pmlm needs --arch.num-virtual 1"),
     ],
 )

@@ -60,3 +60,19 @@ def test_an_architecture_without_room_is_refused(begin):
     data.train.examples.bounds(0)
     with pytest.raises(DataError, match="segment 1 is beyond --arch.num-segments 1"):
         draw(data.train.examples, 1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "--task seq2seq --arch bart_tiny",
+            "--task seq2seq cannot pre-train on texts; glm_infill, ",
+        ),
+        ("--task lm --arch bart_tiny", "lm lays out x, but --arch bart_tiny has enc and dec"),
+        ("--task mass --arch bert_tiny", "mass lays out enc and dec, but --arch bert_tiny has x"),
+    ],
+)
+def test_what_cannot_be_is_said_before_a_model_is_built(begin, words, message):
+    with pytest.raises(UsageError, match=message):
+        begin(words)

@@ -112,7 +112,7 @@ def take(name: str, path: Path, vocab: Path | None = None, given: Sequence[Given
     task: Task = chosen.made_from(chosen.config, own)
     task.answers = False
     for one, (source, begin) in task.first_rows.items():
-        if one in state and len(state[one]) < arch.num_segments:
+        if begin and one in state and len(state[one]) < arch.num_segments:
             state[one] = state[source][list(begin)]
     if isinstance(task, Seq2Seq) and (last := max(task.languages)) >= max(arch.num_segments, 1):
         raise UsageError(f"--task.languages: {found.path} has no embedding of language {last}")

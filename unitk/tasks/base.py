@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from unitk import registry
 from unitk.data.cuts import Cutter, Text
 from unitk.errors import UsageError, require
 from unitk.slots import Example, Ids, Protocol, Slots, stay
@@ -39,6 +40,8 @@ class Task:
     """Where a model has no end that was trained, its outputs go on to `--max-len`."""
     answers: bool = True
     """Whether its model was trained on pairs; one that was not goes on with a prompt."""
+    first_rows: dict[str, tuple[str, tuple[int, ...]]]
+    """What a table begins as where a checkpoint has fewer rows: those rows of a table there."""
     earlier: ClassVar[dict[str, str]] = {}
     """Options that checkpoints of earlier versions lack, with what these versions did."""
     classes: tuple[str, ...] = ()
@@ -55,20 +58,14 @@ class Task:
     """Epochs after which the same draws come again; 0: never."""
 
     def __init__(self, config: Any, vocab: Vocab) -> None:
-        self.config, self.vocab = config, vocab
-        self.source_vocab = vocab
-        vocab.require(self.symbols, f"task {type(self).__name__}")
+        self.config, self.vocab, self.source_vocab = config, vocab, vocab
+        self.first_rows = {"embed.segments.weight": ("embed.segments.weight", self.segments)}
+        vocab.require(self.symbols, f"task {registry.name_of('task', type(self))}")
 
     @property
     def protocol(self) -> Protocol | None:
         """How models of this task decode; None if they cannot."""
         return None
-
-    @property
-    def first_rows(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """What a table begins as where a checkpoint has fewer rows: those rows of a table there."""
-        table = "embed.segments.weight"
-        return {table: (table, self.segments)} if self.segments else {}
 
     @cached_property
     def asks(self) -> dict[str, float]:
@@ -86,19 +83,19 @@ class Task:
 
     def pair_slots(self, source: Ids, target: Ids) -> Ids:
         """The most slots that `finetune` makes of pairs of these lengths."""
-        raise self._lacks("fine-tune on pairs")
+        raise self._lacks("finetune", "fine-tune on pairs")
 
     def max_source(self, max_positions: int, max_target: int) -> int:
         """The most source tokens that fit a position table, given the longest target."""
-        raise self._lacks("fine-tune on pairs")
+        raise self._lacks("finetune", "fine-tune on pairs")
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         """Lay out a text with its own labels."""
-        raise self._lacks("pre-train on texts")
+        raise self._lacks("pretrain", "pre-train on texts")
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         """Lay out a source (its parts) with the target as labels."""
-        raise self._lacks("fine-tune on pairs")
+        raise self._lacks("finetune", "fine-tune on pairs")
 
     def reading(self, source: list[Ids]) -> Slots:
         """A source that is only read, by the encoder where there is one."""
@@ -107,7 +104,7 @@ class Task:
 
     def prompt(self, source: list[Ids]) -> Example:
         """Everything up to and including the slot that decoding reads first; no asks."""
-        raise self._lacks("generate")
+        raise self._lacks("prompt", "generate")
 
     def length(self, source: list[Ids]) -> int | None:
         """The words that must be written for a source, if their number is fixed."""
@@ -129,8 +126,11 @@ class Task:
             pieces[2 * i + 1] = fill
         return self.vocab.decode(np.concatenate(pieces))
 
-    def _lacks(self, what: str) -> UsageError:
-        return UsageError(f"--task: {type(self).__name__} cannot {what}")
+    def _lacks(self, method: str, what: str) -> UsageError:
+        every = {n: getattr(registry.get("task", n), method) for n in registry.names("task")}
+        able = ", ".join(name for name, own in every.items() if own is not getattr(Task, method))
+        name = registry.name_of("task", type(self))
+        return UsageError(f"--task {name} cannot {what}; {able} can")
 
 
 def check_share(option: str, share: float, *, least: float = 0.0) -> None:

@@ -96,11 +96,8 @@ class PMLM(Task):
         super().__init__(config, vocab)
         self.cut = SentencePairs(0.0, complete=False) if config.pairs else None
         self.frame, own = 3 if config.pairs else 2, config.pseudo == "own"
+        self.first_rows = {"embed.virtual.weight": ("embed.tokens.weight", (vocab.mask,))}
         self.virtual, self.p = (("[P]",), len(vocab)) if own else ((), vocab.mask)
-
-    @property
-    def first_rows(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        return {"embed.virtual.weight": ("embed.tokens.weight", (self.vocab.mask,))}  # as released
 
     @cached_property
     def protocol(self) -> Protocol:

@@ -286,7 +286,7 @@ def load_weights(
     there, here = _weights(folder, averages), _tensors(model)
     for name, (source, rows) in (task.first_rows if task else {}).items():
         missing = name not in there or len(there[name]) < len(here.get(name, ()))
-        if name in here and missing and source in there:
+        if rows and name in here and missing and source in there:
             log.info("%s begins as rows %s of %s", name, list(rows), source)
             there[name] = there[source][list(rows)]
     for name, tensor in here.items():

@@ -113,6 +113,12 @@ def open_data(parsed: Parsed) -> Data:
 
 def _check_task(name: str, task: Task, parsed: Parsed, kind: str) -> None:
     arch = parsed.components["arch"].config
+    words, rng = np.full(4, task.vocab.unk), np.random.default_rng(0)
+    text = Text([words], np.zeros(1, np.int64))
+    short = task.pretrain(text, rng) if kind == "text" else task.finetune([words], words, rng)
+    laid, there = (" and ".join(sorted(towers)[::-1]) for towers in (short.towers, arch.towers))
+    has = f"--arch {parsed.components['arch'].name} has {there}"
+    require(laid == there, f"task {name} lays out {laid}, but {has}")
     beyond = f"task {name} needs --arch.num-virtual {len(task.virtual)}"
     require(len(task.virtual) <= arch.num_virtual, f"{beyond} for {', '.join(task.virtual)}")
     for need in task.needs:

@@ -11,22 +11,18 @@ import numpy as np
 
 from unitk.config import Component
 from unitk.data.batching import Examples
-from unitk.data.cuts import Text
 from unitk.errors import UsageError, require
 from unitk.slots import Example, Ids
 from unitk.tasks.base import Task
 
 
 def check_alike(tasks: dict[str, Task], kind: str) -> None:
-    """Mixed tasks have the same towers, cut and static draws; what differs is named."""
+    """Mixed tasks have the same cut and static draws; what differs is named."""
     if len(tasks) == 1:
         return
     cuts = {name: task.cut or "--blocks" for name, task in tasks.items()}
     _require_same("cut texts differently", cuts if kind == "text" else {})
     _require_same("repeat their draws differently", {n: t.copies for n, t in tasks.items()})
-    _require_same(
-        "have different towers", {name: _towers(task, kind) for name, task in tasks.items()}
-    )
 
 
 def _require_same(what: str, values: dict[str, Any]) -> None:
@@ -34,13 +30,6 @@ def _require_same(what: str, values: dict[str, Any]) -> None:
     first = next(iter(values.values()), None)
     same = all(value == first for value in values.values())
     require(same, f"--task: mixed tasks {what} ({each})")
-
-
-def _towers(task: Task, kind: str) -> str:
-    words, rng = np.full(4, task.vocab.unk), np.random.default_rng(0)
-    if kind == "text":
-        return " and ".join(task.pretrain(Text([words], np.zeros(1, np.int64)), rng).towers)
-    return " and ".join(task.finetune([words], words, rng).towers)
 
 
 def mixed(parts: dict[str, Examples], tasks: dict[str, Component]) -> Examples:
