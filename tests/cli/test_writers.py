@@ -11,7 +11,7 @@ from unitk.errors import UsageError
 from unitk.files import below, held
 from unitk_cli.main import module
 
-VERBS = ["preprocess", "generate", "convert", "average", "merge", "plot"]
+VERBS = ["preprocess", "generate", "convert", "average", "merge", "plot", "embed"]
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +44,12 @@ def words_of(verb, inputs, dest, i):
         "average": f"--checkpoint {model} --checkpoint {inputs}/model1 --dest {dest}",
         "merge": f"{inputs}/corpus{i} {inputs}/corpus{i} --dest {dest}",
         "plot": f"{inputs}/run{i} --output {dest}",
+        "embed": f"--checkpoint {inputs}/model1 --input {inputs}/few{i}.txt --output {dest}",
     }[verb].split()
 
 
 def content(dest):
-    """What a file or folder holds; manifests name no place that differs."""
+    """What a file or folder holds."""
     found = below(dest) if dest.is_dir() else {"": dest}
     return {name: path.read_bytes() for name, path in found.items()}
 
