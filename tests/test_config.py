@@ -1,5 +1,6 @@
 """Options: flags, YAML, presets and their order; every mistake is one clear line."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -7,9 +8,12 @@ from typing import Literal
 import pytest
 
 from unitk import config, registry
-from unitk.config import Given, options, parse, resolve
+from unitk.config import Given, flag, options, parse, read_yaml, resolve
 from unitk.errors import UsageError
+from unitk.help import page
+from unitk.train.config import weighted
 from unitk.values import parse_value, render
+from unitk_cli import latent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,3 +249,44 @@ def test_every_registered_component_documents_its_fields():
             for option in options(cls):
                 assert option.help, f"{kind} {name}: {option.name} has no docstring"
     assert config.flag("task.mean_span") == "--task.mean-span"
+
+
+def test_a_comma_or_an_equals_sign_may_be_part_of_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    paths = tuple[Path, ...]
+    for value in [(Path("a,b"), Path("c")), (Path("a"), Path("b,"))]:
+        assert parse_value(render(value), paths, "--x") == value
+    assert parse_value(r"a\,b,c", paths, "--x") == (Path("a,b"), Path("c"))
+    Path("a=2.5").mkdir()
+    assert weighted("a=2.5") == (Path("a=2.5"), 1.0)
+    assert weighted("a=2.5=3") == (Path("a=2.5"), 3.0)
+    assert weighted("b=2.5") == (Path("b"), 2.5)
+
+
+def test_addresses_are_refused_as_paths():
+    for text in ("https://example.com/a", "hf://datasets/a", "s3://a"):
+        with pytest.raises(UsageError, match=f"--x: {text} is an address; download it"):
+            parse_value(text, Path, "--x")
+        with pytest.raises(UsageError, match="--data: .* is an address"):
+            weighted(text)
+    assert parse_value("C:/a", Path, "--x") == Path("C:/a")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("lr: " + "[" * 3000, "is nested too deeply"),
+        ("a: &a [x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "aliases"),
+    ],
+)
+def test_yaml_without_bounds_is_refused(tmp_path, text, message):
+    (tmp_path / "x.yaml").write_text(text)
+    with pytest.raises(UsageError, match=message):
+        read_yaml(tmp_path / "x.yaml")
+
+
+def test_help_names_every_option_once(capsys):
+    for kind, _ in latent.VERBS.values():
+        text = page("latent", kind, {}, None)
+        flags = re.findall(r"^  (--\S+)", text, re.MULTILINE)
+        assert sorted(flags) == sorted({flag(option.name) for option in options(kind)})

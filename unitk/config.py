@@ -160,10 +160,20 @@ def read_yaml(path: Path) -> list[Given]:
     """The values of a config file; nested levels and dotted keys mean the same."""
     import yaml
 
+    class Plain(yaml.BaseLoader):
+        """Refuses aliases, of which a few lines can make a tree without end."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise yaml.YAMLError("it has aliases (*name); write their values out")
+            return super().compose_node(parent, index)
+
     try:
-        tree = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
+        tree = yaml.load(path.read_text(encoding="utf-8"), Loader=Plain)
     except OSError as error:
         raise UsageError(f"--config: cannot read {path}: {error.strerror}") from error
+    except RecursionError as error:
+        raise UsageError(f"--config: {path} is nested too deeply") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"--config: {path} is no YAML: {' '.join(str(error).split())}") from error
     if not isinstance(tree, dict):

@@ -35,8 +35,11 @@ def page(
         line for example in examples for line in ("", *("  " + one for one in example.split("\n")))
     ]
     rows = [(o.flag, o, o.default) for o in options(main)]
+    left = dict.fromkeys(o.name for o in options(main))
     for owner in main.__mro__:  # a class's own options come first, then the inherited ones
-        own = [row for row in rows if row[1].name in owner.__dict__.get("__annotations__", ())]
+        names = [name for name in left if name in owner.__dict__.get("__annotations__", ())]
+        own = [row for row in rows if row[1].name in names]
+        left = dict.fromkeys(name for name in left if name not in names)
         lines += ["", *_about(owner, main), *_table(own, width, _left(rows), brief)] if own else []
     if parts is None:
         known = ", ".join(registry.names("task"))

@@ -8,6 +8,8 @@ attention in unitk calls it, or is tested against it.
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ import numpy as np
 
 from unitk.errors import UsageError
 from unitk.slots import BORN, CROSS, DIES, DOC, NEVER, NOW, TOKEN, Slots
+
+log = logging.getLogger(__name__)
 
 
 def sees(now: Any, query_doc: Any, born: Any, dies: Any, key_doc: Any) -> Any:
@@ -143,8 +147,44 @@ def picture(slots: Slots, names: list[str], masks: Collection[int], title: str) 
 
 
 def save(figure: Any, output: Path, dpi: float | str = "figure") -> None:
-    """Write a matplotlib figure; `UsageError` where the ending of the file is no known format."""
+    """Write a matplotlib figure; `UsageError` where the ending of the file is no known format.
+
+    Its texts are written in fonts that have their characters, if there are such; else it is logged.
+    """
+    find_fonts(figure)
     try:
-        figure.savefig(output, dpi=dpi)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing")  # already told
+            figure.savefig(output, dpi=dpi)
     except ValueError as error:
         raise UsageError(f"--output cannot be written: {error}") from error
+
+
+def find_fonts(figure: Any) -> None:
+    """Add installed fonts to a figure's texts until they have all characters."""
+    from matplotlib import font_manager
+    from matplotlib.text import Text
+
+    def characters(path: str) -> set[int]:
+        try:
+            return {*font_manager.get_font(path).get_charmap()}
+        except (RuntimeError, OSError):  # one of coloured pictures, or damaged
+            return set()
+
+    texts = figure.findobj(Text)
+    wanted = {ord(one) for text in texts for one in text.get_text() if not one.isspace()}
+    plain = font_manager.FontProperties()
+    lacking = wanted - characters(font_manager.findfont(plain))
+    installed = font_manager.fontManager.ttflist if lacking else []
+    known = {one.name: characters(one.fname) for one in installed if "Last Resort" not in one.name}
+    families = list(plain.get_family())
+    while known and (best := max(known, key=lambda name: len(known[name] & lacking))):
+        if not known[best] & lacking:
+            break
+        families.append(best)
+        lacking -= known[best]
+    for text in texts if len(families) > 1 else []:
+        text.set_fontfamily(families)
+    if lacking:
+        some = "".join(map(chr, sorted(lacking)[:20]))
+        log.warning("no installed font has %s: the picture shows boxes instead", some)

@@ -6,6 +6,7 @@ registered schedule written `NAME:field=value,field=value`, or a plain number.
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from pathlib import Path
 from types import NoneType, UnionType
@@ -17,6 +18,8 @@ from unitk.errors import UsageError
 Schedule = Annotated[Any, "schedule"]
 """Marks a field whose value is a schedule: `(step, total) -> float`."""
 
+COMMA = re.compile(r"(?<!\\),")
+"""What parts the values of a list; `\\,` is a comma within one."""
 SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9}
 WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 
@@ -51,11 +54,18 @@ def parse_value(text: str | None, kind: Any, name: str) -> Any:
     if kind in (int, float):
         return _parse_number(text, kind, name)
     assert kind in (str, Path), f"{name}: no parser for {kind}"
-    return kind(text)
+    return text if kind is str else local(text, name)
+
+
+def local(text: str, name: str) -> Path:
+    """A path; an address such as https://... is refused."""
+    if re.match(r"[A-Za-z][\w+.-]+://", text):
+        raise UsageError(f"{name}: {text} is an address; download it and name the file")
+    return Path(text)
 
 
 def _parse_tuple(text: str, inner: tuple[Any, ...], name: str) -> tuple[Any, ...]:
-    parts = [part.strip() for part in text.split(",")] if text else []
+    parts = [part.replace("\\,", ",").strip() for part in COMMA.split(text)] if text else []
     if len(inner) == 2 and inner[1] is Ellipsis:
         return tuple(parse_value(part, inner[0], name) for part in parts)
     if len(parts) != len(inner):
@@ -105,7 +115,7 @@ def render(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, tuple):
-        return ",".join(render(part) for part in value)
+        return ",".join(render(part).replace(",", "\\,") for part in value)
     if isinstance(value, (int, float, str, Path)):
         return str(value)
     for label in registry.names("schedule"):

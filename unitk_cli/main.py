@@ -126,6 +126,9 @@ def main() -> None:
     except UnitkError as error:
         print(f"unitk {verb}: {error}".replace(" :", ":"), file=sys.stderr)
         sys.exit(error.code)
+    except (KeyboardInterrupt, click.Abort):  # first: it is a RuntimeError
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
@@ -136,9 +139,6 @@ def main() -> None:
     except click.ClickException as error:
         print(f"unitk: {error.format_message()}", file=sys.stderr)
         sys.exit(2)
-    except (KeyboardInterrupt, click.Abort):
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
 
 
 if __name__ == "__main__":

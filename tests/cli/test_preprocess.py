@@ -5,13 +5,15 @@ import io
 import json
 import lzma
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
-from unitk.data.corpus import Pairs
+from unitk.data.corpus import Counts, Pairs
 from unitk.data.folders import corpus_vocab, open_corpus
 from unitk.data.records import read_documents
 from unitk.data.sources import Reading
@@ -262,3 +264,37 @@ def test_a_file_that_cannot_grow_leaves_nothing(here):
     assert done.returncode == 3, done.stderr
     assert done.stderr.splitlines() == ["unitk preprocess: --dest a/d: File too large"]
     assert not (here / "a").exists()
+
+
+def test_texts_a_line_in_one_document_are_warned_about(here, capsys):
+    (here / "mails.txt").write_text("the cat sat on the mat .\n" * 1001)
+    run(preprocess, "--input x.txt --vocab-size 26 --vocab-only --dest v")
+    run(preprocess, "--input mails.txt --vocab v --dest a --workers 1")
+    assert "1 documents of 1,001 sentences" in (shown := capsys.readouterr().err)
+    assert "add --documents line" in shown
+    run(preprocess, "--input mails.txt --vocab a --documents line --dest b --workers 1")
+    assert "add --documents" not in capsys.readouterr().err
+
+
+def test_scripts_without_blanks_have_no_tokens_a_word():
+    assert "2.00 tokens a word, 0.00% unknown" in str(Counts(1, 2, 20, 10))
+    assert str(Counts(1, 2, 900, 10)) == "1 documents, 2 sentences, 900 tokens, 0.00% unknown"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_workers_that_are_ended_while_they_start_say_nothing(here, number):
+    lines = [" ".join(["the cat sat on the mat ."] * 200)] * 5000  # two processes are worth it
+    (here / "big.txt").write_text("\n".join(lines))
+    run(preprocess, "--input x.txt --vocab-size 26 --vocab-only --dest v")
+    words = "preprocess --input big.txt --vocab v --documents line --workers 2 --dest d".split()
+    for wait in (0.6, 0.9, 1.2, 1.5, 1.8):
+        words[-1] = f"d{wait}"
+        started = subprocess.Popen(
+            [sys.executable, "-m", "unitk_cli", *words],
+            stderr=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        time.sleep(wait)
+        os.killpg(started.pid, number)
+        _, shown = started.communicate(timeout=60)
+        assert "Traceback" not in shown, shown

@@ -466,7 +466,7 @@ def test_a_killed_parent_takes_its_workers_along(here, vocab):
         deadline = time.time() + 30
         while time.time() < deadline:
             found = subprocess.run(["pgrep", "-P", str(run.pid)], capture_output=True, text=True)
-            if len(children := found.stdout.split()) >= 2 and (here / ".d.partial").exists():
+            if len(children := found.stdout.split()) >= 2 and any(here.glob(".tmp-*-d")):
                 break
             time.sleep(0.05)
         run.send_signal(stop)

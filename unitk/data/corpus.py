@@ -59,10 +59,12 @@ class Counts:
         return self.unknown / max(self.tokens, 1)
 
     def __str__(self) -> str:
+        # a script without blanks has no words to speak of
+        spaced = self.tokens < 8 * self.words
+        rate = f" {self.tokens / self.words:.2f} tokens a word," if spaced else ""
         return (
             f"{self.documents:,} documents, {self.sentences:,} sentences, {self.tokens:,} tokens,"
-            f" {self.tokens / max(self.words, 1):.2f} tokens a word,"
-            f" {self.unknown_rate:.2%} unknown"
+            f"{rate} {self.unknown_rate:.2%} unknown"
         )
 
 

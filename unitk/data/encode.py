@@ -30,6 +30,8 @@ from unitk.vocab import Vocab
 WORTH_A_PROCESS = 8 << 20
 """Bytes of input that take about as long to encode as a process takes to start."""
 
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+
 
 @dataclass(frozen=True)
 class Side:
@@ -124,6 +126,8 @@ def encoders(vocab: Vocab, workers: int, user_dir: Path | None = None) -> Iterat
                 yield waiting.popleft().result()
 
         try:
+            with _unheard():
+                pool.submit(int)  # starts the processes
             yield encode
         except BrokenProcessPool as error:
             raise UnitkError(
@@ -131,11 +135,26 @@ def encoders(vocab: Vocab, workers: int, user_dir: Path | None = None) -> Iterat
             ) from error
 
 
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait, as a process that is half started would print a traceback."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _begin(
     user_dir: Path | None, kind: str, data: bytes, symbols: dict[str, int], added: tuple[str, ...]
 ) -> None:
     global _vocab
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the pool
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     parent = multiprocessing.parent_process()
     assert parent is not None
 

@@ -38,6 +38,9 @@ from unitk.vocab_fairseq import FairseqDictionary, built
 MANY_UNKNOWN = 0.01
 """Share of tokens above which a corpus is hardly what the vocabulary was made for."""
 
+MANY_LINES = 1000
+"""Sentences of a document above which its lines may be documents."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -320,7 +323,20 @@ def _write_part(
                 " one trained with --byte-fallback knows everything",
                 file=sys.stderr,
             )
-    return {side: writer.counts for side, writer in writers.items()}
+    counts = {side: writer.counts for side, writer in writers.items()}
+    if source.reading and source.reading.documents == "blank" and not shard:
+        _hint(name, counts[""], "text" in source.formats)
+    return counts
+
+
+def _hint(name: str, counts: Counts, is_text: bool) -> None:
+    """A file of texts, one a line, is hardly meant to be one document."""
+    if is_text and counts.sentences > MANY_LINES * counts.documents:
+        print(
+            f"warning: {name} is {counts.documents:,} documents of {counts.sentences:,} sentences,"
+            " as only blank lines end one; if each line is a text, add --documents line",
+            file=sys.stderr,
+        )
 
 
 def _check_found(paths: list[Path], found: Counter[Path]) -> None:

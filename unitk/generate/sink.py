@@ -60,7 +60,7 @@ class File(Screen):
             record: dict[str, Any] = json.loads(self.progress.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise DataError(f"{self.progress}: cannot be read ({error}); remove it") from error
         return record if self.partial.exists() else {}
 

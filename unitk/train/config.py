@@ -10,7 +10,7 @@ from typing import Literal
 from unitk.config import flag
 from unitk.errors import UsageError, require
 from unitk.optim.schedules import Linear
-from unitk.values import Schedule
+from unitk.values import Schedule, local
 
 KINDS = ("task", "arch", "criterion", "optimizer")
 """Components a run is made of."""
@@ -232,8 +232,8 @@ def bad_steps(text: str) -> int:
 def weighted(text: str) -> tuple[Path, float]:
     """`DIR=WEIGHT` or `DIR`."""
     path, equals, weight = text.rpartition("=")
-    if not equals:
-        return Path(text), 1.0
+    if not equals or Path(text).exists():  # a path may have a = itself
+        return local(text, "--data"), 1.0
     try:
         number = float(weight)
     except ValueError:
@@ -248,8 +248,8 @@ def weighted(text: str) -> tuple[Path, float]:
 def named(text: str) -> tuple[str, Path]:
     """`NAME=DIR`, or `DIR` for the set called valid."""
     name, equals, path = text.partition("=")
-    if not equals:
-        return "valid", Path(text)
+    if not equals or Path(text).exists():
+        return "valid", local(text, "--valid")
     require(
         name.replace("-", "_").isidentifier() and name != "train",
         f"--valid {text}: {name!r} is no name for a validation set",

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from unitk import files
-from unitk.errors import DataError, UsageError
+from unitk.errors import UsageError
+from unitk.foreign import parse_json
 from unitk.registry import nearest
 
 LOG = "log.jsonl"
@@ -159,8 +160,5 @@ def read_events(path: Path) -> list[dict[str, Any]]:
         for number, line in enumerate(file, start=1):
             if not line.endswith("\n"):
                 break
-            try:
-                found.append(json.loads(line))
-            except ValueError as error:
-                raise DataError(f"{path} line {number} is no JSON: {error}") from error
+            found.append(parse_json(line, f"{path} line {number}"))
     return found

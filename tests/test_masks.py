@@ -1,0 +1,44 @@
+import logging
+import warnings
+
+from matplotlib import font_manager
+from matplotlib.figure import Figure
+
+from unitk.masks import save
+
+PLAIN = font_manager.findfont(font_manager.FontProperties())
+
+
+def drawn(text, path):
+    figure = Figure()
+    label = figure.add_subplot().annotate(text, (0, 0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        save(figure, path)
+    return label.get_fontfamily()
+
+
+def test_a_font_that_has_the_characters_is_found(tmp_path, caplog):
+    has = {*font_manager.get_font(PLAIN).get_charmap()}
+    entry = next(
+        one for one in font_manager.fontManager.ttflist if one.name == "STIXGeneral"
+    )  # comes with matplotlib
+    beyond = sorted({*font_manager.get_font(entry.fname).get_charmap()} - has)
+    only = next(code for code in beyond if chr(code).isprintable())
+    families = drawn(f"a{chr(only)}", tmp_path / "a.png")
+    fonts = [font_manager.findfont(font_manager.FontProperties([name])) for name in families]
+    assert any(only in font_manager.get_font(path).get_charmap() for path in fonts)
+    assert not caplog.records
+
+
+def test_characters_of_no_font_are_told_once(tmp_path, caplog, monkeypatch):
+    here = [one for one in font_manager.fontManager.ttflist if one.fname == PLAIN]
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", here)
+    with caplog.at_level(logging.WARNING):
+        drawn("寿司 \U0001f363 寿", tmp_path / "a.png")
+    (record,) = caplog.records
+    assert record.getMessage().startswith("no installed font has 司寿\U0001f363:")
+
+
+def test_plain_text_stays_in_the_default_font(tmp_path):
+    assert drawn("Größe", tmp_path / "a.png") == Figure().text(0, 0, "a").get_fontfamily()
