@@ -14,9 +14,10 @@ from unitk.generate.decode import generate
 from unitk.generate.search import best
 from unitk.generate.weights import FUSED, Int8, Packed, prepare
 from unitk.models.heads import VocabHead
-from unitk.models.layers import ACTIVATIONS
+from unitk.models.layers import ACTIVATIONS, has_onednn
 from unitk.slots import Example, collate, stay
 
+needs_onednn = pytest.mark.skipif(not has_onednn(), reason="no oneDNN here")
 CONFIG = GenerateConfig(beam=3, nbest=3, max_len=6, search="exact")
 
 
@@ -28,6 +29,7 @@ def scores(found):
     return np.array([one.score for some in found for one in some])
 
 
+@needs_onednn
 def test_packed_weights_change_nothing(toy, kind):
     case = toy.Case(kind, words=8)
     prompts = case.prompts(9)
@@ -40,6 +42,7 @@ def test_packed_weights_change_nothing(toy, kind):
     assert toy.least_gap(case, prompts, CONFIG) > 1e-5
 
 
+@needs_onednn
 def test_bf16_and_int8_write_what_a_trained_model_writes(toy):
     """A model that has learned to count, from any number on, by threes."""
     case = toy.Case("shift", words=20, scale=0.1)
@@ -66,6 +69,7 @@ def test_bf16_and_int8_write_what_a_trained_model_writes(toy):
         assert np.mean(right) >= 0.95, precision
 
 
+@needs_onednn
 @pytest.mark.parametrize("bias", [True, False])
 def test_int8_is_near_and_rows_do_not_change_each_other(bias):
     torch.manual_seed(0)
@@ -80,6 +84,7 @@ def test_int8_is_near_and_rows_do_not_change_each_other(bias):
     assert torch.isfinite(whole(torch.zeros(1, 64))).all()
 
 
+@needs_onednn
 @pytest.mark.parametrize("name", ["none", *ACTIVATIONS])
 def test_packed_equals_linear(name):
     torch.manual_seed(0)
@@ -90,6 +95,7 @@ def test_packed_equals_linear(name):
     near(Packed(linear.weight, linear.bias, after)(x), wanted)
 
 
+@needs_onednn
 def test_output_matrix_is_packed_tied_or_not(toy):
     for tied in (True, False):
         config = toy.Case("shift", words=8).model.config
@@ -99,6 +105,17 @@ def test_output_matrix_is_packed_tied_or_not(toy):
         head = prepare(model, "fp32").heads["lm"]
         assert isinstance(head, VocabHead) and isinstance(head.product, Packed)
         assert torch.allclose(model.head(states), wanted, atol=1e-6)
+
+
+def test_another_processor_decodes_with_torch(toy, monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    case = toy.Case("shift", words=8)
+    for precision in ("fp32", "bf16"):
+        model = prepare(copy.deepcopy(case.model), precision)
+        assert not any(isinstance(part, Packed) for part in model.modules())
+        assert all(generate(model, case.prompts(3), case.protocol, CONFIG))
+    with pytest.raises(UsageError, match="--precision int8 needs an x86-64 processor"):
+        prepare(copy.deepcopy(case.model), "int8")
 
 
 def test_int8_is_for_a_cpu():

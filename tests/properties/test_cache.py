@@ -20,6 +20,7 @@ from unitk.generate.decode import Reader, generate
 from unitk.generate.search import Search
 from unitk.generate.weights import prepare
 from unitk.models.latent import LatentModel
+from unitk.models.layers import has_onednn
 from unitk.slots import collate, unroll
 from unitk.tasks.base import Task
 
@@ -67,7 +68,7 @@ def setting(request, toy_vocab):
     return task, model, prompts
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "int8"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", *["int8"] * has_onednn()])
 def test_every_task_decodes_in_every_precision(setting, precision):
     """In fp32 the packed weights write the same words; in fewer bits some n best of theirs."""
     task, model, prompts = setting

@@ -8,9 +8,7 @@ from unitk.errors import UsageError
 from unitk.train import products
 from unitk.train.loop import Trainer
 
-needs_onednn = pytest.mark.skipif(
-    not torch.backends.mkldnn.is_available(), reason="this PyTorch has no oneDNN"
-)
+needs_onednn = pytest.mark.skipif(not products.has_onednn(), reason="no oneDNN here")
 
 
 @needs_onednn
@@ -58,3 +56,10 @@ def test_a_run_trains_as_with_torch_and_a_resumed_one_keeps_its_choice(
 def test_products_without_effect_are_refused(start):
     with pytest.raises(UsageError, match="--products onednn has an effect on CPU in fp32"):
         Trainer(start("--max-steps 3 --precision bf16 --products onednn"))
+
+
+def test_another_processor_computes_with_torch(start, monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert products.choose(4096, 1024, 4096) == []
+    with pytest.raises(UsageError, match="--products onednn needs an x86-64 processor"):
+        Trainer(start("--max-steps 3 --products onednn"))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from unitk.errors import require
 from unitk.models.heads import VocabHead
-from unitk.models.layers import ACTIVATIONS, FeedForward
+from unitk.models.layers import ACTIVATIONS, FeedForward, has_onednn
 from unitk.models.stack import Model, Stack
 
 Precision = Literal["fp32", "bf16", "fp16", "int8"]
@@ -86,7 +86,10 @@ def prepare(model: Model, precision: Precision) -> Model:
     require(cpu or precision != "int8", "--precision int8 is for --device cpu")
     model.to(KINDS[precision]).requires_grad_(False)
     if not (cpu and _packs(precision)):
-        require(precision != "int8", "--precision int8 needs a PyTorch with oneDNN")
+        require(
+            precision != "int8",
+            "--precision int8 needs an x86-64 processor, and a PyTorch with oneDNN",
+        )
         return model
     kind: type[Int8] | type[Packed] = Int8 if precision == "int8" else Packed
     for part in list(model.modules()):
@@ -109,6 +112,6 @@ def prepare(model: Model, precision: Precision) -> Model:
 
 def _packs(precision: str) -> bool:
     """Whether this CPU's library has fast products of packed matrices."""
-    if not torch.backends.mkldnn.is_available() or precision == "fp16":
+    if not has_onednn() or precision == "fp16":
         return False
     return precision != "bf16" or torch.ops.mkldnn._is_mkldnn_bf16_supported()

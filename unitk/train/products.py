@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
 from unitk.errors import require
+from unitk.models.layers import has_onednn
 
 if TYPE_CHECKING:
     from unitk.train.loop import Trainer
@@ -95,7 +96,7 @@ def choose(rows: int, width: int, inner: int) -> list[str]:
 
     Most products of the model map `rows` vectors of `width` to `inner` values or back.
     """
-    if rows * width * inner < SMALL or not torch.backends.mkldnn.is_available():
+    if rows * width * inner < SMALL or not has_onednn():
         return []
     gain = gains(width, inner, torch.get_num_threads())
     found = [part for part in PARTS if gain[part] >= MARGIN[part]]
@@ -136,7 +137,10 @@ def choose_products(trainer: Trainer) -> list[str] | None:
         eager = "on CPU in fp32 without --compile"
         require(config.products == "auto", f"--products {config.products} has an effect {eager}")
         return None
-    found = trainer.progress.products if config.products == "auto" else NAMED[config.products]
+    able = config.products != "onednn" or has_onednn()
+    require(able, "--products onednn needs an x86-64 processor, and a PyTorch with oneDNN")
+    recorded = trainer.progress.products if has_onednn() else []
+    found = recorded if config.products == "auto" else NAMED[config.products]
     if found is None:
         found = choose(config.max_tokens, arch.width, arch.ffn_width)
     return trainer.ranks.texts(" ".join(found))[0].split()
