@@ -145,7 +145,7 @@ def test_towers_that_would_compute_otherwise_are_refused(train, start, tmp_path)
     with pytest.raises(
         UsageError, match="--arch.position-offset is 2, but 0 in .*: add --arch.position"
     ):
-        start(f"--task seq2seq --arch bart_tiny --max-steps 1 --init-encoder {tmp_path / 'bert'}")
+        start(f"--task mass --arch bart_tiny --max-steps 1 --init-encoder {tmp_path / 'bert'}")
     both = f"--init-encoder {tmp_path / 'bert'} --init-decoder {tmp_path / 'other'}"
     with pytest.raises(UsageError, match="need --arch.shared-embeddings off"):
         start(f"{BART} {both}", run="two")
