@@ -2,6 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
+QUIET = "UNITK_QUIET"
+"""Environment variable: neither progress nor what goes well is shown (`--quiet`)."""
+
+
+def talks() -> bool:
+    """Whether somebody watches standard error who wants to know how far things are."""
+    return sys.stderr.isatty() and QUIET not in os.environ
+
 
 class UnitkError(Exception):
     """A mistake that is told in one line, without a traceback; `code` is the exit code."""

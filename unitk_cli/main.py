@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
+import re
 import sys
 import traceback
+from contextlib import redirect_stdout, suppress
 from types import TracebackType
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from unitk import __version__
-from unitk.errors import DataError, UnitkError, UsageError, out_of_memory
-from unitk.registry import PLUGIN, nearest
+from unitk.errors import QUIET, DataError, UnitkError, UsageError, out_of_memory
+from unitk.registry import KINDS, PLUGIN, load_plugins, names, nearest
 
 VERBS = {
     "preprocess": "text -> vocabulary and binary corpus",
@@ -41,6 +45,24 @@ LOWER = {
 """What makes a verb need less memory."""
 
 
+class Verb(click.Command):
+    """One verb; its options are completed from its own help page."""
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        words = ctx.meta["words"]
+        kind = words[-1].removeprefix("--") if words else ""
+        if incomplete.startswith("-"):
+            with redirect_stdout(io.StringIO()) as page, suppress(SystemExit, UnitkError):
+                module(str(self.name)).run([*words, "--help"])
+            found = ["--quiet", *re.findall(r"^ +(--[\w.-]+)", page.getvalue(), re.M)]
+        elif kind in KINDS:
+            load_plugins()
+            found = names(kind)
+        else:
+            return [CompletionItem(incomplete, type="file")]
+        return [CompletionItem(one) for one in found if one.startswith(incomplete)]
+
+
 class Verbs(click.Group):
     """Knows the verbs by name only; each one parses its own options (unitk.config)."""
 
@@ -51,7 +73,7 @@ class Verbs(click.Group):
         if name not in VERBS:
             hint = nearest(name, VERBS) or f" (known: {', '.join(VERBS)})"
             raise UsageError(f"there is no verb {name!r}{hint}")
-        return click.Command(
+        return Verb(
             name,
             callback=lambda: call(name, ctx.meta["words"]),
             short_help=VERBS[name],
@@ -82,9 +104,11 @@ def module(verb: str) -> Any:
 
 def call(verb: str, words: list[str]) -> None:
     """Run a verb; if the reader of its output has gone (`| head`), that is no error."""
+    if "--quiet" in words:
+        os.environ[QUIET] = "1"  # of further processes, too
     try:
         try:
-            module(verb).run(words)
+            module(verb).run([word for word in words if word != "--quiet"])
         finally:
             sys.stdout.flush()
     except BrokenPipeError:  # here, as click would make it exit code 1
@@ -103,7 +127,11 @@ def _silence() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-@click.group(cls=Verbs, help="A toolkit for unified language models.")
+@click.group(
+    cls=Verbs,
+    help="A toolkit for unified language models.",
+    epilog="Every verb knows --help, -h for a short list, and --quiet: warnings and errors only.",
+)
 @click.version_option(__version__, prog_name="unitk")
 def cli() -> None:
     """The group itself does nothing."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from unitk.errors import talks
 
 
 @contextmanager
@@ -15,7 +16,7 @@ def progress(
 
     `done` of them need not be done any more; without a `total` there is no end to tell.
     """
-    if not shown or not sys.stderr.isatty():
+    if not shown or not talks():
         yield lambda more: None
         return
     from rich.console import Console

@@ -339,4 +339,5 @@ def test_several_processes_leave_nothing_in_the_temporary_folder(base, tmp_path,
     if stop:
         run.terminate()
     assert run.wait(timeout=120) == (143 if stop else 0)
-    assert list(temporary.iterdir()) == []
+    left = {path.name for path in temporary.iterdir()}
+    assert not {name for name in left if not name.startswith("torchinductor_")}  # PyTorch's cache

@@ -32,24 +32,27 @@ def launch(*words, **kwargs):
     return subprocess.Popen([sys.executable, "-m", "unitk_cli", *words], **kwargs)
 
 
+@pytest.mark.parametrize(
+    "batch", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, *range(4, 11)))]
+)
 def test_a_signal_is_heard_within_a_batch_of_a_validation(
-    train, curve, toy_data, tmp_path, monkeypatch
+    train, curve, toy_data, tmp_path, monkeypatch, batch
 ):
     long = f"--max-steps 4 --valid-every 2 --valid {toy_data / 'text'} --max-tokens 200"
     whole = train(long, run="whole")
     fixed, read = loop.FixedBatches.__iter__, []
 
     def watched(self):
-        for number, batch in fixed(self):
+        for number, one in fixed(self):
             read.append(number)
-            if len(read) == 3:
+            if len(read) == batch:
                 os.kill(os.getpid(), signal.SIGTERM)
-            yield number, batch
+            yield number, one
 
     with monkeypatch.context() as patch, pytest.raises(SystemExit) as exit:
         patch.setattr(loop.FixedBatches, "__iter__", watched)
         train(long)
-    assert (exit.value.code, read) == (143, [0, 1, 2])
+    assert (exit.value.code, read) == (143, list(range(batch)))
     state = json.loads((tmp_path / "run/last/state.json").read_text())
     assert (state["step"], state["validated"]) == (2, 0)
     again = train(f"{long} --resume")

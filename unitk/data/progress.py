@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
 from unitk.data.sources import Block, PairBlock
+from unitk.errors import talks
 
 
 class Progress:
@@ -17,7 +17,7 @@ class Progress:
     def __init__(self, name: str, size: int) -> None:
         self._bar: Any = None
         self._start = time.perf_counter()
-        if not sys.stderr.isatty():
+        if not talks():
             return
         from rich.console import Console
         from rich.progress import BarColumn, TextColumn, TimeRemainingColumn

@@ -6,12 +6,14 @@ Values have names such as "train/loss", "train/lm", "valid/lm/ppl", "lr", "gnorm
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from unitk.errors import QUIET
 from unitk.train.sinks import Sink
 
 log = logging.getLogger(__name__)
@@ -31,7 +33,7 @@ class Terminal(logging.Handler):
 def show_log(level: int = logging.INFO) -> None:
     """Send what unitk logs to the terminal; a second call changes the level only."""
     logger = logging.getLogger("unitk")
-    logger.setLevel(level)
+    logger.setLevel(max(level, logging.WARNING) if QUIET in os.environ else level)
     if not any(isinstance(handler, Terminal) for handler in logger.handlers):
         logger.addHandler(Terminal())
 
@@ -51,7 +53,7 @@ class Journal:
             console=console,
             refresh_per_second=2,
             transient=True,
-            disable=not (shown and console.is_terminal),
+            disable=not (shown and console.is_terminal) or QUIET in os.environ,
         )
         self._bar = self._progress.add_task("training", total=total, completed=step)
 

@@ -1,0 +1,53 @@
+"""What all verbs share: completion by the shell, and `--quiet`."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def complete(words):
+    """What bash is offered for the last word."""
+    given = {"_UNITK_COMPLETE": "bash_complete", "COMP_WORDS": f"unitk {words}"}
+    given["COMP_CWORD"] = str(len(words.split(" ")))
+    # a program of another name would have another variable
+    program = "from unitk_cli.main import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=os.environ | given, capture_output=True, text=True
+    )
+    assert not done.stderr
+    return [line.partition(",")[2] for line in done.stdout.split()]
+
+
+def test_the_shell_completes_verbs_options_and_names():
+    assert complete("tr") == ["train"]
+    assert complete("train --valid-t") == ["--valid-texts"]
+    assert complete("train --task glm_infill --task.mean") == ["--task.mean-span"]
+    assert complete("train --task lm --task.mean") == []
+    assert complete("train --task gl") == ["glm_infill"]
+    assert complete("generate --quie") == ["--quiet"]
+    assert complete("train --data some/fol") == ["some/fol"]  # bash takes a file
+
+
+@pytest.mark.slow
+def test_quiet_leaves_warnings_and_errors(toy_data, tmp_path):
+    words = (
+        f"train --task lm --arch gpt2_tiny --blocks line --data {toy_data / 'text'} --max-steps 1"
+    )
+    said = {}
+    for name, more in {
+        "loud": "",
+        "quiet": " --quiet",
+        "warned": " --quiet --max-tokens 3",
+    }.items():
+        run = f"{words} --save-dir {tmp_path / name} --batch-tokens 200{more}"
+        command = [sys.executable, "-m", "unitk_cli", *run.split()]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0
+        said[name] = done.stderr
+    assert "parameters" in said["loud"] and said["quiet"] == ""
+    assert all("do not fit --max-tokens 3" in line for line in said["warned"].splitlines())
+    command = [sys.executable, "-m", "unitk_cli", "train", "--quiet", "--task", "lmm"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2 and "lmm" in done.stderr
