@@ -88,6 +88,13 @@ def test_unilm_begins_with_berts_segments(train, begin, tmp_path, caplog):
     assert f"{SEGMENTS} begins as rows [0, 1, 0, 0, 0, 1]" in caplog.text
 
 
+def test_unilm_begins_with_the_only_segment_of_roberta(train, begin, tmp_path):
+    train("--max-steps 1 --task mlm --arch bert_tiny --arch.num-segments 1", run="roberta")
+    model = Trainer(begin(f"--task unilm --init-from {tmp_path / 'roberta'}")).model
+    one = checkpoint.load(tmp_path / "roberta").model.embed.segments.weight
+    assert torch.equal(model.embed.segments.weight, one.expand(6, -1))
+
+
 def test_a_pseudo_token_begins_as_the_mask(train, begin, tmp_path):
     train("--max-steps 1 --task mlm --arch bert_tiny", run="bert")
     words = f"--task pmlm --init-from {tmp_path / 'bert'}"

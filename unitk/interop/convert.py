@@ -113,7 +113,7 @@ def take(name: str, path: Path, vocab: Path | None = None, given: Sequence[Given
     task.answers = False
     for one, (source, begin) in task.first_rows.items():
         if begin and one in state and len(state[one]) < arch.num_segments:
-            state[one] = state[source][list(begin)]
+            state[one] = state[source][torch.tensor(begin).clamp(max=len(state[source]) - 1)]
     if isinstance(task, Seq2Seq) and (last := max(task.languages)) >= max(arch.num_segments, 1):
         raise UsageError(f"--task.languages: {found.path} has no embedding of language {last}")
     sizes = dict.fromkeys(ROWS, len(own))

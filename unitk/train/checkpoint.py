@@ -288,7 +288,7 @@ def load_weights(
         missing = name not in there or len(there[name]) < len(here.get(name, ()))
         if rows and name in here and missing and source in there:
             log.info("%s begins as rows %s of %s", name, list(rows), source)
-            there[name] = there[source][list(rows)]
+            there[name] = there[source][torch.tensor(rows).clamp(max=len(there[source]) - 1)]
     for name, tensor in here.items():
         if name.endswith(POSITIONS) and name in there and len(tensor) > len(there[name]):
             first = model.get_submodule(name.removesuffix(POSITIONS)).offset
