@@ -62,6 +62,33 @@ def test_banned_words_and_early_ends():
     assert forbidden(rules, [[0] * 4] * 2, [1, 2], 6, least=2) == [{2, 3, 5}, {3, 5}]
 
 
+def test_symbols_that_are_allowed_again(toy_vocab):
+    config = GenerateConfig(allow_symbols="[CLS] [PAD]")
+    banned = (toy_vocab.pad, toy_vocab.cls, toy_vocab.mask)
+    rules = rules_of(config, Protocol(end=0, banned=banned), lexicon(config, toy_vocab))
+    assert forbidden(rules, [[]], [0], len(toy_vocab)) == [{toy_vocab.mask}]
+    with pytest.raises(UsageError, match="--allow-symbols: the is no special symbol"):
+        lexicon(GenerateConfig(allow_symbols="the"), toy_vocab)
+
+
+def test_a_limit_of_all_blanks_together(toy):
+    """What is left are the outputs of no more words; none of them is scored otherwise."""
+    case = toy.Case("blanks", words=2)
+    for prompt in case.prompts(3):
+        [found] = search(case, [prompt], replace(EXHAUSTIVE, beam=400, nbest=400, max_len=2))
+        for most in (1, 2, 3):
+            config = replace(EXHAUSTIVE, beam=400, nbest=400, max_len=2, max_words=most)
+            [limited] = search(case, [prompt], config)
+            ids = [one for one in found if (one.ids != case.end).sum() <= most]
+            assert [one.ids.tolist() for one in limited] == [one.ids.tolist() for one in ids]
+            assert [one.score for one in limited] == pytest.approx([one.score for one in ids])
+            drawn = replace(
+                config, search="likely", beam=1, nbest=20, sampling=True, temperature=2.0
+            )
+            [draws] = search(case, [prompt], drawn)
+            assert all((one.ids != case.end).sum() <= most for one in draws)
+
+
 def test_bad_phrases_equal_a_loop():
     rng = np.random.default_rng(1)
     blocked = 0

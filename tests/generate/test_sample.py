@@ -113,7 +113,7 @@ def test_the_likeliest_word_only_is_greedy_decoding(toy):
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"temperature": 0.5}, {"sampling_topk": 3}, {"sampling_topp": 0.5}, {"sampling_minp": 0.1}]
+    [{"temperature": 0.0}, {"sampling_topk": 3}, {"sampling_topp": 0.5}, {"sampling_minp": 0.1}]
     + [
         {"sampling": True, **one}
         for one in ({"temperature": 0.0}, {"sampling_topp": 1.5}, {"sampling_minp": 2})

@@ -334,6 +334,17 @@ def test_the_exact_stop_counts_on_further_blanks():
     assert best.score == pytest.approx(np.log(0.01) / 8, abs=1e-4)
 
 
+def test_a_temperature_is_that_of_the_logits(toy, kind):
+    case, other = toy.Case(kind, words=6), toy.Case(kind, words=6)
+    head = other.model.head
+    other.model.head = lambda states: head(states) / 1.7
+    prompts, config = case.prompts(4), GenerateConfig(beam=3, nbest=3, max_len=4)
+    hot = generate(case.model, prompts, case.protocol, replace(config, temperature=1.7))
+    for one, two in zip(hot, generate(other.model, prompts, case.protocol, config), strict=True):
+        assert [a.ids.tolist() for a in one] == [b.ids.tolist() for b in two]
+        assert [a.score for a in one] == pytest.approx([b.score for b in two])
+
+
 def test_a_batch_is_decoded_as_its_rows(toy, kind):
     case = toy.Case(kind, words=8)
     prompts = case.prompts(6)

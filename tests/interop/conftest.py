@@ -43,12 +43,14 @@ def pair(source, fed):
 
 
 @torch.no_grad()
-def logits(model, example):
-    """What a model says at every asked slot of an example."""
+def logits(model, example, rows=None):
+    """What a model says at every asked slot of an example, of so many rows: no others count."""
     batch = collate([[example]]).to("cpu")
     tower = example.asks[0].tower
     states = model.eval()(batch)[0][tower]
-    return model.head(states.flatten(0, 1)[batch.asks["lm"].rows[:, 0]])
+    found = model.head(states.flatten(0, 1)[batch.asks["lm"].rows[:, 0]])
+    assert torch.allclose(found.logsumexp(1), found[:, :rows].logsumexp(1), rtol=1e-6)
+    return found[:, :rows]
 
 
 def to_unitk(source, path, dest, *more):

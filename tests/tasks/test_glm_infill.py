@@ -211,3 +211,12 @@ def test_options_are_checked():
         with pytest.raises(Exception, match="--task.m"):
             GLMInfill.Config(**wrong)
     assert registry.get("task", "glm_infill") is GLMInfill
+
+
+def test_part_a_without_its_first_symbol(toy_vocab):
+    v, source = toy_vocab, [np.array([40, toy_vocab.mask, 41, toy_vocab.mask])]
+    plain, bare = (task(v, opened=opened).prompt(source) for opened in (True, False))
+    assert bare.towers["x"].token.tolist() == [40, v.mask, 41, v.mask, v.sep, v.sop]
+    assert plain.towers["x"].token.tolist() == [v.cls, *bare.towers["x"].token]
+    assert bare.towers["x"].pos.tolist() == [0, 1, 2, 3, 4, 1]
+    assert bare.blanks.tolist() == [[3, 1]] and plain.blanks.tolist() == [[4, 1]]

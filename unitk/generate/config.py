@@ -87,6 +87,10 @@ class RulesConfig:
     max_len: str | int = 64
     """Most words of an output, or of each blank; then it is closed. 1.2x+10 depends on the words x
     of the source."""
+    max_words: int | None = None
+    """Most words of an output, all its blanks together, as in GLM; further blanks stay empty."""
+    allow_symbols: str = ""
+    """Special symbols, with blanks between them, that may be written though the task bans them."""
     no_repeat_ngram_size: int = 0
     """No run of so many words occurs twice in an output, or in a blank. 0: no such rule."""
     no_repeat_ngram_ignore: str = ""
@@ -105,7 +109,8 @@ class SamplingConfig:
     sampling: bool = False
     """Draw --nbest outputs word by word instead of searching; scores stay the model's own."""
     temperature: float = 1.0
-    """Logits are divided by it before a word is drawn: below 1 sharper, above 1 flatter."""
+    """Logits are divided by it: below 1 sharper, above 1 flatter. Scores are those of a search
+    with it, but of draws the model's own."""
     sampling_topk: int = 0
     """Draw among the so many likeliest words. 0: among all."""
     sampling_topp: float = 1.0
@@ -152,13 +157,17 @@ class GenerateConfig(SamplingConfig, RulesConfig, SearchConfig):
         self._require("search", fits, "left out with --sampling")
         fits = self.sampling or self.nbest <= self.beam
         self._require("nbest", fits, f"at most --beam {self.beam}")
-        draws = {"temperature": 1, "sampling_topk": 0, "sampling_topp": 1, "sampling_minp": 0}
+        draws = {"sampling_topk": 0, "sampling_topp": 1, "sampling_minp": 0}
         for name, plain in draws.items():
             idle = not self.sampling and getattr(self, name) != plain
             self._require(name, not idle, f"{plain} without --sampling")
         for name in ("sampling_topk", "seed"):
             self._require(name, getattr(self, name) >= 0, "at least 0")
         self._require("temperature", self.temperature > 0, "above 0")
+        most = self.max_words
+        self._require("max_words", most is None or most >= 1, "at least 1")
+        fits = most is None or not (slope(self.min_len) or length(self.min_len, 0))
+        self._require("min_len", fits, "0 with --max-words")
         self._require("sampling_topp", 0 < self.sampling_topp <= 1, "in (0, 1]")
         self._require("sampling_minp", 0 <= self.sampling_minp <= 1, "in [0, 1]")
         # other lines are compared for each source

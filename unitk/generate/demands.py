@@ -66,6 +66,8 @@ class Lexicon:
     """Words that make a repeated n-gram harmless."""
     bad: tuple[tuple[int, ...], ...] = ()
     """Runs of words that are never written."""
+    allowed: tuple[int, ...] = ()
+    """Symbols that may be written though the task bans them."""
 
 
 @dataclass(frozen=True)

@@ -177,6 +177,8 @@ class Generator:
         a `layer` of the decoder (`forced.attention`), outputs have its attention.
         """
         self._check_layer(layer)
+        if isinstance(self.model, Ensemble) and not config.sampling:
+            require(config.temperature == 1, "--temperature in a search is for one model")
         kept, prompts = self.prompts(sources, config, wishes=wishes, truncate=truncate, first=first)
         self._warn(sources, kept, config)
         found: list[list[Output]] = [[] for _ in sources]

@@ -38,7 +38,8 @@ class Rules:
         by_length = defaultdict(list)
         for phrase in self.lexicon.bad:
             by_length[len(phrase)].append(phrase)
-        banned = [*protocol.banned, *(word for (word,) in by_length.pop(1, []))]
+        banned = [word for word in protocol.banned if word not in self.lexicon.allowed]
+        banned = [*banned, *(word for (word,) in by_length.pop(1, []))]
         self.banned = tensor(banned)
         self.bad = [tensor(by_length[size]) for size in sorted(by_length)]
 

@@ -49,7 +49,7 @@ class Sampling(Search):
         self._forbid(score_RV, samples)
         only = torch.full_like(score_RV[0], -torch.inf)
         only[self.protocol.end] = 0
-        score_RV = torch.where((state.count >= state.limit).view(-1, 1), only, score_RV)
+        score_RV = torch.where(self.full(self.steps).view(-1, 1), only, score_RV)
         word_R = draw(
             score_RV,
             state.chance[:, :, self.steps].flatten(),

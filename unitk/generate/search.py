@@ -174,7 +174,7 @@ class Search:
         self._forbid(gain_RV, open_)
         gain, word = best(gain_RV, min(wide, gain_RV.shape[1]))
         # at the length limit: `end`, and nothing beside it
-        full_R1 = (state.count[:, :open_] >= state.limit).view(-1, 1)
+        full_R1 = self.full(self.steps)[:, :open_].reshape(-1, 1)
         only = gain.new_full((gain.shape[1],), -torch.inf)
         only[0] = 0
         last = 0 if self.way.free_end else gain_RV[:, self.protocol.end, None]
@@ -200,12 +200,20 @@ class Search:
 
     def log_probs(self, logits_RV: Tensor) -> Tensor:
         """[R, V] log-probabilities of the words, before rules, which shift no probability."""
+        if not self.config.sampling and self.config.temperature != 1:
+            logits_RV = logits_RV / self.config.temperature
         # half the time of logsumexp on CPU
         gain_RV = logits_RV.log_softmax(1, dtype=torch.float32)
         if self.protocol.endless:
-            full = self.state.count[:, : len(gain_RV) // len(self.state.count)] >= self.state.limit
-            gain_RV[:, self.protocol.end] = torch.where(full.flatten(), 0.0, -torch.inf)
+            full_BK = self.full(self.steps)[:, : len(gain_RV) // len(self.state.count)]
+            gain_RV[:, self.protocol.end] = torch.where(full_BK.flatten(), 0.0, -torch.inf)
         return gain_RV
+
+    def full(self, steps: int) -> Tensor:
+        """[B, K] whether nothing but `end` can follow a hypothesis after so many steps."""
+        state, most = self.state, self.config.max_words
+        full_BK = state.count >= state.limit
+        return full_BK if most is None else full_BK | (steps - state.blank >= most)
 
     def gains(self, logits_RV: Tensor) -> Tensor:
         """[B, n, V] log-probabilities of all words after the open hypotheses, by the rules."""
@@ -215,7 +223,7 @@ class Search:
         self._forbid(gain_RV, each)
         if self.steps < self.soonest:
             return gain_RV.view(-1, each, gain_RV.shape[1])
-        full_R1 = (state.count[:, :each] >= state.limit).view(-1, 1)
+        full_R1 = self.full(self.steps)[:, :each].reshape(-1, 1)
         only = torch.full_like(gain_RV, -torch.inf)
         last = gain_RV[:, end]
         only[:, end] = last.masked_fill(last > -torch.inf, 0) if self.way.free_end else last
@@ -243,7 +251,7 @@ class Search:
         if not way.counts_ends:
             length = (self.steps - 1 - state.blank.gather(1, back)).clamp(min=1)
         elif way.free_end:
-            length = self.steps - (state.count.gather(1, back) >= state.limit).float()
+            length = self.steps - self.full(self.steps - 1).gather(1, back).float()
         if way.norm == "wu":
             length = (5 + length) / 6
         return length**self.config.lenpen

@@ -18,7 +18,13 @@ def lexicon(config: GenerateConfig, vocab: Vocab) -> Lexicon:
     """What the options say of certain words."""
     free = tuple(_spellings(config.no_repeat_ngram_ignore.split(), vocab))
     bad = _bad_words(config.bad_words, vocab) if config.bad_words else ()
-    return Lexicon(vocab.unk if config.unkpen else None, free, tuple(bad))
+    symbols = dict(zip(vocab.pieces(vocab.symbols.values()), vocab.symbols.values(), strict=True))
+    allowed = config.allow_symbols.split()
+    if lacking := [word for word in allowed if word not in symbols]:
+        known = ", ".join(symbols)
+        raise UsageError(f"--allow-symbols: {lacking[0]} is no special symbol (known: {known})")
+    unk = vocab.unk if config.unkpen else None
+    return Lexicon(unk, free, tuple(bad), tuple(symbols[word] for word in allowed))
 
 
 def _spellings(words: list[str], vocab: Vocab) -> Iterator[int]:

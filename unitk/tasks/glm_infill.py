@@ -67,6 +67,8 @@ class GLMInfill(Task):
         """Fine-tuning and prompts: does the blank stand before or after the source?"""
         mask_symbol: Literal["mask", "smask", "gmask"] = "mask"
         """Fine-tuning and prompts: which symbol is the blank."""
+        opened: bool = True
+        """Fine-tuning and prompts: does [CLS] open part A?"""
 
         def __post_init__(self) -> None:
             require(self.mean_span > 0, f"--task.mean-span must be above 0, got {self.mean_span}")
@@ -78,8 +80,7 @@ class GLMInfill(Task):
 
     config: Config
     symbols = ("pad", "cls", "sep", "mask", "gmask", "smask", "sop", "eop")
-    arch, infills = "glm_small", True
-    needs = ("max_positions2",)
+    arch, infills, needs = "glm_small", True, ("max_positions2",)
 
     @cached_property
     def asks(self) -> dict[str, float]:
@@ -114,8 +115,8 @@ class GLMInfill(Task):
         framed, end = np.concatenate([[v.cls], ids, [v.sep]]), v.eop
         borders = ids == v.sep  # of documents
         if mode == 0:
-            walls = np.flatnonzero(borders)
-            spans = poisson_spans(len(ids), budget, c.mean_span, c.max_span, most, walls, rng)
+            law = c.mean_span, c.max_span, most, np.flatnonzero(borders)
+            spans = poisson_spans(len(ids), budget, *law, rng)
         elif mode == 1:
             spans = sentence_spans(v.sentence_end[ids] | borders, budget, most, rng)
         else:
@@ -131,11 +132,10 @@ class GLMInfill(Task):
 
     def prompt(self, source: list[Ids]) -> Example:
         v, ids = self.vocab, self.joined(source)
-        if not self.blanks(ids).any():  # a source without a blank gets one
-            one = [v.symbols[self.config.mask_symbol]]
-            ids = np.concatenate([one, ids] if self.config.mask_place == "first" else [ids, one])
-        part_a = stay(np.concatenate([[v.cls], ids, [v.sep]]), pos=np.arange(len(ids) + 2))
-        at = np.flatnonzero(self.blanks(ids)) + 1
+        one = [v.symbols[self.config.mask_symbol]] * (not self.blanks(ids).any())
+        ids = np.concatenate([one, ids] if self.config.mask_place == "first" else [ids, one])
+        ids = np.concatenate([[v.cls] * self.config.opened, ids, [v.sep]]).astype(np.int64)
+        part_a, at = stay(ids, pos=np.arange(len(ids))), np.flatnonzero(self.blanks(ids))
         homes = np.stack([at, np.ones_like(at)], axis=1)
         return Example({"x": part_a + stay([v.sop], at[:1], pos2=1, at=1)}, blanks=homes[1:])
 
