@@ -175,8 +175,12 @@ def find_fonts(figure: Any) -> None:
     wanted = {ord(one) for text in texts for one in text.get_text() if not one.isspace()}
     plain = font_manager.FontProperties()
     lacking = wanted - characters(font_manager.findfont(plain))
-    installed = font_manager.fontManager.ttflist if lacking else []
-    known = {one.name: characters(one.fname) for one in installed if "Last Resort" not in one.name}
+    upright = [one for one in font_manager.fontManager.ttflist if one.style == "normal"]
+    known = {
+        one.name: characters(one.fname)
+        for one in (upright if lacking else [])
+        if one.weight in (400, 500) and "Last Resort" not in one.name  # which draws boxes
+    }
     families = list(plain.get_family())
     while known and (best := max(known, key=lambda name: len(known[name] & lacking))):
         if not known[best] & lacking:

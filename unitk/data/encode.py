@@ -13,6 +13,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,6 @@ from unitk.vocab import Vocab
 
 WORTH_A_PROCESS = 8 << 20
 """Bytes of input that take about as long to encode as a process takes to start."""
-
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -127,7 +127,8 @@ def encoders(vocab: Vocab, workers: int, user_dir: Path | None = None) -> Iterat
 
         try:
             with _unheard():
-                pool.submit(int)  # starts the processes
+                for _ in range(workers):  # each starts a process
+                    pool.submit(int)
             yield encode
         except BrokenProcessPool as error:
             raise UnitkError(
@@ -138,9 +139,10 @@ def encoders(vocab: Vocab, workers: int, user_dir: Path | None = None) -> Iterat
 @contextmanager
 def _unheard() -> Iterator[None]:
     """Ctrl-C and SIGTERM wait, as a process that is half started would print a traceback."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
+    if threading.current_thread() is not threading.main_thread() or os.name == "nt":
         yield
         return
+    resource_tracker.ensure_running()  # else the first process starts it, which ends the mask
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
     try:
         yield
@@ -153,7 +155,7 @@ def _begin(
 ) -> None:
     global _vocab
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the pool
-    if hasattr(signal, "pthread_sigmask"):
+    if os.name != "nt":
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     parent = multiprocessing.parent_process()
     assert parent is not None
