@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from unitk.train.sinks import read_events
+from unitk.training.reporting.sinks import read_events
 
 
 def outputs(run: Path) -> list[str]:

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from unitk.data.corpus import CorpusWriter, write_manifest
+from unitk.data.storing.corpus import CorpusWriter, write_manifest
 from unitk.registry import load_plugins
-from unitk.vocab import Vocab, train_vocab
+from unitk.vocab.base import Vocab, train_vocab
 
 # before torch is imported: another number of threads rounds otherwise in the last bit
 os.environ.setdefault("OMP_NUM_THREADS", "1")

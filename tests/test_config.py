@@ -11,7 +11,7 @@ from unitk import config, registry
 from unitk.config import Given, flag, options, parse, read_yaml, resolve
 from unitk.errors import UsageError
 from unitk.help import page
-from unitk.train.config import weighted
+from unitk.training.config import weighted
 from unitk.values import parse_value, render
 from unitk_cli import latent
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from unitk import config, fairseq_flags, registry
+from unitk import config, registry
 from unitk.errors import UsageError
-from unitk.train.config import TrainConfig
-from unitk.train.start import parse_train
+from unitk.fairseq import flags as fairseq_flags
+from unitk.training.config import TrainConfig
+from unitk.training.start import parse_train
 from unitk_cli import average, evaluate, generate, preprocess, score
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "from-fairseq.md"

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
     import torch
 
-    from unitk.generate.generator import Generator
-    from unitk.generate.weights import Precision
+    from unitk.decoding.generator import Generator
+    from unitk.decoding.weights import Precision
     from unitk.interop.text_model import TextModel
 
 __version__ = "0.1.0"
@@ -42,9 +42,9 @@ def load(
     # what follows imports torch
     from pathlib import Path
 
-    from unitk.generate.ensemble import join
-    from unitk.generate.generator import Generator
-    from unitk.generate.weights import prepare
+    from unitk.decoding.ensemble import join
+    from unitk.decoding.generator import Generator
+    from unitk.decoding.weights import prepare
 
     paths = [Path(one) for one in ([path] if isinstance(path, str | Path) else path)]
     loaded = _opened(paths, device, task, format, vocab, options, user_dir)
@@ -103,7 +103,7 @@ def _opened(
         require(key.startswith(("task.", "arch.")), f"{flag(key)}: options are task.* and arch.*")
     given = [Given(key, text, flag(key)) for key, text in keys.items()]
     if format is None:
-        from unitk.train import checkpoint
+        from unitk.training.saving import checkpoint
 
         return [checkpoint.load(one, device, task, given) for one in paths]
     from unitk.interop.convert import take

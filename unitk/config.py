@@ -19,8 +19,9 @@ from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from unitk import fairseq_flags, registry
+from unitk import registry
 from unitk.errors import UsageError
+from unitk.fairseq import flags as fairseq_flags
 from unitk.help import page
 from unitk.options import Component, flag, options
 from unitk.values import WORDS, Schedule, parse_value, render

@@ -21,8 +21,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeVar
 
-from unitk import fairseq_flags
 from unitk.errors import UsageError
+from unitk.fairseq import flags as fairseq_flags
 
 KINDS = ("task", "criterion", "arch", "optimizer", "schedule", "vocab")
 REGISTERS = re.compile(rb'\bregister\("(\w+)"')

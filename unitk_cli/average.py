@@ -9,7 +9,7 @@ from pathlib import Path
 from unitk import config
 from unitk.errors import CheckpointError, require
 from unitk.files import damage, new_folder
-from unitk.train.folder import RunFolder, find
+from unitk.training.saving.folder import RunFolder, find
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ def run(argv: Sequence[str]) -> None:
     found = newest(given) if given.last is not None else [find(path) for path in given.checkpoint]
     require(len(found) > 1, "--checkpoint: give two or more, or a run folder with --last N")
     with new_folder(given.dest, "--dest", CheckpointError) as folder:
-        from unitk.train.average import average
+        from unitk.training.average import average
 
         average(found, folder)
 

@@ -57,8 +57,8 @@ def run(argv: Sequence[str]) -> None:
 def take(source: str, path: Path, given: Options, inner: list[Given], folder: Path) -> None:
     """Write another system's checkpoint as ours."""
     from unitk.interop.convert import take
-    from unitk.train import checkpoint
-    from unitk.train.state import Identity, Progress
+    from unitk.training.saving import checkpoint
+    from unitk.training.saving.state import Identity, Progress
 
     parts = take(source, path, given.vocab, inner)
     user_dir = str(given.user_dir.resolve()) if given.user_dir else None
@@ -73,7 +73,7 @@ def take(source: str, path: Path, given: Options, inner: list[Given], folder: Pa
 def give(path: Path, target: str, folder: Path) -> None:
     """Write a model of ours as another system's checkpoint."""
     from unitk.interop.convert import Parts, module
-    from unitk.train.checkpoint import load
+    from unitk.training.saving.checkpoint import load
 
     write = module(target, "--to").write
     loaded = load(path)

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from unitk import config
-from unitk.data.pairs import Fields
-from unitk.data.sources import is_stream
+from unitk.data.reading.pairs import Fields
+from unitk.data.reading.sources import is_stream
+from unitk.decoding.config import EmbedConfig
+from unitk.decoding.files.inputs import Input, arriving, read_inputs
+from unitk.decoding.files.outputs import STDOUT
 from unitk.errors import DataError, UsageError, require
 from unitk.files import new_file
-from unitk.generate.config import EmbedConfig
-from unitk.generate.inputs import Input, arriving, read_inputs
-from unitk.generate.latent_config import Common
-from unitk.generate.outputs import STDOUT
+from unitk.latent.config import Common
 from unitk_cli.generate import open_generator
 from unitk_cli.progress import progress
 
@@ -82,7 +82,7 @@ def answers(
     given: Options, inputs: list[Input] | Iterator[list[Input]]
 ) -> Iterator[tuple[Input, Any]]:
     """Each text with what the model makes of it; in a stream, or with why it is no text."""
-    from unitk.generate.embed import embed
+    from unitk.decoding.embed import embed
 
     generator, total, first = open_generator(given), None, 0
     alone = not isinstance(inputs, list)  # one bad line of a stream costs no other its answer

@@ -15,7 +15,7 @@ from unitk.config import flag
 from unitk.errors import UsageError, require
 
 if TYPE_CHECKING:
-    from unitk.train.evaluate import Judged, Latent
+    from unitk.training.evaluate import Judged, Latent
 
 LATENT_ONLY = ("draws", "beam", "max_len")
 """Options for models with a latent."""
@@ -64,7 +64,7 @@ def run(argv: Sequence[str]) -> None:
     given: Options = parsed.main
     import torch
 
-    from unitk.train.evaluate import objective, open_judged
+    from unitk.training.evaluate import objective, open_judged
     from unitk_cli.progress import progress
 
     found = torch.cuda.is_available()
@@ -95,7 +95,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def _latent(judged: Judged, given: Options) -> tuple[dict[str, Any], list[str]]:
-    from unitk.train.evaluate import latent
+    from unitk.training.evaluate import latent
     from unitk_cli.progress import progress
 
     with progress(judged.num_texts * given.draws) as report:
@@ -109,8 +109,8 @@ def _latent(judged: Judged, given: Options) -> tuple[dict[str, Any], list[str]]:
 
 def _written(judged: Judged, given: Options, seen: Latent) -> dict[str, float]:
     """How well texts come back from the means of their latents."""
-    from unitk.generate.config import GenerateConfig
-    from unitk.generate.latent import LatentSpace
+    from unitk.decoding.config import GenerateConfig
+    from unitk.latent.space import LatentSpace
     from unitk.score.bleu import bleu
     from unitk_cli.progress import progress
 
@@ -128,7 +128,7 @@ def _written(judged: Judged, given: Options, seen: Latent) -> dict[str, float]:
 
 def _told(f: dict[str, Any]) -> list[str]:
     """The figures for a person."""
-    from unitk.criterions.panel import bars
+    from unitk.latent.panel import bars
 
     gap = "-" if math.isnan(f["z_gap"]) else f"{f['z_gap']:.3f}"
     lines = [

@@ -32,7 +32,7 @@ class Options:
 FILE = '''\
 """unitk's objectives inside fairseq, for --user-dir; written by `unitk fairseq-plugin`."""
 
-from unitk.train.fairseq import register
+from unitk.fairseq.trainer import register
 
 register({})
 '''

@@ -13,25 +13,25 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import unitk
 from unitk import config
-from unitk.data.corpus import Pairs
-from unitk.data.folders import is_corpus, open_corpus
-from unitk.data.pairs import Fields
-from unitk.data.sources import SQUAD_SOURCE, Format, is_stream, read_lines
+from unitk.data.reading.pairs import Fields
+from unitk.data.reading.sources import SQUAD_SOURCE, Format, is_stream, read_lines
+from unitk.data.storing.corpus import Pairs
+from unitk.data.storing.folders import is_corpus, open_corpus
+from unitk.decoding.config import WAYS, GenerateConfig
+from unitk.decoding.files.inputs import Input, arriving, open_pairs, read_inputs, typed
+from unitk.decoding.files.outputs import STDOUT, Alignment, Writing
+from unitk.decoding.files.sink import File, Screen
+from unitk.decoding.files.work import Blanks, Buffer, Work
 from unitk.errors import DataError, UsageError, require
 from unitk.files import MANIFEST, digest, reserved
-from unitk.generate.config import WAYS, GenerateConfig
-from unitk.generate.inputs import Input, arriving, open_pairs, read_inputs, typed
-from unitk.generate.outputs import STDOUT, Alignment, Writing
-from unitk.generate.sink import File, Screen
-from unitk.generate.work import Blanks, Buffer, Work
-from unitk.train.folder import find
-from unitk.train.state import read_state
+from unitk.training.saving.folder import find
+from unitk.training.saving.state import read_state
 from unitk_cli.progress import progress
 
 if TYPE_CHECKING:
-    from unitk.generate.demands import Wish
-    from unitk.generate.generator import Generator, Output
-    from unitk.generate.latent_config import Common
+    from unitk.decoding.constraints.demands import Wish
+    from unitk.decoding.generator import Generator, Output
+    from unitk.latent.config import Common
 
 FILES_ONLY = (
     *("input_format", "squad_source", "source_field", "target_field", "prefix_file", "constraints"),

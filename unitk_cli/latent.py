@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unitk import config
-from unitk.data.sources import Format
+from unitk.data.reading.sources import Format
+from unitk.decoding.files.inputs import read_inputs
+from unitk.decoding.files.outputs import STDOUT, write
 from unitk.errors import DataError, UsageError, require
-from unitk.generate import geometry
-from unitk.generate import latent_config as options
-from unitk.generate.inputs import read_inputs
-from unitk.generate.latent_outputs import Walk, neighbor_lines, number_lines, walk_lines
-from unitk.generate.outputs import STDOUT, write
+from unitk.latent import config as options
+from unitk.latent import geometry
+from unitk.latent.outputs import Walk, neighbor_lines, number_lines, walk_lines
 from unitk.registry import nearest
 from unitk_cli.generate import open_generator
 from unitk_cli.progress import progress
@@ -24,7 +24,7 @@ from unitk_cli.progress import progress
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from unitk.generate.latent import Latents, LatentSpace
+    from unitk.latent.space import Latents, LatentSpace
 
 
 def run(argv: Sequence[str]) -> None:
@@ -159,7 +159,7 @@ def neighbors(given: options.Neighbors) -> None:
 
 def plot(given: options.Plot) -> None:
     """A picture."""
-    from unitk.generate.latent_plot import draw, plane
+    from unitk.latent.plot import draw, plane
 
     texts, labels = read_labelled(given)
     require(len(texts) >= 3, f"--input: {len(texts)} texts are too few for a picture")
@@ -172,7 +172,7 @@ def plot(given: options.Plot) -> None:
 
 def probe(given: options.Probe) -> None:
     """A table of accuracies."""
-    from unitk.score.probe import probe as measure
+    from unitk.latent.probe import probe as measure
 
     texts, labels = read_labelled(given)
     test_texts, test_labels = labelled(given.test, "auto", "--test")
@@ -215,7 +215,7 @@ def probe_lines(
 
 def open_space(given: options.Common) -> LatentSpace:
     """The model of a run or checkpoint."""
-    from unitk.generate.latent import LatentSpace
+    from unitk.latent.space import LatentSpace
 
     generator = open_generator(given)
     return LatentSpace(generator.model, generator.task)

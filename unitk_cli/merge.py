@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from unitk import config
-from unitk.data.merge import Options, merge
+from unitk.data.storing.merge import Options, merge
 
 
 def run(argv: Sequence[str]) -> None:

@@ -25,7 +25,7 @@ def run(argv: Sequence[str]) -> None:
     given: Options = config.parse("plot", Options, argv, positional="runs").main
     require(len(given.runs) > 0, "--runs: name a run folder")
     output = given.output or given.runs[0] / "curves.png"
-    from unitk.train.plots import plot
+    from unitk.training.reporting.plots import plot
 
     plot(given.runs, output)
     print(output)

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from unitk import config
 from unitk.config import Parsed, flag
-from unitk.data.files import expand
-from unitk.data.preprocess import Options, preprocess
-from unitk.data.sources import TABLES, format_of
+from unitk.data.reading.files import expand
+from unitk.data.reading.sources import TABLES, format_of
+from unitk.data.storing.preprocess import Options, preprocess
 from unitk.errors import UsageError
 
 TRAINING = (

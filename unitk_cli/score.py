@@ -10,7 +10,7 @@ from typing import Literal
 
 from unitk import config
 from unitk.config import Parsed, flag
-from unitk.data.columns import Side, read_column
+from unitk.data.reading.columns import Side, read_column
 from unitk.errors import DataError, UsageError
 from unitk.score import Score
 from unitk.score.bleu import Tokenize, bleu

@@ -15,8 +15,8 @@ from unitk.errors import UsageError, require
 from unitk.files import new_file
 from unitk.slots import Example
 from unitk.tasks.base import Task
-from unitk.vocab import open_vocab
-from unitk.vocab_words import word_vocab
+from unitk.vocab.base import open_vocab
+from unitk.vocab.words import word_vocab
 
 
 @dataclass(frozen=True, kw_only=True)

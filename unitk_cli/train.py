@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from unitk.train.parallel import join, launch, launched
-from unitk.train.signals import Signals
-from unitk.train.start import parse_train, prepare
+from unitk.training.parallel import join, launch, launched
+from unitk.training.signals import Signals
+from unitk.training.start import parse_train, prepare
 
 
 def run(argv: Sequence[str]) -> None:
@@ -18,13 +18,13 @@ def run(argv: Sequence[str]) -> None:
 
 def _train(argv: Sequence[str]) -> None:
     parsed = parse_train(argv)
-    from unitk.train.log import show_log
+    from unitk.training.reporting.log import show_log
 
     show_log(logging.INFO if join().leads else logging.ERROR)
     start = prepare(parsed)
     if parsed.main.nproc > 1 and not launched():
         launch(parsed.main.nproc, argv, parsed.main.rank_timeout)
         return
-    from unitk.train.loop import train
+    from unitk.training.loop import train
 
     train(start)

@@ -35,9 +35,9 @@ import fairseq_peer
 import numpy as np
 import torch
 
-from unitk.generate.config import GenerateConfig
-from unitk.generate.decode import generate
-from unitk.generate.weights import prepare
+from unitk.decoding.config import GenerateConfig
+from unitk.decoding.decode import generate
+from unitk.decoding.weights import prepare
 from unitk.interop.names import BART, GPT2
 from unitk.models import archs
 from unitk.models.stack import Model

@@ -185,10 +185,10 @@ def unitk_steps(
     side: str, size: str, precision: str, shortest: int, steps: int
 ) -> tuple[float, float]:
     """Processor seconds of the best update, and its tokens on average."""
-    from unitk.data.corpus import CorpusWriter
-    from unitk.train.loop import Trainer
-    from unitk.train.start import parse_train, prepare
-    from unitk.vocab import open_vocab
+    from unitk.data.storing.corpus import CorpusWriter
+    from unitk.training.loop import Trainer
+    from unitk.training.start import parse_train, prepare
+    from unitk.vocab.base import open_vocab
 
     layers, width, heads, rows = SIZES[size]
     data, (task, _, objective) = texts(shortest, rows, steps), side.partition(":")

@@ -31,9 +31,9 @@ from pathlib import Path
 
 import sentencepiece
 
-from unitk.data.files import open_source
-from unitk.data.sources import Reading
-from unitk.vocab import Vocab, train_vocab
+from unitk.data.reading.files import open_source
+from unitk.data.reading.sources import Reading
+from unitk.vocab.base import Vocab, train_vocab
 from unitk_cli import preprocess
 
 BATCH = 1000

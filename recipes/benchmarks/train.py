@@ -26,9 +26,9 @@ import torch
 
 from unitk import registry
 from unitk.data.batching import Update, draw, make_batch
-from unitk.data.preprocess import Options, preprocess
-from unitk.train.loop import Trainer
-from unitk.train.start import parse_train, prepare
+from unitk.data.storing.preprocess import Options, preprocess
+from unitk.training.loop import Trainer
+from unitk.training.start import parse_train, prepare
 
 OBJECTIVES = "mlm,lm,unilm,pmlm,glm_infill,mass,optimus"
 SAMPLE = Path(__file__).parents[1] / "quickstart/data/openstax-ccby"

@@ -15,8 +15,8 @@ from typing import Any
 
 from unitk.score.bleu import bleu
 from unitk.score.rouge import rouge
-from unitk.train.folder import find
-from unitk.train.state import read_state
+from unitk.training.saving.folder import find
+from unitk.training.saving.state import read_state
 
 COLUMNS = ["pre-training", "fine-tuned as", "arch", "pre-training loss", "dev loss"]
 COLUMNS += ["BLEU-4", "ROUGE-L", "pre-training s", "fine-tuning s"]

@@ -14,8 +14,8 @@ from typing import Any
 
 from stages import outputs, save, training
 
-from unitk.data.pairs import read_squad
-from unitk.data.sources import PairText, read_lines, split_sentences
+from unitk.data.reading.pairs import read_squad
+from unitk.data.reading.sources import PairText, read_lines, split_sentences
 from unitk.score.qg import qg, treebank
 from unitk.score.stats import stats
 

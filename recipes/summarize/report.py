@@ -15,8 +15,8 @@ from pathlib import Path
 
 from stages import outputs, save, training
 
-from unitk.data.pairs import Fields, joined, read_records
-from unitk.data.sources import PairText, read_pairs, split_sentences
+from unitk.data.reading.pairs import Fields, joined, read_records
+from unitk.data.reading.sources import PairText, read_pairs, split_sentences
 from unitk.score.rouge import rouge
 from unitk.score.stats import stats
 

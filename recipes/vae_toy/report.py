@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from unitk.train.sinks import read_events
+from unitk.training.reporting.sinks import read_events
 
 COLUMNS = ("reconstruction", "kl", "mi", "active", "z_gap")
 

@@ -6,8 +6,8 @@ import torch
 from unitk import registry
 from unitk.config import parse
 from unitk.files import seal
-from unitk.train import checkpoint
-from unitk.train.start import TrainConfig
+from unitk.training.saving import checkpoint
+from unitk.training.start import TrainConfig
 
 SMALL = "--arch.num-layers 2 --arch.width 32 --arch.num-heads 2 --arch.ffn-width 64"
 SMALL += " --arch.max-positions 64 --arch.init-std 0.2"

@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 import unitk
 from unitk.errors import CheckpointError, UsageError
 from unitk.files import seal
-from unitk.train import average as module
-from unitk.train import checkpoint
-from unitk.train.folder import RunFolder
+from unitk.training import average as module
+from unitk.training.saving import checkpoint
+from unitk.training.saving.folder import RunFolder
 from unitk_cli.average import run
 
 

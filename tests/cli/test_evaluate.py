@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from unitk.errors import CheckpointError, DataError, UsageError
-from unitk.generate.latent import LatentSpace
-from unitk.train import evaluate
+from unitk.latent.space import LatentSpace
+from unitk.training import evaluate
 from unitk_cli.evaluate import run
 from unitk_cli.preprocess import run as preprocess
 from unitk_cli.train import run as train

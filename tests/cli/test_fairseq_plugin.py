@@ -1,4 +1,4 @@
-"""The folder for fairseq's --user-dir; what it does there: tests/train/test_fairseq.py."""
+"""The folder for fairseq's --user-dir; what it does there: tests/fairseq/test_trainer.py."""
 
 import ast
 
@@ -12,7 +12,7 @@ def test_the_folder_imports_what_exists(tmp_path, capsys):
     run(["--dest", str(tmp_path / "objectives")])
     (file,) = (tmp_path / "objectives").iterdir()
     (line,) = [n for n in ast.parse(file.read_text()).body if isinstance(n, ast.ImportFrom)]
-    assert (file.name, line.module) == ("__init__.py", "unitk.train.fairseq")
+    assert (file.name, line.module) == ("__init__.py", "unitk.fairseq.trainer")
     assert f"--user-dir {tmp_path / 'objectives'}" in capsys.readouterr().out
 
 

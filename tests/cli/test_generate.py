@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import unitk
-from unitk.data.corpus import CorpusWriter, write_manifest
+from unitk.data.storing.corpus import CorpusWriter, write_manifest
+from unitk.decoding.files import outputs as outputs_module
+from unitk.decoding.generator import Generator
 from unitk.errors import CheckpointError, DataError, UsageError
-from unitk.generate import outputs as outputs_module
-from unitk.generate.generator import Generator
-from unitk.train import checkpoint
+from unitk.training.saving import checkpoint
 from unitk_cli.generate import run
 
 LINES = ["the cat sat on the mat.", "", "a dog\tthe dog sees a small bird.", "big red tree."]
@@ -273,7 +273,7 @@ def test_a_source_that_is_too_long(decode, files, capsys, caplog, generator, toy
 
 
 def generator_config():
-    from unitk.generate.config import GenerateConfig
+    from unitk.decoding.config import GenerateConfig
 
     return GenerateConfig(beam=3, max_len=5)
 
@@ -326,7 +326,7 @@ def test_bad_input(decode, files, name, data, message):
 
 
 def test_a_corpus_of_another_vocabulary(decode, files):
-    from unitk.vocab import train_vocab
+    from unitk.vocab.base import train_vocab
 
     other = train_vocab(["a b c d e f g h i j k l m n"] * 9, 25)
     (files / "bin").mkdir()

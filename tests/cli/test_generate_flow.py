@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 import unitk
+from unitk.decoding.files.inputs import arriving
+from unitk.decoding.files.sink import File
 from unitk.errors import DataError, UsageError
 from unitk.files import seal
-from unitk.generate.inputs import arriving
-from unitk.generate.sink import File
 from unitk_cli.generate import run
 
 LINES = ["the cat sat on the mat.", "", "a dog\tthe dog sees a bird.", "big red tree.", "babe."]

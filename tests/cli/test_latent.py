@@ -8,12 +8,12 @@ import torch
 
 from unitk import registry
 from unitk.config import parse
+from unitk.decoding.generator import Generator
 from unitk.errors import DataError, UsageError
 from unitk.files import seal
-from unitk.generate.generator import Generator
-from unitk.generate.latent import LatentSpace
-from unitk.train import checkpoint
-from unitk.train.start import TrainConfig
+from unitk.latent.space import LatentSpace
+from unitk.training.saving import checkpoint
+from unitk.training.start import TrainConfig
 from unitk_cli.latent import VERBS, run
 
 CAT, DOG, BIRD, TREE = LINES = ["The cat sat, on the mat.", "A dog.", "A small bird.", "Big tree."]

@@ -13,12 +13,12 @@ import time
 
 import pytest
 
-from unitk.data.corpus import Counts, Pairs
-from unitk.data.folders import corpus_vocab, open_corpus
-from unitk.data.records import read_documents
-from unitk.data.sources import Reading
+from unitk.data.reading.records import read_documents
+from unitk.data.reading.sources import Reading
+from unitk.data.storing.corpus import Counts, Pairs
+from unitk.data.storing.folders import corpus_vocab, open_corpus
 from unitk.errors import DataError, UsageError
-from unitk.vocab import open_vocab
+from unitk.vocab.base import open_vocab
 from unitk_cli import merge, preprocess
 
 

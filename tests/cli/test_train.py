@@ -10,9 +10,9 @@ import time
 import numpy as np
 import pytest
 
-from unitk.data.corpus import CorpusWriter
-from unitk.train.folder import seal
-from unitk.vocab import train_vocab
+from unitk.data.storing.corpus import CorpusWriter
+from unitk.training.saving.folder import seal
+from unitk.vocab.base import train_vocab
 from unitk_cli.main import main
 
 
@@ -271,7 +271,7 @@ def test_a_number_is_compared_not_its_text(unitk, base, tmp_path):
 
 
 def stop_after(monkeypatch, steps, number=signal.SIGTERM):
-    from unitk.train.loop import Trainer
+    from unitk.training.loop import Trainer
 
     update = Trainer.update
 

@@ -9,8 +9,8 @@ import pytest
 import unitk
 from unitk.errors import CheckpointError, UsageError
 from unitk.files import MANIFEST, seal
-from unitk.train import checkpoint, folder
-from unitk.train.folder import RunFolder
+from unitk.training.saving import checkpoint, folder
+from unitk.training.saving.folder import RunFolder
 from unitk_cli.main import module
 
 

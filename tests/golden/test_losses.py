@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from unitk import registry
-from unitk.data.preprocess import Options, preprocess
+from unitk.data.storing.preprocess import Options, preprocess
 from unitk.tasks.base import Task
-from unitk.train.loop import train
-from unitk.train.start import parse_train, prepare
+from unitk.training.loop import train
+from unitk.training.start import parse_train, prepare
 
 GOLDEN = Path(__file__).with_name("losses.json")
 RUN = (

@@ -15,7 +15,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
 import unitk
-from unitk.train.checkpoint import load
+from unitk.training.saving.checkpoint import load
 from unitk_cli import average, evaluate, preprocess, train
 
 LETTERS = string.ascii_letters + "Ġ"

@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from rounding import near
 
 import unitk
+from unitk.decoding.config import GenerateConfig
 from unitk.errors import CheckpointError, DataError
-from unitk.generate.config import GenerateConfig
 from unitk.interop.glm import GPT2, ROBERTA, WORDPIECE
-from unitk.train.checkpoint import load
+from unitk.training.saving.checkpoint import load
 
 D, H, L, P = 64, 1, 2, 41
 PIECES, ROWS = 30522, 30592

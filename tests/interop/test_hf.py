@@ -14,10 +14,10 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 import unitk
+from unitk.decoding.config import GenerateConfig
 from unitk.errors import CheckpointError, DataError, UsageError
-from unitk.generate.config import GenerateConfig
 from unitk.slots import Ask, Example, collate, lm
-from unitk.train.checkpoint import load
+from unitk.training.saving.checkpoint import load
 
 V = 60
 BERT = {
@@ -301,7 +301,7 @@ def test_mass_leaves_as_bart(hf, kit, tmp_path, vocab_txt):
     from unitk.interop.hf import write
     from unitk.models.archs import preset
     from unitk.registry import get
-    from unitk.vocab import open_vocab
+    from unitk.vocab.base import open_vocab
 
     vocab = open_vocab(vocab_txt)
     task = get("task", "mass")

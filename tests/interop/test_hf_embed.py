@@ -10,7 +10,7 @@ from unitk.interop.convert import Parts
 from unitk.interop.hf import write
 from unitk.models.archs import tiny
 from unitk.registry import get
-from unitk.train.checkpoint import load
+from unitk.training.saving.checkpoint import load
 
 
 @pytest.mark.parametrize(

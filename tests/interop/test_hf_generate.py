@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from tests.conftest import toy_lines
-from unitk.generate.config import GenerateConfig
-from unitk.generate.generator import Generator
-from unitk.generate.weights import prepare
+from unitk.decoding.config import GenerateConfig
+from unitk.decoding.generator import Generator
+from unitk.decoding.weights import prepare
 from unitk.interop import hf as there
 from unitk.interop.convert import Parts
 from unitk.models.archs import tiny

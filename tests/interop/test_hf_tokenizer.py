@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from tests.conftest import toy_lines
 from unitk.interop.hf_tokenizer import write_tokenizer
 from unitk.registry import get
-from unitk.vocab import SYMBOLS, open_vocab, train_vocab
+from unitk.vocab.base import SYMBOLS, open_vocab, train_vocab
 
 LINES = [
     "The quick brown fox jumps over the lazy dog, again and again!",

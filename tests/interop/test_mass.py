@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from rounding import near
 
 import unitk
+from unitk.decoding.config import GenerateConfig
 from unitk.errors import CheckpointError, DataError, UsageError
-from unitk.generate.config import GenerateConfig
-from unitk.train.checkpoint import load
+from unitk.training.saving.checkpoint import load
 
 V, D, H, L, FFN, P = 60, 64, 1, 2, 48, 40
 CLS, SEP, BANNED = 2, 3, [0, 2, 4]

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from rounding import near
 
 import unitk
+from unitk.decoding.config import GenerateConfig
 from unitk.errors import CheckpointError, UsageError
-from unitk.generate.config import GenerateConfig
-from unitk.train.checkpoint import load
-from unitk.vocab import open_vocab
+from unitk.training.saving.checkpoint import load
+from unitk.vocab.base import open_vocab
 
 FIRST = ["<s>", "</s>", "<pad>", "<unk>", *(f"<special{i}>" for i in range(10))]
 WORDS = [*FIRST, *(f"w{i}@@" for i in range(46))]

@@ -15,10 +15,10 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
 import unitk
+from unitk.decoding.config import GenerateConfig
 from unitk.errors import CheckpointError, UsageError
-from unitk.generate.config import GenerateConfig
-from unitk.generate.latent import LatentSpace
-from unitk.train.checkpoint import load
+from unitk.latent.space import LatentSpace
+from unitk.training.saving.checkpoint import load
 from unitk_cli import preprocess, train
 
 V, VE, D, H, L, P, Z = 63, 60, 64, 4, 2, 40, 8
@@ -206,7 +206,7 @@ def test_the_parts_may_be_named(kit, store, tmp_path):
 def test_symbols_stand_behind_the_pieces(kit, store, tmp_path):
     """GPT-2's vocabulary lacks them; <PAD> <BOS> <EOS> are its next ids."""
     from unitk.interop.optimus import symbols_of
-    from unitk.vocab_words import word_vocab
+    from unitk.vocab.words import word_vocab
 
     vocab = word_vocab("a b c")
     pieces = vocab.model.size

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from rounding import near
 
 import unitk
+from unitk.decoding.config import GenerateConfig
 from unitk.errors import CheckpointError
-from unitk.generate.config import GenerateConfig
-from unitk.train.checkpoint import load
+from unitk.training.saving.checkpoint import load
 
 V, D, H, L, FFN, P = 60, 32, 4, 2, 48, 40
 MASK, SEP, BANNED = 4, 3, [0, 2, 4]

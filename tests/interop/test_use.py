@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 
-from unitk.train.checkpoint import load
+from unitk.training.saving.checkpoint import load
 from unitk_cli import preprocess, train
 
 
@@ -15,7 +15,7 @@ def test_trained_from_and_exported(kit, tmp_path, vocab_txt):
     from unitk.interop.unilm import write
     from unitk.models.archs import preset
     from unitk.registry import get
-    from unitk.vocab import open_vocab
+    from unitk.vocab.base import open_vocab
 
     task = get("task", "unilm")
     vocab = open_vocab(vocab_txt)

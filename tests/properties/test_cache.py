@@ -15,11 +15,11 @@ import torch
 from rounding import near
 
 from unitk import registry
-from unitk.generate.config import GenerateConfig
-from unitk.generate.decode import Reader, generate
-from unitk.generate.search import Search
-from unitk.generate.weights import prepare
-from unitk.models.latent import LatentModel
+from unitk.decoding.config import GenerateConfig
+from unitk.decoding.decode import Reader, generate
+from unitk.decoding.search import Search
+from unitk.decoding.weights import prepare
+from unitk.latent.model import LatentModel
 from unitk.models.layers import has_onednn
 from unitk.slots import collate, unroll
 from unitk.tasks.base import Task

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from unitk.config import parse
+from unitk.decoding.decode import overrun
 from unitk.errors import UsageError
-from unitk.generate.decode import overrun
-from unitk.train.config import KINDS, TrainConfig
+from unitk.training.config import KINDS, TrainConfig
 
 PAPERS = Path(__file__).resolve().parents[2] / "recipes" / "papers"
 FILES = sorted(PAPERS.glob("*/*.yaml"))

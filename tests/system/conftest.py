@@ -12,8 +12,8 @@ import pytest
 
 from unitk import registry
 from unitk.tasks.base import Task
-from unitk.train import loop
-from unitk.train.start import parse_train, prepare
+from unitk.training import loop
+from unitk.training.start import parse_train, prepare
 
 
 @dataclass

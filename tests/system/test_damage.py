@@ -10,10 +10,10 @@ import torch
 
 from unitk.errors import UnitkError
 from unitk.files import damage, seal
-from unitk.train import loop
-from unitk.train.checkpoint import load, restore
-from unitk.train.folder import RunFolder
-from unitk.train.start import parse_train, prepare
+from unitk.training import loop
+from unitk.training.saving.checkpoint import load, restore
+from unitk.training.saving.folder import RunFolder
+from unitk.training.start import parse_train, prepare
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from unitk.errors import UnitkError
-from unitk.train.start import parse_train, prepare
+from unitk.training.start import parse_train, prepare
 from unitk_cli.main import VERBS, main
 
 pytestmark = pytest.mark.slow

@@ -17,10 +17,10 @@ import torch
 from safetensors.torch import load_file
 
 from unitk.files import damage
-from unitk.train.folder import RunFolder
-from unitk.train.loop import train
-from unitk.train.sinks import read_events
-from unitk.train.start import parse_train, prepare
+from unitk.training.loop import train
+from unitk.training.reporting.sinks import read_events
+from unitk.training.saving.folder import RunFolder
+from unitk.training.start import parse_train, prepare
 
 STEPS, SAVE = 60, 4
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from unitk.errors import NonFiniteError
-from unitk.train import loop
-from unitk.train.folder import RunFolder
+from unitk.training import loop
+from unitk.training.saving.folder import RunFolder
 
 STEPS = 4
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from unitk.train import loop
-from unitk.train.sinks import read_events
-from unitk.train.start import parse_train, prepare
+from unitk.training import loop
+from unitk.training.reporting.sinks import read_events
+from unitk.training.start import parse_train, prepare
 from unitk_cli import evaluate
 
 OLD = Path(__file__).resolve().parents[1] / "fixtures" / "v0.1"

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from unitk import registry
-from unitk.train import loop
-from unitk.train.sinks import read_events
+from unitk.training import loop
+from unitk.training.reporting.sinks import read_events
 
 SPEED = {"seconds", "tokens/s", "slots/s", "wait", "padding"}
 """What is measured since the last log line or start."""

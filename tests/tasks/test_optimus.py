@@ -5,7 +5,7 @@ import pytest
 
 from unitk.errors import UsageError
 from unitk.tasks.optimus import Optimus
-from unitk.vocab import train_vocab
+from unitk.vocab.base import train_vocab
 
 
 def task(vocab, **config):

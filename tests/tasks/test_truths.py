@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from unitk import registry
-from unitk.generate.config import GenerateConfig
-from unitk.generate.decode import generate
+from unitk.decoding.config import GenerateConfig
+from unitk.decoding.decode import generate
 from unitk.slots import Example, collate, probe, stay, unroll
 from unitk.tasks.lm import layout as causal
 from unitk.tasks.mass import layout as mass

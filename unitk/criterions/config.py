@@ -11,7 +11,7 @@ from unitk.values import Schedule, parse_schedule
 
 if TYPE_CHECKING:
     from unitk.criterions.base import Criterion
-    from unitk.vocab import Vocab
+    from unitk.vocab.base import Vocab
 
 
 @register("criterion", "cross_entropy")
@@ -79,5 +79,5 @@ class ELBOConfig:
             )
 
     def build(self, vocab: Vocab) -> Criterion:
-        made: Criterion = imported("unitk.criterions.elbo:ELBO")(self)
+        made: Criterion = imported("unitk.latent.elbo:ELBO")(self)
         return made

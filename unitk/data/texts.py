@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from unitk.data.corpus import Corpus, Pairs
 from unitk.data.cuts import Cut, Cutter, Text, cut
+from unitk.data.storing.corpus import Corpus, Pairs
 from unitk.slots import Ids
 
 

@@ -26,7 +26,7 @@ from unitk.models.config import LatentConfig, ModelConfig
 from unitk.models.stack import Model
 from unitk.tasks.base import Task
 from unitk.tasks.seq2seq import Seq2Seq
-from unitk.vocab import Vocab
+from unitk.vocab.base import Vocab
 
 FORMATS = ("hf", "unilm", "glm", "mass", "fairseq", "optimus")
 KINDS = ("task", "arch")

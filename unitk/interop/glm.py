@@ -20,7 +20,7 @@ from unitk.interop.names import within
 from unitk.interop.settings import check_family, checked, layers_of, preset_of, shape_of
 from unitk.interop.vocabs import vocab_beside, write_vocab
 from unitk.models.config import ModelConfig
-from unitk.vocab import ALIASES, Vocab, open_vocab
+from unitk.vocab.base import ALIASES, Vocab, open_vocab
 
 FILE = "mp_rank_00_model_states.pt"
 ADDED = "added_tokens.json"

@@ -35,7 +35,7 @@ from unitk.interop.layout import moved
 from unitk.interop.settings import preset_of, read_settings, refuse, write_settings
 from unitk.interop.vocabs import extra_ids, vocab_beside
 from unitk.models.config import EncoderDecoderConfig
-from unitk.vocab import open_vocab
+from unitk.vocab.base import open_vocab
 
 WEIGHTS = (
     "model.safetensors",

@@ -16,7 +16,7 @@ from unitk.interop import names
 from unitk.interop.layout import Layout, same
 from unitk.interop.settings import Keys, check_family, checked
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
-from unitk.vocab import Vocab
+from unitk.vocab.base import Vocab
 
 BERT_KEYS: Keys = {
     "num_layers": ("num_hidden_layers",),

@@ -18,9 +18,9 @@ import numpy as np
 from unitk.interop.vocabs import extra_ids
 from unitk.slots import NEVER, SEG, TOKEN
 from unitk.tasks.base import Task
-from unitk.vocab import Vocab
-from unitk.vocab_kinds import SentencePiece, Tokenizers, fields
-from unitk.vocab_words import WordList
+from unitk.vocab.base import Vocab
+from unitk.vocab.subwords import SentencePiece, Tokenizers, fields
+from unitk.vocab.words import WordList
 
 GLUE, TILDE = "\ufff0", "\ufff1"
 """Code points that are no characters: between characters, and for the fullwidth tilde."""

@@ -16,18 +16,18 @@ from torch import Tensor
 
 from unitk import registry
 from unitk.errors import CheckpointError, DataError
+from unitk.fairseq.dictionary import symbols_of
+from unitk.fairseq.parts import SEQ2SEQ_KIND, modern, options_of, settled
 from unitk.interop import mass_xlm
 from unitk.interop.convert import Found, Parts
-from unitk.interop.fairseq_parts import SEQ2SEQ_KIND, modern, options_of, settled
 from unitk.interop.files import find_file, read_pickle, save_pickle, tensors_of
 from unitk.interop.layout import moved
 from unitk.interop.settings import check_family, preset_of
 from unitk.interop.vocabs import vocab_beside
+from unitk.interop.words_xlm import XLMDictionary
 from unitk.models.config import EncoderDecoderConfig
-from unitk.vocab import Vocab, adopt, open_vocab
-from unitk.vocab_fairseq import symbols_of
-from unitk.vocab_kinds import WordPiece
-from unitk.vocab_xlm import XLMDictionary
+from unitk.vocab.base import Vocab, adopt, open_vocab
+from unitk.vocab.subwords import WordPiece
 
 FILE, DICT = "mass.pt", "dict.txt"
 SIDES = ("encoder", "decoder")

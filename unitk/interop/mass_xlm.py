@@ -31,9 +31,9 @@ from unitk.interop.settings import (
     refuse,
     shape_of,
 )
+from unitk.interop.words_xlm import FIRST, XLMDictionary
 from unitk.models.config import EncoderDecoderConfig
-from unitk.vocab import SYMBOLS, Vocab, open_vocab
-from unitk.vocab_xlm import FIRST, XLMDictionary
+from unitk.vocab.base import SYMBOLS, Vocab, open_vocab
 
 FILE = "mass.pth"
 PRESET = "mass_translation"

@@ -35,7 +35,7 @@ from unitk.interop.settings import (
 )
 from unitk.interop.vocabs import vocab_beside, write_vocab
 from unitk.models.config import LatentConfig, ModelConfig
-from unitk.vocab import Vocab, open_vocab
+from unitk.vocab.base import Vocab, open_vocab
 
 FULL = "training.bin"
 SIDES = ("encoder", "decoder")

@@ -34,7 +34,7 @@ from unitk.interop.settings import (
 )
 from unitk.interop.vocabs import vocab_beside, write_vocab
 from unitk.models.config import ModelConfig
-from unitk.vocab import open_vocab
+from unitk.vocab.base import open_vocab
 
 SELF = "bert.encoder.layer.#.attention.self."
 IGNORED = (*BERT.ignored, r"crit_mask_lm_smoothed\.one_hot")

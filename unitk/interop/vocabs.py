@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from unitk.errors import DataError
-from unitk.vocab import SYMBOLS, Vocab, open_vocab
-from unitk.vocab_kinds import SentencePiece, Tokenizers
+from unitk.vocab.base import SYMBOLS, Vocab, open_vocab
+from unitk.vocab.subwords import SentencePiece, Tokenizers
 
 FILES = ("sentencepiece.model", "tokenizer.json", "vocab.json", "vocab.txt", "*.model")
 """Of a tokenizer that stands beside a model, the best one first."""

@@ -307,6 +307,6 @@ class LatentConfig(ModelConfig):
         return min((size for size in tables if size), default=0)
 
     def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Model:
-        from unitk.models.latent import LatentModel
+        from unitk.latent.model import LatentModel
 
         return LatentModel(self, vocab_size, source_vocab_size or vocab_size)

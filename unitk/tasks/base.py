@@ -12,7 +12,7 @@ from unitk import registry
 from unitk.data.cuts import Cutter, Text
 from unitk.errors import UsageError, require
 from unitk.slots import Example, Ids, Protocol, Slots, stay
-from unitk.vocab import Vocab
+from unitk.vocab.base import Vocab
 
 
 class Task:

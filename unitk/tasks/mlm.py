@@ -26,7 +26,7 @@ from unitk.registry import register
 from unitk.slots import Ask, Example, Ids, Slots, lm, stay
 from unitk.spans import Bools, corrupt, fitting
 from unitk.tasks.base import Task, check_share, check_weights
-from unitk.vocab import Vocab
+from unitk.vocab.base import Vocab
 
 
 def framed(parts: list[Ids], cls: int, sep: int) -> tuple[Ids, Ids]:

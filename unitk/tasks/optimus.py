@@ -27,7 +27,7 @@ from unitk.registry import register
 from unitk.slots import Example, Ids, Slots, stay
 from unitk.tasks.base import check_chance
 from unitk.tasks.seq2seq import Seq2Seq
-from unitk.vocab import Vocab, open_vocab
+from unitk.vocab.base import Vocab, open_vocab
 
 
 @register("task", "optimus")

@@ -34,7 +34,7 @@ from unitk.slots import TOKEN, Example, Ids, Protocol, Slots, lm, probe, stay, u
 from unitk.spans import Spans, block_spans, corrupt, places
 from unitk.tasks.base import Task, check_chance, check_share, check_weights
 from unitk.tasks.mlm import framed
-from unitk.vocab import Vocab
+from unitk.vocab.base import Vocab
 
 LONGEST = 6  # tokens of a block (algorithm 1)
 

@@ -32,7 +32,7 @@ from unitk.slots import Example, Ids, Protocol, lm, probe, stay
 from unitk.spans import choose, corrupt, ngram_places
 from unitk.tasks.base import Task, check_chance, check_share, check_weights
 from unitk.tasks.mlm import framed, nsp
-from unitk.vocab import Vocab
+from unitk.vocab.base import Vocab
 
 BOTH, SEQ2SEQ, LEFT, RIGHT = range(4)
 

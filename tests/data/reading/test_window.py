@@ -1,0 +1,109 @@
+"""A window around the answer: by hand, and what must hold for every one."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unitk.data.reading.sources import SQUAD_SOURCE, PairText, arranged
+from unitk.data.reading.window import windowed
+from unitk.errors import DataError
+
+
+class Words:
+    """A vocabulary of words, or of characters."""
+
+    def __init__(self, split=str.split):
+        self.encode = split
+
+
+def pair(answer, passage, first=None):
+    first = passage.index(answer) if first is None else first
+    return PairText([answer, passage], "?", focus=(first, first + len(answer)))
+
+
+def cut(one, limit, vocab=None):
+    return windowed(one, limit, vocab or Words()).source[1]
+
+
+def test_it_grows_on_both_sides_alike():
+    one = pair("e", "a b c d e f g h")
+    windows = {limit: cut(one, limit) for limit in range(2, 10)}
+    assert windows == {
+        2: "e",  # a word for the answer itself, one for its place
+        3: "e f",
+        4: "d e f",
+        5: "d e f g",
+        6: "c d e f g",
+        7: "c d e f g h",
+        8: "b c d e f g h",
+        9: "a b c d e f g h",
+    }
+
+
+def test_at_a_border_the_other_side_gets_the_rest():
+    assert cut(pair("a", "a b c d e f"), 4) == "a b c"
+    assert cut(pair("f", "a b c d e f"), 4) == "d e f"
+    assert cut(pair("b", "a b c d e f"), 5) == "a b c d"
+
+
+def test_what_fits_is_whole():
+    one = pair("a", " a  b ", first=1)
+    assert windowed(one, 3, Words()) is one
+
+
+def test_of_several_occurrences_the_one_that_is_meant_is_kept():
+    passage = "who won ? Ann lost and Ann won , they say"
+    assert cut(pair("Ann", passage, passage.rindex("Ann")), 6) == "lost and Ann won ,"
+
+
+def test_a_part_of_a_word_keeps_the_word():
+    one = pair("Rome", "it was in ancient-Rome, they say")
+    found = windowed(one, 3, Words())
+    assert found.source[1] == "ancient-Rome, they"
+    first, stop = found.focus
+    assert found.source[1][first:stop] == "Rome"
+
+
+def test_an_answer_that_is_too_long_stays_whole():
+    assert cut(pair("b c d", "a b c d e"), 3) == "b c d"
+
+
+def test_scripts_without_blanks_are_cut_between_characters():
+    one = pair("巴黎", "法国的首都是巴黎，人口很多。")
+    assert cut(one, 7, Words(list)) == "是巴黎，人"
+    assert len(cut(one, 9, Words(list))) == 7
+
+
+def test_an_answer_that_is_nowhere_is_an_error():
+    one = PairText(["Bob", "Ann won the race"], "?")
+    assert windowed(one, 5, Words()) is one
+    with pytest.raises(DataError, match="answer 'Bob' is not in its passage"):
+        windowed(one, 4, Words())
+
+
+@given(
+    words=st.lists(st.sampled_from("a bb ccc 国 国国 d(e) ,".split()), min_size=1, max_size=40),
+    ends=st.tuples(st.integers(0, 39), st.integers(0, 39)),
+    limit=st.integers(1, 60),
+)
+@settings(max_examples=300, deadline=None)
+@pytest.mark.parametrize("vocab", [Words(), Words(list)])
+@pytest.mark.parametrize(
+    "form", [SQUAD_SOURCE, "{passage} [SEP] {answer}", "a {passage} b {answer}"]
+)
+def test_the_answer_is_always_inside(vocab, form, words, ends, limit):
+    passage = " ".join(words)
+    low, high = sorted(end % len(words) for end in ends)
+    answer = " ".join(words[low : high + 1])
+    first = len(" ".join([*words[:low], ""]))
+    one = pair(answer, passage, first)
+    found = windowed(one, limit, vocab, form)
+    (same, kept), (start, stop) = found.source, found.focus
+    assert same == answer and kept[start:stop] == answer and kept in passage
+
+    def tokens(source):
+        return sum(len(vocab.encode(part)) for part in arranged(source, form))
+
+    assert tokens(found.source) <= limit or kept == answer
+    if kept != passage:  # nothing more would have fitted on both sides
+        assert tokens([answer, passage]) > limit

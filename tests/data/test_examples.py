@@ -1,0 +1,138 @@
+import shutil
+
+import numpy as np
+import pytest
+
+from unitk.data.batching import FixedBatches, draw
+from unitk.data.storing.corpus import CorpusWriter
+from unitk.errors import DataError, UsageError
+from unitk.slots import POS
+from unitk.training.start import parse_train, prepare
+
+
+def test_texts_are_pretrained_on_and_pairs_fine_tuned_on(start):
+    text, pairs = start("--max-steps 1").data, start("--max-steps 1", data="pairs").data
+    assert (text.kind, pairs.kind) == ("text", "pairs")
+    assert text.about.startswith("pre-training") and pairs.about.startswith("fine-tuning")
+    one = draw(text.train.examples, 1, 0, 3)
+    assert len(one.towers["x"]) <= text.train.examples.bounds(0)[3]
+    source, target = pairs.train.lengths()[:2], pairs.train.examples.bounds(0)[:2]
+    assert (target - source == 5).all()
+
+
+def test_tokens_are_those_of_the_examples(start):
+    begun = start("--max-steps 1 --block-size 20")
+    from unitk.training.loop import Trainer
+
+    trainer = Trainer(begun)
+    updates = begun.data.updates(trainer.feed, 0, 0)
+    total = 0
+    while True:
+        update, tokens = next(updates)
+        total += tokens
+        if update.cursor == 0:
+            break
+    assert total == begun.data.train.lengths().sum()
+
+
+def test_validation_is_found_beside_train_or_named_or_left_out(start, toy_data):
+    found = prepare_words(start, toy_data, "").data.valid
+    assert list(found) == ["valid"]
+    named = prepare_words(start, toy_data, f"--valid dev={toy_data / 'text'},{toy_data / 'text'}")
+    assert list(named.data.valid) == ["dev", "valid"]
+    assert not prepare_words(start, toy_data, "--valid none").data.valid
+    batches = [b for _, b in FixedBatches(found["valid"].examples, 400)]
+    assert sum(len(batch.owner) for batch in batches) == 60
+
+
+def prepare_words(start, toy_data, words):
+    base = f"--task glm_infill --arch glm_tiny --blocks line --data {toy_data / 'text'}"
+    return prepare(parse_train(f"{base} --save-dir {toy_data}/run --max-steps 1 {words}".split()))
+
+
+def test_weights_count(start, toy_data):
+    data = start(f"--max-steps 1 --data {toy_data / 'text'}=0.5,{toy_data / 'text'}=2").data
+    weights = data.train.examples.weights(0)
+    assert weights.tolist() == [0.5] * 200 + [2.0] * 200
+    assert data.fingerprint != start("--max-steps 1").data.fingerprint
+
+
+def test_what_is_too_long_is_cut_and_counted(start):
+    data = start("--max-steps 1 --max-source-len 5 --max-target-len 2", data="pairs").data
+    words = data.train.shortened
+    assert "of 200 pairs are shortened to 5 source and 2 target tokens" in words
+    assert data.train.lengths().max() == 7
+    lines = start("--max-steps 1 --block-size 12").data
+    assert "lines are cut off at 10 tokens" in lines.train.shortened
+    assert not start("--max-steps 1").data.train.shortened
+
+
+def test_what_fits_the_positions_is_the_limit(start):
+    data = start("--max-steps 1 --arch.max-positions 24", data="pairs").data
+    longest = max(
+        int(slots.table[POS].max())
+        for i in range(200)
+        for slots in draw(data.train.examples, 1, 0, i).towers.values()
+    )
+    assert 20 < longest < 24 and "shortened to 20 source" in data.train.shortened
+
+
+@pytest.mark.parametrize(
+    ("words", "data", "message"),
+    [
+        ("--block-size 600", "text", "--block-size 600 is more than the 513 positions"),
+        ("--block-size 2", "text", "--block-size must be above 2"),
+        ("--max-source-len 600", "pairs", "only 509 source tokens fit the 513 positions"),
+        ("--max-target-len 600", "pairs", "position 601 is beyond --arch.max-positions2 513"),
+        ("--patience 3", "text", "--patience has no effect without --valid"),
+        ("--valid {pairs}", "text", "holds text, but .* holds pairs"),
+        ("--valid {text} --best-metric dev/loss", "text", "such as valid/loss, got dev/loss"),
+    ],
+)
+def test_options_that_do_not_fit_the_data(start, toy_data, words, data, message):
+    words = words.format(pairs=toy_data / "pairs", text=toy_data / "text")
+    with pytest.raises(UsageError, match=message):
+        start(f"--max-steps 1 {words}", data=data)
+
+
+def test_two_vocabularies_do_not_mix(start, toy_data, tmp_path):
+    other = tmp_path / "other"
+    writer = CorpusWriter(other, 50)
+    shutil.copytree(toy_data / "text/train/vocab", other / "vocab")
+    writer.add(np.arange(9, 19), np.array([10]), np.array([1]))
+    writer.close({"vocab": "of another hash"})
+    with pytest.raises(DataError, match="made with another vocabulary") as error:
+        start(f"--max-steps 1 --valid {other}")
+    assert error.value.code == 3
+
+
+def test_damaged_and_missing_corpora_are_named(start, toy_data, tmp_path):
+    with pytest.raises(DataError, match="nowhere is no corpus"):
+        start(f"--max-steps 1 --data {tmp_path / 'nowhere'}")
+    shutil.copytree(toy_data / "text" / "train", tmp_path / "cut")
+    with (tmp_path / "cut" / "tokens.bin").open("r+b") as file:
+        file.truncate(100)
+    with pytest.raises(DataError, match="cut/tokens.bin has 100 bytes"):
+        start(f"--max-steps 1 --data {tmp_path / 'cut'}")
+
+
+def test_altered_tokens_are_refused_before_they_reach_the_model(start, toy_data, tmp_path):
+    shutil.copytree(toy_data / "text" / "train", tmp_path / "bad")
+    with (tmp_path / "bad" / "tokens.bin").open("r+b") as file:
+        file.write(b"\xff\xff")
+    data = start(f"--max-steps 1 --data {tmp_path / 'bad'}").data
+    with pytest.raises(DataError, match="example 0 .* token 65535 .* vocabulary of 300"):
+        draw(data.train.examples, 1, 0, 0)
+    assert data.train.examples.bounds(0)[0] and draw(data.train.examples, 1, 0, 1)
+
+
+def test_an_altered_corpus_is_named_with_the_place(start, toy_data, tmp_path):
+    shutil.copytree(toy_data / "text", tmp_path / "altered")
+    path = tmp_path / "altered" / "train" / "tokens.bin"
+    raw = np.fromfile(path, np.uint16)
+    raw[41] = 60_000
+    raw.tofile(path)
+    examples = start(f"--max-steps 1 --data {tmp_path / 'altered'}").data.train.examples
+    with pytest.raises(DataError, match=r"example \d+ .*tokens.bin: token 60000 at byte 82 is"):
+        for i in range(20):
+            draw(examples, 1, 0, i)

@@ -1,0 +1,208 @@
+"""Several tasks in one run: one task to a micro-batch, shares, losses, what is refused."""
+
+import json
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from unitk.errors import UsageError
+from unitk.training.start import parse_train, prepare
+
+MIXED = "--task mlm=0.75 --task unilm=0.25 --task.unilm.nsp off --arch unilm_tiny"
+
+
+@pytest.fixture
+def begin(tmp_path, toy_data):
+    """A checked start of a run: `begin(MIXED)`."""
+
+    def make(words, run="run", data="text"):
+        base = f"--data {toy_data / data} --save-dir {tmp_path / run} --precision fp32 --lr 1e-3"
+        words = f"{base} --block-size 64 --max-tokens 400 --batch-tokens 1600 {words}"
+        return prepare(parse_train(words.split()))
+
+    return make
+
+
+def feed_of(start):
+    from unitk.training.loop import Trainer
+
+    return Trainer(start).feed
+
+
+def test_a_micro_batch_holds_one_task_and_an_update_all_examples(begin):
+    feed = feed_of(begin(f"{MIXED} --max-steps 1"))
+    updates, picked = feed.updates(), []
+    for _ in range(6):
+        update = next(updates)
+        seen = 0
+        for batch in update.batches:
+            assert len({name.partition(".")[0] for name in batch.asks}) == 1
+            picked += [next(iter(batch.asks))] * len(batch.owner)
+            seen += len(batch.owner)
+        assert seen == len(update.ids)
+        assert update.weight("mlm.mlm") == 0.75 and update.weight("unilm.mlm") == 0.25
+    share = np.mean([name.startswith("mlm.") for name in picked])
+    assert len(picked) > 150 and share == pytest.approx(0.75, abs=0.1)
+
+
+def test_the_pick_does_not_depend_on_ranks_and_resumption(begin):
+    from dataclasses import replace
+
+    feed = feed_of(begin(f"{MIXED} --max-steps 1"))
+    whole = [next(u) for u in [feed.updates()] for _ in range(4)]
+    again = next(feed.updates(whole[1].epoch, whole[1].cursor, step=2))
+    for one, two in zip(again.batches, whole[2].batches, strict=True):
+        assert (one.towers["x"] == two.towers["x"]).all() and list(one.asks) == list(two.asks)
+    ranks = [next(replace(feed, world=2, rank=rank).updates()) for rank in range(2)]
+    total = {name: 0.0 for b in whole[0].batches for name in b.count}
+    for part in [whole[0], *ranks]:
+        sign = -1 if part is whole[0] else 1
+        for batch in part.batches:
+            for name, count in batch.count.items():
+                total[name] += sign * count
+    assert not any(total.values())
+
+
+def test_shares_may_be_schedules_of_the_step(begin):
+    words = "--task mlm=linear:value=1 --task unilm=0.5 --task.unilm.nsp off --arch unilm_tiny"
+    feed = feed_of(begin(f"{words} --max-steps 10"))
+    updates = feed.updates(step=0, total=10)
+    shares = [next(updates).shares for _ in range(10)]
+    assert shares[4] == {"mlm": pytest.approx(0.5), "unilm": pytest.approx(0.5)}
+    assert shares[9] == {"mlm": 0.0, "unilm": 1.0}
+    words = words.replace("unilm=0.5", "unilm=0")
+    with pytest.raises(UsageError, match="not all 0; step 10: mlm 0, unilm 0"):
+        list(islice(feed_of(begin(f"{words} --max-steps 10")).updates(total=10), 10))
+
+
+def test_what_is_best_is_judged_by_the_shares_of_the_step(begin):
+    from unitk.training.loop import Trainer
+
+    words = "--task mlm=linear:value=1 --task unilm=0.5 --task.unilm.nsp off --arch unilm_tiny"
+    trainer = Trainer(begin(f"{words} --max-steps 10"))
+    trainer.model.eval()
+    for step, mlm, unilm in ((5, 0.5, 0.5), (10, 0.0, 1.0)):
+        trainer.progress.step = step
+        values = trainer.judge()
+        expected = mlm * values["valid.mlm/loss"] + unilm * values["valid.unilm/loss"]
+        assert values["valid/loss"] == pytest.approx(expected)
+
+
+def test_a_run_logs_and_validates_every_task_and_resumes(begin, tmp_path, toy_data):
+    from unitk.training.loop import train
+    from unitk.training.saving.checkpoint import load
+
+    words = f"{MIXED} --log-every 1 --valid-every 4 --save-every 4 --best-metric valid.unilm/loss"
+    train(begin(f"{words} --max-steps 8", run="whole"))
+    train(begin(f"{words} --max-steps 8 --lr-schedule constant", run="other"))
+    stopped = f"{words} --max-steps 4 --lr-schedule constant"
+    train(begin(stopped, run="parts"))
+    train(begin(stopped.replace("steps 4", "steps 8") + " --resume", run="parts"))
+
+    def events(run):
+        lines = (tmp_path / run / "log.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    last = [event for event in events("whole") if event["kind"] == "valid"][-1]
+    assert last["valid.mlm/mlm"] == last["valid.mlm/loss"]
+    both = 0.75 * last["valid.mlm/loss"] + 0.25 * last["valid.unilm/loss"]
+    assert last["valid/loss"] == pytest.approx(both)
+    steps = {e["step"]: e["train.mlm/loss"] for e in events("other") if "train.mlm/loss" in e}
+    again = {e["step"]: e["train.mlm/loss"] for e in events("parts") if "train.mlm/loss" in e}
+    assert steps == again and len(steps) == 8
+    with pytest.raises(UsageError, match="--task is needed: .* was trained with mlm, unilm"):
+        load(tmp_path / "whole")
+    assert type(load(tmp_path / "whole", task_name="unilm").task).__name__ == "UniLM"
+    with pytest.raises(UsageError, match="--task lm: .* was trained with mlm, unilm"):
+        load(tmp_path / "whole", task_name="lm")
+
+
+def test_the_loss_is_the_shares_of_the_means(begin):
+    """Gradients of an update are those of the sum of share times mean."""
+    import torch
+
+    from unitk.training.loop import Trainer
+
+    trainer = Trainer(begin(f"{MIXED} --max-steps 1"))
+    update, _ = next(trainer.updates())
+    trainer.model.eval()
+    means = {"mlm": [0.0, 0.0], "unilm": [0.0, 0.0]}
+    for batch in update.batches:
+        for name, value in trainer.criterion(trainer.model, batch, 0, 1).sums.items():
+            means[name.partition(".")[0]][0] += value
+            means[name.partition(".")[0]][1] += batch.count[name]
+    loss = 0.75 * means["mlm"][0] / means["mlm"][1] + 0.25 * means["unilm"][0] / means["unilm"][1]
+    weight = trainer.model.embed.tokens.weight
+    [expected] = torch.autograd.grad(loss, [weight])
+    found = []
+    trainer.optimizer.step = lambda: found.append(weight.grad.clone())
+    trainer.config = trainer.config.__class__(**{**vars(trainer.config), "clip_norm": 0.0})
+    trainer.update(update)
+    torch.testing.assert_close(found[0], expected, atol=1e-6, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "--task mlm=1 --task unilm=1 --arch unilm_tiny",
+            r"cut texts differently \(mlm: --blocks, unilm: SentencePairs",
+        ),
+        (
+            "--task mlm=1 --task mass=1 --arch unilm_tiny",
+            "task mass lays out enc and dec, but --arch unilm_tiny has x",
+        ),
+        (
+            "--task mlm=1 --task lm=1 --task.mlm.copies 3 --arch gpt2_tiny",
+            r"repeat their draws differently \(mlm: 3, lm: 0\)",
+        ),
+        (
+            "--task mlm=1 --task seq2seq=1 --arch unilm_tiny",
+            "task seq2seq cannot pre-train on texts; glm_infill, lm, ",
+        ),
+        ("--task mlm=1 --task pmlm=1 --arch unilm_tiny", "task pmlm needs --arch.num-virtual 1"),
+    ],
+)
+def test_what_cannot_be_mixed_is_named(begin, words, message):
+    with pytest.raises(UsageError, match=message):
+        begin(f"{words} --max-steps 1")
+
+
+def test_pairs_are_mixed_too(begin):
+    feed = feed_of(
+        begin("--task lm=1 --task unilm=1 --arch unilm_tiny --max-steps 1", data="pairs")
+    )
+    names = {name for batch in next(feed.updates()).batches for name in batch.asks}
+    assert names == {"lm.lm", "unilm.mlm"}
+
+
+def test_gpts_auxiliary_loss_is_half_of_a_mean_whatever_the_lengths(begin):
+    """GPT, section 3.2: L2 + 0.5 L1, so that the target has two thirds of the gradient."""
+    import torch
+
+    from unitk.criterions.base import Loss
+    from unitk.training.loop import Trainer
+
+    words = "--task lm --task.source-weight 0.5 --arch gpt2_tiny --max-steps 1"
+    trainer = Trainer(begin(words, data="pairs"))
+    update, _ = next(trainer.updates())
+    nats = {name: torch.tensor(1.0, requires_grad=True) for name in ("lm", "source")}
+
+    class Equal:
+        """Each token costs as much, so many nats."""
+
+        def counts(self, batch):
+            return batch.count
+
+        def __call__(self, model, batch, step, total):
+            return Loss({name: count * nats[name] for name, count in batch.count.items()}, {})
+
+    trainer.criterion, counts = Equal(), {"lm": 0.0, "source": 0.0}
+    for batch in update.batches:
+        counts = {name: counts[name] + batch.count[name] for name in counts}
+    assert counts["source"] > 1.2 * counts["lm"]
+    for number, batch in zip(update.numbers, update.batches, strict=True):
+        trainer.backward(update, number, batch, counts)
+    assert nats["lm"].grad.item() == pytest.approx(1)
+    assert nats["source"].grad.item() == pytest.approx(0.5)

@@ -1,0 +1,229 @@
+"""What may not follow, against plain loops and brute force."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from rounding import near
+
+from unitk.decoding.config import GenerateConfig
+from unitk.decoding.constraints.demands import Demand, Demands, Lexicon, Wish
+from unitk.decoding.constraints.rules import Rules
+from unitk.decoding.constraints.wording import lexicon
+from unitk.decoding.decode import generate
+from unitk.errors import DataError, UsageError
+from unitk.slots import Protocol
+
+EXHAUSTIVE = GenerateConfig(beam=100, nbest=100, max_len=4, max_tokens=10**6, search="exact")
+
+
+def rules_of(config, protocol, words=None):
+    return Rules(protocol, config, Demands([Demand.of(config, 0)], words or Lexicon()), "cpu")
+
+
+def forbidden(rules, written, count, size, least=0):
+    """The words that may not follow, for each row."""
+    scores = torch.zeros(len(written), size)
+    count = torch.as_tensor(count)
+    rules.forbid(scores, torch.as_tensor(written), count, torch.full_like(count, least))
+    return [set((row == -torch.inf).nonzero()[:, 0].tolist()) for row in scores]
+
+
+def naive_repeats(written, count, n, free):
+    """The words that would end an n-gram seen before in the blank at hand."""
+    blank = written[len(written) - count :]
+    grams = [tuple(blank[i : i + n]) for i in range(len(blank) - n + 1)]
+    tail = tuple(blank[len(blank) - (n - 1) :]) if n > 1 else ()
+    if len(blank) < n - 1:
+        return set()
+    return {gram[-1] for gram in grams if gram[:-1] == tail and not free & set(gram)}
+
+
+def test_no_ngram_twice_equals_a_loop():
+    rng = np.random.default_rng(0)
+    blocked = 0
+    for case in range(1000):
+        n, length, words = rng.integers(1, 5), rng.integers(0, 20), rng.integers(2, 6)
+        written = rng.integers(words, size=(3, length))
+        count = rng.integers(0, length + 1, size=3)
+        free = set(rng.integers(words, size=case % 3).tolist())
+        config = GenerateConfig(no_repeat_ngram_size=int(n))
+        rules = rules_of(config, Protocol(end=6), Lexicon(free=tuple(free)))
+        found = forbidden(rules, written, count, 7)
+        for row, words_so_far, inside in zip(found, written.tolist(), count, strict=True):
+            assert row == naive_repeats(words_so_far, int(inside), int(n), free)
+            blocked += len(row)
+    assert blocked > 1000
+
+
+def test_banned_words_and_early_ends():
+    rules = rules_of(GenerateConfig(min_len=2), Protocol(end=2, banned=(3, 5)))
+    assert forbidden(rules, [[0] * 4] * 2, [1, 2], 6, least=2) == [{2, 3, 5}, {3, 5}]
+
+
+def test_symbols_that_are_allowed_again(toy_vocab):
+    config = GenerateConfig(allow_symbols="[CLS] [PAD]")
+    banned = (toy_vocab.pad, toy_vocab.cls, toy_vocab.mask)
+    rules = rules_of(config, Protocol(end=0, banned=banned), lexicon(config, toy_vocab))
+    assert forbidden(rules, [[]], [0], len(toy_vocab)) == [{toy_vocab.mask}]
+    with pytest.raises(UsageError, match="--allow-symbols: the is no special symbol"):
+        lexicon(GenerateConfig(allow_symbols="the"), toy_vocab)
+
+
+def test_a_limit_of_all_blanks_together(toy):
+    """What is left are the outputs of no more words; none of them is scored otherwise."""
+    case = toy.Case("blanks", words=2)
+    for prompt in case.prompts(3):
+        [found] = search(case, [prompt], replace(EXHAUSTIVE, beam=400, nbest=400, max_len=2))
+        for most in (1, 2, 3):
+            config = replace(EXHAUSTIVE, beam=400, nbest=400, max_len=2, max_words=most)
+            [limited] = search(case, [prompt], config)
+            ids = [one for one in found if (one.ids != case.end).sum() <= most]
+            assert [one.ids.tolist() for one in limited] == [one.ids.tolist() for one in ids]
+            assert [one.score for one in limited] == pytest.approx([one.score for one in ids])
+            drawn = replace(
+                config, search="likely", beam=1, nbest=20, sampling=True, temperature=2.0
+            )
+            [draws] = search(case, [prompt], drawn)
+            assert all((one.ids != case.end).sum() <= most for one in draws)
+
+
+def test_bad_phrases_equal_a_loop():
+    rng = np.random.default_rng(1)
+    blocked = 0
+    for _ in range(300):
+        bad = [tuple(rng.integers(4, size=rng.integers(1, 4)).tolist()) for _ in range(4)]
+        written = rng.integers(4, size=(3, rng.integers(0, 9)))
+        rules = rules_of(GenerateConfig(), Protocol(end=4), Lexicon(bad=tuple(bad)))
+        for row, so_far in zip(
+            forbidden(rules, written, [0] * 3, 5), written.tolist(), strict=True
+        ):
+            ends = {w for w in range(4) if any((*so_far, w)[-len(b) :] == b for b in bad)}
+            assert row == ends
+            blocked += len(ends)
+    assert blocked > 500
+
+
+def contains(words, phrase):
+    return any(tuple(words[i : i + len(phrase)]) == phrase for i in range(len(words)))
+
+
+def search(case, prompts, config, wishes=None, words=None):
+    """What is found for prompts with a wish each."""
+    each = [Demand.of(config, 0, wish) for wish in wishes or [Wish()] * len(prompts)]
+    demands = Demands(each, words or Lexicon())
+    return generate(case.model, prompts, case.protocol, config, demands=demands)
+
+
+def same(hypotheses, expected):
+    assert [one.ids.tolist() for one in hypotheses] == [ids for ids, _ in expected]
+    scores = [one.score for one in hypotheses]
+    near(scores, [score for _, score in expected])
+
+
+@pytest.mark.parametrize("name", ["shift", "slot"])
+def test_lexicons_equal_brute_force(toy, name):
+    case = toy.Case(name, words=2, scale=0.6)
+    prompt = case.prompt(np.array([0, 1, 1]))
+    for bad in ([(0, 1)], [(1,)], [(0, 0), (1, 0, 1)]):
+        (found,) = search(case, [prompt], EXHAUSTIVE, words=Lexicon(bad=tuple(bad)))
+
+        def clean(words, bad=bad):
+            return not any(contains(words, phrase) for phrase in bad)
+
+        same(found, toy.brute_force(case, prompt, EXHAUSTIVE, accept=clean))
+    config = replace(EXHAUSTIVE, unkpen=1.5, search="fairseq")
+    (found,) = search(case, [prompt], config, words=Lexicon(unk=1))
+    same(found, toy.brute_force(case, prompt, config, penalty={1: 1.5}))
+
+
+@pytest.mark.parametrize("name", ["shift", "slot", "cross"])
+def test_beginnings_equal_brute_force_and_forced_decoding(toy, name):
+    case = toy.Case(name, words=2, scale=0.6)
+    prompt = case.prompt(np.array([0, 1, 1]))
+    for prefix in ((1,), (0, 1, 1), (1, 1, 1, 1)):
+        (found,) = search(case, [prompt], EXHAUSTIVE, [Wish(prefix)])
+
+        def begins(words, prefix=prefix):
+            return tuple(words[: len(prefix)]) == prefix
+
+        same(found, toy.brute_force(case, prompt, EXHAUSTIVE, begins))
+        for one in found:
+            near(one.log_prob, case.score(prompt, one.ids))
+
+
+def test_a_beginning_stands_whatever_the_rules(toy):
+    case = toy.Case("shift", words=6, scale=0.6)
+    prompts = case.prompts(3)
+    config = GenerateConfig(beam=2, max_len=6, min_len=5, no_repeat_ngram_size=1)
+    wish = Wish((3, 3, case.mask))
+    for found in (
+        search(case, prompts, config, [wish] * 3, Lexicon(bad=((3,),), unk=3)),
+        search(case, prompts, replace(config, search="fairseq"), [wish] * 3),
+        search(case, prompts, replace(config, sampling=True, nbest=2), [wish] * 3),
+    ):
+        for prompt, (one, *_) in zip(prompts, found, strict=True):
+            assert tuple(one.ids[:3]) == wish.prefix
+            near(one.log_prob, case.score(prompt, one.ids))
+
+
+def test_the_first_blank_begins_so(toy):
+    case = toy.Case("blanks", words=6, scale=0.6)
+    prompts = case.prompts(5)
+    config = GenerateConfig(beam=3, nbest=3, max_len=4)
+    for found in search(case, prompts, config, [Wish((2, 2, 5))] * 5):
+        assert len(found) == 3
+        assert all(case.blanks_of(one.ids.tolist())[0][:3] == [2, 2, 5] for one in found)
+
+
+@pytest.mark.parametrize("options", [{"beam": 3, "nbest": 3}, {"sampling": True, "nbest": 2}])
+def test_what_others_are_asked_changes_nothing(toy, kind, options):
+    case = toy.Case(kind, words=8)
+    prompts = case.prompts(6)
+    config = GenerateConfig(max_len="1.5x+2", min_len="0.5x", **options)
+    demands = Demands(
+        [Demand.of(config, n, Wish((4, 3, 2, 1)[:n] if n % 2 else ())) for n in (3, 1, 0, 2, 5, 4)],
+        Lexicon(bad=((5, 6), (7,))),
+    )
+    together = generate(case.model, prompts, case.protocol, config, demands=demands)
+    if "beam" in options:  # draws depend on the number of an input
+        for i, prompt in enumerate(prompts):
+            alone = demands.take([i])
+            (found,) = generate(case.model, [prompt], case.protocol, config, demands=alone)
+            assert [o.ids.tolist() for o in found] == [o.ids.tolist() for o in together[i]]
+    few = replace(config, max_tokens=1)
+    apart = generate(case.model, prompts, case.protocol, few, demands=demands)
+    for found, others, demand in zip(together, apart, demands.each, strict=True):
+        assert [o.ids.tolist() for o in found] == [o.ids.tolist() for o in others]
+        for one in found:
+            *blanks, _ = case.blanks_of(one.ids.tolist())
+            assert all(demand.min_len <= len(b) <= demand.max_len for b in blanks)
+            assert not any(contains(one.ids.tolist(), b) for b in [(5, 6), (7,)])
+
+
+def test_lengths_of_lines():
+    config = GenerateConfig(min_len="0.5x+1", max_len="1.2x+10")
+    demand = Demand.of(config, 7)
+    assert (demand.min_len, demand.max_len) == (4, 18)
+    assert Demand.of(GenerateConfig(max_len="0.1x"), 3).max_len == 1
+    with pytest.raises(DataError, match="input 2: --min-len 1x is 9 here, and --max-len 8"):
+        Demand.of(GenerateConfig(min_len="1x", max_len=8), 9, name="input 2")
+    with pytest.raises(DataError, match="input 3 begins with 4 words, and --max-len is 3"):
+        Demand.of(GenerateConfig(max_len=3), 1, Wish((0,) * 4), name="input 3")
+
+
+def test_words_of_the_vocabulary(toy_vocab, tmp_path):
+    path = tmp_path / "bad.txt"
+    path.write_text("the bade\n\n fido \n\u4e00\n")
+    config = GenerateConfig(
+        bad_words=path, no_repeat_ngram_size=3, no_repeat_ngram_ignore=". [SEP]"
+    )
+    words = lexicon(config, toy_vocab)
+    assert set(words.bad) == {tuple(toy_vocab.encode(text)) for text in ("the bade", "fido")}
+    assert toy_vocab.sep in words.free and len(words.free) >= 2
+    assert {toy_vocab.decode([i]).strip() for i in words.free if i != toy_vocab.sep} == {"."}
+    assert words.unk is None
+    assert lexicon(replace(config, unkpen=1.0), toy_vocab).unk == toy_vocab.unk
+    with pytest.raises(UsageError, match="--no-repeat-ngram-ignore: 'xyzzy' is no piece"):
+        lexicon(replace(config, no_repeat_ngram_ignore="xyzzy"), toy_vocab)

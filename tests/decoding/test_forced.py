@@ -1,0 +1,192 @@
+"""Given outputs: scores are those of the search, attention is that of the layer."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from rounding import near
+
+from unitk import registry
+from unitk.decoding.config import GenerateConfig
+from unitk.decoding.ensemble import Ensemble
+from unitk.decoding.generator import Generator
+from unitk.errors import DataError, NonFiniteError, UsageError
+from unitk.tasks.base import Task
+
+SMALL = {"num_layers": 2, "width": 32, "num_heads": 4, "ffn_width": 64, "init_std": 0.15}
+TASKS = [
+    name for name in registry.names("task") if registry.get("task", name).protocol != Task.protocol
+]
+
+
+def generator(name, vocab, seed=0, **changes):
+    cls = registry.get("task", name)
+    torch.manual_seed(seed)
+    config = replace(registry.get("arch", cls.arch)(), **SMALL | changes)
+    return Generator(config.build(len(vocab)).eval(), cls(cls.Config(), vocab))
+
+
+@pytest.fixture(params=TASKS)
+def one(request, toy_vocab):
+    return generator(request.param, toy_vocab)
+
+
+def sources(one, count=7):
+    rng = np.random.default_rng(0)
+    return [[rng.choice(one.task.words, n) for n in (4, 1 + 5 * i)] for i in range(count)]
+
+
+def make_end_likely(one, some):
+    """Raise the logit of the end to that of the best first word: outputs differ in length."""
+    head, logits, likely = one.model.head, [], torch.zeros(len(one.vocab))
+    one.model.head = lambda states, name="lm": logits.append(head(states, name)) or logits[-1]
+    one.outputs(some, GenerateConfig(max_len=1, beam=1))
+    likely[one.protocol.end] = (logits[0].amax(1) - logits[0][:, one.protocol.end]).mean()
+    one.model.head = lambda states, name="lm": head(states, name) + likely
+
+
+def same(scored, found, expected=1e-5):
+    assert scored.hypothesis.ids.tolist() == found.hypothesis.ids.tolist()
+    assert scored.text == found.text
+    for part in ("score", "log_prob", "token_log_probs"):
+        a, b = getattr(scored.hypothesis, part), getattr(found.hypothesis, part)
+        assert np.allclose(a, b, rtol=0, atol=expected), part
+
+
+@pytest.mark.parametrize("search", ["likely", "fairseq", "glm", "unilm"])
+def test_scores_are_those_of_the_search(one, search):
+    config = GenerateConfig(
+        beam=3, nbest=3, max_len=2, lenpen=0.7, search=search, unkpen=2.0, max_tokens=300
+    )
+    some, done = sources(one), []
+    make_end_likely(one, some)
+    found = one.outputs(some, config)
+    pairs = [(source, output) for source, n in zip(some, found, strict=True) for output in n]
+    lengths = {len(output.hypothesis.ids) for _, output in pairs}
+    assert len(pairs) == 21 and min(lengths) < max(lengths) == 3
+    given = [output.hypothesis.ids for _, output in pairs]
+    scored = one.scores([source for source, _ in pairs], given, config, report=done.append)
+    for (_, output), (again,) in zip(pairs, scored, strict=True):
+        same(again, output)
+    assert sum(done) == 21 and len(done) > 1
+    # the last end need not be given
+    ((open_,),) = one.scores([pairs[0][0]], [given[0][:-1]], config)
+    same(open_, pairs[0][1])
+
+
+def test_several_blanks(toy_vocab):
+    glm = generator("glm_infill", toy_vocab)
+    text = "The [MASK] of [MASK]."
+    config = GenerateConfig(beam=3, nbest=3, max_len=4, search="glm")
+    source = glm.encode_blanks(text)
+    for output in glm.outputs([source], config)[0]:
+        same(glm.scores([source], [output.hypothesis.ids], config)[0][0], output)
+    with pytest.raises(DataError, match="input 1: 1 targets for 2 blanks"):
+        glm.scores([source], [np.array([9, 9])], config)
+
+
+def test_texts_in_python(toy_vocab):
+    lm = generator("lm", toy_vocab)
+    one, two = lm.score(["The bade.", ["a", "b"]], ["The babe.", ""], lenpen=0)
+    assert one.text == "The babe." and two.text == ""
+    assert one.hypothesis.score == one.hypothesis.log_prob < 0
+    assert two.hypothesis.ids.tolist() == [lm.protocol.end]
+    near(lm.score(["The bade."], ["The babe."])[0].hypothesis.log_prob, one.hypothesis.log_prob)
+
+
+def test_an_ensemble_scores_the_mean(toy_vocab):
+    one, other = (generator("lm", toy_vocab, seed) for seed in (0, 1))
+    both = Generator(Ensemble([one.model, other.model]), one.task)
+    texts = ["The bade."], ["The babe."]
+    gains = [g.score(*texts)[0].hypothesis.token_log_probs for g in (one, other, both)]
+    assert np.allclose(np.exp(gains[2]), (np.exp(gains[0]) + np.exp(gains[1])) / 2, atol=1e-6)
+
+
+def test_what_is_too_long(toy_vocab):
+    lm = generator("lm", toy_vocab, max_positions=16)
+    source, target = [np.full(4, 50), np.full(9, 51)], np.full(8, 52)
+    config = GenerateConfig()
+    with pytest.raises(DataError, match="input 4 with its target of 8 words is too long by 8 for"):
+        lm.scores([source], [target], config, first=3)
+    short = [source[0], source[1][:1]]
+    ((one,),) = lm.scores([source], [target], config, truncate=True)
+    same(one, lm.scores([short], [target], config)[0][0])
+    with pytest.raises(DataError, match="target of 30 words"):
+        lm.scores([source], [np.full(30, 52)], config, truncate=True)
+
+
+def test_mistakes(toy_vocab):
+    mlm = generator("mlm", toy_vocab)
+    with pytest.raises(UsageError, match="--score: task MLM fills masks in one pass"):
+        mlm.score(["a"], ["b"])
+    lm = generator("lm", toy_vocab)
+    with pytest.raises(UsageError, match="a target for each source"):
+        lm.score(["a", "b"], ["c"])
+    with pytest.raises(DataError, match="input 2 is empty"):
+        lm.score(["The bade.", " "], ["The.", "The."])
+    lm.model.embed.tokens.weight.data.fill_(torch.nan)
+    with pytest.raises(NonFiniteError):
+        lm.score(["The bade."], ["The."])
+
+
+@pytest.fixture(params=["mass", "seq2seq"])
+def reader(request, toy_vocab):
+    return generator(request.param, toy_vocab, decoder_layers=3)
+
+
+@torch.no_grad()
+def by_hand(reader, source, ids, layer):
+    """The attention of one output, step by step from the layer's own projections."""
+    from unitk.slots import collate, unroll
+
+    model, seen = reader.model, {}
+    part = model.layers[layer - 1].cross_attention
+    handle = part.query.register_forward_hook(lambda _, x, out: seen.update(query=out[0]))
+    batch = collate([[unroll(reader.task.prompt(source), reader.protocol, ids)]]).to("cpu")
+    condition = model.condition(batch)
+    model(batch, condition)
+    handle.remove()
+    n = sum(map(len, source)) + len(source) - 1  # separators between parts
+    key = part.kv(condition.cross[0]).chunk(2, dim=-1)[0]
+    tables = []
+    for head in range(4):
+        some = slice(8 * head, 8 * head + 8)
+        tables.append((seen["query"][: len(ids), some] @ key[: n + 2, some].T / 8**0.5).softmax(-1))
+    return torch.stack(tables).mean(0)[:-1, 1 : n + 1].numpy()
+
+
+def test_attention_is_that_of_the_layer(reader):
+    some = sources(reader)
+    for layer, number in ((0, 3), (2, 2)):
+        config = GenerateConfig(beam=2, nbest=2, max_len=6, max_tokens=400)
+        found = reader.outputs(some, config, layer=layer)
+        for source, outputs in zip(some, found, strict=True):
+            for output in outputs:
+                expected = by_hand(reader, source, output.hypothesis.ids, number)
+                expected[:, len(source[0])] = 0  # the separator is no word
+                assert np.allclose(output.attention, expected, atol=1e-6)
+    plain = reader.outputs(some, config)
+    assert [o.text for n in plain for o in n] == [o.text for n in found for o in n]
+    scored = reader.scores(some, [n[0].hypothesis.ids for n in found], config, layer=2)
+    for (one,), (best, _) in zip(scored, found, strict=True):
+        assert np.allclose(one.attention, best.attention, atol=1e-6)
+
+
+def test_attention_of_an_ensemble_is_the_mean(toy_vocab):
+    one, other = (generator("seq2seq", toy_vocab, seed) for seed in (0, 1))
+    both = Generator(Ensemble([one.model, other.model]), one.task)
+    some, config = sources(one, 2), GenerateConfig(max_len=4, beam=2)
+    ids = [output[0].hypothesis.ids for output in both.outputs(some, config)]
+    tables = [g.scores(some, ids, config, layer=1)[1][0].attention for g in (one, other, both)]
+    assert np.allclose(tables[2], (tables[0] + tables[1]) / 2, atol=1e-6)
+
+
+def test_where_there_is_no_cross_attention(toy_vocab, reader):
+    config = GenerateConfig(max_len=3)
+    for name in ("lm", "glm_infill", "optimus"):
+        one = generator(name, toy_vocab)
+        with pytest.raises(UsageError, match="--print-alignment: this architecture has no cross"):
+            one.outputs(sources(one, 1), config, layer=0)
+    with pytest.raises(UsageError, match="--alignment-layer must be 0 to 3, got 4"):
+        reader.outputs(sources(reader, 1), config, layer=4)

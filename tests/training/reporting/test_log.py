@@ -1,0 +1,201 @@
+import importlib.machinery
+import json
+import sys
+import types
+
+import pytest
+
+from unitk.errors import DataError, UsageError
+from unitk.training.reporting.log import Journal
+from unitk.training.reporting.plots import LATENT, drawn, panels_of, plot
+from unitk.training.reporting.sinks import (
+    WRITERS,
+    Csv,
+    JsonLines,
+    choose_writers,
+    open_sinks,
+    read_events,
+)
+
+
+def journal(folder, step=0):
+    folder.mkdir(exist_ok=True)
+    return Journal([JsonLines(folder, step)], step=step, total=10)
+
+
+def fill(folder, steps):
+    with journal(folder) as log:
+        for step in steps:
+            values = {"train/loss": 5.0 / step, "lr": 1e-3, "gnorm": 1.0, "tokens/s": 9.0}
+            log.event("train", step, values, "line")
+            log.event("valid", step, {"valid/loss": 6.0 / step, "dev/loss": 5.0}, "line")
+
+
+def test_events_are_read_as_they_were_written(tmp_path, caplog):
+    caplog.set_level("INFO")
+    fill(tmp_path / "a", [1, 2])
+    events = read_events(tmp_path / "a" / "log.jsonl")
+    assert [(e["kind"], e["step"]) for e in events] == [
+        ("train", 1),
+        ("valid", 1),
+        ("train", 2),
+        ("valid", 2),
+    ]
+    assert events[2]["train/loss"] == 2.5 and "step 2/10  line" in caplog.text
+
+
+def test_a_resumed_run_repeats_the_events_after_its_step(tmp_path):
+    fill(tmp_path / "a", [1, 2, 3])
+    with journal(tmp_path / "a", step=2) as log:
+        log.event("train", 3, {"train/loss": 7.0}, "line")
+    events = read_events(tmp_path / "a" / "log.jsonl")
+    assert [e["step"] for e in events] == [1, 1, 2, 2, 3] and events[-1]["train/loss"] == 7
+
+
+def test_a_line_cut_short_by_a_crash_is_dropped(tmp_path):
+    fill(tmp_path / "a", [1])
+    path = tmp_path / "a" / "log.jsonl"
+    whole = path.read_text()
+    path.write_text(whole + '{"kind": "train", "st')
+    assert len(read_events(path)) == 2
+    JsonLines(tmp_path / "a", 5).close()
+    assert path.read_text() == whole
+
+
+def test_values_that_are_no_numbers_are_null(tmp_path):
+    with journal(tmp_path / "a") as log:
+        log.event("valid", 1, {"valid/loss": float("nan")}, "line")
+    line = (tmp_path / "a" / "log.jsonl").read_text()
+    assert json.loads(line)["valid/loss"] is None
+
+
+def test_a_full_disk_does_not_end_the_run(tmp_path, caplog, monkeypatch):
+    with journal(tmp_path / "a") as log:
+
+        def full(*args):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(log.sinks[0], "write", full)
+        for step in (1, 2):
+            log.event("train", step, {"train/loss": 1.0}, "line")
+    assert caplog.text.count("No space left on device; training goes on") == 1
+
+
+def test_a_table_of_values_continues_like_the_log(tmp_path):
+    first = Csv(tmp_path, 0)
+    for step in (1, 2, 3):
+        first.write("train", step, {"train/loss": 1 / step, "lr": 0.5})
+    first.close()
+    again = Csv(tmp_path, 1)
+    again.write("valid", 2, {"valid/loss": float("nan")})
+    again.close()
+    assert (tmp_path / "values.csv").read_text().splitlines() == [
+        "step,kind,name,value",
+        "1,train,train/loss,1.0",
+        "1,train,lr,0.5",
+        "2,valid,valid/loss,nan",
+    ]
+
+
+def test_writers_are_chosen_by_name():
+    assert choose_writers(["csv"]) == ["csv"] and choose_writers(["none"]) == []
+    with pytest.raises(UsageError, match="no writer 'tensorbord'.*tensorboard"):
+        choose_writers(["tensorbord"])
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    """A module that notes what Weights & Biases is told; without an account where so set."""
+    module = types.ModuleType("wandb")
+    module.__spec__ = importlib.machinery.ModuleSpec("wandb", None)
+    module.Error, module.told, module.account = type("Error", (Exception,), {}), [], True
+
+    def init(**options):
+        if not module.account:
+            raise module.Error("No API key configured.\nUse `wandb login` to log in.")
+        module.told.append(options)
+        return types.SimpleNamespace(
+            log=lambda values, step: module.told.append((step, values)),
+            finish=lambda: module.told.append("finished"),
+        )
+
+    module.init = init
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    return module
+
+
+def test_a_run_of_wandb_is_one_run_however_often_it_is_resumed(tmp_path, wandb):
+    assert choose_writers(["wandb"]) == ["wandb"]
+    for folder in ("a/run", "a/run", "b/run"):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        _, sink = open_sinks(tmp_path / folder, ["wandb"], 0)
+        sink.write("train", 3, {"train/loss": 2.0})
+        sink.close()
+    (one, again, other), values = wandb.told[::3], wandb.told[1]
+    assert one["id"] == again["id"] != other["id"] and one["name"] == other["name"] == "run"
+    assert values == (3, {"train/loss": 2.0}) and wandb.told[2] == "finished"
+
+
+def test_what_wandb_lacks_is_told(tmp_path, wandb, monkeypatch):
+    wandb.account = False
+    with pytest.raises(UsageError, match="--writers wandb: No API key configured. .*offline"):
+        open_sinks(tmp_path, ["wandb"], 0)
+    monkeypatch.setitem(WRITERS, "wandb", ("no_such_package", WRITERS["wandb"][1]))
+    with pytest.raises(UsageError, match="needs the package no_such_package: pip install"):
+        choose_writers(["wandb"])
+
+
+@pytest.mark.parametrize("runs", ["a", "ab"])
+def test_curves_of_runs_are_drawn(tmp_path, runs):
+    for run in runs:
+        fill(tmp_path / run, range(1, 30))
+    plot([tmp_path / run for run in runs], tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_panels_are_drawn_where_a_run_has_them(tmp_path):
+    heights = []
+    for run in "ab":
+        fill(tmp_path / run, range(1, 9))
+        plot([tmp_path / one for one in "ab"[: len(heights) + 1]], tmp_path / "curves.png")
+        heights.append((tmp_path / "curves.png").read_bytes()[20:24])
+        with (tmp_path / run / "log.jsonl").open("a") as file:
+            for name in LATENT:
+                file.write(json.dumps({"kind": "panel", "step": 9, name: 0.5}) + "\n")
+    assert heights[0] < heights[1]
+
+
+def test_mixed_tasks_have_a_panel_each():
+    logged = [f"{data}{task}/loss" for data in ("train", "valid") for task in ("", ".mlm", ".lm")]
+    logged += ["train.mlm/mlm", "train/kl/beta", "panel/beta", "panel/lr", "lr", "gnorm"]
+    panels = panels_of(logged)
+    assert list(panels)[0] == "/loss" and list(panels)[-2:] == [".lm/loss", ".mlm/loss"]
+    assert drawn("/loss", logged) == ["train/loss", "valid/loss"]
+    assert drawn(".mlm/loss", logged) == ["train.mlm/loss", "valid.mlm/loss"]
+    assert drawn("lr", logged) == ["lr"]
+    # beta as it was in the updates, not only where there was a panel
+    assert panels["train/kl/beta"] == "beta" and "panel/beta" not in panels
+    assert set(panels_of(["train/loss", "lr"])) == {"/loss", "lr", "gnorm", "tokens/s"}
+
+
+@pytest.mark.parametrize("name", ["nowhere/curves.png", "curves.what"])
+def test_an_image_that_cannot_be_written(tmp_path, name):
+    fill(tmp_path / "a", [1])
+    with pytest.raises(UsageError, match="^--output (cannot be written|.*: No such file)"):
+        plot([tmp_path / "a"], tmp_path / name)
+
+
+def test_a_damaged_log_is_named(tmp_path):
+    fill(tmp_path / "a", [1])
+    with (tmp_path / "a" / "log.jsonl").open("a") as file:
+        file.write("{{{\n")
+    with pytest.raises(DataError, match="log.jsonl line 3 is no JSON"):
+        plot([tmp_path / "a"], tmp_path / "curves.png")
+
+
+def test_no_run_no_curves(tmp_path):
+    with pytest.raises(DataError, match="a is no run"):
+        plot([tmp_path / "a"], tmp_path / "curves.png")
+    fill(tmp_path / "a", [])
+    with pytest.raises(DataError, match="holds no event yet"):
+        plot([tmp_path / "a"], tmp_path / "curves.png")

@@ -1,0 +1,70 @@
+"""The noise scale: what it is of gradients whose noise is known, and when a run tells it."""
+
+import logging
+
+import pytest
+import torch
+
+from unitk.training.reporting.noise import EVERY, LEAST, PARTS, Noise
+
+
+@pytest.mark.parametrize("world", [1, 3])
+def test_gradients_of_known_noise(world):
+    """Texts' gradients are normal, with mean norm 2 and variances that sum to 400."""
+    chance = torch.Generator().manual_seed(1)
+    mean = torch.full((2000,), 2 / 2000**0.5)
+    noise = Noise([0.0, 0.0, 0.0])
+    for _ in range(100):
+        texts = mean + torch.randn(96, 2000, generator=chance) * (400 / 2000) ** 0.5
+        firsts = [texts[i * 8 : i * 8 + 8].mean(0) for i in range(world)]
+        values = (
+            sum(first.square().sum() for first in firsts),
+            torch.tensor(world / 8),
+            torch.tensor(float(world)),
+        )
+        noise.add(dict(zip(PARTS, values, strict=True)), float(texts.mean(0).norm()), 96)
+    assert noise.scale == pytest.approx(400 / 4, rel=0.15)
+
+
+def test_nothing_is_said_too_early():
+    noise = Noise([4.0, 400.0, LEAST - 1])
+    assert noise.scale is None
+    noise.state[2] += 1
+    assert noise.scale == 100
+    noise.state[0] = -1.0  # less signal than the estimate can tell from none
+    assert noise.scale is None
+
+
+@pytest.mark.parametrize(("more", "told"), [("--max-tokens 270", True), ("", False)])
+def test_a_run_tells_it_where_it_can(train, curve, tmp_path, caplog, monkeypatch, more, told):
+    monkeypatch.setattr("unitk.training.reporting.noise.EVERY", 1)
+    monkeypatch.setattr("unitk.training.reporting.noise.LEAST", 2)
+    caplog.set_level(logging.INFO)
+    train(f"--max-steps 3 {more or '--max-tokens 800'}")
+    assert ("gradient noise scale about" in caplog.text) == told
+    assert ("gradient noise scale" in (tmp_path / "run/README.md").read_text()) == told
+    assert bool(curve(value="noise_scale")) == told
+
+
+def test_the_first_micro_batch_is_measured_as_if_it_were_the_update(start, monkeypatch):
+    """Its scaled gradient is that of the mean over its texts."""
+    from unitk.training import loop
+
+    seen = []
+    add = Noise.add
+    monkeypatch.setattr(Noise, "add", lambda self, *args: (seen.append(args), add(self, *args)))
+    trainer = loop.Trainer(start("--max-steps 9 --max-tokens 270 --arch.dropout 0"))
+    update, _ = next(trainer.updates())
+    first = update.batches[0]
+    trainer.criterion(trainer.model, first, 0, 9).sums["lm"].div(first.count["lm"]).backward()
+    norm = float(trainer.ranks.norm(trainer.parameters))
+    trainer.optimizer.zero_grad()
+    trainer.model.train()
+    trainer.update(update)
+    ((parts, _, texts),) = seen
+    share = first.count["lm"] / sum(batch.count["lm"] for batch in update.batches)
+    few = len(first.task_id)
+    assert texts == len(update.ids) and float(parts["noise/inverse"]) == pytest.approx(1 / few)
+    # the update's texts are counted, not their words
+    assert float(parts["noise/norm2"]) ** 0.5 == pytest.approx(norm * share * texts / few, rel=1e-5)
+    assert EVERY > 1

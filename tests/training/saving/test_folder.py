@@ -1,0 +1,166 @@
+import json
+import os
+import random
+
+import pytest
+
+from unitk.errors import CheckpointError, UsageError
+from unitk.files import MANIFEST, damage
+from unitk.training.saving.folder import DAMAGED, RunFolder, find
+
+
+def fill(text="good"):
+    def write(folder):
+        (folder / "model").write_text(text * 50)
+        (folder / "vocab").mkdir()
+        (folder / "vocab" / "pieces").write_text("a b c")
+
+    return write
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run with good checkpoints of steps 5, 10 and 15, the best being 5."""
+    folder = RunFolder(tmp_path / "run")
+    folder.create("")
+    for step in (5, 10, 15):
+        folder.publish(step, fill(str(step)))
+    folder.link("last", 15)
+    folder.link("best", 5)
+    return folder
+
+
+def flip(path, bit):
+    data = bytearray(path.read_bytes())
+    data[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(data)
+
+
+def harm(checkpoint, how):
+    files = sorted(path for path in checkpoint.rglob("*") if path.is_file())
+    path = how.choice(files)
+    kind = how.choice(["flip", "truncate", "delete", "zero"])
+    size = path.stat().st_size
+    if kind == "flip":
+        flip(path, how.randrange(size * 8))
+    elif kind == "truncate":
+        os.truncate(path, how.randrange(size))
+    elif kind == "delete":
+        path.unlink()
+    else:
+        path.write_bytes(bytes(size))
+    return path, kind
+
+
+def test_what_was_published_is_whole(run):
+    assert run.steps() == [15, 10, 5]
+    assert damage(run.step(15)) is None
+    assert set(json.loads((run.step(5) / MANIFEST).read_text())["files"]) == {
+        "model",
+        "vocab/pieces",
+    }
+    assert run.newest() == run.step(15)
+    assert find(run.path) == find(run.path / "best") == run.step(5)
+    assert find(run.path / "last") == find(run.step(15)) == run.step(15)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_any_damage_is_found_and_named_and_the_one_before_taken(run, caplog, seed):
+    path, kind = harm(run.step(15), random.Random(seed))
+    assert damage(run.step(15)) is not None, (path, kind)
+    assert run.newest() == run.step(10)
+    assert str(run.step(15)) in caplog.text and path.name in caplog.text
+    with pytest.raises(CheckpointError, match=path.name):
+        find(run.step(15))
+
+
+def test_a_damaged_best_falls_back_to_the_newest(run, caplog):
+    (run.step(5) / "model").unlink()
+    assert find(run.path) == run.step(15)
+    assert "step-5 is damaged (model of manifest.json is missing)" in caplog.text
+
+
+def test_nothing_good_is_an_error(run, tmp_path):
+    for step in run.steps():
+        (run.step(step) / "model").unlink()
+    with pytest.raises(CheckpointError, match="all 3 checkpoints"):
+        run.newest()
+    empty = RunFolder(tmp_path / "empty")
+    empty.create("")
+    assert empty.newest() is None
+    with pytest.raises(CheckpointError, match="no checkpoint yet"):
+        find(empty.path)
+    with pytest.raises(CheckpointError, match="there is no run or checkpoint"):
+        find(tmp_path / "nowhere")
+    with pytest.raises(CheckpointError, match="manifest.json"):
+        find(tmp_path)
+    (run.path / "gone").symlink_to("checkpoints/step-99")
+    with pytest.raises(CheckpointError, match="its checkpoint is gone"):
+        find(run.path / "gone")
+
+
+def test_a_failed_write_leaves_what_was_there(run):
+    def full(folder):
+        fill()(folder)
+        raise OSError(28, "No space left on device")
+
+    before = sorted(run.checkpoints.rglob("*"))
+    with pytest.raises(OSError, match="No space"):
+        run.publish(20, full)
+    assert sorted(run.checkpoints.rglob("*")) == before
+    assert run.newest() == run.step(15)
+
+
+def test_what_a_killed_process_left_is_removed(run):
+    left = run.checkpoints / ".tmp-step-20-77"
+    left.mkdir()
+    fill()(left)
+    assert run.newest() == run.step(15)
+    run.create("")
+    assert not left.exists() and run.steps() == [15, 10, 5]
+
+
+def test_pruning_keeps_the_newest_and_the_best(run):
+    run.prune(1, best=[5])
+    assert run.steps() == [15, 5]
+    run.prune(5, best=[])
+    assert run.steps() == [15, 5]
+    run.prune(1, best=[])
+    assert run.steps() == [15]
+
+
+def test_links_change_in_place_and_go_with_their_checkpoint(run):
+    run.link("best", 10)
+    assert os.readlink(run.path / "best") == "checkpoints/step-10"
+    run.link("best", 99)
+    assert not (run.path / "best").is_symlink()
+    run.link("best", None)
+
+
+def test_going_back_puts_later_checkpoints_aside(run):
+    run.rewind(5)
+    assert run.steps() == [5]
+    assert (run.checkpoints / f"{DAMAGED}step-15").is_dir()
+    run.publish(15, fill("anew"))
+    run.rewind(5)
+    assert run.steps() == [5]
+
+
+@pytest.mark.parametrize("mark", ["config.yaml", "log.jsonl", "checkpoints"])
+def test_a_used_folder_needs_resume(tmp_path, mark):
+    folder = RunFolder(tmp_path / "run")
+    folder.check(resume=False)
+    folder.path.mkdir()
+    folder.check(resume=False)
+    (folder.path / mark).mkdir()
+    with pytest.raises(UsageError, match="holds a run: --resume"):
+        folder.check(resume=False)
+    folder.check(resume=True)
+
+
+def test_a_place_that_cannot_be_written_to(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="file: not a folder"):
+        RunFolder(tmp_path / "file" / "run").check(resume=False)
+    with pytest.raises(OSError):
+        RunFolder(tmp_path / "file" / "run").create("")

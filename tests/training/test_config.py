@@ -1,0 +1,59 @@
+from pathlib import Path
+
+import pytest
+
+from unitk.config import parse
+from unitk.errors import UsageError
+from unitk.training.config import TrainConfig, named, weighted
+
+NEEDED = "--data d --save-dir s --max-steps 5"
+
+
+def config(words):
+    return parse("train", TrainConfig, words.split()).main
+
+
+def test_defaults():
+    given = config(NEEDED)
+    assert (given.lr, given.max_tokens, given.batch_tokens) == (4e-4, 8192, None)
+    assert given.lr_schedule(6, 100) == 1 and given.lr_schedule(100, 100) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--data d --save-dir s", "one of --max-steps, --max-epochs and --max-hours is needed"),
+        ("--data d --max-steps 5", "--save-dir is needed"),
+        ("--save-dir s --max-steps 5", "--data is needed"),
+        ("--data d --save-dir s --max-hours 2", "--max-hours alone does not tell --lr-schedule"),
+        (f"{NEEDED} --threads 100000", "--threads must be at most"),
+        (f"{NEEDED} --lr inf", "--lr must be above 0 and finite, got inf"),
+        (f"{NEEDED} --lr 0", "--lr must be above 0 and finite, got 0"),
+        (f"{NEEDED} --seed -1", "--seed must be at least 0, got -1"),
+        (f"{NEEDED} --log-every 0", "--log-every must be at least 1, got 0"),
+        (f"{NEEDED} --batch-tokens 10 --batch-texts 10", "exclude each other"),
+        (f"{NEEDED} --data d=many", "--data d=many: what stands after = is a weight"),
+        (f"{NEEDED} --data d=0", "weight above 0"),
+        (f"{NEEDED} --valid a --valid b", "two sets are called 'valid'; write NAME=DIR"),
+        (f"{NEEDED} --valid train=b", "'train' is no name for a validation set"),
+        (f"{NEEDED} --precision fp8", "--precision must be one of auto, fp32, bf16, fp16"),
+        (f"{NEEDED} --lr-schedul constant", "did you mean --lr-schedule"),
+    ],
+)
+def test_mistakes_are_named(words, message):
+    words = words.replace(
+        "--data d --save-dir s --max-steps 5 --data", "--save-dir s --max-steps 5 --data"
+    )
+    with pytest.raises(UsageError, match=message) as error:
+        config(words)
+    assert error.value.code == 2 and "\n" not in str(error.value)
+
+
+def test_hours_alone_suit_a_schedule_without_end():
+    assert config("--data d --save-dir s --max-hours 2 --lr-schedule inverse_sqrt:warmup=9")
+
+
+def test_data_and_valid_are_taken_apart():
+    assert weighted("a=b=0.5") == (Path("a=b"), 0.5) and weighted("a") == (Path("a"), 1.0)
+    assert named("dev=a=b") == ("dev", Path("a=b")) and named("a") == ("valid", Path("a"))
+    assert config(f"{NEEDED} --valid none").named_valid == []

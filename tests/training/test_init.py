@@ -1,0 +1,116 @@
+"""What a run takes of the checkpoint that `--init-from` names beside its weights."""
+
+import logging
+
+import pytest
+import torch
+
+from unitk.errors import UsageError
+from unitk.training.loop import Trainer
+from unitk.training.loop import train as train_run
+from unitk.training.reporting.report import first_lines
+from unitk.training.saving import checkpoint
+from unitk.training.start import parse_train, prepare
+
+SEGMENTS = "embed.segments.weight"
+
+
+@pytest.fixture
+def begin(tmp_path, toy_data):
+    """A checked start with no more than the data, the sizes and the words."""
+
+    def make(words, run="new"):
+        where = f"--data {toy_data / 'text'} --max-steps 1 --save-dir {tmp_path / run} {words}"
+        return prepare(parse_train(where.split()))
+
+    return make
+
+
+def task_of(start):
+    return start.parsed.components["task"].config
+
+
+def test_the_options_of_the_same_task_are_inherited(train, start, tmp_path):
+    train("--max-steps 1 --task mass --arch mass_tiny --task.opening sep", run="first")
+    same = f"--task mass --max-steps 1 --init-from {tmp_path / 'first'}"
+    begun = start(f"{same} --arch mass_tiny", run="second")
+    assert task_of(begun).opening == "sep" and begun.changed == []
+    assert "task.opening: sep  # checkpoint" in begun.parsed.yaml()
+    words = f"--task seq2seq --arch mass_tiny --max-steps 1 --init-from {tmp_path / 'first'}"
+    other = start(words, data="pairs")
+    assert task_of(other).opening == "cls"  # another task has its own
+    flagged = start(f"{same} --arch mass_tiny --task.opening both", run="third")
+    assert task_of(flagged).opening == "both"
+    (line,) = flagged.changed
+    assert "--task.opening is both, but sep in" in line and line in first_lines(Trainer(flagged))
+
+
+def test_mixed_tasks_inherit_each_its_own(train, begin, tmp_path):
+    train("--max-steps 1 --task lm --arch gpt2_tiny --task.source-weight 0.25", run="one")
+    one, two = tmp_path / "one", tmp_path / "two"
+    words = "--task lm=0.5 --task mlm=0.5 --arch gpt2_tiny --blocks line"
+    begun = begin(f"{words} --init-from {one}", run="two")
+    assert begun.parsed.mixture["lm"].config.source_weight == 0.25
+    train_run(begun)
+    assert task_of(begin(f"--task lm --init-from {two}")).source_weight == 0.25
+
+
+@pytest.mark.parametrize(
+    "option", ["num-heads 2", "activation relu", "score-scale off", "norm-eps 0.1"]
+)
+def test_what_shapes_do_not_show_is_named(train, start, tmp_path, option):
+    train("--max-steps 1", run="first")
+    begun = start(f"--max-steps 1 --init-from {tmp_path / 'first'} --arch.{option}", run="second")
+    name, value = option.split()
+    (line,) = begun.changed
+    assert line.startswith(f"--arch.{name} is {value}, but ") and str(tmp_path / "first") in line
+
+
+def test_a_preset_that_changes_the_weights_meaning_is_refused(train, start, begin, tmp_path):
+    train("--max-steps 1 --task mlm --arch bert_tiny --arch.activation relu", run="first")
+    words = f"--task mlm --max-steps 1 --init-from {tmp_path / 'first'}"
+    with pytest.raises(
+        UsageError, match="--arch.activation is gelu, but relu in .*or leave out --arch"
+    ):
+        start(f"{words} --arch bert_tiny", run="second")
+    assert begin(f"--task mlm --init-from {tmp_path / 'first'}").changed == []
+
+
+def test_unilm_begins_with_berts_segments(train, begin, tmp_path, caplog):
+    train("--max-steps 1 --task mlm --arch bert_tiny", run="bert")
+    bert = checkpoint.load(tmp_path / "bert").model.state_dict()
+    for arch in ("", "--arch unilm_tiny"):
+        begun = begin(f"--task unilm --init-from {tmp_path / 'bert'} {arch}")
+        with caplog.at_level(logging.INFO):
+            model = Trainer(begun).model.state_dict()
+        assert torch.equal(model.pop(SEGMENTS), bert[SEGMENTS][[0, 1, 0, 0, 0, 1]])
+        assert all(torch.equal(tensor, bert[name]) for name, tensor in model.items())
+    assert f"{SEGMENTS} begins as rows [0, 1, 0, 0, 0, 1]" in caplog.text
+
+
+def test_unilm_begins_with_the_only_segment_of_roberta(train, begin, tmp_path):
+    train("--max-steps 1 --task mlm --arch bert_tiny --arch.num-segments 1", run="roberta")
+    model = Trainer(begin(f"--task unilm --init-from {tmp_path / 'roberta'}")).model
+    one = checkpoint.load(tmp_path / "roberta").model.embed.segments.weight
+    assert torch.equal(model.embed.segments.weight, one.expand(6, -1))
+
+
+def test_a_pseudo_token_begins_as_the_mask(train, begin, tmp_path):
+    train("--max-steps 1 --task mlm --arch bert_tiny", run="bert")
+    words = f"--task pmlm --init-from {tmp_path / 'bert'}"
+    with pytest.raises(UsageError, match="task pmlm needs --arch.num-virtual 1"):
+        begin(words)
+    embed = Trainer(begun := begin(f"{words} --arch.num-virtual 1")).model.embed
+    assert torch.equal(embed.virtual.weight[0], embed.tokens.weight[begun.data.vocab.mask])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--task glm_infill --arch bert_tiny", "glm_infill needs --arch.max-positions2 above 0"),
+        ("--task unilm --arch bert_tiny", "unilm needs --arch.num-segments 6"),
+    ],
+)
+def test_a_task_names_what_it_needs(begin, words, message):
+    with pytest.raises(UsageError, match=message):
+        begin(words)

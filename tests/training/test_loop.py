@@ -1,0 +1,677 @@
+import json
+import math
+import os
+import re
+import resource
+import shutil
+import signal
+import time
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from unitk.errors import CheckpointError, NonFiniteError, UsageError
+from unitk.models.layers import FeedForward
+from unitk.training import device, guard, loop
+from unitk.training.loop import Trainer, mix
+from unitk.training.saving import checkpoint
+from unitk.training.saving.folder import RunFolder
+
+
+def weights(run):
+    return load_file(run / "last" / "model.safetensors")
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def stop_after(monkeypatch, steps, number=signal.SIGTERM):
+    """Send this process a signal in the middle of update `steps`, counted from now."""
+    update, done = Trainer.update, []
+
+    def counted(self, one):
+        done.append(one)
+        if len(done) == steps:
+            os.kill(os.getpid(), number)
+        update(self, one)
+
+    monkeypatch.setattr(Trainer, "update", counted)
+
+
+def stopped(train, monkeypatch, steps, words, **kwargs):
+    with monkeypatch.context() as patch:
+        stop_after(patch, steps)
+        with pytest.raises(SystemExit) as exit:
+            train(words, **kwargs)
+    assert exit.value.code == 143
+
+
+LONG = "--max-steps 10 --log-every 2 --valid-every 3 --save-every 4 --data {text}=0.75"
+"""Several micro-batches an update, five updates an epoch, dropout, validations in between."""
+
+
+@pytest.fixture
+def long(toy_data):
+    return LONG.format(text=toy_data / "text") + f" --valid {toy_data / 'text'}"
+
+
+def check_resume(train, curve, tmp_path, monkeypatch, long, stops):
+    whole = train(long, run="whole")
+    assert whole.epoch == 1
+    for k in stops:
+        stopped(train, monkeypatch, k, long, run=f"at{k}")
+        assert os.readlink(tmp_path / f"at{k}" / "last") == f"checkpoints/step-{k}"
+        again = train(long + " --resume", run=f"at{k}")
+        for value in ("train/loss", "valid/loss", "gnorm", "lr", "tokens"):
+            assert curve(f"at{k}", value) == curve("whole", value), (k, value)
+        assert same(weights(tmp_path / f"at{k}"), weights(tmp_path / "whole"))
+        assert (again.best, again.best_step) == (whole.best, whole.best_step)
+        assert (again.epoch, again.cursor, again.tokens) == (
+            whole.epoch,
+            whole.cursor,
+            whole.tokens,
+        )
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "bert_adam"])
+def test_a_stopped_run_continues_bit_for_bit(train, curve, tmp_path, monkeypatch, long, optimizer):
+    words = f"{long} --optimizer {optimizer}"
+    check_resume(train, curve, tmp_path, monkeypatch, words, stops=[5])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "how", ["--precision fp32", "--precision bf16", "--threads 2 --precision fp32"]
+)
+def test_stopped_anywhere(train, curve, tmp_path, monkeypatch, long, how):
+    words = f"{long} {how}"
+    check_resume(train, curve, tmp_path, monkeypatch, words, stops=range(1, 10))
+
+
+def test_prefetching_changes_nothing(train, curve, monkeypatch):
+    train("--max-steps 4", run="a")
+    monkeypatch.setattr(loop, "prefetch", lambda updates: updates)
+    train("--max-steps 4", run="b")
+    assert curve("a") == curve("b")
+
+
+def test_micro_batches_add_up_to_the_gradient_of_one_batch(start, monkeypatch):
+    gradients = []
+    for max_tokens in (800, 400, 100):
+        trainer = Trainer(start(f"--max-steps 9 --max-tokens {max_tokens} --arch.dropout 0"))
+        monkeypatch.setattr(trainer.optimizer, "step", lambda: None)
+        monkeypatch.setattr(trainer.optimizer, "zero_grad", lambda: None)
+        update, _ = next(trainer.updates())
+        trainer.update(update)
+        gradients.append([p.grad for p in trainer.parameters])
+        assert len(update.batches) >= 800 // max_tokens
+    for others in gradients[1:]:
+        for one, other in zip(gradients[0], others, strict=True):
+            assert torch.allclose(one, other, atol=1e-6)
+
+
+def test_an_ask_has_its_exact_mean_over_the_update(start):
+    trainer = Trainer(start("--max-steps 9 --max-tokens 200 --arch.dropout 0"))
+    update, _ = next(trainer.updates())
+    with torch.no_grad():
+        losses = [trainer.loss(batch) for batch in update.batches]
+    trainer.update(update)
+    total = sum(float(loss.sums["lm"]) for loss in losses)
+    count = sum(batch.count["lm"] for batch in update.batches)
+    assert trainer.means.values("train", {})["train/loss"] == pytest.approx(total / count, rel=1e-6)
+
+
+def test_a_hinge_of_the_mean_needs_the_whole_update(train):
+    words = "--task optimus --arch optimus_tiny --criterion.kl-mode mean-hinge --max-steps 1"
+    with pytest.raises(UsageError, match="mean-hinge needs an update in one micro-batch, not in "):
+        train(words)
+    train(f"{words} --max-tokens 800", run="whole")
+
+
+def test_a_warm_up_without_end_and_updates_of_one_text_are_warned_about(train, caplog):
+    def warned(words, run):
+        caplog.clear()
+        train(f"--max-steps 2 {words}", run=run)
+        return [one.message for one in caplog.records if one.levelname == "WARNING"]
+
+    longer = "the warm-up of 2,000 updates is longer than the run, 2"
+    assert warned("--lr-schedule linear:warmup=2000", "a") == [f"--lr-schedule: {longer}"]
+    [line] = warned("--batch-tokens 4", "b")
+    assert line == "--batch-tokens 4 counts slots: an update has 1.0 texts on average"
+    assert warned("--batch-texts 1 --batch-tokens none", "c") == []
+    beta = "--task optimus --arch optimus_tiny --criterion.beta constant:warmup=2000"
+    assert warned(beta, "d") == [f"--criterion.beta: {longer}"]
+
+
+def test_gradients_are_clipped_to_the_norm(start, monkeypatch):
+    norms = []
+    for clip in (0, 0.5):
+        trainer = Trainer(start(f"--max-steps 9 --clip-norm {clip}"))
+        monkeypatch.setattr(trainer.optimizer, "step", lambda: None)
+        monkeypatch.setattr(trainer.optimizer, "zero_grad", lambda: None)
+        trainer.update(next(trainer.updates())[0])
+        norms.append(float(torch.nn.utils.get_total_norm([p.grad for p in trainer.parameters])))
+        assert trainer.norm == pytest.approx(norms[0])
+    assert norms[0] > 0.5 and norms[1] == pytest.approx(0.5, rel=1e-4)
+
+
+def test_the_learning_rate_follows_its_schedule(train, curve):
+    train("--max-steps 4 --lr 0.1 --lr-schedule linear:warmup=2")
+    assert curve(value="lr") == [(1, 0.05), (2, 0.1), (3, 0.05), (4, 0)]
+
+
+def test_epochs_are_counted(train, curve):
+    progress = train("--max-epochs 2")
+    assert progress.epoch == 2 and progress.texts == 400
+    assert curve(value="lr")[-1] == (progress.step, 0)  # the planner knew the end
+
+
+def test_hours_end_a_run(train, monkeypatch):
+    progress = train("--max-hours 1e-9 --lr-schedule constant:warmup=2")
+    assert progress.step == 0
+
+
+def test_validation_is_the_same_for_every_seed(train, curve, toy_data, tmp_path):
+    train("--max-steps 3", run="first")
+    same_weights = f"--max-steps 1 --lr 1e-30 --valid {toy_data / 'text'}"
+    for seed in (1, 2):
+        words = f"{same_weights} --init-from {tmp_path / 'first'} --seed {seed}"
+        train(words, run=f"seed{seed}")
+    assert curve("seed1", "valid/loss") == curve("seed2", "valid/loss")
+    assert curve("seed1", "train/loss") != curve("seed2", "train/loss")
+
+
+def test_several_validation_sets(train, curve, toy_data):
+    sets = f"dev={toy_data / 'text' / 'valid'},again={toy_data / 'text'},all={toy_data}/text/train"
+    progress = train(f"--max-steps 2 --valid {sets} --best-metric all/lm/nll")
+    (_, dev), (_, again), (_, all_) = (curve(value=f"{n}/loss")[0] for n in ("dev", "again", "all"))
+    assert dev == again != all_ == progress.best
+
+
+def test_best_and_patience(train, curve, tmp_path, toy_data, monkeypatch):
+    losses = iter([3.0, 2.0, 2.5, float("nan"), 1.0])
+    monkeypatch.setattr(
+        loop.Means, "values", lambda self, prefix, _: {f"{prefix}/loss": next(losses)}
+    )
+    monkeypatch.setattr(Trainer, "log_train", lambda self: None)
+    words = f"--max-steps 50 --valid-every 1 --valid {toy_data / 'text'} --patience 2 --keep-last 1"
+    progress = train(words)
+    assert (progress.step, progress.best, progress.best_step) == (4, 2.0, 2)
+    assert os.readlink(tmp_path / "run" / "best") == "checkpoints/step-2"
+    assert os.readlink(tmp_path / "run" / "last") == "checkpoints/step-4"
+    assert sorted(p.name for p in (tmp_path / "run/checkpoints").iterdir()) == ["step-2", "step-4"]
+    # patience is part of the state: the run is over, however often it is resumed
+    assert train(words + " --resume").step == 4
+
+
+def test_an_unknown_metric_is_named(train, toy_data):
+    with pytest.raises(UsageError, match="valid/lm/nl.*valid/lm/nll"):
+        train(f"--max-steps 1 --valid {toy_data / 'text'} --best-metric valid/lm/nl")
+
+
+def poison(monkeypatch, steps, what=float("nan")):
+    """The loss of these steps is no number."""
+    loss = Trainer.loss
+
+    def broken(self, batch):
+        found = loss(self, batch)
+        if self.progress.step in steps:
+            found.sums["lm"] = found.sums["lm"] * what
+        return found
+
+    monkeypatch.setattr(Trainer, "loss", broken)
+
+
+@pytest.mark.parametrize("what", [float("nan"), float("inf")])
+def test_a_bad_update_is_skipped_and_counted(train, curve, caplog, monkeypatch, what):
+    poison(monkeypatch, {1, 3}, what)
+    before = []
+    skip = Trainer.skip
+
+    def spy(self, update, loss):
+        before.append([p.clone() for p in self.parameters])
+        skip(self, update, loss)
+        assert all(map(torch.equal, before[-1], self.parameters))
+
+    monkeypatch.setattr(Trainer, "skip", spy)
+    progress = train("--max-steps 5 --on-nonfinite skip:2")
+    assert (progress.step, progress.bad_steps, progress.bad_row) == (5, 2, 0)
+    assert [step for step, _ in curve()] == [1, 3, 5]  # a skipped step has no loss
+    assert curve(value="bad_steps")[-1] == (5, 2)
+    assert re.search(
+        r"step 2: loss \w+, .*skipped \(1 in a row, 1 in all\); first bad: loss lm.*; examples \d",
+        caplog.text,
+    )
+
+
+def test_too_many_bad_updates_end_the_run(train, tmp_path, monkeypatch):
+    poison(monkeypatch, {2, 3, 4, 5})
+    with pytest.raises(NonFiniteError, match="3 updates in a row") as error:
+        train("--max-steps 9 --on-nonfinite skip:3 --save-every 1")
+    assert error.value.code == 5
+    saved = np.load(tmp_path / "run" / "bad-step-5.npz", allow_pickle=False)
+    assert saved["0/x"].shape[0] == 9 and len(saved["0/lm/label"]) and len(saved["ids"])
+    assert all(tensor.isfinite().all() for tensor in weights(tmp_path / "run").values())
+
+
+def test_a_full_disk_leaves_what_is_there(train, tmp_path, caplog, monkeypatch):
+    import errno
+
+    save, failing = checkpoint.save_tensors, {4, 6}
+
+    def full(tensors, path):
+        if any(f"step-{step}-" in str(path) for step in failing):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(tensors, path)
+
+    monkeypatch.setattr(checkpoint, "save_tensors", full)
+    train("--max-steps 8 --save-every 2")
+    assert (
+        caplog.text.count("No space left on device; earlier ones are kept; training goes on") == 2
+    )
+    names = sorted(p.name for p in (tmp_path / "run/checkpoints").iterdir())
+    assert names == ["step-2", "step-8"]
+
+
+@pytest.mark.parametrize("limit", [50_000, 1_000_000])
+def test_writing_really_fails(train, tmp_path, caplog, monkeypatch, limit):
+    """The system refuses larger files: the model's (0.7 MB), or the optimizer's (1.4 MB)."""
+    publish = RunFolder.publish
+
+    def limited(self, number, write):
+        if number != 2:
+            return publish(self, number, write)
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        try:
+            return publish(self, number, write)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    monkeypatch.setattr(RunFolder, "publish", limited)
+    train("--max-steps 3 --save-every 1")
+    assert "checkpoint of step 2 cannot be saved" in caplog.text
+    names = sorted(p.name for p in (tmp_path / "run/checkpoints").iterdir())
+    assert names == ["step-1", "step-3"]
+
+
+def test_a_full_disk_at_the_end_is_an_error(train, tmp_path, monkeypatch):
+    train("--max-steps 2")
+    before = weights(tmp_path / "run")
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "save_tensors", full)
+    with pytest.raises(CheckpointError, match="step 4.*No space left") as error:
+        train("--max-steps 4 --resume")
+    assert error.value.code == 4
+    assert same(weights(tmp_path / "run"), before)
+
+
+def test_the_best_checkpoint_is_one_that_was_saved(train, tmp_path, toy_data, monkeypatch):
+    losses = iter([3.0, 2.0, 2.5, 2.7])
+    monkeypatch.setattr(
+        loop.Means, "values", lambda self, prefix, _: {f"{prefix}/loss": next(losses)}
+    )
+    monkeypatch.setattr(Trainer, "log_train", lambda self: None)
+    write = checkpoint.write_snapshot
+
+    def full(path, snapshot):
+        if "step-2-" in str(path):
+            raise OSError(28, "No space left on device")
+        write(path, snapshot)
+
+    monkeypatch.setattr(checkpoint, "write_snapshot", full)
+    progress = train(f"--max-steps 4 --valid-every 1 --valid {toy_data / 'text'}")
+    assert (progress.best, progress.best_step) == (2.5, 3)
+    assert os.readlink(tmp_path / "run" / "best") == "checkpoints/step-3"
+
+
+def test_other_errors_of_an_update_are_not_called_out_of_memory(train, monkeypatch):
+    def broken(self, batch):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    monkeypatch.setattr(Trainer, "loss", broken)
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        train("--max-steps 3 --oom-retry")
+
+
+@pytest.mark.parametrize(
+    "words", ["--arch.num-layers 1000000", "--arch.max-positions 100000000000", "--arch glm_10b"]
+)
+def test_a_model_that_cannot_fit_is_refused_before_it_is_built(start, monkeypatch, words):
+    monkeypatch.setattr("unitk.training.device.free_memory", lambda device: 20e9)
+    began = time.perf_counter()
+    with pytest.raises(UsageError, match=r"--arch: about [\d,]+ M parameters need .* 20.0 GB are"):
+        Trainer(start(f"--max-steps 1 {words}"))
+    assert time.perf_counter() - began < 5
+
+
+def test_the_memory_that_is_free_is_known():
+    free = device.free_memory(torch.device("cpu"))
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert total / 1000 < free < 10 * total
+
+
+def test_a_checkpoint_that_cannot_fit_is_refused(train, tmp_path, monkeypatch):
+    train("--max-steps 1")
+    monkeypatch.setattr("unitk.training.device.free_memory", lambda device: 1e5)
+    with pytest.raises(UsageError, match=r"need 0.0 GB \(4 bytes each\)"):
+        checkpoint.load(tmp_path / "run")
+
+
+@pytest.mark.parametrize(("steps", "every"), [(3, 1), (90, 2), (10**5, 50)])
+def test_a_run_has_about_forty_log_lines_or_more(start, steps, every):
+    words = f"--max-steps {steps} --log-every none"
+    assert Trainer(start(words)).log_every == every
+    assert Trainer(start(f"{words[:-4]}7")).log_every == 7
+
+
+def test_the_last_line_names_loss_and_checkpoint(train, curve, tmp_path, toy_data, caplog):
+    caplog.set_level("INFO")
+    train(f"--max-steps 3 --valid {toy_data / 'text'}")
+    last = f"checkpoint last {tmp_path.resolve()}/run/checkpoints/step-3, best {tmp_path.resolve()}"
+    assert caplog.messages[-1].startswith(f"loss {curve()[-1][1]:.4g}; {last}")
+
+
+def test_validations_count_in_the_time_that_is_left(train, toy_data, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    judge = Trainer.judge
+    monkeypatch.setattr(Trainer, "judge", lambda self: (time.sleep(3), judge(self))[1])
+    train(f"--max-steps 4 --valid-every 2 --valid {toy_data / 'text'}")
+    (left,) = re.findall(r"step 3/4 .*eta 0:00:(\d+)", caplog.text)
+    assert 3 <= int(left) < 6
+
+
+@pytest.mark.parametrize(("number", "code"), [(15, 143), (2, 130), (10, 75), (1, 129)])
+def test_signals_save_and_end(train, tmp_path, monkeypatch, number, code):
+    handler = signal.getsignal(number)
+    stop_after(monkeypatch, 2, number)
+    with pytest.raises(SystemExit) as exit:
+        train("--max-steps 9")
+    assert exit.value.code == code
+    assert signal.getsignal(number) is handler
+    state = json.loads((tmp_path / "run/last/state.json").read_text())
+    assert state["step"] == 2
+
+
+def test_seeds_are_told_apart():
+    seeds = {mix(1), mix(2), mix(1, 0, 0), mix(1, 0, 1), mix(1, 1, 0), mix(2, 0, 0)}
+    assert len(seeds) == 6 and all(0 <= seed < 2**64 for seed in seeds)
+
+
+def too_much(kind):
+    """An error of too little memory: CUDA's, and the one that PyTorch raises on this CPU."""
+    if kind == "cuda":
+        raise torch.OutOfMemoryError("CUDA out of memory")
+    torch.empty(1 << 50)
+
+
+@pytest.mark.parametrize("kind", ["cuda", "cpu"])
+def test_out_of_memory_is_tried_again_with_half(train, curve, monkeypatch, caplog, kind):
+    words = "--max-steps 3 --arch.dropout 0 --max-tokens 400"
+    train(words, run="a")
+    loss, seen = Trainer.loss, []
+
+    def scarce(self, batch):
+        seen.append(len(batch.docs))
+        if self.progress.step == 1 and batch.num_slots > 150:
+            too_much(kind)
+        return loss(self, batch)
+
+    monkeypatch.setattr(Trainer, "loss", scarce)
+    train(words + " --oom-retry", run="b")
+    assert dict(curve("a")) == pytest.approx(dict(curve("b")), abs=1e-5)
+    assert curve("a", "tokens") == curve("b", "tokens")
+    assert "step 2: out of memory: tried again with half" in caplog.text
+    with pytest.raises(UsageError, match=r"micro-batch of .* lower --max-tokens \(it is 400"):
+        train(words, run="c")
+
+
+def test_halves_of_a_batch_are_the_batch(start):
+    trainer = Trainer(start("--max-steps 9 --arch.dropout 0"))
+    batch = next(trainer.updates())[0].batches[0]
+    with torch.no_grad():
+        whole = trainer.loss(batch).sums["lm"]
+        parts = guard.halves(batch)
+        halves = [trainer.loss(part).sums["lm"] for part in parts]
+    assert len(parts) == 2 and float(sum(halves)) == pytest.approx(float(whole), rel=1e-6)
+    assert sum(part.count["lm"] for part in parts) == pytest.approx(batch.count["lm"])
+    assert sum(len(part.owner) for part in parts) == len(batch.owner)
+
+
+def test_the_first_bad_module_is_named(train, monkeypatch, caplog):
+    def broken(self, x):
+        return torch.full_like(forward(self, x), math.inf) if poisoned(self) else forward(self, x)
+
+    forward, modules = FeedForward.forward, []
+
+    def poisoned(module):
+        modules.append(module)
+        return modules.index(module) == 1  # of the second layer
+
+    monkeypatch.setattr(FeedForward, "forward", broken)
+    with pytest.raises(NonFiniteError, match="first bad: module layers.1.ffn in micro-batch 0"):
+        train("--max-steps 3 --on-nonfinite stop")
+
+
+def test_a_bad_gradient_is_named(train, monkeypatch):
+    def broken(self, *args):
+        sums = backward(self, *args)
+        self.model.layers[0].ffn.up.weight.grad[0, 0] = math.nan
+        return sums
+
+    backward = Trainer.backward
+    monkeypatch.setattr(Trainer, "backward", broken)
+    with pytest.raises(NonFiniteError, match="first bad: gradient of layers.0.ffn.up.weight"):
+        train("--max-steps 3 --on-nonfinite stop")
+
+
+def test_the_best_ones_are_kept(train, tmp_path, toy_data, monkeypatch):
+    losses = iter([3.0, 2.0, 2.5, 1.0, 4.0, 5.0])
+    monkeypatch.setattr(
+        loop.Means, "values", lambda self, prefix, _: {f"{prefix}/loss": next(losses)}
+    )
+    monkeypatch.setattr(Trainer, "log_train", lambda self: None)
+    words = "--max-steps 6 --valid-every 1 --keep-last 1 --keep-best 3 --save-every 99"
+    progress = train(f"{words} --valid {toy_data / 'text'}")
+    assert progress.best_steps(3) == [4, 2, 3] and progress.stale == 2
+    assert RunFolder(tmp_path / "run").steps() == [6, 4, 3, 2]
+    assert os.readlink(tmp_path / "run" / "best") == "checkpoints/step-4"
+
+
+def test_a_checkpoint_is_that_of_its_step_however_late_it_is_written(train, tmp_path, monkeypatch):
+    train("--max-steps 2", run="two")
+    write = checkpoint.write_snapshot
+
+    def slow(path, snapshot):
+        time.sleep(0.3)
+        write(path, snapshot)
+
+    monkeypatch.setattr(checkpoint, "write_snapshot", slow)
+    train("--max-steps 4 --lr-schedule constant --save-every 2", run="four")
+    train("--max-steps 2 --lr-schedule constant", run="again")
+    four = load_file(tmp_path / "four/checkpoints/step-2/model.safetensors")
+    assert same(four, weights(tmp_path / "again"))
+
+
+def test_one_process_at_a_time(start, train, tmp_path):
+    with RunFolder(tmp_path / "run").locked():
+        with pytest.raises(UsageError, match=rf"is being written by process {os.getpid()} on"):
+            train("--max-steps 1")
+    train("--max-steps 1")
+
+
+def test_less_memory_and_anomalies_change_nothing(train, curve):
+    for number, words in enumerate(["", "--recompute", "--detect-anomaly"]):
+        train(f"--max-steps 3 {words}", run=str(number))
+    assert curve("0") == curve("1") == curve("2")
+
+
+@pytest.mark.slow
+def test_compiled_layers_give_the_same_losses(train, curve):
+    for number, words in enumerate(["", "--compile"]):
+        train(f"--max-steps 3 --arch.dropout 0 {words}", run=str(number))
+    assert dict(curve("0")) == pytest.approx(dict(curve("1")), abs=1e-4)
+
+
+def test_a_run_folder_explains_itself(train, tmp_path):
+    train("--max-steps 2 --profile")
+    page = (tmp_path / "run" / "README.md").read_text()
+    assert "| `--lr` | 0.01 | --lr |" in page and "2 updates, " in page and "--resume" in page
+    assert "`--arch.width`" not in page  # a preset's, not a choice of this run
+
+
+def test_the_average_of_the_weights_is_what_is_judged_and_used(
+    train, tmp_path, toy_data, monkeypatch
+):
+    words = f"--max-steps 6 --ema 0.5 --valid {toy_data / 'text'} --valid-every 3 --save-every 1"
+    whole = train(f"{words} --keep-last 9", run="whole")
+    average = load_file(tmp_path / "whole/checkpoints/step-1/ema.safetensors")
+    for step in range(2, 7):
+        now = load_file(tmp_path / f"whole/checkpoints/step-{step}/model.safetensors")
+        average = {name: tensor.lerp(now[name], 0.5) for name, tensor in average.items()}
+    used = checkpoint.load(tmp_path / "whole").model.state_dict()
+    assert all(torch.allclose(used[name], tensor, atol=1e-7) for name, tensor in average.items())
+    stopped(train, monkeypatch, 4, words, run="again")
+    again = train(f"{words} --resume", run="again")
+    assert again.ranking == whole.ranking
+    assert same(*(load_file(tmp_path / run / "last/ema.safetensors") for run in ("whole", "again")))
+
+
+def test_the_first_checkpoint_is_that_of_an_update(train, tmp_path):
+    train("--max-steps 3 --save-every 2 --keep-last 9")
+    assert RunFolder(tmp_path / "run").steps() == [3, 2]
+
+
+def test_deterministic_operations_exist_for_all_there_is_to_compute(train, curve):
+    train("--max-steps 2", run="a")
+    train("--max-steps 2 --deterministic", run="b")
+    assert torch.are_deterministic_algorithms_enabled() and curve("a") == curve("b")
+    train("--max-steps 1", run="c")
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_run_goes_on_with_other_data(train, toy_data):
+    first = train("--max-steps 3 --lr-schedule constant")
+    assert (first.epoch, first.cursor > 0) == (0, True)
+    more = "--lr-schedule constant --resume --block-size 32"
+    with pytest.raises(UsageError, match="--block-size is 32, .* cannot change without --new-data"):
+        train(f"{more} --max-steps 5")
+    other = f"{more} --new-data --data {toy_data / 'text'}=2"
+    with pytest.raises(UsageError, match="--data: .* --new-data begins an epoch on others"):
+        train(f"--resume --max-steps 5 --data {toy_data / 'text'}=2")
+    whole = train(f"{other} --max-steps 7")
+    assert (whole.epoch, whole.step) == (1, 7)  # the epoch that was begun is left
+    cursor = whole.cursor
+    # the same command again is no other data
+    again = train(f"{other} --max-steps 9")
+    assert again.epoch == 1 and again.cursor > cursor
+    with pytest.raises(UsageError, match="--new-data has no effect without --resume"):
+        train("--max-steps 1 --new-data", run="b")
+
+
+def test_an_error_waits_for_the_checkpoint_that_is_being_written(train, tmp_path, monkeypatch):
+    write = checkpoint.write_snapshot
+
+    def slow(path, snapshot):
+        time.sleep(0.5)
+        write(path, snapshot)
+
+    monkeypatch.setattr(checkpoint, "write_snapshot", slow)
+    poison(monkeypatch, {1})
+    with pytest.raises(NonFiniteError):
+        train("--max-steps 3 --save-every 1 --on-nonfinite stop")
+    assert RunFolder(tmp_path / "run").newest() == RunFolder(tmp_path / "run").step(1)
+
+
+@pytest.fixture
+def scaled(monkeypatch):
+    """Scaling as with fp16 on CUDA, over fp32: powers of two change nothing but overflows."""
+    fp32 = loop.computing
+    monkeypatch.setattr(loop, "choose_precision", lambda config, device: "fp16")
+    monkeypatch.setattr(
+        loop, "computing", lambda device, precision, *rest: fp32(device, "fp32", *rest)
+    )
+
+
+def test_a_scaled_loss_gives_the_same_updates(train, curve, tmp_path, monkeypatch, request):
+    words = "--max-steps 12 --clip-norm 0.5 --products torch"
+    train(words, run="plain")
+    request.getfixturevalue("scaled")
+    train(words.replace(" --products torch", ""), run="scaled")
+    assert same(weights(tmp_path / "plain"), weights(tmp_path / "scaled"))
+    for value in ("train/loss", "gnorm", "noise_scale"):
+        assert curve("plain", value) == curve("scaled", value)
+    assert curve("scaled", "loss_scale") == [(step, 65536.0) for step in range(1, 13)]
+
+
+def test_an_overflow_is_skipped_and_lowers_the_scale(
+    train, curve, tmp_path, monkeypatch, caplog, scaled
+):
+    """Gradients overflow where the scale is above 2^14; the losses are finite."""
+    unscale = guard.unscale
+
+    def overflowing(parameters, scale):
+        if scale > 2**14:
+            parameters[0].grad[0] = math.inf
+        unscale(parameters, scale)
+
+    monkeypatch.setattr(guard, "unscale", overflowing)
+    monkeypatch.setattr(guard, "GROWTH", 3)
+    words = "--max-steps 10 --lr-schedule constant --on-nonfinite stop"
+    at = train(words, run="whole")
+    # skipped at steps 1 and 2; then it doubles after three good updates, in vain
+    found = [2**15, 2**14, 2**14, 2**14, 2**15, 2**14, 2**14, 2**14, 2**15, 2**14]
+    assert at.scale == 2**14 and at.bad_steps == 4 and at.bad_row == 0
+    assert caplog.text.count("fp16 overflow: skipped, loss scale 16384") == 3
+    logged = dict(curve("whole", "loss_scale"))
+    assert [logged[step] for step in range(1, 11)] == found
+    stopped(train, monkeypatch, 4, words, run="again")
+    again = train(f"{words} --resume", run="again")
+    assert (again.scale, again.unscaled) == (at.scale, at.unscaled)
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "again"))
+
+
+def test_fp16_needs_a_gpu(start):
+    with pytest.raises(UsageError, match="--precision fp16 needs CUDA"):
+        Trainer(start("--max-steps 1 --precision fp16"))
+
+
+def test_a_log_that_is_removed_is_told(train, tmp_path, monkeypatch, caplog):
+    update = Trainer.update
+
+    def removing(self, one):
+        (tmp_path / "run/log.jsonl").unlink(missing_ok=True)
+        update(self, one)
+
+    monkeypatch.setattr(Trainer, "update", removing)
+    assert train("--max-steps 3").step == 3
+    assert caplog.text.count("log cannot be written: log.jsonl was removed; training goes on") == 1
+
+
+def test_a_run_folder_that_is_removed_does_not_come_back(train, tmp_path, monkeypatch):
+    update = Trainer.update
+
+    def removing(self, one):
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        update(self, one)
+
+    monkeypatch.setattr(Trainer, "update", removing)
+    with pytest.raises(CheckpointError, match="removed while the run goes on"):
+        train("--max-steps 3")
+    assert not (tmp_path / "run").exists()
+
+
+def test_texts_beyond_max_tokens_are_told(train, caplog):
+    train("--max-steps 1 --max-tokens 3 --batch-tokens 50")
+    assert re.search(
+        r"train: 200 texts do not fit --max-tokens 3: .* of up to \d+ slots", caplog.text
+    )
+    caplog.clear()
+    train("--max-steps 1", run="b")
+    assert "do not fit" not in caplog.text

@@ -1,0 +1,51 @@
+import json
+import math
+
+import pytest
+import torch
+
+from unitk.training.means import Means
+
+
+def test_every_ask_has_its_own_mean():
+    means = Means()
+    means.add({"lm": torch.tensor(6.0), "lm/nll": torch.tensor(4.0)}, {"lm": 2.0, "nsp": 0.0})
+    means.add({"lm": torch.tensor(2.0), "lm/nll": torch.tensor(2.0)}, {"lm": 2.0})
+    means.add({"nsp": torch.tensor(3.0)}, {"nsp": 6.0})
+    values = means.values("dev", {})
+    assert values == pytest.approx(
+        {
+            "dev/loss": 2.5,
+            "dev/lm": 2.0,
+            "dev/lm/nll": 1.5,
+            "dev/lm/ppl": math.exp(1.5),
+            "dev/nsp": 0.5,
+        }
+    )
+
+
+def test_what_was_not_asked_has_no_mean():
+    means = Means()
+    means.add({"lm": torch.tensor(0.0)}, {"lm": 0.0})
+    assert means.values("train", {}) == {} == Means().values("train", {})
+
+
+def test_sums_survive_a_checkpoint_exactly():
+    one = Means()
+    one.add({"lm": torch.tensor(1 / 3)}, {"lm": 3.0})
+    two = Means(**json.loads(json.dumps(one.state())))
+    for means in (one, two):
+        means.add({"lm": torch.tensor(1 / 7)}, {"lm": 5.0})
+    assert one.values("train", {}) == two.values("train", {}) and one.state() == two.state()
+
+
+def test_asks_and_mixed_tasks_count_by_their_weights():
+    means = Means()
+    sums = {"a.lm": 6.0, "a.source": 8.0, "b.mlm": 5.0}
+    counts = {"a.lm": 2.0, "a.source": 4.0, "b.mlm": 1.0}
+    means.add({name: torch.tensor(value) for name, value in sums.items()}, counts)
+    values = means.values("dev", {"a": 0.9, "b": 0.1, "a.source": 0.5})
+    assert values["dev.a/loss"] == pytest.approx(3 + 0.5 * 2)
+    assert values["dev.b/loss"] == pytest.approx(5)
+    assert values["dev/loss"] == pytest.approx(0.9 * 4 + 0.1 * 5)
+    assert means.values("dev", {"a": 0.0, "b": 1.0})["dev/loss"] == pytest.approx(5)

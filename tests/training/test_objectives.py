@@ -1,0 +1,78 @@
+"""What tasks ask of the data: their own cut, static draws, virtual tokens, segments."""
+
+import pytest
+
+from unitk.data.batching import draw
+from unitk.errors import DataError, UsageError
+from unitk.training.start import parse_train, prepare
+
+
+@pytest.fixture
+def begin(tmp_path, toy_data):
+    """A checked start of a run on text: `begin("--task mlm")`."""
+
+    def make(words, data="text"):
+        base = f"--data {toy_data / data} --save-dir {tmp_path / 'run'} --max-steps 1"
+        return prepare(parse_train(f"{base} --block-size 64 {words}".split()))
+
+    return make
+
+
+def drawn(source, epoch, count=20):
+    source.examples.bounds(epoch)
+    examples = [draw(source.examples, 1, epoch, i) for i in range(count)]
+    return [one.towers["x"].table.tolist() for one in examples]
+
+
+def test_pairs_of_sentences_are_cut_and_asked_about(begin):
+    data = begin("--task mlm --arch bert_tiny --task.nsp on").data
+    bounds = data.train.examples.bounds(0)
+    flags = []
+    for i in range(len(bounds)):
+        one = draw(data.train.examples, 1, 0, i)
+        assert len(one.towers["x"]) <= min(bounds[i], 64)
+        flags += [int(ask.label[0]) for ask in one.asks if ask.name == "nsp"]
+    assert set(flags) == {0, 1} and len(flags) == len(bounds)
+    with pytest.raises(UsageError, match="--blocks has no effect"):
+        begin("--task mlm --arch bert_tiny --task.nsp on --blocks doc")
+
+
+@pytest.mark.parametrize("nsp", ["on", "off"])
+def test_static_masks_come_again_after_so_many_epochs(begin, nsp):
+    data = begin(f"--task mlm --arch bert_tiny --task.copies 2 --task.nsp {nsp}").data
+    epochs = [drawn(data.train, epoch) for epoch in range(4)]
+    assert epochs[0] == epochs[2] != epochs[1] == epochs[3]
+    dynamic = begin(f"--task mlm --arch bert_tiny --task.nsp {nsp}").data
+    assert drawn(dynamic.train, 0) == epochs[0] != drawn(dynamic.train, 2)
+
+
+def test_an_architecture_without_room_is_refused(begin):
+    with pytest.raises(UsageError, match=r"task pmlm needs --arch.num-virtual 1 for \[P\]"):
+        begin("--task pmlm --arch bert_tiny")
+    begin("--task pmlm --arch bert_tiny --task.pseudo mask")
+    with pytest.raises(UsageError, match="task unilm needs --arch.num-segments 6"):
+        begin("--task unilm --arch bert_tiny")
+    with pytest.raises(
+        UsageError, match="task mlm asks class:nsp, but --arch.class-heads are none"
+    ):
+        begin("--task mlm --arch albert_tiny --task.nsp on")
+    data = begin("--task mlm --arch bert_tiny --task.nsp on --arch.num-segments 1").data
+    data.train.examples.bounds(0)
+    with pytest.raises(DataError, match="segment 1 is beyond --arch.num-segments 1"):
+        draw(data.train.examples, 1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "--task seq2seq --arch bart_tiny",
+            "--task seq2seq cannot pre-train on texts; glm_infill, ",
+        ),
+        ("--task lm --arch bart_tiny", "lm lays out x, but --arch bart_tiny has enc and dec"),
+        ("--task mass --arch bert_tiny", "mass lays out enc and dec, but --arch bert_tiny has x"),
+    ],
+)
+def test_what_cannot_be_is_said_before_a_model_is_built(begin, words, message):
+    with pytest.raises(UsageError, match=message):
+        begin(words)

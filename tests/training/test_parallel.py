@@ -1,0 +1,207 @@
+"""Several processes are one run: the same examples, losses and weights as in one process."""
+
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from unitk.errors import UnitkError
+from unitk.training import loop
+from unitk.training.parallel import BUCKET, Group, Ranks, buckets, join
+from unitk.training.start import parse_train, prepare
+
+BASE = (
+    "--arch.dropout 0.1 --blocks line --block-size 64 --max-tokens 270 --batch-tokens 1000"
+    " --precision fp32 --log-every 1 --lr 1e-2 --writers none --rank-timeout 30 --threads 1"
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported():
+    """What an optimizer imports late, so that forks start at once."""
+    torch.optim.AdamW([torch.zeros(1, requires_grad=True)])
+
+
+def run_ranks(words, world, before=lambda rank: None):
+    """Train in so many forks of this process; their exit codes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    def child(rank):
+        names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_PORT": port}
+        os.environ |= {name: str(value) for name, value in names.items()}
+        os.environ["MASTER_ADDR"] = "127.0.0.1"
+        before(rank)
+        try:
+            loop.train(prepare(parse_train(words.split())))
+        except UnitkError as error:
+            print(error, file=sys.stderr, flush=True)
+            os._exit(error.code)
+        except SystemExit as exit:
+            os._exit(exit.code)
+        os._exit(0)
+
+    fork = multiprocessing.get_context("fork")
+    processes = [fork.Process(target=child, args=(rank,)) for rank in range(world)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(240)
+        assert process.exitcode is not None, "a rank hangs"
+    return [process.exitcode for process in processes]
+
+
+@pytest.fixture
+def words(toy_data):
+    """`words("pmlm", "--max-steps 3", run)` -> the options of a run."""
+
+    def make(task, more, run, data="text"):
+        arch = {"mass": "mass_tiny", "glm_infill": "glm_tiny", "optimus": "optimus_tiny"}.get(
+            task, "unilm2_tiny"
+        )
+        return (
+            f"--task {task} --arch {arch} --data {toy_data / data} --save-dir {run} {BASE} {more}"
+        )
+
+    return make
+
+
+def curve(run, value="train/loss"):
+    events = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return [event[value] for event in events if value in event]
+
+
+def state(run):
+    return json.loads((run / "last" / "state.json").read_text())
+
+
+def check_same_run(one, other, exactly=("lr", "tokens", "texts", "epoch")):
+    for value in exactly:
+        assert curve(one, value) == curve(other, value), value
+    for value in ("train/loss", "valid/loss"):
+        assert curve(one, value) == pytest.approx(curve(other, value), abs=1e-5), value
+    assert curve(one, "gnorm") == pytest.approx(curve(other, "gnorm"), rel=1e-5)
+    a, b = (load_file(run / "last" / "model.safetensors") for run in (one, other))
+    assert a.keys() == b.keys()
+    # Adam divides by the root of what may be tiny: rounding shows more in weights than in losses
+    assert max(float((a[name] - b[name]).abs().max()) for name in a) < 1e-3
+
+
+@pytest.mark.parametrize("task", ["glm_infill", pytest.param("mass", marks=pytest.mark.slow)])
+def test_two_ranks_are_one_run(words, toy_data, tmp_path, task):
+    more = f"--max-steps 8 --valid {toy_data / 'text'} --valid-every 3"
+    for world in (1, 2):
+        assert set(run_ranks(words(task, more, tmp_path / str(world)), world)) == {0}
+    check_same_run(tmp_path / "1", tmp_path / "2")
+    assert {name: state(tmp_path / "1")[name] for name in ("epoch", "cursor", "texts")} == {
+        name: state(tmp_path / "2")[name] for name in ("epoch", "cursor", "texts")
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["glm_infill", "mass", "optimus"])
+def test_shards_are_one_run(words, toy_data, tmp_path, task):
+    more = f"--max-steps 8 --valid {toy_data / 'text'} --valid-every 3"
+    alone, shards = tmp_path / "1", tmp_path / "2"
+    assert run_ranks(words(task, more, alone), 1) == [0]
+    assert run_ranks(words(task, f"{more} --shard", shards), 2, partial(stop_at, 5)) == [143, 143]
+    # any number of ranks, with or without shards, goes on from the same folder
+    again = f"{more} --shard --resume"
+    assert run_ranks(words(task, again, shards), 2, partial(stop_at, 7)) == [143, 143]
+    assert run_ranks(words(task, f"{more} --resume", shards), 1) == [0]
+    check_same_run(alone, shards)
+
+
+@pytest.mark.slow
+def test_ranks_may_change_when_a_run_is_resumed(words, tmp_path):
+    assert run_ranks(words("glm_infill", "--max-steps 9", tmp_path / "whole"), 1) == [0]
+    again = words("glm_infill", "--max-steps 9 --resume", tmp_path / "run")
+    for world, steps in ((1, 3), (2, 6), (1, 99)):
+        codes = run_ranks(again, world, partial(stop_at, steps))
+        assert set(codes) == ({143} if steps < 9 else {0})
+    check_same_run(tmp_path / "whole", tmp_path / "run")
+
+
+def stop_at(step, rank, wanted=None):
+    """SIGTERM to this process (if it is the wanted rank) after an update."""
+    if wanted is not None and rank != wanted:
+        return
+    update = loop.Trainer.update
+
+    def counted(self, one):
+        update(self, one)
+        if self.progress.step + 1 == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    loop.Trainer.update = counted
+
+
+def test_a_signal_to_one_rank_stops_all(words, tmp_path):
+    run, stop = tmp_path / "run", partial(stop_at, 4, wanted=1)
+    assert run_ranks(words("glm_infill", "--max-steps 9", run), 2, stop) == [143, 143]
+    assert state(run)["step"] == 4
+
+
+@pytest.mark.slow
+def test_a_rank_that_dies_is_told(words, tmp_path, capfd):
+    def die(rank):
+        def update(self, one):
+            os._exit(9)
+
+        if rank == 1:
+            loop.Trainer.update = update
+
+    assert run_ranks(words("glm_infill", "--max-steps 9", tmp_path / "run"), 2, die) == [6, 9]
+    assert "rank 0 of 2: another rank is gone, or did not answer" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_rank_that_hangs_is_told(words, tmp_path, capfd):
+    def hang(rank):
+        def update(self, one):
+            import time
+
+            time.sleep(4)
+
+        if rank == 1:
+            loop.Trainer.update = update
+
+    line = words("glm_infill", "--max-steps 9", tmp_path / "run").replace("out 30", "out 1")
+    assert run_ranks(line, 2, hang)[0] == 6
+    assert "within 1 s (--rank-timeout)" in capfd.readouterr().err
+
+
+def test_ranks_with_other_options_do_not_start(words, tmp_path, capfd):
+    def other(rank):
+        if rank == 1:
+            os.environ["MASTER_ADDR"] = "localhost"
+            check = Group.check_same
+            Group.check_same = lambda self, what: check(self, what + " --lr 2")
+
+    assert run_ranks(words("glm_infill", "--max-steps 9", tmp_path / "run"), 2, other) == [6, 6]
+    assert "were started with other options" in capfd.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_buckets_hold_every_tensor_once():
+    sizes = [3, 10 * BUCKET // 4, 5, BUCKET // 8, BUCKET // 8, 7]
+    tensors = [torch.empty(size, device="meta") for size in sizes]
+    found = buckets(tensors)
+    assert [tensor.numel() for bucket in found for tensor in bucket] == sizes
+    assert all(len(b) == 1 or sum(t.numel() * 4 for t in b) <= BUCKET for b in found)
+
+
+def test_one_process_needs_no_launcher(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert join() == Ranks() and join().leads
+    assert join().most(3, 4.5) == [3, 4.5] and join().texts("a") == ["a"]
+    assert np.isclose(float(join().norm([torch.nn.Parameter(torch.ones(3))])), 0)

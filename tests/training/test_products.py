@@ -1,0 +1,65 @@
+"""Products of fp32 matrices on CPU by oneDNN are PyTorch's, forward and backward."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from unitk.errors import UsageError
+from unitk.training import products
+from unitk.training.loop import Trainer
+
+needs_onednn = pytest.mark.skipif(not products.has_onednn(), reason="no oneDNN here")
+
+
+@needs_onednn
+@pytest.mark.parametrize("parts", [["forward"], ["inputs"], ["weights"], products.PARTS])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_linear_map_and_its_gradients_are_torchs(parts, bias, monkeypatch):
+    monkeypatch.setattr(products, "SMALL", 0)
+    torch.manual_seed(0)
+    shapes = {"x": (3, 50, 40), "weight": (70, 40), "bias": (70,)}
+    found = []
+    given = {name: torch.randn(shape) for name, shape in shapes.items()}
+    for mode in (products.Products(parts), products.Products([])):
+        own = {name: tensor.clone().requires_grad_() for name, tensor in given.items()}
+        with mode:
+            y = F.linear(own["x"], own["weight"], own["bias"] if bias else None)
+        y.square().sum().backward()
+        found.append([y, *(own[name].grad for name in ("x", "weight"))])
+        found[-1] += [own["bias"].grad] if bias else []
+    plain = F.linear(given["x"], given["weight"], given["bias"] if bias else None)
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(found[0][0], plain, rtol=1e-5, atol=1e-5)
+
+
+@needs_onednn
+def test_a_run_trains_as_with_torch_and_a_resumed_one_keeps_its_choice(
+    train, start, curve, monkeypatch
+):
+    monkeypatch.setattr(products, "SMALL", 0)
+    for name in ("torch", "onednn"):
+        train(f"--max-steps 3 --products {name}", run=name)
+    one, other = (dict(curve(name)) for name in ("torch", "onednn"))
+    assert one == pytest.approx(other, rel=1e-5)
+    fast = dict.fromkeys(products.PARTS, 2.0)
+    monkeypatch.setattr(products, "gains", lambda *shape: fast)
+    train("--max-steps 3", run="a")
+    assert dict(curve("a")) == other
+    slow = dict.fromkeys(products.PARTS, 0.5)
+    monkeypatch.setattr(products, "gains", lambda *shape: slow)
+    trainer = Trainer(start("--max-steps 6 --resume", run="a"))
+    assert trainer.progress.products == list(products.PARTS)
+    assert Trainer(start("--max-steps 3", run="b")).progress.products == []
+
+
+def test_products_without_effect_are_refused(start):
+    with pytest.raises(UsageError, match="--products onednn has an effect on CPU in fp32"):
+        Trainer(start("--max-steps 3 --precision bf16 --products onednn"))
+
+
+def test_another_processor_computes_with_torch(start, monkeypatch):
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert products.choose(4096, 1024, 4096) == []
+    with pytest.raises(UsageError, match="--products onednn needs an x86-64 processor"):
+        Trainer(start("--max-steps 3 --products onednn"))

@@ -1,0 +1,70 @@
+import logging
+import random
+import string
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from unitk.vocab.base import LONG, _short, train_vocab
+from unitk.vocab.base import alphabet as vocab_alphabet
+
+DRAW = random.Random(0)
+# lower-case Latin, and letters that stand once in 40,000 characters
+WORDS = ["".join(DRAW.choices(string.ascii_lowercase, k=5)) for _ in range(60)]
+ENGLISH = [" ".join(DRAW.choices(WORDS, k=11)) for _ in range(600)] + ["Zq 7"]
+
+
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+def test_all_letters_of_an_alphabet_that_is_used_are_in(kind):
+    vocab = train_vocab(ENGLISH, 60, kind)
+    used = {*"".join(ENGLISH)} - {" "}
+    assert all(vocab.unk not in vocab.encode(one) for one in used)
+    before = train_vocab(ENGLISH, 60, kind, coverage=0.9995)
+    assert vocab.unk in before.encode("Z") and vocab.unk in before.encode("7")
+
+
+def test_few_characters_are_all_in_and_alphabets_complete():
+    counts = vocab_alphabet.count(ENGLISH * 50, "nmt_nfkc")
+    coverage, required = vocab_alphabet.choose(counts, 8000, "nmt_nfkc")
+    assert coverage == 1.0 and {*string.ascii_letters} <= {*required}
+    assert not {*string.digits} & {*required}  # of digits there is but one
+    lowered = vocab_alphabet.choose(counts, 8000, "nmt_nfkc_cf")[1]
+    assert {*lowered} == {*string.ascii_lowercase}
+
+
+def test_of_thousands_the_rare_ones_are_left_out_but_no_letter(caplog):
+    rng = np.random.default_rng(0)
+    han = [chr(0x4E00 + i) for i in range(3000)]
+    share = 1 / np.arange(1, 3001) ** 2
+    text = ["".join(rng.choice(han, 50, p=share / share.sum())) for _ in range(400)]
+    text += ["ABC 12", "".join(han[2990:]), "\u03b1"]
+    counts = vocab_alphabet.count(text, "nmt_nfkc")
+    coverage, required = vocab_alphabet.choose(counts, 800, "nmt_nfkc")
+    assert coverage == 0.9995 and {*required} == {*"ABC12"}  # one alpha is no use of Greek
+    with caplog.at_level(logging.WARNING):
+        vocab = train_vocab(text, 800)
+    assert all(vocab.model.find(one) is not None for one in "ABC12")
+    gone = [one for one in counts if vocab.model.find(one) is None]
+    assert gone and f"leaves out {len(gone):,} of {len(counts):,} characters" in caplog.text
+    shown = caplog.text.rpartition("text): ")[2].partition(", and")[0].split(", ")
+    times = [int(one.split(" ")[1]) for one in shown]
+    assert times == sorted(times, reverse=True)
+    assert all(counts[one.split(" ")[0]] == int(one.split(" ")[1]) for one in shown)
+
+
+def test_characters_are_counted_as_the_vocabulary_sees_them():
+    lines = ["a\u0301 \ufb01n \uff21", "a" * 5, "\U0001f363"]
+    found = vocab_alphabet.count(lines, "identity")
+    assert found == Counter("".join("".join(lines).split()))
+    assert vocab_alphabet.count(["\ufb01n\uff21\u2026"], "nmt_nfkc") == Counter("finA...")
+
+
+def test_long_lines_are_parted_at_blanks():
+    rng = random.Random(0)
+    words = ["x" * rng.randint(1, 9) for _ in range(LONG // 2)]
+    parts = _short(" ".join(words))
+    assert len(parts) > 1 and max(map(len, parts)) <= LONG + 1
+    assert " ".join(parts).split(" ") == words
+    solid = "y" * (3 * LONG)
+    assert "".join(_short(solid)) == solid and len(_short(solid)) == 3

@@ -1,0 +1,1 @@
+"""Readers: text, records and pairs from files of every kind."""

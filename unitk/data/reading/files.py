@@ -1,0 +1,163 @@
+"""The files a user names, as blocks of text or pairs."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from unitk.data.reading import sources
+from unitk.data.reading.pairs import Fields, read_squad, record_blocks
+from unitk.data.reading.records import text_blocks
+from unitk.data.reading.sources import (
+    FORMATS,
+    STDIN,
+    TABLES,
+    UNPACK,
+    Block,
+    Format,
+    PairBlock,
+    Reading,
+    format_of,
+    pair_blocks,
+    parse,
+    size_of,
+)
+from unitk.data.storing.folders import is_corpus
+from unitk.errors import DataError, UsageError
+
+ADDRESS = re.compile(r"[a-z][a-z0-9+]+:/", re.IGNORECASE)
+"""How https:// and hf:// begin; a path object has dropped one of the strokes."""
+
+
+def expand(patterns: Sequence[str], option: str) -> list[Path]:
+    """The files a user named, in order; wildcards and folders are expanded here."""
+    found: list[Path] = []
+    for pattern in patterns:
+        path = Path(pattern)
+        if path.is_dir():
+            found += _inside(path, option)
+        elif path == STDIN or path.exists():
+            found.append(path)
+        elif ADDRESS.match(pattern):
+            raise DataError(f"{option} {pattern} is an address; download it and name the file")
+        elif glob.has_magic(pattern):
+            names = [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]
+            files = [name for name in names if name.is_file()]
+            if not files:
+                raise DataError(f"{option} {pattern}: no file has such a name")
+            found += files
+        else:
+            raise DataError(f"{option} {path}: no such file")
+    for path, times in Counter(found).items():
+        if times > 1:
+            raise UsageError(f"{option} names {path} twice")
+    return found
+
+
+def _inside(folder: Path, option: str) -> list[Path]:
+    """The files of a folder whose ending tells a format."""
+    if is_corpus(folder):
+        raise DataError(f"{option} {folder} is a corpus already; it needs files of text")
+    names = sorted(path for path in folder.iterdir() if path.is_file())
+    found = [
+        path
+        for path in names
+        if (path.with_suffix("") if path.suffix in UNPACK else path).suffix.lower()
+        in FORMATS.keys() - {""}
+    ]
+    if not found:
+        known = ", ".join(filter(None, FORMATS))
+        raise DataError(f"{option} {folder}: the folder has no file that ends in {known}")
+    return found
+
+
+@dataclass(frozen=True)
+class Source:
+    """The files of one part of a corpus (train, valid or test)."""
+
+    paths: list[Path]
+    targets: list[Path]
+    """For parallel files, the other side of each of `paths`."""
+    reading: Reading | None
+    """None: the files hold pairs."""
+    fields: Fields | None = None
+    """Of pairs in records; None: in SQuAD's json, or parallel files."""
+    window: int | None = None
+    form: str = ""
+    """Of SQuAD's pairs, as `window`: see `PairBlock`."""
+    formats: list[str] = field(default_factory=list)
+    """Of each of `paths`; none: they are plain text."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of corpus they make."""
+        return "text" if self.reading else "pairs"
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk, for progress and shards."""
+        return sum(map(size_of, self.paths))
+
+    def blocks(self) -> Iterator[Block | PairBlock]:
+        """All files, a block at a time."""
+        base = 0
+        for i, path in enumerate(self.paths):
+            name = self.formats[i] if self.formats else "text"
+            if self.reading and name != "squad":
+                yield from text_blocks(path, replace(self.reading, format=name), base)
+            else:
+                for block in self._pairs(i, path, base):
+                    yield replace(block, window=self.window, form=self.form)
+            base += size_of(path)
+
+    def _pairs(self, number: int, path: Path, base: int) -> Iterator[PairBlock]:
+        if self.targets:
+            yield from pair_blocks(path, self.targets[number], base)
+        elif self.fields:
+            yield from record_blocks(path, self.fields, base, self.formats[number])
+        else:
+            pairs = list(read_squad(path))
+            step = size_of(path) / max(len(pairs), 1)
+            for first in range(0, len(pairs), sources.PAIRS_IN_BLOCK):
+                some = pairs[first : first + sources.PAIRS_IN_BLOCK]
+                yield PairBlock(path, base + int(first * step), some)
+
+    def lines(self) -> Iterator[str]:
+        """Every sentence, or every part of a source and every target."""
+        for block in self.blocks():
+            if isinstance(block, PairBlock):
+                for pair in block.pairs:
+                    yield from (*pair.source, pair.target)
+            else:
+                assert self.reading is not None
+                yield from parse(block, self.reading).sentences
+
+
+def open_source(
+    paths: Iterable[Path],
+    given: Format,
+    reading: Reading | Fields,
+    option: str,
+    window: int | None = None,
+    form: str = "",
+) -> Source:
+    """Files of texts, of SQuAD, or of records of pairs."""
+    paths = list(paths)
+    formats = [format_of(path, given, option) for path in paths]
+    if isinstance(reading, Fields):
+        # a json that begins as SQuAD does may be a record a line
+        formats = ["jsonl" if name == "squad" else name for name in formats]
+        if "text" in formats:
+            first = paths[formats.index("text")]
+            raise UsageError(f"{option}: {first} is text, --source-field is of {', '.join(TABLES)}")
+        return Source(paths, [], None, reading, formats=formats)
+    squads = formats.count("squad")
+    if 0 < squads < len(formats):
+        other = next(name for name in formats if name != "squad")
+        one, two = (paths[formats.index(name)] for name in (other, "squad"))
+        raise UsageError(f"{option}: {one} is {other}, but {two} is squad")
+    return Source(paths, [], None if squads else reading, window=window, form=form, formats=formats)

@@ -1,0 +1,144 @@
+"""Tables whose records have named fields: json-lines, a json list, CSV, TSV and parquet.
+
+CSV is what Python's `csv` reads, its first row the names; in TSV, quotes are characters like any
+other. A json list and parquet are read whole or in groups of rows.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from unitk.data.reading import sources
+from unitk.data.reading.sources import (
+    Block,
+    Document,
+    Reading,
+    blocks,
+    head,
+    lines_of,
+    name_of,
+    opened,
+    parse,
+    size_of,
+    texts_of,
+    whole,
+)
+from unitk.errors import DataError
+from unitk.foreign import parse_json
+
+Record = tuple[Any, str, int]
+"""A record, its place for messages, and in bytes."""
+LARGEST = (1 << 31) - 1
+"""Bytes of a field of CSV; what `csv` takes anywhere."""
+
+
+def records(path: Path, name: str, fields: tuple[str, ...]) -> Iterator[Record]:
+    """The records of a table; of parquet, only these fields are read where all of them exist."""
+    if name == "parquet":
+        return _rows(path, fields)
+    if name in ("csv", "tsv"):
+        return _cells(path, name)
+    if name == "json" or head(path).lstrip().startswith(b"["):
+        return _listed(path)
+    return _lines(path)
+
+
+def _lines(path: Path) -> Iterator[Record]:
+    for block in blocks(path):
+        for number, line in enumerate(lines_of(block), block.line):
+            if line.strip():
+                where = f"{name_of(path)}, line {number}"
+                yield parse_json(line, where), where, block.at
+
+
+def _listed(path: Path) -> Iterator[Record]:
+    found = parse_json(whole(path), name_of(path))
+    if not isinstance(found, list):
+        raise DataError(f"{name_of(path)}: no JSON list of records")
+    step = size_of(path) / max(len(found), 1)
+    for i, record in enumerate(found):
+        yield record, f"{name_of(path)}: [{i}]", int(i * step)
+
+
+def _cells(path: Path, name: str) -> Iterator[Record]:
+    at = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal at
+        for block in blocks(path):
+            at = block.at
+            yield from (f"{line}\n" for line in lines_of(block))
+
+    how: dict[str, Any] = {"strict": True}
+    if name == "tsv":
+        how = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
+    csv.field_size_limit(LARGEST)
+    rows = csv.reader(lines(), **how)
+    names: list[str] = []
+    while True:
+        where = f"{name_of(path)}, line {rows.line_num + 1}"
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            raise DataError(f"{where}: no {name.upper()} ({error})") from error
+        if row is None:
+            return
+        if names and row and len(row) != len(names):
+            raise DataError(f"{where}: {len(row)} cells, but {len(names)} columns are named")
+        if names and row:
+            yield dict(zip(names, row, strict=True)), where, at
+        names = names or row
+
+
+def _rows(path: Path, fields: tuple[str, ...]) -> Iterator[Record]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ModuleNotFoundError as error:
+        raise DataError(f"{path}: needs the package pyarrow: pip install unitk[parquet]") from error
+    try:
+        with opened(path) as raw:
+            file = parquet.ParquetFile(raw)
+            names, number = file.schema_arrow.names, 0
+            columns = list(fields) if set(fields) <= set(names) else names
+            step = size_of(path) / max(file.metadata.num_rows, 1)
+            for batch in file.iter_batches(sources.PAIRS_IN_BLOCK, columns=columns):
+                for record in batch.to_pylist():
+                    yield record, f"{path}, row {number}", int(number * step)
+                    number += 1
+    except (pyarrow.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{path}: no parquet, or damaged ({reason})") from error
+
+
+def text_blocks(path: Path, reading: Reading, base: int = 0) -> Iterator[Block]:
+    """The texts of a file: its lines, or those of a table, which are parsed here."""
+    if reading.format in ("text", "jsonl"):
+        by_blank = reading.format == "text" and reading.documents == "blank"
+        for block in blocks(path, by_blank, base):
+            yield replace(block, format=reading.format)
+        return
+    found = records(path, reading.format, reading.field)
+    while some := list(islice(found, sources.PAIRS_IN_BLOCK)):
+        texts = [text for record, at, _ in some for text in texts_of(record, reading.field, at)]
+        yield Block(path, 1, base + some[0][2], True, b"", reading.format, tuple(texts))
+
+
+def read_documents(path: Path, reading: Reading) -> Iterator[Document]:
+    """The documents of a text file or a table, as `reading` tells them apart."""
+    waiting: list[str] = []
+    for block in text_blocks(path, reading):
+        parsed = parse(block, reading)
+        stream = iter(parsed.sentences)
+        for i, size in enumerate(parsed.sizes):
+            if waiting and not (i == 0 and parsed.goes_on):
+                yield Document(waiting)
+                waiting = []
+            waiting += islice(stream, int(size))
+    if waiting:
+        yield Document(waiting)

@@ -1,0 +1,50 @@
+"""A window of a passage around its answer, for sources that are too long (Du et al. 2022, 3.4)."""
+
+from __future__ import annotations
+
+import bisect
+import re
+from dataclasses import replace
+
+from unitk.data.reading.sources import SQUAD_SOURCE, PairText, arranged
+from unitk.errors import DataError
+from unitk.vocab.base import Vocab
+
+UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+UNIT = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
+"""A word, or a character of a script without blanks: what a window is made of."""
+
+
+def windowed(pair: PairText, limit: int, vocab: Vocab, form: str = SQUAD_SOURCE) -> PairText:
+    """The pair, so that its source in this form has at most `limit` tokens: a window is kept.
+
+    The window has as many words before `focus` as after it, unless the part begins or ends there,
+    and it is the largest one that fits. The focus stays whole, even if it alone is too long.
+    """
+    answer, passage = pair.source
+
+    def tokens(text: str) -> int:
+        return sum(len(vocab.encode(part)) for part in arranged([answer, text], form))
+
+    if tokens(passage) <= limit:
+        return pair
+    if pair.focus is None:
+        raise DataError(f"answer {answer!r} is not in its passage, so no window is around it")
+    units = [found.span() for found in UNIT.finditer(passage)]
+    first, stop = pair.focus
+    before = sum(end <= first for _, end in units)
+    after = sum(start >= stop for start, _ in units)
+
+    def cut(more: int) -> tuple[int, int]:
+        """The characters of the focus and of `more` units, divided between both sides."""
+        left = min(before, max(more // 2, more - after))
+        last = len(units) - after + more - left
+        return units[before - left][0], units[last - 1][1]
+
+    def size(more: int) -> int:
+        return tokens(passage[slice(*cut(more))])
+
+    most = bisect.bisect_right(range(before + after + 1), limit, key=size)
+    start, end = cut(max(most - 1, 0))
+    kept = passage[start:end]
+    return replace(pair, source=[answer, kept], focus=(first - start, stop - start))

@@ -1,0 +1,1 @@
+"""From texts to a binary corpus on disk, and back."""

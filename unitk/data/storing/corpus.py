@@ -1,0 +1,402 @@
+"""The binary corpus: sentences as ids, one after the other, with two indices over them.
+
+    tokens.bin      the ids of all sentences, uint16 or int32, nothing stored between them
+    sentences.npy   int64 [S + 1], where each sentence begins in the tokens; the last entry is T
+    documents.npy   int64 [D + 1], the first sentence of each document; the last entry is S
+    blocks.sha256   SHA-256 of every 2 ** 20 bytes of the tokens, 32 bytes each
+    vocab/          what the ids mean
+    manifest.json   kind, counts, size and SHA-256 of every file and of itself, written last
+
+A corpus of pairs has two such folders, source/ and target/: pair i is document i of both, and the
+sentences of a source document are its parts. Files are mapped into memory, so that opening takes
+milliseconds: sizes are checked then, an index and a block of tokens when it is first read. Format 1
+had no blocks.sha256 and no hash of the manifest.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unitk import files
+from unitk.errors import DataError, UsageError
+from unitk.files import MANIFEST
+from unitk.slots import Ids
+from unitk.vocab.base import Vocab
+
+FORMAT = 2
+VOCAB = "vocab"
+TOKENS, SENTENCES, DOCUMENTS = "tokens.bin", "sentences.npy", "documents.npy"
+BLOCKS, BLOCK = "blocks.sha256", 1 << 20
+SIDES = ("source", "target")
+SMALL = 65_500
+"""Vocabularies with fewer ids are stored as uint16; above that a few ids stay free."""
+
+
+@dataclass
+class Counts:
+    """What a corpus holds; `words` stand between blanks, `unknown` are tokens."""
+
+    documents: int = 0
+    sentences: int = 0
+    tokens: int = 0
+    words: int = 0
+    unknown: int = 0
+
+    @property
+    def unknown_rate(self) -> float:
+        """Share of tokens that are the unknown symbol."""
+        return self.unknown / max(self.tokens, 1)
+
+    def __str__(self) -> str:
+        # a script without blanks has no words to speak of
+        spaced = self.tokens < 8 * self.words
+        rate = f" {self.tokens / self.words:.2f} tokens a word," if spaced else ""
+        return (
+            f"{self.documents:,} documents, {self.sentences:,} sentences, {self.tokens:,} tokens,"
+            f"{rate} {self.unknown_rate:.2%} unknown"
+        )
+
+
+class Corpus:
+    """A corpus of kind "text", opened for reading."""
+
+    kind = "text"
+    note = ""
+    """What else there is to say of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.manifest = path, read_manifest(path, self.kind)
+        self.file = path / TOKENS
+        self.vocab_hash: str = self.manifest["vocab"]
+        self.fingerprint = _fingerprint(self.manifest)
+        try:
+            self.counts = Counts(**self.manifest["counts"])
+            self.dtype = np.dtype(self.manifest["dtype"]).newbyteorder("<")
+            size = self.counts.tokens * self.dtype.itemsize
+            good = self.manifest["files"][TOKENS]["size"] == size
+            self._hashes = self._block_hashes(size)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{path / MANIFEST} is damaged ({error!r})") from error
+        if not good:
+            raise DataError(f"{self.file} does not hold {self.counts.tokens} tokens")
+        counts = self.counts
+        self.num_documents, self.num_sentences = counts.documents, counts.sentences
+        self.num_tokens = counts.tokens
+        self._seen = bytearray(len(self._hashes) // 32)
+        # an empty file cannot be mapped: the shard of a small corpus may have nothing
+        self._tokens: npt.NDArray[Any] = (
+            mapped(self.file, self.dtype) if counts.tokens else np.empty(0, self.dtype)
+        )
+
+    def _block_hashes(self, size: int) -> bytes:
+        """The hashes of the blocks of so many bytes; none in format 1."""
+        if BLOCKS not in self.manifest["files"]:
+            return b""
+        check_file(self.path, self.manifest, BLOCKS)
+        hashes = (self.path / BLOCKS).read_bytes()
+        if len(hashes) != 32 * -(-size // BLOCK):
+            raise DataError(f"{self.path / BLOCKS} is not that of {size:,} bytes")
+        return hashes
+
+    @functools.cached_property
+    def sentences(self) -> Ids:
+        """Where each sentence begins in the tokens."""
+        return self._index(SENTENCES, self.num_sentences, self.num_tokens)
+
+    @functools.cached_property
+    def documents(self) -> Ids:
+        """The first sentence of each document."""
+        return self._index(DOCUMENTS, self.num_documents, self.num_sentences)
+
+    def _index(self, name: str, count: int, total: int) -> Ids:
+        """The offsets in an index file: `count` + 1 of them, rising from 0 to `total`."""
+        check_file(self.path, self.manifest, name)
+        path, header = self.path / name, _header(count + 1)
+        with path.open("rb") as file:
+            whole = file.read(len(header)) == header
+        if whole and path.stat().st_size == len(header) + 8 * (count + 1):
+            offsets: Ids = mapped(path, "<i8", len(header))
+            rising = all(
+                (np.diff(offsets[start : start + BLOCK + 1]) >= 0).all()
+                for start in range(0, count, BLOCK)
+            )
+            if offsets[0] == 0 and offsets[-1] == total and rising:
+                return offsets
+        raise DataError(f"{path} is damaged: it should lead from 0 to {total} in {count} steps")
+
+    def _check_blocks(self, start: int, stop: int) -> None:
+        """Compare what is first read of the tokens with its hashes."""
+        size = self.dtype.itemsize
+        for block in range(start * size // BLOCK, -(-min(stop, self.num_tokens) * size // BLOCK)):
+            if not self._seen[block]:
+                first, last = (edge * BLOCK // size for edge in (block, block + 1))
+                found = hashlib.sha256(self._tokens[first:last].data).digest()
+                if found != self._hashes[32 * block :][:32]:
+                    raise DataError(
+                        f"{self.file} was altered: its bytes from {block * BLOCK:,} on are not"
+                        f" those of {BLOCKS}"
+                    )
+                self._seen[block] = True
+
+    def tokens(self, start: int, stop: int) -> Ids:
+        """The ids from token `start` up to token `stop`, across sentences."""
+        if self._seen:
+            self._check_blocks(start, stop)
+        return self._tokens[start:stop].astype(np.int64)
+
+    def first_beyond(self, size: int, chunk: int = 1 << 22) -> str:
+        """Where the first id of a vocabulary larger than `size` stands, in words, or nothing."""
+        for start in range(0, len(self._tokens), chunk):
+            some = self._tokens[start : start + chunk]
+            if some.max() >= size or some.min() < 0:
+                place = start + int(((some >= size) | (some < 0)).argmax())
+                byte = place * self._tokens.itemsize
+                return f"{self.file}: token {self._tokens[place]} at byte {byte:,}"
+        return ""
+
+    def document(self, index: int) -> list[Ids]:
+        """The sentences of a document."""
+        first, last = self.documents[index : index + 2]
+        edges = self.sentences[first : last + 1]
+        return [self.tokens(a, b) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+
+    def document_lengths(self) -> Ids:
+        """How many tokens each document has."""
+        return np.diff(self.sentences[self.documents])
+
+    def verify(self) -> None:
+        """Compare the contents of all files with the manifest: a `DataError` names the first."""
+        verify(self.path, self.manifest)
+
+
+class Pairs:
+    """A corpus of kind "pairs", opened for reading."""
+
+    kind = "pairs"
+    note = ""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.manifest = path, read_manifest(path, self.kind)
+        self.vocab_hash: str = self.manifest["vocab"]
+        self.fingerprint = _fingerprint(self.manifest)
+        self.source, self.target = (Corpus(path / side) for side in SIDES)
+        self._check_even()
+
+    def _check_even(self) -> None:
+        if self.source.num_documents != self.target.num_documents:
+            raise DataError(
+                f"{self.path}: {self.source.num_documents} sources,"
+                f" but {self.target.num_documents} targets"
+            )
+
+    @functools.cached_property
+    def source_lengths(self) -> Ids:
+        """How many tokens each source has, all parts together."""
+        return self.source.document_lengths()
+
+    @functools.cached_property
+    def target_lengths(self) -> Ids:
+        """How many tokens each target has."""
+        return self.target.document_lengths()
+
+    def __len__(self) -> int:
+        return self.source.num_documents
+
+    def pair(self, index: int) -> tuple[list[Ids], Ids]:
+        """The parts of a source, and its target."""
+        first, last = self.target.documents[index : index + 2]
+        start, stop = self.target.sentences[first], self.target.sentences[last]
+        return self.source.document(index), self.target.tokens(start, stop)
+
+    def verify(self) -> None:
+        """Compare the contents of all files with the manifest: a `DataError` names the first."""
+        verify(self.path, self.manifest)
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    """The manifest of a corpus folder."""
+    path = folder / MANIFEST
+    manifest = files.read_json(path)
+    if not {"format", "kind", "vocab", "files"} <= set(manifest):
+        raise DataError(f"{path} is no manifest of a corpus")
+    if manifest["format"] not in (1, FORMAT):
+        raise DataError(
+            f"{path} has format {manifest['format']}, but this unitk reads formats 1 and {FORMAT}:"
+            " preprocess the text again"
+        )
+    if manifest["format"] == FORMAT and manifest.pop("sha256", None) != _own_hash(manifest):
+        raise DataError(f"{path} was altered: its SHA-256 is not its own")
+    return manifest
+
+
+def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
+    """The manifest of a corpus folder, after a look at the size of every file."""
+    manifest = manifest_of(folder)
+    if manifest["kind"] != kind:
+        raise DataError(f"{folder} holds {manifest['kind']}, not {kind}")
+    if fault := files.differs(folder, manifest["files"], lambda name: False):
+        raise DataError(f"{folder}{os.sep}{fault}")
+    return manifest
+
+
+def verify(folder: Path, manifest: dict[str, Any]) -> None:
+    """Compare every file with its SHA-256."""
+    if fault := files.differs(folder, manifest["files"], lambda name: True):
+        raise DataError(f"{folder}{os.sep}{fault}")
+
+
+def check_file(folder: Path, manifest: dict[str, Any], name: str) -> None:
+    """Compare one file with its SHA-256."""
+    if fault := files.differs(folder, {name: manifest["files"].get(name)}, lambda name: True):
+        raise DataError(f"{folder}{os.sep}{fault}")
+
+
+def write_manifest(folder: Path, about: dict[str, Any]) -> None:
+    """Write `about` with the size and SHA-256 of every file below the folder."""
+    entries = {}
+    for name, path in files.below(folder).items():
+        side = path.parent / MANIFEST  # what stands there of a side of pairs has been hashed
+        known = files.read_json(side)["files"] if side.is_file() and path.parent != folder else {}
+        entries[name] = known.get(path.name) or files.entry(path)
+    manifest = {"format": FORMAT, **about, "files": entries}
+    text = json.dumps(manifest | {"sha256": _own_hash(manifest)}, indent=1, ensure_ascii=False)
+    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+
+
+def _own_hash(manifest: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest).encode()).hexdigest()
+
+
+def digest(paths: Sequence[Path], *words: str) -> str:
+    """A hash of files, and of words."""
+    return hashlib.sha256(" ".join([*map(files.digest, paths), *words]).encode()).hexdigest()
+
+
+def _fingerprint(manifest: dict[str, Any]) -> str:
+    listed = manifest["files"].items()
+    hashes = sorted((name, entry["sha256"]) for name, entry in listed if name != BLOCKS)
+    return hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
+
+
+def _header(count: int) -> bytes:
+    """The start of an .npy file of `count` int64, always of the same length."""
+    about = f"{{'descr': '<i8', 'fortran_order': False, 'shape': ({count},), }}"
+    return b"\x93NUMPY\x01\x00" + bytes([118, 0]) + about.ljust(117).encode() + b"\n"
+
+
+def stored_dtype(vocab_size: int) -> np.dtype[Any]:
+    """How ids are stored."""
+    return np.dtype("<u2" if vocab_size < SMALL else "<i4")
+
+
+class CorpusWriter:
+    """Writes the tokens and indices of a text corpus into a folder as they come."""
+
+    def __init__(self, folder: Path, vocab_size: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.dtype = stored_dtype(vocab_size)
+        self.counts = Counts()
+        self._tokens = (folder / TOKENS).open("wb")
+        self._sentences = _IndexFile(folder / SENTENCES)
+        self._documents = _IndexFile(folder / DOCUMENTS)
+        self._sentences.add(np.zeros(1, np.int64))
+        self._open = False  # whether the last document has a sentence yet
+
+    def add(self, ids: npt.NDArray[Any], lengths: Ids, sizes: Ids, goes_on: bool = False) -> None:
+        """Append sentences of `lengths` tokens, in documents of `sizes` sentences.
+
+        The first of these documents is the rest of the last one written if it `goes_on`.
+        Documents without a sentence are left out.
+        """
+        self._tokens.write(np.ascontiguousarray(ids, self.dtype).data)
+        self._sentences.add(self.counts.tokens + np.cumsum(lengths))
+        begins = sizes > 0
+        if len(sizes):
+            joined = goes_on and self._open
+            self._open = bool(begins[-1]) or (joined and len(sizes) == 1)
+            begins[0] &= not joined
+        first = self.counts.sentences + np.cumsum(sizes) - sizes
+        self._documents.add(first[begins])
+        self.counts.documents += int(begins.sum())
+        self.counts.sentences += len(lengths)
+        self.counts.tokens += len(ids)
+
+    def close(self, about: dict[str, Any]) -> None:
+        """Complete the files and write the manifest, `about` being what the writer cannot know."""
+        self._documents.add(np.array([self.counts.sentences]))
+        for file in (self._tokens, self._sentences, self._documents):
+            file.close()
+        self._hash_blocks()
+        counts = {"counts": asdict(self.counts), "unknown_rate": self.counts.unknown_rate}
+        write_manifest(self.folder, {"kind": "text", "dtype": self.dtype.name, **counts, **about})
+
+    def _hash_blocks(self) -> None:
+        with (self.folder / TOKENS).open("rb") as tokens, (self.folder / BLOCKS).open("wb") as file:
+            while block := tokens.read(BLOCK):
+                file.write(hashlib.sha256(block).digest())
+
+
+def close_corpus(
+    folder: Path, writers: dict[str, CorpusWriter], vocab: Vocab, about: dict[str, Any]
+) -> None:
+    """Complete a corpus folder: of text if its one writer is called "", of pairs otherwise."""
+    vocab.save(folder / VOCAB)
+    meaning = {"vocab": vocab.hash, "vocab_size": len(vocab)}
+    for side, writer in writers.items():
+        writer.close(meaning if side else {**meaning, **about})
+    if "" not in writers:
+        write_manifest(folder, {"kind": "pairs", **meaning, **about})
+
+
+class _IndexFile:
+    """An int64 .npy file whose length is known at the end only."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+        self._file.write(_header(0))
+        self._count = 0
+
+    def add(self, values: Ids) -> None:
+        self._file.write(np.ascontiguousarray(values, "<i8").data)
+        self._count += len(values)
+
+    def close(self) -> None:
+        self._file.seek(0)
+        self._file.write(_header(self._count))
+        self._file.close()
+
+
+@contextmanager
+def building(dest: Path, overwrite: bool = False) -> Iterator[Path]:
+    """A folder to fill, which becomes `dest` if all goes well and is removed if not."""
+    _check_free(dest, overwrite)
+    with files.new_folder(dest, "--dest", replace=overwrite) as folder:
+        yield folder
+
+
+def _check_free(dest: Path, overwrite: bool) -> None:
+    if not dest.exists() or (dest.is_dir() and not any(dest.iterdir())):
+        return
+    made = (MANIFEST, f"train/{MANIFEST}", "vocab.json", "*.idx", "dict*.txt")
+    if any(any(dest.glob(name)) for name in made):
+        if not overwrite:
+            raise UsageError(f"--dest {dest} holds a corpus already; --overwrite replaces it")
+    else:
+        raise UsageError(f"--dest {dest} exists, and is no corpus that could be replaced")
+
+
+def mapped(path: Path, dtype: npt.DTypeLike, offset: int = 0) -> npt.NDArray[Any]:
+    """A file as a plain array that is read where it is looked at; numpy's memmap slices slower."""
+    return np.asarray(np.memmap(path, dtype, "r", offset))

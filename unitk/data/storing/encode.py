@@ -1,0 +1,174 @@
+"""Blocks of text -> ids, in this process or in several, in the order of the blocks."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from multiprocessing import resource_tracker
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unitk import registry
+from unitk.data.reading.sources import Block, PairBlock, Reading, arranged, parse
+from unitk.data.reading.window import windowed
+from unitk.data.storing.corpus import stored_dtype
+from unitk.errors import UnitkError, UsageError
+from unitk.slots import Ids
+from unitk.vocab.base import Vocab
+
+WORTH_A_PROCESS = 8 << 20
+"""Bytes of input that take about as long to encode as a process takes to start."""
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+
+
+@dataclass(frozen=True)
+class Side:
+    """The sentences of a block: their ids one after the other, and documents as sentence counts."""
+
+    ids: npt.NDArray[Any]
+    lengths: Ids
+    sizes: Ids
+    words: int
+    unknown: int
+    num_bytes: int
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """A block as ids: one side, or source and target."""
+
+    path: Path
+    sides: list[Side]
+    goes_on: bool
+
+
+def encode_block(vocab: Vocab, block: Block | PairBlock, reading: Reading | None) -> Encoded:
+    """A block as ids. Sentences that have no token are left out, but not sides of pairs."""
+    if isinstance(block, PairBlock):
+        pairs = block.pairs
+        if block.window is not None:
+            pairs = [windowed(pair, block.window, vocab, block.form) for pair in pairs]
+        if block.form:
+            pairs = [replace(pair, source=arranged(pair.source, block.form)) for pair in pairs]
+        sources = [part for pair in pairs for part in pair.source]
+        sizes = np.fromiter((len(pair.source) for pair in pairs), np.int64)
+        targets = [pair.target for pair in pairs]
+        sides = [_encode(vocab, sources, sizes), _encode(vocab, targets, np.ones_like(sizes))]
+        return Encoded(block.path, sides, False)
+    assert reading is not None
+    parsed = parse(block, reading)
+    side = _encode(vocab, parsed.sentences, parsed.sizes, parsed.text)
+    if not side.lengths.all():
+        owner = np.repeat(np.arange(len(side.sizes)), side.sizes)
+        sizes = np.bincount(owner[side.lengths > 0], minlength=len(side.sizes))
+        side = replace(side, lengths=side.lengths[side.lengths > 0], sizes=sizes)
+    return Encoded(block.path, [side], parsed.goes_on)
+
+
+def _encode(vocab: Vocab, sentences: list[str], sizes: Ids, text: bytes = b"") -> Side:
+    ids, lengths = vocab.encode_packed(sentences)
+    text = text or "\n".join(sentences).encode()
+    unknown = int(np.count_nonzero(ids == vocab.unk))
+    ids = ids.astype(stored_dtype(len(vocab)))
+    return Side(ids, lengths, sizes, count_words(text), unknown, len(text))
+
+
+def count_words(text: bytes) -> int:
+    """Runs of bytes between blanks and control characters."""
+    blank = np.frombuffer(text, np.uint8) <= 32
+    return int(np.count_nonzero(blank[:-1] > blank[1:])) + int(len(blank) > 0 and not blank[0])
+
+
+def num_workers(given: int | None, size: int) -> int:
+    """How many processes `size` bytes of input are worth, if they may be as many as `given`."""
+    if given is not None and given < 1:
+        raise UsageError(f"--workers must be at least 1, got {given}")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(given or cores or 1, 1 + size // WORTH_A_PROCESS)
+
+
+Encode = Callable[[Iterator[Block | PairBlock], Reading | None], Iterator[Encoded]]
+_vocab: Vocab  # of a worker process
+
+
+@contextmanager
+def encoders(vocab: Vocab, workers: int, user_dir: Path | None = None) -> Iterator[Encode]:
+    """What turns blocks into ids, in order: this process, or some that rebuild the vocabulary."""
+    if workers == 1:
+        yield lambda blocks, reading: (encode_block(vocab, block, reading) for block in blocks)
+        return
+    # processes, not threads: lines, sentences and lists are Python's work
+    context = multiprocessing.get_context("spawn")
+    state = vocab.model.kind, vocab.model.data, vocab.symbols, vocab.added
+    with ProcessPoolExecutor(workers, context, _begin, (user_dir, *state)) as pool:
+
+        def encode(
+            blocks: Iterator[Block | PairBlock], reading: Reading | None
+        ) -> Iterator[Encoded]:
+            waiting: deque[Future[Encoded]] = deque()
+            for block in blocks:
+                waiting.append(pool.submit(_work, block, reading))
+                if len(waiting) > 2 * workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+
+        try:
+            with _unheard():
+                for _ in range(workers):  # each starts a process
+                    pool.submit(int)
+            yield encode
+        except BrokenProcessPool as error:
+            raise UnitkError(
+                "a worker process ended early (out of memory?); try fewer --workers"
+            ) from error
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait, as a process that is half started would print a traceback."""
+    if threading.current_thread() is not threading.main_thread() or os.name == "nt":
+        yield
+        return
+    resource_tracker.ensure_running()  # else the first process starts it, which ends the mask
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _begin(
+    user_dir: Path | None, kind: str, data: bytes, symbols: dict[str, int], added: tuple[str, ...]
+) -> None:
+    global _vocab
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the pool
+    if os.name != "nt":
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:  # a parent that is killed cannot end the pool
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+    registry.load_plugins(user_dir)
+    _vocab = Vocab(registry.get("vocab", kind)(data), symbols, added)
+    gc.freeze()  # what was imported need not be searched for garbage time and again
+
+
+def _work(block: Block | PairBlock, reading: Reading | None) -> Encoded:
+    return encode_block(_vocab, block, reading)

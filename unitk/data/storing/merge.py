@@ -1,0 +1,115 @@
+"""Shards of a corpus, or any corpora of the same vocabulary, as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unitk.data.storing.corpus import (
+    SIDES,
+    Corpus,
+    CorpusWriter,
+    Pairs,
+    building,
+    close_corpus,
+)
+from unitk.data.storing.folders import corpus_vocab, open_corpus
+from unitk.errors import DataError, UsageError
+from unitk.files import MANIFEST
+
+PARTS = ("train", "valid", "test")
+TOKENS_AT_ONCE = 1 << 24
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Join the shards of a corpus, in their order: the result equals the corpus made at once."""
+
+    parts: tuple[Path, ...]
+    """The folders that `unitk preprocess --shard i/n` made, i = 0, 1, ..."""
+    dest: Path
+    """Folder to make."""
+    overwrite: bool = False
+    """Replace a corpus in --dest."""
+
+
+def merge(options: Options) -> None:
+    """Join the parts, or what they have in train/, valid/ and test/."""
+    if not options.parts:
+        raise UsageError("name the corpora to join: unitk merge --dest DIR PART PART ...")
+    names = [_names(part) for part in options.parts]
+    for part, held in zip(options.parts, names, strict=True):
+        if held != names[0]:
+            raise DataError(
+                f"{options.parts[0]} holds {', '.join(names[0])}, but {part} {', '.join(held)}"
+            )
+    with building(options.dest, options.overwrite) as folder:
+        for name in names[0]:
+            print(f"{options.dest / name}:")
+            _join([part / name for part in options.parts], folder / name)
+
+
+def _names(part: Path) -> list[str]:
+    """The parts of what `unitk preprocess` made; "." for a corpus folder itself."""
+    found = [name for name in (".", *PARTS) if (part / name / MANIFEST).is_file()]
+    if not found:
+        raise DataError(f"{part} is no corpus, nor a folder with train/ in it")
+    return found
+
+
+def _join(folders: Sequence[Path], dest: Path) -> None:
+    opened = [open_corpus(folder) for folder in folders]
+    first = opened[0]
+    for folder, one in zip(folders, opened, strict=True):
+        if one.kind != first.kind:
+            raise DataError(f"{folders[0]} holds {first.kind}, but {folder} holds {one.kind}")
+        if one.vocab_hash != first.vocab_hash:
+            raise DataError(f"{folder} was made with another vocabulary than {folders[0]}")
+        one.verify()
+    about = _about(folders, [one.manifest for one in opened])
+    vocab = corpus_vocab(folders[0])
+    sides = [""] if first.kind == "text" else list(SIDES)
+    writers = {side: CorpusWriter(dest / side, len(vocab)) for side in sides}
+    for one in opened:
+        found = [one.source, one.target] if isinstance(one, Pairs) else [one]
+        for writer, corpus in zip(writers.values(), found, strict=True):
+            _copy(corpus, writer)
+    if not any(writer.counts.tokens for writer in writers.values()):
+        raise DataError(f"{folders[0]}: there is no text in it, nor in the other parts")
+    close_corpus(dest, writers, vocab, about)
+    for side, writer in writers.items():
+        print(f"  {side and side + ': '}{writer.counts}")
+
+
+def _about(folders: Sequence[Path], manifests: list[dict[str, Any]]) -> dict[str, Any]:
+    """The sources; shards must be complete and in order, as each names all files."""
+    first = manifests[0]
+    keys = [key for key in ("sources", "source_bytes", "targets") if key in first]
+    if not any("shard" in manifest for manifest in manifests):
+        # lists of names are joined, numbers are added
+        return {key: sum((one[key] for one in manifests), type(first[key])()) for key in keys}
+    for i, (folder, manifest) in enumerate(zip(folders, manifests, strict=True)):
+        expected = f"{i}/{len(folders)}"
+        if manifest.get("shard") != expected:
+            held = f"shard {manifest['shard']}" if "shard" in manifest else "no shard"
+            raise DataError(f"{folder} is {held}, but {expected} is expected at this place")
+        if any(manifest[key] != first[key] for key in keys):
+            raise DataError(f"{folder} is a shard of other files than {folders[0]}")
+    return {key: first[key] for key in keys}
+
+
+def _copy(corpus: Corpus, writer: CorpusWriter) -> None:
+    begins = np.asarray(corpus.sentences[corpus.documents])
+    cuts = np.searchsorted(begins, np.arange(0, max(corpus.num_tokens, 1), TOKENS_AT_ONCE))
+    edges = np.unique(np.append(cuts, corpus.num_documents)).tolist()
+    for first, last in zip(edges[:-1], edges[1:], strict=True):
+        start, stop = corpus.documents[first], corpus.documents[last]
+        sentences = np.asarray(corpus.sentences[start : stop + 1])
+        sizes = np.diff(corpus.documents[first : last + 1])
+        writer.add(corpus.tokens(sentences[0], sentences[-1]), np.diff(sentences), sizes)
+    writer.counts.words += corpus.counts.words
+    writer.counts.unknown += corpus.counts.unknown

@@ -1,0 +1,359 @@
+"""Text -> vocabulary and binary corpus, in one streaming pass.
+
+The parent process reads blocks of lines and writes; workers parse, split and encode a block each.
+Blocks come back in order, so the corpus does not depend on the number of workers.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from unitk.data.reading.files import Source, expand, open_source
+from unitk.data.reading.pairs import Fields
+from unitk.data.reading.sources import (
+    SQUAD_SOURCE,
+    Block,
+    Documents,
+    Format,
+    PairBlock,
+    Reading,
+    Sentences,
+    check_form,
+)
+from unitk.data.storing.corpus import SIDES, CorpusWriter, Counts, building, close_corpus
+from unitk.data.storing.encode import Encode, encoders, num_workers
+from unitk.data.storing.progress import Progress
+from unitk.errors import DataError, UsageError, require
+from unitk.fairseq import corpus as fairseq
+from unitk.fairseq.dictionary import FairseqDictionary, built
+from unitk.vocab.base import Vocab, open_vocab, train_vocab
+
+MANY_UNKNOWN = 0.01
+"""Share of tokens above which a corpus is hardly what the vocabulary was made for."""
+
+MANY_LINES = 1000
+"""Sentences of a document above which its lines may be documents."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Make a vocabulary and a binary corpus of text, pairs of lines, or SQuAD questions.
+
+    unitk preprocess --input 'docs/*.txt' --vocab-size 8000 --dest data/docs
+    unitk preprocess --input squad.json --vocab data/docs --dest data/qa
+    """
+
+    dest: Path
+    """Folder to make: train/, valid/ and test/ of what is given, each with the vocabulary."""
+    input: tuple[str, ...] = ()
+    """Files to train on: text, json, csv, tsv, parquet; .gz, .bz2, .xz and .zst are unpacked. A
+    folder means its files, `-` standard input; quoted wildcards are expanded: 'docs/*.jsonl.gz'."""
+    valid: tuple[str, ...] = ()
+    """Files to validate on."""
+    test: tuple[str, ...] = ()
+    """Files to test on."""
+    source_file: tuple[str, ...] = ()
+    """Pairs of lines instead of --input: the sources."""
+    target_file: tuple[str, ...] = ()
+    """Line i of it is the target of line i of --source-file."""
+    valid_source_file: tuple[str, ...] = ()
+    """Sources to validate on."""
+    valid_target_file: tuple[str, ...] = ()
+    """Targets to validate on."""
+    test_source_file: tuple[str, ...] = ()
+    """Sources to test on."""
+    test_target_file: tuple[str, ...] = ()
+    """Targets to test on."""
+    input_format: Format = "auto"
+    """What the files are. auto: by the ending; .json is a list of records, or SQuAD, whose answer
+    and passage lead to the question; an unknown ending is text."""
+    documents: Documents = "blank"
+    """Where a document of plain text ends: at a blank line, or each line is one."""
+    sentences: Sentences = "lines"
+    """What a sentence is: a line, or what ends in a stop (.?! before a capital, and CJK stops)."""
+    field: tuple[str, ...] = ("text",)
+    """Field of a record (json, csv, tsv, parquet) that holds the text; of several, each is a
+    document. A newline in it ends a line."""
+    source_field: tuple[str, ...] = ()
+    """Pairs of records (json, csv, tsv, parquet): field of the source; several: its parts. A list
+    of sentences is joined by blanks."""
+    target_field: tuple[str, ...] = ()
+    """Field of the target; of several, and of a list, the first that is there is learnt."""
+    sentence_mark: str = ""
+    """Stands between the sentences of a target of several lines, for `unitk score --separator`."""
+    skip_empty: bool = False
+    """Leave out records with an empty source or target, instead of refusing them."""
+    window: int | None = None
+    """SQuAD: most tokens of a source; of a longer passage, a window around the answer is kept."""
+    squad_source: str = SQUAD_SOURCE
+    """SQuAD: how a source is made of answer and passage; [SEP] ends a part of it."""
+    vocab: Path | None = None
+    """Vocabulary to use: a folder of unitk's (vocabulary, corpus, checkpoint, run), *.model, a
+    tokenizers *.json, WordPiece vocab.txt, or a folder with GPT-2's vocab.json and merges.txt."""
+    vocab_size: int | None = None
+    """Ids of the vocabulary to train when there is no --vocab."""
+    vocab_kind: Literal["unigram", "bpe"] = "unigram"
+    """How sentencepiece trains it."""
+    byte_fallback: bool = False
+    """Spell unknown characters as bytes (256 ids), so that nothing is unknown."""
+    vocab_normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = (
+        "nmt_nfkc"
+    )
+    """What the vocabulary does to characters first; cf: lower-case."""
+    vocab_coverage: float | None = None
+    """Share of the text whose characters get a piece; the rarest ones are unknown. Default: all
+    characters where they are few; of thousands 0.9995, with all letters and digits."""
+    vocab_sample: int = 10_000_000
+    """Lines that the vocabulary is trained on, drawn at random if there are more."""
+    vocab_threshold: int = 0
+    """--format fairseq: words that occur less often are unknown to the dictionary that is made."""
+    vocab_only: bool = False
+    """Write the vocabulary into --dest and stop."""
+    seed: int = 1
+    """Seed of that draw."""
+    workers: int | None = None
+    """Processes that encode; default: one for each core. The corpus is the same for any number."""
+    format: Literal["unitk", "fairseq"] = "unitk"
+    """What is written. fairseq: dict.txt, .idx and .bin as fairseq-preprocess --joined-dictionary
+    makes them of lines of words; the dictionary is --vocab, or made of all words."""
+    source_lang: str = "source"
+    """--format fairseq: name of the sources' language in names of files."""
+    target_lang: str = "target"
+    """--format fairseq: name of the targets' language."""
+    shard: str | None = None
+    """i/n: only part i (from 0) of n contiguous parts, for `unitk merge`; needs --vocab."""
+    overwrite: bool = False
+    """Replace a corpus in --dest."""
+    config: Path | None = None
+    """YAML file of options; flags win over it."""
+    user_dir: Path | None = None
+    """Folder of plug-ins: every .py in it is imported."""
+
+
+def preprocess(options: Options) -> dict[str, dict[str, Counts]]:
+    """Make the corpora; what each part holds is printed, and returned by part and side."""
+    parts = open_parts(options)
+    shard = parse_shard(options.shard)
+    if options.format == "fairseq":
+        return _fairseq(options, parts)
+    counts = {}
+    with building(options.dest, options.overwrite) as folder:
+        vocab = _vocabulary(options, parts)
+        if options.vocab_only:
+            vocab.save(folder)
+            return {}
+        size = sum(source.size for source in parts.values())
+        workers = num_workers(options.workers, size)
+        with encoders(vocab, workers, options.user_dir) as encode:
+            for name, source in parts.items():
+                counts[name] = _write_part(source, folder / name, vocab, encode, shard)
+    return counts
+
+
+def open_parts(options: Options) -> dict[str, Source]:
+    """The files of train, valid and test."""
+    window = options.window
+    require(window is None or window >= 1, f"--window must be at least 1, got {window}")
+    check_form(options.squad_source)
+    reading: Reading | Fields = Reading(
+        documents=options.documents, sentences=options.sentences, field=options.field
+    )
+    if options.source_field or options.target_field:
+        names = options.source_field, options.target_field
+        require(all(names), "--source-field and --target-field belong together: give both")
+        reading = Fields(*names, options.sentence_mark, options.skip_empty)
+    given: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+        "train": ("", options.input, options.source_file, options.target_file),
+        "valid": ("valid-", options.valid, options.valid_source_file, options.valid_target_file),
+        "test": ("test-", options.test, options.test_source_file, options.test_target_file),
+    }
+    parts = {}
+    for name, (prefix, texts, sources, targets) in given.items():
+        option = "--input" if name == "train" else f"--{name}"
+        pair = f"--{prefix}source-file", f"--{prefix}target-file"
+        if texts and (sources or targets):
+            raise UsageError(f"{option} and {pair[0]} exclude each other")
+        if texts:
+            paths = expand(texts, option)
+            form, kind = options.squad_source, options.input_format
+            parts[name] = open_source(paths, kind, reading, option, window, form)
+        elif sources or targets:
+            sides = [
+                expand(files, one) for files, one in zip((sources, targets), pair, strict=True)
+            ]
+            if len(sides[0]) != len(sides[1]):
+                raise UsageError(
+                    f"{pair[0]} and {pair[1]} must name as many files,"
+                    f" got {len(sides[0])} and {len(sides[1])}"
+                )
+            parts[name] = Source(sides[0], sides[1], None)
+    if not parts:
+        raise UsageError("--input FILES is needed, or --source-file and --target-file")
+    if len({source.kind for source in parts.values()}) > 1:
+        kinds = ", ".join(f"{name} holds {source.kind}" for name, source in parts.items())
+        raise UsageError(f"all parts must be of one kind, but {kinds}")
+    return parts
+
+
+def _fairseq(options: Options, parts: dict[str, Source]) -> dict[str, dict[str, Counts]]:
+    """The same in fairseq's format."""
+    langs, sides = (options.source_lang, options.target_lang), ("", "")
+    if any(source.targets for source in parts.values()):
+        sides = langs
+        for lang in langs:
+            good = re.fullmatch(r"[^.\-/\s]+", lang) and langs[0] != langs[1]
+            require(bool(good), f"--source-lang, --target-lang: {lang!r} cannot name a language")
+    with building(options.dest, options.overwrite) as folder:
+        words = _dictionary(options, parts)
+        for name in {f"dict.{lang}.txt" if lang else "dict.txt" for lang in sides}:
+            (folder / name).write_bytes(words.data)
+        counts = {}
+        for name, source in {} if options.vocab_only else parts.items():
+            counts[name] = fairseq.write_part(folder, name, source, langs, words)
+            print(f"{name}:")
+            for side, found in counts[name].items():
+                print(f"  {side and side + ': '}{found}")
+    return counts
+
+
+def _dictionary(options: Options, parts: dict[str, Source]) -> FairseqDictionary:
+    if options.vocab is None:
+        require("train" in parts, "a dictionary is made of --input or --source-file; or give one")
+        train, size = parts["train"], options.vocab_size
+        require(size is None or size > 4, f"--vocab-size must be above 4, got {size}")
+        counts = fairseq.word_counts([*train.paths, *train.targets])
+        words = FairseqDictionary(built(counts, size, options.vocab_threshold))
+    elif options.vocab.suffix == ".txt" or FairseqDictionary.opens(options.vocab):
+        try:  # of numbers too: these are the words of the text
+            words = FairseqDictionary(FairseqDictionary.read(options.vocab))
+        except (OSError, UnicodeDecodeError, DataError) as error:
+            raise DataError(f"--vocab {options.vocab} {error}") from error
+    else:
+        model = open_vocab(options.vocab).model
+        if not isinstance(model, FairseqDictionary):
+            raise UsageError(f"--vocab {options.vocab}: --format fairseq needs a dict.txt, or none")
+        words = model
+    print(f"vocabulary: {words.size:,} ids")
+    return words
+
+
+def parse_shard(text: str | None) -> tuple[int, int] | None:
+    """`i/n` as numbers."""
+    if text is None:
+        return None
+    i, slash, n = text.partition("/")
+    if not (slash and i.isdecimal() and n.isdecimal() and int(i) < int(n)):
+        raise UsageError(f"--shard must be i/n with i from 0 to n - 1, got {text!r}")
+    return int(i), int(n)
+
+
+def _vocabulary(options: Options, parts: dict[str, Source]) -> Vocab:
+    if options.vocab is not None:
+        vocab = open_vocab(options.vocab)
+        added = "".join(f" {piece}" for piece in vocab.added)
+        beyond = f"; appended beyond the last one of {options.vocab}:{added}" if added else ""
+        print(f"vocabulary: {len(vocab):,} ids{beyond}")
+        return vocab
+    if options.vocab_size is None:
+        raise UsageError("--vocab-size N is needed to train a vocabulary, or --vocab to reuse one")
+    if options.shard is not None:
+        raise UsageError(
+            "--shard needs --vocab, the same for all shards; --vocab-only makes one first"
+        )
+    if "train" not in parts:
+        raise UsageError("a vocabulary is trained on --input or --source-file; give one or --vocab")
+    start = time.perf_counter()
+    if sys.stderr.isatty():
+        print(f"training a vocabulary of {options.vocab_size:,} ids ...", file=sys.stderr)
+    vocab = train_vocab(
+        parts["train"].lines(),
+        options.vocab_size,
+        options.vocab_kind,
+        byte_fallback=options.byte_fallback,
+        normalization=options.vocab_normalization,
+        coverage=options.vocab_coverage,
+        sample=options.vocab_sample,
+        seed=options.seed,
+    )
+    took = time.perf_counter() - start
+    print(f"vocabulary: {len(vocab):,} {options.vocab_kind} ids, trained in {took:.1f} s")
+    return vocab
+
+
+def _write_part(
+    source: Source, folder: Path, vocab: Vocab, encode: Encode, shard: tuple[int, int] | None
+) -> dict[str, Counts]:
+    name, start, num_bytes, found = folder.name, time.perf_counter(), 0, Counter[Path]()
+    sides = [""] if source.kind == "text" else list(SIDES)
+    writers = {side: CorpusWriter(folder / side, len(vocab)) for side in sides}
+    with Progress(name, source.size) as progress:
+        blocks = in_shard(progress.follow(source.blocks()), source.size, shard)
+        for encoded in encode(blocks, source.reading):
+            for writer, side in zip(writers.values(), encoded.sides, strict=True):
+                writer.add(side.ids, side.lengths, side.sizes, encoded.goes_on)
+                writer.counts.words += side.words
+                writer.counts.unknown += side.unknown
+                found[encoded.path] += len(side.lengths)
+                num_bytes += side.num_bytes
+            progress.tell(num_bytes)
+    if not shard:
+        _check_found(source.paths, found)
+    about: dict[str, Any] = {"sources": [str(path) for path in source.paths]}
+    about["source_bytes"] = source.size
+    if source.targets:
+        about["targets"] = [str(path) for path in source.targets]
+    if shard:
+        about["shard"] = "{}/{}".format(*shard)
+    close_corpus(folder, writers, vocab, about)
+    took = time.perf_counter() - start
+    print(f"{name}: {num_bytes / 1e6:,.1f} MB of text, {num_bytes / 1e6 / took:.1f} MB/s")
+    for label, writer in writers.items():
+        print(f"  {label and label + ': '}{writer.counts}")
+        if (rate := writer.counts.unknown_rate) > MANY_UNKNOWN:
+            where = f"{name} ({label})" if label else name
+            print(
+                f"warning: {rate:.1%} of the tokens of {where} are unknown to the vocabulary;"
+                " one trained with --byte-fallback knows everything",
+                file=sys.stderr,
+            )
+    counts = {side: writer.counts for side, writer in writers.items()}
+    if source.reading and source.reading.documents == "blank" and not shard:
+        _hint(name, counts[""], "text" in source.formats)
+    return counts
+
+
+def _hint(name: str, counts: Counts, is_text: bool) -> None:
+    """A file of texts, one a line, is hardly meant to be one document."""
+    if is_text and counts.sentences > MANY_LINES * counts.documents:
+        print(
+            f"warning: {name} is {counts.documents:,} documents of {counts.sentences:,} sentences,"
+            " as only blank lines end one; if each line is a text, add --documents line",
+            file=sys.stderr,
+        )
+
+
+def _check_found(paths: list[Path], found: Counter[Path]) -> None:
+    empty = [path for path in paths if not found[path]]
+    if len(empty) == len(paths):
+        raise DataError(f"{empty[0]}: there is no text in it")
+    for path in empty:
+        print(f"warning: {path}: there is no text in it", file=sys.stderr)
+
+
+def in_shard(
+    blocks: Iterator[Block | PairBlock], size: int, shard: tuple[int, int] | None
+) -> Iterator[Block | PairBlock]:
+    """The blocks of one of n contiguous parts; a document belongs to the part it begins in."""
+    owner = 0
+    for block in blocks:
+        if shard and block.fresh:
+            owner = min(block.at * shard[1] // max(size, 1), shard[1] - 1)
+        if not shard or owner == shard[0]:
+            yield block

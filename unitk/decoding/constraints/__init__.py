@@ -1,0 +1,1 @@
+"""What outputs must, must not or should differently contain."""

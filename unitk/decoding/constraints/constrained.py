@@ -1,0 +1,133 @@
+"""Beam search whose outputs contain given phrases, in any order.
+
+Dynamic beam allocation: Post and Vilar 2018, arXiv 1804.06609, section 3. Hypotheses of an input
+are sorted into banks by the words of the phrases that they have written, and the beam is dealt out
+to the banks in turn, so that those that get on with the phrases are never crowded out. A phrase may
+stand in any blank, and share words with another one.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from unitk.decoding.config import GenerateConfig
+from unitk.decoding.constraints.demands import Demands
+from unitk.decoding.search import Search, best
+from unitk.slots import Protocol
+
+
+class Constrained(Search):
+    """A search with phrases [B, C, L], filled up with -1."""
+
+    def __init__(
+        self,
+        homes: Tensor,
+        num_blanks: Tensor,
+        protocol: Protocol,
+        config: GenerateConfig,
+        demands: Demands,
+    ) -> None:
+        super().__init__(homes, num_blanks, protocol, config, demands)
+        count = max(len(demand.phrases) for demand in demands.each)
+        length = max(len(phrase) for demand in demands.each for phrase in demand.phrases)
+        table = torch.full((len(homes), count, length), -1)
+        for row, demand in zip(table, demands.each, strict=True):
+            for part, phrase in zip(row, demand.phrases, strict=False):
+                part[: len(phrase)] = torch.tensor(phrase)
+        self.phrases = table.to(homes.device)
+        self.sizes = (self.phrases >= 0).sum(2)
+        self.banks = 1 + max(sum(map(len, demand.phrases)) for demand in demands.each)
+        self.met = (self.sizes == 0)[:, None].repeat(1, config.beam, 1)
+        """[B, K, C] which phrases a hypothesis has written."""
+        self.begun = self._begun()
+
+    def _begun(self) -> Tensor:
+        """[B, K, C, L + 1] whether the last words of a hypothesis are the first p of a phrase."""
+        parts = [torch.ones_like(self.met)]
+        for size in range(1, self.phrases.shape[2] + 1):
+            if size > self.steps:
+                parts.append(torch.zeros_like(self.met))
+                continue
+            tail = self.state.written[:, :, self.steps - size : self.steps]
+            parts.append((tail[:, :, None] == self.phrases[:, None, :, :size]).all(-1))
+        return torch.stack(parts, -1)
+
+    def extend(self, logits_RV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of a plain search; notes which phrases were completed."""
+        back, token, place = super().extend(logits_RV)
+        self.begun = self._begun()
+        whole = self.sizes[:, None, :, None].expand(-1, self.met.shape[1], -1, 1)
+        met = self.met.gather(1, back[..., None].expand_as(self.met))
+        self.met = met | self.begun.gather(3, whole)[..., 0]
+        return back, token, place
+
+    def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
+        """The continuations that the banks of an input take in turn, the best of each first."""
+        gain_BKV = self.gains(logits_RV)
+        size = gain_BKV.shape[2]
+        index = self._candidates(gain_BKV)
+        gain = gain_BKV.flatten(1).gather(1, index)
+        total = gain + self.state.score.gather(1, index // size)
+        # what is named twice, and here next to itself, counts once
+        total[:, 1:].masked_fill_(index[:, 1:] == index[:, :-1], -torch.inf)
+        total, order = total.sort(dim=1, descending=True, stable=True)
+        gain, index = gain.gather(1, order), index.gather(1, order)
+        back, word = index // size, index % size
+        order = self._turns(total, self._bank(back, word))[:, : self.wide]
+        return self.filled(*(part.gather(1, order) for part in (total, back, word, gain)))
+
+    def _candidates(self, gain_BKV: Tensor) -> Tensor:
+        """Continuations of an input, in order, as hypothesis * V + word.
+
+        The best of all, the best of each hypothesis, and those that go on with a phrase.
+        """
+        _, each, size = gain_BKV.shape
+        offset = torch.arange(each, device=gain_BKV.device)[:, None] * size
+        found = best(gain_BKV.flatten(0, 1), min(self.wide, size))
+        gain, word = (part.unflatten(0, (-1, each)) for part in found)
+        total = (gain + self.state.score[:, :each, None]).flatten(1)
+        most = total.topk(min(self.wide, total.shape[1])).indices
+        most = (word + offset).flatten(1).gather(1, most)
+        longest = _last(self.begun[:, :each, :, :-1])[..., None]
+        follow = self.phrases[:, None].expand(-1, each, -1, -1).gather(3, longest)[..., 0]
+        own = word[..., :1]
+        follow = torch.where(self.met[:, :each], own, follow)
+        more = (torch.cat([own, follow], 2) + offset).flatten(1)
+        return torch.cat([most, more], 1).sort(1).values
+
+    def _bank(self, back: Tensor, word: Tensor) -> Tensor:
+        """[B, N] how many words of the phrases there are after continuations of hypotheses."""
+        wide = back[..., None, None].expand(-1, -1, *self.begun.shape[2:])
+        begun = self.begun.gather(1, wide)[..., :-1] & (
+            self.phrases[:, None] == word[..., None, None]
+        )
+        reached = torch.where(begun.any(-1), _last(begun) + 1, 0)
+        sizes = self.sizes[:, None]
+        met = self.met.gather(1, wide[..., 0]) | (reached == sizes)
+        return (sizes * met).sum(2) + reached.masked_fill(met, 0).amax(2)
+
+    def _turns(self, total: Tensor, bank: Tensor) -> Tensor:
+        """The order in which the banks take continuations that are sorted by their totals."""
+        there = total > -torch.inf
+        same = (bank[:, :, None] == bank[:, None]) & there[:, None]
+        turn = same.tril(-1).sum(2)
+        key = turn * self.banks - bank
+        return key.masked_fill(~there, key.max() + 1).argsort(dim=1, stable=True)
+
+    def _forbid(self, gain_RV: Tensor, each: int) -> None:
+        super()._forbid(gain_RV, each)
+        lacking = ~self.met[:, :each].all(2) & (self.state.blank[:, :each] == self.state.last_blank)
+        gain_RV[:, self.protocol.end].masked_fill_(lacking.flatten(), -torch.inf)
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these inputs only."""
+        super().select(rows)
+        parts = (self.phrases, self.sizes, self.met, self.begun)
+        self.phrases, self.sizes, self.met, self.begun = (part[rows] for part in parts)
+
+
+def _last(flags: Tensor) -> Tensor:
+    """The index of the last True along the last axis, 0 if there is none."""
+    count = flags.shape[-1]
+    return (flags * torch.arange(count, device=flags.device)).amax(-1)

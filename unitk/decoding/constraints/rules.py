@@ -1,0 +1,100 @@
+"""What may not be written next: bad words, an end that comes too early, repeated n-grams.
+
+Rules are for all hypotheses at once; those that are off cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import torch
+from torch import Tensor
+
+from unitk.decoding.config import GenerateConfig
+from unitk.decoding.constraints.demands import Demands
+from unitk.slots import Protocol
+
+
+class Rules:
+    """Forbids words: their log-probability becomes minus infinity."""
+
+    def __init__(
+        self,
+        protocol: Protocol,
+        config: GenerateConfig,
+        demands: Demands,
+        device: torch.device | str,
+    ) -> None:
+        self.end, self.unkpen = protocol.end, config.unkpen
+        self.ngram = config.no_repeat_ngram_size
+        self.early = any(demand.min_len for demand in demands.each)
+        self.begin = max(len(demand.prefix) for demand in demands.each)
+        self.lexicon = demands.lexicon
+
+        def tensor(ids: object) -> Tensor:
+            return torch.tensor(ids, dtype=torch.int64, device=device)
+
+        self.free = tensor(self.lexicon.free)
+        by_length = defaultdict(list)
+        for phrase in self.lexicon.bad:
+            by_length[len(phrase)].append(phrase)
+        banned = [word for word in protocol.banned if word not in self.lexicon.allowed]
+        banned = [*banned, *(word for (word,) in by_length.pop(1, []))]
+        self.banned = tensor(banned)
+        self.bad = [tensor(by_length[size]) for size in sorted(by_length)]
+
+    def forbid(
+        self,
+        gain_RV: Tensor,
+        written_RL: Tensor,
+        count_R: Tensor,
+        least_R: Tensor,
+        forced_R: Tensor | None = None,
+    ) -> None:
+        """Change `gain_RV` of R hypotheses in place.
+
+        `written_RL` are their L words so far, the last `count_R` of them in the blank at hand,
+        which needs `least_R`. Where `forced_R` is a word, not -1, only that can follow.
+        """
+        if forced_R is not None:
+            forced_R1 = forced_R[:, None]
+            kept_R1 = gain_RV.gather(1, forced_R1.clamp(min=0))
+        gain_RV.index_fill_(1, self.banned, -torch.inf)
+        if self.unkpen and self.lexicon.unk is not None:
+            gain_RV[:, self.lexicon.unk] -= self.unkpen
+        if self.early:
+            gain_RV[:, self.end].masked_fill_(count_R < least_R, -torch.inf)
+        for phrases in self.bad:
+            if written_RL.shape[1] >= phrases.shape[1] - 1:
+                self.forbid_phrases(gain_RV, written_RL, phrases)
+        if self.ngram and written_RL.shape[1] >= self.ngram:
+            self.forbid_repeats(gain_RV, written_RL, count_R)
+        if forced_R is not None:
+            gain_RV.masked_fill_(forced_R1 >= 0, -torch.inf)
+            word_R1 = forced_R1.clamp(min=0)
+            kept_R1 = torch.where(forced_R1 >= 0, kept_R1, gain_RV.gather(1, word_R1))
+            gain_RV.scatter_(1, word_R1, kept_R1)
+
+    def forbid_phrases(self, gain_RV: Tensor, written_RL: Tensor, phrases_Pn: Tensor) -> None:
+        """No phrase is completed; none has an end in it, so that none reaches over blanks."""
+        tail_Rn = written_RL[:, written_RL.shape[1] - phrases_Pn.shape[1] + 1 :]
+        same_RP = (tail_Rn[:, None] == phrases_Pn[:, :-1]).all(-1)
+        self._blow(gain_RV, phrases_Pn[:, -1].expand_as(same_RP), same_RP)
+
+    def forbid_repeats(self, gain_RV: Tensor, written_RL: Tensor, count_R: Tensor) -> None:
+        """No n-gram twice within a blank, unless a free word is in it."""
+        grams_RWn = written_RL.unfold(1, self.ngram, 1)
+        length, windows = written_RL.shape[1], grams_RWn.shape[1]
+        first = torch.arange(windows, device=written_RL.device)
+        inside_RW = first >= length - count_R[:, None]
+        tail_Rn = written_RL[:, length - self.ngram + 1 :]
+        same_RW = inside_RW & (grams_RWn[..., :-1] == tail_Rn[:, None]).all(-1)
+        if len(self.free):
+            same_RW &= ~torch.isin(grams_RWn, self.free).any(-1)
+        self._blow(gain_RV, grams_RWn[..., -1], same_RW)
+
+    def _blow(self, gain_RV: Tensor, word_RN: Tensor, hit_RN: Tensor) -> None:
+        """Forbid the words that are hit."""
+        # amin, because a word may be hit in one place and not in another
+        blow = torch.where(hit_RN, -torch.inf, torch.inf).to(gain_RV.dtype)
+        gain_RV.scatter_reduce_(1, word_RN, blow, "amin")

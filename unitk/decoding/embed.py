@@ -1,0 +1,108 @@
+"""What a model makes of texts: states of a layer, a vector for each text, or its latent.
+
+N texts, T slots, D the width of the states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unitk.data.texts import shorten
+from unitk.decoding.config import EmbedConfig, GenerateConfig
+from unitk.decoding.decode import batches
+from unitk.errors import DataError, UsageError, require
+from unitk.latent.model import LatentModel
+from unitk.models.stack import Model
+from unitk.slots import TOKEN, Example, Floats, Ids, collate
+from unitk.tasks.base import Task
+
+
+@torch.inference_mode()
+def embed(
+    model: Model,
+    task: Task,
+    sources: Sequence[list[Ids]],
+    config: EmbedConfig,
+    *,
+    first: int = 0,
+    report: Callable[[int], None] = lambda done: None,
+) -> list[Floats]:
+    """A vector [D] for each source, or with `pool` none its states [T, D]; zeros for no words.
+
+    Which sources share a batch changes nothing but rounding. `first` is the number of the first
+    source among all. Too long a source raises DataError, or is shortened if the config says so.
+    """
+    require(isinstance(model, Model), "--checkpoint: one model embeds, not an ensemble")
+    layers = len(model.reader.layers)
+    depth = config.layer + (layers + 1) * (config.layer < 0)
+    require(0 <= depth <= layers, f"--layer must be {-1 - layers} to {layers}, got {config.layer}")
+    if config.pool == "latent" and not isinstance(model, LatentModel):
+        raise UsageError(f"--pool latent: task {type(task).__name__} has none; optimus has one")
+    words = [bool(sum(map(len, source))) for source in sources]
+    read = [
+        Example({"enc": fitted(task, source, model, f"input {first + i + 1}", config.truncate)})
+        for i, source in enumerate(sources)
+        if words[i]
+    ]
+    found: list[Floats] = [np.zeros(0, np.float32)] * len(read)
+    vocab = task.source_vocab
+    symbols = torch.tensor([id_ for name, id_ in vocab.symbols.items() if name != "unk"])
+    for numbers in batches(read, GenerateConfig(beam=1, max_len=1, max_tokens=config.max_tokens)):
+        batch = collate([[read[i]] for i in numbers])
+        batch = batch.to(next(model.parameters()).device)
+        slots = batch.towers["enc"]
+        if config.pool == "latent":
+            assert isinstance(model, LatentModel)
+            pooled = list(model.posterior(batch).mean)
+        else:
+            every: list[Tensor] | None = None if depth == layers else []
+            given = slots, batch.sight["enc"], batch.num_keys["enc"]
+            states_BTD = model.reader.encode(*given, layers=every)
+            states_BTD = states_BTD if every is None else every[depth]
+            sizes = [len(read[i].towers["enc"]) for i in numbers]
+            each = zip(states_BTD.float().cpu(), slots[TOKEN].cpu(), sizes, strict=True)
+            pooled = [_pooled(x[:n], token[:n], symbols, config) for x, token, n in each]
+        for i, vector in zip(numbers, pooled, strict=True):
+            found[i] = vector.float().cpu().numpy()
+        report(len(numbers))
+    report(words.count(False))
+    width = model.reader.config.width
+    if isinstance(model, LatentModel) and config.pool == "latent":
+        width = model.config.latent
+    nothing = np.zeros((0, width) if config.pool == "none" else width, np.float32)
+    rest = iter(found)
+    return [next(rest) if some else nothing for some in words]
+
+
+def _pooled(x_TD: Tensor, token_T: Tensor, symbols: Tensor, config: EmbedConfig) -> Tensor:
+    """What stands for a text with these states."""
+    if config.pool == "none":
+        return x_TD
+    if config.pool != "mean":
+        return x_TD[0 if config.pool == "first" else -1]
+    counts = torch.ones_like(token_T, dtype=torch.bool)
+    if not config.specials:
+        counts = ~torch.isin(token_T, symbols)
+    return x_TD[counts].mean(0) if counts.any() else torch.zeros_like(x_TD[0])
+
+
+def fitted(task: Task, source: list[Ids], model: Model, name: str, truncate: bool) -> Any:
+    """The slots of a source, shortened if it must and may be."""
+    rows, words = model.reader.config.max_positions, sum(map(len, source))
+    while True:
+        slots = task.reading(source)
+        over = int(slots.pos.max()) + 1 - rows if rows else 0
+        if over <= 0:
+            return slots
+        if not truncate or over >= words:
+            raise DataError(
+                f"{name} is too long by {over} for the {rows} positions of this model;"
+                " --truncate shortens its last part"
+            )
+        words -= over
+        source = shorten(source, words)

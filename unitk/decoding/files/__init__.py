@@ -1,0 +1,1 @@
+"""Inputs read and outputs written by `unitk generate`."""

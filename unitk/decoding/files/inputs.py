@@ -1,0 +1,214 @@
+"""What `unitk generate --input` understands; torch-free."""
+
+from __future__ import annotations
+
+import io
+import select
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from unitk.data.reading.pairs import Fields, read_squad, source_of, targets_of
+from unitk.data.reading.records import records
+from unitk.data.reading.sources import (
+    LONGEST,
+    SQUAD_SOURCE,
+    STDIN,
+    Block,
+    Format,
+    arranged,
+    blocks,
+    check_form,
+    format_of,
+    lines_of,
+    name_of,
+)
+from unitk.data.storing.corpus import Pairs
+from unitk.data.storing.folders import is_corpus, open_corpus, parts
+from unitk.errors import DataError, UsageError, require
+from unitk.foreign import parse_json
+
+WAIT = 0.02
+"""Seconds that a line which has arrived waits for others."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """A source as its parts (of an empty line, an empty one), and its target if there is one."""
+
+    source: list[str]
+    target: str | None = None
+    error: str = ""
+    """Why a line of a stream is no input."""
+
+
+EMPTY = Input([""])
+
+
+def read_inputs(
+    path: Path,
+    given: Format = "auto",
+    fields: Fields | None = None,
+    form: str = SQUAD_SOURCE,
+) -> list[Input]:
+    """The inputs of a file, `-` being standard input; an empty line is an empty input.
+
+    text: a source a line, a tab between its parts. squad: answer and passage, as `form` orders
+    them. Tables: the fields, or `source`, a text or a list of parts, and `target`, which may be
+    missing. Raises DataError naming file and line.
+    """
+    name = format_of(path, given)
+    name = "jsonl" if name == "squad" and fields else name
+    if name == "text" and fields:
+        raise UsageError(f"--source-field has no effect on {name_of(path)}, which is text")
+    if name != "squad":
+        require(form == SQUAD_SOURCE, f"--squad-source has no effect on {name}")
+    if name == "squad":
+        check_form(form)
+        found = [Input(arranged(pair.source, form), pair.target) for pair in read_squad(path)]
+    elif name in ("text", "jsonl"):
+        found = [one for block in blocks(path) for one in _inputs(block, name, fields)]
+    else:
+        wanted = (*fields.source, *fields.target) if fields else ("source", "target")
+        found = [_record(one, where, fields) for one, where, _ in records(path, name, wanted)]
+    if not found:
+        raise DataError(f"--input {path} is empty")
+    return found
+
+
+def arriving(
+    given: Format, size: int, path: Path = STDIN, fields: Fields | None = None
+) -> Iterator[list[Input]]:
+    """The inputs of a stream as they come: whatever is there, at most `size` at a time.
+
+    What is wrong with a line is the `error` of its input; the other lines are read.
+    """
+    name = "text" if given == "auto" and not fields else "jsonl"
+    name = name if given == "auto" else given
+    empty = True
+    stdin = cast(io.BufferedReader, sys.stdin.buffer)
+    with nullcontext(stdin) if path == STDIN else path.open("rb") as stream:
+        for block in _numbered(_arrived(stream, size), path):
+            empty = False
+            lines = block.data.removesuffix(b"\n").split(b"\n")
+            numbered = enumerate(lines, block.line)
+            yield [_tried(Block(path, i, 0, True, line), name, fields) for i, line in numbered]
+    if empty:
+        raise DataError(f"--input {path} is empty")
+
+
+def _tried(line: Block, name: str, fields: Fields | None) -> Input:
+    try:
+        if len(line.data) > LONGEST:
+            most = f"longer than {LONGEST >> 20} MB"
+            raise DataError(f"{name_of(line.path)}, line {line.line}: {most}")
+        (found,) = _inputs(line, name, fields)
+        return found
+    except DataError as error:
+        return Input([""], error=str(error))
+
+
+def typed() -> Iterator[list[Input]]:
+    """The inputs of standard input one by one, each asked for with a prompt on standard error."""
+
+    def lines() -> Iterator[bytes]:
+        while True:
+            print("> ", end="", file=sys.stderr, flush=True)
+            line = sys.stdin.buffer.readline()
+            if not line:
+                print(file=sys.stderr)
+                return
+            yield line
+
+    for block in _numbered(lines()):
+        yield [_tried(block, "text", None)]
+
+
+def _numbered(stream: Iterable[bytes], path: Path = STDIN) -> Iterator[Block]:
+    """Whole lines of a stream as blocks."""
+    line = 1
+    for data in stream:
+        yield Block(path, line, 0, True, data)
+        line += data.count(b"\n")
+
+
+def _arrived(stream: io.BufferedReader, size: int) -> Iterator[bytes]:
+    """At least a line, and what arrives within moments: at most `size` lines."""
+    lines: list[bytes] = []
+    rest, ended = bytearray(), False
+    while lines or not ended:
+        until = 0.0
+        while not ended and (not lines or len(lines) < size and _ready(stream, until)):
+            piece = stream.read1(1 << 16)
+            ended = not piece
+            first, *more = piece.split(b"\n")
+            rest += first
+            del rest[LONGEST + 1 :]  # of too long a line, what shows that it is
+            for part in more:
+                lines.append(bytes(rest) + b"\n")
+                rest = bytearray(part)
+            until = until or time.monotonic() + WAIT
+            if ended and rest:
+                lines.append(bytes(rest))
+        if lines:
+            yield b"".join(lines[:size])
+        lines = lines[size:]
+
+
+def _ready(stream: io.BufferedReader, until: float) -> bool:
+    """Whether something can be read, if need be after waiting until then."""
+    try:
+        return bool(select.select([stream], [], [], max(0.0, until - time.monotonic()))[0])
+    except io.UnsupportedOperation:  # no file of the system's: all of it is there
+        return True
+
+
+def _inputs(block: Block, name: str, fields: Fields | None) -> list[Input]:
+    lines = lines_of(block)
+    if name == "text":
+        return [
+            Input([part.strip() for part in line.split("\t")]) if line.strip() else EMPTY
+            for line in lines
+        ]
+    found = []
+    for number, line in enumerate(lines, block.line):
+        where = f"{name_of(block.path)}, line {number}"
+        filled = line.strip()
+        found.append(_record(parse_json(line, where), where, fields) if filled else EMPTY)
+    return found
+
+
+def _record(record: Any, where: str, fields: Fields | None) -> Input:
+    if fields:
+        targets = targets_of(record, where, fields) if fields.target else []
+        return Input(source_of(record, where, fields), targets[0] if targets else None)
+    source = record.get("source") if isinstance(record, dict) else None
+    parts = [source] if isinstance(source, str) else source
+    if not isinstance(parts, list) or not parts or not all(isinstance(p, str) for p in parts):
+        known = f"; the fields are {', '.join(record)}" if isinstance(record, dict) else ""
+        raise DataError(
+            f"{where}: 'source' must be a text or a list of texts{known} (--source-field names"
+            " another one)"
+        )
+    target = record.get("target")
+    if target is not None and not isinstance(target, str):
+        raise DataError(f"{where}: 'target' must be a text")
+    return Input([part.strip() for part in parts], target)
+
+
+def open_pairs(path: Path, vocab_hash: str) -> Pairs:
+    """A corpus folder of pairs that was made with the vocabulary of this hash."""
+    if not is_corpus(path):
+        found = [str(path / part) for part in parts(path)]
+        hint = f": name {' or '.join(found)}" if found else ""
+        raise DataError(f"--input {path} is a folder, but no corpus{hint}")
+    corpus = open_corpus(path)
+    if not isinstance(corpus, Pairs):
+        raise DataError(f"--input {path} holds texts; pairs, or a file, are needed")
+    if corpus.vocab_hash != vocab_hash:
+        raise DataError(f"--input {path} was made with another vocabulary than the checkpoint's")
+    return corpus

@@ -1,0 +1,145 @@
+"""How `unitk generate --output` is written; torch-free."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from unitk.decoding.files.inputs import Input
+from unitk.files import new_file
+from unitk.slots import Floats, Ids
+from unitk.vocab.base import Vocab
+
+if TYPE_CHECKING:
+    from unitk.decoding.files.work import Buffer
+    from unitk.decoding.generator import Output
+
+STDOUT = Path("-")
+Alignment = Literal["off", "hard", "soft"]
+
+
+@dataclass(frozen=True)
+class Writing:
+    """How outputs become lines, in the order of the inputs."""
+
+    format: str
+    vocab: Vocab
+    nbest: int = 1
+    scores: bool = False
+    """The outputs were given, and are wanted for what is said of them."""
+    alignment: Alignment = "off"
+
+    def lines(self, buffer: Buffer, found: Sequence[Sequence[Output]]) -> Iterator[str]:
+        """The lines of some inputs."""
+        for i, outputs in enumerate(found):
+            number = buffer.first + i
+            if self.format == "text":
+                yield from self.text(outputs)
+            elif self.format == "jsonl":
+                record = self.record(number, buffer.texts[i], outputs)
+                yield json.dumps(record, ensure_ascii=False)
+            else:
+                yield from self.fairseq(number, buffer.sources[i], buffer.targets[i], outputs)
+
+    def text(self, outputs: Sequence[Output]) -> Iterator[str]:
+        """`nbest` lines, empty ones where there are fewer outputs, so that no line is shifted."""
+        for output in outputs:
+            one = output.hypothesis
+            columns = [f"{one.score:.4f}"] if self.nbest > 1 else []
+            columns.append(one_line(output.text))
+            if self.scores:
+                gains = " ".join(f"{gain:.6f}" for gain in one.token_log_probs)
+                columns = [f"{one.score:.6f}", f"{one.log_prob:.6f}", gains]
+            if output.attention is not None:
+                columns.append(self.aligned(output.attention))
+            yield "\t".join(columns)
+        yield from [""] * (self.nbest - len(outputs))
+
+    def record(self, number: int, text: Input, outputs: Sequence[Output]) -> dict[str, Any]:
+        """An object for json-lines."""
+        if text.error:
+            return {"id": number, "error": text.error}
+        target = {} if text.target is None else {"target": text.target}
+        source = text.source[0] if len(text.source) == 1 else text.source
+        return {"id": number, "source": source, **target, "outputs": [*map(self.output, outputs)]}
+
+    def output(self, output: Output) -> dict[str, Any]:
+        """An output within it."""
+        one, table = output.hypothesis, output.attention
+        align: dict[str, Any] = {}
+        if table is not None and self.alignment == "hard":
+            align = {"alignment": [[source, i] for i, source in enumerate(strongest(table))]}
+        elif table is not None:
+            align = {"alignment": [[round(float(weight), 6) for weight in row] for row in table]}
+        return {
+            "text": output.text,
+            "score": round(one.score, 6),
+            "log_prob": round(one.log_prob, 6),
+            "tokens": self.vocab.pieces(one.ids),
+            "token_log_probs": [round(float(gain), 6) for gain in one.token_log_probs],
+            **align,
+        }
+
+    def fairseq(
+        self, number: int, source: Sequence[Ids], target: Ids | None, outputs: Sequence[Output]
+    ) -> Iterator[str]:
+        """Pieces of source and target; of each output pieces, text and the scores of its words.
+
+        Scores are to the base 2. A target's unknown words are marked, as they equal no output's.
+        """
+        separator = f" {self.pieces([self.vocab.sep])} "
+        yield f"S-{number}\t{separator.join(map(self.pieces, source))}"
+        if target is not None:
+            pieces = self.vocab.pieces(target)
+            marked = [
+                f"<{p}>" if i == self.vocab.unk else p for p, i in zip(pieces, target, strict=True)
+            ]
+            yield f"T-{number}\t{one_line(' '.join(marked))}"
+        for output in outputs:
+            score = f"{output.hypothesis.score / math.log(2):.6f}"
+            yield f"H-{number}\t{score}\t{self.pieces(output.hypothesis.ids[:-1])}"
+            yield f"D-{number}\t{score}\t{one_line(output.text)}"
+            gains = output.hypothesis.token_log_probs / math.log(2)
+            yield f"P-{number}\t{' '.join(f'{gain:.4f}' for gain in gains)}"
+            if output.attention is not None:
+                yield f"A-{number}\t{self.aligned(output.attention)}"
+        if not outputs:
+            yield from (f"H-{number}\t0\t", f"D-{number}\t0\t", f"P-{number}\t")
+
+    def aligned(self, table: Floats) -> str:
+        """hard: SOURCE-OUTPUT for each word; soft: its weights, separated by commas."""
+        if self.alignment == "hard":
+            return " ".join(f"{source}-{i}" for i, source in enumerate(strongest(table)))
+        return " ".join(",".join(f"{weight:.4f}" for weight in row) for row in table)
+
+    def pieces(self, ids: Iterable[int]) -> str:
+        """Pieces with blanks between them."""
+        return one_line(" ".join(self.vocab.pieces(ids)))
+
+
+def strongest(table: Floats) -> list[int]:
+    """The source word that each word looks at most."""
+    found: list[int] = np.argmax(table, axis=1).tolist() if table.size else []
+    return found
+
+
+def one_line(text: str) -> str:
+    """A text that stays on its line and in its column."""
+    return text.replace("\n", " ").replace("\t", " ")
+
+
+def write(lines: Iterable[str], path: Path) -> None:
+    """Print, or write a file that appears as a whole or not at all."""
+    if path == STDOUT:
+        for line in lines:
+            print(line)
+        return
+    with new_file(path, "--output") as part:
+        with part.open("w", encoding="utf-8", newline="\n") as file:
+            file.writelines(line + "\n" for line in lines)

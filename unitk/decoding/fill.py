@@ -1,0 +1,42 @@
+"""Fills masks in one pass: every one with its likeliest word, for tasks without a protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from unitk.decoding.config import GenerateConfig
+from unitk.decoding.decode import batches
+from unitk.decoding.search import Hypothesis
+from unitk.models.stack import Model
+from unitk.slots import Example, Ids, collate
+
+
+@torch.inference_mode()
+def fill(
+    model: Model,
+    prompts: Sequence[Example],
+    banned: Ids,
+    config: GenerateConfig,
+    report: Callable[[int], None] = lambda done: None,
+) -> list[list[Hypothesis]]:
+    """One output for each prompt: a word for each asked slot, never one of `banned`."""
+    found: list[list[Hypothesis]] = [[] for _ in prompts]
+    device = next(model.parameters()).device
+    model.eval()
+    for numbers in batches(prompts, config):
+        batch = collate([[prompts[i]] for i in numbers]).to(device)
+        states, _ = model(batch, model.condition(batch))
+        [ask] = batch.asks.values()
+        logits = model.head(states[ask.tower].flatten(0, 1)[ask.rows[:, 0]], ask.head).float()
+        logits[:, banned] = -torch.inf
+        best, words = logits.log_softmax(-1).max(-1)
+        sizes = np.cumsum([len(prompts[i].asks[0].label) for i in numbers])[:-1]
+        scores = np.split(best.cpu().numpy(), sizes)
+        for i, ids, each in zip(numbers, np.split(words.cpu().numpy(), sizes), scores, strict=True):
+            total = float(each.sum())
+            found[i] = [Hypothesis(ids, total / len(ids) ** config.lenpen, total, each)]
+        report(len(numbers))
+    return found

@@ -1,0 +1,139 @@
+"""Outputs that are given: what a search would say of them, and what they attend to, in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unitk.decoding.config import WAYS, GenerateConfig
+from unitk.decoding.ensemble import Ensemble
+from unitk.decoding.search import Hypothesis
+from unitk.errors import NonFiniteError, UsageError, require
+from unitk.models.attention import CrossAttention
+from unitk.models.stack import Model
+from unitk.slots import WIDTH, Batch, Example, Floats, Ids, Protocol, collate
+from unitk.vocab.base import Vocab
+
+ROWS = 1024
+"""Words whose logits are held at a time."""
+
+
+@torch.inference_mode()
+def score(
+    model: Model | Ensemble,
+    examples: Sequence[Example],
+    max_tokens: int,
+    report: Callable[[int], None] = lambda done: None,
+) -> list[Floats]:
+    """The log-probability of every word of unrolled outputs."""
+    found: list[Floats] = [np.empty(0, np.float32)] * len(examples)
+    for numbers, batch, states in _passes(model, examples, max_tokens):
+        [ask] = batch.asks.values()
+        gains = []
+        parts = states[ask.rows[:, 0]].split(ROWS), ask.label.split(ROWS)
+        for state, label in zip(*parts, strict=True):
+            log_probs = model.head(state, ask.head).log_softmax(-1, dtype=torch.float32)
+            gains.append(log_probs.gather(1, label[:, None])[:, 0])
+        gain = torch.cat(gains).cpu().numpy()
+        if not np.isfinite(gain).all():
+            raise NonFiniteError("the model gives logits that are not finite: there is no score")
+        cuts = np.cumsum([len(examples[i].asks[0].label) for i in numbers])[:-1]
+        for i, part in zip(numbers, np.split(gain, cuts), strict=True):
+            found[i] = part
+        report(len(numbers))
+    return found
+
+
+def judged(
+    ids: Ids, gains: Floats, protocol: Protocol, config: GenerateConfig, max_len: int
+) -> Hypothesis:
+    """A given output as the search would report it, whose outputs have at most `max_len` words."""
+    way = WAYS[config.search]
+    ends = np.flatnonzero(ids == protocol.end)
+    if protocol.endless:
+        way = replace(way, counts_ends=True)
+    words = np.diff(ends, prepend=-1) - 1
+    forced = ends[words >= max_len] if way.free_end else ends[:0]
+    gains = gains.copy()
+    gains[forced] = 0
+    length = float(max(len(ids) - len(forced) if way.counts_ends else words.sum(), 1))
+    if way.norm == "wu":
+        length = (5 + length) / 6
+    total = float(gains.sum(dtype=np.float64))
+    return Hypothesis(ids, total / length**config.lenpen, total, gains)
+
+
+@torch.inference_mode()
+def attention(
+    model: Model | Ensemble,
+    examples: Sequence[Example],
+    protocol: Protocol,
+    vocab: Vocab,
+    layer: int,
+    max_tokens: int,
+) -> list[Floats]:
+    """How much every word of unrolled outputs looks at each word of its source, [words, source].
+
+    The mean over the heads of a decoder layer, counted from 1, 0 being the last, and over the
+    models of an ensemble. Source words are those of the encoder (`vocab`) from the first to the
+    last one that is no special symbol; between them special symbols have 0.
+    """
+    special = [id_ for id_ in vocab.symbols.values() if id_ != vocab.unk]
+    found: list[Floats] = [np.empty((0, 0), np.float32)] * len(examples)
+    with watch(model, layer) as seen:
+        for numbers, batch, _ in _passes(model, examples, max_tokens):
+            weight = torch.stack([table.float() for table in seen]).mean(0).flatten(0, 1)
+            [ask] = batch.asks.values()
+            rows = weight[ask.rows[:, 0]].cpu().numpy()
+            cuts = np.cumsum([len(examples[i].asks[0].label) for i in numbers])[:-1]
+            for i, table in zip(numbers, np.split(rows, cuts), strict=True):
+                source, label = examples[i].towers["enc"].token, examples[i].asks[0].label
+                real = ~np.isin(source, special)
+                places = np.flatnonzero(real)
+                shown = slice(places[0], places[-1] + 1)
+                found[i] = (table[:, : len(source)] * real)[label != protocol.end, shown]
+    return found
+
+
+@contextmanager
+def watch(model: Model | Ensemble, layer: int) -> Iterator[list[Tensor]]:
+    """The attention [B, T, S] of each model's decoder layer to the source, in the latest pass."""
+    models = list(model.models) if isinstance(model, Ensemble) else [model]
+    seen: list[Tensor] = [torch.empty(0)] * len(models)
+    with ExitStack() as stack:
+        for number, one in enumerate(models):
+            depth = len(one.layers)
+            require(0 <= layer <= depth, f"--alignment-layer must be 0 to {depth}, got {layer}")
+            part = one.layers[layer - 1].cross_attention
+            if not isinstance(part, CrossAttention):
+                lacks = "this architecture has no cross-attention; mass_*, bart_* have"
+                raise UsageError(f"--print-alignment: {lacks}")
+
+            def note(module: CrossAttention, args: Any, given: Any, number: int = number) -> None:
+                seen[number] = module.weights(*args, **given)
+
+            stack.enter_context(part.register_forward_pre_hook(note, with_kwargs=True))
+        yield seen
+
+
+def _passes(
+    model: Model | Ensemble, examples: Sequence[Example], max_tokens: int
+) -> Iterator[tuple[list[int], Batch, Tensor]]:
+    """Numbers of examples of like length, their batch, and the states [B * T, D] of its slots."""
+    size = [max(len(tower) for tower in example.towers.values()) for example in examples]
+    device = next(model.parameters()).device
+    model.eval()
+    order = sorted(range(len(examples)), key=size.__getitem__, reverse=True)
+    while order:
+        width = -(-size[order[0]] // WIDTH) * WIDTH
+        rows = max(1, max_tokens // width)
+        numbers, order = order[:rows], order[rows:]
+        batch = collate([[examples[i]] for i in numbers]).to(device)
+        states, _ = model(batch, model.condition(batch))
+        yield numbers, batch, states["dec" if "dec" in states else "x"].flatten(0, 1)

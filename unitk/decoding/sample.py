@@ -1,0 +1,86 @@
+"""Sampling: outputs drawn word by word, each hypothesis on its own.
+
+Top-k: Fan et al. 2018, arXiv 1805.04833, section 5. Top-p (nucleus): Holtzman et al. 2020, arXiv
+1904.09751, section 3.1. Min-p: Nguyen et al. 2024, arXiv 2407.01082, section 3. The uniform numbers
+of an input are a function of (seed, its number), so that neither the batch it is in nor its place
+there changes what is drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unitk.decoding.config import GenerateConfig
+from unitk.decoding.constraints.demands import Demands
+from unitk.decoding.search import Search
+from unitk.slots import Protocol
+
+
+class Sampling(Search):
+    """`nbest` draws for each input in the place of a beam; `numbers` are the inputs' numbers."""
+
+    def __init__(
+        self,
+        homes: Tensor,
+        num_blanks: Tensor,
+        protocol: Protocol,
+        config: GenerateConfig,
+        demands: Demands | None,
+        numbers: Sequence[int],
+    ) -> None:
+        super().__init__(homes, num_blanks, protocol, config, demands)
+        # word by word, so that the longest output of the batch changes no draw
+        size = (self.most, config.nbest)
+        draws = [np.random.default_rng([config.seed, n]).random(size, np.float32) for n in numbers]
+        self.state.chance = torch.from_numpy(np.stack(draws)).mT.to(homes.device)
+
+    def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
+        """One drawn continuation [B, K] of each hypothesis."""
+        state, config = self.state, self.config
+        rows, samples = state.score.shape
+        if len(logits_RV) == rows:  # the prompts: all draws begin with them
+            logits_RV = logits_RV.repeat_interleave(samples, 0)
+        gain_RV = self.log_probs(logits_RV)
+        score_RV = gain_RV / config.temperature
+        self._forbid(score_RV, samples)
+        only = torch.full_like(score_RV[0], -torch.inf)
+        only[self.protocol.end] = 0
+        score_RV = torch.where(self.full(self.steps).view(-1, 1), only, score_RV)
+        word_R = draw(
+            score_RV,
+            state.chance[:, :, self.steps].flatten(),
+            config.sampling_topk,
+            config.sampling_topp,
+            config.sampling_minp,
+        )
+        word_R1 = word_R[:, None]
+        # where every word is forbidden there is nothing to draw
+        impossible_R1 = score_RV.gather(1, word_R1).isneginf()
+        gain = gain_RV.gather(1, word_R1).masked_fill(impossible_R1, -torch.inf).view(rows, samples)
+        back = torch.arange(samples, device=gain.device).expand(rows, samples)
+        return gain + state.score, back, word_R.view(rows, samples), gain
+
+    def _stop(self, total: Tensor) -> None:
+        """Every draw goes on to its own end."""
+
+
+def draw(
+    score_RV: Tensor, chance_R: Tensor, top_k: int, top_p: float, min_p: float = 0.0
+) -> Tensor:
+    """A word for each row: the one at which the law of the rows' softmax passes `chance_R`."""
+    most = min(top_k or score_RV.shape[1], score_RV.shape[1])
+    best_RK, word_RK = score_RV.topk(most)
+    law_RK = best_RK.softmax(1).nan_to_num()
+    if top_p < 1:  # the likeliest words up to the one that reaches top_p
+        law_RK = law_RK.masked_fill(law_RK.cumsum(1) - law_RK >= top_p, 0)
+    if min_p > 0:  # not much less likely than the likeliest
+        law_RK = law_RK.masked_fill(law_RK < min_p * law_RK[:, :1], 0)
+    reach_RK = law_RK.cumsum(1)
+    point_R1 = (chance_R * reach_RK[:, -1])[:, None]
+    index_R1 = torch.searchsorted(reach_RK, point_R1, right=True)
+    last_R1 = (law_RK > 0).sum(1, keepdim=True) - 1  # rounding must not pass the last one
+    return word_RK.gather(1, index_R1.minimum(last_R1.clamp(min=0)))[:, 0]

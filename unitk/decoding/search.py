@@ -1,0 +1,346 @@
+"""Beam search as tensors: open hypotheses, their words, and the pool of finished ones.
+
+Of the 2K best continuations of an input's K hypotheses, an `end` counts only among the first K; the
+K best others go on. The length of a hypothesis is its words with every end symbol. At `--max-len`
+words nothing but `end` can follow. Greedy decoding is a beam of 1. A `Way` may differ in this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from unitk.decoding.config import WAYS, GenerateConfig
+from unitk.decoding.constraints.demands import Demands
+from unitk.decoding.constraints.rules import Rules
+from unitk.errors import NonFiniteError, UsageError
+from unitk.slots import Floats, Ids, Protocol
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One output: its words, an end symbol after each blank, and what they were given."""
+
+    ids: Ids
+    score: float
+    """log_prob / length ** lenpen, or as the search's way has it."""
+    log_prob: float
+    token_log_probs: Floats
+
+
+@dataclass
+class State:
+    """Everything a search knows of its B inputs; row b of each tensor is input b."""
+
+    homes: Tensor
+    """[B, M + 1, 2] (pos, pos2) of the slot that is read first in each blank."""
+    last_blank: Tensor
+    """[B, 1] the number of the last blank."""
+    least: Tensor
+    """[B, 1] words that a blank needs."""
+    limit: Tensor
+    """[B, 1] words that it may have."""
+    prefix: Tensor
+    """[B, P] the words that outputs begin with, then -1."""
+    score: Tensor
+    """[B, K] log-probability of the open hypotheses, best first; -inf: there is none."""
+    count: Tensor
+    """[B, K] words in the blank at hand."""
+    blank: Tensor
+    """[B, K] its number."""
+    written: Tensor
+    """[B, K, L] the words so far, all blanks."""
+    gain: Tensor
+    """[B, K, L] their log-probabilities."""
+    best: Tensor
+    """[B, K] scores of the finished hypotheses, best first; -inf: there is none."""
+    length: Tensor
+    """[B, K] their lengths."""
+    best_written: Tensor
+    best_gain: Tensor
+    chance: Tensor
+    """[B, K, L] uniform numbers that words are drawn with; [B, K, 0] in a search."""
+
+    def select(self, rows: Tensor) -> State:
+        """The state of these inputs."""
+        return State(*(getattr(self, field.name).index_select(0, rows) for field in fields(self)))
+
+
+class Search:
+    """The search of B inputs, in `num_blanks` [B] blanks beyond the first one.
+
+    `homes` [B, M + 1, 2] are (pos, pos2) of the slot that is read first in each blank.
+    """
+
+    def __init__(
+        self,
+        homes: Tensor,
+        num_blanks: Tensor,
+        protocol: Protocol,
+        config: GenerateConfig,
+        demands: Demands | None = None,
+    ) -> None:
+        demands = demands or Demands.plain(config, len(homes))
+        self.protocol, self.config = protocol, config
+        self.way = WAYS[config.search]
+        if protocol.endless:
+            self.way = replace(self.way, free_end=True)
+        if self.way.norm == "wu" and homes.shape[1] > 1:
+            raise UsageError(f"--search {config.search} is for outputs of one blank")
+        self.wide = self.way.wide * config.width
+        self.rules = Rules(protocol, config, demands, homes.device)
+        self.steps = 0
+        self.soonest = min(demand.max_len for demand in demands.each)
+        self.stride = torch.tensor([protocol.dpos, protocol.dpos2], device=homes.device)
+        self.most = longest(homes.shape[1] - 1, demands.max_len)
+
+        def fill(value: float, *more: int) -> Tensor:
+            kind = torch.int64 if isinstance(value, int) else torch.float32
+            size = (len(homes), config.width, *more)
+            return torch.full(size, value, dtype=kind, device=homes.device)
+
+        begin = self.rules.begin
+        each = [
+            [demand.min_len, demand.max_len, *demand.prefix, *[-1] * (begin - len(demand.prefix))]
+            for demand in demands.each
+        ]
+        least, limit, prefix = torch.tensor(each, device=homes.device).split([1, 1, begin], 1)
+
+        self.state = State(
+            homes=homes,
+            last_blank=num_blanks[:, None],
+            least=least,
+            limit=limit,
+            prefix=prefix,
+            score=fill(0.0),
+            count=fill(0),
+            blank=fill(0),
+            written=fill(0, self.most),
+            gain=fill(0.0, self.most),
+            best=fill(-torch.inf),
+            length=fill(1),
+            best_written=fill(0, self.most),
+            best_gain=fill(0.0, self.most),
+            chance=fill(0.0, 0),
+        )
+
+    def extend(self, logits_RV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Write one more word, given the logits of the B prompts or of the B * K hypotheses.
+
+        Returns [B, K]: which hypothesis each one continues, the token that is read next, and
+        [B, K, 2] where it stands (pos, pos2).
+        """
+        state, beam, step = self.state, self.config.width, self.steps
+        total, back, word, gain = self.propose(logits_RV)
+        end = word == self.protocol.end
+        finish = end & (state.blank.gather(1, back) == state.last_blank)
+        finish |= total.isneginf()  # what there is not goes nowhere
+        wide = back[..., None].expand(-1, -1, self.most)
+        written, gains = state.written.gather(1, wide), state.gain.gather(1, wide)
+        written[:, :, step], gains[:, :, step] = word, gain
+        self.steps += 1
+        self._keep(total, back, finish, written, gains)
+
+        # stable: the best ones that do not finish here, in their order
+        order = finish.byte().sort(dim=1, stable=True).indices[:, :beam]
+        wide = order[..., None].expand(-1, -1, self.most)
+        state.written, state.gain = written.gather(1, wide), gains.gather(1, wide)
+        state.score = total.masked_fill(finish, -torch.inf).gather(1, order)
+        back, word, end = back.gather(1, order), word.gather(1, order), end.gather(1, order)
+        closed = end & ~finish.gather(1, order)
+        count = (state.count.gather(1, back) + 1).masked_fill_(closed, 0)
+        # what has no hypothesis is still read, with the others: it must not leave the tables
+        state.count = count.minimum(state.limit)
+        state.blank = state.blank.gather(1, back) + closed
+        self._stop(total)
+
+        if self.protocol.begin is not None:
+            word = word.masked_fill(closed, self.protocol.begin)
+        home = state.homes.gather(1, state.blank[..., None].expand(-1, -1, 2))
+        return back, word, home + state.count[..., None] * self.stride
+
+    def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
+        """The `wide` best continuations [B, wide] of each input, best first.
+
+        Total log-probability, the hypothesis continued, the word, the word's log-probability.
+        """
+        state, wide = self.state, self.wide
+        rows = len(state.score)
+        open_ = len(logits_RV) // rows  # hypotheses of an input: 1 at first, then K
+        gain_RV = self.log_probs(logits_RV)
+        self._forbid(gain_RV, open_)
+        gain, word = best(gain_RV, min(wide, gain_RV.shape[1]))
+        # at the length limit: `end`, and nothing beside it
+        full_R1 = self.full(self.steps)[:, :open_].reshape(-1, 1)
+        only = gain.new_full((gain.shape[1],), -torch.inf)
+        only[0] = 0
+        last = 0 if self.way.free_end else gain_RV[:, self.protocol.end, None]
+        gain = torch.where(full_R1, last + only, gain)
+        word = word.masked_fill(full_R1, self.protocol.end)
+
+        gain, word = gain.view(rows, open_, -1), word.view(rows, -1)
+        total = (gain + state.score[:, :open_, None]).flatten(1)
+        total, index = total.topk(min(wide, total.shape[1]))
+        back = index // gain.shape[2]
+        word, gain = word.gather(1, index), gain.flatten(1).gather(1, index)
+        return self.filled(total, back, word, gain)
+
+    def filled(self, *parts: Tensor) -> tuple[Tensor, ...]:
+        """Continuations [B, n], totals first, filled up to `wide` with what there is not."""
+        missing = self.wide - parts[0].shape[1]
+        if missing <= 0:
+            return parts
+        total, *others = parts  # a vocabulary of a few words
+        pad = torch.nn.functional.pad
+        total = pad(total, (0, missing), value=-torch.inf)
+        return total, *(pad(part, (0, missing)) for part in others)
+
+    def log_probs(self, logits_RV: Tensor) -> Tensor:
+        """[R, V] log-probabilities of the words, before rules, which shift no probability."""
+        if not self.config.sampling and self.config.temperature != 1:
+            logits_RV = logits_RV / self.config.temperature
+        # half the time of logsumexp on CPU
+        gain_RV = logits_RV.log_softmax(1, dtype=torch.float32)
+        if self.protocol.endless:
+            full_BK = self.full(self.steps)[:, : len(gain_RV) // len(self.state.count)]
+            gain_RV[:, self.protocol.end] = torch.where(full_BK.flatten(), 0.0, -torch.inf)
+        return gain_RV
+
+    def full(self, steps: int) -> Tensor:
+        """[B, K] whether nothing but `end` can follow a hypothesis after so many steps."""
+        state, most = self.state, self.config.max_words
+        full_BK = state.count >= state.limit
+        return full_BK if most is None else full_BK | (steps - state.blank >= most)
+
+    def gains(self, logits_RV: Tensor) -> Tensor:
+        """[B, n, V] log-probabilities of all words after the open hypotheses, by the rules."""
+        state, end = self.state, self.protocol.end
+        each = len(logits_RV) // len(state.score)
+        gain_RV = self.log_probs(logits_RV)
+        self._forbid(gain_RV, each)
+        if self.steps < self.soonest:
+            return gain_RV.view(-1, each, gain_RV.shape[1])
+        full_R1 = self.full(self.steps)[:, :each].reshape(-1, 1)
+        only = torch.full_like(gain_RV, -torch.inf)
+        last = gain_RV[:, end]
+        only[:, end] = last.masked_fill(last > -torch.inf, 0) if self.way.free_end else last
+        return torch.where(full_R1, only, gain_RV).view(-1, each, gain_RV.shape[1])
+
+    def _forbid(self, gain_RV: Tensor, each: int) -> None:
+        """Apply the rules to the first hypotheses of every input."""
+        state, step = self.state, self.steps
+
+        def rows(part: Tensor) -> Tensor:
+            return part.expand(-1, each).flatten()
+
+        self.rules.forbid(
+            gain_RV,
+            state.written[:, :each, :step].flatten(0, 1),
+            state.count[:, :each].flatten(),
+            rows(state.least),
+            rows(state.prefix[:, step : step + 1]) if step < self.rules.begin else None,
+        )
+
+    def _norm(self, back: Tensor) -> float | Tensor:
+        """What the log-probabilities of outputs that end with this step are divided by."""
+        state, way = self.state, self.way
+        length: float | Tensor = self.steps
+        if not way.counts_ends:
+            length = (self.steps - 1 - state.blank.gather(1, back)).clamp(min=1)
+        elif way.free_end:
+            length = self.steps - self.full(self.steps - 1).gather(1, back).float()
+        if way.norm == "wu":
+            length = (5 + length) / 6
+        return length**self.config.lenpen
+
+    def _keep(
+        self, total: Tensor, back: Tensor, finish: Tensor, written: Tensor, gains: Tensor
+    ) -> None:
+        """Merge what finishes among the first K continuations into the pool of the best K."""
+        state, beam = self.state, self.config.width
+        kept = finish[:, :beam]
+        if self.way.stop == "first":  # what comes when the pool is full replaces nothing
+            kept = kept & (kept.cumsum(1) <= state.best.isneginf().sum(1, keepdim=True))
+        score = (total[:, :beam] / self._norm(back[:, :beam])).masked_fill(~kept, -torch.inf)
+        best, index = torch.cat([state.best, score], 1).sort(dim=1, descending=True, stable=True)
+        index = index[:, :beam]
+        wide = index[..., None].expand(-1, -1, self.most)
+        state.best = best[:, :beam]
+        length = torch.cat([state.length, torch.full_like(state.length, self.steps)], 1)
+        state.length = length.gather(1, index)
+        state.best_written = torch.cat([state.best_written, written[:, :beam]], 1).gather(1, wide)
+        state.best_gain = torch.cat([state.best_gain, gains[:, :beam]], 1).gather(1, wide)
+
+    def _stop(self, total: Tensor) -> None:
+        """Where the search of an input is over, drop its open hypotheses."""
+        state, config, stop = self.state, self.config, self.way.stop
+        bar = state.best[:, -1]
+        if config.beam == 1 or stop == "first":
+            over = bar > -torch.inf
+        elif stop == "none":
+            return
+        elif stop == "glm":
+            over = bar >= total[:, 0] / max(self.steps - 1, 1) ** config.lenpen
+        else:
+            # log-probabilities only fall, so the kindest length bounds what a hypothesis can reach
+            length: int | Tensor = self.steps
+            if stop == "exact":
+                bar = state.best[:, config.nbest - 1]
+                longest_B1 = (state.last_blank + 1) * (state.limit + 1)
+                length = longest_B1 if config.lenpen > 0 else self.steps + 1
+            bound = state.score / length**config.lenpen
+            over = bar >= bound.amax(1)
+        state.score = state.score.masked_fill(over[:, None], -torch.inf)
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these inputs only."""
+        self.state = self.state.select(rows)
+
+    def open(self) -> Tensor:
+        """[B] whether an input has an open hypothesis left."""
+        return self.state.score[:, 0] > -torch.inf
+
+    def results(self) -> list[list[Hypothesis]]:
+        """The n best of every input; fewer where the rules forbid more."""
+        state, nbest = self.state, self.config.nbest
+        if bool((state.best.isnan() | state.score.isnan()).any()):
+            raise NonFiniteError(
+                "the model gives logits that are not finite: no search is possible"
+            )
+        score, length, written, gain = (
+            part[:, :nbest].cpu().numpy()
+            for part in (state.best, state.length, state.best_written, state.best_gain)
+        )
+
+        def hypothesis(b: int, k: int) -> Hypothesis:
+            n = length[b, k]
+            gains = gain[b, k, :n].copy()
+            total = float(gains.sum(dtype=np.float64))
+            return Hypothesis(written[b, k, :n].copy(), float(score[b, k]), total, gains)
+
+        there = score > -np.inf
+        return [
+            [hypothesis(b, k) for k in np.flatnonzero(row).tolist()] for b, row in enumerate(there)
+        ]
+
+
+def longest(further_blanks: int, max_len: int) -> int:
+    """The most words a hypothesis has, an end symbol for each blank counted."""
+    return (further_blanks + 1) * (max_len + 1)
+
+
+def best(gain_RV: Tensor, count: int, block: int = 128) -> tuple[Tensor, Tensor]:
+    """`gain_RV.topk(count)`: the best words stand in the blocks with the best maxima."""
+    whole = gain_RV.shape[1] // block * block
+    if whole < 16 * count * block:
+        return gain_RV.topk(count)
+    blocks_RNb = gain_RV[:, :whole].unflatten(1, (-1, block))
+    number_Rn = blocks_RNb.amax(2).topk(count).indices
+    own_RX = blocks_RNb.gather(1, number_Rn[..., None].expand(-1, -1, block)).flatten(1)
+    gain, index = torch.cat([own_RX, gain_RV[:, whole:]], 1).topk(count)
+    rest = index - own_RX.shape[1]  # from 0 on: a word behind the blocks
+    first = number_Rn.gather(1, index.clamp(max=own_RX.shape[1] - 1) // block) * block
+    return gain, torch.where(rest < 0, first + index % block, whole + rest)

@@ -1,0 +1,293 @@
+"""fairseq's data-bin folders: dict.txt and, for every split, ids (.bin) and their index (.idx).
+
+    .idx   "MMIDIDX\\0\\0", u64 1, u8 type, u64 N, int32 [N] sizes, int64 [N] offsets into .bin
+    .bin   the ids of the N items, one after the other; all little endian
+
+An item is a line with the end symbol behind it. Where every item of a split has it, it is dropped:
+unitk's layouts add what they need. An item of the end symbol alone was an empty line, which ends a
+document. Ids are fairseq's. Opening reads all of .bin once, for ids that no symbol has.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import io
+import re
+import struct
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unitk.data.reading.sources import name_of, pieces
+from unitk.data.storing.corpus import SMALL, Corpus, Counts, Pairs, digest, mapped
+from unitk.errors import DataError
+from unitk.fairseq.dictionary import (
+    END,
+    FairseqDictionary,
+    dictionaries,
+    open_dictionary,
+)
+from unitk.slots import Ids
+from unitk.vocab.base import Vocab, adopt
+
+if TYPE_CHECKING:
+    from unitk.data.reading.files import Source
+
+MAGIC = b"MMIDIDX\x00\x00"
+HEADER = struct.Struct("<9sQBQ")
+CODES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2", 9: "<u4", 10: "<u8"}
+OTHERS = {b"TNTIDX\x00\x00": "cached or lazy", b"HUFFIDX\x00": "huffman"}
+"""How indices of fairseq's other formats begin, and what `--dataset-impl` calls these."""
+LARGE = (1 << 32) - 1
+"""Vocabularies below `SMALL` are stored as uint16, below this as uint32."""
+PAIR = re.compile(r"([^.]+)\.([^.-]+)-([^.-]+)\.([^.-]+)\.idx")
+
+
+@dataclass(frozen=True)
+class Split:
+    """The files of a split, without their endings: of a text, or of source and target."""
+
+    stems: tuple[Path, ...]
+
+    @property
+    def kind(self) -> str:
+        """The kind of corpus it is."""
+        return "text" if len(self.stems) == 1 else "pairs"
+
+    def vocab(self) -> Vocab:
+        """Its dictionary, with the symbols that it lacks behind; pairs must have the same."""
+        found = [stem.parent / f"dict{stem.suffix}.txt" for stem in self.stems]
+        for path in found:
+            if not path.is_file():
+                raise DataError(f"{path} is missing")
+        if len({digest([path]) for path in found}) > 1:
+            raise DataError(
+                f"{found[0]} and {found[1].name} differ, but unitk reads pairs of one vocabulary:"
+                " make them with fairseq-preprocess --joined-dictionary, or with unitk preprocess"
+                " --format fairseq"
+            )
+        return open_dictionary(found[0])
+
+
+def find(path: Path) -> Split | None:
+    """The split FOLDER/train, of one pair of languages FOLDER/train.de-en, or one side of that,
+    FOLDER/train.de-en.de; None where there are no such files."""
+    folder, name = path.parent, path.name
+    if not name or path.exists() or not folder.is_dir():
+        return None
+    if folder.joinpath(f"{name}.idx").is_file():
+        return Split((path,))
+    found: dict[str, tuple[Path, ...]] = {}
+    for file in sorted(folder.glob("*.idx")):
+        parts = PAIR.fullmatch(file.name)
+        split, one, other = parts.groups()[:3] if parts else ("", "", "")
+        if parts and name in (split, f"{split}.{one}-{other}", f"{split}.{other}-{one}"):
+            sides = (one, other) if name != f"{split}.{other}-{one}" else (other, one)
+            stems = tuple(folder / f"{split}.{one}-{other}.{side}" for side in sides)
+            # --only-source with a language
+            found[f"{one}-{other}"] = stems if other != "None" else stems[:1]
+    if len(found) > 1:
+        raise DataError(f"{path} is of several pairs; name {name}.{f' or {name}.'.join(found)}")
+    return Split(*found.values()) if found else None
+
+
+def splits(folder: Path) -> list[str]:
+    """The names of the splits in a folder."""
+    return sorted({file.name.partition(".")[0] for file in folder.glob("*.idx")})
+
+
+def shards(folder: Path) -> list[Path]:
+    """The splits train, train1, train2, ..., which fairseq takes for one."""
+    found = [folder / "train"]
+    while find(folder / f"train{len(found)}"):
+        found.append(folder / f"train{len(found)}")
+    return found
+
+
+def lacking(path: Path) -> str:
+    """What is wrong with a path that should be a split, in words; "" if fairseq made no such."""
+    if not path.parent.is_dir() or not dictionaries(path.parent):
+        return ""
+    if any(file.suffix not in (".idx", ".bin") for file in path.parent.glob(f"{path.name}.*-*")):
+        return (
+            f"{path}.* are of fairseq's format raw, but unitk reads mmap: preprocess the text again"
+            " with --dataset-impl mmap"
+        )
+    there = ", ".join(splits(path.parent)) or "no .idx"
+    return f"{path.parent} holds no split {path.name} of fairseq's format mmap, but {there}"
+
+
+def open_split(split: Split) -> Corpus | Pairs:
+    """A split as a corpus."""
+    vocab = split.vocab()
+    if split.kind == "text":
+        return FairseqCorpus(split.stems[0], vocab, lines=False)
+    return FairseqPairs(split.stems, vocab)
+
+
+class FairseqCorpus(Corpus):
+    """The items of one index; `lines`: each is a document, even if it is empty."""
+
+    def __init__(self, stem: Path, vocab: Vocab, lines: bool) -> None:
+        self.path, self.file, self.vocab_hash = stem, stem.with_name(f"{stem.name}.bin"), vocab.hash
+        index = stem.with_name(f"{stem.name}.idx")
+        self.dtype, sizes = read_index(index, self.file)
+        self._tokens = mapped(self.file, self.dtype) if sizes.any() else np.empty(0, self.dtype)
+        if wild := self.first_beyond(vocab.model.size):
+            raise DataError(f"{wild} is beyond the {vocab.model.size} of the dictionary")
+        stops = np.cumsum(sizes)
+        lasts = np.zeros(len(sizes), self.dtype)
+        lasts[sizes > 0] = self._tokens[stops[sizes > 0] - 1]
+        self.ended = bool((lasts == END).all())
+        """Whether the end symbol of every item is dropped."""
+        blank = (sizes == 1) & (lasts == END) & (not lines)
+        lengths = (sizes - self.ended)[~blank]
+        self.sentences = np.append(0, np.cumsum(lengths))
+        self._gaps: Ids = (stops - sizes)[~blank] - self.sentences[:-1]
+        """How much further behind a sentence stands in the file, as ends are dropped."""
+        owner = np.arange(len(lengths)) if lines else np.cumsum(blank)[~blank]
+        first = np.flatnonzero(np.diff(owner, prepend=-1))
+        self.documents = np.append(first, len(lengths))
+        self.num_documents, self.num_sentences = len(first), len(lengths)
+        self.num_tokens = int(self.sentences[-1])
+        self.counts = Counts(self.num_documents, self.num_sentences, self.num_tokens)
+        self.fingerprint = digest([index, self.file], vocab.hash)
+        self.manifest = {"kind": self.kind, "vocab": vocab.hash, "sources": [str(stem)]}
+        lack = int((lasts != END).sum())
+        kept = f"ends kept, which {lack:,} of {len(sizes):,} items lack"
+        self.note = f"; fairseq's, {kept if lack else 'ends of items dropped'}"
+
+    def tokens(self, start: int, stop: int) -> Ids:
+        """The ids from token `start` up to token `stop`, dropped ends not counted."""
+        low = int(self.sentences.searchsorted(start, "right")) - 1
+        high = int(self.sentences.searchsorted(stop))
+        counts = np.diff(self.sentences[low : high + 1].clip(start, stop))
+        places = np.arange(start, stop) + np.repeat(self._gaps[low:high], counts)
+        return self._tokens[places].astype(np.int64)
+
+    def verify(self) -> None:
+        """All of it was looked at when it was opened."""
+
+
+class FairseqPairs(Pairs):
+    """Line i of one language with line i of the other."""
+
+    def __init__(self, stems: tuple[Path, ...], vocab: Vocab) -> None:
+        self.path, self.vocab_hash = stems[0].with_suffix(""), vocab.hash
+        self.source, self.target = (FairseqCorpus(stem, vocab, lines=True) for stem in stems)
+        self.manifest = {"kind": self.kind, "vocab": vocab.hash, "sources": [*map(str, stems)]}
+        sides = self.source.fingerprint + self.target.fingerprint
+        self.fingerprint = hashlib.sha256(sides.encode()).hexdigest()
+        self.note = self.target.note
+        self._check_even()
+
+
+def read_index(path: Path, data: Path) -> tuple[np.dtype[Any], Ids]:
+    """The type of the ids in `data`, and the sizes of the items; whatever is wrong is one line."""
+    try:
+        length, held = path.stat().st_size, data.stat().st_size
+        with path.open("rb") as file:
+            head = file.read(HEADER.size)
+            magic, version, code, count = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
+            for begin, name in OTHERS.items():
+                if head.startswith(begin):
+                    raise DataError(
+                        f"{path} is of fairseq's format {name}, but unitk reads mmap: preprocess"
+                        " the text again with --dataset-impl mmap"
+                    )
+            if magic != MAGIC or version != 1:
+                raise DataError(f"{path} does not begin as an index of fairseq's format mmap")
+            if length != HEADER.size + 12 * count:
+                more = int.from_bytes(file.read(8), "little")
+                if length == HEADER.size + 8 + 12 * count + 8 * more:
+                    raise DataError(
+                        f"{path} is Megatron's index, which counts documents too; unitk reads"
+                        " fairseq's: preprocess the text instead"
+                    )
+                raise DataError(f"{path} has {length:,} bytes, which are not {count:,} items")
+            if code not in CODES:
+                kind = "numbers with a fraction" if code in (6, 7) else "no known type"
+                raise DataError(f"{path} says that ids are of type {code}, {kind}")
+            sizes = np.fromfile(file, "<i4", count).astype(np.int64)
+            offsets = np.fromfile(file, "<i8", count)
+    except OSError as error:
+        raise DataError(f"{error.filename or path}: {error.strerror or error}") from error
+    dtype = np.dtype(CODES[code])
+    ends = np.cumsum(sizes * dtype.itemsize)
+    if sizes.min(initial=0) < 0 or (ends - sizes * dtype.itemsize != offsets).any():
+        raise DataError(f"{path} is damaged: its sizes and offsets do not fit")
+    if held != (wanted := int(ends[-1]) if count else 0):
+        raise DataError(f"{data} has {held:,} bytes instead of the {wanted:,} of {path.name}")
+    return dtype, sizes
+
+
+def word_counts(paths: Sequence[Path]) -> Counter[str]:
+    """How often each word between blanks occurs in files of text."""
+    counts: Counter[str] = Counter()
+    for line in _lines(paths):
+        counts.update(line.split())
+    return counts
+
+
+def write_part(
+    folder: Path, name: str, source: Source, langs: tuple[str, str], words: FairseqDictionary
+) -> dict[str, Counts]:
+    """Write a part of text, or pairs of lines, as fairseq-preprocess does; what its sides hold."""
+    one, other = langs
+    stems = [folder / f"{name}.{one}-{other}.{lang}" for lang in langs]
+    sides = {"source": source.paths, "target": source.targets}
+    if not source.targets:
+        stems, sides = [folder / name], {"": source.paths}
+    vocab, found = adopt(words), {}
+    for stem, (side, paths) in zip(stems, sides.items(), strict=True):
+        unknown = _write_side(stem, paths, words)
+        corpus = FairseqCorpus(stem, vocab, lines=bool(side))
+        if not corpus.num_tokens:
+            raise DataError(f"{paths[0]}: there is no text in it")
+        found[side] = corpus.counts
+        corpus.counts.words, corpus.counts.unknown = corpus.num_tokens, unknown
+    numbers = [counts.sentences for counts in found.values()]
+    if len(set(numbers)) > 1:
+        first, second = source.paths[0], source.targets[0]
+        raise DataError(f"{first} has {numbers[0]:,} lines, but {second} has {numbers[1]:,}")
+    return found
+
+
+def _write_side(stem: Path, paths: Sequence[Path], words: FairseqDictionary) -> int:
+    """Every line of some files as an item; how many unknown words there are."""
+    code = 8 if words.size < SMALL else 9 if words.size < LARGE else 5
+    dtype, unknown, sizes = np.dtype(CODES[code]), 0, array("i")
+    with stem.with_name(f"{stem.name}.bin").open("wb") as file:
+        for line in _lines(paths):
+            ids = words.line(line)
+            file.write(np.array(ids, dtype).data)
+            sizes.append(len(ids))
+            unknown += ids.count(words.unk)
+    each = np.array(sizes, np.int64) * dtype.itemsize
+    with stem.with_name(f"{stem.name}.idx").open("wb") as file:
+        file.write(HEADER.pack(MAGIC, 1, code, len(sizes)))
+        file.write(np.array(sizes, "<i4").data)
+        file.write((np.cumsum(each) - each).astype("<i8").data)
+    return unknown
+
+
+def _lines(paths: Sequence[Path]) -> Iterator[str]:
+    """The lines of files as Python has them: a lone carriage return ends one too."""
+    for path in paths:
+        decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")(), True)
+        number, waiting = 0, ""
+        try:
+            for piece, _ in pieces(path):
+                *lines, waiting = (waiting + decoder.decode(piece)).split("\n")
+                number += len(lines)
+                yield from (f"{line}\n" for line in lines)
+            if waiting := waiting + decoder.decode(b"", final=True):
+                yield waiting
+        except UnicodeDecodeError as error:
+            raise DataError(f"{name_of(path)}, behind line {number}: not UTF-8") from error

@@ -1,0 +1,156 @@
+"""fairseq's dictionaries: dict.txt, a symbol and its count a line."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from unitk.errors import DataError
+from unitk.registry import register
+from unitk.vocab.base import FILE, Vocab, open_vocab
+from unitk.vocab.subwords import GPT2, Tokenizers, VocabModel
+from unitk.vocab.words import WordList
+
+FIRST = ("<s>", "<pad>", "</s>", "<unk>")
+"""Symbols that every dictionary has in front and that its file leaves out."""
+SPECIAL = {*FIRST, "<mask>"}
+OVERWRITE = " #fairseq:overwrite"
+END: int = FIRST.index("</s>")
+"""What fairseq writes behind every line of text."""
+GPT2_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
+GLUE = 0.01
+"""Share of symbols with sentencepiece's mark (\u2581 before a word) or subword-nmt's (@@ where one
+goes on) above which these are marks, and no words that look so."""
+
+
+@register("vocab", "fairseq")
+class FairseqDictionary(WordList):
+    """fairseq's dict.txt: text is split at blanks, as whatever made its words left it."""
+
+    kind = "fairseq"
+    file = "dict.txt"
+    special = SPECIAL
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data, [*FIRST, *symbols_of(data)], FIRST.index("<unk>"))
+        least = GLUE * self.size
+        self._blanks = sum(symbol[0] == "\u2581" for symbol in self.symbols) > least
+        self._joints = sum(symbol.endswith("@@") for symbol in self.symbols) > least
+
+    @classmethod
+    def opens(cls, path: Path) -> bool:
+        if path.is_dir():
+            return bool(dictionaries(path)) and not (path / FILE).exists()
+        return re.fullmatch(r"dict(\..+)?\.txt", path.name) is not None
+
+    @classmethod
+    def open(cls, path: Path) -> VocabModel:
+        """Of a dictionary of numbers, as RoBERTa and BART have it, GPT-2's pieces, if their
+        `encoder.json` and `vocab.bpe` stand beside it."""
+        words = cls(cls.read(path))
+        folder = path if path.is_dir() else path.parent
+        for names in GPT2_FILES if words.numbers else ():
+            pieces, merges = (folder / name for name in names)
+            if pieces.exists() and merges.exists():
+                return Tokenizers(
+                    renumbered(GPT2.made_of(pieces, merges), words.symbols[len(FIRST) :])
+                )
+        return words
+
+    @property
+    def numbers(self) -> bool:
+        """Whether most symbols are numbers of another tokenizer's pieces."""
+        own = self.symbols[len(FIRST) :]
+        return 2 * sum(symbol.isdigit() for symbol in own) > len(own)
+
+    @classmethod
+    def read(cls, path: Path) -> bytes:
+        found = dictionaries(path) if path.is_dir() else [path]
+        if len({one.read_bytes() for one in found}) > 1:
+            names = " and ".join(one.name for one in found)
+            raise DataError(
+                f"has {names}, which differ: unitk reads pairs of one vocabulary, as"
+                " fairseq-preprocess --joined-dictionary makes them"
+            )
+        return found[0].read_bytes()
+
+    def line(self, text: str) -> list[int]:
+        """The ids of a line as fairseq-preprocess writes it: `<s>` and the like are symbols."""
+        get, unk = self._index.get, self.unk
+        return [*(get(word, unk) for word in text.split()), END]
+
+    def decode(self, ids: list[int]) -> str:
+        text = ("" if self._blanks else " ").join(self.piece(index) for index in ids)
+        if self._blanks:
+            return text.replace("\u2581", " ").strip()
+        return (text + " ").replace("@@ ", "").strip() if self._joints else text
+
+    def text(self, index: int) -> str:
+        piece = self.piece(index)
+        return piece.replace("\u2581", " ", 1) if self._blanks else " " + piece
+
+    def silent(self, index: int) -> bool:
+        return index < len(FIRST) and index != self.unk
+
+
+def symbols_of(data: bytes) -> list[str]:
+    """The symbols of dict.txt, in its order; one that is there again stands for its last line."""
+    found: list[str] = []
+    seen = set(FIRST)
+    lines = data.decode("utf-8").split("\n")
+    for number, line in enumerate(lines[: -1 if lines[-1] == "" else None], start=1):
+        overwrites = line.rstrip().endswith(OVERWRITE)
+        symbol, blank, count = line.rstrip().removesuffix(OVERWRITE).rpartition(" ")
+        if not blank or not symbol or not count.isdecimal():
+            raise DataError(f"line {number} is no symbol with its count: {line[:40]!r}")
+        if symbol in seen and not overwrites:
+            raise DataError(f"line {number} has {symbol!r} again")
+        found.append(symbol)
+        seen.add(symbol)
+    return found
+
+
+def built(counts: Counter[str], size: int | None = None, threshold: int = 0) -> bytes:
+    """The dict.txt that fairseq-preprocess makes of words and how often they occur.
+
+    The most frequent first, equal ones by code point; at most `size` ids with the first four, none
+    that occurs less than `threshold` times; then fillers up to a multiple of 8 ids.
+    """
+    words = sorted(counts.keys() - set(FIRST), key=lambda word: (-counts[word], word))
+    room = None if size is None else max(size - len(FIRST), 0)
+    lines = {word: counts[word] for word in words[:room] if counts[word] >= threshold}
+    filler = 0
+    while (len(FIRST) + len(lines)) % 8:
+        lines.setdefault(f"madeupword{filler:04d}", 0)
+        filler += 1
+    return "".join(f"{word} {count}\n" for word, count in lines.items()).encode()
+
+
+def dictionaries(folder: Path) -> list[Path]:
+    """dict.txt, or the dictionaries of two languages, in a folder that fairseq-preprocess made."""
+    whole = folder / "dict.txt"
+    return [whole] if whole.is_file() else sorted(folder.glob("dict.*.txt"))
+
+
+def open_dictionary(path: Path) -> Vocab:
+    """`open_vocab`, but a dictionary of numbers without what they stand for is refused."""
+    vocab = open_vocab(path)
+    if isinstance(vocab.model, FairseqDictionary) and vocab.model.numbers:
+        raise DataError(
+            f"{path} has the numbers of GPT-2's pieces: put encoder.json and vocab.bpe beside it"
+        )
+    return vocab
+
+
+def renumbered(tokenizer: bytes, numbers: Sequence[str]) -> bytes:
+    """GPT-2's tokenizer with the ids of a dictionary of its numbers."""
+    spec = json.loads(tokenizer)
+    piece_of = {str(number): piece for piece, number in spec["model"]["vocab"].items()}
+    words = [*FIRST, *(piece_of.get(number, number) for number in numbers)]
+    spec["model"]["vocab"] = {word: index for index, word in enumerate(words)}
+    if lost := piece_of.keys() - set(numbers):
+        raise DataError(f"dict.txt lacks {len(lost):,} numbers of GPT-2's pieces")
+    return json.dumps(spec).encode()

@@ -1,0 +1,239 @@
+"""unitk's objectives under fairseq's trainer, for the folder that `unitk fairseq-plugin` writes.
+
+unitk brings the examples, the model and the loss; optimizer, learning rate, batches, precision and
+checkpoints are fairseq's. Written against 0.12.2; fairseq must be installed to import this.
+"""
+
+# no `from __future__ import annotations`: fairseq wants the types of options, not their names
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.data import FairseqDataset
+from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
+from fairseq.models import BaseFairseqModel, register_model, register_model_architecture
+from fairseq.tasks import FairseqTask, register_task
+from omegaconf import II
+from torch import Tensor, nn
+
+from unitk import registry
+from unitk.config import Parsed, parse
+from unitk.criterions.base import Criterion, Loss
+from unitk.data.batching import draw, make_batch
+from unitk.data.examples import Data, Source, open_data
+from unitk.errors import UsageError, require
+from unitk.slots import Batch, Example, Ids
+from unitk.training.config import TrainConfig
+from unitk.training.saving.checkpoint import load_weights
+from unitk.training.saving.folder import find
+from unitk.training.saving.state import read_state
+from unitk.training.start import check_vocab
+
+NAME = "unitk"
+KINDS = ("task", "arch", "criterion")
+OWN = ("criterion", "init_from", "blocks", "block_size", "max_source_len", "max_target_len")
+"""Options of `unitk train` that are not fairseq's business, beside those of the components."""
+
+
+@dataclass
+class TaskOptions(FairseqDataclass):
+    data: str = field(
+        default="", metadata={"help": "folder that `unitk preprocess` made, or a data-bin"}
+    )
+    unitk_options: str = field(
+        default="",
+        metadata={
+            "help": "options of `unitk train` without dashes, such as 'block-size=128"
+            f" task.mean-span=5 arch.dropout=0': {', '.join(OWN)}, and of {', '.join(KINDS)}"
+        },
+    )
+    seed: int = II("common.seed")
+
+
+@dataclass
+class ModelOptions(FairseqDataclass):
+    unitk_arch: str = field(
+        default="", metadata={"help": "architecture of unitk; default: that of the task"}
+    )
+
+
+@dataclass
+class CriterionOptions(FairseqDataclass):
+    max_update: int = II("optimization.max_update")
+
+
+class UnitkDataset(FairseqDataset):
+    """The examples of a split: of each epoch anew in training, otherwise always the same."""
+
+    can_reuse_epoch_itr_across_epochs = False
+
+    def __init__(self, source: Source, seed: int | None) -> None:
+        self.source, self.seed = source, seed
+        self.set_epoch(1)
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch - 1 if self.seed is not None else 0
+        self.sizes = self.source.examples.bounds(self.epoch)
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, index: int) -> Example:
+        return draw(self.source.examples, self.seed or 0, self.epoch, int(index))
+
+    def num_tokens(self, index: int) -> int:
+        return int(self.sizes[index])
+
+    size = num_tokens
+
+    def num_tokens_vec(self, indices: Ids) -> Ids:
+        return self.sizes[indices]
+
+    def ordered_indices(self) -> Ids:
+        """By length, equal ones in an order that fairseq has seeded."""
+        order = np.random.permutation(len(self))
+        return order[np.argsort(self.sizes[order], kind="stable")]
+
+    def collater(self, samples: Sequence[Example]) -> dict[str, Any]:
+        """A batch; fairseq wants its numbers beside it."""
+        batch = make_batch(samples)
+        return {"batch": batch, "nsentences": len(samples), "ntokens": batch.num_real}
+
+
+class UnitkTask(FairseqTask):
+    """A task of unitk. What is opened depends on the architecture, so it waits for the model."""
+
+    objective: ClassVar[str]
+    source_dictionary = target_dictionary = None
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
+        known = hasattr(cfg, "unitk_arch")
+        require(known, f"--task {NAME}_{self.objective} needs --arch {NAME} or {NAME}_NAME")
+        self.parsed = options(self.objective, cfg.unitk_arch, self.cfg)
+        self.opened = self.open_split("train")
+        model: nn.Module = super().build_model(cfg, from_checkpoint)
+        return model
+
+    def build_criterion(self, cfg: Any) -> FairseqCriterion:
+        name = cfg._name
+        require(name == NAME, f"--task {NAME}_{self.objective} needs --criterion {NAME}")
+        return super().build_criterion(cfg)
+
+    def open_split(self, split: str) -> Data:
+        main = replace(self.parsed.main, valid=("none",))
+        if split != "train":
+            main = replace(main, valid=(f"{split}={Path(self.cfg.data) / split}",))
+        return open_data(replace(self.parsed, main=main))
+
+    def load_dataset(self, split: str, combine: bool = False, **more: Any) -> None:
+        if split == "train":
+            self.datasets[split] = UnitkDataset(self.opened.train, self.cfg.seed)
+        else:
+            self.datasets[split] = UnitkDataset(self.open_split(split).valid[split], None)
+
+    def max_positions(self) -> None:
+        """A layout never exceeds the architecture's."""
+
+
+class UnitkModel(BaseFairseqModel):
+    """A model of unitk. The loss is made in its forward pass, where fairseq's engines expect it."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.network, self.step = network, 0
+
+    @classmethod
+    def build_model(cls, cfg: Any, task: UnitkTask) -> "UnitkModel":
+        data, main = task.opened, task.parsed.main
+        sizes = len(data.vocab), len(data.task.source_vocab)
+        network = task.parsed.components["arch"].config.build(*sizes)
+        if main.init_from is not None:
+            folder = find(main.init_from)
+            check_vocab(read_state(folder), data.vocab, folder)
+            load_weights(network, folder, averages=True)
+        return cls(network)
+
+    def set_num_updates(self, num_updates: int) -> None:
+        self.step = num_updates
+
+    def forward(self, criterion: Criterion, batch: Batch, total: int | None) -> Loss:
+        device = next(self.parameters()).device
+        return criterion(self.network, batch.to(device), self.step, total)
+
+    def max_positions(self) -> None:
+        """As in the task."""
+
+
+class UnitkLoss(FairseqCriterion):
+    """The task's criterion. A batch counts as much as it asks, as in fairseq's own criterions."""
+
+    def __init__(self, cfg: Any, task: UnitkTask) -> None:
+        super().__init__(task)
+        require(isinstance(task, UnitkTask), f"--criterion {NAME} needs a task of unitk")
+        self.total = cfg.max_update or None
+        self.ours = task.parsed.components["criterion"].config.build(task.opened.vocab)
+        self.weights = task.opened.train.examples.asks
+
+    def forward(
+        self, model: nn.Module, sample: Mapping[str, Any], reduce: bool = True
+    ) -> tuple[Tensor, float, dict[str, Any]]:
+        """The asks' means, weighted and added up, times what is asked; that number; the log."""
+        batch = sample["batch"]
+        sums, counts = model(self.ours, batch, self.total).sums, self.ours.counts(batch)
+        asked = sum(counts[name] for name in sums)
+        means = {name: total / (counts[name] or 1) for name, total in sums.items()}
+        whole = asked * sum(self.weights.get(name, 1.0) * mean for name, mean in means.items())
+        logged = {name: (total.item(), counts[name]) for name, total in sums.items()}
+        numbers = {name: sample[name] for name in ("ntokens", "nsentences")}
+        return whole, asked, {"loss": whole.item(), "asked": asked, "asks": logged, **numbers}
+
+    @staticmethod
+    def reduce_metrics(logging_outputs: Sequence[Mapping[str, Any]]) -> None:
+        """The loss and each ask's own mean, in bits."""
+        asked = sum(log.get("asked", 0) for log in logging_outputs)
+        total = sum(log.get("loss", 0.0) for log in logging_outputs)
+        metrics.log_scalar("loss", total / (asked or 1) / math.log(2), asked, round=4)
+        for name in dict.fromkeys(name for log in logging_outputs for name in log.get("asks", {})):
+            pairs = [log["asks"][name] for log in logging_outputs if name in log.get("asks", {})]
+            total, count = map(sum, zip(*pairs, strict=True))
+            metrics.log_scalar(name, total / (count or 1) / math.log(2), count, round=4)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        return False
+
+
+def options(task: str, arch: str, cfg: Any) -> Parsed:
+    """The options of a run as `unitk train` reads them."""
+    words = cfg.unitk_options.split()
+    for word in words:
+        key = word.partition("=")[0].replace("-", "_")
+        if "." not in key and key not in OWN:
+            hint = registry.nearest(key, OWN) or f" (known: {', '.join(OWN)}, task.*, arch.*)"
+            raise UsageError(f"--unitk-options has no {key!r}{hint}")
+    given = [f"--task={task}", *([f"--arch={arch}"] if arch else []), *(f"--{w}" for w in words)]
+    # what a run of unitk needs beside, and fairseq sees to
+    given += [f"--data={cfg.data}", f"--seed={cfg.seed}", "--max-steps=1", "--save-dir=unused"]
+    return parse("train", TrainConfig, given, KINDS)
+
+
+def register(user_dir: str | None = None) -> None:
+    """Make what unitk has, and the plug-ins of `user_dir`, known to fairseq under `unitk_NAME`."""
+    registry.load_plugins(Path(user_dir) if user_dir else None)
+    register_model(NAME, dataclass=ModelOptions)(UnitkModel)
+    register_criterion(NAME, dataclass=CriterionOptions)(UnitkLoss)
+    for arch in registry.names("arch"):
+
+        def choose(args: Any, arch: str = arch) -> None:
+            args.unitk_arch = arch
+
+        register_model_architecture(NAME, f"{NAME}_{arch}")(choose)
+    for task in registry.names("task"):
+        made = type(f"Unitk_{task}", (UnitkTask,), {"objective": task})
+        register_task(f"{NAME}_{task}", dataclass=TaskOptions)(made)

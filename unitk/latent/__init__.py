@@ -1,0 +1,1 @@
+"""Everything only a variational autoencoder has: model, criterion, measures, latent space."""

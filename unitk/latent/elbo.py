@@ -1,0 +1,131 @@
+"""The evidence lower bound of a variational autoencoder with KL thresholding and a weight beta.
+
+Optimus: Li et al. 2020, arXiv 2004.04092, sections 3.2 and 4.3. N texts, Z dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from unitk.criterions.base import Loss, Network, Panel
+from unitk.criterions.config import ELBOConfig
+from unitk.criterions.cross_entropy import CrossEntropy
+from unitk.errors import UsageError
+from unitk.latent.evidence import TEXT
+from unitk.latent.panel import collapse
+from unitk.slots import DOC, Ask, Batch
+
+
+@runtime_checkable
+class Autoencoder(Protocol):
+    """What this criterion needs of a model beside `Network`."""
+
+    def posterior(self, batch: Batch) -> Any:
+        """The latents' distributions, with `sample` and `kl` [N, Z]."""
+
+    def latent(self, z_NZ: Tensor, batch: Batch) -> Any:
+        """What the decoder is given for these latents."""
+
+    def generator_parameters(self) -> Any:
+        """The weights that turn a latent into a text."""
+
+
+@dataclass(frozen=True)
+class ELBO:
+    """Sums over texts of the reconstruction's nats (rec) and of beta times the divergence (kl).
+
+    Parts: the divergence itself (kl/raw), as the threshold counts it (kl/objective), beta
+    (kl/beta); and per token (lm/nll, lm/correct). All use one draw of each latent.
+    """
+
+    config: ELBOConfig
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        texts = float(len(batch.owner))
+        return {"rec": texts, "kl": texts, TEXT: batch.count[TEXT]}
+
+    def __call__(
+        self,
+        model: Network,
+        batch: Batch,
+        step: int,
+        total: int | None,
+        noise_NZ: Tensor | None = None,
+    ) -> Loss:
+        """The sums at update `step` of `total`; the latents are drawn with the given noise."""
+        if not isinstance(model, Autoencoder):
+            raise UsageError(
+                "--criterion elbo needs an --arch with a latent, such as optimus_small"
+            )
+        if model.training and self.config.aggressive_steps:
+            both = not self.encoder_alone(step, total)
+            for parameter in model.generator_parameters():
+                parameter.requires_grad_(both)
+        posterior = model.posterior(batch)
+        states, _ = model(batch, model.latent(posterior.sample(noise_NZ), batch))
+        ask = batch.asks[TEXT]
+        price_K = self.price(batch, ask)
+        found = CrossEntropy().sums(model, states[ask.tower], [ask], price_K)
+        [(rec, nll, correct)] = found
+        kl_NZ = posterior.kl()
+        objective = self.objective(kl_NZ)
+        beta = self.beta(step, total) if model.training else float(self.config.beta.value)
+        return Loss(
+            {"rec": rec, "kl": beta * objective},
+            {
+                "kl/raw": kl_NZ.detach().sum(),
+                "kl/objective": objective.detach(),
+                "kl/beta": torch.full_like(objective, beta * len(kl_NZ)),
+                "lm/nll": nll,
+                "lm/correct": correct,
+            },
+        )
+
+    def panel(
+        self, model: Any, batches: Sequence[Batch], step: int, total: int | None
+    ) -> Panel | None:
+        """Whether the latent is used: reconstruction, divergence, information, gap."""
+        beta = self.beta(step, total)
+        return collapse(model, batches, self.config, self.objective, beta, step, total)
+
+    def undivided(self) -> str:
+        """The mean over an update is not known in a part of it."""
+        return "--criterion.kl-mode mean-hinge" if self.config.kl_mode == "mean-hinge" else ""
+
+    def beta(self, step: int, total: int | None) -> float:
+        """The divergence's weight at update `step` (from 0)."""
+        return float(self.config.beta(step + 1, total))
+
+    def objective(self, kl_NZ: Tensor) -> Tensor:
+        """What is minimised of the divergences: a sum over texts."""
+        limit = self.config.kl_threshold
+        match self.config.kl_mode:
+            case "sum":
+                return kl_NZ.sum()
+            case "mask":
+                return torch.where(kl_NZ > limit, kl_NZ, 0).sum()
+            case "hinge":
+                return kl_NZ.clamp(min=limit).sum()
+            case "mean-hinge":
+                return len(kl_NZ) * kl_NZ.mean(0).clamp(min=limit).sum()
+
+    def price(self, batch: Batch, ask: Ask) -> Tensor:
+        """What a nat of each word costs: less in long texts, if so configured."""
+        weight_K: Tensor = ask.weight
+        if not self.config.length_weighted:
+            return weight_K
+        doc_K = batch.towers[ask.tower][DOC].flatten()[ask.rows[:, 0]]
+        length_N = torch.bincount(doc_K, minlength=len(batch.owner)) + 1  # begin is not asked for
+        return weight_K / length_N[doc_K]
+
+    def encoder_alone(self, step: int, total: int | None) -> bool:
+        """Whether update `step` leaves the decoder as it is."""
+        each = self.config.aggressive_steps + 1
+        if total is None:
+            raise UsageError("--criterion.aggressive-steps needs the run's end: give --max-steps")
+        return step < self.config.aggressive_share * total and (step + 1) % each != 0

@@ -1,0 +1,96 @@
+"""What `unitk latent` prints: rows of numbers, and walks, texts at points that belong together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unitk.decoding.files.outputs import one_line
+from unitk.latent.geometry import Points
+
+if TYPE_CHECKING:
+    from unitk.decoding.generator import Output
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Points that belong together, and what is known of each: {"t": 0.5}, or nothing."""
+
+    source: list[str]
+    """The texts it was made of."""
+    at: list[dict[str, float]]
+    points: Points
+    """[len(at), Z]"""
+
+
+def walk_lines(
+    walks: Sequence[Walk], found: Sequence[Sequence[Output]], format: str, nbest: int
+) -> Iterator[str]:
+    """The lines of all walks; `found` are the outputs of all their points, one after the other.
+
+    text: what is known of a point, a tab, and the text; a blank line parts walks of several points
+    from each other.
+    """
+    outputs = iter(found)
+    for number, walk in enumerate(walks):
+        each = [(at, next(outputs)) for at in walk.at]
+        if format == "jsonl":
+            yield _record(number, walk, each)
+            continue
+        keyed = any(walk.at)
+        if keyed and number:
+            yield ""
+        for at, best in each:
+            known = "".join(f"{value:g}\t" for value in at.values())
+            texts = [one_line(output.text) for output in best]
+            # empty ones where there are fewer outputs, so that no line is shifted
+            yield from (known + text for text in [*texts, *[""] * (nbest - len(texts))])
+
+
+def _record(
+    number: int, walk: Walk, each: Sequence[tuple[dict[str, float], Sequence[Output]]]
+) -> str:
+    outputs = [
+        {**at, "text": output.text, "score": round(output.hypothesis.score, 6)}
+        for at, best in each
+        for output in best
+    ]
+    source: dict[str, Any] = {}
+    if walk.source:
+        source["source"] = walk.source[0] if len(walk.source) == 1 else walk.source
+    return json.dumps({"id": number, **source, "outputs": outputs}, ensure_ascii=False)
+
+
+def number_lines(texts: Sequence[str], name: str, table: Points, format: str) -> Iterator[str]:
+    """A line for each text: its row of numbers, with tabs between them or in an object."""
+    for number, (text, row) in enumerate(zip(texts, table, strict=True)):
+        if format == "jsonl":
+            numbers = [float(f"{value:.7g}") for value in row]
+            yield json.dumps({"id": number, "source": text, name: numbers}, ensure_ascii=False)
+        else:
+            yield "\t".join(f"{value:.7g}" for value in row)
+
+
+def neighbor_lines(
+    texts: Sequence[str],
+    found: Sequence[tuple[np.ndarray, np.ndarray]],
+    among: Sequence[str],
+    format: str,
+) -> Iterator[str]:
+    """For each text its neighbours' distances, a tab, and the neighbours."""
+    for number, (text, (rows, far)) in enumerate(zip(texts, found, strict=True)):
+        near = [
+            {"distance": round(float(d), 6), "line": int(row) + 1, "text": among[row]}
+            for row, d in zip(rows, far, strict=True)
+        ]
+        if format == "jsonl":
+            record = {"id": number, "source": text, "neighbors": near}
+            yield json.dumps(record, ensure_ascii=False)
+            continue
+        if number:
+            yield ""
+        yield from (f"{one['distance']:.4f}\t{one_line(one['text'])}" for one in near)

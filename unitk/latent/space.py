@@ -1,0 +1,168 @@
+"""The latent space of a trained autoencoder: texts become points, points become texts.
+
+    loaded = unitk.load("runs/vae")
+    space = LatentSpace(loaded.model, loaded.task)
+    a, b = space.encode(["a man sleeps .", "two dogs run ."]).mean
+    space.decode(path(a, b, 9, "lerp")[1], beam=1)
+
+N texts, Z dimensions of the latent, D of the encoder's states.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from unitk.data.texts import shorten
+from unitk.decoding.config import GenerateConfig, slope
+from unitk.decoding.constraints.demands import Demand, Demands
+from unitk.decoding.constraints.wording import lexicon
+from unitk.decoding.decode import batches, generate, overrun
+from unitk.decoding.generator import Output, usable
+from unitk.errors import DataError, UsageError, require
+from unitk.latent.geometry import Points
+from unitk.latent.model import LatentModel
+from unitk.models.condition import Condition
+from unitk.models.stack import Model
+from unitk.slots import Batch, Example, collate
+from unitk.tasks.base import Task
+
+LITTLE = 0.1
+"""Nats of divergence a text below which a decoder cannot be told much."""
+NOTHING = np.empty(0, np.int64)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Latents:
+    """Where texts lie, arrays of a row a text."""
+
+    mean: Points
+    """[N, Z]: the most likely latents."""
+    std: Points
+    """[N, Z]: how exactly the encoder knows them."""
+    kl: Points
+    """[N, Z]: nats that each dimension tells of a text."""
+    pooled: Points
+    """[N, D]: the encoder's feature, of which the latent is made."""
+
+    def draw(self, rng: np.random.Generator, spread: float = 1.0) -> Points:
+        """One latent of each text [N, Z]; `spread` scales the deviation from the mean."""
+        noise = rng.standard_normal(self.mean.shape, np.float32)
+        return self.mean + spread * self.std * noise
+
+
+class LatentSpace:
+    """A model with a latent, and its task: both ways between texts and points."""
+
+    def __init__(self, model: Model, task: Task) -> None:
+        protocol = usable(task, model.trained)
+        if not isinstance(model, LatentModel) or protocol is None:
+            name = type(task).__name__
+            raise UsageError(f"--checkpoint: task {name} has no latent space; optimus has one")
+        self.model, self.task, self.protocol = model.eval(), task, protocol
+        self.weight = model.bridge.weight
+
+    @property
+    def dimensions(self) -> int:
+        """Z."""
+        return self.model.config.latent
+
+    @torch.inference_mode()
+    def encode(
+        self,
+        texts: Sequence[str],
+        *,
+        truncate: bool = False,
+        max_tokens: int = 16384,
+        report: Callable[[int], None] = lambda done: None,
+    ) -> Latents:
+        """Where the texts lie; equal texts lie at the same point, whatever is encoded with them.
+
+        Too long a text raises DataError, or is shortened if `truncate`.
+        """
+        row = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+        ids = self.task.vocab.encode_batch(list(row))
+        prompts = [self._prompt(text, one, truncate) for text, one in zip(row, ids, strict=True)]
+        found: list[tuple[Tensor, ...]] = [()] * len(prompts)
+        for numbers in batches(prompts, GenerateConfig(beam=1, max_len=1, max_tokens=max_tokens)):
+            batch = collate([[prompts[i]] for i in numbers])
+            feature = self.model.feature(batch.to(self.weight.device))
+            posterior = self.model.bridged(feature)
+            parts = posterior.mean, (posterior.logvar / 2).exp(), posterior.kl(), feature
+            for i, *one in zip(numbers, *(part.float().cpu() for part in parts), strict=True):
+                found[i] = tuple(one)
+            report(len(numbers))
+        mean, std, kl, pooled = (torch.stack(part).numpy() for part in zip(*found, strict=True))
+        if kl.sum(1).mean() < LITTLE:
+            log.warning(
+                "the latents tell %.3f nats a text: the decoder writes the same whatever they are "
+                "(posterior collapse, see docs/latent.md)",
+                kl.sum(1).mean(),
+            )
+        rows = [row[text] for text in texts]
+        return Latents(mean[rows], std[rows], kl[rows], pooled[rows])
+
+    def decode(
+        self,
+        points: Points,
+        config: GenerateConfig | None = None,
+        *,
+        report: Callable[[int], None] = lambda done: None,
+        **options: object,
+    ) -> list[list[Output]]:
+        """The n best texts of each point [N, Z]; `options`: GenerateConfig's."""
+        config = GenerateConfig(**options) if config is None else config  # type: ignore[arg-type]
+        for name in ("min_len", "max_len"):
+            follows = slope(getattr(config, name)) > 0
+            option = f"--{name.replace('_', '-')}"
+            require(not follows, f"{option} must be a number: a point has no source to follow")
+        whole = self.task.prompt([NOTHING])
+        prompt = replace(whole, towers={"dec": whole.towers["dec"]})
+        demand = Demand.of(config, 0)
+        over, _ = overrun(prompt, self.protocol, demand.max_len, self.model.config)
+        at_most = demand.max_len - over
+        require(over <= 0, f"--max-len must be at most {at_most}, got {demand.max_len}")
+        table = torch.as_tensor(points).to(self.weight)
+
+        def conditions(batch: Batch, numbers: Sequence[int]) -> Condition:
+            return self.model.latent(table[list(numbers)], batch)
+
+        demands = Demands([demand] * len(points), lexicon(config, self.task.vocab))
+        found = generate(
+            self.model,
+            [prompt] * len(points),
+            self.protocol,
+            config,
+            report,
+            conditions,
+            demands=demands,
+        )
+        return [[Output(self.task.text([], one.ids), one) for one in best] for best in found]
+
+    def prior(self, count: int, seed: int, spread: float = 1.0) -> Points:
+        """Points of N(0, spread) [count, Z]; a larger count begins with the same ones."""
+        rng = np.random.default_rng(seed)
+        return spread * rng.standard_normal((count, self.dimensions), np.float32)
+
+    def _prompt(self, text: str, ids: npt.NDArray[np.integer[Any]], truncate: bool) -> Example:
+        source = [ids.astype(np.int64)]
+        while True:
+            prompt = self.task.prompt(source)
+            over, _ = overrun(prompt, self.protocol, 1, self.model.config)
+            if over <= 0:
+                return prompt
+            if not truncate or not len(source[0]):
+                raise DataError(
+                    f"{text[:40]!r}... is too long for the encoder by {over} tokens; --truncate "
+                    "shortens it"
+                )
+            source = shorten(source, max(len(source[0]) - over, 0))

@@ -1,0 +1,98 @@
+"""The mean of the weights of several checkpoints (as fairseq's `average_checkpoints`)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from unitk.errors import CheckpointError
+from unitk.files import seal, sealed
+from unitk.training.saving.checkpoint import EMA, IMPORTED, check_finite, save_tensors
+from unitk.training.saving.state import SOURCE_VOCAB, read_state
+
+WEIGHTS = "model.safetensors"
+
+
+def average(checkpoints: Sequence[Path], folder: Path) -> None:
+    """Fill an empty folder with a checkpoint whose weights are the mean of good checkpoints'.
+
+    The rest is the last one's, but no run continues from it. Raises CheckpointError where they are
+    not of one architecture, task and vocabulary.
+    """
+    states = [read_state(path) for path in checkpoints]
+    for path, state in zip(checkpoints, states, strict=True):
+        check_alike(checkpoints[0], states[0], path, state)
+    last = checkpoints[-1]
+    save_tensors(mean(checkpoints), folder / WEIGHTS)
+    save_tensors({}, folder / "optim.safetensors")
+    more = {"optimizer": {}, "averaged": [str(path) for path in checkpoints]}
+    text = json.dumps(states[-1] | more, indent=1, allow_nan=False, ensure_ascii=False)
+    (folder / "state.json").write_text(text, encoding="utf-8")
+    wanted = ["vocab/", f"{SOURCE_VOCAB}/"]
+    if all(IMPORTED in sealed(path) for path in checkpoints):  # none of them was trained
+        wanted.append(IMPORTED)
+    for name in sealed(last):
+        if name.startswith(tuple(wanted)):
+            (folder / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(last / name, folder / name)
+    seal(folder)
+
+
+def check_alike(first: Path, one: dict[str, Any], path: Path, other: dict[str, Any]) -> None:
+    """Raise CheckpointError unless two checkpoints are of one kind; dropout may differ."""
+    fault = f"{path} cannot be averaged with {first}"
+    if one["vocab"] != other["vocab"]:
+        raise CheckpointError(f"{fault}: their vocabularies differ")
+    a, b = _kind(one["config"]), _kind(other["config"])
+    for key in [*a, *b]:
+        if a.get(key) != b.get(key):
+            here, there = b.get(key, "none"), a.get(key, "none")
+            raise CheckpointError(f"{fault}: --{key.replace('_', '-')} is {here}, there {there}")
+
+
+def _kind(config: dict[str, str]) -> dict[str, str]:
+    """What the weights mean: the tasks by name, and the architecture but for its training."""
+    names = " ".join(sorted(word.partition("=")[0] for word in config["task"].split()))
+    arch = {k: text for k, text in config.items() if k.startswith("arch.")}
+    idle = ("dropout", "init_std", "scaled_init")
+    return {"task": names} | {k: v for k, v in arch.items() if not k.endswith(idle)}
+
+
+def mean(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
+    """Tensor by tensor, summed in float64; numbers that are no floats must be equal.
+
+    Of checkpoints with moving averages (`--ema`) these are taken: they are what is used of them.
+    """
+    found: dict[str, Tensor] = {}
+    used = [path / (EMA if EMA in sealed(path) else WEIGHTS) for path in checkpoints]
+    with ExitStack() as stack:
+        files = [stack.enter_context(safe_open(file, "pt")) for file in used]
+        names = [set(file.keys()) for file in files]
+        for path, own in zip(checkpoints, names, strict=True):
+            if other := own ^ names[0]:
+                raise CheckpointError(f"{path} and {checkpoints[0]} differ in {min(other)}")
+        for name in sorted(names[0]):
+            parts = [
+                check_finite(file.get_tensor(name), f"{path}: {name}")
+                for path, file in zip(checkpoints, files, strict=True)
+            ]
+            first = parts[0]
+            for path, part in zip(checkpoints, parts, strict=True):
+                same = part.shape == first.shape and part.dtype == first.dtype
+                if not same or not first.is_floating_point() and not torch.equal(part, first):
+                    raise CheckpointError(f"{path} and {checkpoints[0]} differ in {name}")
+            if first.is_floating_point():
+                total = torch.zeros(first.shape, dtype=torch.float64)
+                for part in parts:
+                    total += part
+                first = (total / len(parts)).to(first.dtype)
+            found[name] = first
+    return found

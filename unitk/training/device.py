@@ -1,0 +1,104 @@
+"""Where, in which precision and with which random numbers a run computes."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from unitk.errors import UsageError, require
+from unitk.models.layers import FeedForward, Layer
+from unitk.models.stack import Model, Stack
+from unitk.training.config import TrainConfig
+
+
+def choose_device(config: TrainConfig, local: int = 0) -> torch.device:
+    """The device of `--device`, for process `local` of this machine; auto: CUDA where it is."""
+    if config.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
+    torch.use_deterministic_algorithms(config.deterministic)
+    found = torch.cuda.is_available()
+    if config.device == "cuda" and not found:
+        raise UsageError("--device cuda: PyTorch finds no CUDA GPU")
+    if not found or config.device == "cpu":
+        return torch.device("cpu")
+    if local >= torch.cuda.device_count():
+        raise UsageError(
+            f"process {local} of this machine has no GPU: there are {torch.cuda.device_count()}"
+        )
+    return torch.device("cuda", local)
+
+
+def check_room(arch: Any, vocab_size: int, each: float, device: torch.device) -> None:
+    """`UsageError` where a model cannot fit into memory, before it is built.
+
+    `each`: bytes that a weight needs.
+    """
+    count, free = arch.num_weights(vocab_size), free_memory(device)
+    require(
+        count * each <= free,
+        f"--arch: about {count / 1e6:,.0f} M parameters need {count * each / 1e9:,.1f} GB"
+        f" ({each:g} bytes each), but {free / 1e9:,.1f} GB are free: choose a smaller --arch,"
+        " or lower --arch.num-layers and --arch.width",
+    )
+
+
+def free_memory(device: torch.device) -> float:
+    """Bytes that may still be taken, swap included, as far as the system tells."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        rows = [line.split() for line in Path("/proc/meminfo").read_text().splitlines()]
+    except OSError:  # not Linux
+        return math.inf
+    size = {name: 1024.0 * int(number) for name, number, *_ in rows}
+    return size["MemAvailable:"] + size["SwapFree:"]
+
+
+def prepare_model(model: nn.Module, config: TrainConfig) -> None:
+    """What `--recompute`, `--compile` and the device make of a model, but for rounding the same."""
+    if config.attention == "flex" and next(model.parameters()).is_cpu:
+        raise UsageError("--attention flex needs CUDA: on a CPU FlexAttention has no backward")
+    lean = next(model.parameters()).is_cpu and not config.shard
+    for part in model.modules():
+        if isinstance(part, Stack):
+            part.recompute, part.attention = config.recompute, config.attention
+        if isinstance(part, FeedForward):
+            part.lean = lean and not (config.recompute or config.compile)
+        if config.compile and isinstance(part, Layer):
+            part.compile()  # layer by layer: all of them are one piece of code
+        if isinstance(part, Model):
+            part.embed.tokens.lean = lean and part.config.tied
+
+
+def choose_precision(config: TrainConfig, device: torch.device) -> str:
+    """The precision of `--precision`; auto: bf16 where the processor multiplies in it."""
+    if config.precision == "fp16" and device.type != "cuda":
+        raise UsageError(
+            "--precision fp16 needs CUDA: a CPU computes fp16 slowly, take bf16 or fp32"
+        )
+    if config.precision != "auto":
+        return config.precision
+    if device.type == "cuda":
+        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    can = torch.cpu.get_capabilities()
+    return "bf16" if can.get("avx512_bf16") or can.get("amx_bf16") else "fp32"
+
+
+def mix(seed: int, *numbers: int) -> int:
+    """A seed for torch from the run's seed and what it is for (step, micro-batch)."""
+    sequence = np.random.SeedSequence(seed, spawn_key=numbers)
+    return int(sequence.generate_state(1, np.uint64)[0])
+
+
+def reseed(device: torch.device, seed: int) -> None:
+    """Seed the device's generator (`torch.manual_seed` seeds all, six times as slowly)."""
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)

@@ -1,0 +1,179 @@
+"""What can go wrong within an update: NaN and infinity, and too little memory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from unitk.criterions.base import Loss, Undivided
+from unitk.data.batching import Update
+from unitk.errors import NonFiniteError, UsageError, require
+from unitk.slots import DOC, Batch
+from unitk.training.saving.state import Progress
+
+GROWTH = 2000
+"""Updates after which the scale of fp16 doubles (as in PyTorch's GradScaler)."""
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def watched(model: nn.Module) -> Iterator[list[str]]:
+    """While entered, the names of modules that put out NaN or infinity, in order."""
+    found: list[str] = []
+
+    def watch(name: str) -> Any:
+        def look(module: nn.Module, given: Any, output: Any) -> None:
+            if isinstance(output, Tensor) and not bool(output.isfinite().all()):
+                found.append(f"module {name or type(module).__name__}")
+
+        return look
+
+    hooks = [part.register_forward_hook(watch(name)) for name, part in model.named_modules()]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@torch.no_grad()
+def culprit(model: nn.Module, update: Update, loss: Callable[[int, Batch], Loss]) -> str:
+    """Where NaN or infinity first appears when an update is run again, in words, or nothing.
+
+    `loss` computes micro-batch `number` as it was computed.
+    """
+    first: list[str] = []
+    for number, batch in zip(update.numbers, update.batches, strict=True):
+        with watched(model) as found:
+            sums = loss(number, batch).sums
+        found += [f"loss {name}" for name, total in sums.items() if not total.isfinite()]
+        first += [f"{found[0]} in micro-batch {number}"] if found else []
+    return first[0] if first else bad_gradient(model)
+
+
+def bad_gradient(model: nn.Module) -> str:
+    """The first gradient in backward order that has NaN or infinity, in words, or nothing."""
+    for name, parameter in reversed(list(model.named_parameters())):
+        if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
+            return f"gradient of {name}"
+    return ""
+
+
+def unscale(parameters: Iterable[nn.Parameter], scale: float) -> None:
+    """Divide gradients by a power of two, which is exact."""
+    for parameter in parameters:
+        if parameter.grad is not None:
+            parameter.grad.div_(scale)
+
+
+def adapt(at: Progress, overflow: bool) -> None:
+    """The scale of fp16 halves after an overflow and doubles after `GROWTH` updates without."""
+    at.unscaled = 0 if overflow else at.unscaled + 1
+    if overflow:
+        at.scale, at.bad_steps = at.scale / 2, at.bad_steps + 1
+        log.warning("step %d: fp16 overflow: skipped, loss scale %g", at.step + 1, at.scale)
+    elif at.unscaled >= GROWTH:
+        at.scale, at.unscaled = at.scale * 2, 0
+
+
+def give_up(path: Path, update: Update, row: int, what: str) -> NoReturn:
+    """End a run after so many bad updates in a row, `NonFiniteError`; the last one is saved."""
+    try:
+        save_batches(path, update)
+        where = f"is in {path}"
+    except OSError as error:
+        where = f"could not be saved: {error}"
+    raise NonFiniteError(
+        f"{row} updates in a row had NaN or infinity (--on-nonfinite), the last one with {what};"
+        f" its batch {where}; the checkpoints before it are good"
+    )
+
+
+def save_batches(path: Path, update: Update) -> None:
+    """The batches of an update as plain arrays: "0/x" are slots, "0/lm/rows" an ask's."""
+    arrays: dict[str, Any] = {"ids": update.ids}
+    for number, batch in zip(update.numbers, update.batches, strict=True):
+        arrays |= {f"{number}/{tower}": table.cpu() for tower, table in batch.towers.items()}
+        for name, ask in batch.asks.items():
+            for part in ("rows", "label", "weight"):
+                arrays[f"{number}/{name}/{part}"] = getattr(ask, part).cpu()
+    np.savez(path, **arrays)
+
+
+def halved(update: Update) -> Update:
+    """The same update with each micro-batch cut into two; dropout differs then."""
+    batches, numbers = [], []
+    for number, batch in zip(update.numbers, update.batches, strict=True):
+        parts = halves(batch)
+        batches += parts
+        numbers += [2 * number + i for i in range(len(parts))]
+    return replace(update, batches=batches, numbers=numbers)
+
+
+def halves(batch: Batch) -> list[Batch]:
+    """The two halves of a batch's rows; a batch of one row stays as it is."""
+    rows = len(batch.docs)
+    if rows == 1:
+        return [batch]
+    return [_rows(batch, 0, rows // 2), _rows(batch, rows // 2, rows)]
+
+
+def _rows(batch: Batch, start: int, stop: int) -> Batch:
+    """The batch of rows [start, stop), its docs numbered from 0."""
+    docs = batch.docs[start:stop]
+    first, last = int(docs[docs >= 0].min()), int(docs.max()) + 1
+    towers = {name: table[:, start:stop].clone() for name, table in batch.towers.items()}
+    for table in towers.values():
+        table[DOC] -= first
+    asks = {}
+    for name, ask in batch.asks.items():
+        width = batch.towers[ask.tower].shape[2]
+        row_K = ask.rows[:, 0] // width
+        mine_K = (row_K >= start) & (row_K < stop)
+        asks[name] = replace(
+            ask,
+            rows=ask.rows[mine_K] - start * width,
+            label=ask.label[mine_K],
+            weight=ask.weight[mine_K],
+        )
+    return replace(
+        batch,
+        towers=towers,
+        asks=asks,
+        count={name: float(ask.weight.sum()) for name, ask in asks.items()},
+        docs=torch.where(docs >= 0, docs - first, docs),
+        owner=batch.owner[first:last] - batch.owner[first],
+        task_id=batch.task_id[first:last],
+        last=batch.last[start:stop],
+        blanks=batch.blanks[start:stop],
+        num_blanks=batch.num_blanks[start:stop],
+    )
+
+
+def check_whole(criterion: Any, parts: int) -> None:
+    """`UsageError` where the loss needs an update in one micro-batch, but it has several."""
+    option = criterion.undivided() if isinstance(criterion, Undivided) else ""
+    what = f"{option} needs an update in one micro-batch, not in {parts}"
+    require(not option or parts == 1, f"{what}: raise --max-tokens or lower --batch-tokens")
+
+
+def check_divisible(update: Update, error: BaseException, max_tokens: int, retry: bool) -> None:
+    """`UsageError` telling what to lower, where memory is out and no smaller batch may be tried."""
+    batch = max(update.batches, key=lambda one: one.num_slots)
+    size = " and ".join(f"{t.shape[1]} x {t.shape[2]}" for t in batch.towers.values())
+    if retry and len(batch.docs) > 1:
+        return
+    more = "" if retry else ", give --oom-retry"
+    raise UsageError(
+        f"out of memory with a micro-batch of {size} slots: lower --max-tokens (it is"
+        f" {max_tokens}; the size of an update stays){more} or give --recompute"
+    ) from error

@@ -1,0 +1,448 @@
+"""The training loop, in plain sight.
+
+An update is fetched with all its micro-batches; the count of each ask is known before the first
+backward, so that every ask has its exact mean over the update. All randomness is a function of
+(seed, epoch, example) in the data and of (seed, step, micro-batch) in dropout, so a run that is
+stopped and continued computes what it would have computed (DESIGN 6).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, nullcontext
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from unitk.criterions.base import Loss
+from unitk.data.batching import Feed, FixedBatches, Update, prefetch
+from unitk.errors import UsageError, out_of_memory
+from unitk.files import sealed
+from unitk.registry import nearest
+from unitk.slots import Batch
+from unitk.training import guard
+from unitk.training.device import (
+    check_room,
+    choose_device,
+    choose_precision,
+    mix,
+    prepare_model,
+    reseed,
+)
+from unitk.training.ema import Average
+from unitk.training.means import Means, Speed, told
+from unitk.training.products import choose_products, computing
+from unitk.training.reporting.log import Journal
+from unitk.training.reporting.noise import PARTS, Noise, first_part
+from unitk.training.reporting.profile import profiled
+from unitk.training.reporting.report import (
+    clock,
+    first_lines,
+    last_lines,
+    page,
+    so_best,
+    so_far,
+    warnings,
+)
+from unitk.training.reporting.sinks import Sink, choose_writers, open_sinks
+from unitk.training.reporting.watch import Watch
+from unitk.training.saving import checkpoint
+from unitk.training.saving.saver import Saver
+from unitk.training.saving.state import Progress
+from unitk.training.signals import EXIT, Signals
+from unitk.training.start import Start
+
+log = logging.getLogger(__name__)
+
+
+class Trainer:
+    """A run: model, criterion, optimizer, and how far they have come."""
+
+    def __init__(self, start: Start) -> None:
+        config, parts = start.config, start.parsed.components
+        self.start, self.config, self.ranks, self.data = start, config, start.ranks, start.data
+        if config.threads is not None:
+            torch.set_num_threads(config.threads)
+        self.device = choose_device(config, self.ranks.local)
+        self.precision = choose_precision(config, self.device)
+        self.ranks.connect(self.device, config.rank_timeout)
+        self.ranks.check_same(f"{start.identity} {start.resumed} {start.beginning}")
+        torch.manual_seed(mix(config.seed))
+        sizes = len(self.data.vocab), len(self.data.task.source_vocab)
+        parted = self.ranks.world if config.shard else 1
+        # a weight, its gradient and two averages of AdamW, four bytes each
+        check_room(parts["arch"].config, sizes[0], 16 / parted, self.device)
+        self.model = parts["arch"].config.build(*sizes)
+        if folder := start.resumed or start.init_from:
+            fresh = start.resumed is None
+            task = self.data.task if fresh else None
+            checkpoint.load_weights(self.model, folder, averages=fresh, task=task)
+            rows = checkpoint.imported_rows(folder).get("embed.tokens.weight", sizes[0])
+            if added := sizes[0] - rows:
+                log.info("from now on the rows that the import added have a probability: %d", added)
+        for tower, folder in start.init_towers.items():
+            checkpoint.load_tower(self.model, tower, folder)
+        self.ranks.place(self.model, self.device)
+        prepare_model(self.model, config)
+        self.criterion = parts["criterion"].config.build(self.data.vocab)
+        self.optimizer = parts["optimizer"].config.build(self.model, config.lr)
+        self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        self.average = Average(self.model, config.ema) if config.ema else None
+        self.progress = Progress()
+        if start.resumed is not None:
+            self.progress = checkpoint.restore(
+                start.resumed, self.model, self.optimizer, self.ranks
+            )
+            if start.new_epoch:
+                self.progress.epoch, self.progress.cursor = self.progress.epoch + 1, 0
+            if self.average is not None and checkpoint.EMA in sealed(start.resumed):
+                self.average.restore(checkpoint.load_tensors(start.resumed / checkpoint.EMA))
+        self.saved = self.logged = self.progress.step
+        self.progress.products = choose_products(self)
+        self.watch = Watch(start, self.criterion, self.device, self.precision, self.progress.step)
+        self.saver = Saver(start.run, config.keep_last)
+        self.means, self.speed, self.spent = Means(**self.progress.means), Speed(), Speed()
+        self.noise = Noise(self.progress.noise)
+        self.rate, self.norm, self.last = 0.0, math.nan, ""  # of the last update; the last losses
+        self.feed = Feed(
+            examples=self.data.train.examples,
+            seed=config.seed,
+            max_tokens=config.max_tokens,
+            batch_tokens=config.batch_tokens or config.max_tokens,
+            batch_texts=config.batch_texts,
+            rank=self.ranks.rank,
+            world=self.ranks.world,
+        )
+        self.per_epoch = self.feed.updates_per_epoch()
+        ends = [config.max_steps, config.max_epochs and config.max_epochs * self.per_epoch]
+        self.total = min((end for end in ends if end), default=None)
+        self.log_every = config.log_every or max(1, min(50, (self.total or 2000) // 40))
+        self.judged = 0.0  # seconds of the last validation
+
+    def run(self, journal: Journal) -> None:
+        """Train until one of the ends is reached or a signal asks to stop."""
+        config, at = self.config, self.progress
+        updates = prefetch(self.updates())
+        self.began = time.perf_counter() - at.seconds
+        self.model.train()
+        traced = self.start.run.path if config.profile and self.ranks.leads else None
+        with (
+            self.saver,
+            Signals() as self.signals,
+            journal as self.journal,
+            closing(updates),
+            profiled(traced) as profiler,
+            torch.autograd.set_detect_anomaly(config.detect_anomaly),
+        ):
+            while True:
+                signal, end = self.agree(), self.end()
+                if self.due(self.log_every, self.logged, bool(end)):
+                    self.log_train()
+                judges = self.data.valid and not signal
+                if judges and self.due(config.valid_every, at.validated, bool(end)):
+                    self.validate()
+                    signal, end = self.agree(), self.end()  # patience may have ended
+                if self.due(self.watch.every, self.watch.done, bool(end)):
+                    self.watch.look(self.model, at.step, self.total, self.rate, self.journal)
+                last, ranked = bool(end or signal), at.step in at.best_steps(config.keep_best)
+                if self.due(config.save_every, self.saved, last or ranked):
+                    self.save()
+                if last:
+                    self.saver.finish()
+                if signal:
+                    log.info("stopped by a signal after %s; --resume continues", so_far(at))
+                    raise SystemExit(EXIT[signal])
+                if end:
+                    log.info("%s: %s", end, so_far(at))
+                    return
+                with self.speed.at_work():
+                    with self.speed.waiting():
+                        update, tokens = next(updates)
+                    self.update(update)
+                self.speed.count(update, tokens)
+                at.step += 1
+                at.epoch, at.cursor = update.epoch, update.cursor
+                at.tokens, at.texts = at.tokens + tokens, at.texts + len(update.ids)
+                self.journal.advance(at.step)
+                profiler()
+
+    def agree(self) -> int:
+        """What all ranks must know alike: the time spent, a failed checkpoint, a signal (or 0)."""
+        own = self.signals.received, time.perf_counter() - self.began, self.saver.failed()
+        number, self.progress.seconds, failed = self.ranks.most(*own)
+        self.forget(int(failed))
+        return int(number)
+
+    def forget(self, failed: int) -> None:
+        """Go on without the checkpoint of a step, which could not be saved (0: none)."""
+        self.progress.forget(failed)
+        if failed and failed == self.saved:
+            self.saved = -1
+
+    def updates(self) -> Iterator[tuple[Update, int]]:
+        """The updates to come, on the device, each with the number of its tokens."""
+        at = self.progress
+        place = at.epoch, at.cursor, at.step, self.total
+        for update, tokens in self.data.updates(self.feed, *place):
+            yield replace(update, batches=[b.to(self.device) for b in update.batches]), tokens
+
+    def due(self, every: int, done: int, now: bool) -> bool:
+        """Whether what was last done at step `done` is to be done at this one."""
+        step = self.progress.step
+        return step != done and (now or step % every == 0)
+
+    def end(self) -> str:
+        """Why the run is over, or nothing."""
+        config, at = self.config, self.progress
+        if config.max_steps and at.step >= config.max_steps:
+            return "--max-steps reached"
+        if config.max_epochs and at.epoch >= config.max_epochs:
+            return "--max-epochs reached"
+        if config.max_hours and at.seconds >= 3600 * config.max_hours:
+            return "--max-hours reached"
+        if config.patience and at.stale >= config.patience:
+            return f"no better validation for {at.stale} times (--patience)"
+        return ""
+
+    def update(self, update: Update) -> None:
+        """Forward and backward of all micro-batches, clip, step; NaN or infinity: no step."""
+        config, step = self.config, self.progress.step
+        self.rate = config.lr * config.lr_schedule(step + 1, self.total)
+        counts: dict[str, float] = {}
+        for batch in update.batches:
+            for name, count in self.counts(batch).items():
+                counts[name] = counts.get(name, 0.0) + count
+        counts = self.ranks.total(counts)
+        sums = self.gradients(update, counts)
+        noise = {name: sums.pop(name) for name in PARTS if name in sums}
+        norm = self.ranks.norm(self.parameters)
+        total = torch.stack([sums[name] for name in counts if name in sums]).sum()
+        # the one wait for the device in an update
+        self.norm, value = torch.stack([norm.double(), total]).tolist()
+        if math.isfinite(self.norm) and math.isfinite(value):
+            if 0 < config.clip_norm < self.norm:
+                self.ranks.clip(self.parameters, config.clip_norm, norm)
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.rate
+            self.optimizer.step()
+            if self.average is not None:
+                self.average.update()
+            self.means.add(sums, counts)
+            self.noise.add(noise, self.norm, len(update.ids))
+            self.progress.bad_row = 0
+            if self.precision == "fp16":
+                guard.adapt(self.progress, overflow=False)
+        elif self.scale > 1 and math.isfinite(value):
+            guard.adapt(self.progress, overflow=True)
+        else:
+            self.skip(update, value)
+        self.optimizer.zero_grad()
+
+    @property
+    def scale(self) -> float:
+        """What losses are multiplied by before the backward pass."""
+        return self.progress.scale if self.precision == "fp16" else 1.0
+
+    def gradients(self, update: Update, counts: dict[str, float]) -> dict[str, Tensor]:
+        """Backward of all micro-batches, on all ranks; the sums that were minimised, and parts."""
+        step = self.progress.step
+        while True:
+            guard.check_whole(self.criterion, len(update.batches) * self.ranks.world)
+            means, error = Means(), None
+            try:
+                for number, batch in zip(update.numbers, update.batches, strict=True):
+                    if batch.num_real or self.ranks.sharded:
+                        means.add(self.backward(update, number, batch, counts), {})
+                    if batch is update.batches[0]:
+                        means.add(
+                            first_part(update, step, self.parameters, self.ranks, self.scale), {}
+                        )
+            except (RuntimeError, MemoryError) as caught:
+                if not out_of_memory(caught):
+                    raise
+                guard.check_divisible(update, caught, self.config.max_tokens, self.config.oom_retry)
+                error = caught
+            if not (self.config.oom_retry and self.ranks.most(error is not None)[0]):
+                break
+            self.optimizer.zero_grad()
+            update = guard.halved(update)
+            log.warning(
+                "step %d: out of memory: tried again with half as large micro-batches, whose"
+                " dropout differs",
+                step + 1,
+            )
+        self.ranks.add_gradients(self.parameters)
+        if self.scale != 1:
+            guard.unscale(self.parameters, self.scale)
+        return self.ranks.total_tensors(means.sums)
+
+    def backward(
+        self, update: Update, number: int, batch: Batch, counts: dict[str, float]
+    ) -> dict[str, Tensor]:
+        """Forward and backward of one micro-batch; its sums, and parts of them."""
+        loss = self.reseeded_loss(number, batch)
+        # an ask that the whole update does not ask has no mean
+        asks = [
+            update.weight(name) * total / counts[name]
+            for name, total in loss.sums.items()
+            if counts.get(name)
+        ]
+        if asks:
+            total = self.scale * torch.stack(asks).sum()
+            torch.autograd.backward(total if batch.num_real else 0 * total)
+        return {**loss.sums, **loss.parts} if batch.num_real else {}
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        """What the sums of a micro-batch are divided by; nothing where no slot of it counts."""
+        return self.criterion.counts(batch) if batch.num_real else {}
+
+    def reseeded_loss(self, number: int, batch: Batch) -> Loss:
+        """The criterion's sums for micro-batch `number` of this update, with its own dropout."""
+        reseed(self.device, mix(self.config.seed, self.progress.step, number))
+        return self.loss(batch)
+
+    def loss(self, batch: Batch) -> Loss:
+        """The criterion's sums for a micro-batch, in the precision of the run."""
+        with computing(self.device, self.precision, self.progress.products):
+            loss: Loss = self.criterion(self.model, batch, self.progress.step, self.total)
+        return loss
+
+    def skip(self, update: Update, loss: float) -> None:
+        """Count and report an update with NaN or infinity; too many in a row end the run."""
+        config, at = self.config, self.progress
+        at.bad_steps, at.bad_row = at.bad_steps + 1, at.bad_row + 1
+        some = ", ".join(map(str, update.ids[:8])) + (", ..." if len(update.ids) > 8 else "")
+        what = f"loss {loss:g}, gradient norm {self.norm:g}"
+        own = guard.culprit(self.model, update, self.reseeded_loss)
+        self.ranks.settle(self.model)
+        culprit = next(filter(None, self.ranks.texts(own)), "no module alone")
+        log.warning(
+            "step %d: %s: skipped (%d in a row, %d in all); first bad: %s; examples %s",
+            *(at.step + 1, what, at.bad_row, at.bad_steps, culprit, some),
+        )
+        if at.bad_row >= config.bad_steps:
+            path = self.start.run.path / f"bad-step-{at.step + 1}{self.ranks.suffix}.npz"
+            guard.give_up(path, update, at.bad_row, f"{what}; first bad: {culprit}")
+
+    @torch.no_grad()
+    def validate(self) -> None:
+        """Means over each validation set; the first set's loss, or --best-metric, decides."""
+        config, at, began = self.config, self.progress, time.perf_counter()
+        # what is best depends on which checkpoints there are
+        self.forget(int(self.ranks.most(self.saver.failed(wait=True))[0]))
+        self.model.eval()
+        with self.average.in_place() if self.average is not None else nullcontext():
+            values = self.judge()
+        self.model.train()
+        if values is None:  # a signal came: it is done again when the run continues
+            return
+        at.validated, self.judged = at.step, time.perf_counter() - began
+        metric = config.best_metric or f"{next(iter(self.data.valid))}/loss"
+        if metric not in values:
+            hint = nearest(metric, values) or f" (known: {', '.join(values)})"
+            raise UsageError(f"--best-metric: validation gives no {metric}{hint}")
+        best = at.best
+        at.rank(values[metric], config.keep_best)
+        at.stale = 0 if at.best != best else at.stale + 1
+        shown = "  ".join(f"{name} {told(name, values, 'ppl')}" for name in self.data.valid)
+        self.journal.event("valid", at.step, values, f"{shown}  ({so_best(at)})")
+
+    def judge(self) -> dict[str, float] | None:
+        """What is logged of each validation set: means over its examples; None after a signal."""
+        ranks, values, config = self.ranks, dict[str, float](), self.config
+        for name, source in self.data.valid.items():
+            means = Means()
+            batches = FixedBatches(
+                source.examples,
+                config.max_tokens,
+                config.valid_texts,
+                rank=ranks.rank,
+                world=ranks.world,
+            )
+            for done, (number, batch) in enumerate(batches):
+                if ranks.most(self.signals.received)[0]:
+                    return None
+                self.journal.show(f"validating {name} {done}/{len(batches)}")
+                if batch.num_real or ranks.sharded:
+                    reseed(self.device, number)  # for models that draw noise; the same in every run
+                    loss = self.loss(batch.to(self.device))
+                    sums = {**loss.sums, **loss.parts} if batch.num_real else {}
+                    means.add(sums, self.counts(batch))
+            sums, counts = ranks.total_tensors(means.sums), ranks.total(means.counts)
+            weights = source.examples.loss_weights(self.progress.step, self.total)
+            values |= Means(sums, counts).values(name, weights)
+        return values
+
+    def log_train(self) -> None:
+        """A log event over the updates since the last one."""
+        at = self.progress
+        self.logged = at.step
+        self.speed.all_ranks(self.ranks.total)
+        weights = self.data.train.examples.loss_weights(at.step, self.total)
+        values = self.means.values("train", weights) | self.speed.values()
+        values |= {"lr": self.rate, "epoch": at.epoch, "tokens": at.tokens, "texts": at.texts}
+        values |= {"seconds": at.seconds, "bad_steps": at.bad_steps}
+        values |= {"gnorm": self.norm} if math.isfinite(self.norm) else {}
+        values |= {"loss_scale": self.scale} if self.scale != 1 else {}
+        values |= {"noise_scale": scale} if (scale := self.noise.scale) else {}
+        line = f"{told('train', values)}  lr {self.rate:.2e}  gnorm {self.norm:.3g}"
+        line += f"  {values['tokens/s']:,.0f} tokens/s  data {values['wait']:.1%}"
+        if self.total:
+            left = (self.total - at.step) * self.speed.busy / self.speed.updates
+            more = -(-self.total // self.config.valid_every) - at.step // self.config.valid_every
+            line += f"  eta {clock(left + more * self.judged)}"
+        self.last = told("train", values)
+        self.journal.event("train", at.step, values, line)
+        self.spent.add(self.speed)
+        self.means, self.speed = Means(), Speed()
+
+    def save(self) -> None:
+        """Copy what a checkpoint holds; it is written while training goes on."""
+        at = self.progress
+        self.saved, at.means = at.step, self.means.state()
+        self.ranks.settle(self.model)
+        if not (self.ranks.leads or self.ranks.sharded):
+            return
+        identity, task, copy = self.start.identity, self.data.task, self.ranks.copied
+        averages = self.average.tensors if self.average is not None else None
+        taken = checkpoint.snapshot(self.model, self.optimizer, at, identity, task, copy, averages)
+        if self.ranks.leads:
+            self.saver.save(taken, at.best_steps(self.config.keep_best))
+
+
+def train(start: Start) -> Progress:
+    """Train as the options say; returns how far the run came."""
+    folder, ranks = start.run, start.ranks
+    trainer = Trainer(start)
+    at = trainer.progress
+    with ExitStack() as stack:
+        stack.callback(ranks.leave)
+        sinks: list[Sink] = []
+        try:
+            if ranks.leads:
+                stack.enter_context(folder.locked())
+                folder.create(start.parsed.yaml())
+                if start.resumed is not None:
+                    folder.rewind(at.step)
+                    folder.link("last", at.step)
+                    folder.link("best", at.best_step)
+                sinks = open_sinks(folder.path, choose_writers(start.config.writers), at.step)
+                folder.describe(page(trainer))
+        except OSError as error:
+            raise UsageError(f"--save-dir {folder.path} cannot be written to: {error}") from error
+        for line in first_lines(trainer):
+            log.info("%s", line)
+        for line in warnings(trainer):
+            log.warning("%s", line)
+        try:
+            trainer.run(Journal(sinks, step=at.step, total=trainer.total, shown=ranks.leads))
+        finally:
+            if ranks.leads:
+                folder.describe(page(trainer))
+                for line in last_lines(trainer):
+                    log.info("%s", line)
+    return at

@@ -1,0 +1,393 @@
+"""Ranks: the only file that knows that a run may have several processes.
+
+`torchrun` starts them; each reads its own share of every update's micro-batches. What the loop
+needs of the others is here: sums over all ranks, values that all agree on, gradients.
+
+Gradients are added up in buckets after the last micro-batch of an update, by all-reduce and not by
+DistributedDataParallel: a criterion calls `model.condition` and `model.head` beside the forward
+pass, which its wrapper does not see; an update of several micro-batches then never synchronises
+too early; and a parameter that no rank used keeps no gradient, as in one process. What it gives up
+is the overlap with the last backward pass (docs/scaling.md has the figures).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import signal
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from unitk.errors import RanksError, UsageError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+BUCKET = 25_000_000
+"""Bytes of gradients that are sent at a time."""
+
+PARENT_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
+
+T = TypeVar("T")
+
+
+@dataclass
+class Ranks:
+    """This process among those of the run; here it is the only one."""
+
+    rank: int = 0
+    world: int = 1
+    sharded: bool = False
+    """Whether each holds only a part of the parameters."""
+    local: int = 0
+    """Its number on this machine, which is the number of its GPU."""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the one that writes."""
+        return self.rank == 0
+
+    def connect(self, device: torch.device, timeout: float) -> None:
+        """Meet the others."""
+
+    def leave(self) -> None:
+        """Part from the others."""
+
+    @property
+    def suffix(self) -> str:
+        """Tells files of several ranks apart."""
+        return f"-rank{self.rank}" if self.world > 1 else ""
+
+    def check_same(self, what: str) -> None:
+        """`RanksError` unless all ranks say the same."""
+
+    def texts(self, text: str) -> list[str]:
+        """What each rank says, known on every one."""
+        return [text]
+
+    def most(self, *values: float) -> list[float]:
+        """The largest of each value over all ranks, known on every one."""
+        return list(values)
+
+    def total(self, values: dict[str, float]) -> dict[str, float]:
+        """Sums over all ranks, known on every one, with the names of all."""
+        return values
+
+    def total_tensors(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Sums over all ranks, left on the device, with the names of all."""
+        return values
+
+    def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Sum the gradients over all ranks; one that no rank has stays None."""
+
+    def norm(self, parameters: Sequence[nn.Parameter]) -> Tensor:
+        """The norm of all gradients."""
+        import torch
+
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        return torch.nn.utils.get_total_norm(gradients)
+
+    def clip(self, parameters: Sequence[nn.Parameter], largest: float, norm: Tensor) -> None:
+        """Scale gradients of this norm to `largest`."""
+        import torch
+
+        torch.nn.utils.clip_grads_with_norm_(parameters, largest, norm)
+
+    def place(self, model: nn.Module, device: torch.device) -> None:
+        """Put the weights, or this rank's part of them, on the device."""
+        model.to(device)
+
+    def settle(self, model: nn.Module) -> None:
+        """After forward passes that no backward followed: each rank is back to its part."""
+
+    def copied(self, tensor: Tensor) -> Tensor:
+        """A copy in host memory (of the whole, for the leading rank, where each has a part)."""
+        return tensor.detach().to("cpu", copy=True).contiguous()
+
+    def like(self, tensor: Tensor, parameter: Tensor) -> Tensor:
+        """A copy of a whole tensor, or this rank's part of it, as a parameter is divided."""
+        return tensor.clone()
+
+
+@dataclass
+class Group(Ranks):
+    """One of several processes."""
+
+    timeout: float = 0.0
+    device: Any = None
+    names: set[str] = field(default_factory=set)
+    """Names of sums that any rank has had yet."""
+
+    def connect(self, device: torch.device, timeout: float) -> None:
+        import torch
+        import torch.distributed as dist
+
+        self.device, self.timeout = device, timeout
+        if "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux":
+            # where the launcher is killed, its ranks save and end too
+            ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGTERM)
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        # what the host decides on goes over gloo, so that no rank waits for its GPU
+        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        self._ask(
+            lambda: dist.init_process_group(
+                backend,
+                rank=self.rank,
+                world_size=self.world,
+                timeout=timedelta(seconds=timeout),
+            )
+        )
+
+    def leave(self) -> None:
+        import torch.distributed as dist
+
+        dist.destroy_process_group()
+
+    def check_same(self, what: str) -> None:
+        import torch
+
+        digest = hashlib.sha256(what.encode()).digest()
+        own = torch.tensor([int.from_bytes(digest[i : i + 4], "big") for i in range(0, 32, 4)])
+        largest, least = self._reduced(own, "MAX"), self._reduced(own, "MIN")
+        if not torch.equal(largest, least):
+            raise RanksError(
+                f"rank {self.rank}: the processes of this run were started with other options,"
+                " data or checkpoints than each other"
+            )
+
+    def most(self, *values: float) -> list[float]:
+        import torch
+
+        found: list[float] = self._reduced(torch.tensor(values, dtype=torch.double), "MAX").tolist()
+        return found
+
+    def total(self, values: dict[str, float]) -> dict[str, float]:
+        import torch
+
+        names = self._agreed(values)
+        own = torch.tensor([values.get(name, 0.0) for name in names], dtype=torch.double)
+        sums = self._reduced(own).tolist()
+        return dict(zip(names, sums, strict=True))
+
+    def total_tensors(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
+        import torch
+
+        if not (names := self._agreed(values)):
+            return {}
+        zero = torch.zeros((), dtype=torch.double, device=self.device)
+        own = torch.stack([values.get(name, zero).double() for name in names])
+        return dict(zip(names, self._reduced(own).unbind(), strict=True))
+
+    def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        import torch
+
+        # a rank may have no gradient where others have one: its share is 0
+        own = torch.tensor([p.grad is not None for p in parameters], dtype=torch.uint8)
+        somewhere = self._reduced(own, "MAX").tolist()
+        for parameter, used in zip(parameters, somewhere, strict=True):
+            if used and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        flying = []
+        for bucket in buckets(gradients):
+            flat = torch.cat([gradient.flatten() for gradient in bucket])
+            flying.append((bucket, flat, self._sum(flat)))
+        for bucket, flat, work in flying:
+            self._ask(work.wait)
+            parts = flat.split([gradient.numel() for gradient in bucket])
+            for gradient, part in zip(bucket, parts, strict=True):
+                gradient.copy_(part.view_as(gradient))
+
+    def _agreed(self, names: Iterable[str]) -> list[str]:
+        """The names that any rank has, in one order on all ranks."""
+        own, known = set(names), sorted(self.names)
+        unknown, *there = self.most(not own <= self.names, *(name in own for name in known))
+        if not unknown:
+            return [name for name, one in zip(known, there, strict=True) if one]
+        self.names |= set("\n".join(self.texts("\n".join(own))).split("\n")) - {""}
+        return self._agreed(own)
+
+    def texts(self, text: str) -> list[str]:
+        # as bytes, since what PyTorch does with objects is pickle
+        import torch
+        import torch.distributed as dist
+
+        raw = text.encode()
+        size = int(self.most(len(raw))[0])
+        own = torch.tensor([*raw.ljust(size)], dtype=torch.uint8)
+        found = [torch.empty_like(own) for _ in range(self.world)]
+        self._ask(lambda: dist.all_gather(found, own))
+        return [bytes(one.tolist()).decode().strip() for one in found]
+
+    def _reduced(self, values: Tensor, how: str = "SUM") -> Tensor:
+        import torch.distributed as dist
+
+        found = values.clone()
+        self._ask(lambda: dist.all_reduce(found, getattr(dist.ReduceOp, how)))
+        return found
+
+    def _sum(self, flat: Tensor) -> Any:
+        import torch.distributed as dist
+
+        return self._ask(lambda: dist.all_reduce(flat, async_op=True))
+
+    def _ask(self, call: Callable[[], T]) -> T:
+        """What a call that needs the other ranks gives, or a message where one is gone."""
+        try:
+            return call()
+        except RuntimeError as error:
+            reason = str(error).split("\n")[0]
+            raise RanksError(
+                f"rank {self.rank} of {self.world}: another rank is gone, or did not answer within"
+                f" {self.timeout:g} s (--rank-timeout): {reason}"
+            ) from error
+
+
+@dataclass
+class Sharded(Group):
+    """One of several processes, each of which holds a part of every parameter (FSDP2).
+
+    A layer's weights are gathered when it runs, those outside the layers when the model is called.
+    """
+
+    sharded: bool = True
+
+    def place(self, model: nn.Module, device: torch.device) -> None:
+        import torch.distributed.fsdp as fsdp
+        from torch.distributed.device_mesh import init_device_mesh
+
+        from unitk.models.attention import CrossAttention
+        from unitk.models.layers import Layer
+
+        # nothing here changes what a model returned in place
+        warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
+        mesh = init_device_mesh(device.type, (self.world,))
+        for part in reversed(list(model.modules())):
+            if isinstance(part, CrossAttention):
+                fsdp.fully_shard(part.kv, mesh=mesh)  # it runs before its layer does
+            elif isinstance(part, Layer):
+                fsdp.fully_shard(part, mesh=mesh)
+        fsdp.fully_shard(model, mesh=mesh, reshard_after_forward=False)
+        for part in model.modules():
+            if isinstance(part, fsdp.FSDPModule):
+                # gradients are sums: the loss was divided by the count of all ranks
+                part.set_gradient_divide_factor(1.0)
+                part.set_force_sum_reduction_for_comms(True)
+        for name in BESIDE_FORWARD:
+            if hasattr(model, name):
+                fsdp.register_fsdp_forward_method(model, name)
+
+    def settle(self, model: nn.Module) -> None:
+        model.reshard()  # type: ignore[operator]
+
+    def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Each backward pass has added its own."""
+
+    def norm(self, parameters: Sequence[nn.Parameter]) -> Tensor:
+        import torch
+
+        own = torch.nn.utils.get_total_norm(_local_gradients(parameters))
+        return self._reduced(own.square()).sqrt()
+
+    def clip(self, parameters: Sequence[nn.Parameter], largest: float, norm: Tensor) -> None:
+        import torch
+
+        torch._foreach_mul_(_local_gradients(parameters), largest / (norm + 1e-6))
+
+    def copied(self, tensor: Tensor) -> Tensor:
+        from torch.distributed.tensor import DTensor
+
+        whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        return super().copied(whole if self.leads else whole[:0] if whole.dim() else whole)
+
+    def like(self, tensor: Tensor, parameter: Tensor) -> Tensor:
+        from torch.distributed.tensor import DTensor, distribute_tensor
+
+        if tensor.shape != parameter.shape or not isinstance(parameter, DTensor):
+            return tensor.clone()
+        # every rank reads the file: none needs to be sent its part
+        mesh, placements = parameter.device_mesh, parameter.placements
+        return distribute_tensor(tensor.to(parameter.device), mesh, placements, src_data_rank=None)
+
+
+BESIDE_FORWARD = ("condition", "head", "posterior", "latent")
+"""What a criterion calls of a model beside its forward pass."""
+
+
+def _local_gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    from torch.distributed.tensor import DTensor
+
+    return [p.grad.to_local() for p in parameters if isinstance(p.grad, DTensor)]
+
+
+def launched() -> bool:
+    """Whether torchrun, or another launcher with its variables, started this process."""
+    return "WORLD_SIZE" in os.environ
+
+
+def join(shard: bool = False) -> Ranks:
+    """This process's place among those that `torchrun` started, if it did."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1:
+        return Ranks()
+    missing = [name for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR") if name not in os.environ]
+    if missing:
+        raise UsageError(f"WORLD_SIZE is {world}, but {missing[0]} is not set: use torchrun")
+    kind = Sharded if shard else Group
+    return kind(int(os.environ["RANK"]), world, local=int(os.environ["LOCAL_RANK"]))
+
+
+def buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
+    """Runs of tensors of one dtype and at most `BUCKET` bytes (or one tensor)."""
+    found: list[list[Tensor]] = []
+    room = 0
+    for tensor in tensors:
+        size = tensor.numel() * tensor.element_size()
+        if not found or size > room or tensor.dtype != found[-1][0].dtype:
+            found.append([])
+            room = BUCKET
+        found[-1].append(tensor)
+        room -= size
+    return found
+
+
+def launch(processes: int, argv: Sequence[str], timeout: float) -> None:
+    """Run `unitk train ARGV` in so many processes of this machine, by torchrun's own engine.
+
+    Ends with the exit code of the first process that failed, or that of the signal received.
+    `timeout`: seconds for the others to end, and to write the checkpoint, before they are killed.
+    """
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import get_args_parser, run
+
+    logs = tempfile.TemporaryDirectory(prefix="unitk_")  # torchrun leaves one of its own behind
+    words = ["--standalone", f"--nproc-per-node={processes}", f"--log-dir={logs.name}"]
+    words += ["-m", "unitk_cli"]
+    # what torchrun passes on, and how long it waits for the checkpoint that follows
+    os.environ.setdefault("PET_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGUSR1")
+    os.environ.setdefault("PET_SHUTDOWN_TIMEOUT", str(max(1, round(timeout))))
+    given = get_args_parser().parse_args(words)
+    given.training_script_args = ["train", *argv]  # its parser takes prefixes of its own options
+    try:
+        with logs:
+            run(given)
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        if (code := failure.exitcode) < 0:
+            name = signal.Signals(-code).name
+            print(f"unitk train: rank {rank} was ended by {name}", file=sys.stderr)
+        raise SystemExit(code if code > 0 else 128 - code) from None
+    except SignalException as error:
+        from unitk.training.signals import EXIT
+
+        raise SystemExit(EXIT.get(error.sigval, 128 + error.sigval)) from None

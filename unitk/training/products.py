@@ -1,0 +1,157 @@
+"""Products of fp32 matrices on CPU: PyTorch's library (MKL) or oneDNN, whichever is faster here.
+
+On AMD processors MKL leaves up to half of the arithmetic unused. Both compute in exact fp32.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.overrides import TorchFunctionMode
+
+from unitk.errors import require
+from unitk.models.layers import has_onednn
+
+if TYPE_CHECKING:
+    from unitk.training.loop import Trainer
+
+PARTS = ("forward", "inputs", "weights")
+"""A linear map's products: its own, and those of the two gradients."""
+SMALL = 1 << 23
+"""Multiplications of a product below which a call costs as much as what it could gain."""
+SAMPLE = 1 << 27
+"""Multiplications of the products that are timed."""
+MARGIN = {"forward": 1.05, "inputs": 1.05, "weights": 1.2}
+"""oneDNN must be so much faster: a Zen 4 gave 1.08 to 1.32 and, for the weights, 0.83 to 1.13, so
+that a rerun there comes to the same choice."""
+
+NAMED: dict[str, list[str]] = {"torch": [], "onednn": list(PARTS)}
+"""What the values of `--products` mean."""
+
+log = logging.getLogger(__name__)
+
+
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x W' + b by oneDNN; a transposed weight is not copied."""
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return y
+
+
+class Linear(torch.autograd.Function):
+    """A linear map, some of whose products are oneDNN's."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, parts: frozenset[str]
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.parts = parts
+        return product(x, weight, bias) if "forward" in parts else F.linear(x, weight, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        dx = dw = db = None
+        if ctx.needs_input_grad[0]:
+            dx = product(g, weight.t()) if "inputs" in ctx.parts else g @ weight
+        if ctx.needs_input_grad[1]:
+            g_KN, x_KM = g.flatten(0, -2), x.flatten(0, -2)
+            dw = product(g_KN.t(), x_KM.t()) if "weights" in ctx.parts else g_KN.t() @ x_KM
+        if ctx.needs_input_grad[2]:
+            db = g.flatten(0, -2).sum(0)
+        return dx, dw, db, None
+
+
+class Products(TorchFunctionMode):
+    """While entered, large fp32 linear maps on CPU take these of their products from oneDNN."""
+
+    def __init__(self, parts: Iterable[str]) -> None:
+        super().__init__()
+        self.parts = frozenset(parts)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is F.linear and not kwargs:
+            x, weight, bias = (*args, None)[:3]
+            plain = x.is_cpu and x.dtype == weight.dtype == torch.float32 and x.dim() > 1
+            if plain and x.numel() * len(weight) >= SMALL:
+                given = x, weight, bias, self.parts
+                return Linear.apply(*given)  # type: ignore[no-untyped-call]
+        return func(*args, **(kwargs or {}))
+
+
+def choose(rows: int, width: int, inner: int) -> list[str]:
+    """The products that oneDNN makes faster here, by a measurement of about 50 ms.
+
+    Most products of the model map `rows` vectors of `width` to `inner` values or back.
+    """
+    if rows * width * inner < SMALL or not has_onednn():
+        return []
+    gain = gains(width, inner, torch.get_num_threads())
+    found = [part for part in PARTS if gain[part] >= MARGIN[part]]
+    shown = ", ".join(f"{part} {gain[part]:.2f}" for part in PARTS)
+    log.info("fp32 products by oneDNN: %s (gains: %s)", ", ".join(found) or "none", shown)
+    return found
+
+
+@cache
+def gains(width: int, inner: int, threads: int) -> dict[str, float]:
+    """How many times as fast oneDNN makes each product of a linear map of these widths."""
+    rows = min(1024, max(64, SAMPLE // (width * inner)))
+    x, weight, g = (torch.ones(n, m) for n, m in ((rows, width), (inner, width), (rows, inner)))
+    ways: dict[str, tuple[Callable[[], Tensor], ...]] = {
+        "forward": (lambda: F.linear(x, weight), lambda: product(x, weight)),
+        "inputs": (lambda: g @ weight, lambda: product(g, weight.t())),
+        "weights": (lambda: g.t() @ x, lambda: product(g.t(), x.t())),
+    }
+    found = {}
+    for part, calls in ways.items():
+        turns = [[_seconds(call) for call in calls] for _ in range(6)]
+        plain, other = (min(column) for column in zip(*turns, strict=True))
+        found[part] = plain / other
+    return found
+
+
+def _seconds(call: Callable[[], Tensor]) -> float:
+    """Of processor time, which says the same on a busy machine."""
+    start = time.process_time()
+    call()
+    return time.process_time() - start
+
+
+def choose_products(trainer: Trainer) -> list[str] | None:
+    """What oneDNN computes in a run, on all ranks: what it did in the run so far, if any."""
+    config, arch = trainer.config, trainer.model.config
+    if trainer.device.type != "cpu" or trainer.precision != "fp32" or config.compile:
+        eager = "on CPU in fp32 without --compile"
+        require(config.products == "auto", f"--products {config.products} has an effect {eager}")
+        return None
+    able = config.products != "onednn" or has_onednn()
+    require(able, "--products onednn needs an x86-64 processor, and a PyTorch with oneDNN")
+    recorded = trainer.progress.products if has_onednn() else []
+    found = recorded if config.products == "auto" else NAMED[config.products]
+    if found is None:
+        found = choose(config.max_tokens, arch.width, arch.ffn_width)
+    return trainer.ranks.texts(" ".join(found))[0].split()
+
+
+@contextmanager
+def computing(
+    device: torch.device, precision: str, products: Iterable[str] | None
+) -> Iterator[None]:
+    """While entered, models compute in this precision, and oneDNN these products."""
+    own = Products(products) if products else nullcontext()
+    half = torch.float16 if precision == "fp16" else torch.bfloat16
+    with torch.autocast(device.type, half, enabled=precision != "fp32"), own:
+        yield

@@ -1,0 +1,93 @@
+"""What a run says while it goes: to its sinks, and to the terminal (stderr).
+
+Values have names such as "train/loss", "train/lm", "valid/lm/ppl", "lr", "gnorm", "tokens/s".
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from unitk.errors import QUIET
+from unitk.training.reporting.sinks import Sink
+
+log = logging.getLogger(__name__)
+console = Console(stderr=True)
+
+
+class Terminal(logging.Handler):
+    """Prints the log of unitk above the progress line."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        style = "yellow" if record.levelno >= logging.WARNING else None
+        console.print(
+            record.getMessage(), style=style, markup=False, highlight=False, soft_wrap=True
+        )
+
+
+def show_log(level: int = logging.INFO) -> None:
+    """Send what unitk logs to the terminal; a second call changes the level only."""
+    logger = logging.getLogger("unitk")
+    logger.setLevel(max(level, logging.WARNING) if QUIET in os.environ else level)
+    if not any(isinstance(handler, Terminal) for handler in logger.handlers):
+        logger.addHandler(Terminal())
+
+
+class Journal:
+    """Tells the events of a run; where the disk refuses them, it says so once and goes on."""
+
+    def __init__(
+        self, sinks: Sequence[Sink], *, step: int, total: int | None, shown: bool = True
+    ) -> None:
+        self.sinks, self.total = sinks, total
+        self._trouble = False
+        self._progress = Progress(
+            MofNCompleteColumn(),
+            BarColumn(bar_width=8),
+            TextColumn("{task.description}"),
+            console=console,
+            refresh_per_second=2,
+            transient=True,
+            disable=not (shown and console.is_terminal) or QUIET in os.environ,
+        )
+        self._bar = self._progress.add_task("training", total=total, completed=step)
+
+    def __enter__(self) -> Journal:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+        for sink in self.sinks:
+            self._attempt(sink.close)
+
+    def advance(self, step: int) -> None:
+        """Move the progress line."""
+        self._progress.update(self._bar, completed=step)
+
+    def show(self, text: str) -> None:
+        """Say beside the progress bar what is being done."""
+        self._progress.update(self._bar, description=text)
+
+    def event(self, kind: str, step: int, values: Mapping[str, float], line: str) -> None:
+        """Record values; `line` tells them to a person."""
+        for sink in self.sinks:
+            self._attempt(partial(sink.write, kind, step, values))
+        if kind == "train" and console.is_terminal:
+            self.show(line)
+        else:
+            place = f"{step:,}" + (f"/{self.total:,}" if self.total else "")
+            log.info("step %s  %s", place, line)
+
+    def _attempt(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except OSError as error:
+            if not self._trouble:
+                log.warning("the log cannot be written: %s; training goes on", error)
+            self._trouble = True

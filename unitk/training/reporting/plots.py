@@ -1,0 +1,102 @@
+"""Curves of runs from their log.jsonl: loss, learning rate, gradient norm, speed, panels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from unitk.errors import DataError, UsageError
+from unitk.files import new_file
+from unitk.masks import save
+from unitk.training.reporting.sinks import LOG, read_events
+
+LOSS = "/loss"
+"""How the names of losses end: NAME/loss, where tasks are mixed also NAME.TASK/loss."""
+PANELS = {
+    LOSS: "loss",
+    "lr": "learning rate",
+    "gnorm": "gradient norm",
+    "tokens/s": "tokens a second",
+}
+"""Logged value (for a loss: of every NAME) -> title."""
+LATENT = {
+    "panel/reconstruction": "reconstruction, nats a text",
+    "panel/kl": "divergence, nats a text",
+    "panel/mi": "mutual information, nats",
+    "panel/z_gap": "z-gap, nats a text",
+    "panel/active": "active units",
+    "train/kl/beta": "beta",
+}
+"""What is drawn beside, where a run has logged it."""
+
+
+def panels_of(logged: Iterable[str]) -> dict[str, str]:
+    """What is drawn of these values, by title; the losses of mixed tasks have a panel each."""
+    panels = PANELS | {value: title for value, title in LATENT.items() if value in logged}
+    for task in sorted({_task(name) for name in logged} - {""}):
+        panels[LOSS] = "loss, of each task its share"
+        panels[f".{task}{LOSS}"] = f"loss of {task}"
+    return panels
+
+
+def drawn(value: str, logged: Iterable[str]) -> list[str]:
+    """The logged values that are curves of one panel."""
+    if not value.endswith(LOSS):
+        return [name for name in logged if name == value]
+    return [name for name in logged if name.endswith(LOSS) and _task(name) == _task(value)]
+
+
+def _task(name: str) -> str:
+    """The task that a logged loss is of, where several are mixed."""
+    return name.removesuffix(LOSS).partition(".")[2] if name.endswith(LOSS) else ""
+
+
+def plot(runs: Sequence[Path], output: Path) -> None:
+    """Draw the curves of several runs over each other into an image file."""
+    with new_file(output, "--output", UsageError) as part:
+        _plot(runs, part)
+
+
+def _plot(runs: Sequence[Path], output: Path) -> None:
+    from matplotlib.figure import Figure
+
+    events = {run: _events(run) for run in runs}
+    logged = {name for of_run in events.values() for event in of_run for name in event}
+    panels = panels_of(logged)
+    rows = -(-len(panels) // 2)
+    size = (11, 3.5 * rows)
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(rows, 2, sharex=True)
+    for (value, title), axis in zip(panels.items(), axes.flat, strict=False):
+        for number, run in enumerate(runs):
+            _draw(axis, value, events[run], run.name if len(runs) > 1 else "", f"C{number}")
+        axis.set_title(title)
+        axis.grid(alpha=0.3)
+    for axis in axes[-1]:
+        axis.set_xlabel("update")
+    axes[0, 0].legend()
+    save(figure, output, 120)
+
+
+def _events(run: Path) -> list[dict[str, Any]]:
+    path = run / LOG
+    if not path.is_file():
+        raise DataError(f"{run} is no run: there is no {path}")
+    events = read_events(path)
+    if not events:
+        raise DataError(f"{path} holds no event yet: there is nothing to draw")
+    return events
+
+
+def _draw(axis: Any, value: str, events: list[dict[str, Any]], run: str, color: str) -> None:
+    """The curves of a value; a run has one colour, its validation sets are dashed."""
+    logged = dict.fromkeys(name for event in events for name in event)
+    for i, name in enumerate(drawn(value, logged)):
+        points = [(e["step"], e[name]) for e in events if e.get(name) is not None]
+        style = "-" if i == 0 else ("--", ":", "-.")[(i - 1) % 3]
+        data = re.split("[./]", name)[0] if value.endswith(LOSS) else ""
+        label = " ".join(filter(None, [run, data]))
+        marker = "." if len(points) < 20 else ""
+        axis.plot(*zip(*points, strict=True), style, color=color, marker=marker, label=label)

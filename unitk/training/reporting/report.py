@@ -1,0 +1,146 @@
+"""What a run tells a person about itself: its first lines, its last ones."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+
+import unitk
+from unitk.config import flag
+from unitk.optim.schedules import Constant
+from unitk.training.saving.state import Progress
+
+if TYPE_CHECKING:
+    from unitk.training.loop import Trainer
+
+
+def first_lines(trainer: Trainer) -> list[str]:
+    """What is trained, on what, where."""
+    start, data, feed, ranks = trainer.start, trainer.data, trainer.feed, trainer.ranks
+    parts = start.parsed.components
+    slots, texts = f"{feed.batch_tokens:,} slots", f"{feed.batch_texts or 0:,} texts"
+    examples = len(data.train.examples.bounds(0))
+    weights = sum(parameter.numel() for parameter in trainer.model.parameters())
+    processes = f"{ranks.world} processes, each " if ranks.world > 1 else ""
+    return [
+        f"{data.about} with task {start.parsed.values()['task']}, {start.beginning}",
+        *start.changed,
+        f"train: {data.train.about}; an epoch is {examples:,} examples, {trainer.per_epoch:,}"
+        f" updates of {texts if feed.batch_texts else slots}",
+        *(f"{name}: {source.about}" for name, source in data.valid.items()),
+        f"model: {parts['arch'].name}, {weights / 1e6:.1f} M parameters,"
+        f" vocabulary of {len(data.vocab):,}",
+        f"{processes}on {trainer.device.type} ({torch.get_num_threads()} threads),"
+        f" {trainer.precision}",
+    ]
+
+
+def warnings(trainer: Trainer) -> Iterator[str]:
+    """What of the data and the options is hardly meant."""
+    data, feed, parsed, end = trainer.data, trainer.feed, trainer.start.parsed, trainer.total
+    for name, source in {"train": data.train, **data.valid}.items():
+        if source.shortened:
+            yield f"{name}: {source.shortened}"
+        bounds, most = source.examples.bounds(0), trainer.config.max_tokens
+        if long := int((bounds > most).sum()):
+            alone = f"each is a micro-batch alone, of up to {bounds.max():,} slots"
+            yield f"{name}: {long:,} texts do not fit --max-tokens {most:,}: {alone}"
+    values = {flag(key): value for key, (_, value) in parsed.fields().items()}
+    values |= {f"--task {name}": part.share for name, part in parsed.mixture.items()}
+    for name, value in values.items():
+        if end and isinstance(value, Constant) and value.warmup > end:
+            warmup = f"the warm-up of {value.warmup:,.0f} updates"
+            yield f"{name}: {warmup} is longer than the run, {end:,}"
+    each = len(data.train.examples.bounds(0)) / trainer.per_epoch
+    if each < 2 < trainer.per_epoch and not feed.batch_texts:
+        what = f"an update has {each:.1f} texts on average"
+        yield f"--batch-tokens {feed.batch_tokens:,} counts slots: {what}"
+
+
+def last_lines(trainer: Trainer) -> list[str]:
+    """Where the time of the updates went and how noisy their gradients are, as far as known."""
+    spent, at, lines = trainer.spent, trainer.progress, []
+    if spent.updates:
+        values = spent.values()
+        lines.append(
+            f"{values['tokens/s']:,.0f} tokens/s in updates ({clock(spent.busy)}),"
+            f" {values['wait']:.1%} of that waiting for data; {values['padding']:.1%} of the slots"
+            " were pads"
+        )
+    if scale := trainer.noise.scale:
+        lines.append(
+            f"gradient noise scale about {float(f'{scale:.2g}'):,g} texts;"
+            f" an update has {at.texts / at.step:,.0f}"
+        )
+    if trainer.last and at.step:
+        kept = [name for name in ("last", "best") if (trainer.start.run.path / name).exists()]
+        where = (f"{name} {(trainer.start.run.path / name).resolve()}" for name in kept)
+        lines.append(f"{trainer.last}; checkpoint {', '.join(where) or 'none'}")
+    return lines
+
+
+def page(trainer: Trainer) -> str:
+    """README.md of a run folder: what it is, and how to go on with it."""
+    start, at = trainer.start, trainer.progress
+    values, folder = start.parsed.values(), start.run.path
+    given = {
+        key: origin
+        for key, origin in start.parsed.origins.items()
+        if key in values and not origin.startswith(("default", "preset "))
+    }
+    done = [so_far(at), *last_lines(trainer)] if at.step else ["nothing is trained yet"]
+    rows = "\n".join(
+        f"| `{flag(key)}` | {values[key]} | {origin} |" for key, origin in given.items()
+    )
+    quoted = shlex.quote(str(folder))
+    user_dir = start.config.user_dir
+    plugins = f" --user-dir {shlex.quote(str(user_dir))}" if user_dir else ""
+    return f"""# {folder.resolve().name}
+
+{chr(10).join(f"- {line}" for line in first_lines(trainer))}
+
+{chr(10).join(f"- {line}" for line in done)}
+
+| option | value | from |
+| --- | --- | --- |
+{rows}
+
+All options are in `config.yaml`, all values in `log.jsonl`. To continue, to look at it, to use it:
+
+```bash
+unitk train --resume --save-dir {quoted}{plugins}
+unitk plot {quoted}
+unitk generate --checkpoint {quoted}{plugins} --input FILE
+```
+
+{platform.node()}: {platform.machine()}, Python {platform.python_version()},
+torch {torch.__version__}, unitk {unitk.__version__}.
+Data {start.data.fingerprint[:12]}, vocabulary {start.data.vocab.hash[:12]}.
+"""
+
+
+def so_best(at: Progress) -> str:
+    """The best validation yet, in words."""
+    if at.best is None:
+        return "none was finite"
+    return "best yet" if at.stale == 0 else f"best {at.best:.4g} at step {at.best_step:,}"
+
+
+def so_far(at: Progress) -> str:
+    """What was done, in words."""
+    best = f"; best {at.best:.4g} at step {at.best_step:,}" if at.best is not None else ""
+    bad = f", {at.bad_steps:,} skipped" if at.bad_steps else ""
+    return (
+        f"{at.step:,} updates{bad}, {at.tokens:,} tokens of {at.texts:,} texts"
+        f" in {clock(at.seconds)}{best}"
+    )
+
+
+def clock(seconds: float) -> str:
+    """`h:mm:ss`."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"

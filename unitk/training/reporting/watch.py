@@ -1,0 +1,67 @@
+"""The panel of a criterion that has one: a look at a few fixed texts every so many updates."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+import torch
+
+from unitk.criterions.base import Watching
+from unitk.data.batching import single_batches, spread
+from unitk.errors import UsageError
+from unitk.slots import Batch
+from unitk.training.products import computing
+from unitk.training.reporting.log import Journal
+from unitk.training.start import Start
+
+log = logging.getLogger(__name__)
+
+
+class Watch:
+    """Looks at the same texts each time: --panel-texts of the first validation set.
+
+    Without one they are training texts. Nothing here changes what training computes.
+    """
+
+    def __init__(
+        self, start: Start, criterion: Any, device: torch.device, precision: str, done: int
+    ) -> None:
+        """`done`: the updates before; what there was to see then has been told."""
+        config, data = start.config, start.data
+        self.criterion, self.precision, self.device = criterion, precision, device
+        self.done, self.ranks = done, start.ranks
+        self.every, self.batches = sys.maxsize, list[Batch]()
+        if not isinstance(criterion, Watching):
+            for name in ("panel_every", "panel_texts"):
+                if start.parsed.origins.get(name, "").startswith("--"):
+                    what = start.parsed.components["criterion"].name
+                    option = "--" + name.replace("_", "-")
+                    raise UsageError(f"{option} has no effect: criterion {what} has no panel")
+            return
+        if config.panel_every:
+            examples = next(iter(data.valid.values()), data.train).examples
+            count = len(examples.bounds(0))
+            ids = spread(count, config.panel_texts)
+            self.every = config.panel_every
+            self.batches = [b.to(device) for b in single_batches(examples, ids, config.max_tokens)]
+
+    @torch.no_grad()
+    def look(self, model: Any, step: int, total: int | None, rate: float, journal: Journal) -> None:
+        """Tell how the model does after `step` updates of `total`, the last one at this rate."""
+        self.done = step
+        if not self.batches:
+            return
+        model.eval()
+        with computing(self.device, self.precision, None):
+            panel = self.criterion.panel(model, self.batches, step - 1, total)
+        self.ranks.settle(model)
+        model.train()
+        if panel is None:
+            return
+        first, *more = panel.lines
+        text = "\n      ".join([f"{first}  lr {rate:.2e}", *more])
+        journal.event("panel", step, {**panel.values, "panel/lr": rate}, text)
+        if panel.warning:
+            log.warning("step %s: %s", f"{step:,}", panel.warning)

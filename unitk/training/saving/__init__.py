@@ -1,0 +1,1 @@
+"""Checkpoints and run folders: writing, finding, checking, restoring."""

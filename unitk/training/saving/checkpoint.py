@@ -1,0 +1,416 @@
+"""What a checkpoint holds, and how a run or a model comes back from it. No pickle anywhere.
+
+    model.safetensors   parameters and buffers, a tied tensor once
+    ema.safetensors     the weights' moving average, with --ema: what is used of the model
+    optim.safetensors   the optimizer's tensors, "PARAMETER/STATE"
+    state.json          progress, configuration, fingerprints, versions
+    vocab/              the vocabulary
+    source_vocab/       that of the encoder, where it has one of its own
+    imported.json       of `unitk convert`: the rows that each table had elsewhere; those added are
+                        no output until they are trained
+
+`load` rebuilds task and model from the values in state.json; `folder` says which files to trust.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import platform
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+import unitk
+from unitk import registry
+from unitk.config import Given, Parsed, resolve
+from unitk.errors import CheckpointError, NonFiniteError, UsageError
+from unitk.files import read_json, sealed
+from unitk.tasks.base import Task
+from unitk.training.device import check_room
+from unitk.training.parallel import Ranks
+from unitk.training.saving.folder import OPTIMIZER, reading
+from unitk.training.saving.state import SOURCE_VOCAB, Identity, Progress, options_of, read_state
+from unitk.vocab.base import Vocab
+
+log = logging.getLogger(__name__)
+
+POSITIONS = ".positions.weight"
+"""How the name of an embedding's position table ends."""
+SHARED = ("embed.tokens.weight", "embed.virtual.weight")
+"""What an encoder may share with its decoder."""
+EMA = "ema.safetensors"
+IMPORTED = "imported.json"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A trained model with all that is needed to use it."""
+
+    model: Any
+    task: Task
+    vocab: Vocab
+    config: dict[str, str]
+    """Every option of the run as text, under its dotted key."""
+    state: dict[str, Any]
+    path: Path
+    rows: dict[str, int]
+    """How many rows the tables of an imported model came with; training forgets it."""
+
+
+def load(
+    path: Path,
+    device: str | torch.device = "cpu",
+    task_name: str | None = None,
+    given: Sequence[Given] = (),
+) -> Loaded:
+    """The model of a run folder (its best checkpoint, else the newest good one) or checkpoint.
+
+    The model is in eval mode; `task_name` chooses one of several tasks. `given` are options of task
+    and architecture that replace the run's; those that change the shape of a weight are refused.
+    Raises `CheckpointError` naming a damaged or missing file.
+    """
+    return reading(path, lambda folder: _load(folder, device, task_name, given))
+
+
+def _load(
+    folder: Path, device: str | torch.device, task_name: str | None, given: Sequence[Given]
+) -> Loaded:
+    state = read_state(folder)
+    with _plugins(state, folder):
+        vocab = Vocab.load(folder / "vocab")
+    parsed = components(state, folder, given=given)
+    parts, chosen = parsed.components, parsed.components["task"]
+    tasks = parsed.mixture or {chosen.name: chosen}
+    if task_name is None and len(tasks) > 1:
+        raise UsageError(f"--task is needed: {folder} was trained with {', '.join(tasks)}")
+    if task_name is not None:
+        if task_name not in tasks:
+            raise UsageError(f"--task {task_name}: {folder} was trained with {', '.join(tasks)}")
+        chosen = tasks[task_name]
+    task: Task = chosen.made_from(chosen.config, vocab)
+    task.answers = state.get("kind", "pairs") == "pairs"  # earlier versions did not say
+    check_room(parts["arch"].config, len(vocab), 4, torch.device("cpu"))
+    model = parts["arch"].config.build(len(vocab), len(task.source_vocab))
+    if given:
+        _check_shapes(state, folder, given, vocab)
+    load_weights(model, folder, averages=True)
+    rows = imported_rows(folder)
+    model.leave_out(rows)
+    return Loaded(model.to(device).eval(), task, vocab, state["config"], state, folder, rows)
+
+
+def imported_rows(folder: Path) -> dict[str, int]:
+    """How many rows each table of an imported checkpoint came with, by the tensor's name."""
+    if IMPORTED not in sealed(folder):
+        return {}
+    rows: dict[str, int] = read_json(folder / IMPORTED, CheckpointError)["rows"]
+    return rows
+
+
+def components(
+    state: dict[str, Any],
+    folder: Path,
+    wanted: Sequence[str] = ("task", "arch"),
+    main: type | None = None,
+    options: Mapping[str, str] | None = None,
+    given: Sequence[Given] = (),
+) -> Parsed:
+    """The run's task (or tasks) and architecture; plug-ins come from `--user-dir` only.
+
+    `wanted` may name further kinds; `main` and `options` are the other options and their values;
+    `given` wins over all.
+    """
+    registry.load_plugins()
+    origin = str(folder / "state.json")
+    values = {k: v for k, v in options_of(state, folder).items() if k.partition(".")[0] in wanted}
+    own = [Given(key, text, origin) for key, text in {**values, **(options or {})}.items()]
+    with _plugins(state, folder):
+        return resolve(main or _NoOptions, [*own, *given], wanted)
+
+
+@contextmanager
+def _plugins(state: dict[str, Any], folder: Path) -> Iterator[None]:
+    """Name the plug-ins of a run where something is unknown without them. A checkpoint never
+    decides which code runs."""
+    try:
+        yield
+    except UsageError as error:
+        if state["user_dir"] is None:
+            raise
+        raise UsageError(
+            f"{error}; {folder} was trained with plug-ins: give --user-dir if you trust those of"
+            f" {state['user_dir']!r}"
+        ) from error
+
+
+def _check_shapes(
+    state: dict[str, Any], folder: Path, given: Sequence[Given], vocab: Vocab
+) -> None:
+    """`UsageError` naming the option with which the weights would not fit the model."""
+
+    def shapes(some: Sequence[Given]) -> dict[str, torch.Size]:
+        parsed = components(state, folder, given=some)
+        chosen = parsed.components["task"]
+        task = chosen.made_from(chosen.config, vocab)
+        with torch.device("meta"):
+            model = parsed.components["arch"].config.build(len(vocab), len(task.source_vocab))
+        return {name: tensor.shape for name, tensor in _tensors(model).items()}
+
+    there = shapes(())
+    if shapes(given) == there:
+        return
+    for item in given:
+        changed = {name for name, shape in {*shapes([item]).items()} ^ {*there.items()}}
+        if changed:
+            raise UsageError(
+                f"{item.origin} changes {min(changed)} of {folder}: only training or"
+                " `unitk convert` can change a weight's shape"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _NoOptions:
+    """Only the components are resolved."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything a checkpoint holds, in host memory; training may go on."""
+
+    step: int
+    averages: dict[str, Tensor]
+    model: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    state: str
+    task: Task
+
+
+def write(
+    folder: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | None,
+    progress: Progress,
+    identity: Identity,
+    task: Task,
+) -> None:
+    """Write everything a checkpoint holds; the folder exists. Raises OSError when the disk does.
+
+    Without an optimizer it can be used and trained from, but no run continues.
+    """
+    taken = snapshot(model, optimizer, progress, identity, task, Ranks().copied)
+    write_snapshot(folder, taken)
+
+
+def snapshot(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | None,
+    progress: Progress,
+    identity: Identity,
+    task: Task,
+    copy: Callable[[Tensor], Tensor],
+    averages: dict[str, Tensor] | None = None,
+) -> Snapshot:
+    """Copy what a checkpoint holds; `copy` brings a tensor to host memory."""
+    versions = {
+        "unitk": unitk.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "threads": torch.get_num_threads(),
+    }
+    tensors, numbers = _optimizer_state(model, optimizer) if optimizer else ({}, {})
+    state = asdict(progress) | asdict(identity) | {"optimizer": numbers, "versions": versions}
+    return Snapshot(
+        progress.step,
+        {name: copy(tensor) for name, tensor in (averages or {}).items()},
+        {name: copy(tensor) for name, tensor in _tensors(model).items()},
+        {name: copy(tensor) for name, tensor in tensors.items()},
+        json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False),
+        task,
+    )
+
+
+def write_snapshot(folder: Path, snapshot: Snapshot) -> None:
+    """Write a snapshot; the folder exists. Raises OSError when the disk does."""
+    save_tensors(snapshot.model, folder / "model.safetensors")
+    if snapshot.averages:
+        save_tensors(snapshot.averages, folder / EMA)
+    save_tensors(snapshot.optimizer, folder / OPTIMIZER)
+    (folder / "state.json").write_text(snapshot.state, encoding="utf-8")
+    task = snapshot.task
+    task.vocab.save(folder / "vocab")
+    if task.source_vocab is not task.vocab:
+        task.source_vocab.save(folder / SOURCE_VOCAB)
+
+
+def restore(
+    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks
+) -> Progress:
+    """Put the optimizer's state back (not the weights); how far the run had come."""
+    state = read_state(folder)
+    parameters = dict(model.named_parameters())
+    tensors = load_tensors(folder / OPTIMIZER)
+    by_name: dict[str, dict[str, Any]] = {
+        name: dict(numbers) for name, numbers in state["optimizer"].items()
+    }
+    for key, tensor in tensors.items():
+        name, _, part = key.rpartition("/")
+        # a copy, not a view of the mapped file
+        by_name.setdefault(name, {})[part] = ranks.like(tensor, parameters[name])
+    names = _parameter_names(model, optimizer)
+    packed = {i: by_name[name] for i, name in enumerate(names) if name in by_name}
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": packed, "param_groups": groups})
+    return Progress(**{key: state[key] for key in asdict(Progress()) if key in state})
+
+
+def load_weights(
+    model: nn.Module, folder: Path, *, averages: bool = False, task: Task | None = None
+) -> None:
+    """Copy a checkpoint's weights into a model of the same shapes, else `CheckpointError`.
+
+    With `averages` those of `--ema`, where there are any.
+    A position table may be longer here: the rows of positions 0, 1, ... come again, as in UniLM.
+    Where a model of a `task` begins, tables that lack rows are filled as the task says.
+    """
+    there, here = _weights(folder, averages), _tensors(model)
+    for name, (source, rows) in (task.first_rows if task else {}).items():
+        missing = name not in there or len(there[name]) < len(here.get(name, ()))
+        if rows and name in here and missing and source in there:
+            log.info("%s begins as rows %s of %s", name, list(rows), source)
+            there[name] = there[source][torch.tensor(rows).clamp(max=len(there[source]) - 1)]
+    for name, tensor in here.items():
+        if name.endswith(POSITIONS) and name in there and len(tensor) > len(there[name]):
+            first = model.get_submodule(name.removesuffix(POSITIONS)).offset
+            there[name] = _repeated(there[name], len(tensor), first)
+    for name in [*here, *there]:
+        if name not in there:
+            raise CheckpointError(f"{folder} has no tensor {name}, which this architecture needs")
+        if name not in here:
+            raise CheckpointError(f"{folder} has a tensor {name} that this architecture lacks")
+        a, b = (list(tensors[name].shape) for tensors in (there, here))
+        if a != b:
+            raise CheckpointError(
+                f"{name} has shape {a} in {folder}, but this architecture's is {b}"
+            )
+    with torch.no_grad():
+        for name, tensor in here.items():
+            tensor.copy_(check_finite(there[name], f"{folder}: {name}"))
+
+
+def check_finite(tensor: Tensor, what: str) -> Tensor:
+    """The tensor, or `NonFiniteError` where it has NaN or infinity."""
+    if not tensor.isfinite().all():
+        raise NonFiniteError(f"{what} has NaN or infinity: no such model can be used")
+    return tensor
+
+
+def _weights(folder: Path, averages: bool) -> dict[str, Tensor]:
+    """The weights of a checkpoint; with `averages` those of `--ema`, where there are any."""
+    averaged = averages and EMA in sealed(folder)
+    return load_tensors(folder / (EMA if averaged else "model.safetensors"))
+
+
+def load_tower(model: nn.Module, tower: str, folder: Path) -> None:
+    """Copy a checkpoint's weights into the encoder and its pooler, or into the decoder.
+
+    Of two towers there the one of the same name is taken. What lies between a decoder and its
+    encoder may begin anew; that, and what of the checkpoint has no place here, is logged.
+    """
+    there, here = _tower(_weights(folder, averages=True), tower), _tower(_tensors(model), tower)
+    name = f"--init-{tower} {folder}"
+    new = [one for one in here if one not in there]
+    for one in new:
+        if not re.match(r"pool|bridge|memory|embedding\.|layers\.\d+\.cross_", one):
+            raise CheckpointError(f"{name} has no tensor {one}")
+    left = [one for one in there if one not in here]
+    for what, names in (("begins anew", new), ("is left out", left)):
+        if names:
+            short = dict.fromkeys(re.sub(r"(?<=^layers)\.\d+|\.\w+$", "", one) for one in names)
+            log.info("%s: %s %s", name, ", ".join(short), what)
+    stack = model.get_submodule("encoder" if tower == "encoder" else "")
+    for one, tensor in here.items():
+        if one in there:
+            found = there[one]
+            if one == f"embed{POSITIONS}":
+                found = _repeated(found, len(tensor), stack.get_submodule("embed").offset)
+            if found.shape != tensor.shape:
+                a, b = list(found.shape), list(tensor.shape)
+                raise CheckpointError(f"{name}: {one} has shape {a}, here it is {b}")
+            with torch.no_grad():
+                tensor.copy_(found)
+
+
+def _tower(tensors: dict[str, Tensor], tower: str) -> dict[str, Tensor]:
+    """The tensors of a tower by their names in it; all those of a single tower."""
+    inner = {name for name in tensors if name.startswith("encoder.")}
+    if tower == "decoder":
+        bridge = inner | {name for name in tensors if name.startswith(("pool.", "bridge."))}
+        return {name: tensor for name, tensor in tensors.items() if name not in bridge}
+    if inner:
+        shared = {name: tensors[name] for name in SHARED if name in tensors}
+        own = {name.removeprefix("encoder."): tensors[name] for name in inner}
+        pool = {name: tensors[name] for name in tensors if name.startswith("pool.")}
+        return (own if "embed.tokens.weight" in own else shared | own) | pool
+    # BERT's pooler is the hidden layer of its sentence head
+    return {re.sub(r"^heads\.class:\w+\.dense", "pool", name): t for name, t in tensors.items()}
+
+
+def _repeated(table: Tensor, rows: int, first: Any) -> Tensor:
+    """A position table cut off, or with the rows of positions 0, 1, ... again."""
+    again = table[first:].repeat(-(-rows // len(table[first:])), 1)
+    return torch.cat([table[:first], again])[:rows]
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name; a tensor with several names under the first."""
+    first = {name for name, _ in [*model.named_parameters(), *model.named_buffers()]}
+    return {name: tensor for name, tensor in model.state_dict().items() if name in first}
+
+
+def _optimizer_state(
+    model: nn.Module, optimizer: torch.optim.Optimizer
+) -> tuple[dict[str, Tensor], dict[str, dict[str, Any]]]:
+    """Its tensors as "PARAMETER/STATE", and whatever is no tensor (plain numbers) by parameter."""
+    tensors: dict[str, Tensor] = {}
+    numbers: dict[str, dict[str, Any]] = {}
+    state = optimizer.state_dict()["state"]
+    for i, name in enumerate(_parameter_names(model, optimizer)):
+        for part, value in state.get(i, {}).items():
+            if isinstance(value, Tensor):
+                tensors[f"{name}/{part}"] = value
+            else:
+                numbers.setdefault(name, {})[part] = value
+    return tensors, numbers
+
+
+def _parameter_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
+    """The parameters' names in the optimizer's order."""
+    name_of = {id(parameter): name for name, parameter in model.named_parameters()}
+    return [name_of[id(p)] for group in optimizer.param_groups for p in group["params"]]
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file of a checkpoint, else `CheckpointError`."""
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+
+
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write a file of tensors. Raises OSError when the disk does."""
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:  # the library's name for a full disk
+        raise OSError(f"{path.name}: {error}") from error

@@ -1,0 +1,93 @@
+"""Checkpoints of a run, written by a thread while training goes on.
+
+The loop waits for the copy to host memory only (and for the checkpoint before, if that is still
+being written). Where the disk refuses, what is there stays.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from unitk.errors import CheckpointError
+from unitk.training.saving import checkpoint
+from unitk.training.saving.folder import RunFolder
+
+log = logging.getLogger(__name__)
+
+
+class Saver:
+    """Writes snapshots into a run folder; keeps the newest and the best ones.
+
+    Left by an error or a second Ctrl-C, it finishes what it is writing first; a third ends that.
+    """
+
+    def __init__(self, folder: RunFolder, keep_last: int) -> None:
+        self.folder, self.keep_last = folder, keep_last
+        self._thread: threading.Thread | None = None
+        self._step = 0
+        self._error: BaseException | None = None
+        self._untold = 0
+        """A failed step that was logged when the next one was due, but not yet returned."""
+
+    def __enter__(self) -> Saver:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._join()
+            if isinstance(self._error, OSError):
+                log.warning("%s", self._told(self._error))
+
+    def save(self, snapshot: checkpoint.Snapshot, best: list[int]) -> None:
+        """Begin to write a snapshot; `best` are the steps to keep, the best one first."""
+        self._join()
+        if self._error is not None:
+            self._untold = self._report()
+        self._step = snapshot.step
+        self._thread = threading.Thread(
+            target=self._write, args=(snapshot, best), name="saver", daemon=True
+        )
+        self._thread.start()
+
+    def failed(self, wait: bool = False) -> int:
+        """The step of a checkpoint that turned out not to be written; 0: none. It is told."""
+        if not wait and self._thread is not None and self._thread.is_alive():
+            return 0
+        self._join()
+        failed, self._untold = self._untold or self._report(), 0
+        return failed
+
+    def finish(self) -> None:
+        """Wait for what is being written; `CheckpointError` where it cannot be."""
+        self._join()
+        if isinstance(error := self._error, OSError):
+            raise CheckpointError(self._told(error)) from error
+        self._report()
+
+    def _write(self, snapshot: checkpoint.Snapshot, best: list[int]) -> None:
+        folder, step = self.folder, snapshot.step
+        try:
+            folder.publish(step, lambda path: checkpoint.write_snapshot(path, snapshot))
+            folder.link("last", step)
+            folder.link("best", best[0] if best else None)
+            folder.prune(self.keep_last, best)
+        except BaseException as error:  # whatever it is, the loop must get it
+            self._error = error
+
+    def _join(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _report(self) -> int:
+        error, self._error = self._error, None
+        if error is None:
+            return 0
+        if not isinstance(error, OSError):
+            raise error
+        log.warning("%s; training goes on", self._told(error))
+        return self._step
+
+    def _told(self, error: OSError) -> str:
+        return f"checkpoint of step {self._step} cannot be saved: {error}; earlier ones are kept"

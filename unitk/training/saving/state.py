@@ -1,0 +1,134 @@
+"""What state.json of a checkpoint says, beside tensors: how far a run has come and what it is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unitk import registry
+from unitk.errors import CheckpointError
+from unitk.files import read_json, sealed
+
+SOURCE_VOCAB = "source_vocab"
+"""Folder of a checkpoint, and option of a task."""
+FIELDS: dict[str, Any] = {
+    "config": dict,
+    "user_dir": str | None,
+    "data": str,
+    "vocab": str,
+    "optimizer": dict,
+}
+"""What state.json must hold beside the progress."""
+
+
+def options_of(state: dict[str, Any], folder: Path) -> dict[str, str]:
+    """Every option of the run as text; an encoder's own vocabulary is the checkpoint's copy.
+
+    What an earlier version did without an option is what its tasks say.
+    """
+    values: dict[str, str] = dict(state["config"])
+    for name, share in (word.partition("=")[::2] for word in values["task"].split()):
+        prefix = f"task.{name}." if share else "task."
+        known = registry.get("task", name).earlier if name in registry.names("task") else {}
+        values = {prefix + option: text for option, text in known.items()} | values
+    if f"{SOURCE_VOCAB}/vocab.json" in sealed(folder):
+        own = str(folder / SOURCE_VOCAB)
+        values |= {key: own for key in values if key.endswith(f".{SOURCE_VOCAB}")}
+    return values
+
+
+@dataclass
+class Progress:
+    """How far a run has come: all that a stopped run needs beside tensors and options."""
+
+    step: int = 0
+    """Updates done, skipped ones counted."""
+    epoch: int = 0
+    cursor: int = 0
+    """Units of the epoch's plan that are done."""
+    tokens: int = 0
+    texts: int = 0
+    """What was read, repetitions counted."""
+    seconds: float = 0.0
+    """Time spent, validations and saving included."""
+    bad_steps: int = 0
+    bad_row: int = 0
+    """Updates skipped for NaN or infinity: all, and the last ones in a row."""
+    validated: int = 0
+    """Step of the last validation."""
+    ranking: list[list[Any]] = field(default_factory=list)
+    """[value, step] of the best validations, which were or are being saved, the best first."""
+    stale: int = 0
+    """Validations since the best one."""
+    means: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Sums and counts since the last log line."""
+    noise: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
+    """How noisy gradients are (unitk/training/reporting/noise.py)."""
+    scale: float = 65536.0
+    """fp16: what losses are multiplied by before the backward pass, a power of two."""
+    unscaled: int = 0
+    """Updates since it last changed."""
+    products: list[str] | None = None
+    """What oneDNN computes (`products.PARTS`): chosen at the start, so that no rerun differs."""
+
+    @property
+    def best(self) -> float | None:
+        """The best validation yet."""
+        return self.ranking[0][0] if self.ranking else None
+
+    @property
+    def best_step(self) -> int | None:
+        return self.ranking[0][1] if self.ranking else None
+
+    def best_steps(self, keep: int) -> list[int]:
+        """The steps of the `keep` best validations, the best first."""
+        return [step for _, step in self.ranking[:keep]]
+
+    def rank(self, value: float, keep: int) -> bool:
+        """Enter a validation at this step where it is among the `keep` best; whether it is."""
+        # one more is remembered: it moves up where the newest one cannot be saved
+        ranking = sorted([*self.ranking, [value, self.step]])[: keep + 1]
+        entered = math.isfinite(value) and [value, self.step] in ranking[:keep]
+        if entered:
+            self.ranking = ranking
+        return entered
+
+    def forget(self, step: int) -> None:
+        """Leave out the validation at a step whose checkpoint could not be saved."""
+        self.ranking = [entry for entry in self.ranking if entry[1] != step]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a run is: its options, and the data it is bound to."""
+
+    config: dict[str, str]
+    """Every option as text under its dotted key."""
+    user_dir: str | None
+    """Folder of plug-ins, absolute."""
+    data: str
+    """Fingerprint of the training data and their weights."""
+    vocab: str
+    """Hash of the vocabulary."""
+    kind: str
+    """"text" or "pairs": what it is trained on."""
+    lengths: tuple[int, int] | None = None
+    """Of pairs: the most tokens of a source and of a target, beyond which they are shortened."""
+
+
+def read_state(checkpoint: Path) -> dict[str, Any]:
+    """state.json of a checkpoint whose manifest holds."""
+    path = checkpoint / "state.json"
+    for name in ("state.json", "model.safetensors", "vocab/vocab.json"):
+        if name not in sealed(checkpoint):
+            raise CheckpointError(f"{checkpoint} has no {name} in its manifest")
+    state = read_json(path, CheckpointError)
+    for name, kind in FIELDS.items():
+        if not isinstance(state.get(name, kind), kind):
+            raise CheckpointError(f"{path} is damaged: it has no good {name!r}")
+    config = state["config"]
+    if not ({"task", "arch"} <= set(config) and all(isinstance(v, str) for v in config.values())):
+        raise CheckpointError(f"{path} is damaged: its 'config' is not that of a run")
+    return state

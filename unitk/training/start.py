@@ -1,0 +1,264 @@
+"""Everything that can be refused before training is refused here, before torch is imported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from unitk.config import Parsed, flag, options, parse, read_flags, read_yaml
+from unitk.data.examples import Data, open_data
+from unitk.errors import DataError, UsageError, require
+from unitk.models.config import UNSHAPED, EncoderDecoderConfig
+from unitk.training.config import CUT, FROZEN, KINDS, TrainConfig
+from unitk.training.parallel import Ranks, join, launched
+from unitk.training.reporting.sinks import choose_writers
+from unitk.training.saving.folder import CONFIG, RunFolder, find
+from unitk.training.saving.state import Identity, options_of, read_state
+from unitk.values import parse_value, render
+from unitk.vocab.base import Vocab
+
+
+@dataclass(frozen=True)
+class Start:
+    """A run that may begin."""
+
+    parsed: Parsed
+    data: Data
+    run: RunFolder
+    resumed: Path | None
+    """Checkpoint to continue from."""
+    new_epoch: bool
+    """Whether it begins an epoch on other data than before (`--new-data`)."""
+    init_from: Path | None
+    """Checkpoint to take the weights from."""
+    init_towers: dict[str, Path]
+    """Checkpoints to take the weights of "encoder" and "decoder" from."""
+    ranks: Ranks
+    changed: list[str]
+    """What differs from the checkpoint of `init_from`, in words."""
+
+    @property
+    def beginning(self) -> str:
+        """What the weights are at first, in words."""
+        if self.resumed is not None:
+            anew = ", a new epoch on other data" if self.new_epoch else ""
+            return f"resumed from {self.resumed}{anew}"
+        towers = ", ".join(f"{name} of {path}" for name, path in self.init_towers.items())
+        return f"weights of {self.init_from}" if self.init_from else towers or "from scratch"
+
+    @property
+    def config(self) -> TrainConfig:
+        config: TrainConfig = self.parsed.main
+        return config
+
+    @property
+    def identity(self) -> Identity:
+        """What its checkpoints say it is."""
+        folder = self.config.user_dir
+        user_dir = str(folder.resolve()) if folder else None
+        values = self.parsed.values()
+        data = self.data
+        hashes = data.fingerprint, data.vocab.hash
+        return Identity(values, user_dir, *hashes, data.kind, data.train.most)
+
+
+def parse_train(argv: Sequence[str]) -> Parsed:
+    """The options of a run; what is not given with `--resume` is as in the run's config.yaml."""
+    given = {item.key: item.text for item in read_flags(argv, TrainConfig)}
+    path = Path(given.get("save_dir") or "") / CONFIG
+    resumes = parse_value(given.get("resume", "off"), bool, "--resume")
+    if not (resumes and given.get("save_dir") and "config" not in given and path.is_file()):
+        return _parse(argv)
+    there = {item.key: item.text for item in read_yaml(path)}
+    plugins = there.get("user_dir", "none")
+    require(
+        plugins == "none" or "user_dir" in given,
+        f"--resume: {path.parent} was trained with plug-ins: give --user-dir {plugins}",
+    )
+    words = [f"--config={path}"]
+    for one, other in (("batch_tokens", "batch_texts"), ("batch_texts", "batch_tokens")):
+        if one in given and other not in given:
+            words.append(f"{flag(other)}=none")
+    parsed = _parse([*words, *argv])
+    lines = path.read_text(encoding="utf-8").splitlines()
+    first = {line.partition(":")[0]: line.rpartition("  # ")[2] for line in lines}
+    origins = {k: first.get(k, o) if o == str(path) else o for k, o in parsed.origins.items()}
+    return replace(parsed, origins=origins)
+
+
+def _parse(argv: Sequence[str]) -> Parsed:
+    """The options of a run; the checkpoint that it begins with has those that are not given.
+
+    That is the newest one to `--resume`, or that of `--init-from`. Its task's options hold for the
+    same task, its architecture where there is no `--arch`.
+    """
+    parsed = parse("train", TrainConfig, argv, kinds=KINDS)
+    given = {key for key, origin in parsed.origins.items() if not re.match("preset |task ", origin)}
+    own = {key for key in parsed.values() if key.partition(".")[0] in ("task", "arch")}
+    folder = None
+    if not own <= given and parsed.main.resume:
+        folder = RunFolder(parsed.main.save_dir).newest()
+    if not own <= given and parsed.main.init_from is not None and folder is None:
+        folder = find(parsed.main.init_from)
+    if folder is None:
+        return parsed
+    values = options_of(read_state(folder), folder)
+    inherited = _of_same_tasks(values, parsed)
+    if parsed.origins["arch"].startswith("task "):
+        inherited |= {key: v for key, v in values.items() if key.partition(".")[0] == "arch"}
+        least = len(parsed.components["task"].made_from.segments)
+        if 0 < int(inherited["arch.num_segments"]) < least:
+            inherited["arch.num_segments"] = str(least)
+    inherited = {key: text for key, text in inherited.items() if key not in given}
+    words = [f"{flag(key)}={text}" for key, text in inherited.items()]
+    origin = f"checkpoint {folder}"
+    parsed = parse("train", TrainConfig, [*argv, *words], kinds=KINDS)
+    return replace(parsed, origins=parsed.origins | dict.fromkeys(inherited, origin))
+
+
+def _of_same_tasks(there: dict[str, str], parsed: Parsed) -> dict[str, str]:
+    """The options that a checkpoint has of the run's task or tasks, by their keys here."""
+    trained = [word.partition("=")[0] for word in there["task"].split()]
+    found: dict[str, str] = {}
+    for name in parsed.mixture or (parsed.components["task"].name,):
+        if name in trained:
+            theirs = f"task.{name}." if "=" in there["task"] else "task."
+            ours = f"task.{name}." if parsed.mixture else "task."
+            own = {key: text for key, text in there.items() if key.startswith(theirs)}
+            found |= {ours + key.removeprefix(theirs): text for key, text in own.items()}
+    return found
+
+
+def _differences(
+    parsed: Parsed, there: dict[str, str], checkpoint: Path, tower: str = "x"
+) -> list[str]:
+    """What was asked to differ from the checkpoint that gives the weights; a preset was not."""
+    here, named = parsed.values(), list[str]()
+    theirs = {key: there[key] for name in UNSHAPED if (key := f"arch.{name}") in there}
+    if tower == "x":
+        theirs |= _of_same_tasks(there, parsed)
+    elif tower == "enc" and "arch.encoder" in there:
+        return []  # its settings are those of a preset
+    own = parsed.components["arch"].config.tower(tower)
+    here |= {f"arch.{o.name}": render(getattr(own, o.name)) for o in options(type(own))}
+    for key, text in theirs.items():
+        if key in here and here[key] != text:
+            what = f"{flag(key)} is {here[key]}, but {text} in {checkpoint}"
+            if parsed.origins[key].startswith("preset ") and key != "arch.norm_eps":
+                arch = parsed.components["arch"]
+                cure = f"add {flag(key)} {text}" + (", or leave out --arch" if tower == "x" else "")
+                if own is not arch.config:
+                    cure = "choose another --arch.encoder"
+                raise UsageError(f"{what}: {cure}")
+            named.append(what)
+    return named
+
+
+def prepare(parsed: Parsed) -> Start:
+    """Open the data, look into the run folder and the checkpoint to begin with."""
+    config: TrainConfig = parsed.main
+    ranks = join(config.shard)
+    alone = ranks.world == 1 and (launched() or config.nproc == 1)
+    if config.shard and alone:
+        raise UsageError("--shard has no effect in one process: --nproc N starts several")
+    if config.shard and config.ema:
+        raise UsageError("--shard and --ema exclude each other: averages are not divided")
+    if config.shard and config.oom_retry:
+        raise UsageError("--shard and --oom-retry exclude each other: ranks would wait for ever")
+    run = RunFolder(config.save_dir)
+    run.check(config.resume)
+    choose_writers(config.writers)
+    data = open_data(parsed)
+    for name in ("patience", "best_metric"):
+        if getattr(config, name) is not None and not data.valid:
+            raise UsageError(f"{flag(name)} has no effect without --valid")
+    if config.best_metric and re.split("[./]", config.best_metric)[0] not in data.valid:
+        known = ", ".join(f"{name}/loss" for name in data.valid)
+        raise UsageError(f"--best-metric must be a value such as {known}, got {config.best_metric}")
+    resumed, new_epoch = run.newest() if config.resume else None, False
+    # a run that continues has obeyed them
+    init_from, init_towers, changed = _beginning(parsed, data) if not resumed else (None, {}, [])
+    if resumed is not None:
+        state = read_state(resumed)
+        check_vocab(state, data.vocab, resumed)
+        new_epoch = _check_frozen(state, parsed, data, resumed)
+        if not (config.batch_tokens or config.batch_texts):
+            # the default depends on --max-tokens, which may change; the size of an update does not
+            recorded = (state["config"][name] for name in ("batch_tokens", "batch_texts"))
+            tokens, texts = (None if text == "none" else int(text) for text in recorded)
+            config = replace(config, batch_tokens=tokens, batch_texts=texts)
+    if not (config.batch_tokens or config.batch_texts):
+        config = replace(config, batch_tokens=config.max_tokens * ranks.world)
+    parsed = replace(parsed, main=config)
+    return Start(parsed, data, run, resumed, new_epoch, init_from, init_towers, ranks, changed)
+
+
+def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path], list[str]]:
+    """The checkpoints that weights come from, of all or of a tower; what differs from them."""
+    config, arch = parsed.main, parsed.components["arch"]
+    changed: list[str] = []
+    init_from = find(config.init_from) if config.init_from else None
+    if init_from is not None:
+        state = read_state(init_from)
+        check_vocab(state, data.vocab, init_from)
+        changed = _differences(parsed, options_of(state, init_from), init_from)
+    given = {"encoder": config.init_encoder, "decoder": config.init_decoder}
+    towers = {name: find(path) for name, path in given.items() if path is not None}
+    for name, path in towers.items():
+        require(
+            "enc" in arch.config.towers,
+            f"--init-{name}: --arch {arch.name} has no encoder beside a decoder; --init-from takes"
+            " all of its weights",
+        )
+        state = read_state(path)
+        check_vocab(state, data.task.source_vocab if name == "encoder" else data.vocab, path)
+        changed += _differences(parsed, state["config"], path, name[:3])
+    shared = isinstance(arch.config, EncoderDecoderConfig) and arch.config.shared_embeddings
+    require(
+        not (shared and len(set(towers.values())) > 1),
+        "--init-encoder and --init-decoder have a token embedding each: they need"
+        " --arch.shared-embeddings off",
+    )
+    return init_from, towers, changed
+
+
+def check_vocab(state: dict[str, Any], vocab: Vocab, checkpoint: Path) -> None:
+    """`DataError` unless the data's vocabulary is that of the checkpoint."""
+    if state["vocab"] != vocab.hash:
+        raise DataError(
+            f"--data was made with another vocabulary than {checkpoint}:"
+            f" preprocess it with --vocab {checkpoint}"
+        )
+
+
+def _check_frozen(state: dict[str, Any], parsed: Parsed, data: Data, checkpoint: Path) -> bool:
+    """A resumed run keeps its components, its data and what orders them.
+
+    With `--new-data`: whether the data, or what an example of them is, have changed.
+    """
+    there, here = options_of(state, checkpoint), parsed.fields()
+    # an option the run did not know yet has its default there
+    differing = [
+        key
+        for key, (kind, value) in here.items()
+        if key in there and parse_value(there[key], kind, flag(key)) != value
+    ]
+    free = CUT if parsed.main.new_data else ()
+    changed = {key for key in free if key in differing}
+    for key in sorted(differing, key=lambda key: (key not in KINDS, key)):
+        fixed = key in FROZEN or key.partition(".")[0] in KINDS
+        if fixed and key not in changed:
+            hint = " without --new-data" if key in CUT else ""
+            raise UsageError(
+                f"{flag(key)} is {render(here[key][1])}, but the run to resume has {there[key]}:"
+                f" it cannot change{hint} ({checkpoint})"
+            )
+    if state["data"] != data.fingerprint and not parsed.main.new_data:
+        raise UsageError(
+            f"--data: contents or weights are not those of the run to resume ({checkpoint});"
+            " --new-data begins an epoch on others"
+        )
+    return bool(changed) or state["data"] != data.fingerprint

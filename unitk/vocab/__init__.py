@@ -1,0 +1,1 @@
+"""Vocabularies: special symbols, storing and hashing, and the kinds of tokenizer."""

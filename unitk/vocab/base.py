@@ -1,0 +1,348 @@
+"""Vocabularies: text <-> ids, and the special symbols every objective draws from.
+
+A vocabulary is trained here (sentencepiece) or taken from elsewhere; `unitk.vocab.subwords` has the
+libraries behind it. Its ids are the model's own, followed by the symbols that the model lacks.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import json
+import math
+import random
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from unitk import registry
+from unitk.errors import DataError, UsageError
+from unitk.vocab.base import alphabet as vocab_alphabet
+from unitk.vocab.subwords import Packed, SentencePiece, VocabModel
+
+SYMBOLS = {
+    "pad": "[PAD]",
+    "unk": "[UNK]",
+    "cls": "[CLS]",
+    "sep": "[SEP]",
+    "mask": "[MASK]",
+    "gmask": "[gMASK]",
+    "smask": "[sMASK]",
+    "sop": "<|startofpiece|>",
+    "eop": "<|endofpiece|>",
+}
+"""Name -> spelling. `sep` is also the end of a text; `sop` and `eop` open and close a blank."""
+ALIASES = {
+    "pad": ("[PAD]", "<pad>"),
+    "unk": ("[UNK]", "<unk>"),
+    "cls": ("[CLS]", "<cls>", "<s>"),
+    "sep": ("[SEP]", "<sep>", "</s>", "<|endoftext|>"),
+    "mask": ("[MASK]", "<mask>"),
+    "gmask": ("[gMASK]",),
+    "smask": ("[sMASK]",),
+    "sop": ("<|startofpiece|>", "<sop>"),
+    "eop": ("<|endofpiece|>", "<eop>"),
+}
+"""Spellings under which vocabularies from elsewhere have a symbol, the preferred one first."""
+SENTENCE_END = frozenset(".?!;:。？！；…\n")
+FILE = "vocab.json"
+LONG = 1 << 16
+PART = re.compile(rf"\S.{{0,{LONG}}}(?:\s|$)|\S.{{0,{LONG}}}", re.DOTALL)
+"""Parts of a line that sentencepiece is trained on; its time and memory grow with lines."""
+MARKED = re.compile("|".join(re.escape(symbol) for symbol in SYMBOLS.values()))
+
+Bools = npt.NDArray[np.bool_]
+
+
+class Vocab:
+    """A model's pieces and the special symbols, each with an id of its own.
+
+    `symbols` maps the names of `SYMBOLS` to ids; `vocab.mask` is `vocab.symbols["mask"]`. `added`
+    are the spellings of the symbols beyond the model's last id.
+    """
+
+    pad: int
+    unk: int
+    cls: int
+    sep: int
+    mask: int
+    gmask: int
+    smask: int
+    sop: int
+    eop: int
+
+    def __init__(
+        self, model: VocabModel, symbols: Mapping[str, int], added: Sequence[str] = ()
+    ) -> None:
+        self.model, self.symbols, self.added = model, dict(symbols), tuple(added)
+        self.require(SYMBOLS, "unitk")
+        for name, index in self.symbols.items():
+            twins = [other for other, same in self.symbols.items() if same == index]
+            if len(twins) > 1:
+                raise DataError(f"symbols {' and '.join(twins)} have the same id {index}")
+            if not 0 <= index < len(self):
+                raise DataError(f"symbol {name} has id {index}, but there are {len(self)} ids")
+            setattr(self, name, index)
+        described = [model.kind, self.symbols, self.added]
+        head = json.dumps(described, sort_keys=True).encode()
+        self.hash = hashlib.sha256(head + b"\0" + model.data).hexdigest()
+
+    def __len__(self) -> int:
+        return self.model.size + len(self.added)
+
+    def require(self, names: Iterable[str], who: str) -> None:
+        """A `DataError` unless there is a symbol of each name; `who` needs them."""
+        missing = [name for name in names if name not in self.symbols]
+        if missing:
+            raise DataError(f"{who} needs symbols the vocabulary lacks: {', '.join(missing)}")
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text; symbols written out in it are plain text."""
+        return self.model.encode(text)
+
+    def encode_packed(self, texts: list[str], num_threads: int = 1) -> Packed:
+        """The ids of texts as one int32 array, and the number of ids of each text."""
+        return self.model.encode_packed(texts, num_threads)
+
+    def encode_batch(self, texts: list[str], num_threads: int = 1) -> list[npt.NDArray[np.int32]]:
+        """The ids of each text."""
+        ids, lengths = self.encode_packed(texts, num_threads)
+        return np.split(ids, np.cumsum(lengths)[:-1]) if texts else []
+
+    def encode_marked(self, text: str) -> list[int]:
+        """The ids of a text in which `[MASK]` and the other spellings of `SYMBOLS` are symbols."""
+        index_of = {SYMBOLS[name]: index for name, index in self.symbols.items() if name in SYMBOLS}
+        ids: list[int] = []
+        at = 0
+        for found in MARKED.finditer(text):
+            # a symbol brings its own blank: the one before it would be a piece by itself
+            ids += [*self._fragment(text[at : found.start()].rstrip(), at), index_of[found[0]]]
+            at = found.end()
+        return ids + self._fragment(text[at:], at)
+
+    def _fragment(self, text: str, at: int) -> list[int]:
+        if at == 0:
+            return self.model.encode(text)
+        if not text.strip():
+            return []
+        return self.model.encode(text) if text[0].isspace() else self.model.encode_inside(text)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids without special symbols; what was unknown stays visible."""
+        array = np.fromiter(ids, np.int64)
+        return self.model.decode(array[~self._silent[array]].tolist())
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """How each id is spelt."""
+        return [self._spelling(int(index)) for index in ids]
+
+    def _spelling(self, index: int) -> str:
+        size = self.model.size
+        return self.model.piece(index) if index < size else self.added[index - size]
+
+    @functools.cached_property
+    def starts(self) -> Bools:
+        """Which ids begin a word; symbols do not, but what stands for an unknown word does."""
+        found = np.zeros(len(self), bool)
+        found[: self.model.size] = [self.model.starts(i) for i in range(self.model.size)]
+        found[[index for name, index in self.symbols.items() if name != "unk"]] = False
+        return found
+
+    @functools.cached_property
+    def sentence_end(self) -> Bools:
+        """Which ids contain a mark that may end a sentence, see `SENTENCE_END`."""
+        found = np.zeros(len(self), bool)
+        texts = (self.model.text(index) for index in range(self.model.size))
+        found[: self.model.size] = [not SENTENCE_END.isdisjoint(text) for text in texts]
+        return found
+
+    @functools.cached_property
+    def _silent(self) -> Bools:
+        found = np.ones(len(self), bool)
+        found[: self.model.size] = [self.model.silent(i) for i in range(self.model.size)]
+        found[list(self.symbols.values())] = True
+        found[self.unk] = self.unk >= self.model.size
+        return found
+
+    def save(self, folder: Path) -> None:
+        """Write the model's file and `vocab.json` into a folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / self.model.file).write_bytes(self.model.data)
+        about = {
+            "kind": self.model.kind,
+            "size": len(self),
+            "symbols": self.symbols,
+            "added": self.added,
+            "hash": self.hash,
+        }
+        text = json.dumps(about, indent=1, ensure_ascii=False)
+        (folder / FILE).write_text(text + "\n", encoding="utf-8")
+
+    @staticmethod
+    def load(folder: Path) -> Vocab:
+        """The vocabulary that was saved into a folder; a `DataError` if it was altered since."""
+        path = folder / FILE
+        try:
+            about = json.loads(path.read_text(encoding="utf-8"))
+            kind, symbols, added = about["kind"], about["symbols"], about["added"]
+            model_type: type[VocabModel] = registry.get("vocab", kind, f"{path}: kind")
+            path = folder / model_type.file
+            model = model_type(path.read_bytes())
+            path = folder / FILE
+            vocab = Vocab(model, symbols, added)
+        except OSError as error:
+            raise DataError(f"{path}: {error.strerror}") from error
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise DataError(f"{path} is not what unitk wrote ({error!r})") from error
+        except DataError as error:
+            raise DataError(f"{path} {error}") from error
+        if vocab.hash != about.get("hash"):
+            raise DataError(f"{folder}: the vocabulary was altered after it was written")
+        return vocab
+
+
+def open_vocab(path: Path) -> Vocab:
+    """The vocabulary of a vocabulary, corpus, checkpoint or run folder, or one made elsewhere.
+
+    From elsewhere: sentencepiece *.model, tokenizers *.json, WordPiece vocab.txt, a folder with
+    GPT-2's vocab.json and merges.txt, a word list *.words, fairseq's dict.txt. Symbols that these
+    lack are appended, see `Vocab.added`.
+    """
+    if not path.exists():
+        raise DataError(f"vocabulary {path}: no such file or folder")
+    for name in registry.names("vocab"):
+        model_type: type[VocabModel] = registry.get("vocab", name)
+        if model_type.opens(path):
+            try:
+                return adopt(model_type.open(path))
+            except UnicodeDecodeError as error:
+                raise DataError(f"vocabulary {path} is not UTF-8") from error
+            except DataError as error:
+                raise DataError(f"vocabulary {path} {error}") from error
+    for place in (".", "vocab", "train/vocab", "best/vocab", "last/vocab"):
+        if (path / place / FILE).is_file():
+            return Vocab.load(path / place)
+    raise DataError(
+        f"{path} is no vocabulary: possible are a folder that unitk wrote (vocabulary, corpus,"
+        " checkpoint, run), *.model (sentencepiece), *.json (tokenizers), *.txt (WordPiece),"
+        " *.words (words), dict.txt (fairseq) and a folder with GPT-2's vocab.json and merges.txt"
+    )
+
+
+def adopt(model: VocabModel) -> Vocab:
+    """A model with its own symbols under our names, and those it lacks appended.
+
+    A piece that plain text can produce is no symbol, and no id serves twice.
+    """
+    symbols: dict[str, int] = {}
+    added: list[str] = []
+    for name, spellings in ALIASES.items():
+        found = [index for one in spellings if (index := model.find(one)) is not None]
+        if name == "unk" and model.unk is not None:
+            found = [model.unk]
+        free = [
+            index
+            for index in found
+            if index not in symbols.values()
+            and (name == "unk" or index not in model.encode(model.piece(index)))
+        ]
+        symbols[name] = free[0] if free else model.size + len(added)
+        if not free:
+            added.append(SYMBOLS[name])
+    return Vocab(model, symbols, added)
+
+
+def train_vocab(
+    lines: Iterable[str],
+    size: int,
+    kind: Literal["unigram", "bpe"] = "unigram",
+    *,
+    byte_fallback: bool = False,
+    normalization: str = "nmt_nfkc",
+    coverage: float | None = None,
+    sample: int = 10_000_000,
+    seed: int = 1,
+) -> Vocab:
+    """A sentencepiece vocabulary of `size` ids, trained on a seeded sample of the lines.
+
+    Symbols are control symbols with the first ids, which no text produces. The thread count is
+    fixed, as the pieces depend on it. Without a `coverage`, the text decides which characters have
+    pieces (`vocab_alphabet`); those without one are logged.
+    """
+    import sentencepiece
+
+    chosen = [part for line in sample_lines(lines, sample, seed) for part in _short(line)]
+    if not chosen:
+        raise DataError("there is no text to train a vocabulary on")
+    counts, required = vocab_alphabet.count(chosen, normalization), ""
+    if coverage is None:
+        coverage, required = vocab_alphabet.choose(counts, size, normalization)
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(chosen),
+            model_writer=model,
+            model_type=kind,
+            vocab_size=size,
+            byte_fallback=byte_fallback,
+            normalization_rule_name=normalization,
+            character_coverage=coverage,
+            required_chars=required,
+            max_sentence_length=1 << 30,
+            train_extremely_large_corpus=sum(map(len, chosen)) > 1 << 29,
+            num_threads=16,
+            pad_id=0,
+            unk_id=1,
+            bos_id=-1,
+            eos_id=-1,
+            pad_piece=SYMBOLS["pad"],
+            unk_piece=SYMBOLS["unk"],
+            control_symbols=list(SYMBOLS.values())[2:],
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise _refused(str(error), size) from error
+    trained = SentencePiece(model.getvalue())
+    vocab_alphabet.report(counts, trained.find)
+    return adopt(trained)
+
+
+def _short(line: str) -> list[str]:
+    """A line; a very long one in parts, divided at blanks where it has some."""
+    return [line] if len(line) <= LONG else [one.strip() for one in PART.findall(line)]
+
+
+def _refused(message: str, size: int) -> UsageError | DataError:
+    """What sentencepiece says about a size, in the words of the command line."""
+    if most := re.search(r"too high .* value <= (\d+)", message):
+        return UsageError(
+            f"--vocab-size {size} is too large for this text; the largest possible is {most[1]}"
+        )
+    if least := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        return UsageError(
+            f"--vocab-size {size} is too small: the symbols and characters alone"
+            f" take {least[1]} ids"
+        )
+    return DataError(f"sentencepiece cannot train a vocabulary on this text: {message}")
+
+
+def sample_lines(lines: Iterable[str], count: int, seed: int) -> list[str]:
+    """At most `count` lines, each with equal probability, in one pass (Li 1994, algorithm L)."""
+    stream: Iterator[str] = iter(lines)
+    chosen = list(islice(stream, count))
+    rng = random.Random(seed)
+    weight = 1.0
+    while chosen:
+        weight *= math.exp(math.log(1 - rng.random()) / count)
+        skip = int(math.log(1 - rng.random()) / math.log1p(-weight))
+        line = next(islice(stream, skip, None), None)
+        if line is None:
+            break
+        chosen[rng.randrange(count)] = line
+    return chosen

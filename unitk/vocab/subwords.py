@@ -1,0 +1,391 @@
+"""The kinds of vocabulary: how each library encodes, decodes and spells its pieces.
+
+`unitk.vocab.base` adds what all of them share: special symbols, storing, hashing. A plug-in registers a
+subclass of `VocabModel` under kind "vocab". The libraries are imported when a model is opened.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from unitk.errors import DataError
+from unitk.registry import register
+
+Packed = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]
+"""The ids of several texts one after the other, and how many each text has."""
+ANCHOR = "\ue000"
+"""A private character: no vocabulary has a piece in which it stands beside another one."""
+CACHED_WORDS = 1 << 19
+"""Some 100 MB; it begins anew when it is full, and has the frequent words again at once."""
+
+
+class VocabModel(ABC):
+    """A tokenizer whose ids are 0 .. size - 1."""
+
+    kind: ClassVar[str]
+    """The registered name of the class that opens a stored `file` again."""
+    file: ClassVar[str]
+    """Name of the file that holds `data` in a vocabulary folder."""
+    data: bytes
+    size: int
+    unk: int | None
+    """What the model itself writes for what it does not know."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    @classmethod
+    @abstractmethod
+    def opens(cls, path: Path) -> bool:
+        """Whether a path a user gave is of this kind, told from its name and neighbours."""
+
+    @classmethod
+    def read(cls, path: Path) -> bytes:
+        """The path as `data`."""
+        return path.read_bytes()
+
+    @classmethod
+    def open(cls, path: Path) -> VocabModel:
+        """What such a path holds."""
+        return cls(cls.read(path))
+
+    @abstractmethod
+    def encode_packed(self, texts: list[str], num_threads: int) -> Packed:
+        """The ids of the texts; special symbols written out in a text are plain text."""
+
+    @abstractmethod
+    def decode(self, ids: list[int]) -> str:
+        """The text of ids."""
+
+    @abstractmethod
+    def piece(self, index: int) -> str:
+        """How the model spells a piece."""
+
+    @abstractmethod
+    def find(self, piece: str) -> int | None:
+        """The id of the piece spelt exactly so."""
+
+    @abstractmethod
+    def text(self, index: int) -> str:
+        """What a piece stands for in a text, with a blank in front where it begins a word."""
+
+    def silent(self, index: int) -> bool:
+        """Whether a piece is a mark of the model's own that stands for no text."""
+        return False
+
+    def starts(self, index: int) -> bool:
+        """Whether a piece begins a word."""
+        return self.text(index)[:1].isspace()
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of one text."""
+        return [int(index) for index in self.encode_packed([text], 1)[0]]
+
+    def encode_inside(self, text: str) -> list[int]:
+        """The ids of a text that goes on without a blank, as after a symbol: "un[MASK]able"."""
+        anchor, ids = self.encode(ANCHOR), self.encode(ANCHOR + text)
+        joined = ids[: len(anchor)] != anchor
+        return self.encode(text) if joined else ids[len(anchor) :]
+
+
+def pack(rows: Sequence[Sequence[int]]) -> Packed:
+    """Lists of ids as one array and their lengths."""
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    return np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths
+
+
+@register("vocab", "sentencepiece")
+class SentencePiece(VocabModel):
+    """A sentencepiece model (*.model), unigram or BPE."""
+
+    kind = "sentencepiece"
+    file = "sentencepiece.model"
+
+    def __init__(self, data: bytes) -> None:
+        import sentencepiece
+
+        super().__init__(data)
+        self._processor = sentencepiece.SentencePieceProcessor()
+        try:
+            self._processor.LoadFromSerializedProto(data)
+        except RuntimeError as error:
+            raise DataError("is no sentencepiece model") from error
+        self.size = self._processor.get_piece_size()
+        self.unk = self._processor.unk_id()
+
+    @classmethod
+    def opens(cls, path: Path) -> bool:
+        return path.suffix == ".model"
+
+    def encode_packed(self, texts: list[str], num_threads: int) -> Packed:
+        if self._words is not None and num_threads == 1 and len(texts) > 1:
+            packed = self._words.encode_packed(texts)
+            if packed is not None:
+                return packed
+        return _encode(self._processor, texts, num_threads)
+
+    def decode(self, ids: list[int]) -> str:
+        return str(self._processor.decode(ids))
+
+    def piece(self, index: int) -> str:
+        return str(self._processor.id_to_piece(index))
+
+    def find(self, piece: str) -> int | None:
+        index = int(self._processor.piece_to_id(piece))
+        return index if self.piece(index) == piece else None
+
+    def text(self, index: int) -> str:
+        if self._processor.is_byte(index):
+            return bytes([int(self.piece(index)[1:-1], 16)]).decode("utf-8", "ignore")
+        return self.piece(index).replace("▁", " ")
+
+    def silent(self, index: int) -> bool:
+        return bool(self._processor.is_control(index))
+
+    @functools.cached_property
+    def _words(self) -> Words | None:
+        """A cache of words, if it is BPE and no piece reaches over a blank."""
+        trainer = dict(fields(dict(fields(self.data)).get(2, b"")))
+        if trainer.get(3, 1) != 2:  # TrainerSpec.model_type; 1: unigram (default), 2: BPE
+            return None
+        inside = any("▁" in self.piece(index)[1:] for index in range(self.size))
+        return None if inside or self.find("▁") is None else Words(self._processor)
+
+
+def _encode(processor: Any, texts: list[str], num_threads: int) -> Packed:
+    # arrays, as lists of ids cost a tenth of the time
+    rows = processor.encode(texts, num_threads=num_threads, return_type="numpy")
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    return np.concatenate(rows) if rows else np.zeros(0, np.int32), lengths
+
+
+class Words:
+    """A cache of words for BPE, whose merges cost far more than looking a word up.
+
+    A text is normalised as a whole and cut at its blanks; every word that is new is encoded alone.
+    Ids are the same as the model's own, as no piece reaches over a blank.
+    """
+
+    def __init__(self, processor: Any) -> None:
+        self._processor = processor
+        self._clear()
+
+    def _clear(self) -> None:
+        self._index = _Index()
+        self._first = np.zeros(0, np.int64)
+        self._size = np.zeros(0, np.int64)
+        self._ids = np.zeros(0, np.int32)
+
+    def encode_packed(self, texts: list[str]) -> Packed | None:
+        """The ids of texts; None where a word alone would be normalised otherwise than in them."""
+        normal = [self._processor.normalize(text) for text in texts]
+        if not all(line[:1] in ("▁", "") for line in normal):
+            return None
+        words = "".join(normal).split("▁")[1:]
+        if len(self._index) > CACHED_WORDS:
+            self._clear()
+        index = np.fromiter(map(self._index.__getitem__, words), np.int64, len(words))
+        if self._index.fresh and not self._learn():
+            self._clear()
+            return None
+        size = self._size[index]
+        stop = np.cumsum(size)
+        total = int(stop[-1]) if len(stop) else 0
+        places = np.repeat(self._first[index] - stop + size, size) + np.arange(total)
+        last = np.cumsum([line.count("▁") for line in normal])  # words up to the end of each text
+        upto = np.append(0, stop)[last]
+        return self._ids[places], np.diff(upto, prepend=0)
+
+    def _learn(self) -> bool:
+        fresh, self._index.fresh = self._index.fresh, []
+        if any(self._processor.normalize(word) != "▁" + word for word in fresh):
+            return False
+        ids, size = _encode(self._processor, fresh, 1)
+        self._first = np.append(self._first, len(self._ids) + np.cumsum(size) - size)
+        self._size = np.append(self._size, size)
+        self._ids = np.append(self._ids, ids)
+        return True
+
+
+class _Index(dict[str, int]):
+    """Numbers words in the order they come; `fresh` are those not yet encoded."""
+
+    def __init__(self) -> None:
+        self.fresh: list[str] = []
+
+    def __missing__(self, word: str) -> int:
+        number = self[word] = len(self)
+        self.fresh.append(word)
+        return number
+
+
+def fields(message: bytes) -> Iterable[tuple[int, Any]]:
+    """Number and value of each field of a protocol buffer (no such library is needed for that)."""
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value, shift = 0, 0
+        while True:
+            byte = message[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < len(message):
+        key = varint()
+        if key & 7 == 0:
+            yield key >> 3, varint()
+        else:
+            size = {1: 8, 5: 4}.get(key & 7) or varint()
+            yield key >> 3, message[at : at + size]
+            at += size
+
+
+@register("vocab", "tokenizers")
+class Tokenizers(VocabModel):
+    """A tokenizer of the `tokenizers` library (tokenizer.json), byte-level BPE and others."""
+
+    kind = "tokenizers"
+    file = "tokenizer.json"
+
+    def __init__(self, data: bytes) -> None:
+        from tokenizers import Tokenizer
+
+        super().__init__(data)
+        try:
+            self._tokenizer = Tokenizer.from_buffer(data)
+        except Exception as error:  # the library raises nothing narrower
+            raise DataError(f"is no tokenizer of the tokenizers library ({error})") from error
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._tokenizer.encode_special_tokens = True  # "[MASK]" in a text is six characters
+        self.size = max(self._tokenizer.get_vocab().values(), default=-1) + 1
+        spec = json.loads(data)
+        self.unk = self._tokenizer.token_to_id(str(spec["model"].get("unk_token")))
+        self._special = {
+            index
+            for index, token in self._tokenizer.get_added_tokens_decoder().items()
+            if token.special and index != self.unk
+        }
+        outside = json.dumps([spec.get("pre_tokenizer"), spec.get("decoder")])
+        self._bytes = _byte_of_letter() if '"ByteLevel"' in outside else None
+        self._prefix: str | None = None
+        if spec["model"].get("type") == "WordPiece":
+            self._prefix = spec["model"]["continuing_subword_prefix"]
+
+    @classmethod
+    def opens(cls, path: Path) -> bool:
+        return path.suffix == ".json" and not GPT2.opens(path)
+
+    def encode_packed(self, texts: list[str], num_threads: int) -> Packed:
+        # its threads, one for each core, are switched on and off by the environment only
+        os.environ["TOKENIZERS_PARALLELISM"] = "true" if num_threads > 1 else "false"
+        found = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return pack([one.ids for one in found])
+
+    def encode_inside(self, text: str) -> list[int]:
+        if self._bytes is None and self._prefix is None:
+            return super().encode_inside(text)
+        return self.encode(text)  # no blank is put in front
+
+    def decode(self, ids: list[int]) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=False))
+
+    def piece(self, index: int) -> str:
+        return self._tokenizer.id_to_token(index) or ""
+
+    def find(self, piece: str) -> int | None:
+        index: int | None = self._tokenizer.token_to_id(piece)
+        return index
+
+    def text(self, index: int) -> str:
+        piece = self.piece(index)
+        if self._prefix is not None:
+            inside = piece.startswith(self._prefix)
+            return piece.removeprefix(self._prefix) if inside else " " + piece
+        if self._bytes is not None and self._bytes.keys() >= set(piece):
+            return bytes(self._bytes[letter] for letter in piece).decode("utf-8", "ignore")
+        return piece.replace("▁", " ")
+
+    def silent(self, index: int) -> bool:
+        return index in self._special
+
+
+@register("vocab", "wordpiece")
+class WordPiece(Tokenizers):
+    """BERT's vocab.txt; lower-cased unless a piece has a capital letter."""
+
+    @classmethod
+    def opens(cls, path: Path) -> bool:
+        return path.suffix == ".txt"
+
+    @classmethod
+    def read(cls, path: Path) -> bytes:
+        pieces = path.read_text(encoding="utf-8").split("\n")
+        pieces = pieces[:-1] if pieces[-1] == "" else pieces
+        return cls.made_of([piece.rstrip("\r") for piece in pieces])
+
+    @staticmethod
+    def made_of(pieces: Sequence[str]) -> bytes:
+        """The tokenizer of these pieces, their places being the ids."""
+        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+        vocab = {piece: index for index, piece in enumerate(pieces)}
+        if "[UNK]" not in vocab:
+            raise DataError("has no line [UNK], which a WordPiece vocabulary needs")
+        plain = [piece for piece in vocab if not (piece[:1] in "[<" and piece[-1:] in "]>")]
+        lowercase = all(piece == piece.lower() for piece in plain)
+        tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.decoder = decoders.WordPiece()
+        return tokenizer.to_str().encode()
+
+
+@register("vocab", "gpt2")
+class GPT2(Tokenizers):
+    """GPT-2's and RoBERTa's byte-level BPE: a folder with vocab.json and merges.txt."""
+
+    @classmethod
+    def opens(cls, path: Path) -> bool:
+        folder = path.parent if path.name in ("vocab.json", "merges.txt") else path
+        return (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file()
+
+    @classmethod
+    def read(cls, path: Path) -> bytes:
+        folder = path.parent if path.is_file() else path
+        return cls.made_of(folder / "vocab.json", folder / "merges.txt")
+
+    @staticmethod
+    def made_of(vocab: Path, merges: Path) -> bytes:
+        """The tokenizer of these two files."""
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+        try:
+            tokenizer = Tokenizer(models.BPE.from_file(str(vocab), str(merges)))
+        except Exception as error:  # the library raises nothing narrower
+            raise DataError(f"holds no byte-level BPE ({error})") from error
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        return tokenizer.to_str().encode()
+
+
+def _byte_of_letter() -> dict[str, int]:
+    """GPT-2's alphabet: printable bytes are themselves, the others are letters from U+0100."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    letters = {chr(256 + i): byte for i, byte in enumerate(others)}
+    return letters | {chr(byte): byte for byte in printable}

@@ -1,0 +1,70 @@
+"""The plainest vocabulary: one id for each word between blanks, as toys and pictures need it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from unitk.registry import register
+from unitk.vocab.base import SYMBOLS, Vocab, adopt
+from unitk.vocab.subwords import Packed, VocabModel, pack
+
+
+class WordList(VocabModel):
+    """Ids of a list of symbols: text is split at blanks, and a word has the place of its symbol.
+
+    What stands in `special` is no word of a text.
+    """
+
+    special: Collection[str] = ()
+
+    def __init__(self, data: bytes, symbols: Sequence[str], unk: int) -> None:
+        super().__init__(data)
+        self.symbols = symbols
+        self._index = {symbol: index for index, symbol in enumerate(symbols)}
+        self.size = len(symbols)
+        self.unk: int = unk
+
+    def encode_packed(self, texts: list[str], num_threads: int) -> Packed:
+        return pack([[self._id(word) for word in text.split()] for text in texts])
+
+    def _id(self, word: str) -> int:
+        return self.unk if word in self.special else self._index.get(word, self.unk)
+
+    def encode_inside(self, text: str) -> list[int]:
+        return self.encode(text)
+
+    def piece(self, index: int) -> str:
+        return self.symbols[index]
+
+    def find(self, piece: str) -> int | None:
+        return self._index.get(piece)
+
+    def text(self, index: int) -> str:
+        return " " + self.piece(index)
+
+
+@register("vocab", "words")
+class Words(WordList):
+    """A list of words, one a line (*.words): text is split at blanks."""
+
+    kind = "words"
+    file = "vocab.words"
+
+    def __init__(self, data: bytes) -> None:
+        words = data.decode("utf-8").split()
+        super().__init__(data, [*words, SYMBOLS["unk"]], len(words))
+
+    @classmethod
+    def opens(cls, path: Path) -> bool:
+        return path.suffix == ".words"
+
+    def decode(self, ids: list[int]) -> str:
+        return " ".join(self.piece(index) for index in ids)
+
+
+def word_vocab(*texts: str) -> Vocab:
+    """A vocabulary of the words of these texts, in the order in which they first appear."""
+    words = dict.fromkeys(word for text in texts for word in text.split())
+    plain = [word for word in words if word not in SYMBOLS.values()]
+    return adopt(Words("\n".join(plain).encode()))
