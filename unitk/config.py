@@ -21,7 +21,6 @@ from typing import Any, get_args, get_origin
 
 from unitk import registry
 from unitk.errors import UsageError
-from unitk.fairseq import flags as fairseq_flags
 from unitk.help import page
 from unitk.options import Component, flag, options
 from unitk.values import WORDS, Schedule, parse_value, render
@@ -372,7 +371,7 @@ def _unknown(
         owner = "no such option"
     flags = [flag(key) for key in candidates]
     near = registry.nearest(flag(item.key), flags) if len(item.key) > 1 else ""
-    hint = fairseq_flags.hint(item.key, flags) or near
+    hint = registry.imported("unitk.fairseq.flags:hint")(item.key, flags) or near
     return f"{shown}{where}: {owner}{hint or '; --help lists what applies'}"
 
 

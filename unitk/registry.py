@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from unitk.errors import UsageError
-from unitk.fairseq import flags as fairseq_flags
 
 KINDS = ("task", "criterion", "arch", "optimizer", "schedule", "vocab")
 REGISTERS = re.compile(rb'\bregister\("(\w+)"')
@@ -60,7 +59,7 @@ def get(kind: str, name: str, option: str | None = None) -> Any:
     if name not in _entries[kind]:
         known = names(kind)
         hint = (
-            fairseq_flags.choice(name, known)
+            imported("unitk.fairseq.flags:choice")(name, known)
             or nearest(name, known)
             or f" (known: {', '.join(known)})"
         )

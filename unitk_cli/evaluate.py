@@ -15,7 +15,8 @@ from unitk.config import flag
 from unitk.errors import UsageError, require
 
 if TYPE_CHECKING:
-    from unitk.training.evaluate import Judged, Latent
+    from unitk.latent.evaluate import Latent
+    from unitk.training.evaluate import Judged
 
 LATENT_ONLY = ("draws", "beam", "max_len")
 """Options for models with a latent."""
@@ -64,6 +65,7 @@ def run(argv: Sequence[str]) -> None:
     given: Options = parsed.main
     import torch
 
+    from unitk.latent.evaluate import has_latent
     from unitk.training.evaluate import objective, open_judged
     from unitk_cli.progress import progress
 
@@ -74,7 +76,7 @@ def run(argv: Sequence[str]) -> None:
     if judged.data.train.shortened:
         print(f"unitk evaluate: {judged.data.train.shortened}", file=sys.stderr)
     about: dict[str, Any] = {"checkpoint": str(judged.path), "data": str(judged.corpus)}
-    if judged.has_latent:
+    if has_latent(judged):
         figures, lines = _latent(judged, given)
     else:
         for name in LATENT_ONLY:
@@ -95,7 +97,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def _latent(judged: Judged, given: Options) -> tuple[dict[str, Any], list[str]]:
-    from unitk.training.evaluate import latent
+    from unitk.latent.evaluate import latent
     from unitk_cli.progress import progress
 
     with progress(judged.num_texts * given.draws) as report:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from unitk.errors import CheckpointError, DataError, UsageError
+from unitk.latent import evaluate as measured
 from unitk.latent.space import LatentSpace
 from unitk.training import evaluate
 from unitk_cli.evaluate import run
@@ -110,7 +111,7 @@ def test_more_draws_tighten_the_bound(judge):
 @pytest.fixture
 def seen(runs, toy_data):
     judged = evaluate.open_judged(runs / "vae", toy_data / "text", torch.device("cpu"))
-    return judged, evaluate.latent(judged, 1, 400, lambda done: None)
+    return judged, measured.latent(judged, 1, 400, lambda done: None)
 
 
 def test_every_text_has_its_own_latent(seen, toy_data):
@@ -156,7 +157,7 @@ def test_absurd_figures_have_a_cause(seen):
     sense = {"elbo": 10.0, "kl": 2.0, "mi_ceiling": 4.0, "z_gap": 3.0}
 
     def notes(**figures):
-        return list(evaluate._notes(judged, sense | figures, evaluate.Units(1, 10, 5, 50)))
+        return list(measured._notes(judged, sense | figures, evaluate.Units(1, 10, 5, 50)))
 
     assert notes() == []
     assert "posterior collapse" in notes(z_gap=0.01)[0]
@@ -175,10 +176,10 @@ def test_a_checkpoint_of_a_phase_without_beta(runs, toy_data):
     object.__setattr__(judged, "criterion", criterion)
     units = evaluate.Units(1, 10, 5, 50)
     judged.state["step"] = 2
-    (note,) = evaluate._notes(judged, sense, units)
+    (note,) = measured._notes(judged, sense, units)
     assert note.startswith("saved at update 2, while beta was 0")
     judged.state["step"] = 4
-    assert list(evaluate._notes(judged, sense, units)) == []
+    assert list(measured._notes(judged, sense, units)) == []
 
 
 def test_lines(judge):

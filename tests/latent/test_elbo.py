@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 
 from unitk import registry
-from unitk.criterions.config import ELBOConfig
 from unitk.errors import UsageError
+from unitk.latent.components import ELBOConfig
 from unitk.optim.schedules import Constant, Cyclical, Linear
 from unitk.slots import collate
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from unitk import registry
-from unitk.criterions.config import ELBOConfig
+from unitk.latent.components import ELBOConfig
 from unitk.latent.evidence import TEXT, gather, noise, partners
 from unitk.latent.measures import importance_bound, log_weight, mutual_information
 from unitk.latent.model import Posterior

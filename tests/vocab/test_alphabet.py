@@ -6,8 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from unitk.vocab import alphabet
 from unitk.vocab.base import LONG, _short, train_vocab
-from unitk.vocab.base import alphabet as vocab_alphabet
 
 DRAW = random.Random(0)
 # lower-case Latin, and letters that stand once in 40,000 characters
@@ -25,11 +25,11 @@ def test_all_letters_of_an_alphabet_that_is_used_are_in(kind):
 
 
 def test_few_characters_are_all_in_and_alphabets_complete():
-    counts = vocab_alphabet.count(ENGLISH * 50, "nmt_nfkc")
-    coverage, required = vocab_alphabet.choose(counts, 8000, "nmt_nfkc")
+    counts = alphabet.count(ENGLISH * 50, "nmt_nfkc")
+    coverage, required = alphabet.choose(counts, 8000, "nmt_nfkc")
     assert coverage == 1.0 and {*string.ascii_letters} <= {*required}
     assert not {*string.digits} & {*required}  # of digits there is but one
-    lowered = vocab_alphabet.choose(counts, 8000, "nmt_nfkc_cf")[1]
+    lowered = alphabet.choose(counts, 8000, "nmt_nfkc_cf")[1]
     assert {*lowered} == {*string.ascii_lowercase}
 
 
@@ -39,8 +39,8 @@ def test_of_thousands_the_rare_ones_are_left_out_but_no_letter(caplog):
     share = 1 / np.arange(1, 3001) ** 2
     text = ["".join(rng.choice(han, 50, p=share / share.sum())) for _ in range(400)]
     text += ["ABC 12", "".join(han[2990:]), "\u03b1"]
-    counts = vocab_alphabet.count(text, "nmt_nfkc")
-    coverage, required = vocab_alphabet.choose(counts, 800, "nmt_nfkc")
+    counts = alphabet.count(text, "nmt_nfkc")
+    coverage, required = alphabet.choose(counts, 800, "nmt_nfkc")
     assert coverage == 0.9995 and {*required} == {*"ABC12"}  # one alpha is no use of Greek
     with caplog.at_level(logging.WARNING):
         vocab = train_vocab(text, 800)
@@ -55,9 +55,9 @@ def test_of_thousands_the_rare_ones_are_left_out_but_no_letter(caplog):
 
 def test_characters_are_counted_as_the_vocabulary_sees_them():
     lines = ["a\u0301 \ufb01n \uff21", "a" * 5, "\U0001f363"]
-    found = vocab_alphabet.count(lines, "identity")
+    found = alphabet.count(lines, "identity")
     assert found == Counter("".join("".join(lines).split()))
-    assert vocab_alphabet.count(["\ufb01n\uff21\u2026"], "nmt_nfkc") == Counter("finA...")
+    assert alphabet.count(["\ufb01n\uff21\u2026"], "nmt_nfkc") == Counter("finA...")
 
 
 def test_long_lines_are_parted_at_blanks():

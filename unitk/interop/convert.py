@@ -21,14 +21,17 @@ from unitk.config import Component, Given, Parsed, resolve
 from unitk.errors import CheckpointError, DataError, UsageError, require
 from unitk.interop.layout import Layout
 from unitk.interop.vocabs import fitted
+from unitk.latent.components import LatentConfig
 from unitk.models.config import EncoderDecoderConfig as TwoTowers
-from unitk.models.config import LatentConfig, ModelConfig
+from unitk.models.config import ModelConfig
 from unitk.models.stack import Model
 from unitk.tasks.base import Task
 from unitk.tasks.seq2seq import Seq2Seq
 from unitk.vocab.base import Vocab
 
-FORMATS = ("hf", "unilm", "glm", "mass", "fairseq", "optimus")
+FORMATS = {name: f"unitk.interop.{name}" for name in ("hf", "unilm", "glm", "mass", "optimus")}
+FORMATS["fairseq"] = "unitk.fairseq.checkpoints"
+"""The module that reads and writes each format."""
 KINDS = ("task", "arch")
 TOKENS, ENCODER = "embed.tokens.weight", "encoder.embed.tokens.weight"
 ROWS = (TOKENS, "heads.lm.weight", "heads.lm.bias")
@@ -98,7 +101,7 @@ def module(name: str, option: str) -> Any:
     if name not in FORMATS:
         hint = registry.nearest(name, FORMATS) or f" (known: {', '.join(FORMATS)})"
         raise UsageError(f"{option}: there is no format {name!r}{hint}")
-    return importlib.import_module(f"unitk.interop.{name}")
+    return importlib.import_module(FORMATS[name])
 
 
 def take(name: str, path: Path, vocab: Path | None = None, given: Sequence[Given] = ()) -> Parts:

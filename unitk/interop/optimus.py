@@ -34,7 +34,8 @@ from unitk.interop.settings import (
     write_settings,
 )
 from unitk.interop.vocabs import vocab_beside, write_vocab
-from unitk.models.config import LatentConfig, ModelConfig
+from unitk.latent.components import LatentConfig
+from unitk.models.config import ModelConfig
 from unitk.vocab.base import Vocab, open_vocab
 
 FULL = "training.bin"

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from unitk.criterions.base import Loss, Network, Panel
-from unitk.criterions.config import ELBOConfig
 from unitk.criterions.cross_entropy import CrossEntropy
 from unitk.errors import UsageError
+from unitk.latent.components import ELBOConfig
 from unitk.latent.evidence import TEXT
 from unitk.latent.panel import collapse
 from unitk.slots import DOC, Ask, Batch

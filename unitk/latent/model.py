@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from unitk.errors import UsageError
+from unitk.latent.components import LatentConfig
 from unitk.models.condition import Carry, Condition
-from unitk.models.config import LatentConfig
 from unitk.models.stack import Model, Stack, init_weights
 from unitk.slots import BORN, DOC, NEVER, POS, Batch
 

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from unitk.criterions.base import Panel
-from unitk.criterions.config import ELBOConfig
+from unitk.latent.components import ELBOConfig
 from unitk.latent.evidence import gather, nll_of, partners
 from unitk.slots import Batch
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from unitk.models.config import EncoderDecoderConfig, LatentConfig, ModelConfig
-from unitk.registry import register
+from unitk.models.config import EncoderDecoderConfig, ModelConfig
+from unitk.registry import get, register
 
 Config = TypeVar("Config", bound=ModelConfig)
 
@@ -229,29 +229,16 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
 }
 
 
-def _register(presets: dict[str, tuple[ModelConfig, str]]) -> None:
+def register_presets(presets: dict[str, tuple[ModelConfig, str]]) -> None:
+    """Register each as an architecture."""
     for name, (config, about) in presets.items():
         register("arch", name)(Preset(config, about))
 
 
-_register(PRESETS)
-
-# with the row for the memory, the decoder's position table is GPT-2's
-OPTIMUS = LatentConfig(max_positions=1023)
-AUTOENCODERS: dict[str, tuple[ModelConfig, str]] = {
-    "optimus_tiny": (
-        replace(tiny(OPTIMUS), encoder="bert_tiny", latent=16),
-        "bert_tiny, a latent of 16, gpt2_tiny; no dropout: for tests.",
-    ),
-    "optimus_small": (
-        replace(for_cpu(OPTIMUS), encoder="bert_small"),
-        "bert_small, a latent of 32, gpt2_mini: for a CPU; without attention dropout.",
-    ),
-    "optimus_base": (OPTIMUS, "BERT-base, a latent of 32, GPT-2 small: 233 M parameters."),
-}
-_register(AUTOENCODERS)
+register_presets(PRESETS)
 
 
 def preset(name: str) -> ModelConfig:
     """The configuration of a preset."""
-    return (PRESETS | AUTOENCODERS)[name][0]
+    found: ModelConfig = get("arch", name)()
+    return found

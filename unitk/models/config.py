@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from unitk.errors import UsageError
-from unitk.registry import get
 
 if TYPE_CHECKING:
     from unitk.models.stack import Model
@@ -244,69 +243,3 @@ class EncoderDecoderConfig(ModelConfig):
         from unitk.models.encdec import EncoderDecoder
 
         return EncoderDecoder(self, vocab_size)
-
-
-Inject = Literal["both", "memory", "embedding"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LatentConfig(ModelConfig):
-    """A variational autoencoder; these settings are the decoder's (Optimus)."""
-
-    encoder: str = "bert_base"
-    """Registered architecture of the encoder, which gets the dropouts given here."""
-    latent: int = 32
-    """Dimensions of the latent (section 5.1: 32, to manipulate sentences 768)."""
-    inject: Inject = "both"
-    """How the decoder gets the latent: memory, a key and value of its own in every layer;
-    embedding, added to every token; or both (section 4.2)."""
-    unit_variance: bool = False
-    """Latents vary by 1 around their means, whatever the text (the autoencoder of the official
-    code, --use_deterministic_connect; it goes with --criterion.kl-mode sum)."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._require("latent", self.latent >= 1, "at least 1")
-        self._require("embedding_width", not self.embedding_width, "0 with a latent")
-        known = get_args(Inject)
-        self._require("inject", self.inject in known, f"one of {', '.join(known)}")
-        plain = type(get("arch", self.encoder, "--arch.encoder")()) is ModelConfig
-        self._require("encoder", plain, "an architecture of a single tower")
-
-    @property
-    def towers(self) -> tuple[str, ...]:
-        return "enc", "dec"
-
-    @property
-    def memory(self) -> bool:
-        """Whether every layer has a key and value made of the latent."""
-        return self.inject != "embedding"
-
-    @property
-    def decoder(self) -> ModelConfig:
-        """The decoder's settings: with a memory its positions begin at 1."""
-        own = {field.name: getattr(self, field.name) for field in fields(ModelConfig)}
-        own["position_offset"] += self.memory and self.max_positions > 0
-        return ModelConfig(**own)
-
-    def tower(self, name: str) -> ModelConfig:
-        if name != "enc":
-            return self
-        preset = get("arch", self.encoder)()
-        names = ("dropout", "attention_dropout", "activation_dropout")
-        config: ModelConfig = replace(preset, **{name: getattr(self, name) for name in names})
-        return config
-
-    def num_weights(self, vocab_size: int) -> int:
-        bridge = self.memory * self.latent * self.num_layers * self.heads_width
-        return super().num_weights(vocab_size) + self.tower("enc").num_weights(vocab_size) + bridge
-
-    @property
-    def room(self) -> int:
-        tables = (self.max_positions, self.tower("enc").max_positions)
-        return min((size for size in tables if size), default=0)
-
-    def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Model:
-        from unitk.latent.model import LatentModel
-
-        return LatentModel(self, vocab_size, source_vocab_size or vocab_size)

@@ -1,9 +1,8 @@
-"""What a checkpoint is worth on a corpus: its objective, and all that can be said of a latent."""
+"""What a checkpoint is worth on a corpus: the objective it was trained with."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +13,10 @@ import torch
 
 from unitk.config import Parsed
 from unitk.criterions.cross_entropy import HEAD
-from unitk.data.batching import FixedBatches, single_batches
+from unitk.data.batching import FixedBatches
 from unitk.data.examples import Data, open_data
 from unitk.data.storing.folders import is_corpus, parts
 from unitk.errors import DataError
-from unitk.latent.elbo import ELBO, Autoencoder
-from unitk.latent.evidence import TEXT, gather, nll_of, partners
-from unitk.latent.panel import IGNORED
 from unitk.score.language import Units, perplexities, total
 from unitk.slots import DOC, Batch, Ids
 from unitk.training.config import CUT, TrainConfig
@@ -32,6 +28,9 @@ from unitk.training.start import check_vocab
 
 NOISE = ("task.encoder_drop", "task.decoder_drop")
 """Options of the run that hide words: an autoencoder is judged on whole texts."""
+
+TEXT = HEAD
+"""The ask whose labels are a text's words, named like its head."""
 
 Report = Callable[[int], None]
 
@@ -49,11 +48,6 @@ class Judged:
     state: dict[str, Any]
     device: torch.device
     bf16: bool
-
-    @property
-    def has_latent(self) -> bool:
-        """Whether it is an autoencoder."""
-        return isinstance(self.model, Autoencoder) and isinstance(self.criterion, ELBO)
 
     @property
     def num_texts(self) -> int:
@@ -111,7 +105,7 @@ def objective(judged: Judged, max_tokens: int, report: Report) -> dict[str, floa
     """
     means, texts = Means(), list[Ids]()
     for number, batch in FixedBatches(judged.data.train.examples, max_tokens):
-        texts += _texts(batch) if TEXT in batch.asks else []
+        texts += texts_of(batch) if TEXT in batch.asks else []
         for ask in batch.asks.values():
             if ask.head == HEAD and (ask.label >= judged.model.trained).any():
                 lacking = judged.data.vocab.pieces([int(ask.label.max())])[0]
@@ -129,98 +123,24 @@ def objective(judged: Judged, max_tokens: int, report: Report) -> dict[str, floa
     tokens = int(judged.data.train.lengths().sum()) + judged.num_texts
     labels = sum(len(text) + 1 for text in texts)
     if judged.data.kind == "text" and labels == means.counts.get(TEXT) == tokens:
-        found |= _in_units(found[f"{TEXT}/nll"] * tokens, _units(judged, texts))
+        found |= in_units(found[f"{TEXT}/nll"] * tokens, units_of(judged, texts))
     return found
 
 
-@dataclass(frozen=True)
-class Latent:
-    """An autoencoder on M texts."""
-
-    figures: dict[str, float]
-    """By name, see docs/latent-measures.md."""
-    each: list[float]
-    """Nats of divergence of each dimension."""
-    means: np.ndarray
-    """[M, Z]: the most likely latents."""
-    texts: list[Ids]
-    """The words of each text, in the same order."""
-    notes: list[str]
-    """What is absurd, and why."""
-
-
-@torch.no_grad()
-def latent(judged: Judged, draws: int, max_tokens: int, report: Report) -> Latent:
-    """Everything about the latent; `report` hears of every text in every draw."""
-    examples = judged.data.train.examples
-    texts: list[Ids] = []
-
-    def batches(keep: bool = False) -> Iterator[Batch]:
-        ids = np.arange(len(examples.bounds(0)))
-        for batch in single_batches(examples, ids, max_tokens):
-            if keep:
-                texts.extend(_texts(batch))
-            yield batch.to(judged.device)
-
-    with judged.autocast():
-        seen = gather(judged.model, batches(keep=True), draws, report)
-        count = len(texts)
-        gap = math.nan
-        if count > 1:
-            other = nll_of(judged.model, batches(), seen.z[partners(count)])
-            own = nll_of(judged.model, batches(), seen.z)
-            gap = float((other - own).mean())
-    units = _units(judged, texts)
-    each = seen.kl.mean(0).tolist()
-    reconstruction = float(seen.nll.mean())
-    figures = {
-        "bound": -float(seen.bound.mean()),
-        "elbo": reconstruction + sum(each),
-        "reconstruction": reconstruction,
-        "kl": sum(each),
-        "kl_objective": float(judged.criterion.objective(seen.kl)) / count,
-        "mi": seen.mutual_information,
-        "mi_ceiling": math.log(count),
-        "active": seen.active,
-        "dimensions": len(each),
-        "z_gap": gap,
-        **_in_units(-float(seen.bound.sum()), units),
-    }
-    notes = list(_notes(judged, figures, units))
-    return Latent(figures, each, seen.mean.numpy(), texts, notes)
-
-
-def _texts(batch: Batch) -> list[Ids]:
+def texts_of(batch: Batch) -> list[Ids]:
     """The labels of each doc; the last one, an end symbol, is left out."""
     ask = batch.asks[TEXT]
     doc = batch.towers[ask.tower][DOC].ravel()[ask.rows[:, 0]]
     return [part[:-1] for part in np.split(ask.label, np.flatnonzero(np.diff(doc)) + 1)]
 
 
-def _units(judged: Judged, texts: list[Ids]) -> Units:
+def units_of(judged: Judged, texts: list[Ids]) -> Units:
+    """Tokens, words and bytes of texts."""
     decode = judged.data.vocab.decode
     return total(Units.of(decode(text), len(text)) for text in texts)
 
 
-def _in_units(nats: float, units: Units) -> dict[str, float]:
+def in_units(nats: float, units: Units) -> dict[str, float]:
+    """Perplexities of texts that cost so many nats, and what they are counted in."""
     counts = {"tokens": units.tokens, "words": units.words, "bytes": units.size}
     return {**counts, **perplexities(nats, units)}
-
-
-def _notes(judged: Judged, figures: dict[str, float], units: Units) -> Iterator[str]:
-    beta, step = judged.criterion.config.beta, judged.state["step"]
-    steps = judged.state["config"].get("max_steps", "none")
-    uniform = units.tokens / units.texts * math.log(len(judged.data.vocab))
-    words = "reconstruction means something, but bound, kl and perplexities are no VAE's"
-    if beta.value == 0:
-        yield f"trained with beta = 0: an autoencoder, whose divergence was left free; {words}"
-    elif steps != "none" and step and not judged.criterion.beta(step - 1, int(steps)):
-        yield f"saved at update {step:,}, while beta was 0: the divergence was free; {words}"
-    elif figures["elbo"] > uniform:
-        yield (
-            f"a kl of {figures['kl']:.4g} nats a text is beyond sense: equal chances for all words"
-            f" cost {uniform:.4g}, and ln M = {figures['mi_ceiling']:.2f} tell the texts apart;"
-            " trained with too small a beta, or on other texts"
-        )
-    if figures["z_gap"] < IGNORED:
-        yield "the decoder ignores the latent (posterior collapse): this is a language model"

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from unitk import registry
 from unitk.errors import DataError, UsageError
-from unitk.vocab.base import alphabet as vocab_alphabet
+from unitk.vocab import alphabet
 from unitk.vocab.subwords import Packed, SentencePiece, VocabModel
 
 SYMBOLS = {
@@ -273,16 +273,16 @@ def train_vocab(
 
     Symbols are control symbols with the first ids, which no text produces. The thread count is
     fixed, as the pieces depend on it. Without a `coverage`, the text decides which characters have
-    pieces (`vocab_alphabet`); those without one are logged.
+    pieces (`alphabet`); those without one are logged.
     """
     import sentencepiece
 
     chosen = [part for line in sample_lines(lines, sample, seed) for part in _short(line)]
     if not chosen:
         raise DataError("there is no text to train a vocabulary on")
-    counts, required = vocab_alphabet.count(chosen, normalization), ""
+    counts, required = alphabet.count(chosen, normalization), ""
     if coverage is None:
-        coverage, required = vocab_alphabet.choose(counts, size, normalization)
+        coverage, required = alphabet.choose(counts, size, normalization)
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -309,7 +309,7 @@ def train_vocab(
     except RuntimeError as error:
         raise _refused(str(error), size) from error
     trained = SentencePiece(model.getvalue())
-    vocab_alphabet.report(counts, trained.find)
+    alphabet.report(counts, trained.find)
     return adopt(trained)
 
 

@@ -1,7 +1,8 @@
 """The kinds of vocabulary: how each library encodes, decodes and spells its pieces.
 
-`unitk.vocab.base` adds what all of them share: special symbols, storing, hashing. A plug-in registers a
-subclass of `VocabModel` under kind "vocab". The libraries are imported when a model is opened.
+`unitk.vocab.base` adds what all of them share: special symbols, storing, hashing. A plug-in
+registers a subclass of `VocabModel` under kind "vocab".
+The libraries are imported when a model is opened.
 """
 
 from __future__ import annotations

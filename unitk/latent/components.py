@@ -1,0 +1,145 @@
+"""What a variational autoencoder registers: its architectures and its criterion.
+
+Optimus: Li et al. 2020, arXiv 2004.04092. Torch is imported when one of them is built.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Literal, get_args
+
+from unitk.errors import UsageError, require
+from unitk.models.archs import for_cpu, register_presets, tiny
+from unitk.models.config import ModelConfig
+from unitk.registry import get, imported, register
+from unitk.values import Schedule, parse_schedule
+
+if TYPE_CHECKING:
+    from unitk.criterions.base import Criterion
+    from unitk.models.stack import Model
+    from unitk.vocab.base import Vocab
+
+Inject = Literal["both", "memory", "embedding"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatentConfig(ModelConfig):
+    """A variational autoencoder; these settings are the decoder's (Optimus)."""
+
+    encoder: str = "bert_base"
+    """Registered architecture of the encoder, which gets the dropouts given here."""
+    latent: int = 32
+    """Dimensions of the latent (section 5.1: 32, to manipulate sentences 768)."""
+    inject: Inject = "both"
+    """How the decoder gets the latent: memory, a key and value of its own in every layer;
+    embedding, added to every token; or both (section 4.2)."""
+    unit_variance: bool = False
+    """Latents vary by 1 around their means, whatever the text (the autoencoder of the official
+    code, --use_deterministic_connect; it goes with --criterion.kl-mode sum)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._require("latent", self.latent >= 1, "at least 1")
+        self._require("embedding_width", not self.embedding_width, "0 with a latent")
+        known = get_args(Inject)
+        self._require("inject", self.inject in known, f"one of {', '.join(known)}")
+        plain = type(get("arch", self.encoder, "--arch.encoder")()) is ModelConfig
+        self._require("encoder", plain, "an architecture of a single tower")
+
+    @property
+    def towers(self) -> tuple[str, ...]:
+        return "enc", "dec"
+
+    @property
+    def memory(self) -> bool:
+        """Whether every layer has a key and value made of the latent."""
+        return self.inject != "embedding"
+
+    @property
+    def decoder(self) -> ModelConfig:
+        """The decoder's settings: with a memory its positions begin at 1."""
+        own = {field.name: getattr(self, field.name) for field in fields(ModelConfig)}
+        own["position_offset"] += self.memory and self.max_positions > 0
+        return ModelConfig(**own)
+
+    def tower(self, name: str) -> ModelConfig:
+        if name != "enc":
+            return self
+        preset = get("arch", self.encoder)()
+        names = ("dropout", "attention_dropout", "activation_dropout")
+        config: ModelConfig = replace(preset, **{name: getattr(self, name) for name in names})
+        return config
+
+    def num_weights(self, vocab_size: int) -> int:
+        bridge = self.memory * self.latent * self.num_layers * self.heads_width
+        return super().num_weights(vocab_size) + self.tower("enc").num_weights(vocab_size) + bridge
+
+    @property
+    def room(self) -> int:
+        tables = (self.max_positions, self.tower("enc").max_positions)
+        return min((size for size in tables if size), default=0)
+
+    def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Model:
+        build = imported("unitk.latent.model:LatentModel")
+        made: Model = build(self, vocab_size, source_vocab_size or vocab_size)
+        return made
+
+
+# with the row for the memory, the decoder's position table is GPT-2's
+OPTIMUS = LatentConfig(max_positions=1023)
+PRESETS: dict[str, tuple[ModelConfig, str]] = {
+    "optimus_tiny": (
+        replace(tiny(OPTIMUS), encoder="bert_tiny", latent=16),
+        "bert_tiny, a latent of 16, gpt2_tiny; no dropout: for tests.",
+    ),
+    "optimus_small": (
+        replace(for_cpu(OPTIMUS), encoder="bert_small"),
+        "bert_small, a latent of 32, gpt2_mini: for a CPU; without attention dropout.",
+    ),
+    "optimus_base": (OPTIMUS, "BERT-base, a latent of 32, GPT-2 small: 233 M parameters."),
+}
+register_presets(PRESETS)
+
+KLMode = Literal["mask", "hinge", "mean-hinge", "sum"]
+
+
+@register("criterion", "elbo")
+@dataclass(frozen=True, kw_only=True)
+class ELBOConfig:
+    """Reconstruction and divergence of a variational autoencoder, in nats a text.
+
+    Validation takes the beta that the schedule rises to, so that its losses compare.
+    """
+
+    beta: Schedule = field(default_factory=lambda: parse_schedule("cyclical", "--criterion.beta"))
+    """Weight of the divergence: cyclical (Optimus: half of a cycle 0, a quarter rising), a number,
+    or constant:warmup=0.5, which rises over half of the run and stays."""
+    kl_mode: KLMode = "mask"
+    """How dimensions below the threshold count. mask: not at all (Optimus' code); hinge: as the
+    threshold (its equation 9, the same gradient); mean-hinge: hinge of the mean over the batch
+    (Kingma et al. 2016, arXiv 1606.04934), which must be one micro-batch; sum: no threshold."""
+    kl_threshold: float = 0.5
+    """Nats that each dimension may have for nothing (Optimus' lambda)."""
+    length_weighted: bool = False
+    """Divide a text's reconstruction by its length with begin and end, but not its divergence."""
+    aggressive_steps: int = 0
+    """Updates of the encoder alone before each one of both (He et al. 2019, arXiv 1901.05534)."""
+    aggressive_share: float = 0.2
+    """Share of the run after which there are no such updates any more."""
+
+    def __post_init__(self) -> None:
+        limit = self.kl_threshold
+        require(limit >= 0, f"--criterion.kl-threshold must be at least 0, got {limit:g}")
+        steps, share = self.aggressive_steps, self.aggressive_share
+        require(steps >= 0, f"--criterion.aggressive-steps must be at least 0, got {steps}")
+        require(0 < share <= 1, f"--criterion.aggressive-share must be in (0, 1], got {share:g}")
+        name, end = type(self.beta).__name__.lower(), self.beta(1 << 20, 1 << 20)
+        if end < self.beta.value:
+            raise UsageError(
+                f"--criterion.beta {name} falls to {end:g}, which leaves the divergence free;"
+                " constant:warmup=0.5 rises over half of the run"
+            )
+
+    def build(self, vocab: Vocab) -> Criterion:
+        made: Criterion = imported("unitk.latent.elbo:ELBO")(self)
+        return made

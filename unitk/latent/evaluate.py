@@ -1,0 +1,99 @@
+"""All that can be said of a latent on a corpus: bound, divergence, information, collapse."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from unitk.data.batching import single_batches
+from unitk.latent.elbo import ELBO, Autoencoder
+from unitk.latent.evidence import gather, nll_of, partners
+from unitk.latent.panel import IGNORED
+from unitk.score.language import Units
+from unitk.slots import Batch, Ids
+from unitk.training.evaluate import Judged, Report, in_units, texts_of, units_of
+
+
+def has_latent(judged: Judged) -> bool:
+    """Whether it is an autoencoder."""
+    return isinstance(judged.model, Autoencoder) and isinstance(judged.criterion, ELBO)
+
+
+@dataclass(frozen=True)
+class Latent:
+    """An autoencoder on M texts."""
+
+    figures: dict[str, float]
+    """By name, see docs/latent-measures.md."""
+    each: list[float]
+    """Nats of divergence of each dimension."""
+    means: np.ndarray
+    """[M, Z]: the most likely latents."""
+    texts: list[Ids]
+    """The words of each text, in the same order."""
+    notes: list[str]
+    """What is absurd, and why."""
+
+
+@torch.no_grad()
+def latent(judged: Judged, draws: int, max_tokens: int, report: Report) -> Latent:
+    """Everything about the latent; `report` hears of every text in every draw."""
+    examples = judged.data.train.examples
+    texts: list[Ids] = []
+
+    def batches(keep: bool = False) -> Iterator[Batch]:
+        ids = np.arange(len(examples.bounds(0)))
+        for batch in single_batches(examples, ids, max_tokens):
+            if keep:
+                texts.extend(texts_of(batch))
+            yield batch.to(judged.device)
+
+    with judged.autocast():
+        seen = gather(judged.model, batches(keep=True), draws, report)
+        count = len(texts)
+        gap = math.nan
+        if count > 1:
+            other = nll_of(judged.model, batches(), seen.z[partners(count)])
+            own = nll_of(judged.model, batches(), seen.z)
+            gap = float((other - own).mean())
+    units = units_of(judged, texts)
+    each = seen.kl.mean(0).tolist()
+    reconstruction = float(seen.nll.mean())
+    figures = {
+        "bound": -float(seen.bound.mean()),
+        "elbo": reconstruction + sum(each),
+        "reconstruction": reconstruction,
+        "kl": sum(each),
+        "kl_objective": float(judged.criterion.objective(seen.kl)) / count,
+        "mi": seen.mutual_information,
+        "mi_ceiling": math.log(count),
+        "active": seen.active,
+        "dimensions": len(each),
+        "z_gap": gap,
+        **in_units(-float(seen.bound.sum()), units),
+    }
+    notes = list(_notes(judged, figures, units))
+    return Latent(figures, each, seen.mean.numpy(), texts, notes)
+
+
+def _notes(judged: Judged, figures: dict[str, float], units: Units) -> Iterator[str]:
+    beta, step = judged.criterion.config.beta, judged.state["step"]
+    steps = judged.state["config"].get("max_steps", "none")
+    uniform = units.tokens / units.texts * math.log(len(judged.data.vocab))
+    words = "reconstruction means something, but bound, kl and perplexities are no VAE's"
+    if beta.value == 0:
+        yield f"trained with beta = 0: an autoencoder, whose divergence was left free; {words}"
+    elif steps != "none" and step and not judged.criterion.beta(step - 1, int(steps)):
+        yield f"saved at update {step:,}, while beta was 0: the divergence was free; {words}"
+    elif figures["elbo"] > uniform:
+        yield (
+            f"a kl of {figures['kl']:.4g} nats a text is beyond sense: equal chances for all words"
+            f" cost {uniform:.4g}, and ln M = {figures['mi_ceiling']:.2f} tell the texts apart;"
+            " trained with too small a beta, or on other texts"
+        )
+    if figures["z_gap"] < IGNORED:
+        yield "the decoder ignores the latent (posterior collapse): this is a language model"
