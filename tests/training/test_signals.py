@@ -153,6 +153,7 @@ def test_a_second_interrupt_keeps_the_checkpoint_that_is_being_written(
 
     def slow(path, snapshot):
         os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1)  # the loop waits to save
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(1)
         write(path, snapshot)

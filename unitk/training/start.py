@@ -82,6 +82,9 @@ def parse_train(argv: Sequence[str]) -> Parsed:
     for one, other in (("batch_tokens", "batch_texts"), ("batch_texts", "batch_tokens")):
         if one in given and other not in given:
             words.append(f"{flag(other)}=none")
+    nproc = given.get("nproc") or there.get("nproc", "1")
+    if "shard" not in given and join().world == 1 and (launched() or nproc == "1"):
+        words.append("--shard=off")  # the number of processes may change
     parsed = _parse([*words, *argv])
     lines = path.read_text(encoding="utf-8").splitlines()
     first = {line.partition(":")[0]: line.rpartition("  # ")[2] for line in lines}

@@ -24,7 +24,9 @@ class Saver:
 
     def __init__(self, folder: RunFolder, keep_last: int) -> None:
         self.folder, self.keep_last = folder, keep_last
-        self._thread: threading.Thread | None = None
+        # not the thread's own end: an interrupted `join` takes a thread for ended (bpo-45274)
+        self._done = threading.Event()
+        self._done.set()
         self._step = 0
         self._error: BaseException | None = None
         self._untold = 0
@@ -35,32 +37,32 @@ class Saver:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
-            self._join()
+            self._done.wait()
             if isinstance(self._error, OSError):
                 log.warning("%s", self._told(self._error))
 
     def save(self, snapshot: checkpoint.Snapshot, best: list[int]) -> None:
         """Begin to write a snapshot; `best` are the steps to keep, the best one first."""
-        self._join()
+        self._done.wait()
         if self._error is not None:
             self._untold = self._report()
         self._step = snapshot.step
-        self._thread = threading.Thread(
+        self._done.clear()
+        threading.Thread(
             target=self._write, args=(snapshot, best), name="saver", daemon=True
-        )
-        self._thread.start()
+        ).start()
 
     def failed(self, wait: bool = False) -> int:
         """The step of a checkpoint that turned out not to be written; 0: none. It is told."""
-        if not wait and self._thread is not None and self._thread.is_alive():
+        if not wait and not self._done.is_set():
             return 0
-        self._join()
+        self._done.wait()
         failed, self._untold = self._untold or self._report(), 0
         return failed
 
     def finish(self) -> None:
         """Wait for what is being written; `CheckpointError` where it cannot be."""
-        self._join()
+        self._done.wait()
         if isinstance(error := self._error, OSError):
             raise CheckpointError(self._told(error)) from error
         self._report()
@@ -74,11 +76,8 @@ class Saver:
             folder.prune(self.keep_last, best)
         except BaseException as error:  # whatever it is, the loop must get it
             self._error = error
-
-    def _join(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        finally:
+            self._done.set()
 
     def _report(self) -> int:
         error, self._error = self._error, None
