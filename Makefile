@@ -26,7 +26,7 @@ test-slow: .venv/.dev ## the tests that take longer
 	$(BIN)/python -m pytest -q -m slow
 
 # what is computed: models, losses, searches, imports; see tests/rounding.py
-NUMERIC := tests/models tests/criterions tests/generate tests/interop tests/properties tests/golden
+NUMERIC := $(addprefix tests/,criterions decoding golden interop latent models properties)
 OTHER_CPUS := ATEN_CPU_CAPABILITY=default ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 
 test-cpus: .venv/.dev ## the numeric tests as older processors and other kernels compute

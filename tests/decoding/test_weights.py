@@ -8,6 +8,7 @@ import torch
 from rounding import near
 from torch import nn
 
+from unitk.decoding import weights
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.decode import generate
 from unitk.decoding.search import best
@@ -71,7 +72,10 @@ def test_bf16_and_int8_write_what_a_trained_model_writes(toy):
 
 @needs_onednn
 @pytest.mark.parametrize("bias", [True, False])
-def test_int8_is_near_and_rows_do_not_change_each_other(bias):
+@pytest.mark.parametrize("seven_bits", [True, False])
+def test_int8_is_near_and_rows_do_not_change_each_other(bias, seven_bits, monkeypatch):
+    if seven_bits:  # as on a processor without VNNI
+        monkeypatch.setattr(weights, "_saturates", lambda: True)
     torch.manual_seed(0)
     linear = nn.Linear(64, 48, bias=bias)
     x = torch.randn(5, 7, 64) * torch.logspace(-3, 3, 7)[:, None]
@@ -79,7 +83,7 @@ def test_int8_is_near_and_rows_do_not_change_each_other(bias):
     wanted, found = linear(x).detach(), whole(x).detach()
     plain = wanted if linear.bias is None else wanted - linear.bias.detach()
     error = (found - wanted).abs().amax(-1) / plain.abs().amax(-1)
-    assert error.max() < 0.02
+    assert error.max() < 0.02 * 128 / whole.middle
     assert torch.equal(whole(x[2:3, 4:5]).detach(), found[2:3, 4:5])
     assert torch.isfinite(whole(torch.zeros(1, 64))).all()
 

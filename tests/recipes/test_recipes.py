@@ -190,3 +190,16 @@ def test_vae_captions_goes_through_every_stage(tmp_path):
     run = tmp_path / "runs" / "vae_captions"
     assert (run / "latent.png").read_bytes().startswith(b"\x89PNG")
     assert len((run / "written.txt").read_text().splitlines()) == 8
+
+
+@pytest.mark.slow
+def test_questions_begin_with_a_released_unilm2(tmp_path, toy_data):
+    """Whose pseudo tokens are [MASK]s, without an embedding of their own."""
+    words = "--task pmlm --task.pseudo mask --arch unilm2_tiny --arch.num-virtual 0 --max-steps 1"
+    paths = ["--data", str(toy_data / "text"), "--save-dir", str(tmp_path / "released")]
+    subprocess.run([sys.executable, "-m", "unitk_cli", "train", *words.split(), *paths], check=True)
+    few_questions(tmp_path / "few")
+    env = {**TINY, "OBJECTIVE": "pmlm", "INIT": str(tmp_path / "released")}
+    recipe("qg_squad", tmp_path, DATA=str(tmp_path / "few"), **env)
+    state = (tmp_path / "runs" / "qg_squad-pmlm-tiny" / "finetune" / "config.yaml").read_text()
+    assert "task.pseudo: mask" in state and "arch.num_virtual: '0'" in state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -56,28 +57,41 @@ class Int8(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        factor_N = _factor(weight.detach())
+        self.middle = 64 if _saturates() else 128
+        factor_N = _factor(weight.detach(), 127)
         whole = (weight.detach() / factor_N).round().to(torch.int8)
         self.weight = torch.ops.onednn.qlinear_prepack(whole, None)
         self.factor, self.bias = factor_N[:, 0], bias
         self.zero = torch.zeros(len(factor_N), dtype=torch.int32)
 
     def forward(self, x: Tensor) -> Tensor:
-        factor = _factor(x)
-        # unsigned, as the processor multiplies them: 128 stands for 0, the half is for rounding;
+        factor = _factor(x, self.middle - 1)
+        # unsigned, as the processor multiplies them: `middle` stands for 0, 0.5 is for rounding;
         # `to` takes twice as long as `astype` (torch 2.13)
-        whole = torch.from_numpy((x / factor).add_(128.5).numpy().astype(np.uint8))
+        whole = torch.from_numpy((x / factor).add_(self.middle + 0.5).numpy().astype(np.uint8))
         matrix = (self.weight, self.factor, self.zero, None)
         y: Tensor = torch.ops.onednn.qlinear_pointwise(
-            whole, 1.0, 128, *matrix, 1.0, 0, torch.float32, "none", [], ""
+            whole, 1.0, self.middle, *matrix, 1.0, 0, torch.float32, "none", [], ""
         )
         y *= factor
         return y if self.bias is None else y.add_(self.bias)
 
 
-def _factor(x: Tensor) -> Tensor:
-    """What the whole numbers -127 to 127 stand for in each row."""
-    return x.abs().amax(-1, keepdim=True).clamp_(min=1e-12) / 127
+def _factor(x: Tensor, most: int) -> Tensor:
+    """What the whole numbers -most to most stand for in each row."""
+    return x.abs().amax(-1, keepdim=True).clamp_(min=1e-12) / most
+
+
+@cache
+def _saturates() -> bool:
+    """Whether sums of two products end at 2^15 here, as without VNNI: then inputs have 7 bits."""
+    weight = torch.ops.onednn.qlinear_prepack(torch.full((32, 64), 127, dtype=torch.int8), None)
+    matrix = (weight, torch.ones(32), torch.zeros(32, dtype=torch.int32), None)
+    x = torch.full((1, 64), 255, dtype=torch.uint8)
+    y: Tensor = torch.ops.onednn.qlinear_pointwise(
+        x, 1.0, 0, *matrix, 1.0, 0, torch.float32, "none", [], ""
+    )
+    return bool((y != 64 * 127 * 255).any())
 
 
 def prepare(model: Model, precision: Precision) -> Model:
