@@ -5,11 +5,9 @@ import io
 import json
 import lzma
 import os
-import signal
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
@@ -19,7 +17,7 @@ from unitk.data.storing.corpus import Counts, Pairs
 from unitk.data.storing.folders import corpus_vocab, open_corpus
 from unitk.errors import DataError, UsageError
 from unitk.vocab.base import open_vocab
-from unitk_cli import merge, preprocess
+from unitk_cli import main, merge, preprocess
 
 
 @pytest.fixture
@@ -281,20 +279,12 @@ def test_scripts_without_blanks_have_no_tokens_a_word():
     assert str(Counts(1, 2, 900, 10)) == "1 documents, 2 sentences, 900 tokens, 0.00% unknown"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_workers_that_are_ended_while_they_start_say_nothing(here, number):
-    lines = [" ".join(["the cat sat on the mat ."] * 200)] * 5000  # two processes are worth it
-    (here / "big.txt").write_text("\n".join(lines))
-    run(preprocess, "--input x.txt --vocab-size 26 --vocab-only --dest v")
-    words = "preprocess --input big.txt --vocab v --documents line --workers 2 --dest d".split()
-    for wait in (0.6, 0.9, 1.2, 1.5, 1.8):
-        words[-1] = f"d{wait}"
-        started = subprocess.Popen(
-            [sys.executable, "-m", "unitk_cli", *words],
-            stderr=subprocess.PIPE, text=True, start_new_session=True,
-        )  # fmt: skip
-        time.sleep(wait)
-        os.killpg(started.pid, number)
-        _, shown = started.communicate(timeout=60)
-        assert "Traceback" not in shown, shown
+def test_a_ctrl_c_is_one_word(monkeypatch, capsys):
+    def stopped(words):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(preprocess, "run", stopped)
+    monkeypatch.setattr(sys, "argv", ["unitk", "preprocess"])
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert ended.value.code == 130 and capsys.readouterr().err.strip() == "interrupted"

@@ -13,7 +13,6 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,6 @@ from unitk.vocab.base import Vocab
 
 WORTH_A_PROCESS = 8 << 20
 """Bytes of input that take about as long to encode as a process takes to start."""
-STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -126,9 +124,6 @@ def encoders(vocab: Vocab, workers: int, user_dir: Path | None = None) -> Iterat
                 yield waiting.popleft().result()
 
         try:
-            with _unheard():
-                for _ in range(workers):  # each starts a process
-                    pool.submit(int)
             yield encode
         except BrokenProcessPool as error:
             raise UnitkError(
@@ -136,27 +131,11 @@ def encoders(vocab: Vocab, workers: int, user_dir: Path | None = None) -> Iterat
             ) from error
 
 
-@contextmanager
-def _unheard() -> Iterator[None]:
-    """Ctrl-C and SIGTERM wait, as a process that is half started would print a traceback."""
-    if threading.current_thread() is not threading.main_thread() or os.name == "nt":
-        yield
-        return
-    resource_tracker.ensure_running()  # else the first process starts it, which ends the mask
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _begin(
     user_dir: Path | None, kind: str, data: bytes, symbols: dict[str, int], added: tuple[str, ...]
 ) -> None:
     global _vocab
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the pool
-    if os.name != "nt":
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     parent = multiprocessing.parent_process()
     assert parent is not None
 
