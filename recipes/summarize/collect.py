@@ -18,8 +18,7 @@ import json
 import sys
 from pathlib import Path
 
-from unitk.data.reading.chunks import read_chunk
-from unitk.data.reading.pairs import read_bbc, read_story
+from published import read_bbc, read_chunk, read_story
 
 LISTS = {"train": "all_train.txt", "valid": "all_val.txt", "test": "all_test.txt"}
 IDS = {"train": "train", "valid": "validation", "test": "test"}

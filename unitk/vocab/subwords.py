@@ -231,7 +231,10 @@ class _Index(dict[str, int]):
 
 
 def fields(message: bytes) -> Iterable[tuple[int, Any]]:
-    """Number and value of each field of a protocol buffer (no such library is needed for that)."""
+    """Number and value of each field of a protocol buffer (no such library is needed for that).
+
+    IndexError where it is cut off.
+    """
     at = 0
 
     def varint() -> int:
@@ -250,7 +253,10 @@ def fields(message: bytes) -> Iterable[tuple[int, Any]]:
         if key & 7 == 0:
             yield key >> 3, varint()
         else:
-            size = {1: 8, 5: 4}.get(key & 7) or varint()
+            kind = key & 7  # 1, 5: of a fixed size; 2: the size stands before it
+            size = varint() if kind == 2 else {1: 8, 5: 4}.get(kind, len(message))
+            if at + size > len(message):
+                raise IndexError
             yield key >> 3, message[at : at + size]
             at += size
 

@@ -1,4 +1,4 @@
-"""Pairs from records and from the raw files of news sets."""
+"""Pairs from records."""
 
 import gzip
 import json
@@ -7,7 +7,7 @@ import pytest
 
 from unitk.data.reading import sources
 from unitk.data.reading.files import open_source
-from unitk.data.reading.pairs import Fields, read_bbc, read_records, read_story
+from unitk.data.reading.pairs import Fields, read_records
 from unitk.data.reading.sources import PairText, Reading
 from unitk.errors import DataError, UsageError
 
@@ -128,24 +128,3 @@ def test_fields_are_of_json(tmp_path):
         open_source([tmp_path / "x.txt"], "auto", FIELDS, "--input")
     write(tmp_path / "x.json", '{"data": []}')
     assert open_source([tmp_path / "x.json"], "auto", Reading(), "--input", 9).window == 9
-
-
-def test_a_story_of_cnn(tmp_path):
-    text = "(CNN) -- One line.\n\nAnother.\n\n"
-    text += "@highlight\n\nFirst point\n\n@highlight\n\nSecond\npoint\n"
-    assert read_story(write(tmp_path / "x.story", text)) == PairText(
-        ["(CNN) -- One line. Another."], "First point\nSecond point"
-    )
-    assert read_story(write(tmp_path / "y.story", "no highlights")).target == ""
-
-
-def test_a_page_of_xsum(tmp_path):
-    text = (
-        "[SN]URL[SN]\nhttp://x\n\n[SN]TITLE[SN]\nA title\n\n[SN]FIRST-SENTENCE[SN]\nIt rained.\n\n"
-        "[SN]RESTBODY[SN]\nShare this with\nEmail\nIt rained all day.\nEmail me, he said.\n"
-    )
-    assert read_bbc(write(tmp_path / "1.summary", text)) == PairText(
-        ["It rained all day. Email me, he said."], "It rained."
-    )
-    with pytest.raises(DataError, match=r"no section \[SN\]FIRST-SENTENCE\[SN\]"):
-        read_bbc(write(tmp_path / "2.summary", "[SN]URL[SN]\nhttp://x\n"))

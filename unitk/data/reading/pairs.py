@@ -1,4 +1,4 @@
-"""Readers of pairs beside lines: records, SQuAD, and two news sets as they are published.
+"""Readers of pairs beside lines: records and SQuAD.
 
 Records are those of any table (`records.py`). The user names their fields: a source may have
 several, its parts, and so may a target, equally good ones of which the first is learnt. A value is
@@ -7,8 +7,7 @@ a text or a list: of the sentences of a source, which blanks join, or of equally
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,14 +18,6 @@ from unitk.data.reading.records import records
 from unitk.data.reading.sources import PairBlock, PairText, characters, whole
 from unitk.errors import DataError
 from unitk.foreign import parse_json
-
-HIGHLIGHT = "@highlight"
-SECTION = re.compile(r"\[SN\]([A-Z-]+)\[SN\]")
-"""What stands before each section of a page of XSum's."""
-BUTTONS = {"Share this with", "Email", "Facebook", "Messenger", "Twitter", "Pinterest", "WhatsApp"}
-BUTTONS |= {"Linkedin", "LinkedIn", "Copy this link"}
-BUTTONS |= {"These are external links and will open in a new window"}
-"""Lines of such a page that are no text."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +90,7 @@ def _names(record: Any, where: str) -> str:
     return ", ".join(record)
 
 
-def joined(lines: list[str], mark: str) -> str:
+def joined(lines: Iterable[str], mark: str) -> str:
     """Sentences as one line, with a mark between them."""
     return (f" {mark} " if mark else " ").join(line for text in lines if (line := text.strip()))
 
@@ -150,21 +141,3 @@ def _member(node: Any, name: str, kind: type, where: str) -> Any:
         noun = "list" if kind is list else "text"
         raise DataError(f"{where} has no {noun} {name!r}, so this is no SQuAD json")
     return characters(node[name], where) if kind is str else node[name]
-
-
-def read_story(path: Path) -> PairText:
-    """A .story file of CNN/DailyMail (Hermann et al. 2015): article -> highlights, one a line."""
-    article, *highlights = whole(path).split(HIGHLIGHT)
-    lines = [joined(text.split("\n"), "") for text in highlights]
-    return PairText([joined(article.split("\n"), "")], "\n".join(lines))
-
-
-def read_bbc(path: Path) -> PairText:
-    """A .summary file of XSum (Narayan et al. 2018): the rest of a page -> its first sentence."""
-    names_and_texts = SECTION.split(whole(path))[1:]
-    sections = dict(zip(names_and_texts[::2], names_and_texts[1::2], strict=True))
-    for name in ("FIRST-SENTENCE", "RESTBODY"):
-        if name not in sections:
-            raise DataError(f"{path}: no section [SN]{name}[SN], so this is no page of XSum's")
-    rest = [line for line in sections["RESTBODY"].split("\n") if line.strip() not in BUTTONS]
-    return PairText([joined(rest, "")], joined(sections["FIRST-SENTENCE"].split("\n"), ""))

@@ -1,14 +1,19 @@
-"""Chunks of tf.train.Example: written here by the rules of protocol buffers, read back."""
+"""News sets as they are published; chunks are written here by the rules of protocol buffers."""
 
 import gzip
 import struct
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unitk.data.reading.chunks import features, read_chunk
+from unitk.data.reading.sources import PairText
 from unitk.errors import DataError
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "recipes" / "summarize"))
+from published import features, read_bbc, read_chunk, read_story  # noqa: E402
 
 
 def varint(value):
@@ -77,3 +82,29 @@ def test_what_is_none_is_refused(tmp_path, data):
     (tmp_path / "x.bin").write_bytes(data)
     with pytest.raises(DataError, match="x.bin, byte 0: no tf.train.Example of article"):
         list(read_chunk(tmp_path / "x.bin"))
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+def test_a_story_of_cnn(tmp_path):
+    text = "(CNN) -- One line.\n\nAnother.\n\n"
+    text += "@highlight\n\nFirst point\n\n@highlight\n\nSecond\npoint\n"
+    assert read_story(write(tmp_path / "x.story", text)) == PairText(
+        ["(CNN) -- One line. Another."], "First point\nSecond point"
+    )
+    assert read_story(write(tmp_path / "y.story", "no highlights")).target == ""
+
+
+def test_a_page_of_xsum(tmp_path):
+    text = (
+        "[SN]URL[SN]\nhttp://x\n\n[SN]TITLE[SN]\nA title\n\n[SN]FIRST-SENTENCE[SN]\nIt rained.\n\n"
+        "[SN]RESTBODY[SN]\nShare this with\nEmail\nIt rained all day.\nEmail me, he said.\n"
+    )
+    assert read_bbc(write(tmp_path / "1.summary", text)) == PairText(
+        ["It rained all day. Email me, he said."], "It rained."
+    )
+    with pytest.raises(DataError, match=r"no section \[SN\]FIRST-SENTENCE\[SN\]"):
+        read_bbc(write(tmp_path / "2.summary", "[SN]URL[SN]\nhttp://x\n"))
