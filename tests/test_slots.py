@@ -163,3 +163,28 @@ def test_batches_become_tensors_without_change():
     moved = batch.to("cpu")
     assert torch.equal(moved.towers["x"], torch.from_numpy(batch.towers["x"]))
     assert moved.asks["lm"].rows.dtype == torch.int64 and moved.count == batch.count
+
+
+def test_inputs_stand_beside_their_slots_and_docs_through_packing():
+    """The characters of a slot's token, and a number of each doc, wherever collate puts them."""
+
+    def spelled(tokens, task, unborn=0):
+        slots = stay(tokens, np.arange(len(tokens)))
+        slots += query(tokens[:unborn], np.arange(unborn), at=1)
+        ids = slots.token
+        characters = np.arange(1, ids.max() + 1)[None] * (np.arange(ids.max()) < ids[:, None])
+        inputs = {"x.characters": characters, "task": np.array([task])}
+        return Example({"x": slots}, inputs=inputs)
+
+    a, b, c = spelled([3, 1], 7, unborn=2), spelled([2, 5, 4], 8), spelled([6], 9)
+    for rows in ([[a, b], [c]], [[c, a, b]], [[b], [a], [c]]):
+        batch = collate(rows)
+        x, characters = batch.towers["x"], batch.inputs["x.characters"]
+        assert characters.shape == (*x.shape[1:], 6)
+        assert (characters == np.arange(1, 7) * (np.arange(6) < x[TOKEN][..., None])).all()
+        born = (x[TOKEN] > 0) & (x[BORN] < NEVER)
+        task_of = {3: 7, 1: 7, 2: 8, 5: 8, 4: 8, 6: 9}
+        found = batch.inputs["task"][x[DOC]]
+        assert all(found[at] == task_of[x[TOKEN][at]] for at in zip(*born.nonzero(), strict=True))
+    moved = collate([[a]]).to("cpu")
+    assert moved.inputs["task"].tolist() == [7] and moved.decoded == "x"

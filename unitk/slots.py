@@ -135,16 +135,24 @@ NO_BLANKS = np.empty((0, 2), np.int64)
 
 @dataclass(frozen=True)
 class Example:
-    """One training or decoding example: towers ({"x"} or {"enc", "dec"}) and what they are asked.
+    """One training or decoding example: its towers, and what they are asked.
 
+    `towers` are {"x"}, {"enc", "dec"} or others that the architecture has; the last one is decoded.
     `blanks` [M, 2] are (pos, pos2) of the further blanks, which decoding fills after the first.
+    `inputs` are arrays beside the tokens: TOWER.NAME [T, ...] has a row for each slot of a tower
+    (the characters of words [T, C], linked entities [T]), NAME [n, ...] one for each doc (the
+    number of a task).
     """
 
     towers: dict[str, Slots]
     asks: list[Ask] = field(default_factory=list)
     blanks: Ids = field(default_factory=lambda: NO_BLANKS)
-    task_id: int = 0
-    stream: int | None = None
+    inputs: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+
+    @property
+    def decoded(self) -> str:
+        """The tower that writes."""
+        return next(reversed(self.towers))
 
     @property
     def num_docs(self) -> int:
@@ -190,8 +198,6 @@ class Batch:
     """[B, n] docs of each row, -1 where there are fewer."""
     owner: Any
     """[N] number of the example a doc belongs to, in the order of `collate`'s rows."""
-    task_id: Any
-    """[N]"""
     last: Any
     """[B] the slot decoding reads first: the last slot of the row's decoding tower."""
     blanks: Any
@@ -200,6 +206,10 @@ class Batch:
     """[B]"""
     num_real: int
     """Slots of all towers that are no pads."""
+    decoded: str
+    """The tower that writes."""
+    inputs: dict[str, Any]
+    """By the names of `Example.inputs`: [B, T, ...] beside the slots of a tower, or [N, ...]."""
 
     @property
     def num_slots(self) -> int:
@@ -223,10 +233,10 @@ class Batch:
             for name, ask in self.asks.items()
         }
         towers = {name: tensor(table) for name, table in self.towers.items()}
-        arrays = ("docs", "owner", "task_id", "last", "blanks", "num_blanks")
-        return replace(
-            self, towers=towers, asks=asks, **{a: tensor(getattr(self, a)) for a in arrays}
-        )
+        inputs = {name: tensor(array) for name, array in self.inputs.items()}
+        arrays = ("docs", "owner", "last", "blanks", "num_blanks")
+        moved = {name: tensor(getattr(self, name)) for name in arrays}
+        return replace(self, towers=towers, asks=asks, inputs=inputs, **moved)
 
 
 def collate(rows: Sequence[Sequence[Example]]) -> Batch:
@@ -249,9 +259,9 @@ def collate(rows: Sequence[Sequence[Example]]) -> Batch:
         sight[name] = _sight(towers[name], rows, name)
     docs, owner = _docs(row_of, np.diff(first_doc), len(rows))
     asks = _asks(examples, places)
-    last_tower = "dec" if "dec" in towers else next(iter(towers))
+    decoded = examples[0].decoded
     ends = np.cumsum([len(row) for row in rows])  # the example after each row's last one
-    (place, starts), width = places[last_tower], towers[last_tower].shape[2]
+    (place, starts), width = places[decoded], towers[decoded].shape[2]
     num_blanks = np.array([len(row[-1].blanks) for row in rows])
     blanks = np.zeros((len(rows), num_blanks.max(initial=0), 2), np.int64)
     for b, row in enumerate(rows):
@@ -264,12 +274,35 @@ def collate(rows: Sequence[Sequence[Example]]) -> Batch:
         count={name: float(ask.weight.sum()) for name, ask in asks.items()},
         docs=docs,
         owner=owner,
-        task_id=np.array([examples[i].task_id for i in owner]),
         last=place[starts[ends] - 1] % width,
         blanks=blanks,
         num_blanks=num_blanks,
         num_real=sum(len(slots) for example in examples for slots in example.towers.values()),
+        decoded=decoded,
+        inputs={name: _input(name, examples, towers, places) for name in examples[0].inputs},
     )
+
+
+def _input(
+    name: str,
+    examples: list[Example],
+    towers: dict[str, Ids],
+    places: dict[str, tuple[Ids, Ids]],
+) -> npt.NDArray[Any]:
+    """An input of all examples, its rows where the slots of its tower or the docs are.
+
+    Axes behind the first are padded with 0 to the longest; so are the rows of pads.
+    """
+    arrays = [example.inputs[name] for example in examples]
+    most = np.max([array.shape[1:] for array in arrays], axis=0).astype(int)
+    lacking = [[(0, 0), *((0, n) for n in most - array.shape[1:])] for array in arrays]
+    rows = np.concatenate([np.pad(*one) for one in zip(arrays, lacking, strict=True)])
+    tower = name.rpartition(".")[0]
+    if not tower:
+        return rows  # docs are numbered in the order of the examples
+    found = np.zeros((*towers[tower].shape[1:], *most), rows.dtype)
+    found.reshape(-1, *most)[places[tower][0]] = rows
+    return found
 
 
 def _pack(
@@ -352,7 +385,7 @@ def unroll(
     may be missing (an open hypothesis). Word j is asked for at the slot that decoding would read.
     """
     words = np.asarray(written, np.int64)
-    tower = "dec" if "dec" in prompt.towers else "x"
+    tower = prompt.decoded
     slots = prompt.towers[tower]
     n, start = len(words), len(slots) - 1
     # word j stands in blank `blank[j]`, `step[j]` steps after the slot that was read first there

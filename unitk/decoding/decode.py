@@ -168,7 +168,7 @@ def overrun(
 
 def _homes(prompt: Example) -> np.ndarray:
     """[M + 1, 2] (pos, pos2) of the slot that is read first in each blank."""
-    tower = prompt.towers["dec" if "dec" in prompt.towers else "x"]
+    tower = prompt.towers[prompt.decoded]
     return np.concatenate([tower.table[[POS, POS2], -1:].T, prompt.blanks])
 
 
@@ -348,7 +348,7 @@ class Reader:
 
 def _prompt(batch: Batch, *, trim: bool) -> Tensor:
     """The prompts [9, B, T]; on CPU without columns that are pads in every row, if wished."""
-    prompt: Tensor = batch.towers["dec" if "dec" in batch.towers else "x"]
+    prompt: Tensor = batch.towers[batch.decoded]
     if not trim or prompt.device.type != "cpu":
         return prompt
     used = (prompt[BORN] < NEVER).any(0).nonzero().amax()

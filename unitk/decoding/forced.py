@@ -136,4 +136,4 @@ def _passes(
         numbers, order = order[:rows], order[rows:]
         batch = collate([[examples[i]] for i in numbers]).to(device)
         states, _ = model(batch, model.condition(batch))
-        yield numbers, batch, states["dec" if "dec" in states else "x"].flatten(0, 1)
+        yield numbers, batch, states[batch.decoded].flatten(0, 1)

@@ -152,7 +152,10 @@ def _rows(batch: Batch, start: int, stop: int) -> Batch:
         count={name: float(ask.weight.sum()) for name, ask in asks.items()},
         docs=torch.where(docs >= 0, docs - first, docs),
         owner=batch.owner[first:last] - batch.owner[first],
-        task_id=batch.task_id[first:last],
+        inputs={
+            name: table[start:stop] if "." in name else table[first:last]
+            for name, table in batch.inputs.items()
+        },
         last=batch.last[start:stop],
         blanks=batch.blanks[start:stop],
         num_blanks=batch.num_blanks[start:stop],

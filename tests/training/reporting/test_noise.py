@@ -63,7 +63,7 @@ def test_the_first_micro_batch_is_measured_as_if_it_were_the_update(start, monke
     trainer.update(update)
     ((parts, _, texts),) = seen
     share = first.count["lm"] / sum(batch.count["lm"] for batch in update.batches)
-    few = len(first.task_id)
+    few = len(first.owner)
     assert texts == len(update.ids) and float(parts["noise/inverse"]) == pytest.approx(1 / few)
     # the update's texts are counted, not their words
     assert float(parts["noise/norm2"]) ** 0.5 == pytest.approx(norm * share * texts / few, rel=1e-5)

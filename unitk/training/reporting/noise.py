@@ -43,7 +43,7 @@ def first_part(
     alone = len(update.batches) * ranks.world == 1
     if step % EVERY or alone or update.shares or ranks.sharded or not update.batches[0].num_real:
         return {}
-    texts = len(update.batches[0].task_id)
+    texts = len(update.batches[0].owner)
     # gradients are of sums that were divided by all counts
     share = scale * texts / len(update.ids)
     norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
