@@ -10,6 +10,7 @@ STAGES = Path(__file__).resolve().parents[2] / "recipes" / "stages.sh"
 CALLER = f"""set -euo pipefail
 . {STAGES}
 settings
+mine "$RUN"
 SEED=1 TEXTS=a HELDOUT=b copies=answers SOURCE=460 WINDOW=460 TARGET=48 text=() pairs=() search=()
 stages
 """
