@@ -29,7 +29,7 @@ from unitk.training.saving.state import read_state
 from unitk_cli.progress import progress
 
 if TYPE_CHECKING:
-    from unitk.decoding.constraints.demands import Wish
+    from unitk.decoding.constraints.base import Constraint
     from unitk.decoding.generator import Generator, Output
     from unitk.latent.config import Common
 
@@ -134,7 +134,7 @@ def generate(given: Options, parsed: config.Parsed) -> None:
             generator.prompts(
                 buffer.sources,
                 given,
-                wishes=buffer.wishes,
+                constraints=buffer.constraints,
                 truncate=given.truncate,
                 first=buffer.first,
             )
@@ -247,8 +247,8 @@ def plan(
         lines = read_beside(given.references, "--references", len(inputs))
         pairs = zip(inputs, lines, strict=True)
         inputs = [replace(text, target=line.strip()) for text, line in pairs]
-    wishes = read_wishes(given, len(inputs), generator)
-    return Work(generator, inputs, given.buffer_size, wishes, blanks)
+    constraints = read_constraints(given, len(inputs), generator)
+    return Work(generator, inputs, given.buffer_size, constraints, blanks)
 
 
 def answer(
@@ -264,7 +264,7 @@ def answer(
             number = buffer.first + buffer.targets.index(None) + 1
             raise DataError(f"--score: input {number} has no target; --references FILE gives them")
         return generator.scores(buffer.sources, targets, given, **how)
-    return generator.outputs(buffer.sources, given, wishes=buffer.wishes, **how)
+    return generator.outputs(buffer.sources, given, constraints=buffer.constraints, **how)
 
 
 def answer_each(
@@ -337,12 +337,12 @@ def content(path: Path) -> str:
     return digest(path / MANIFEST if path.is_dir() else path)[:12]
 
 
-def read_wishes(given: Options, inputs: int, generator: Generator) -> list[Wish]:
-    """What is asked of the outputs of each input."""
+def read_constraints(given: Options, inputs: int, generator: Generator) -> list[Constraint]:
+    """What the outputs of each input must contain."""
     prefixes = read_beside(given.prefix_file, "--prefix-file", inputs)
     phrases = [line.split("\t") for line in read_beside(given.constraints, "--constraints", inputs)]
     names = f"--prefix-file {given.prefix_file}, line", f"--constraints {given.constraints}, line"
-    return generator.wishes(prefixes, phrases, names)
+    return generator.constraints(prefixes, phrases, names)
 
 
 def read_beside(path: Path | None, flag: str, inputs: int) -> list[str]:

@@ -10,8 +10,9 @@ from rounding import near
 from unitk.decoding import decode as module
 from unitk.decoding.capture import Recorded
 from unitk.decoding.config import GenerateConfig
+from unitk.decoding.constraints.base import Constraints
 from unitk.decoding.decode import Reader, batches, decode, generate, overrun
-from unitk.decoding.search import Search
+from unitk.decoding.search import Request, Search
 from unitk.errors import DataError, UsageError
 from unitk.slots import DOC, NEVER, collate, unroll
 
@@ -113,7 +114,8 @@ def test_what_is_read_is_what_unroll_lays_out(toy, kind):
     config = GenerateConfig(beam=1, min_len=3, max_len=4)
     batch = collate([[prompt] for prompt in prompts]).to("cpu")
     reader = Reader(case.model, batch, case.protocol, config)
-    search = Search(reader.homes, batch.num_blanks, case.protocol, config)
+    plain = Constraints.plain(config, len(prompts))
+    search = Search(Request(reader.homes, batch.num_blanks, case.protocol, config, plain))
     logits, columns = case.model.head(reader.read_prompt()), []
     for _ in range(1, search.most):
         logits = case.model.head(reader.read(*search.extend(logits)))

@@ -8,8 +8,9 @@ import torch
 from rounding import near
 
 from unitk.decoding.config import WAYS, GenerateConfig
+from unitk.decoding.constraints.base import Constraints
 from unitk.decoding.decode import Reader, decode, generate
-from unitk.decoding.search import Search
+from unitk.decoding.search import Request, Search
 from unitk.errors import NonFiniteError, UsageError
 from unitk.slots import Protocol, collate
 
@@ -82,7 +83,8 @@ def open_beams_are_equal(case, prompts, config, naive):
     """Compare what is open after each step; how often hypotheses of an input shared a parent."""
     batch = collate([[prompt] for prompt in prompts]).to("cpu")
     reader = Reader(case.model, batch, case.protocol, config)
-    search = Search(reader.homes, batch.num_blanks, case.protocol, config)
+    plain = Constraints.plain(config, len(prompts))
+    search = Search(Request(reader.homes, batch.num_blanks, case.protocol, config, plain))
     logits, shared = case.model.head(reader.read_prompt()), 0
     for step in range(1, search.most):
         back, token, place = search.extend(logits)
@@ -130,12 +132,9 @@ def test_limits_hold_for_each_blank(toy, kind):
 
 
 def test_an_end_counts_only_among_the_first_beam_continuations():
-    search = Search(
-        torch.zeros(1, 1, 2, dtype=torch.int64),
-        torch.zeros(1, dtype=torch.int64),
-        Protocol(end=4),
-        GenerateConfig(beam=2, nbest=2, max_len=3),
-    )
+    config = GenerateConfig(beam=2, nbest=2, max_len=3)
+    home, blanks = torch.zeros(1, 1, 2, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
+    search = Search(Request(home, blanks, Protocol(end=4), config, Constraints.plain(config, 1)))
     end_is_third = torch.tensor([[2.0, 3.0, 0.0, 0.0, 1.0]])
     search.extend(end_is_third)
     assert search.state.best.tolist() == [[-torch.inf, -torch.inf]]
@@ -272,7 +271,8 @@ def run_table(table, end, blanks, config):
     """Search with the log-probabilities that a table gives for each beginning."""
     homes = torch.zeros(1, blanks + 1, 2, dtype=torch.int64)
     protocol = Protocol(end=end, begin=end + 1)
-    search = Search(homes, torch.tensor([blanks]), protocol, config)
+    plain = Constraints.plain(config, 1)
+    search = Search(Request(homes, torch.tensor([blanks]), protocol, config, plain))
     written = [()]
     while bool(search.open()[0]):
         logits = np.stack([table(words) for words in written])

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from unitk.decoding.config import GenerateConfig
-from unitk.decoding.constraints.demands import Demands, Lexicon
+from unitk.decoding.constraints.base import Constraints, WordRules
 from unitk.decoding.decode import generate
 from unitk.interop.names import BART, GPT2, T5
 from unitk.models import archs
@@ -101,9 +101,9 @@ def test_searches(twins, beam, lenpen):
         config = GenerateConfig(
             beam=beam, nbest=beam, max_len=MOST - 1, lenpen=lenpen, search=search, **rules
         )
-        demands = Demands(Demands.plain(config, 6).each, Lexicon(bad=BAD))
+        constraints = Constraints(Constraints.plain(config, 6).each, WordRules(bad=BAD))
         prompts = [prompt(words) for words in inputs]
-        found = generate(ours, prompts, Protocol(end=END), config, demands=demands)
+        found = generate(ours, prompts, Protocol(end=END), config, constraints=constraints)
         known["bad_words_ids"] = [list(phrase) for phrase in BAD]
         beams = {"length_penalty": lenpen, "early_stopping": early} if beam > 1 else {}
         for words, some in zip(inputs, found, strict=True):

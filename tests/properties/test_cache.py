@@ -16,8 +16,9 @@ from rounding import near
 
 from unitk import registry
 from unitk.decoding.config import GenerateConfig
+from unitk.decoding.constraints.base import Constraints
 from unitk.decoding.decode import Reader, generate
-from unitk.decoding.search import Search
+from unitk.decoding.search import Request, Search
 from unitk.decoding.weights import prepare
 from unitk.latent.model import LatentModel
 from unitk.models.layers import has_onednn
@@ -133,7 +134,8 @@ def test_open_hypotheses(setting):
     task, model, prompts = setting
     batch = collate([[prompt] for prompt in prompts]).to("cpu")
     reader = Reader(model, batch, task.protocol, CONFIG)
-    search = Search(reader.homes, batch.num_blanks, task.protocol, CONFIG)
+    plain = Constraints.plain(CONFIG, len(prompts))
+    search = Search(Request(reader.homes, batch.num_blanks, task.protocol, CONFIG, plain))
     logits, shared, compared, depths = model.head(reader.read_prompt()), 0, 0, set()
     for step in range(1, search.most):
         back, token, place = search.extend(logits)

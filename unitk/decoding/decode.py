@@ -19,11 +19,11 @@ from torch import Tensor
 from unitk import masks
 from unitk.decoding.capture import STEPS, Recorded
 from unitk.decoding.config import GenerateConfig, length
+from unitk.decoding.constraints.base import Constraints
 from unitk.decoding.constraints.constrained import Constrained
-from unitk.decoding.constraints.demands import Demands
 from unitk.decoding.constraints.diverse import Diverse
 from unitk.decoding.sample import Sampling
-from unitk.decoding.search import Hypothesis, Search, longest
+from unitk.decoding.search import Hypothesis, Request, Search, longest
 from unitk.errors import DataError, UsageError, require
 from unitk.models.cache import put
 from unitk.models.condition import Condition
@@ -61,34 +61,34 @@ def generate(
     report: Callable[[int], None] = lambda done: None,
     conditions: Conditions | None = None,
     *,
-    demands: Demands | None = None,
+    constraints: Constraints | None = None,
     inputs: Sequence[int] | None = None,
 ) -> list[list[Hypothesis]]:
     """The n best outputs for each prompt, in the order of the prompts.
 
     Which prompts share a batch changes nothing but rounding. `report` hears how many are done.
     `conditions` makes what enters beside the prompts, if the model shall not make it of them.
-    `demands` are one for each prompt; the config's alone if there are none. `inputs` are what draws
-    are seeded with, one for each prompt; its number here if there are none.
+    `constraints` are one for each prompt; those of the config if there are none. `inputs` are what
+    draws are seeded with, one for each prompt; its number here if there are none.
     """
-    demands = demands or Demands.plain(config, len(prompts))
+    constraints = constraints or Constraints.plain(config, len(prompts))
     inputs = range(len(prompts)) if inputs is None else inputs
     if config.sampling or config.diverse_beam_groups > 1:
-        asked = any(demand.phrases for demand in demands.each)
+        asked = any(one.phrases for one in constraints.each)
         require(not asked, "--constraints are for a search without --sampling and groups")
-    for number, (prompt, demand) in enumerate(zip(prompts, demands.each, strict=True)):
-        check_places(prompt, protocol, demand.max_len, model.config, f"prompt {number + 1}")
+    for number, (prompt, one) in enumerate(zip(prompts, constraints.each, strict=True)):
+        check_places(prompt, protocol, one.max_len, model.config, f"prompt {number + 1}")
     found: list[list[Hypothesis]] = [[] for _ in prompts]
     device = next(model.parameters()).device
     training = model.training
     model.eval()
     try:
-        for numbers in batches(prompts, config, demands):
+        for numbers in batches(prompts, config, constraints):
             batch = collate([[prompts[i]] for i in numbers]).to(device)
             given = conditions(batch, numbers) if conditions else None
-            some = demands.take(numbers)
+            some = constraints.select(numbers)
             named = [inputs[i] for i in numbers]
-            decoded = decode(model, batch, protocol, config, named, given, demands=some)
+            decoded = decode(model, batch, protocol, config, named, given, constraints=some)
             for i, outputs in zip(numbers, decoded, strict=True):
                 found[i] = outputs
             report(len(numbers))
@@ -98,13 +98,13 @@ def generate(
 
 
 def batches(
-    prompts: Sequence[Example], config: GenerateConfig, demands: Demands | None = None
+    prompts: Sequence[Example], config: GenerateConfig, constraints: Constraints | None = None
 ) -> Iterator[list[int]]:
     """Numbers of prompts that are decoded together: of like length, within `--max-tokens`."""
-    demands = demands or Demands.plain(config, len(prompts))
+    constraints = constraints or Constraints.plain(config, len(prompts))
     size = [
-        (len(p.blanks), max(len(tower) for tower in p.towers.values()), demand.max_len)
-        for p, demand in zip(prompts, demands.each, strict=True)
+        (len(p.blanks), max(len(tower) for tower in p.towers.values()), one.max_len)
+        for p, one in zip(prompts, constraints.each, strict=True)
     ]
     numbers: list[int] = []
     most = (0, 0, 0)  # blanks, slots, words
@@ -181,7 +181,7 @@ def decode(
     numbers: Sequence[int] = (),
     condition: Condition | None = None,
     *,
-    demands: Demands | None = None,
+    constraints: Constraints | None = None,
 ) -> list[list[Hypothesis]]:
     """The n best outputs of each row of a batch of prompts, which is on the model's device.
 
@@ -189,9 +189,10 @@ def decode(
     `condition` that is not given is made of the batch.
     """
     assert not batch.blanks.shape[1] or (protocol.begin is not None and protocol.probe is None)
-    demands = demands or Demands.plain(config, len(batch.last))
-    reader = Reader(model, batch, protocol, config, condition, max_len=demands.max_len)
-    search = start(reader.homes, batch.num_blanks, protocol, config, demands, numbers)
+    constraints = constraints or Constraints.plain(config, len(batch.last))
+    reader = Reader(model, batch, protocol, config, condition, max_len=constraints.max_len)
+    request = Request(reader.homes, batch.num_blanks, protocol, config, constraints, numbers)
+    search = start(request)
     rows = torch.arange(len(reader.homes), device=reader.homes.device)
     found: list[list[Hypothesis]] = [[] for _ in rows]
     look = LOOK.get(rows.device.type, 8)
@@ -211,23 +212,14 @@ def decode(
         logits_RV = model.head(reader.read(back, token, place))
 
 
-def start(
-    homes: Tensor,
-    num_blanks: Tensor,
-    protocol: Protocol,
-    config: GenerateConfig,
-    demands: Demands,
-    numbers: Sequence[int],
-) -> Search:
-    """The kind of search that the options and the demands need."""
-    if config.sampling:
-        return Sampling(homes, num_blanks, protocol, config, demands, numbers)
-    kind: type[Search] = Search
-    if config.diverse_beam_groups > 1:
-        kind = Diverse
-    elif any(demand.phrases for demand in demands.each):
-        kind = Constrained
-    return kind(homes, num_blanks, protocol, config, demands)
+def start(request: Request) -> Search:
+    """The kind of search that the options and the constraints need."""
+    if request.config.sampling:
+        return Sampling(request)
+    if request.config.diverse_beam_groups > 1:
+        return Diverse(request)
+    phrases = any(one.phrases for one in request.constraints.each)
+    return Constrained(request) if phrases else Search(request)
 
 
 class Reader:

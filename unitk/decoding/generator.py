@@ -12,8 +12,12 @@ import numpy as np
 
 from unitk.data.texts import shorten
 from unitk.decoding.config import EmbedConfig, GenerateConfig, length, made, slope
-from unitk.decoding.constraints.demands import NOTHING, Demand, Demands, Wish
-from unitk.decoding.constraints.wording import encode_phrase, lexicon
+from unitk.decoding.constraints.base import (
+    Constraint,
+    Constraints,
+    encode_phrase,
+    word_rules,
+)
 from unitk.decoding.decode import check_places, generate, overrun
 from unitk.decoding.embed import embed
 from unitk.decoding.ensemble import Ensemble
@@ -69,8 +73,8 @@ class Generator:
         A string is one source; the output for an empty source is empty.
         """
         config, sources = made(GenerateConfig, options), self.encode(parted(texts))
-        wishes = self.wishes(prefixes, constraints)
-        found = self.outputs(sources, config, wishes=wishes, truncate=truncate)
+        each = self.constraints(prefixes, constraints)
+        found = self.outputs(sources, config, constraints=each, truncate=truncate)
         return [
             outputs if sum(map(len, source)) else [NO_WORDS]
             for source, outputs in zip(sources, found, strict=True)
@@ -135,28 +139,24 @@ class Generator:
     def _blanks(self) -> list[int]:
         return [self.vocab.symbols[name] for name in BLANKS if name in self.vocab.symbols]
 
-    def wishes(
+    def constraints(
         self,
         prefixes: Sequence[str] = (),
-        constraints: Sequence[Sequence[str]] = (),
+        phrases: Sequence[Sequence[str]] = (),
         names: tuple[str, str] = ("prefix", "constraints"),
-    ) -> list[Wish]:
-        """What is asked of each source's outputs; `names` and a number stand in errors."""
+    ) -> list[Constraint]:
+        """What each source's outputs must contain; `names` and a number stand in errors."""
         vocab = self.task.vocab
         begin, contain = (f"{name} {{}}".format for name in names)
         return [
-            Wish(
+            Constraint(
                 encode_phrase(prefix, vocab, begin(number)),
                 # within an output, a word comes after a blank
                 tuple(
-                    encode_phrase(" " + one, vocab, contain(number))
-                    for one in phrases
-                    if one.strip()
+                    encode_phrase(" " + one, vocab, contain(number)) for one in some if one.strip()
                 ),
             )
-            for number, (prefix, phrases) in enumerate(
-                zip_longest(prefixes, constraints, fillvalue=""), 1
-            )
+            for number, (prefix, some) in enumerate(zip_longest(prefixes, phrases, fillvalue=""), 1)
         ]
 
     def outputs(
@@ -164,7 +164,7 @@ class Generator:
         sources: Sequence[list[Ids]],
         config: GenerateConfig,
         *,
-        wishes: Sequence[Wish] = (),
+        constraints: Sequence[Constraint] = (),
         truncate: bool = False,
         first: int = 0,
         layer: int | None = None,
@@ -172,14 +172,16 @@ class Generator:
     ) -> list[list[Output]]:
         """The n best outputs for each source; an empty source has none.
 
-        `wishes` are one for each source, or none at all. Too long a source raises DataError, or is
-        shortened if `truncate`. `first` is the number of the first source among all inputs. With
-        a `layer` of the decoder (`forced.attention`), outputs have its attention.
+        `constraints` are one for each source, or none at all. Too long a source raises DataError,
+        or is shortened if `truncate`. `first` is the number of the first source among all inputs.
+        With a `layer` of the decoder (`forced.attention`), outputs have its attention.
         """
         self._check_layer(layer)
         if isinstance(self.model, Ensemble) and not config.sampling:
             require(config.temperature == 1, "--temperature in a search is for one model")
-        kept, prompts = self.prompts(sources, config, wishes=wishes, truncate=truncate, first=first)
+        kept, prompts = self.prompts(
+            sources, config, constraints=constraints, truncate=truncate, first=first
+        )
         self._warn(sources, kept, config)
         found: list[list[Output]] = [[] for _ in sources]
         decoded = self._decode(prompts, config, first, report)
@@ -199,24 +201,24 @@ class Generator:
         sources: Sequence[list[Ids]],
         config: GenerateConfig,
         *,
-        wishes: Sequence[Wish] = (),
+        constraints: Sequence[Constraint] = (),
         truncate: bool = False,
         first: int = 0,
-    ) -> tuple[list[list[Ids]], dict[int, tuple[Example, Demand]]]:
+    ) -> tuple[list[list[Ids]], dict[int, tuple[Example, Constraint]]]:
         """The sources, shortened if they must and may be; by number what is decoded of them.
 
         Raises DataError, as `outputs` does, for what cannot be decoded.
         """
         kept = list(sources)
-        wishes = wishes or [NOTHING] * len(sources)
-        require(len(wishes) == len(sources), "prefixes and constraints: one for each source")
-        prompts: dict[int, tuple[Example, Demand]] = {}
-        for number, (source, wish) in enumerate(zip(sources, wishes, strict=True)):
+        constraints = constraints or [Constraint()] * len(sources)
+        require(len(constraints) == len(sources), "prefixes and constraints: one for each source")
+        prompts: dict[int, tuple[Example, Constraint]] = {}
+        for number, (source, wanted) in enumerate(zip(sources, constraints, strict=True)):
             if sum(map(len, source)):
                 name = f"input {first + number + 1}"
                 short = shorten(source, config.max_source_len)
-                fitted, prompt, demand = self._fit(short, name, config, wish, truncate)
-                kept[number], prompts[number] = fitted, (prompt, demand)
+                kept[number], prompt, sized = self._fit(short, name, config, wanted, truncate)
+                prompts[number] = prompt, sized
         return kept, prompts
 
     def scores(
@@ -300,7 +302,7 @@ class Generator:
 
     def _decode(
         self,
-        prompts: dict[int, tuple[Example, Demand]],
+        prompts: dict[int, tuple[Example, Constraint]],
         config: GenerateConfig,
         first: int,
         report: Callable[[int], None],
@@ -308,7 +310,7 @@ class Generator:
         examples = [prompt for prompt, _ in prompts.values()]
         vocab = self.task.vocab
         if self.protocol is not None:
-            demands = Demands([demand for _, demand in prompts.values()], lexicon(config, vocab))
+            each = [one for _, one in prompts.values()]
             inputs = [first + number for number in prompts]
             return generate(
                 self.model,
@@ -316,14 +318,14 @@ class Generator:
                 self.protocol,
                 config,
                 report,
-                demands=demands,
+                constraints=Constraints(each, word_rules(config, vocab)),
                 inputs=inputs,
             )
         idle = {
             "--nbest": config.nbest > 1,
             "--bad-words": config.bad_words,
-            "--prefix-file": any(demand.prefix for _, demand in prompts.values()),
-            "--constraints": any(demand.phrases for _, demand in prompts.values()),
+            "--prefix-file": any(one.prefix for _, one in prompts.values()),
+            "--constraints": any(one.phrases for _, one in prompts.values()),
         }
         for flag, given in idle.items():
             require(not given, f"{flag}: masks are filled in one pass, with one output")
@@ -331,27 +333,32 @@ class Generator:
         return fill(self.model, examples, banned, config, report)
 
     def _fit(
-        self, source: list[Ids], name: str, config: GenerateConfig, wish: Wish, truncate: bool
-    ) -> tuple[list[Ids], Example, Demand]:
-        """The source, shortened if it must and may be, its prompt and what is asked of outputs."""
+        self,
+        source: list[Ids],
+        name: str,
+        config: GenerateConfig,
+        wanted: Constraint,
+        truncate: bool,
+    ) -> tuple[list[Ids], Example, Constraint]:
+        """The source, shortened if it must and may be, its prompt and its outputs' constraint."""
         while True:
             prompt = self.task.prompt(source)
             words = sum(map(len, source))
-            demand = Demand.of(config, words, wish, exactly=self.task.length(source), name=name)
+            sized = wanted.sized(config, words, exactly=self.task.length(source), name=name)
             if self.protocol is None:
                 size, last = self.model.config.max_positions, prompt.towers["x"].pos.max()
                 if 0 < size <= last:
                     raise DataError(f"{name} is too long: position {last} of {size}")
-                return source, prompt, demand
-            over, _ = overrun(prompt, self.protocol, demand.max_len, self.model.config)
+                return source, prompt, sized
+            over, _ = overrun(prompt, self.protocol, sized.max_len, self.model.config)
             # the longest output may become shorter with the source
             cut = max(1, int(over / (1 + slope(config.max_len))))
             if not truncate or over <= 0 or cut >= words:
                 break
             source = shorten(source, words - cut)
         fits = max(words - cut, 0)
-        check_places(prompt, self.protocol, demand.max_len, self.model.config, name, fits)
-        return source, prompt, demand
+        check_places(prompt, self.protocol, sized.max_len, self.model.config, name, fits)
+        return source, prompt, sized
 
     def _fit_target(
         self, source: list[Ids], ids: Ids, name: str, truncate: bool

@@ -8,35 +8,22 @@ there changes what is drawn.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from unitk.decoding.config import GenerateConfig
-from unitk.decoding.constraints.demands import Demands
-from unitk.decoding.search import Search
-from unitk.slots import Protocol
+from unitk.decoding.search import Request, Search
 
 
 class Sampling(Search):
-    """`nbest` draws for each input in the place of a beam; `numbers` are the inputs' numbers."""
+    """`nbest` draws for each input in the place of a beam."""
 
-    def __init__(
-        self,
-        homes: Tensor,
-        num_blanks: Tensor,
-        protocol: Protocol,
-        config: GenerateConfig,
-        demands: Demands | None,
-        numbers: Sequence[int],
-    ) -> None:
-        super().__init__(homes, num_blanks, protocol, config, demands)
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
         # word by word, so that the longest output of the batch changes no draw
-        size = (self.most, config.nbest)
-        draws = [np.random.default_rng([config.seed, n]).random(size, np.float32) for n in numbers]
-        self.state.chance = torch.from_numpy(np.stack(draws)).mT.to(homes.device)
+        seed, size = self.config.seed, (self.most, self.config.nbest)
+        draws = [np.random.default_rng([seed, n]).random(size, np.float32) for n in request.numbers]
+        self.state.chance = torch.from_numpy(np.stack(draws)).mT.to(request.homes.device)
 
     def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
         """One drawn continuation [B, K] of each hypothesis."""

@@ -7,6 +7,7 @@ words nothing but `end` can follow. Greedy decoding is a beam of 1. A `Way` may 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from unitk.decoding.config import WAYS, GenerateConfig
-from unitk.decoding.constraints.demands import Demands
+from unitk.decoding.constraints.base import Constraints
 from unitk.decoding.constraints.rules import Rules
 from unitk.errors import NonFiniteError, UsageError
 from unitk.slots import Floats, Ids, Protocol
@@ -29,6 +30,21 @@ class Hypothesis:
     """log_prob / length ** lenpen, or as the search's way has it."""
     log_prob: float
     token_log_probs: Floats
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a search of B inputs is given."""
+
+    homes: Tensor
+    """[B, M + 1, 2] (pos, pos2) of the slot that is read first in each blank."""
+    num_blanks: Tensor
+    """[B] blanks beyond the first one."""
+    protocol: Protocol
+    config: GenerateConfig
+    constraints: Constraints
+    numbers: Sequence[int] = ()
+    """The numbers that the draws of each input are seeded with."""
 
 
 @dataclass
@@ -70,48 +86,42 @@ class State:
 
 
 class Search:
-    """The search of B inputs, in `num_blanks` [B] blanks beyond the first one.
+    """The beam search of B inputs."""
 
-    `homes` [B, M + 1, 2] are (pos, pos2) of the slot that is read first in each blank.
-    """
-
-    def __init__(
-        self,
-        homes: Tensor,
-        num_blanks: Tensor,
-        protocol: Protocol,
-        config: GenerateConfig,
-        demands: Demands | None = None,
-    ) -> None:
-        demands = demands or Demands.plain(config, len(homes))
-        self.protocol, self.config = protocol, config
+    def __init__(self, request: Request) -> None:
+        homes, each = request.homes, request.constraints.each
+        self.protocol, self.config = protocol, config = request.protocol, request.config
         self.way = WAYS[config.search]
         if protocol.endless:
             self.way = replace(self.way, free_end=True)
         if self.way.norm == "wu" and homes.shape[1] > 1:
             raise UsageError(f"--search {config.search} is for outputs of one blank")
         self.wide = self.way.wide * config.width
-        self.rules = Rules(protocol, config, demands, homes.device)
+        self.rules = Rules(protocol, config, request.constraints, homes.device)
         self.steps = 0
-        self.soonest = min(demand.max_len for demand in demands.each)
+        self.soonest = min(one.max_len for one in each)
         self.stride = torch.tensor([protocol.dpos, protocol.dpos2], device=homes.device)
-        self.most = longest(homes.shape[1] - 1, demands.max_len)
+        self.most = longest(homes.shape[1] - 1, request.constraints.max_len)
 
         def fill(value: float, *more: int) -> Tensor:
             kind = torch.int64 if isinstance(value, int) else torch.float32
             size = (len(homes), config.width, *more)
             return torch.full(size, value, dtype=kind, device=homes.device)
 
+        # one table [B, 2 + P] on the host, moved to the device once; -1: any word may follow
         begin = self.rules.begin
-        each = [
-            [demand.min_len, demand.max_len, *demand.prefix, *[-1] * (begin - len(demand.prefix))]
-            for demand in demands.each
+        table = [
+            [one.min_len, one.max_len, *one.prefix, *[-1] * (begin - len(one.prefix))]
+            for one in each
         ]
-        least, limit, prefix = torch.tensor(each, device=homes.device).split([1, 1, begin], 1)
+        least, limit, prefix = torch.tensor(table, device=homes.device).split([1, 1, begin], 1)
 
+        # All K hypotheses begin with score 0, but the first step has one row of logits a prompt
+        # and continues hypothesis 0 only. Word j stands in column j of `written`, which is as wide
+        # as the longest output of the batch from the start.
         self.state = State(
             homes=homes,
-            last_blank=num_blanks[:, None],
+            last_blank=request.num_blanks[:, None],
             least=least,
             limit=limit,
             prefix=prefix,

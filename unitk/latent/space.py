@@ -22,8 +22,7 @@ from torch import Tensor
 
 from unitk.data.texts import shorten
 from unitk.decoding.config import GenerateConfig, slope
-from unitk.decoding.constraints.demands import Demand, Demands
-from unitk.decoding.constraints.wording import lexicon
+from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
 from unitk.decoding.decode import batches, generate, overrun
 from unitk.decoding.generator import Output, usable
 from unitk.errors import DataError, UsageError, require
@@ -127,16 +126,16 @@ class LatentSpace:
             require(not follows, f"{option} must be a number: a point has no source to follow")
         whole = self.task.prompt([NOTHING])
         prompt = replace(whole, towers={"dec": whole.towers["dec"]})
-        demand = Demand.of(config, 0)
-        over, _ = overrun(prompt, self.protocol, demand.max_len, self.model.config)
-        at_most = demand.max_len - over
-        require(over <= 0, f"--max-len must be at most {at_most}, got {demand.max_len}")
+        sized = Constraint().sized(config, 0)
+        over, _ = overrun(prompt, self.protocol, sized.max_len, self.model.config)
+        at_most = sized.max_len - over
+        require(over <= 0, f"--max-len must be at most {at_most}, got {sized.max_len}")
         table = torch.as_tensor(points).to(self.weight)
 
         def conditions(batch: Batch, numbers: Sequence[int]) -> Condition:
             return self.model.latent(table[list(numbers)], batch)
 
-        demands = Demands([demand] * len(points), lexicon(config, self.task.vocab))
+        constraints = Constraints([sized] * len(points), word_rules(config, self.task.vocab))
         found = generate(
             self.model,
             [prompt] * len(points),
@@ -144,7 +143,7 @@ class LatentSpace:
             config,
             report,
             conditions,
-            demands=demands,
+            constraints=constraints,
         )
         return [[Output(self.task.text([], one.ids), one) for one in best] for best in found]
 

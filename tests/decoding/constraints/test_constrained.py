@@ -9,9 +9,10 @@ from rounding import near
 
 from unitk.decoding import decode as module
 from unitk.decoding.config import GenerateConfig
+from unitk.decoding.constraints.base import Constraint, Constraints, WordRules
 from unitk.decoding.constraints.constrained import Constrained
-from unitk.decoding.constraints.demands import Demand, Demands, Lexicon, Wish
 from unitk.decoding.decode import generate
+from unitk.decoding.search import Request
 from unitk.errors import DataError, UsageError
 
 EXHAUSTIVE = GenerateConfig(beam=150, nbest=150, max_len=4, max_tokens=10**6, search="exact")
@@ -22,9 +23,9 @@ def contains(words, phrase):
 
 
 def search(case, prompts, config, phrases, bad=()):
-    each = [Demand.of(config, 0, Wish(phrases=tuple(some))) for some in phrases]
-    demands = Demands(each, Lexicon(bad=bad))
-    return generate(case.model, prompts, case.protocol, config, demands=demands)
+    each = [Constraint(phrases=tuple(some)).sized(config, 0) for some in phrases]
+    constraints = Constraints(each, WordRules(bad=bad))
+    return generate(case.model, prompts, case.protocol, config, constraints=constraints)
 
 
 def outputs(found):
@@ -103,9 +104,10 @@ def test_the_beam_is_dealt_out(toy):
     """In the first step of three, hypotheses with none and with one word of the phrase are open."""
     case = toy.Case("shift", words=12)
     config = GenerateConfig(beam=4, max_len=9)
-    demands = Demands([Demand.of(config, 0, Wish(phrases=((5, 6, 7),)))])
+    constraints = Constraints([Constraint(phrases=((5, 6, 7),)).sized(config, 0)])
     homes = torch.zeros(1, 1, 2, dtype=torch.int64)
-    found = Constrained(homes, torch.zeros(1, dtype=torch.int64), case.protocol, config, demands)
+    blanks = torch.zeros(1, dtype=torch.int64)
+    found = Constrained(Request(homes, blanks, case.protocol, config, constraints))
     logits = torch.linspace(8, 1, 15).expand(1, -1)
     found.extend(logits)
     assert found.state.written[0, :, 0].tolist() == [5, 0, 1, 2]
@@ -126,4 +128,4 @@ def test_mistakes(toy):
         with pytest.raises(UsageError, match="--constraints are for a search without --sampling"):
             search(case, case.prompts(1), GenerateConfig(max_len=4, **more), [[(1,)]])
     with pytest.raises(DataError, match="input 1 needs a phrase of 5 words, and --max-len is 4"):
-        Demand.of(GenerateConfig(max_len=4), 1, Wish(phrases=((0,) * 5,)), name="input 1")
+        Constraint(phrases=((0,) * 5,)).sized(GenerateConfig(max_len=4), 1, name="input 1")

@@ -8,9 +8,8 @@ import torch
 from rounding import near
 
 from unitk.decoding.config import GenerateConfig
-from unitk.decoding.constraints.demands import Demand, Demands, Lexicon, Wish
+from unitk.decoding.constraints.base import Constraint, Constraints, WordRules, word_rules
 from unitk.decoding.constraints.rules import Rules
-from unitk.decoding.constraints.wording import lexicon
 from unitk.decoding.decode import generate
 from unitk.errors import DataError, UsageError
 from unitk.slots import Protocol
@@ -19,7 +18,9 @@ EXHAUSTIVE = GenerateConfig(beam=100, nbest=100, max_len=4, max_tokens=10**6, se
 
 
 def rules_of(config, protocol, words=None):
-    return Rules(protocol, config, Demands([Demand.of(config, 0)], words or Lexicon()), "cpu")
+    return Rules(
+        protocol, config, Constraints([Constraint().sized(config, 0)], words or WordRules()), "cpu"
+    )
 
 
 def forbidden(rules, written, count, size, least=0):
@@ -49,7 +50,7 @@ def test_no_ngram_twice_equals_a_loop():
         count = rng.integers(0, length + 1, size=3)
         free = set(rng.integers(words, size=case % 3).tolist())
         config = GenerateConfig(no_repeat_ngram_size=int(n))
-        rules = rules_of(config, Protocol(end=6), Lexicon(free=tuple(free)))
+        rules = rules_of(config, Protocol(end=6), WordRules(free=tuple(free)))
         found = forbidden(rules, written, count, 7)
         for row, words_so_far, inside in zip(found, written.tolist(), count, strict=True):
             assert row == naive_repeats(words_so_far, int(inside), int(n), free)
@@ -65,10 +66,10 @@ def test_banned_words_and_early_ends():
 def test_symbols_that_are_allowed_again(toy_vocab):
     config = GenerateConfig(allow_symbols="[CLS] [PAD]")
     banned = (toy_vocab.pad, toy_vocab.cls, toy_vocab.mask)
-    rules = rules_of(config, Protocol(end=0, banned=banned), lexicon(config, toy_vocab))
+    rules = rules_of(config, Protocol(end=0, banned=banned), word_rules(config, toy_vocab))
     assert forbidden(rules, [[]], [0], len(toy_vocab)) == [{toy_vocab.mask}]
     with pytest.raises(UsageError, match="--allow-symbols: the is no special symbol"):
-        lexicon(GenerateConfig(allow_symbols="the"), toy_vocab)
+        word_rules(GenerateConfig(allow_symbols="the"), toy_vocab)
 
 
 def test_a_limit_of_all_blanks_together(toy):
@@ -95,7 +96,7 @@ def test_bad_phrases_equal_a_loop():
     for _ in range(300):
         bad = [tuple(rng.integers(4, size=rng.integers(1, 4)).tolist()) for _ in range(4)]
         written = rng.integers(4, size=(3, rng.integers(0, 9)))
-        rules = rules_of(GenerateConfig(), Protocol(end=4), Lexicon(bad=tuple(bad)))
+        rules = rules_of(GenerateConfig(), Protocol(end=4), WordRules(bad=tuple(bad)))
         for row, so_far in zip(
             forbidden(rules, written, [0] * 3, 5), written.tolist(), strict=True
         ):
@@ -109,11 +110,11 @@ def contains(words, phrase):
     return any(tuple(words[i : i + len(phrase)]) == phrase for i in range(len(words)))
 
 
-def search(case, prompts, config, wishes=None, words=None):
-    """What is found for prompts with a wish each."""
-    each = [Demand.of(config, 0, wish) for wish in wishes or [Wish()] * len(prompts)]
-    demands = Demands(each, words or Lexicon())
-    return generate(case.model, prompts, case.protocol, config, demands=demands)
+def search(case, prompts, config, wanted=None, words=None):
+    """What is found for prompts with a constraint each."""
+    each = [one.sized(config, 0) for one in wanted or [Constraint()] * len(prompts)]
+    constraints = Constraints(each, words or WordRules())
+    return generate(case.model, prompts, case.protocol, config, constraints=constraints)
 
 
 def same(hypotheses, expected):
@@ -127,14 +128,14 @@ def test_lexicons_equal_brute_force(toy, name):
     case = toy.Case(name, words=2, scale=0.6)
     prompt = case.prompt(np.array([0, 1, 1]))
     for bad in ([(0, 1)], [(1,)], [(0, 0), (1, 0, 1)]):
-        (found,) = search(case, [prompt], EXHAUSTIVE, words=Lexicon(bad=tuple(bad)))
+        (found,) = search(case, [prompt], EXHAUSTIVE, words=WordRules(bad=tuple(bad)))
 
         def clean(words, bad=bad):
             return not any(contains(words, phrase) for phrase in bad)
 
         same(found, toy.brute_force(case, prompt, EXHAUSTIVE, accept=clean))
     config = replace(EXHAUSTIVE, unkpen=1.5, search="fairseq")
-    (found,) = search(case, [prompt], config, words=Lexicon(unk=1))
+    (found,) = search(case, [prompt], config, words=WordRules(unk=1))
     same(found, toy.brute_force(case, prompt, config, penalty={1: 1.5}))
 
 
@@ -143,7 +144,7 @@ def test_beginnings_equal_brute_force_and_forced_decoding(toy, name):
     case = toy.Case(name, words=2, scale=0.6)
     prompt = case.prompt(np.array([0, 1, 1]))
     for prefix in ((1,), (0, 1, 1), (1, 1, 1, 1)):
-        (found,) = search(case, [prompt], EXHAUSTIVE, [Wish(prefix)])
+        (found,) = search(case, [prompt], EXHAUSTIVE, [Constraint(prefix)])
 
         def begins(words, prefix=prefix):
             return tuple(words[: len(prefix)]) == prefix
@@ -157,14 +158,14 @@ def test_a_beginning_stands_whatever_the_rules(toy):
     case = toy.Case("shift", words=6, scale=0.6)
     prompts = case.prompts(3)
     config = GenerateConfig(beam=2, max_len=6, min_len=5, no_repeat_ngram_size=1)
-    wish = Wish((3, 3, case.mask))
+    prefixed = Constraint((3, 3, case.mask))
     for found in (
-        search(case, prompts, config, [wish] * 3, Lexicon(bad=((3,),), unk=3)),
-        search(case, prompts, replace(config, search="fairseq"), [wish] * 3),
-        search(case, prompts, replace(config, sampling=True, nbest=2), [wish] * 3),
+        search(case, prompts, config, [prefixed] * 3, WordRules(bad=((3,),), unk=3)),
+        search(case, prompts, replace(config, search="fairseq"), [prefixed] * 3),
+        search(case, prompts, replace(config, sampling=True, nbest=2), [prefixed] * 3),
     ):
         for prompt, (one, *_) in zip(prompts, found, strict=True):
-            assert tuple(one.ids[:3]) == wish.prefix
+            assert tuple(one.ids[:3]) == prefixed.prefix
             near(one.log_prob, case.score(prompt, one.ids))
 
 
@@ -172,7 +173,7 @@ def test_the_first_blank_begins_so(toy):
     case = toy.Case("blanks", words=6, scale=0.6)
     prompts = case.prompts(5)
     config = GenerateConfig(beam=3, nbest=3, max_len=4)
-    for found in search(case, prompts, config, [Wish((2, 2, 5))] * 5):
+    for found in search(case, prompts, config, [Constraint((2, 2, 5))] * 5):
         assert len(found) == 3
         assert all(case.blanks_of(one.ids.tolist())[0][:3] == [2, 2, 5] for one in found)
 
@@ -182,35 +183,38 @@ def test_what_others_are_asked_changes_nothing(toy, kind, options):
     case = toy.Case(kind, words=8)
     prompts = case.prompts(6)
     config = GenerateConfig(max_len="1.5x+2", min_len="0.5x", **options)
-    demands = Demands(
-        [Demand.of(config, n, Wish((4, 3, 2, 1)[:n] if n % 2 else ())) for n in (3, 1, 0, 2, 5, 4)],
-        Lexicon(bad=((5, 6), (7,))),
+    constraints = Constraints(
+        [
+            Constraint((4, 3, 2, 1)[:n] if n % 2 else ()).sized(config, n)
+            for n in (3, 1, 0, 2, 5, 4)
+        ],
+        WordRules(bad=((5, 6), (7,))),
     )
-    together = generate(case.model, prompts, case.protocol, config, demands=demands)
+    together = generate(case.model, prompts, case.protocol, config, constraints=constraints)
     if "beam" in options:  # draws depend on the number of an input
         for i, prompt in enumerate(prompts):
-            alone = demands.take([i])
-            (found,) = generate(case.model, [prompt], case.protocol, config, demands=alone)
+            alone = constraints.select([i])
+            (found,) = generate(case.model, [prompt], case.protocol, config, constraints=alone)
             assert [o.ids.tolist() for o in found] == [o.ids.tolist() for o in together[i]]
     few = replace(config, max_tokens=1)
-    apart = generate(case.model, prompts, case.protocol, few, demands=demands)
-    for found, others, demand in zip(together, apart, demands.each, strict=True):
+    apart = generate(case.model, prompts, case.protocol, few, constraints=constraints)
+    for found, others, sized in zip(together, apart, constraints.each, strict=True):
         assert [o.ids.tolist() for o in found] == [o.ids.tolist() for o in others]
         for one in found:
             *blanks, _ = case.blanks_of(one.ids.tolist())
-            assert all(demand.min_len <= len(b) <= demand.max_len for b in blanks)
+            assert all(sized.min_len <= len(b) <= sized.max_len for b in blanks)
             assert not any(contains(one.ids.tolist(), b) for b in [(5, 6), (7,)])
 
 
 def test_lengths_of_lines():
     config = GenerateConfig(min_len="0.5x+1", max_len="1.2x+10")
-    demand = Demand.of(config, 7)
-    assert (demand.min_len, demand.max_len) == (4, 18)
-    assert Demand.of(GenerateConfig(max_len="0.1x"), 3).max_len == 1
+    sized = Constraint().sized(config, 7)
+    assert (sized.min_len, sized.max_len) == (4, 18)
+    assert Constraint().sized(GenerateConfig(max_len="0.1x"), 3).max_len == 1
     with pytest.raises(DataError, match="input 2: --min-len 1x is 9 here, and --max-len 8"):
-        Demand.of(GenerateConfig(min_len="1x", max_len=8), 9, name="input 2")
+        Constraint().sized(GenerateConfig(min_len="1x", max_len=8), 9, name="input 2")
     with pytest.raises(DataError, match="input 3 begins with 4 words, and --max-len is 3"):
-        Demand.of(GenerateConfig(max_len=3), 1, Wish((0,) * 4), name="input 3")
+        Constraint((0,) * 4).sized(GenerateConfig(max_len=3), 1, name="input 3")
 
 
 def test_words_of_the_vocabulary(toy_vocab, tmp_path):
@@ -219,11 +223,11 @@ def test_words_of_the_vocabulary(toy_vocab, tmp_path):
     config = GenerateConfig(
         bad_words=path, no_repeat_ngram_size=3, no_repeat_ngram_ignore=". [SEP]"
     )
-    words = lexicon(config, toy_vocab)
+    words = word_rules(config, toy_vocab)
     assert set(words.bad) == {tuple(toy_vocab.encode(text)) for text in ("the bade", "fido")}
     assert toy_vocab.sep in words.free and len(words.free) >= 2
     assert {toy_vocab.decode([i]).strip() for i in words.free if i != toy_vocab.sep} == {"."}
     assert words.unk is None
-    assert lexicon(replace(config, unkpen=1.0), toy_vocab).unk == toy_vocab.unk
+    assert word_rules(replace(config, unkpen=1.0), toy_vocab).unk == toy_vocab.unk
     with pytest.raises(UsageError, match="--no-repeat-ngram-ignore: 'xyzzy' is no piece"):
-        lexicon(replace(config, no_repeat_ngram_ignore="xyzzy"), toy_vocab)
+        word_rules(replace(config, no_repeat_ngram_ignore="xyzzy"), toy_vocab)

@@ -11,34 +11,25 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from unitk.decoding.config import GenerateConfig
-from unitk.decoding.constraints.demands import Demands
-from unitk.decoding.search import Search, best
-from unitk.slots import Protocol
+from unitk.decoding.search import Request, Search, best
 
 
 class Constrained(Search):
     """A search with phrases [B, C, L], filled up with -1."""
 
-    def __init__(
-        self,
-        homes: Tensor,
-        num_blanks: Tensor,
-        protocol: Protocol,
-        config: GenerateConfig,
-        demands: Demands,
-    ) -> None:
-        super().__init__(homes, num_blanks, protocol, config, demands)
-        count = max(len(demand.phrases) for demand in demands.each)
-        length = max(len(phrase) for demand in demands.each for phrase in demand.phrases)
-        table = torch.full((len(homes), count, length), -1)
-        for row, demand in zip(table, demands.each, strict=True):
-            for part, phrase in zip(row, demand.phrases, strict=False):
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        each = [one.phrases for one in request.constraints.each]
+        count = max(map(len, each))
+        length = max(len(phrase) for phrases in each for phrase in phrases)
+        table = torch.full((len(each), count, length), -1)
+        for row, phrases in zip(table, each, strict=True):
+            for part, phrase in zip(row, phrases, strict=False):
                 part[: len(phrase)] = torch.tensor(phrase)
-        self.phrases = table.to(homes.device)
+        self.phrases = table.to(request.homes.device)
         self.sizes = (self.phrases >= 0).sum(2)
-        self.banks = 1 + max(sum(map(len, demand.phrases)) for demand in demands.each)
-        self.met = (self.sizes == 0)[:, None].repeat(1, config.beam, 1)
+        self.banks = 1 + max(sum(map(len, phrases)) for phrases in each)
+        self.met = (self.sizes == 0)[:, None].repeat(1, self.config.beam, 1)
         """[B, K, C] which phrases a hypothesis has written."""
         self.begun = self._begun()
 

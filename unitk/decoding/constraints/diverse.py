@@ -12,34 +12,27 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from unitk.decoding.config import GenerateConfig
-from unitk.decoding.constraints.demands import Demands
-from unitk.decoding.search import Hypothesis, Search, best
-from unitk.slots import Protocol
+from unitk.decoding.search import Hypothesis, Request, Search, best
 
 
 class Diverse(Search):
     """A beam search of B * G rows, the G groups of an input side by side."""
 
-    def __init__(
-        self,
-        homes: Tensor,
-        num_blanks: Tensor,
-        protocol: Protocol,
-        config: GenerateConfig,
-        demands: Demands,
-    ) -> None:
+    def __init__(self, request: Request) -> None:
+        config, constraints = request.config, request.constraints
         self.groups, self.nbest = config.diverse_beam_groups, config.nbest
         self.strength = config.diverse_beam_strength
         size = config.beam // self.groups
         config = replace(config, beam=size, nbest=min(config.nbest, size), diverse_beam_groups=1)
-        each = [demand for demand in demands.each for _ in range(self.groups)]
+        each = [one for one in constraints.each for _ in range(self.groups)]
         super().__init__(
-            homes.repeat_interleave(self.groups, 0),
-            num_blanks.repeat_interleave(self.groups),
-            protocol,
-            config,
-            replace(demands, each=each),
+            replace(
+                request,
+                homes=request.homes.repeat_interleave(self.groups, 0),
+                num_blanks=request.num_blanks.repeat_interleave(self.groups),
+                config=config,
+                constraints=replace(constraints, each=each),
+            )
         )
 
     def extend(self, logits_RV: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from unitk.decoding.config import GenerateConfig
-from unitk.decoding.constraints.demands import Demands
+from unitk.decoding.constraints.base import Constraints
 from unitk.slots import Protocol
 
 
@@ -22,23 +22,23 @@ class Rules:
         self,
         protocol: Protocol,
         config: GenerateConfig,
-        demands: Demands,
+        constraints: Constraints,
         device: torch.device | str,
     ) -> None:
         self.end, self.unkpen = protocol.end, config.unkpen
         self.ngram = config.no_repeat_ngram_size
-        self.early = any(demand.min_len for demand in demands.each)
-        self.begin = max(len(demand.prefix) for demand in demands.each)
-        self.lexicon = demands.lexicon
+        self.early = any(one.min_len for one in constraints.each)
+        self.begin = max(len(one.prefix) for one in constraints.each)
+        self.words = constraints.words
 
         def tensor(ids: object) -> Tensor:
             return torch.tensor(ids, dtype=torch.int64, device=device)
 
-        self.free = tensor(self.lexicon.free)
+        self.free = tensor(self.words.free)
         by_length = defaultdict(list)
-        for phrase in self.lexicon.bad:
+        for phrase in self.words.bad:
             by_length[len(phrase)].append(phrase)
-        banned = [word for word in protocol.banned if word not in self.lexicon.allowed]
+        banned = [word for word in protocol.banned if word not in self.words.allowed]
         banned = [*banned, *(word for (word,) in by_length.pop(1, []))]
         self.banned = tensor(banned)
         self.bad = [tensor(by_length[size]) for size in sorted(by_length)]
@@ -60,8 +60,8 @@ class Rules:
             forced_R1 = forced_R[:, None]
             kept_R1 = gain_RV.gather(1, forced_R1.clamp(min=0))
         gain_RV.index_fill_(1, self.banned, -torch.inf)
-        if self.unkpen and self.lexicon.unk is not None:
-            gain_RV[:, self.lexicon.unk] -= self.unkpen
+        if self.unkpen and self.words.unk is not None:
+            gain_RV[:, self.words.unk] -= self.unkpen
         if self.early:
             gain_RV[:, self.end].masked_fill_(count_R < least_R, -torch.inf)
         for phrases in self.bad:

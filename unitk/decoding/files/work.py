@@ -11,7 +11,7 @@ from unitk.decoding.files.inputs import Input
 from unitk.slots import Ids
 
 if TYPE_CHECKING:
-    from unitk.decoding.constraints.demands import Wish
+    from unitk.decoding.constraints.base import Constraint
     from unitk.decoding.generator import Generator
 
 
@@ -28,13 +28,13 @@ class Buffer:
     texts: list[Input]
     sources: list[list[Ids]]
     targets: list[Ids | None]
-    wishes: list[Wish]
+    constraints: list[Constraint]
 
     def only(self, i: int) -> Buffer:
         """One of the inputs."""
         own = slice(i, i + 1)
-        targets, wishes = self.targets[own], self.wishes[own]
-        return Buffer(self.first + i, self.texts[own], self.sources[own], targets, wishes)
+        targets, constraints = self.targets[own], self.constraints[own]
+        return Buffer(self.first + i, self.texts[own], self.sources[own], targets, constraints)
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Work:
     inputs: Sequence[Input] | Pairs | Iterator[list[Input]]
     size: int
     """Inputs of a buffer."""
-    wishes: Sequence[Wish] = ()
+    constraints: Sequence[Constraint] = ()
     """One for each input, or none at all."""
     blanks: Blanks = "none"
 
@@ -77,7 +77,7 @@ class Work:
             None if text.target is None else target
             for text, (target,) in zip(texts, ids, strict=True)
         ]
-        return Buffer(first, texts, sources, targets, self._wished(first, len(texts)))
+        return Buffer(first, texts, sources, targets, self._constraints(first, len(texts)))
 
     def _marked(self, text: Input, plain: list[Ids]) -> list[Ids]:
         if self.blanks == "all":
@@ -90,7 +90,7 @@ class Work:
         texts = [Input([decode(part) for part in parts], decode(target)) for parts, target in pairs]
         sources = [parts for parts, _ in pairs]
         targets: list[Ids | None] = [target for _, target in pairs]
-        return Buffer(first, texts, sources, targets, self._wished(first, len(texts)))
+        return Buffer(first, texts, sources, targets, self._constraints(first, len(texts)))
 
-    def _wished(self, first: int, count: int) -> list[Wish]:
-        return list(self.wishes[first : first + count])
+    def _constraints(self, first: int, count: int) -> list[Constraint]:
+        return list(self.constraints[first : first + count])

@@ -1,0 +1,133 @@
+"""What outputs must contain, and what they must not, as ids of words; torch-free."""
+
+from __future__ import annotations
+
+import functools
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from unitk.data.reading.sources import read_lines
+from unitk.decoding.config import GenerateConfig, length
+from unitk.errors import DataError, UsageError
+from unitk.vocab.base import Vocab
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """What holds for the outputs of one input."""
+
+    prefix: tuple[int, ...] = ()
+    """The words that they begin with; of several blanks, the first one does."""
+    phrases: tuple[tuple[int, ...], ...] = ()
+    """Runs of words that they contain, in any order."""
+    min_len: int = 0
+    """Fewest words of a blank."""
+    max_len: int = 0
+    """Most words of a blank."""
+
+    def sized(
+        self, config: GenerateConfig, words: int, *, exactly: int | None = None, name: str = ""
+    ) -> Constraint:
+        """With the lengths for a source of so many words; `exactly`: the only length allowed.
+
+        Raises DataError, naming the input, where it cannot be met.
+        """
+        low = length(config.min_len, words) if exactly is None else exactly
+        high = max(1, length(config.max_len, words)) if exactly is None else exactly
+        if low > high:
+            raise DataError(
+                f"{name}: --min-len {config.min_len} is {low} here, and --max-len {high}"
+            )
+        if len(self.prefix) > high:
+            raise DataError(f"{name} begins with {len(self.prefix)} words, and --max-len is {high}")
+        longest = max(map(len, self.phrases), default=0)
+        if longest > high:
+            raise DataError(f"{name} needs a phrase of {longest} words, and --max-len is {high}")
+        return replace(self, min_len=low, max_len=high)
+
+
+@dataclass(frozen=True)
+class WordRules:
+    """What holds for certain words in the outputs of all inputs."""
+
+    unk: int | None = None
+    """The unknown word, which `--unkpen` makes less likely."""
+    free: tuple[int, ...] = ()
+    """Words with which an n-gram may be repeated."""
+    bad: tuple[tuple[int, ...], ...] = ()
+    """Runs of words that are never written."""
+    allowed: tuple[int, ...] = ()
+    """Symbols that may be written though the task bans them."""
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """The constraints of several inputs."""
+
+    each: Sequence[Constraint]
+    words: WordRules = field(default_factory=WordRules)
+
+    @staticmethod
+    def plain(config: GenerateConfig, count: int) -> Constraints:
+        """The lengths of the config for so many inputs, and no other constraint."""
+        return Constraints([Constraint().sized(config, 0)] * count)
+
+    def select(self, numbers: Sequence[int]) -> Constraints:
+        """The constraints of these inputs."""
+        return Constraints([self.each[i] for i in numbers], self.words)
+
+    @property
+    def max_len(self) -> int:
+        """The longest output that is allowed, in words of a blank."""
+        return max(one.max_len for one in self.each)
+
+
+def word_rules(config: GenerateConfig, vocab: Vocab) -> WordRules:
+    """The rules of the options, in words of a vocabulary."""
+    free = tuple(_spellings(config.no_repeat_ngram_ignore.split(), vocab))
+    bad = _bad_words(config.bad_words, vocab) if config.bad_words else ()
+    symbols = dict(zip(vocab.pieces(vocab.symbols.values()), vocab.symbols.values(), strict=True))
+    allowed = config.allow_symbols.split()
+    if lacking := [word for word in allowed if word not in symbols]:
+        known = ", ".join(symbols)
+        raise UsageError(f"--allow-symbols: {lacking[0]} is no special symbol (known: {known})")
+    unk = vocab.unk if config.unkpen else None
+    return WordRules(unk, free, tuple(bad), tuple(symbols[word] for word in allowed))
+
+
+def _spellings(words: list[str], vocab: Vocab) -> Iterator[int]:
+    """Every id that spells one of the words, whether it begins a word or goes on within one."""
+    for word in words:
+        if word not in _spelt(vocab):
+            raise UsageError(f"--no-repeat-ngram-ignore: {word!r} is no piece of the vocabulary")
+        yield from sorted(_spelt(vocab)[word])
+
+
+@functools.lru_cache(maxsize=4)
+def _spelt(vocab: Vocab) -> dict[str, set[int]]:
+    """Ids by the text that they stand for, and by how they are spelt."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for index, piece in enumerate(vocab.pieces(range(len(vocab)))):
+        found[piece].add(index)
+    for index in range(vocab.model.size):
+        found[vocab.model.text(index).strip()].add(index)
+    return dict(found)
+
+
+def _bad_words(path: Path, vocab: Vocab) -> list[tuple[int, ...]]:
+    """The spellings of each line, at the beginning of a text and after a blank."""
+    lines = [line.strip() for line in read_lines(path)]
+    found = {tuple(vocab.encode(start + line)) for line in lines if line for start in ("", " ")}
+    # what the vocabulary cannot spell is never written
+    return sorted(ids for ids in found if ids and vocab.unk not in ids)
+
+
+def encode_phrase(text: str, vocab: Vocab, where: str) -> tuple[int, ...]:
+    """The ids of words that must be written; DataError if the vocabulary lacks one."""
+    ids = tuple(vocab.encode(text))
+    if vocab.unk in ids:
+        words = [word for word in text.split() if vocab.unk in vocab.encode(word)]
+        raise DataError(f"{where}: the vocabulary cannot spell {(' '.join(words) or text)!r}")
+    return ids
