@@ -27,8 +27,6 @@ VERTICAL = {"latent", "fairseq", "interop"}
 LAID_OUT = {"unitk/data/examples.py", "unitk/data/mixture.py"}
 """Where corpora meet tasks: above both."""
 BY_NAME = {
-    "unitk/data/storing/folders.py": "fairseq's data are folders too",
-    "unitk/data/storing/preprocess.py": "fairseq's data are written too",
     "unitk/decoding/embed.py": "a latent is a vector of a text",
 }
 """File of the core -> why it imports a vertical package by name."""

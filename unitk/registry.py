@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from unitk.errors import UsageError
 
-KINDS = ("task", "criterion", "arch", "optimizer", "schedule", "vocab")
+KINDS = ("task", "criterion", "arch", "optimizer", "schedule", "vocab", "corpus")
 REGISTERS = re.compile(rb'\bregister\("(\w+)"')
 """What the source of a module looks like that registers a component, and its kind."""
 

@@ -13,10 +13,10 @@ from unitk.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Name every registered task, criterion, architecture, optimizer, schedule and vocabulary."""
+    """Name everything registered: tasks, architectures, schedules, formats of corpora, ..."""
 
     kind: str | None = None
-    """Only this kind: task, criterion, arch, optimizer, schedule or vocab."""
+    """Only this kind: task, criterion, arch, optimizer, schedule, vocab or corpus."""
     user_dir: Path | None = None
     """Folder of plug-ins: every .py in it is imported."""
 

@@ -101,7 +101,7 @@ def test_evaluate_and_generate(tmp_path, capsys):
     assert kinds == [f"{kind}-{i}" for i in range(6) for kind in "STHDP"]
     with pytest.raises(DataError, match="--input text/valid holds texts"):
         generate.run(f"--checkpoint {run} --input text/valid".split())
-    with pytest.raises(DataError, match="made with another vocabulary"):
+    with pytest.raises(UsageError, match="task seq2seq cannot pre-train on texts"):
         evaluate.run(f"--checkpoint {run} --data text/valid --device cpu".split())
 
 

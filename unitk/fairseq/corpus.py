@@ -25,19 +25,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unitk.data.reading.sources import name_of, pieces
-from unitk.data.storing.corpus import SMALL, Corpus, Counts, Pairs, digest, mapped
-from unitk.errors import DataError
+from unitk.data.storing.corpus import SMALL, Corpus, Counts, Pairs, building, digest, mapped
+from unitk.errors import DataError, UsageError, require
 from unitk.fairseq.dictionary import (
     END,
     FairseqDictionary,
+    built,
     dictionaries,
     open_dictionary,
 )
+from unitk.registry import register
 from unitk.slots import Ids
-from unitk.vocab.base import Vocab, adopt
+from unitk.vocab.base import Vocab, adopt, open_vocab
 
 if TYPE_CHECKING:
     from unitk.data.reading.files import Source
+    from unitk.data.storing.preprocess import Options
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQ")
@@ -73,6 +76,13 @@ class Split:
                 " --format fairseq"
             )
         return open_dictionary(found[0])
+
+    def open(self) -> Corpus | Pairs:
+        """It as a corpus."""
+        vocab = self.vocab()
+        if self.kind == "text":
+            return FairseqCorpus(self.stems[0], vocab, lines=False)
+        return FairseqPairs(self.stems, vocab)
 
 
 def find(path: Path) -> Split | None:
@@ -121,14 +131,6 @@ def lacking(path: Path) -> str:
         )
     there = ", ".join(splits(path.parent)) or "no .idx"
     return f"{path.parent} holds no split {path.name} of fairseq's format mmap, but {there}"
-
-
-def open_split(split: Split) -> Corpus | Pairs:
-    """A split as a corpus."""
-    vocab = split.vocab()
-    if split.kind == "text":
-        return FairseqCorpus(split.stems[0], vocab, lines=False)
-    return FairseqPairs(split.stems, vocab)
 
 
 class FairseqCorpus(Corpus):
@@ -235,6 +237,48 @@ def word_counts(paths: Sequence[Path]) -> Counter[str]:
     return counts
 
 
+def write(options: Options, parts: dict[str, Source]) -> dict[str, dict[str, Counts]]:
+    """Write the parts as fairseq-preprocess does; what each of them holds is printed."""
+    langs, sides = (options.source_lang, options.target_lang), ("", "")
+    if any(source.targets for source in parts.values()):
+        sides = langs
+        for lang in langs:
+            good = re.fullmatch(r"[^.\-/\s]+", lang) and langs[0] != langs[1]
+            require(bool(good), f"--source-lang, --target-lang: {lang!r} cannot name a language")
+    with building(options.dest, options.overwrite) as folder:
+        words = _dictionary(options, parts)
+        for name in {f"dict.{lang}.txt" if lang else "dict.txt" for lang in sides}:
+            (folder / name).write_bytes(words.data)
+        counts = {}
+        for name, source in {} if options.vocab_only else parts.items():
+            counts[name] = write_part(folder, name, source, langs, words)
+            print(f"{name}:")
+            for side, found in counts[name].items():
+                print(f"  {side and side + ': '}{found}")
+    return counts
+
+
+def _dictionary(options: Options, parts: dict[str, Source]) -> FairseqDictionary:
+    if options.vocab is None:
+        require("train" in parts, "a dictionary is made of --input or --source-file; or give one")
+        train, size = parts["train"], options.vocab_size
+        require(size is None or size > 4, f"--vocab-size must be above 4, got {size}")
+        counts = word_counts([*train.paths, *train.targets])
+        words = FairseqDictionary(built(counts, size, options.vocab_threshold))
+    elif options.vocab.suffix == ".txt" or FairseqDictionary.opens(options.vocab):
+        try:  # of numbers too: these are the words of the text
+            words = FairseqDictionary(FairseqDictionary.read(options.vocab))
+        except (OSError, UnicodeDecodeError, DataError) as error:
+            raise DataError(f"--vocab {options.vocab} {error}") from error
+    else:
+        model = open_vocab(options.vocab).model
+        if not isinstance(model, FairseqDictionary):
+            raise UsageError(f"--vocab {options.vocab}: --format fairseq needs a dict.txt, or none")
+        words = model
+    print(f"vocabulary: {words.size:,} ids")
+    return words
+
+
 def write_part(
     folder: Path, name: str, source: Source, langs: tuple[str, str], words: FairseqDictionary
 ) -> dict[str, Counts]:
@@ -291,3 +335,11 @@ def _lines(paths: Sequence[Path]) -> Iterator[str]:
                 yield waiting
         except UnicodeDecodeError as error:
             raise DataError(f"{name_of(path)}, behind line {number}: not UTF-8") from error
+
+
+@register("corpus", "fairseq")
+class FairseqFormat:
+    """fairseq's data-bin folders, which fairseq-preprocess makes."""
+
+    find, splits, shards = staticmethod(find), staticmethod(splits), staticmethod(shards)
+    lacking, write = staticmethod(lacking), staticmethod(write)

@@ -1,27 +1,64 @@
-"""What a path means: a corpus, a part of what was preprocessed, a split of fairseq's data."""
+"""What a path means: a corpus, a part of what was preprocessed, data of another system's format."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Protocol
 
+from unitk import registry
 from unitk.data.storing.corpus import VOCAB, Corpus, Pairs, manifest_of
 from unitk.errors import DataError
-from unitk.fairseq import corpus as fairseq
 from unitk.files import MANIFEST
 from unitk.vocab.base import Vocab
 
 
+class Split(Protocol):
+    """A corpus of another format."""
+
+    def open(self) -> Corpus | Pairs: ...
+    def vocab(self) -> Vocab: ...
+
+
+class CorpusFormat(Protocol):
+    """Another system's format of corpora, registered as kind `corpus`.
+
+    It also has `write(options, parts)`, which makes what `unitk preprocess --format` asks for.
+    """
+
+    def find(self, path: Path) -> Split | None:
+        """The corpus that a path names."""
+
+    def splits(self, folder: Path) -> list[str]:
+        """Names of the corpora in a folder."""
+
+    def shards(self, folder: Path) -> list[Path]:
+        """What a folder has to train on."""
+
+    def lacking(self, path: Path) -> str:
+        """What is wrong with a path that should be a corpus; "" if it is none of this format."""
+
+
+def formats() -> list[CorpusFormat]:
+    """The formats beside unitk's own."""
+    return [registry.get("corpus", name) for name in registry.names("corpus")]
+
+
+def found(path: Path) -> Split | None:
+    """The corpus of another format that a path names."""
+    return next((split for one in formats() if (split := one.find(path))), None)
+
+
 def open_corpus(path: Path) -> Corpus | Pairs:
-    """Open a corpus folder, the train/ of what `unitk preprocess` made, or a split of fairseq's."""
-    if split := fairseq.find(path) or fairseq.find(path / "train"):
-        return fairseq.open_split(split)
+    """Open a corpus, or the train/ of what `unitk preprocess` or another system made."""
+    if split := found(path) or found(path / "train"):
+        return split.open()
     folder = _folder(path)
     return Pairs(folder) if manifest_of(folder).get("kind") == "pairs" else Corpus(folder)
 
 
 def corpus_vocab(path: Path) -> Vocab:
     """The vocabulary a corpus was made with."""
-    if split := fairseq.find(path) or fairseq.find(path / "train"):
+    if split := found(path) or found(path / "train"):
         return split.vocab()
     folder = _folder(path)
     vocab = Vocab.load(folder / VOCAB)
@@ -32,25 +69,26 @@ def corpus_vocab(path: Path) -> Vocab:
 
 def is_corpus(path: Path) -> bool:
     """Whether a path is a corpus itself, not a folder of several."""
-    return (path / MANIFEST).is_file() or fairseq.find(path) is not None
+    return (path / MANIFEST).is_file() or found(path) is not None
 
 
 def parts(folder: Path) -> list[str]:
     """The names of the corpora in a folder."""
     made = [entry.parent.name for entry in folder.glob(f"*/{MANIFEST}")]
-    return sorted(made) or fairseq.splits(folder)
+    return sorted(made) or [name for one in formats() for name in one.splits(folder)]
 
 
 def part(place: Path, name: str) -> Path | None:
     """That part of a folder of several corpora."""
-    found = (place / name).is_dir() or (place.is_dir() and fairseq.find(place / name))
-    return place / name if found else None
+    there = (place / name).is_dir() or (place.is_dir() and found(place / name))
+    return place / name if there else None
 
 
 def train_parts(place: Path) -> list[Path]:
-    """A corpus itself, or what a folder has to train on: one, or fairseq's train, train1, ..."""
-    if fairseq.find(place / "train"):
-        return fairseq.shards(place)
+    """A corpus itself, or what a folder has to train on: one, or all shards of another format."""
+    for one in formats():
+        if one.find(place / "train"):
+            return one.shards(place)
     return [part(place, "train") or place]
 
 
@@ -58,6 +96,7 @@ def _folder(path: Path) -> Path:
     for folder in (path, path / "train"):
         if (folder / MANIFEST).is_file():
             return folder
-    said = fairseq.lacking(path / "train" if path.is_dir() else path)
+    wanted = path / "train" if path.is_dir() else path
+    said = next(filter(None, (one.lacking(wanted) for one in formats())), "")
     lacks = f"{path} is no corpus: there is no {MANIFEST} in it, nor in a train/ of it"
     raise DataError(said or lacks)

@@ -6,15 +6,15 @@ Blocks come back in order, so the corpus does not depend on the number of worker
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
+from unitk import registry
 from unitk.data.reading.files import Source, expand, open_source
 from unitk.data.reading.pairs import Fields
 from unitk.data.reading.sources import (
@@ -31,8 +31,6 @@ from unitk.data.storing.corpus import SIDES, CorpusWriter, Counts, building, clo
 from unitk.data.storing.encode import Encode, encoders, num_workers
 from unitk.data.storing.progress import Progress
 from unitk.errors import DataError, UsageError, require
-from unitk.fairseq import corpus as fairseq
-from unitk.fairseq.dictionary import FairseqDictionary, built
 from unitk.vocab.base import Vocab, open_vocab, train_vocab
 
 MANY_UNKNOWN = 0.01
@@ -120,7 +118,7 @@ class Options:
     """Seed of that draw."""
     workers: int | None = None
     """Processes that encode; default: one for each core. The corpus is the same for any number."""
-    format: Literal["unitk", "fairseq"] = "unitk"
+    format: str = "unitk"
     """What is written. fairseq: dict.txt, .idx and .bin as fairseq-preprocess --joined-dictionary
     makes them of lines of words; the dictionary is --vocab, or made of all words."""
     source_lang: str = "source"
@@ -141,8 +139,9 @@ def preprocess(options: Options) -> dict[str, dict[str, Counts]]:
     """Make the corpora; what each part holds is printed, and returned by part and side."""
     parts = open_parts(options)
     shard = parse_shard(options.shard)
-    if options.format == "fairseq":
-        return _fairseq(options, parts)
+    if options.format != "unitk":
+        counts = registry.get("corpus", options.format, "--format").write(options, parts)
+        return cast(dict[str, dict[str, Counts]], counts)
     counts = {}
     with building(options.dest, options.overwrite) as folder:
         vocab = _vocabulary(options, parts)
@@ -200,48 +199,6 @@ def open_parts(options: Options) -> dict[str, Source]:
         kinds = ", ".join(f"{name} holds {source.kind}" for name, source in parts.items())
         raise UsageError(f"all parts must be of one kind, but {kinds}")
     return parts
-
-
-def _fairseq(options: Options, parts: dict[str, Source]) -> dict[str, dict[str, Counts]]:
-    """The same in fairseq's format."""
-    langs, sides = (options.source_lang, options.target_lang), ("", "")
-    if any(source.targets for source in parts.values()):
-        sides = langs
-        for lang in langs:
-            good = re.fullmatch(r"[^.\-/\s]+", lang) and langs[0] != langs[1]
-            require(bool(good), f"--source-lang, --target-lang: {lang!r} cannot name a language")
-    with building(options.dest, options.overwrite) as folder:
-        words = _dictionary(options, parts)
-        for name in {f"dict.{lang}.txt" if lang else "dict.txt" for lang in sides}:
-            (folder / name).write_bytes(words.data)
-        counts = {}
-        for name, source in {} if options.vocab_only else parts.items():
-            counts[name] = fairseq.write_part(folder, name, source, langs, words)
-            print(f"{name}:")
-            for side, found in counts[name].items():
-                print(f"  {side and side + ': '}{found}")
-    return counts
-
-
-def _dictionary(options: Options, parts: dict[str, Source]) -> FairseqDictionary:
-    if options.vocab is None:
-        require("train" in parts, "a dictionary is made of --input or --source-file; or give one")
-        train, size = parts["train"], options.vocab_size
-        require(size is None or size > 4, f"--vocab-size must be above 4, got {size}")
-        counts = fairseq.word_counts([*train.paths, *train.targets])
-        words = FairseqDictionary(built(counts, size, options.vocab_threshold))
-    elif options.vocab.suffix == ".txt" or FairseqDictionary.opens(options.vocab):
-        try:  # of numbers too: these are the words of the text
-            words = FairseqDictionary(FairseqDictionary.read(options.vocab))
-        except (OSError, UnicodeDecodeError, DataError) as error:
-            raise DataError(f"--vocab {options.vocab} {error}") from error
-    else:
-        model = open_vocab(options.vocab).model
-        if not isinstance(model, FairseqDictionary):
-            raise UsageError(f"--vocab {options.vocab}: --format fairseq needs a dict.txt, or none")
-        words = model
-    print(f"vocabulary: {words.size:,} ids")
-    return words
 
 
 def parse_shard(text: str | None) -> tuple[int, int] | None:
