@@ -6,8 +6,9 @@ import math
 import os
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,10 +19,17 @@ from unitk.data.reading.sources import SQUAD_SOURCE, Format, is_stream, read_lin
 from unitk.data.storing.corpus import Pairs
 from unitk.data.storing.folders import is_corpus, open_corpus
 from unitk.decoding.config import WAYS, GenerateConfig
-from unitk.decoding.files.inputs import Input, arriving, open_pairs, read_inputs, typed
-from unitk.decoding.files.outputs import STDOUT, Alignment, Writing
-from unitk.decoding.files.sink import File, Screen
-from unitk.decoding.files.work import Blanks, Buffer, Work
+from unitk.decoding.files.inputs import (
+    Input,
+    Item,
+    arriving,
+    groups,
+    open_pairs,
+    read_inputs,
+    typed,
+)
+from unitk.decoding.files.outputs import STDOUT, Alignment, Formatter
+from unitk.decoding.files.sink import OutputFile
 from unitk.errors import DataError, UsageError, require
 from unitk.files import MANIFEST, digest, reserved
 from unitk.training.saving.folder import find
@@ -118,44 +126,52 @@ def run(argv: Sequence[str]) -> None:
 
 def generate(given: Options, parsed: config.Parsed) -> None:
     """Decode or score while no other process writes the output."""
-    inputs = read(given)
+    found = read(given)
     given = as_trained(given, parsed.origins)
     options = {item.key: item.text or "on" for item in parsed.aside}
     generator = open_generator(given, options)
     device = next(generator.model.parameters()).device.type
     require(device == "cuda" or not given.capture, "--capture has an effect on a GPU only")
-    work = plan(given, inputs, generator)
-    sink = Screen()
+    inputs: Sequence[Input] | Pairs | Iterator[list[Input]]
+    inputs = open_pairs(found, generator.vocab.hash) if isinstance(found, Path) else found
+    inputs, constraints = with_files(given, inputs, generator)
+    total = None if isinstance(inputs, Iterator) else len(inputs)
+    sink, done = None, 0
     if given.output != STDOUT:
         made_from = made_of(given, parsed.values() | options | {"device": device})
-        sink = File(given.output, made_from, given.resume)
-    if work.total is not None and not given.score:  # told before anything is decoded
-        for buffer in work.buffers(sink.done):
-            generator.prompts(
-                buffer.sources,
-                given,
-                constraints=buffer.constraints,
-                truncate=given.truncate,
-                first=buffer.first,
-            )
-    writing = Writing(
-        given.output_format,
-        generator.vocab,
-        1 if given.score else given.nbest,
-        given.score,
-        given.print_alignment,
+        sink = OutputFile(given.output, made_from, given.resume)
+        done = sink.done
+    all_groups = partial(
+        groups,
+        *(generator, inputs, given.buffer_size, done),
+        constraints=constraints,
+        blanks="some" if given.interactive else "none" if given.infill is None else "all",
     )
+    if total is not None and not given.score:  # mistakes come before anything is decoded
+        for items in all_groups():
+            sources = [item.source for item in items]
+            wanted = [item.constraint for item in items]
+            generator.prompts(
+                sources, given, constraints=wanted, truncate=given.truncate, first=items[0].number
+            )
+    nbest, alignment = 1 if given.score else given.nbest, given.print_alignment
+    formatter = Formatter(given.output_format, generator.vocab, nbest, given.score, alignment)
     tally = Tally()
-    with progress(work.total, sink.done, not given.interactive) as report:
-        for buffer in work.buffers(sink.done):
-            if work.total is None:
-                buffer, found = answer_each(given, generator, buffer, report)
+    with progress(total, done, not given.interactive) as report:
+        for items in all_groups():
+            if total is None:
+                items, outputs = answer_each(given, generator, items, report)
             else:
-                found = answer(given, generator, buffer, report)
-            sink.add(writing.lines(buffer, found), len(buffer.texts))
-            tally.add(found)
-            report(sum(not any(map(len, source)) for source in buffer.sources))
-    sink.close()
+                outputs = answer(given, generator, items, report)
+            lines = formatter.lines(items, outputs)
+            if sink:
+                sink.add(lines, len(items))
+            else:
+                print("".join(line + "\n" for line in lines), end="", flush=True)
+            tally.add(outputs)
+            report(sum(not any(map(len, item.source)) for item in items))
+    if sink:
+        sink.close()
     if given.score:
         print(tally, file=sys.stderr)
 
@@ -231,65 +247,65 @@ def read(given: Options) -> list[Input] | Iterator[list[Input]] | Path:
     return read_inputs(path, kind, fields, given.squad_source)
 
 
-def plan(
-    given: Options, found: list[Input] | Iterator[list[Input]] | Path, generator: Generator
-) -> Work:
-    """The inputs with what stands beside them."""
-    inputs: Sequence[Input] | Pairs | Iterator[list[Input]]
-    inputs = open_pairs(found, generator.vocab.hash) if isinstance(found, Path) else found
-    blanks: Blanks = "some" if given.interactive else "none"
-    blanks = blanks if given.infill is None else "all"
+def with_files(
+    given: Options, inputs: Sequence[Input] | Pairs | Iterator[list[Input]], generator: Generator
+) -> tuple[Sequence[Input] | Pairs | Iterator[list[Input]], list[Constraint]]:
+    """The inputs with the targets of --references; the constraints of each, or none at all."""
     if isinstance(inputs, Iterator):
-        return Work(generator, inputs, given.buffer_size, blanks=blanks)
+        return inputs, []
     if given.references is not None:
         if isinstance(inputs, Pairs):
             raise UsageError("--references: the corpus of --input has targets")
         lines = read_beside(given.references, "--references", len(inputs))
         pairs = zip(inputs, lines, strict=True)
         inputs = [replace(text, target=line.strip()) for text, line in pairs]
-    constraints = read_constraints(given, len(inputs), generator)
-    return Work(generator, inputs, given.buffer_size, constraints, blanks)
+    prefixes = read_beside(given.prefix_file, "--prefix-file", len(inputs))
+    lines = read_beside(given.constraints, "--constraints", len(inputs))
+    names = f"--prefix-file {given.prefix_file}, line", f"--constraints {given.constraints}, line"
+    return inputs, generator.constraints(prefixes, [line.split("\t") for line in lines], names)
 
 
 def answer(
-    given: Options, generator: Generator, buffer: Buffer, report: Callable[[int], None]
+    given: Options, generator: Generator, items: Sequence[Item], report: Callable[[int], None]
 ) -> list[list[Output]]:
-    """The outputs for some inputs, or what is said of their targets."""
+    """The outputs for some inputs; with --score, their targets with scores."""
+    sources = [item.source for item in items]
     layer = None if given.print_alignment == "off" else given.alignment_layer
     how: dict[str, Any] = {"truncate": given.truncate, "layer": layer, "report": report}
-    how["first"] = buffer.first
-    if given.score:
-        targets = [target for target in buffer.targets if target is not None]
-        if len(targets) < len(buffer.targets):
-            number = buffer.first + buffer.targets.index(None) + 1
+    how["first"] = items[0].number
+    if not given.score:
+        constraints = [item.constraint for item in items]
+        return generator.outputs(sources, given, constraints=constraints, **how)
+    targets = []
+    for item in items:
+        if item.target is None:
+            number = item.number + 1
             raise DataError(f"--score: input {number} has no target; --references FILE gives them")
-        return generator.scores(buffer.sources, targets, given, **how)
-    return generator.outputs(buffer.sources, given, constraints=buffer.constraints, **how)
+        targets.append(item.target)
+    return generator.scores(sources, targets, given, **how)
 
 
 def answer_each(
-    given: Options, generator: Generator, buffer: Buffer, report: Callable[[int], None]
-) -> tuple[Buffer, list[list[Output]]]:
+    given: Options, generator: Generator, items: list[Item], report: Callable[[int], None]
+) -> tuple[list[Item], list[list[Output]]]:
     """The outputs for some inputs of a stream; what cannot be answered has an error instead."""
-    texts = list(buffer.texts)
-    found: list[list[Output]] = []
     wrong = (DataError, UsageError) if given.interactive else (DataError,)
-    try:
-        if not any(text.error for text in texts):
-            found = answer(given, generator, buffer, report)
-    except wrong:
-        pass  # told below, of the inputs that are meant
-    for i, text in enumerate([] if found else texts):
+    if not any(item.text.error for item in items):
+        with suppress(*wrong):  # which item is wrong is found below
+            return items, answer(given, generator, items, report)
+    items, found = list(items), []
+    for i, item in enumerate(items):
         outputs: list[list[Output]] = [[]]
+        error = item.text.error
         try:
-            if not text.error:
-                outputs = answer(given, generator, buffer.only(i), report)
-        except wrong as error:
-            texts[i] = replace(text, error=str(error))
+            outputs = outputs if error else answer(given, generator, [item], report)
+        except wrong as caught:
+            error = str(caught)
+        if error:
+            items[i] = replace(item, text=replace(item.text, error=error))
+            print(f"unitk generate: {error}", file=sys.stderr)
         found += outputs
-        if texts[i].error:
-            print(f"unitk generate: {texts[i].error}", file=sys.stderr)
-    return replace(buffer, texts=texts), found
+    return items, found
 
 
 @dataclass
@@ -335,14 +351,6 @@ def content(path: Path) -> str:
     if is_corpus(path) and not path.is_dir():  # a split of fairseq's
         return open_corpus(path).fingerprint[:12]
     return digest(path / MANIFEST if path.is_dir() else path)[:12]
-
-
-def read_constraints(given: Options, inputs: int, generator: Generator) -> list[Constraint]:
-    """What the outputs of each input must contain."""
-    prefixes = read_beside(given.prefix_file, "--prefix-file", inputs)
-    phrases = [line.split("\t") for line in read_beside(given.constraints, "--constraints", inputs)]
-    names = f"--prefix-file {given.prefix_file}, line", f"--constraints {given.constraints}, line"
-    return generator.constraints(prefixes, phrases, names)
 
 
 def read_beside(path: Path | None, flag: str, inputs: int) -> list[str]:

@@ -18,7 +18,7 @@ import pytest
 
 import unitk
 from unitk.decoding.files.inputs import arriving
-from unitk.decoding.files.sink import File
+from unitk.decoding.files.sink import OutputFile
 from unitk.errors import DataError, UsageError
 from unitk.files import seal
 from unitk_cli.generate import run
@@ -326,7 +326,7 @@ def test_an_interrupted_output_is_continued(decode, files, monkeypatch):
         """No `except` stops it."""
 
     for groups in (0, 1, 2):
-        add = File.add
+        add = OutputFile.add
 
         def dying(self, lines, inputs, left=[groups], add=add):  # noqa: B006
             if not left[0]:
@@ -335,7 +335,7 @@ def test_an_interrupted_output_is_continued(decode, files, monkeypatch):
             add(self, lines, inputs)
 
         with monkeypatch.context() as patch, pytest.raises(Kill):
-            patch.setattr(File, "add", dying)
+            patch.setattr(OutputFile, "add", dying)
             decode(line)
         assert not (files / "out.txt").exists()
         if groups:
@@ -348,7 +348,9 @@ def test_an_interrupted_output_is_continued(decode, files, monkeypatch):
         done = []
         with monkeypatch.context() as patch:
             patch.setattr(
-                File, "add", lambda *args, add=add, done=done: (done.append(args[2]), add(*args))
+                OutputFile,
+                "add",
+                lambda *args, add=add, done=done: (done.append(args[2]), add(*args)),
             )
             decode(line + " --resume")
         assert sum(done) == 5 - 2 * groups

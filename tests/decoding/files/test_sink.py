@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from unitk.decoding.files.sink import File
+from unitk.decoding.files.sink import OutputFile
 from unitk.errors import DataError, UsageError
 
 GROUPS = [(["one", "two"], 2), (["three"], 1), (["vier", "fünf", ""], 3), (["end"], 1)]
@@ -18,7 +18,7 @@ class Kill(BaseException):
 
 def go(path, resume, made_from=None):
     """What `unitk generate` does with a sink."""
-    sink = File(path, made_from or {"beam": "5"}, resume)
+    sink = OutputFile(path, made_from or {"beam": "5"}, resume)
     done = 0
     for lines, inputs in GROUPS:
         if done >= sink.done:
@@ -54,7 +54,7 @@ def kill_at(monkeypatch):
                 raise Kill
             return write_text(self, text, **more)
 
-        open_ = File._open
+        open_ = OutputFile._open
 
         def opened(self):
             if tick():
@@ -74,7 +74,7 @@ def kill_at(monkeypatch):
 
             return Dying()
 
-        monkeypatch.setattr(File, "_open", opened)
+        monkeypatch.setattr(OutputFile, "_open", opened)
         monkeypatch.setattr(Path, "write_text", half)
         for name in ("replace", "unlink"):
             monkeypatch.setattr(Path, name, dying(getattr(Path, name)))
@@ -124,7 +124,7 @@ def killed(path, kill_at, monkeypatch, at=17):
 def test_what_is_done_is_not_done_again(tmp_path, kill_at, monkeypatch):
     path = tmp_path / "out.txt"
     killed(path, kill_at, monkeypatch)
-    assert File(path, {"beam": "5"}, True).done == 3
+    assert OutputFile(path, {"beam": "5"}, True).done == 3
 
 
 def test_another_run_is_not_continued(tmp_path, kill_at, monkeypatch, caplog):
@@ -153,7 +153,7 @@ def test_damage(tmp_path, kill_at, monkeypatch):
 def test_a_full_disk_keeps_what_is_done(tmp_path, monkeypatch):
     path = tmp_path / "out.txt"
     path.write_text("old")
-    sink = File(path, {"beam": "5"}, False)
+    sink = OutputFile(path, {"beam": "5"}, False)
     sink.add(*GROUPS[0])
 
     def full(descriptor):

@@ -1,4 +1,4 @@
-"""What `unitk generate --input` understands; torch-free."""
+"""The inputs of `unitk generate`: files, streams and corpora, encoded in groups; torch-free."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import io
 import select
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from unitk.data.reading.pairs import Fields, read_squad, source_of, targets_of
 from unitk.data.reading.records import records
@@ -29,11 +29,18 @@ from unitk.data.reading.sources import (
 )
 from unitk.data.storing.corpus import Pairs
 from unitk.data.storing.folders import is_corpus, open_corpus, parts
+from unitk.decoding.constraints.base import Constraint
 from unitk.errors import DataError, UsageError, require
 from unitk.foreign import parse_json
+from unitk.slots import Ids
+
+if TYPE_CHECKING:
+    from unitk.decoding.generator import Generator
 
 WAIT = 0.02
 """Seconds that a line which has arrived waits for others."""
+Blanks = Literal["none", "some", "all"]
+"""Whether texts write down blanks to fill; some: those that do."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,66 @@ class Input:
 
 
 EMPTY = Input([""])
+
+
+@dataclass(frozen=True)
+class Item:
+    """An input as the generator takes it; `number` counts all inputs from 0."""
+
+    number: int
+    text: Input
+    source: list[Ids]
+    target: Ids | None = None
+    constraint: Constraint = Constraint()
+
+
+def groups(
+    generator: Generator,
+    inputs: Sequence[Input] | Pairs | Iterator[list[Input]],
+    size: int,
+    first: int = 0,
+    *,
+    constraints: Sequence[Constraint] = (),
+    blanks: Blanks = "none",
+) -> Iterator[list[Item]]:
+    """The inputs from `first` on, `size` of them at a time, or as a stream brings them."""
+    if isinstance(inputs, Iterator):
+        for texts in inputs:
+            yield _encoded(generator, first, texts, blanks)
+            first += len(texts)
+        return
+    for at in range(first, len(inputs), size):
+        if isinstance(inputs, Pairs):
+            numbers = range(at, min(at + size, len(inputs)))
+            items = [_of_pair(generator, number, *inputs.pair(number)) for number in numbers]
+        else:
+            items = _encoded(generator, at, inputs[at : at + size], blanks)
+        if constraints:
+            items = [replace(item, constraint=constraints[item.number]) for item in items]
+        yield items
+
+
+def _encoded(
+    generator: Generator, first: int, texts: Sequence[Input], blanks: Blanks
+) -> list[Item]:
+    sources = generator.encode([text.source for text in texts])
+    targets = generator.encode([[text.target or ""] for text in texts])
+    items = []
+    rows = zip(texts, sources, targets, strict=True)
+    for number, (text, source, (target,)) in enumerate(rows, first):
+        if blanks == "all":
+            source = generator.encode_blanks(text.source[0])
+        elif blanks == "some":
+            marked = [generator.encode_marked(part) for part in text.source]
+            source = marked if any(map(generator.has_blank, marked)) else source
+        items.append(Item(number, text, source, None if text.target is None else target))
+    return items
+
+
+def _of_pair(generator: Generator, number: int, source: list[Ids], target: Ids) -> Item:
+    decode = generator.vocab.decode
+    text = Input([decode(part) for part in source], decode(target))
+    return Item(number, text, source, target)
 
 
 def read_inputs(

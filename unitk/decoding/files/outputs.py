@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from unitk.decoding.files.inputs import Input
+from unitk.decoding.files.inputs import Item
 from unitk.files import new_file
-from unitk.slots import Floats, Ids
+from unitk.slots import Floats
 from unitk.vocab.base import Vocab
 
 if TYPE_CHECKING:
-    from unitk.decoding.files.work import Buffer
     from unitk.decoding.generator import Output
 
 STDOUT = Path("-")
@@ -25,27 +24,25 @@ Alignment = Literal["off", "hard", "soft"]
 
 
 @dataclass(frozen=True)
-class Writing:
-    """How outputs become lines, in the order of the inputs."""
+class Formatter:
+    """Turns outputs into lines, in the order of the inputs."""
 
     format: str
     vocab: Vocab
     nbest: int = 1
     scores: bool = False
-    """The outputs were given, and are wanted for what is said of them."""
+    """The outputs were given: their lines are scores."""
     alignment: Alignment = "off"
 
-    def lines(self, buffer: Buffer, found: Sequence[Sequence[Output]]) -> Iterator[str]:
+    def lines(self, items: Sequence[Item], found: Sequence[Sequence[Output]]) -> Iterator[str]:
         """The lines of some inputs."""
-        for i, outputs in enumerate(found):
-            number = buffer.first + i
+        for item, outputs in zip(items, found, strict=True):
             if self.format == "text":
                 yield from self.text(outputs)
             elif self.format == "jsonl":
-                record = self.record(number, buffer.texts[i], outputs)
-                yield json.dumps(record, ensure_ascii=False)
+                yield json.dumps(self.record(item, outputs), ensure_ascii=False)
             else:
-                yield from self.fairseq(number, buffer.sources[i], buffer.targets[i], outputs)
+                yield from self.fairseq(item, outputs)
 
     def text(self, outputs: Sequence[Output]) -> Iterator[str]:
         """`nbest` lines, empty ones where there are fewer outputs, so that no line is shifted."""
@@ -61,8 +58,9 @@ class Writing:
             yield "\t".join(columns)
         yield from [""] * (self.nbest - len(outputs))
 
-    def record(self, number: int, text: Input, outputs: Sequence[Output]) -> dict[str, Any]:
+    def record(self, item: Item, outputs: Sequence[Output]) -> dict[str, Any]:
         """An object for json-lines."""
+        number, text = item.number, item.text
         if text.error:
             return {"id": number, "error": text.error}
         target = {} if text.target is None else {"target": text.target}
@@ -86,20 +84,17 @@ class Writing:
             **align,
         }
 
-    def fairseq(
-        self, number: int, source: Sequence[Ids], target: Ids | None, outputs: Sequence[Output]
-    ) -> Iterator[str]:
+    def fairseq(self, item: Item, outputs: Sequence[Output]) -> Iterator[str]:
         """Pieces of source and target; of each output pieces, text and the scores of its words.
 
         Scores are to the base 2. A target's unknown words are marked, as they equal no output's.
         """
+        number, unk = item.number, self.vocab.unk
         separator = f" {self.pieces([self.vocab.sep])} "
-        yield f"S-{number}\t{separator.join(map(self.pieces, source))}"
-        if target is not None:
-            pieces = self.vocab.pieces(target)
-            marked = [
-                f"<{p}>" if i == self.vocab.unk else p for p, i in zip(pieces, target, strict=True)
-            ]
+        yield f"S-{number}\t{separator.join(map(self.pieces, item.source))}"
+        if item.target is not None:
+            pairs = zip(self.vocab.pieces(item.target), item.target, strict=True)
+            marked = [f"<{piece}>" if i == unk else piece for piece, i in pairs]
             yield f"T-{number}\t{one_line(' '.join(marked))}"
         for output in outputs:
             score = f"{output.hypothesis.score / math.log(2):.6f}"

@@ -1,4 +1,4 @@
-"""Where the lines of `unitk generate` go: standard output, or a file that a kill does not cost.
+"""The file of `unitk generate --output`: a kill costs no finished line.
 
     NAME             appears, or is replaced, when all is done
     .NAME.partial    the lines so far
@@ -22,25 +22,13 @@ from unitk.errors import DataError, UsageError
 log = logging.getLogger(__name__)
 
 
-class Screen:
-    """Standard output, flushed after every group of lines."""
-
-    done = 0
-    """Inputs that need not be answered any more."""
-
-    def add(self, lines: Iterable[str], inputs: int) -> None:
-        """Write the lines of so many further inputs."""
-        print("".join(line + "\n" for line in lines), end="", flush=True)
-
-    def close(self) -> None:
-        """All lines are written."""
-
-
-class File(Screen):
+class OutputFile:
     """A file; `made_from` is everything that its lines depend on, as text under option names."""
 
     def __init__(self, path: Path, made_from: dict[str, str], resume: bool) -> None:
         self.path, self.made_from = path, made_from
+        self.done = 0
+        """Inputs whose lines are written."""
         path = path.resolve()  # of a link, what it leads to is replaced
         self.partial = path.with_name(f".{path.name}.partial")
         self.progress = path.with_name(f".{path.name}.progress")
@@ -79,6 +67,7 @@ class File(Screen):
             )
 
     def add(self, lines: Iterable[str], inputs: int) -> None:
+        """Write the lines of so many further inputs."""
         try:
             if self.file is None:
                 self.file = self._open()
@@ -105,6 +94,7 @@ class File(Screen):
         files.write(self.progress, json.dumps(record, indent=1, ensure_ascii=False))
 
     def close(self) -> None:
+        """All lines are written: the file gets its name."""
         try:
             if self.file is None:  # a kill came between the last line and this
                 self.file = self._open()
