@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from unitk.errors import UsageError
+from unitk.training.reporting.sinks import read_events
 from unitk.training.start import parse_train, prepare
 
 MIXED = "--task mlm=0.75 --task unilm=0.25 --task.unilm.nsp off --arch unilm_tiny"
