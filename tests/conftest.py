@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from unitk.data.storing.corpus import CorpusWriter, write_manifest
+from unitk.errors import UnitkError
 from unitk.registry import load_plugins
 from unitk.vocab.base import Vocab, train_vocab
 
 # before torch is imported: another number of threads rounds otherwise in the last bit
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+UnitkError.with_flags = True  # messages as the command line shows them
 if "UNITK_USER_DIR" in os.environ:  # the property tests then cover a plug-in's tasks too
     load_plugins(Path(os.environ["UNITK_USER_DIR"]))
 

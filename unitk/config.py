@@ -1,4 +1,4 @@
-"""Options: frozen dataclass <-> flags <-> YAML, with the origin of every value (DESIGN 5).
+"""Options: frozen dataclass <-> flags <-> YAML, with the origin of every value.
 
 A verb has one dataclass of flat options and may choose components by name (`--task glm_infill`),
 whose fields are then options too (`--task.mean-span 5`). The string under a field is its help.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import keyword
 import os
+import re
 import sys
 
 QUIET = "UNITK_QUIET"
@@ -14,14 +16,33 @@ def talks() -> bool:
     return sys.stderr.isatty() and QUIET not in os.environ
 
 
+FLAG = re.compile(r"(?<![\w/.-])--(?:(?:task|arch|criterion|optimizer)\.)?([a-z]\w*(?:[.-]\w+)*)")
+"""An option in a message: `--max-len`, or `--task.mean-span` of a component."""
+
+
 class UnitkError(Exception):
-    """A mistake that is told in one line, without a traceback; `code` is the exit code."""
+    """A mistake that is reported in one line, without a traceback; `code` is the exit code.
+
+    Messages are written with flags, as the command line shows them. To other callers `str` names
+    the arguments: `--max-len must be ...` reads `max_len must be ...`.
+    """
 
     code = 1
+    with_flags = False
+    """Whether this process is a command line; set by its entry point."""
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if UnitkError.with_flags else FLAG.sub(_argument, text)
+
+
+def _argument(flag: re.Match[str]) -> str:
+    name = flag[1].replace("-", "_")
+    return name + "_" * keyword.iskeyword(name)
 
 
 class UsageError(UnitkError):
-    """A command line that cannot be meant: names the option and what is possible."""
+    """Options that cannot be meant: names the option and what is possible."""
 
     code = 2
 

@@ -161,7 +161,7 @@ class Example:
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """How a task decodes, as data: the decoder calls no task code in a step (DESIGN 2.2, 2.3)."""
+    """How a task decodes, as data: the decoder calls no task code in a step (docs/design.md)."""
 
     end: int
     """Closes an output or a blank; never fed back."""
@@ -243,7 +243,7 @@ def collate(rows: Sequence[Sequence[Example]]) -> Batch:
     """Pack each row's examples one after the other and pad the rows.
 
     All examples have the same towers. A pad looks at its row's first doc and nobody looks at it,
-    so no row of a mask is empty (DESIGN 2.1). Its token is 0, which every tower's table has.
+    so no row of a mask is empty. Its token is 0, which every tower's table has.
     """
     examples = [example for row in rows for example in row]
     first_doc = np.cumsum([0] + [example.num_docs for example in examples])

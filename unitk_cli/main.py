@@ -138,7 +138,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry point: a user's mistake becomes one line and the exit code of DESIGN 6."""
+    """Entry point: a user's mistake becomes one line and an exit code (docs/files.md)."""
     # OpenMP threads wait for each other by spinning, for milliseconds: where other work has a core
     # (the thread that builds batches is enough), training is up to six times as slow. It is read
     # when torch is imported.
@@ -149,6 +149,7 @@ def main() -> None:
         os.environ.setdefault(name, "128")
     verb = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] in VERBS else ""
     sys.excepthook = show
+    UnitkError.with_flags = True
     try:
         cli.main(prog_name="unitk", standalone_mode=False)
     except UnitkError as error:

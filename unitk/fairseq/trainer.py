@@ -27,7 +27,7 @@ from unitk.config import Parsed, parse
 from unitk.criterions.base import Criterion, Loss
 from unitk.data.batching import draw, make_batch
 from unitk.data.examples import Data, Source, open_data
-from unitk.errors import UsageError, require
+from unitk.errors import UnitkError, UsageError, require
 from unitk.slots import Batch, Example, Ids
 from unitk.training.config import TrainConfig
 from unitk.training.saving.checkpoint import load_weights
@@ -35,6 +35,7 @@ from unitk.training.saving.folder import find
 from unitk.training.saving.state import read_state
 from unitk.training.start import check_vocab
 
+UnitkError.with_flags = True  # fairseq-train is a command line
 NAME = "unitk"
 KINDS = ("task", "arch", "criterion")
 OWN = ("criterion", "init_from", "blocks", "block_size", "max_source_len", "max_target_len")

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from unitk.data.texts import shorten
-from unitk.decoding.config import GenerateConfig, slope
+from unitk.decoding.config import GenerateConfig, made, slope
 from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
 from unitk.decoding.decode import batches, generate, overrun
 from unitk.decoding.generator import Output, usable
@@ -119,7 +119,7 @@ class LatentSpace:
         **options: object,
     ) -> list[list[Output]]:
         """The n best texts of each point [N, Z]; `options`: GenerateConfig's."""
-        config = GenerateConfig(**options) if config is None else config  # type: ignore[arg-type]
+        config = made(GenerateConfig, options) if config is None else config
         for name in ("min_len", "max_len"):
             follows = slope(getattr(config, name)) > 0
             option = f"--{name.replace('_', '-')}"

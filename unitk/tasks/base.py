@@ -1,4 +1,4 @@
-"""What every objective offers to data, training and decoding (DESIGN 2.3)."""
+"""What every objective offers to data, training and decoding."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 An update is fetched with all its micro-batches; the count of each ask is known before the first
 backward, so that every ask has its exact mean over the update. All randomness is a function of
 (seed, epoch, example) in the data and of (seed, step, micro-batch) in dropout, so a run that is
-stopped and continued computes what it would have computed (DESIGN 6).
+stopped and continued computes what it would have computed.
 """
 
 from __future__ import annotations

@@ -1,0 +1,67 @@
+"""Errors name flags on the command line, and arguments to callers of the library."""
+
+import importlib
+import inspect
+import pkgutil
+import re
+from dataclasses import MISSING, fields, is_dataclass, replace
+from pathlib import Path
+
+import pytest
+
+import unitk_cli
+from unitk import registry
+from unitk.decoding.config import EmbedConfig, GenerateConfig
+from unitk.errors import DataError, UnitkError, UsageError
+from unitk.options import flag, options
+
+BAD = {int: (-5, 0, 10**9), float: (-5.0, 0.0, 2.0, 10**9), str: ("?", "")}
+"""Values of which some cannot be meant, whatever an option is for."""
+
+
+def every():
+    """Every dataclass of options, each with its defaults."""
+    for kind in ("task", "criterion", "optimizer", "arch"):
+        for name in registry.names(kind):
+            made = registry.get(kind, name)
+            yield made() if kind == "arch" else made.Config() if kind == "task" else made()
+    modules = [one.name for one in pkgutil.iter_modules(unitk_cli.__path__) if one.name[0] != "_"]
+    found = [importlib.import_module(f"unitk_cli.{name}") for name in modules]
+    found.append(importlib.import_module("unitk.latent.config"))
+    kinds = {kind for module in found for _, kind in inspect.getmembers(module, inspect.isclass)}
+    for kind in sorted(filter(is_dataclass, kinds), key=str):
+        if kind.__module__.startswith("unitk") and all(field.kw_only for field in fields(kind)):
+            needed = {o.name: Path("x") for o in options(kind) if o.default is MISSING}
+            yield kind(**needed)
+
+
+def test_every_option_is_named_as_the_caller_writes_it(monkeypatch):
+    seen = 0
+    for given in every():
+        for option in options(type(given)):
+            for value in BAD.get(type(option.default), ()):
+                try:
+                    replace(given, **{option.name: value})
+                except UsageError as error:
+                    monkeypatch.setattr(UnitkError, "with_flags", True)
+                    shown = str(error)
+                    monkeypatch.setattr(UnitkError, "with_flags", False)
+                    flags = {
+                        part.rpartition(".")[2] for part in re.findall(r"--([\w.-]+\w)", shown)
+                    }
+                    own = {o.name for o in options(type(given)) if flag(o.name)[2:] in flags}
+                    assert own, f"{type(given).__name__}: {shown}"
+                    assert all(name in str(error) for name in own), str(error)
+                    assert "--" not in str(error), str(error)
+                    seen += 1
+    assert seen > 300
+
+
+def test_flags_become_arguments(monkeypatch):
+    monkeypatch.setattr(UnitkError, "with_flags", False)
+    with pytest.raises(UsageError, match=r"^beam must be at least 1, got 0$"):
+        GenerateConfig(beam=0)
+    with pytest.raises(UsageError, match="^specials has no effect with pool first$"):
+        EmbedConfig(specials=True, pool="first")
+    text = str(DataError("--from: /a/b--c/--d has no x--y; --task.mean-span. Or --src.lang-x, --"))
+    assert text == "from_: /a/b--c/--d has no x--y; mean_span. Or src.lang_x, --"
