@@ -210,6 +210,10 @@ class Batch:
     """The tower that writes."""
     inputs: dict[str, Any]
     """By the names of `Example.inputs`: [B, T, ...] beside the slots of a tower, or [N, ...]."""
+    stateful_rows: Any = None
+    """[B] numbers of the stateful rows that these rows continue; None: all begin anew."""
+    carry: dict[str, Any] = field(default_factory=dict)
+    """What the model carried out of the stretch before, [B, ...] by name; empty at a beginning."""
 
     @property
     def num_slots(self) -> int:
@@ -234,7 +238,8 @@ class Batch:
         }
         towers = {name: tensor(table) for name, table in self.towers.items()}
         inputs = {name: tensor(array) for name, array in self.inputs.items()}
-        arrays = ("docs", "owner", "last", "blanks", "num_blanks")
+        arrays = ["docs", "owner", "last", "blanks", "num_blanks"]
+        arrays += [] if self.stateful_rows is None else ["stateful_rows"]
         moved = {name: tensor(getattr(self, name)) for name in arrays}
         return replace(self, towers=towers, asks=asks, inputs=inputs, **moved)
 

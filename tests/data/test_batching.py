@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from unitk.data.batching import Examples, Feed, FixedBatches, draw, make_batch, prefetch
-from unitk.errors import DataError
-from unitk.slots import BORN, NEVER, TOKEN, Example, lm, stay
+from unitk.errors import DataError, UsageError
+from unitk.slots import BORN, NEVER, TOKEN, Example, collate, lm, stay
 
 BOUND = np.random.default_rng(0).integers(3, 40, 60)
 
@@ -52,11 +52,10 @@ def test_copies_make_the_draws_of_an_epoch_come_again():
     assert drawn[0] == drawn[2] == drawn[4] != drawn[1] == drawn[3]
 
 
-@pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("world", [2, 3])
-def test_ranks_share_the_same_updates(packed, world):
-    alone = first(feed(packed=packed, batch_tokens=500).updates(), 3)
-    ranks = [feed(packed=packed, batch_tokens=500, world=world, rank=r) for r in range(world)]
+def test_ranks_share_the_same_updates(world):
+    alone = first(feed(batch_tokens=500).updates(), 3)
+    ranks = [feed(batch_tokens=500, world=world, rank=r) for r in range(world)]
     for number, parts in enumerate(zip(*[first(f.updates(), 3) for f in ranks], strict=True)):
         assert all((part.ids == alone[number].ids).all() for part in parts)
         seen = [tokens(b) for part in parts for b in part.batches if sum(b.count.values())]
@@ -65,9 +64,8 @@ def test_ranks_share_the_same_updates(packed, world):
         assert numbers == list(range(len(numbers))) and len(numbers) % world == 0
 
 
-@pytest.mark.parametrize("packed", [True, False])
-def test_resuming_at_a_cursor_continues_with_the_same_batches(packed):
-    one = feed(packed=packed)
+def test_resuming_at_a_cursor_continues_with_the_same_batches():
+    one = feed()
     whole = first(one.updates(), 8)
     for stop in range(1, 7):
         update = whole[stop - 1]
@@ -77,6 +75,24 @@ def test_resuming_at_a_cursor_continues_with_the_same_batches(packed):
             assert (ours.ids == theirs.ids).all()
             for a, b in zip(ours.batches, theirs.batches, strict=True):
                 assert (a.towers["x"] == b.towers["x"]).all()
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_stateful_rows_read_their_parts_in_order_on_one_rank(world):
+    """60 examples in 4 rows: update u has the example u of every part of 15."""
+    for rank in range(world):
+        one = feed(rows=4, batch_texts=4, world=world, rank=rank, max_tokens=80)
+        assert one.updates_per_epoch() == 15
+        for number, update in enumerate(first(one.updates(), 17)):
+            assert update.ids.tolist() == [15 * row + number % 15 for row in range(4)]
+            assert update.begins == (number in (0, 15))
+            mine = np.concatenate([batch.stateful_rows for batch in update.batches])
+            assert mine.tolist() == [*range(4)][rank * 4 // world : (rank + 1) * 4 // world]
+            for batch in update.batches:
+                read = batch.towers["x"][TOKEN, :, 0]
+                assert read.tolist() == update.ids[batch.stateful_rows].tolist()
+    with pytest.raises(UsageError, match="there are only 60 texts"):
+        feed(rows=64, batch_texts=64).plan(0)
 
 
 def test_prefetching_changes_nothing():
@@ -126,7 +142,7 @@ def test_ranks_without_a_validation_batch_have_an_empty_one():
 
 def test_packing_wastes_less_than_padding():
     made = [toy().draw(0, i, np.random.default_rng([1, 0, i])) for i in range(60)]
-    packed, padded = make_batch(made), make_batch(made, packed=False)
+    packed, padded = make_batch(made), collate([[example] for example in made])
     assert tokens(packed) == tokens(padded)
     assert packed.num_real / packed.num_slots > 0.85 > padded.num_real / padded.num_slots
 

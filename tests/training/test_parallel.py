@@ -1,22 +1,18 @@
 """Several processes are one run: the same examples, losses and weights as in one process."""
 
 import json
-import multiprocessing
 import os
 import signal
-import socket
-import sys
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from ranks import run_ranks
 from safetensors.torch import load_file
 
-from unitk.errors import UnitkError
 from unitk.training import loop
 from unitk.training.parallel import BUCKET, Group, Ranks, buckets, join
-from unitk.training.start import parse_train, prepare
 
 BASE = (
     "--arch.dropout 0.1 --blocks line --block-size 64 --max-tokens 270 --batch-tokens 1000"
@@ -28,36 +24,6 @@ BASE = (
 def imported():
     """What an optimizer imports late, so that forks start at once."""
     torch.optim.AdamW([torch.zeros(1, requires_grad=True)])
-
-
-def run_ranks(words, world, before=lambda rank: None):
-    """Train in so many forks of this process; their exit codes."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-
-    def child(rank):
-        names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_PORT": port}
-        os.environ |= {name: str(value) for name, value in names.items()}
-        os.environ["MASTER_ADDR"] = "127.0.0.1"
-        before(rank)
-        try:
-            loop.train(prepare(parse_train(words.split())))
-        except UnitkError as error:
-            print(error, file=sys.stderr, flush=True)
-            os._exit(error.code)
-        except SystemExit as exit:
-            os._exit(exit.code)
-        os._exit(0)
-
-    fork = multiprocessing.get_context("fork")
-    processes = [fork.Process(target=child, args=(rank,)) for rank in range(world)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(240)
-        assert process.exitcode is not None, "a rank hangs"
-    return [process.exitcode for process in processes]
 
 
 @pytest.fixture

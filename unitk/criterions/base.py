@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
@@ -19,6 +19,8 @@ class Loss:
     """What is minimised."""
     parts: dict[str, Tensor]
     """Detached sums for the log, "NAME/PART", divided by the count of NAME."""
+    carry: Mapping[str, Tensor] = field(default_factory=dict)
+    """What stateful rows take along to the next update (`Batch.carry`)."""
 
 
 class Network(Protocol):

@@ -46,12 +46,12 @@ class CrossEntropy:
             if ask.head != HEAD and not ask.head.startswith("class:"):
                 what = f"{ask.name} is asked of the output layer {ask.head}"
                 raise UsageError(f"--criterion cross_entropy needs words or classes, but {what}")
-        states, _ = model(batch, model.condition(batch))
+        states, carry = model(batch, model.condition(batch))
         # asks of one output layer share its product
         together: dict[tuple[str, str], list[Ask]] = {}
         for ask in batch.asks.values():
             together.setdefault((ask.tower, ask.head), []).append(ask)
-        loss = Loss({}, {})
+        loss = Loss({}, {}, carry)
         for (tower, head), asks in together.items():
             found = self.sums(model, states[tower], asks)
             for ask, (total_loss, nll, correct) in zip(asks, found, strict=True):

@@ -11,8 +11,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from unitk.data.plan import Plan, micro_batches, pack, plan
-from unitk.errors import DataError
+from unitk.data.plan import Plan, in_rows, micro_batches, pack, plan
+from unitk.errors import DataError, require
 from unitk.slots import WIDTH, Batch, Example, Ids, collate
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class Update:
 
     epoch: int
     cursor: int
-    """Units of the epoch that are done after this update; 0 when the epoch is complete."""
+    """Examples of the epoch that are done after this update; 0 when the epoch is complete."""
     batches: list[Batch]
     numbers: list[int]
     """The number of each micro-batch over all ranks: what dropout is seeded with."""
@@ -58,6 +58,8 @@ class Update:
     """Of the tasks that are mixed in it."""
     asks: dict[str, float] = field(default_factory=dict)
     """What the mean of an ask counts in the loss of its task, where that is not 1."""
+    begins: bool = False
+    """Whether it is the first one of an epoch: nothing is carried into it."""
 
     def weight(self, ask: str) -> float:
         """What the mean of an ask counts in the loss, its task's share included."""
@@ -78,16 +80,20 @@ class Feed:
     """If given, examples of one update instead of slots."""
     rank: int = 0
     world: int = 1
-    packed: bool = True
-    """Rows hold several examples; otherwise lots of like length are padded."""
+    rows: int = 0
+    """Stateful rows, as many as `batch_texts`: each continues where it stood in the update before,
+    on the same rank. 0: examples are shuffled and packed."""
 
     def plan(self, epoch: int) -> Plan:
         """The epoch's order."""
         bounds, weights = self.examples.bounds(epoch), self.examples.weights(epoch)
         if not len(bounds):
             raise DataError("the training data holds no text at all")
-        lot = None if self.packed else min(self.max_tokens, self.batch_tokens)
-        return plan(bounds, weights, self.seed, epoch, lot=lot)
+        if self.rows:
+            few = f"--stateful-rows {self.rows}: there are only {len(bounds)} texts"
+            require(len(bounds) >= self.rows, few)
+            return in_rows(bounds, self.rows)
+        return plan(bounds, weights, self.seed, epoch)
 
     def stop(self, epoch_plan: Plan, cursor: int) -> int:
         """Where the update that begins at `cursor` ends."""
@@ -112,22 +118,40 @@ class Feed:
                 begin, cursor = cursor, self.stop(today, cursor)
                 step += 1
                 shares = self.examples.shares(step, total)
-                update = self._update(today, epoch, today.ids(begin, cursor), shares)
+                ids = today.ids(begin, cursor)
+                make = self._in_rows if self.rows else self._packed
+                numbers, batches = make(today, epoch, ids, shares)
+                update = Update(epoch, 0, batches, numbers, ids, shares, self.examples.asks)
+                update = replace(update, begins=not begin)
                 if cursor == len(today):
                     yield replace(update, epoch=epoch + 1)
                 else:
                     yield replace(update, cursor=cursor)
             epoch, cursor = epoch + 1, 0
 
-    def _update(self, today: Plan, epoch: int, ids: Ids, shares: dict[str, float]) -> Update:
+    def _in_rows(
+        self, today: Plan, epoch: int, ids: Ids, shares: dict[str, float]
+    ) -> tuple[list[int], list[Batch]]:
+        """The rows of this rank, in as many micro-batches as every rank has."""
+        own = np.arange(self.rows).reshape(self.world, -1)[self.rank]
+        most = max(1, self.max_tokens // int(today.bound[ids].max()))
+        parts = np.array_split(own, -(-len(own) // most))
+        batches = []
+        for part in parts:
+            drawn = [[draw(self.examples, self.seed, epoch, int(i))] for i in ids[part]]
+            batches.append(replace(collate(drawn), stateful_rows=part))
+        return [number * self.world + self.rank for number in range(len(parts))], batches
+
+    def _packed(
+        self, today: Plan, epoch: int, ids: Ids, shares: dict[str, float]
+    ) -> tuple[list[int], list[Batch]]:
         """Micro-batches of one task each."""
         lots: list[tuple[Examples, Ids, Ids]] = []
         for part, own in self._parts(epoch, ids, shares):
-            cuts = micro_batches(own, today.bound, self.max_tokens, self.world, not self.packed)
+            cuts = micro_batches(own, today.bound, self.max_tokens, self.world)
             lots += [(part, lot, own) for lot in cuts]
         numbers = list(range(self.rank, len(lots), self.world))
-        batches = [self._batch(epoch, *lots[m]) for m in numbers]
-        return Update(epoch, 0, batches, numbers, ids, shares, self.examples.asks)
+        return numbers, [self._batch(epoch, *lots[m]) for m in numbers]
 
     def _parts(
         self, epoch: int, ids: Ids, shares: dict[str, float]
@@ -146,7 +170,7 @@ class Feed:
     def _batch(self, epoch: int, part: Examples, lot: Ids, ids: Ids) -> Batch:
         """A micro-batch; an empty one (the ranks' uneven end) runs an example with weight 0."""
         drawn = [draw(part, self.seed, epoch, int(i)) for i in (lot if len(lot) else ids[:1])]
-        batch = make_batch(drawn, packed=self.packed)
+        batch = make_batch(drawn)
         return batch if len(lot) else emptied(batch)
 
 
@@ -168,10 +192,8 @@ def generator(*numbers: int) -> np.random.Generator:
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(words)))
 
 
-def make_batch(examples: Sequence[Example], *, packed: bool = True) -> Batch:
-    """Pack examples best-fit into rows of one width (or one to a row) and collate them."""
-    if not packed:
-        return collate([[example] for example in examples])
+def make_batch(examples: Sequence[Example]) -> Batch:
+    """Pack examples best-fit into rows of one width and collate them."""
     # towers are packed jointly: an example counts with its longest tower
     lengths = np.array([max(len(s) for s in e.towers.values()) for e in examples])
     longest = int(lengths.max())
@@ -210,19 +232,15 @@ class FixedBatches:
         examples: Examples,
         max_tokens: int,
         texts: int | None = None,
-        *,
-        packed: bool = True,
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        self.rank, self.world, self.packed = rank, world, packed
+        self.rank, self.world = rank, world
         self._lots = []
         for part in examples.parts.values() or [examples]:
             bounds = part.bounds(0)
             ids = spread(len(bounds), texts)
-            self._lots += [
-                (part, lot) for lot in micro_batches(ids, bounds, max_tokens, 1, not packed)
-            ]
+            self._lots += [(part, lot) for lot in micro_batches(ids, bounds, max_tokens, 1)]
 
     def __len__(self) -> int:
         return -(-len(self._lots) // self.world)
@@ -232,7 +250,7 @@ class FixedBatches:
         for number in range(self.rank, self.world * len(self), self.world):
             part, lot = self._lots[min(number, last)]
             drawn = [draw(part, 0, 0, int(i)) for i in lot]
-            batch = make_batch(drawn, packed=self.packed)
+            batch = make_batch(drawn)
             yield number, batch if number <= last else emptied(batch)
 
 
@@ -248,8 +266,7 @@ def single_batches(examples: Examples, ids: Ids, max_tokens: int) -> Iterator[Ba
     """
     bounds = examples.bounds(0)
     for lot in micro_batches(ids, bounds, max_tokens, 1, padded=True):
-        drawn = [draw(examples, 0, 0, int(i)) for i in lot]
-        yield make_batch(drawn, packed=False)
+        yield collate([[draw(examples, 0, 0, int(i))] for i in lot])
 
 
 def prefetch(updates: Iterator[T], depth: int = 2) -> Generator[T, None, None]:

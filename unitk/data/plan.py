@@ -2,7 +2,7 @@
 
 Lengths are bounds declared by the task, never drawn ones, so a plan is computed before any example
 is laid out and is the same for every number of ranks. Its state is (epoch, cursor), the cursor
-counting units: one example, or one lot of examples of like length where a model cannot pack.
+counting examples.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from unitk.slots import Ids
 
 @dataclass(frozen=True)
 class Plan:
-    """One epoch: the order of examples, the edges of its units, and their running cost in slots."""
+    """One epoch: the order of examples, and their running cost in slots."""
 
     order: Ids
-    edges: Ids
     total: Ids
     bound: Ids
 
@@ -29,20 +28,20 @@ class Plan:
         return len(self.total)
 
     def stop(self, cursor: int, size: int, *, texts: bool = False) -> int:
-        """Where the update that begins at unit `cursor` ends.
+        """Where the update that begins at `cursor` ends.
 
-        It holds at most `size` slots (`texts`: examples), at least one unit, and takes a rest of
+        It holds at most `size` slots (`texts`: examples), at least one example, and takes a rest of
         less than half an update along instead of leaving a tiny last one.
         """
-        total = self.edges[1:] if texts else self.total
+        total = np.arange(1, len(self) + 1) if texts else self.total
         done = total[cursor - 1] if cursor else 0
         if total[-1] - done <= 1.5 * size:
             return len(total)
         return max(cursor + 1, int(np.searchsorted(total, done + size, "right")))
 
     def ids(self, cursor: int, stop: int) -> Ids:
-        """The examples of units [cursor, stop)."""
-        return self.order[self.edges[cursor] : self.edges[stop]]
+        """The examples of an update."""
+        return self.order[cursor:stop]
 
     def updates(self, size: int, *, texts: bool = False) -> int:
         """How many updates of `size` the epoch has."""
@@ -57,35 +56,30 @@ def plan(
     weight: float | npt.NDArray[np.float64],
     seed: int,
     epoch: int,
-    lot: int | None = None,
-    window: int = 16384,
 ) -> Plan:
     """Plan an epoch over examples of at most `bound` slots each.
 
-    An example appears `weight` times an epoch; a fraction is drawn anew in each. With `lot`, units
-    are lots of like length of at most `lot` slots, padding included.
+    An example appears `weight` times an epoch; a fraction is drawn anew in each.
     """
     rng = np.random.default_rng([seed, epoch])
     times = np.floor(weight + rng.random(len(bound))).astype(np.int64)
     order = rng.permutation(np.repeat(np.arange(len(bound)), times))
-    i = np.arange(len(order))
-    if lot is None:
-        return Plan(order, np.append(i, len(order)), np.cumsum(bound[order]), bound)
-    order = order[np.lexsort((-bound[order], i // window))]  # longest first in each window
-    reach = np.minimum(i + np.maximum(lot // bound[order], 1), (i // window + 1) * window)
-    follow, edge = np.minimum(reach, len(order)).tolist(), [0]
-    while edge[-1] < len(order):
-        edge.append(follow[edge[-1]])
-    edges = np.array(edge)
-    lots = rng.permutation(len(edges) - 1)
-    size = np.diff(edges)[lots]
-    first = np.cumsum(size) - size
-    mixed = order[np.repeat(edges[lots] - first, size) + i]
-    cost = size * bound[order[edges[lots]]]
-    return Plan(mixed, np.append(first, len(order)), np.cumsum(cost), bound)
+    return Plan(order, np.cumsum(bound[order]), bound)
 
 
-def micro_batches(ids: Ids, bound: Ids, max_tokens: int, world: int, padded: bool) -> list[Ids]:
+def in_rows(bound: Ids, rows: int) -> Plan:
+    """Plan an epoch over stateful rows, each of which reads its own part of the examples in order.
+
+    Update u has the example u of every row; what is left over (fewer than `rows`) is not read.
+    """
+    each = len(bound) // rows
+    order = np.arange(rows * each).reshape(rows, each).T.ravel()
+    return Plan(order, np.cumsum(bound[order]), bound)
+
+
+def micro_batches(
+    ids: Ids, bound: Ids, max_tokens: int, world: int, padded: bool = False
+) -> list[Ids]:
     """Cut an update into the fewest micro-batches of at most `max_tokens` slots, evened out.
 
     Their number is a multiple of `world` (some may be empty then); an example longer than

@@ -69,7 +69,7 @@ class Ensemble(nn.Module):
         """The states [B, T, sum of D] of the tower whose words are asked for."""
         each = condition.each if condition else [None] * len(self.models)
         found = [model(batch, one)[0] for model, one in zip(self.models, each, strict=True)]
-        return {batch.decoded: torch.cat([one[batch.decoded] for one in found], -1)}, Carry()
+        return {batch.decoded: torch.cat([one[batch.decoded] for one in found], -1)}, {}
 
     def new_cache(
         self, batch_size: int, columns: int, *, condition: Conditions | None = None

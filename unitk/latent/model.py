@@ -103,7 +103,7 @@ class LatentModel(Model):
         """The states of the decoder; a condition that is not given is made."""
         condition = self.condition(batch) if condition is None else condition
         sight, num_keys = batch.sight["dec"], batch.num_keys["dec"]
-        return {"dec": self.encode(batch.towers["dec"], sight, num_keys, condition)}, Carry()
+        return {"dec": self.encode(batch.towers["dec"], sight, num_keys, condition)}, {}
 
     def generator_parameters(self) -> Iterator[nn.Parameter]:
         """The weights that turn a latent into a text."""

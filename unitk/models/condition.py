@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from unitk.slots import DOC
+from unitk.slots import DOC, Batch
+
+Carry = Mapping[str, Tensor]
+"""What leaves a model beside its states and enters it again with the next stretch of a stateful
+row: tensors [B, ...] by name, detached, of one shape whatever the batch's width (the states of the
+last slots and their positions; the state of a recurrent stack)."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,8 @@ class Condition:
     """[N, D] added to the embedding of every slot of a doc."""
     docs: Tensor | None = None
     """[B, n] docs of each row, -1 where there are fewer; needed with a prefix."""
+    memory: Carry = field(default_factory=dict)
+    """What was carried out of the stretch before; empty at a beginning."""
 
     def select(self, rows: Tensor) -> Condition:
         """What enters these batch rows."""
@@ -41,6 +49,7 @@ class Condition:
             cross=chosen(self.cross, 0),
             slots=chosen(self.slots, 1),
             docs=chosen(self.docs, 0),
+            memory={name: table.index_select(0, rows) for name, table in self.memory.items()},
         )
 
     def added(self, slots: Tensor) -> Tensor | None:
@@ -64,12 +73,33 @@ class Condition:
         return [(of_rows(key), of_rows(value)) for key, value in self.prefix]
 
 
-@dataclass(frozen=True)
-class Carry:
-    """What leaves a model beside its states."""
+class StatefulRows:
+    """What stateful rows carry from update to update: tensors [R, ...] by name.
 
-    terms: dict[str, Tensor] = field(default_factory=dict)
-    """Loss terms per doc [N]."""
+    A rank knows its own rows only. What an update carries on is kept apart until it is made.
+    """
+
+    def __init__(self, rows: int, tables: Carry) -> None:
+        self.rows, self.tables = rows, dict(tables)
+        self.next: dict[str, Tensor] = {}
+
+    def entering(self, batch: Batch) -> Batch:
+        """The batch with what its rows carried out of the update before."""
+        if batch.stateful_rows is None:
+            return batch
+        own = {name: table[batch.stateful_rows] for name, table in self.tables.items()}
+        return replace(batch, carry=own)
+
+    def leaving(self, batch: Batch, carry: Carry) -> None:
+        """Keep what the rows of a batch carry on."""
+        for name, own in carry.items() if batch.stateful_rows is not None else ():
+            if name not in self.next:
+                self.next[name] = own.new_zeros(self.rows, *own.shape[1:])
+            self.next[name][batch.stateful_rows] = own
+
+    def advance(self) -> None:
+        """The update is made: what was kept enters the next one."""
+        self.tables, self.next = self.next, {}
 
 
 def prepend(

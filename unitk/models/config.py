@@ -168,6 +168,11 @@ class ModelConfig:
         return self
 
     @property
+    def carries(self) -> bool:
+        """Whether its models carry anything from one stretch of a row to the next."""
+        return False
+
+    @property
     def room(self) -> int:
         """Positions that every tower has; 0: no tower has a table of them."""
         return self.max_positions

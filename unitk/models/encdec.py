@@ -47,4 +47,4 @@ class EncoderDecoder(Model):
         sight, num_keys = batch.sight["dec"], batch.num_keys["dec"]
         states_BTD = self.encode(batch.towers["dec"], sight, num_keys, condition)
         assert condition.cross is not None
-        return {"enc": condition.cross, "dec": states_BTD}, Carry()
+        return {"enc": condition.cross, "dec": states_BTD}, {}

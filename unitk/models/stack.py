@@ -221,7 +221,7 @@ class Model(Stack):
             raise UsageError(f"--arch has one tower, x, but the task lays out {found}")
         assert condition is None
         states_BTD = self.encode(batch.towers["x"], batch.sight["x"], batch.num_keys["x"])
-        return {"x": states_BTD}, Carry()
+        return {"x": states_BTD}, {}
 
     def head(self, states_KD: Tensor, name: str = "lm") -> Tensor:
         """The output layer of that name at K asked rows: logits [K, V], or [K, classes]."""

@@ -16,7 +16,7 @@ KINDS = ("task", "arch", "criterion", "optimizer")
 """Components a run is made of."""
 CUT = ("blocks", "block_size", "max_source_len", "max_target_len")
 """Options that say what an example is."""
-FROZEN = ("seed", *CUT)
+FROZEN = ("seed", "stateful_rows", *CUT)
 """Options that a resumed run cannot change, beside its data and the components' own."""
 
 
@@ -78,6 +78,9 @@ class TrainConfig:
     """Slots of one update over all devices; default: --max-tokens times devices."""
     batch_texts: int | None = None
     """Texts or pairs of one update, instead of --batch-tokens."""
+    stateful_rows: int = 0
+    """Rows of an update, each of which reads its own part of the texts in order; what the model
+    carries (memory, recurrent state) goes on from update to update. 0: texts are shuffled."""
     blocks: Literal["doc", "full", "stream", "line"] = "doc"
     """Cut texts within documents, across them, at fixed windows, or one a line."""
     block_size: int = 512
@@ -166,7 +169,7 @@ class TrainConfig:
             (self.threads or 1) <= most, f"--threads must be at most {most}, got {self.threads}"
         )
         require(self.ema is None or 0 < self.ema < 1, f"--ema must be in (0, 1), got {self.ema}")
-        for name in ("seed", "clip_norm", "panel_every"):
+        for name in ("seed", "clip_norm", "panel_every", "stateful_rows"):
             value = getattr(self, name)
             require(value >= 0, f"{flag(name)} must be at least 0, got {value}")
         require(

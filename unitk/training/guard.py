@@ -157,6 +157,7 @@ def _rows(batch: Batch, start: int, stop: int) -> Batch:
             for name, table in batch.inputs.items()
         },
         last=batch.last[start:stop],
+        stateful_rows=None if batch.stateful_rows is None else batch.stateful_rows[start:stop],
         blanks=batch.blanks[start:stop],
         num_blanks=batch.num_blanks[start:stop],
     )

@@ -22,6 +22,7 @@ from unitk.criterions.base import Loss
 from unitk.data.batching import Feed, FixedBatches, Update, prefetch
 from unitk.errors import UsageError, out_of_memory
 from unitk.files import sealed
+from unitk.models.condition import StatefulRows
 from unitk.registry import nearest
 from unitk.slots import Batch
 from unitk.training import guard
@@ -65,8 +66,7 @@ class Trainer:
     def __init__(self, start: Start) -> None:
         config, parts = start.config, start.parsed.components
         self.start, self.config, self.ranks, self.data = start, config, start.ranks, start.data
-        if config.threads is not None:
-            torch.set_num_threads(config.threads)
+        torch.set_num_threads(config.threads or torch.get_num_threads())
         self.device = choose_device(config, self.ranks.local)
         self.precision = choose_precision(config, self.device)
         self.ranks.connect(self.device, config.rank_timeout)
@@ -93,14 +93,14 @@ class Trainer:
         self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         self.average = Average(self.model, config.ema) if config.ema else None
         self.progress = Progress()
-        if start.resumed is not None:
-            self.progress = checkpoint.restore(
-                start.resumed, self.model, self.optimizer, self.ranks
-            )
+        if (resumed := start.resumed) is not None:
+            self.progress = checkpoint.restore(resumed, self.model, self.optimizer, self.ranks)
             if start.new_epoch:
                 self.progress.epoch, self.progress.cursor = self.progress.epoch + 1, 0
-            if self.average is not None and checkpoint.EMA in sealed(start.resumed):
-                self.average.restore(checkpoint.load_tensors(start.resumed / checkpoint.EMA))
+            if self.average is not None and checkpoint.EMA in sealed(resumed):
+                self.average.restore(checkpoint.load_tensors(resumed / checkpoint.EMA))
+        carried = checkpoint.load_carry(resumed, self.device)
+        self.stateful = StatefulRows(config.stateful_rows, carried)
         self.saved = self.logged = self.progress.step
         self.progress.products = choose_products(self)
         self.watch = Watch(start, self.criterion, self.device, self.precision, self.progress.step)
@@ -108,12 +108,14 @@ class Trainer:
         self.means, self.speed, self.spent = Means(**self.progress.means), Speed(), Speed()
         self.noise = Noise(self.progress.noise)
         self.rate, self.norm, self.last = 0.0, math.nan, ""  # of the last update; the last losses
+        self.judged = 0.0  # seconds of the last validation
         self.feed = Feed(
             examples=self.data.train.examples,
             seed=config.seed,
             max_tokens=config.max_tokens,
             batch_tokens=config.batch_tokens or config.max_tokens,
-            batch_texts=config.batch_texts,
+            batch_texts=config.stateful_rows or config.batch_texts,
+            rows=config.stateful_rows,
             rank=self.ranks.rank,
             world=self.ranks.world,
         )
@@ -121,7 +123,6 @@ class Trainer:
         ends = [config.max_steps, config.max_epochs and config.max_epochs * self.per_epoch]
         self.total = min((end for end in ends if end), default=None)
         self.log_every = config.log_every or max(1, min(50, (self.total or 2000) // 40))
-        self.judged = 0.0  # seconds of the last validation
 
     def run(self, journal: Journal) -> None:
         """Train until one of the ends is reached or a signal asks to stop."""
@@ -211,6 +212,7 @@ class Trainer:
     def update(self, update: Update) -> None:
         """Forward and backward of all micro-batches, clip, step; NaN or infinity: no step."""
         config, step = self.config, self.progress.step
+        self.stateful.tables = {} if update.begins else self.stateful.tables
         self.rate = config.lr * config.lr_schedule(step + 1, self.total)
         counts: dict[str, float] = {}
         for batch in update.batches:
@@ -229,6 +231,7 @@ class Trainer:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.rate
             self.optimizer.step()
+            self.stateful.advance()
             if self.average is not None:
                 self.average.update()
             self.means.add(sums, counts)
@@ -258,9 +261,8 @@ class Trainer:
                     if batch.num_real or self.ranks.sharded:
                         means.add(self.backward(update, number, batch, counts), {})
                     if batch is update.batches[0]:
-                        means.add(
-                            first_part(update, step, self.parameters, self.ranks, self.scale), {}
-                        )
+                        part = first_part(update, step, self.parameters, self.ranks, self.scale)
+                        means.add(part, {})
             except (RuntimeError, MemoryError) as caught:
                 if not out_of_memory(caught):
                     raise
@@ -270,11 +272,8 @@ class Trainer:
                 break
             self.optimizer.zero_grad()
             update = guard.halved(update)
-            log.warning(
-                "step %d: out of memory: tried again with half as large micro-batches, whose"
-                " dropout differs",
-                step + 1,
-            )
+            what = "tried again with half as large micro-batches, whose dropout differs"
+            log.warning("step %d: out of memory: %s", step + 1, what)
         self.ranks.add_gradients(self.parameters)
         if self.scale != 1:
             guard.unscale(self.parameters, self.scale)
@@ -285,6 +284,7 @@ class Trainer:
     ) -> dict[str, Tensor]:
         """Forward and backward of one micro-batch; its sums, and parts of them."""
         loss = self.reseeded_loss(number, batch)
+        self.stateful.leaving(batch, loss.carry)
         # an ask that the whole update does not ask has no mean
         asks = [
             update.weight(name) * total / counts[name]
@@ -308,7 +308,8 @@ class Trainer:
     def loss(self, batch: Batch) -> Loss:
         """The criterion's sums for a micro-batch, in the precision of the run."""
         with computing(self.device, self.precision, self.progress.products):
-            loss: Loss = self.criterion(self.model, batch, self.progress.step, self.total)
+            at, batch = self.progress.step, self.stateful.entering(batch)
+            loss: Loss = self.criterion(self.model, batch, at, self.total)
         return loss
 
     def skip(self, update: Update, loss: float) -> None:
@@ -356,13 +357,8 @@ class Trainer:
         ranks, values, config = self.ranks, dict[str, float](), self.config
         for name, source in self.data.valid.items():
             means = Means()
-            batches = FixedBatches(
-                source.examples,
-                config.max_tokens,
-                config.valid_texts,
-                rank=ranks.rank,
-                world=ranks.world,
-            )
+            share = config.max_tokens, config.valid_texts, ranks.rank, ranks.world
+            batches = FixedBatches(source.examples, *share)
             for done, (number, batch) in enumerate(batches):
                 if ranks.most(self.signals.received)[0]:
                     return None
@@ -405,11 +401,13 @@ class Trainer:
         at = self.progress
         self.saved, at.means = at.step, self.means.state()
         self.ranks.settle(self.model)
+        rows = {name: self.ranks.joined(own) for name, own in self.stateful.tables.items()}
         if not (self.ranks.leads or self.ranks.sharded):
             return
         identity, task, copy = self.start.identity, self.data.task, self.ranks.copied
         averages = self.average.tensors if self.average is not None else None
         taken = checkpoint.snapshot(self.model, self.optimizer, at, identity, task, copy, averages)
+        taken = replace(taken, carry=rows)
         if self.ranks.leads:
             self.saver.save(taken, at.best_steps(self.config.keep_best))
 

@@ -108,6 +108,10 @@ class Ranks:
     def settle(self, model: nn.Module) -> None:
         """After forward passes that no backward followed: each rank is back to its part."""
 
+    def joined(self, rows: Tensor) -> Tensor:
+        """A table [R, ...] in host memory, with the equal shares of rows that each rank knows."""
+        return rows.to("cpu", copy=True).contiguous()
+
     def copied(self, tensor: Tensor) -> Tensor:
         """A copy in host memory (of the whole, for the leading rank, where each has a part)."""
         return tensor.detach().to("cpu", copy=True).contiguous()
@@ -227,6 +231,16 @@ class Group(Ranks):
         found = [torch.empty_like(own) for _ in range(self.world)]
         self._ask(lambda: dist.all_gather(found, own))
         return [bytes(one.tolist()).decode().strip() for one in found]
+
+    def joined(self, rows: Tensor) -> Tensor:
+        import torch
+        import torch.distributed as dist
+
+        whole = super().joined(rows)
+        parts = [one.contiguous() for one in whole.chunk(self.world)]
+        own = parts[self.rank].clone()
+        self._ask(lambda: dist.all_gather(parts, own))
+        return torch.cat(parts)
 
     def _reduced(self, values: Tensor, how: str = "SUM") -> Tensor:
         import torch.distributed as dist

@@ -12,7 +12,7 @@ from unitk.config import Parsed, flag, options, parse, read_flags, read_yaml
 from unitk.data.examples import Data, open_data
 from unitk.errors import DataError, UsageError, require
 from unitk.models.config import UNSHAPED, EncoderDecoderConfig
-from unitk.training.config import CUT, FROZEN, KINDS, TrainConfig
+from unitk.training.config import CUT, FROZEN, KINDS, TrainConfig, weighted
 from unitk.training.parallel import Ranks, join, launched
 from unitk.training.reporting.sinks import choose_writers
 from unitk.training.saving.folder import CONFIG, RunFolder, find
@@ -175,6 +175,7 @@ def prepare(parsed: Parsed) -> Start:
     run.check(config.resume)
     choose_writers(config.writers)
     data = open_data(parsed)
+    _check_stateful(parsed, data, ranks.world)
     for name in ("patience", "best_metric"):
         if getattr(config, name) is not None and not data.valid:
             raise UsageError(f"{flag(name)} has no effect without --valid")
@@ -197,6 +198,24 @@ def prepare(parsed: Parsed) -> Start:
         config = replace(config, batch_tokens=config.max_tokens * ranks.world)
     parsed = replace(parsed, main=config)
     return Start(parsed, data, run, resumed, new_epoch, init_from, init_towers, ranks, changed)
+
+
+def _check_stateful(parsed: Parsed, data: Data, world: int) -> None:
+    """Refuse what excludes rows that read the texts in order."""
+    rows, arch = parsed.main.stateful_rows, parsed.components["arch"]
+    if not rows:
+        return
+    name = f"--stateful-rows {rows}"
+    idle = f"{name} has no effect: --arch {arch.name} carries nothing from update to update"
+    require(arch.config.carries, idle)
+    require(rows % world == 0, f"{name} must be a multiple of the {world} processes")
+    ordered = data.kind == "text" and data.task.cut is None and not parsed.mixture
+    require(ordered, f"{name} needs texts in their order: no pairs, sentence pairs or mixed tasks")
+    even = all(weighted(text)[1] == 1 for text in parsed.main.data)
+    require(even, f"{name} reads each text once: --data takes no weight")
+    for option in ("batch_tokens", "batch_texts"):
+        given = parsed.origins.get(option, "").startswith("--")
+        require(not given, f"{flag(option)} has no effect with {name}: an update is a text a row")
 
 
 def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path], list[str]]:

@@ -2,6 +2,7 @@
 
     model.safetensors   parameters and buffers, a tied tensor once
     ema.safetensors     the weights' moving average, with --ema: what is used of the model
+    carry.safetensors   with --stateful-rows: what each row carries into the next update
     optim.safetensors   the optimizer's tensors, "PARAMETER/STATE"
     state.json          progress, configuration, fingerprints, versions
     vocab/              the vocabulary
@@ -20,7 +21,7 @@ import platform
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,7 @@ POSITIONS = ".positions.weight"
 SHARED = ("embed.tokens.weight", "embed.virtual.weight")
 """What an encoder may share with its decoder."""
 EMA = "ema.safetensors"
+CARRY = "carry.safetensors"
 IMPORTED = "imported.json"
 
 
@@ -193,6 +195,7 @@ class Snapshot:
     optimizer: dict[str, Tensor]
     state: str
     task: Task
+    carry: dict[str, Tensor] = field(default_factory=dict)
 
 
 def write(
@@ -245,6 +248,8 @@ def write_snapshot(folder: Path, snapshot: Snapshot) -> None:
     save_tensors(snapshot.model, folder / "model.safetensors")
     if snapshot.averages:
         save_tensors(snapshot.averages, folder / EMA)
+    if snapshot.carry:
+        save_tensors(snapshot.carry, folder / CARRY)
     save_tensors(snapshot.optimizer, folder / OPTIMIZER)
     (folder / "state.json").write_text(snapshot.state, encoding="utf-8")
     task = snapshot.task
@@ -398,6 +403,13 @@ def _parameter_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list
     """The parameters' names in the optimizer's order."""
     name_of = {id(parameter): name for name, parameter in model.named_parameters()}
     return [name_of[id(p)] for group in optimizer.param_groups for p in group["params"]]
+
+
+def load_carry(folder: Path | None, device: torch.device) -> dict[str, Tensor]:
+    """What the stateful rows of a resumed run carry."""
+    if folder is None or CARRY not in sealed(folder):
+        return {}
+    return {name: table.to(device) for name, table in load_tensors(folder / CARRY).items()}
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:

@@ -1,0 +1,40 @@
+"""Runs of several processes, forked from this one."""
+
+import multiprocessing
+import os
+import socket
+import sys
+
+from unitk.errors import UnitkError
+from unitk.training import loop
+from unitk.training.start import parse_train, prepare
+
+
+def run_ranks(words, world, before=lambda rank: None):
+    """Train in so many forks of this process; their exit codes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+
+    def child(rank):
+        names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_PORT": port}
+        os.environ |= {name: str(value) for name, value in names.items()}
+        os.environ["MASTER_ADDR"] = "127.0.0.1"
+        before(rank)
+        try:
+            loop.train(prepare(parse_train(words.split())))
+        except UnitkError as error:
+            print(error, file=sys.stderr, flush=True)
+            os._exit(error.code)
+        except SystemExit as exit:
+            os._exit(exit.code)
+        os._exit(0)
+
+    fork = multiprocessing.get_context("fork")
+    processes = [fork.Process(target=child, args=(rank,)) for rank in range(world)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(240)
+        assert process.exitcode is not None, "a rank hangs"
+    return [process.exitcode for process in processes]
