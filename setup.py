@@ -52,11 +52,13 @@ setup(
             "hypothesis",
             "mypy",
             "protobuf",  # transformers reads sentencepiece models with it
+            "pyarrow",
             "pytest",
             "pytest-xdist",
             "ruff",
             "transformers>=5",
             "types-PyYAML",
+            "zstandard",
         ],
     },
 )

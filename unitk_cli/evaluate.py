@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from unitk import config
-from unitk.config import flag
+from unitk.config import flag, options
+from unitk.data.reading.files import ReadingOptions, expand
+from unitk.data.storing.encode import encoders, num_workers
+from unitk.data.storing.folders import is_corpus
+from unitk.data.storing.preprocess import write_part
 from unitk.errors import UsageError, require
+from unitk.vocab.base import open_vocab
 
 if TYPE_CHECKING:
     from unitk.latent.evaluate import Latent
@@ -23,16 +31,18 @@ LATENT_ONLY = ("draws", "beam", "max_len")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(ReadingOptions):
     """Compute a model's losses and perplexities on a corpus; with a latent, all about its use.
 
     unitk evaluate --checkpoint runs/lm --data data/docs/valid
+    unitk evaluate --checkpoint runs/qa --data dev.jsonl --source-field text --target-field title
     """
 
     checkpoint: Path
     """A run folder (its best checkpoint is taken) or a checkpoint."""
     data: Path
-    """Corpus folder, made with the checkpoint's vocabulary; or a folder with valid/ in it."""
+    """Corpus folder, made with the checkpoint's vocabulary, or a folder with valid/ in it; or a
+    file that `unitk preprocess` reads, which the checkpoint's vocabulary encodes."""
     draws: int = 100
     """Optimus: draws of each latent for the importance-weighted bound."""
     beam: int = 1
@@ -72,28 +82,53 @@ def run(argv: Sequence[str]) -> None:
     found = torch.cuda.is_available()
     require(found or given.device != "cuda", "--device cuda: PyTorch finds no CUDA GPU")
     device = torch.device("cuda" if found and given.device != "cpu" else "cpu")
-    judged = open_judged(given.checkpoint, given.data, device, given.precision == "bf16")
-    if judged.data.train.shortened:
-        print(f"unitk evaluate: {judged.data.train.shortened}", file=sys.stderr)
-    about: dict[str, Any] = {"checkpoint": str(judged.path), "data": str(judged.corpus)}
-    if has_latent(judged):
-        figures, lines = _latent(judged, given)
-    else:
-        for name in LATENT_ONLY:
-            if name in parsed.origins:
-                raise UsageError(f"{flag(name)} has no effect: the checkpoint has no latent")
-        with progress(judged.num_texts) as report:
-            figures = objective(judged, given.max_tokens, report)
-        lines = [
-            f"{name:<24}{value:,}" if isinstance(value, int) else f"{name:<24}{value:.4f}"
-            for name, value in figures.items()
-        ]
-        about["texts"] = judged.num_texts
+    with _corpus(given, parsed.origins) as corpus:
+        judged = open_judged(given.checkpoint, corpus, device, given.precision == "bf16")
+        if judged.data.train.shortened:
+            print(f"unitk evaluate: {judged.data.train.shortened}", file=sys.stderr)
+        data = judged.corpus if corpus == given.data else given.data
+        about: dict[str, Any] = {"checkpoint": str(judged.path), "data": str(data)}
+        if has_latent(judged):
+            figures, lines = _latent(judged, given)
+        else:
+            for name in LATENT_ONLY:
+                if name in parsed.origins:
+                    raise UsageError(f"{flag(name)} has no effect: the checkpoint has no latent")
+            with progress(judged.num_texts) as report:
+                figures = objective(judged, given.max_tokens, report)
+            lines = [
+                f"{name:<24}{value:,}" if isinstance(value, int) else f"{name:<24}{value:.4f}"
+                for name, value in figures.items()
+            ]
+            about["texts"] = judged.num_texts
     if given.output_format == "json":
         finite = {k: None if v != v else v for k, v in figures.items()}
         print(json.dumps(about | finite))
         return
     print(*(f"{name:<24}{value}" for name, value in about.items()), *lines, sep="\n")
+
+
+@contextmanager
+def _corpus(given: Options, origins: Container[str]) -> Iterator[Path]:
+    """The corpus of --data; of a file, one that is removed afterwards."""
+    path = given.data
+    if path.is_dir() or is_corpus(path):
+        for option in options(ReadingOptions):
+            require(option.name not in origins, f"{option.flag} has no effect on a corpus")
+        yield path
+        return
+    given.check()
+    files = expand((str(path),), "--data")
+    given.held(files, "--data", origins)
+    vocab = open_vocab(given.checkpoint)
+    source = given.source(files, "--data")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the folder is removed then, too
+    with tempfile.TemporaryDirectory(prefix="unitk-") as place:
+        folder = Path(place, path.stem)
+        workers = num_workers(None, source.size)
+        with redirect_stdout(sys.stderr), encoders(vocab, workers, given.user_dir) as encode:
+            write_part(source, folder, vocab, encode, None)
+        yield folder
 
 
 def _latent(judged: Judged, given: Options) -> tuple[dict[str, Any], list[str]]:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from unitk import config
 from unitk.config import Parsed, flag
 from unitk.data.reading.files import expand
-from unitk.data.reading.sources import TABLES, format_of
 from unitk.data.storing.preprocess import Options, preprocess
 from unitk.errors import UsageError
 
@@ -33,19 +32,6 @@ UNITK = (
     *("vocab_coverage", "vocab_sample", "seed", "shard"),
 )
 """Options that it leaves nothing to do."""
-CONCERNS = {
-    "input_format": ("text", *TABLES, "squad", "pairs of records"),
-    "documents": ("text",),
-    "sentences": ("text", *TABLES),
-    "field": TABLES,
-    "window": ("squad",),
-    "squad_source": ("squad",),
-    "source_field": ("pairs of records",),
-    "target_field": ("pairs of records",),
-    "sentence_mark": ("pairs of records",),
-    "skip_empty": ("pairs of records",),
-}
-"""Options of some formats only."""
 
 
 def run(argv: Sequence[str]) -> None:
@@ -65,12 +51,7 @@ def _check(parsed: Parsed) -> None:
         if given.vocab is not None and name in parsed.origins:
             raise UsageError(f"{flag(name)} has no effect with --vocab {given.vocab}")
     files = expand(given.input or given.valid or given.test, "--input")
-    held = sorted({format_of(path, given.input_format, "--input") for path in files})
-    held = held or ["pairs of lines"]
-    held = ["pairs of records"] if files and (given.source_field or given.target_field) else held
-    for name in CONCERNS:
-        if name in parsed.origins and not {*held} & {*CONCERNS[name]}:
-            raise UsageError(f"{flag(name)} has no effect on {', '.join(held)}")
+    held = given.held(files, "--input", parsed.origins) or ["pairs of lines"]
     for name in UNITK if given.format == "fairseq" else FAIRSEQ:
         if name in parsed.origins:
             raise UsageError(f"{flag(name)} has no effect with --format {given.format}")

@@ -1,3 +1,4 @@
+import csv
 import json
 import math
 
@@ -5,17 +6,19 @@ import numpy as np
 import pytest
 import torch
 
+from unitk.data.storing.folders import open_corpus
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.latent import evaluate as measured
 from unitk.latent.space import LatentSpace
 from unitk.training import evaluate
+from unitk.vocab.base import open_vocab
 from unitk_cli.evaluate import run
 from unitk_cli.preprocess import run as preprocess
 from unitk_cli.train import run as train
 
 COMMON = (
-    "--arch.dropout 0.1 --blocks line --block-size 64 --max-tokens 400 --precision fp32 --lr 3e-3"
-    " --lr-schedule constant --max-steps 4 --threads 1"
+    "--arch.dropout 0.1 --max-tokens 400 --precision fp32 --lr 3e-3 --lr-schedule constant"
+    " --max-steps 4 --threads 1"
 )
 
 UNITS = ("tokens", "words", "bytes")
@@ -30,8 +33,11 @@ def runs(toy_data, tmp_path_factory):
         "vae": f"{vae} --criterion.beta 1 --arch.init-std 0.2",
         "ae": f"{vae} --criterion.beta 0 --task.encoder-drop 0.5 --task.decoder-drop 0.5",
         "lm": "--task lm --arch gpt2_tiny",
+        "qa": "--task seq2seq --arch bart_tiny",
     }.items():
-        train(f"{words} {COMMON} --data {toy_data / 'text'} --save-dir {folder / name}".split())
+        data = toy_data / ("pairs" if name == "qa" else "text")
+        words = words if name == "qa" else f"{words} --blocks line --block-size 64"
+        train(f"{words} {COMMON} --data {data} --save-dir {folder / name}".split())
     return folder
 
 
@@ -76,6 +82,69 @@ def test_words_that_are_not_all_predicted_have_no_such_units(toy_data, tmp_path,
     line = f"--checkpoint {tmp_path / 'run'} --data {toy_data / 'text'} --output-format json"
     run(line.split())
     assert not {"ppl_word", *UNITS} & set(json.loads(capsys.readouterr().out))
+
+
+def records(path, rows):
+    """A table of pairs in the format of the file's ending."""
+    if path.suffix == ".parquet":
+        pyarrow = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(rows), path)
+    elif path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        with path.open("w", newline="") as file:
+            table = csv.DictWriter(file, rows[0])
+            table.writeheader()
+            table.writerows(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "ending"),
+    [(name, ending) for name in ("lm", "vae") for ending in ("txt", "csv", "jsonl", "parquet")]
+    + [("qa", ending) for ending in ("csv", "jsonl", "parquet", "json")],
+)
+def test_a_file_is_judged_as_its_corpus(judge, runs, toy_data, tmp_path, name, ending):
+    lines = [f"The {word} ba, {word} {word}ti." for word in ("bade", "kilo", "sato")] * 2
+    path, options = tmp_path / f"x.{ending}", "--field title"
+    rows = [{"title": line, "target": line[4:8] * 9} for line in lines]
+    if ending == "txt":
+        path.write_text("\n".join(lines) + "\n")
+        options = "--documents line"
+    elif ending == "json":
+        paragraphs = [
+            {
+                "context": line,
+                "qas": [{"question": line[4:8], "answers": [{"text": line[4:8]}]}],
+            }
+            for line in lines
+        ]
+        path.write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+        options = "--window 7"
+    else:
+        records(path, rows)
+    if name == "qa" and ending != "json":
+        options = "--source-field title --target-field target"
+    vocab = toy_data / "text" / "train"
+    words = f"--input {path} --dest {tmp_path / 'made'} --vocab {vocab} {options}"
+    preprocess(words.split())
+    few = "--draws 2" if name == "vae" else ""
+    made = judge(name, few, data=tmp_path / "made" / "train")
+    found = judge(name, f"{few} {options}", data=path)
+    assert found == made | {"data": str(path)} and found["texts"] > 1
+
+
+def test_targets_are_as_long_as_in_training(judge, runs, toy_data, tmp_path):
+    state = json.loads((runs / "qa" / "best" / "state.json").read_text())
+    longest = int(open_corpus(toy_data / "pairs" / "train").target_lengths.max())
+    assert state["lengths"][1] == longest
+    path = tmp_path / "x.jsonl"
+    fields = "--source-field title --target-field target"
+    records(path, [{"title": "The ba.", "target": "bade " * 3 * longest}])
+    found = judge("qa", fields, data=path)
+    vocab = open_vocab(runs / "qa")
+    shown = vocab.decode(vocab.encode("bade " * 3 * longest)[:longest])
+    records(path, [{"title": "The ba.", "target": shown}])
+    assert judge("qa", fields, data=path) == found
 
 
 def test_figures_agree_with_each_other(judge, toy_data):
@@ -207,6 +276,7 @@ def test_lines(judge):
         ("--draws 3", "--draws has no effect: the checkpoint has no latent"),
         ("--draws 0", "--draws must be at least 1, got 0"),
         ("--beam 0 --max-len 3", "--max-len has no effect with --beam 0"),
+        ("--field title", "--field has no effect on a corpus"),
     ],
 )
 def test_usage(judge, words, message):
@@ -220,7 +290,7 @@ def test_data_that_cannot_be_judged(judge, toy_data, tmp_path):
             (tmp_path / name).mkdir()
             (tmp_path / name / "manifest.json").write_text("{}")
         judge("lm", data=tmp_path)
-    with pytest.raises(DataError, match="is no corpus"):
+    with pytest.raises(DataError, match="--data .*nowhere: no such file"):
         judge("lm", data=tmp_path / "nowhere")
     (tmp_path / "text.txt").write_text("some other words here\n" * 9)
     size = "--vocab-kind bpe --vocab-size 40"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,20 +14,25 @@ from unitk.data.reading.pairs import Fields, read_squad, record_blocks
 from unitk.data.reading.records import text_blocks
 from unitk.data.reading.sources import (
     FORMATS,
+    SQUAD_SOURCE,
     STDIN,
     TABLES,
     UNPACK,
     Block,
+    Documents,
     Format,
     PairBlock,
     Reading,
+    Sentences,
+    check_form,
     format_of,
     pair_blocks,
     parse,
     size_of,
 )
 from unitk.data.storing.folders import is_corpus
-from unitk.errors import DataError, UsageError
+from unitk.errors import DataError, UsageError, require
+from unitk.options import flag
 
 ADDRESS = re.compile(r"[a-z][a-z0-9+]+:/", re.IGNORECASE)
 """How https:// and hf:// begin; a path object has dropped one of the strokes."""
@@ -135,6 +140,81 @@ class Source:
             else:
                 assert self.reading is not None
                 yield from parse(block, self.reading).sentences
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingOptions:
+    """How the files a user names are read."""
+
+    input_format: Format = "auto"
+    """What the files are. auto: by the ending; .json is a list of records, or SQuAD, whose answer
+    and passage lead to the question; an unknown ending is text."""
+    documents: Documents = "blank"
+    """Where a document of plain text ends: at a blank line, or each line is one."""
+    sentences: Sentences = "lines"
+    """What a sentence is: a line, or what ends in a stop (.?! before a capital, and CJK stops)."""
+    field: tuple[str, ...] = ("text",)
+    """Field of a record (json, csv, tsv, parquet) that holds the text; of several, each is a
+    document. A newline in it ends a line."""
+    source_field: tuple[str, ...] = ()
+    """Pairs of records (json, csv, tsv, parquet): field of the source; several: its parts. A list
+    of sentences is joined by blanks."""
+    target_field: tuple[str, ...] = ()
+    """Field of the target; of several, and of a list, the first that is there is learnt."""
+    sentence_mark: str = ""
+    """Stands between the sentences of a target of several lines, for `unitk score --separator`."""
+    skip_empty: bool = False
+    """Leave out records with an empty source or target, instead of refusing them."""
+    window: int | None = None
+    """SQuAD: most tokens of a source; of a longer passage, a window around the answer is kept."""
+    squad_source: str = SQUAD_SOURCE
+    """SQuAD: how a source is made of answer and passage; [SEP] ends a part of it."""
+
+    def check(self) -> None:
+        """Refuse values that cannot be meant."""
+        fits = self.window is None or self.window >= 1
+        require(fits, f"--window must be at least 1, got {self.window}")
+        check_form(self.squad_source)
+        both = bool(self.source_field) == bool(self.target_field)
+        require(both, "--source-field and --target-field belong together: give both")
+
+    def held(self, paths: Sequence[Path], option: str, origins: Container[str]) -> list[str]:
+        """What the files of an option hold; a setting without effect on it is an error."""
+        held = sorted({format_of(path, self.input_format, option) for path in paths})
+        if held and self.source_field:
+            held = ["pairs of records"]
+        for name, kinds in CONCERNS.items():
+            if name in origins and not {*held} & {*kinds}:
+                about = ", ".join(held or ["pairs of lines"])
+                raise UsageError(f"{flag(name)} has no effect on {about}")
+        return held
+
+    def source(self, paths: Iterable[Path], option: str) -> Source:
+        """The files that an option names."""
+        reading: Reading | Fields = Reading(
+            documents=self.documents, sentences=self.sentences, field=self.field
+        )
+        if self.source_field:
+            names = self.source_field, self.target_field
+            reading = Fields(*names, self.sentence_mark, self.skip_empty)
+        return open_source(
+            paths, self.input_format, reading, option, self.window, self.squad_source
+        )
+
+
+CONCERNS: dict[str, tuple[str, ...]] = {
+    "input_format": ("text", *TABLES, "squad", "pairs of records"),
+    "documents": ("text",),
+    "sentences": ("text", *TABLES),
+    "field": TABLES,
+    "window": ("squad",),
+    "squad_source": ("squad",),
+    "source_field": ("pairs of records",),
+    "target_field": ("pairs of records",),
+    "sentence_mark": ("pairs of records",),
+    "skip_empty": ("pairs of records",),
+}
+"""Options of some formats only."""
 
 
 def open_source(

@@ -15,18 +15,8 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from unitk import registry
-from unitk.data.reading.files import Source, expand, open_source
-from unitk.data.reading.pairs import Fields
-from unitk.data.reading.sources import (
-    SQUAD_SOURCE,
-    Block,
-    Documents,
-    Format,
-    PairBlock,
-    Reading,
-    Sentences,
-    check_form,
-)
+from unitk.data.reading.files import ReadingOptions, Source, expand
+from unitk.data.reading.sources import Block, PairBlock
 from unitk.data.storing.corpus import SIDES, CorpusWriter, Counts, building, close_corpus
 from unitk.data.storing.encode import Encode, encoders, num_workers
 from unitk.data.storing.progress import Progress
@@ -41,7 +31,7 @@ MANY_LINES = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(ReadingOptions):
     """Make a vocabulary and a binary corpus of text, pairs of lines, or SQuAD questions.
 
     unitk preprocess --input 'docs/*.txt' --vocab-size 8000 --dest data/docs
@@ -69,29 +59,6 @@ class Options:
     """Sources to test on."""
     test_target_file: tuple[str, ...] = ()
     """Targets to test on."""
-    input_format: Format = "auto"
-    """What the files are. auto: by the ending; .json is a list of records, or SQuAD, whose answer
-    and passage lead to the question; an unknown ending is text."""
-    documents: Documents = "blank"
-    """Where a document of plain text ends: at a blank line, or each line is one."""
-    sentences: Sentences = "lines"
-    """What a sentence is: a line, or what ends in a stop (.?! before a capital, and CJK stops)."""
-    field: tuple[str, ...] = ("text",)
-    """Field of a record (json, csv, tsv, parquet) that holds the text; of several, each is a
-    document. A newline in it ends a line."""
-    source_field: tuple[str, ...] = ()
-    """Pairs of records (json, csv, tsv, parquet): field of the source; several: its parts. A list
-    of sentences is joined by blanks."""
-    target_field: tuple[str, ...] = ()
-    """Field of the target; of several, and of a list, the first that is there is learnt."""
-    sentence_mark: str = ""
-    """Stands between the sentences of a target of several lines, for `unitk score --separator`."""
-    skip_empty: bool = False
-    """Leave out records with an empty source or target, instead of refusing them."""
-    window: int | None = None
-    """SQuAD: most tokens of a source; of a longer passage, a window around the answer is kept."""
-    squad_source: str = SQUAD_SOURCE
-    """SQuAD: how a source is made of answer and passage; [SEP] ends a part of it."""
     vocab: Path | None = None
     """Vocabulary to use: a folder of unitk's (vocabulary, corpus, checkpoint, run), *.model, a
     tokenizers *.json, WordPiece vocab.txt, or a folder with GPT-2's vocab.json and merges.txt."""
@@ -152,22 +119,13 @@ def preprocess(options: Options) -> dict[str, dict[str, Counts]]:
         workers = num_workers(options.workers, size)
         with encoders(vocab, workers, options.user_dir) as encode:
             for name, source in parts.items():
-                counts[name] = _write_part(source, folder / name, vocab, encode, shard)
+                counts[name] = write_part(source, folder / name, vocab, encode, shard)
     return counts
 
 
 def open_parts(options: Options) -> dict[str, Source]:
     """The files of train, valid and test."""
-    window = options.window
-    require(window is None or window >= 1, f"--window must be at least 1, got {window}")
-    check_form(options.squad_source)
-    reading: Reading | Fields = Reading(
-        documents=options.documents, sentences=options.sentences, field=options.field
-    )
-    if options.source_field or options.target_field:
-        names = options.source_field, options.target_field
-        require(all(names), "--source-field and --target-field belong together: give both")
-        reading = Fields(*names, options.sentence_mark, options.skip_empty)
+    options.check()
     given: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
         "train": ("", options.input, options.source_file, options.target_file),
         "valid": ("valid-", options.valid, options.valid_source_file, options.valid_target_file),
@@ -180,9 +138,7 @@ def open_parts(options: Options) -> dict[str, Source]:
         if texts and (sources or targets):
             raise UsageError(f"{option} and {pair[0]} exclude each other")
         if texts:
-            paths = expand(texts, option)
-            form, kind = options.squad_source, options.input_format
-            parts[name] = open_source(paths, kind, reading, option, window, form)
+            parts[name] = options.source(expand(texts, option), option)
         elif sources or targets:
             sides = [
                 expand(files, one) for files, one in zip((sources, targets), pair, strict=True)
@@ -244,9 +200,10 @@ def _vocabulary(options: Options, parts: dict[str, Source]) -> Vocab:
     return vocab
 
 
-def _write_part(
+def write_part(
     source: Source, folder: Path, vocab: Vocab, encode: Encode, shard: tuple[int, int] | None
 ) -> dict[str, Counts]:
+    """Encode one part into a folder, and print what it holds."""
     name, start, num_bytes, found = folder.name, time.perf_counter(), 0, Counter[Path]()
     sides = [""] if source.kind == "text" else list(SIDES)
     writers = {side: CorpusWriter(folder / side, len(vocab)) for side in sides}
