@@ -20,7 +20,7 @@ from unitk.data.reading.sources import Block, PairBlock
 from unitk.data.storing.corpus import SIDES, CorpusWriter, Counts, building, close_corpus
 from unitk.data.storing.encode import Encode, encoders, num_workers
 from unitk.data.storing.progress import Progress
-from unitk.errors import DataError, UsageError, require
+from unitk.errors import DataError, UsageError
 from unitk.vocab.base import Vocab, open_vocab, train_vocab
 
 MANY_UNKNOWN = 0.01
