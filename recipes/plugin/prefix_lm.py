@@ -54,9 +54,3 @@ class PrefixLM(Task):
     def prompt(self, source: list[Ids]) -> Example:
         words = np.concatenate([[self.vocab.cls], self.joined(source)])
         return Example({"x": stay(words, pos=np.arange(len(words)))})
-
-    def pair_slots(self, source: Ids, target: Ids) -> Ids:
-        return source + target + 3
-
-    def max_source(self, max_positions: int, max_target: int) -> int:
-        return max_positions - max_target - 3

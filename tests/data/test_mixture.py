@@ -146,16 +146,8 @@ def test_the_loss_is_the_shares_of_the_means(begin):
     ("words", "message"),
     [
         (
-            "--task mlm=1 --task unilm=1 --arch unilm_tiny",
-            r"cut texts differently \(mlm: --blocks, unilm: SentencePairs",
-        ),
-        (
             "--task mlm=1 --task mass=1 --arch unilm_tiny",
             "task mass lays out enc and dec, but --arch unilm_tiny has x",
-        ),
-        (
-            "--task mlm=1 --task lm=1 --task.mlm.copies 3 --arch gpt2_tiny",
-            r"repeat their draws differently \(mlm: 3, lm: 0\)",
         ),
         (
             "--task mlm=1 --task seq2seq=1 --arch unilm_tiny",
@@ -167,6 +159,45 @@ def test_the_loss_is_the_shares_of_the_means(begin):
 def test_what_cannot_be_mixed_is_named(begin, words, message):
     with pytest.raises(UsageError, match=message):
         begin(f"{words} --max-steps 1")
+
+
+CUTS = "--task mlm=0.5 --task.mlm.nsp on --task lm=0.5 --arch unilm_tiny --arch.class-heads nsp:2"
+
+
+def test_tasks_of_other_cuts_show_every_text_once(begin):
+    """Sentence pairs beside lines: half of the planned examples have about half of each."""
+    source = begin(f"{CUTS} --blocks line --max-steps 1").data.train
+    planned = np.arange(len(source.examples.bounds(3)))
+    sizes = {}
+    for name, part in source.examples.parts.items():
+        ids = planned if part.group is None else part.group(3, planned)
+        assert sorted(ids) == list(range(len(part.bounds(3))))  # each once, in whatever order
+        some = planned[::2] if part.group is None else part.group(3, planned[::2])
+        assert 0.4 < len(some) / len(ids) < 0.6
+        sizes[name] = len(ids)
+    assert sizes["lm"] == 200 and sizes["mlm"] < 150
+
+
+def test_a_plan_over_other_cuts_bounds_what_is_drawn_and_shares_hold(begin):
+    feed = feed_of(begin(f"{CUTS} --max-steps 1"))
+    updates, tokens = feed.updates(), {"mlm": 0, "lm": 0}
+    for _ in range(40):
+        update = next(updates)
+        bound = feed.examples.bounds(update.epoch - (update.cursor == 0))[update.ids].sum()
+        assert sum(batch.num_real for batch in update.batches) <= bound
+        for batch in update.batches:
+            (name,) = {ask.partition(".")[0] for ask in batch.asks}
+            tokens[name] += batch.num_real
+            assert ("mlm.nsp" in batch.asks) == (name == "mlm")
+    assert tokens["lm"] / sum(tokens.values()) == pytest.approx(0.5, abs=0.1)
+
+
+def test_mixed_cuts_resume_exactly(begin):
+    feed = feed_of(begin(f"{CUTS} --task.mlm.copies 2 --max-steps 1"))
+    whole = [next(u) for u in [feed.updates()] for _ in range(5)]
+    again = next(feed.updates(whole[3].epoch, whole[3].cursor, step=4))
+    for one, two in zip(again.batches, whole[4].batches, strict=True):
+        assert (one.towers["x"] == two.towers["x"]).all()
 
 
 def test_pairs_are_mixed_too(begin):

@@ -140,10 +140,12 @@ def test_pairs(tmp_path):
     put(folder, "train.de-en.en", [[6, 2], [5, 2], [2]], langs=("en",))
     pairs = open_corpus(folder)
     assert isinstance(pairs, Pairs) and len(pairs) == 3
-    found = [([part.tolist() for part in pairs.pair(i)[0]], [*pairs.pair(i)[1]]) for i in range(3)]
+    found = [
+        ([part.tolist() for part in pairs.record(i)[0]], [*pairs.record(i)[1]]) for i in range(3)
+    ]
     assert found == [([[4]], [6]), ([[]], [5]), ([[5, 5]], [])]
     back = open_corpus(folder / "train.en-de")
-    assert back.source.tokens(0, 2).tolist() == [6, 5] and back.pair(0)[1].tolist() == [4]
+    assert back.source.tokens(0, 2).tolist() == [6, 5] and back.record(0)[1].tolist() == [4]
     one = open_corpus(folder / "train.de-en.de")
     assert one.kind == "text" and one.tokens(0, 3).tolist() == [4, 5, 5]
     put(folder, "train.de-en.en", [[6, 2]], langs=("en",))

@@ -7,9 +7,11 @@ import pytest
 
 from unitk import registry
 from unitk.data.cuts import Text
+from unitk.data.limits import measure
 from unitk.masks import dense
 from unitk.slots import CROSS, collate
 from unitk.tasks.base import Task
+from unitk.vocab.words import word_vocab
 
 TASKS = registry.names("task")
 LENGTHS = (1, 2, 5, 17, 60)
@@ -188,10 +190,47 @@ def test_no_draw_exceeds_the_declared_bound_and_each_asks_something(name, toy_vo
     task = build(name, toy_vocab)
     for text, example in draws(task, toy_vocab, count=100):
         longest = max(len(slots) for slots in example.towers.values())
-        n = np.array(len(text.ids))
-        bound = task.slots(n) if pretrains(task) else task.pair_slots(n // 2, n - n // 2)
-        assert longest <= bound
+        if pretrains(task):
+            assert longest <= task.slots(np.array(len(text.ids)))
         assert sum(ask.weight.sum() for ask in example.asks) > 0
+
+
+def finetunes(task):
+    return type(task).finetune is not Task.finetune
+
+
+@pytest.mark.parametrize("name", [n for n in TASKS if finetunes(build(n, word_vocab("a")))])
+@pytest.mark.parametrize("drops", [False, True])
+def test_pairs_are_as_long_as_the_measured_bound_and_the_longest_source_fits(
+    name, toy_vocab, drops
+):
+    task = build(name, toy_vocab)
+    drawing = [f.name for f in fields(task.config) if f.name in ("encoder_drop", "word_drop")]
+    if drops:
+        task = type(task)(replace(task.config, **dict.fromkeys(drawing, 0.5)), toy_vocab)
+    extent = measure(name, task.finetune, toy_vocab.unk, task.pair_slots)
+
+    def laid(source, target, parts, seed=0):
+        words = np.full(source, toy_vocab.unk)
+        rng = np.random.default_rng(seed)
+        return task.finetune(np.array_split(words, parts), np.full(target, 20), rng).towers
+
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        source, target = rng.integers(1, 300, 2)
+        parts = int(rng.integers(1, 5))
+        bound = extent.bound(source, target, parts)
+        longest = max(len(slots) for slots in laid(source, target, parts, seed).values())
+        assert longest <= bound
+        if task.pair_slots(source, target) is None:
+            assert longest == bound
+        table = int(rng.integers(target + 20, 700))
+        most = extent.most_source(table, int(target), parts)
+        ends = [
+            max(slots.pos.max() for slots in laid(most + more, target, parts).values())
+            for more in (0, 1)
+        ]
+        assert ends[0] < table and (drops or ends[1] >= table)
 
 
 @pytest.mark.parametrize("name", TASKS)

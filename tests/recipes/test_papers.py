@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from unitk.config import parse
+from unitk.data.limits import measure
 from unitk.decoding.decode import overrun
 from unitk.errors import UsageError
 from unitk.training.config import KINDS, TrainConfig
@@ -61,7 +62,8 @@ def test_sources_targets_and_outputs_fit(path, toy_vocab):
     made = task.made_from(task.config, toy_vocab)
     assert len(made.virtual) == arch.num_virtual
     limits = parsed.main.max_source_len, parsed.main.max_target_len
-    assert limits[0] <= made.max_source(arch.max_positions, limits[1])
+    extent = measure("", made.finetune, toy_vocab.unk, made.pair_slots)
+    assert limits[0] <= extent.most_source(arch.max_positions, limits[1], 2)
     assert arch.max_positions2 == 0 or limits[1] < arch.max_positions2
     decoding = read(path.with_stem("generate")).main
     assert int(decoding.max_len) <= limits[1]

@@ -161,7 +161,6 @@ def test_fine_tuning_is_the_table_and_unrolled(toy_vocab):
     assert (again.towers["x"].table == x.table).all()
     for row, before in zip((4, 6, 8), ([], [50], [50, 51]), strict=True):
         assert seen_words(example, row) == {v.cls, 40, 41, v.sep, P, *before}
-    assert len(x) <= made.pair_slots(np.array(2), np.array(2))
 
 
 def test_word_drop_hides_half_of_the_words_that_are_seen(toy_vocab, some_text):

@@ -17,7 +17,6 @@ def test_layout_is_the_table(toy_vocab, labels):
     assert dec.token.tolist() == [v.cls, 50, 51]
     assert dec.pos.tolist() == dec.now.tolist() == dec.born.tolist() == [0, 1, 2]
     assert labels(example, "lm", "dec") == [50, 51, v.sep]
-    assert max(len(enc), len(dec)) <= made.pair_slots(np.array(2), np.array(2))
 
 
 def test_parts_are_joined_by_separators(toy_vocab):
@@ -46,4 +45,3 @@ def test_what_opens_elsewhere(toy_vocab, labels, opening, before, start):
     assert dec.token.tolist() == [*(v.symbols[name] for name in start), 50]
     assert dec.pos.tolist() == dec.now.tolist() == list(range(len(start) + 1))
     assert labels(example, "lm", "dec")[-2:] == [50, v.sep]
-    assert len(dec) <= made.pair_slots(np.array(0), np.array(1))

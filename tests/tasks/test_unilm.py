@@ -125,7 +125,6 @@ def test_fine_tuning_hides_the_target_and_its_end(toy_vocab, length):
     assert x.now.tolist() == [0] * 12 + list(range(1, length + 2))
     assert x.seg.tolist() == [4] * 12 + [5] * (length + 1)
     assert ends / 2000 == pytest.approx(count / (length + 1), abs=0.035)
-    assert len(x) <= made.pair_slots(np.array(10), np.array(length))
 
 
 def test_a_prompt_ends_with_a_mask_that_leaves_no_trace(toy_vocab):

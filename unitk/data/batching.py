@@ -36,6 +36,8 @@ class Examples:
     """(step, total steps) -> the probability of each part, which sum to 1."""
     asks: dict[str, float] = field(default_factory=dict)
     """What the mean of an ask counts in the loss of its task, where that is not 1."""
+    group: Callable[[int, Ids], Ids] | None = None
+    """(epoch, examples of a mixture) -> those of this part, where it cuts texts otherwise."""
 
     def loss_weights(self, step: int, total: int | None) -> dict[str, float]:
         """What asks and mixed tasks count in the loss at a step, where that is not 1."""
@@ -148,7 +150,10 @@ class Feed:
         """Micro-batches of one task each."""
         lots: list[tuple[Examples, Ids, Ids]] = []
         for part, own in self._parts(epoch, ids, shares):
-            cuts = micro_batches(own, today.bound, self.max_tokens, self.world)
+            bound = today.bound
+            if part.group is not None:
+                own, bound = part.group(epoch, own), part.bounds(epoch)
+            cuts = micro_batches(own, bound, self.max_tokens, self.world)
             lots += [(part, lot, own) for lot in cuts]
         numbers = list(range(self.rank, len(lots), self.world))
         return numbers, [self._batch(epoch, *lots[m]) for m in numbers]

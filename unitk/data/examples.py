@@ -1,48 +1,57 @@
-"""From corpora to what the loop reads: the corpus kind decides which layout of the task is used."""
+"""From corpora to what the loop reads: the kind of the corpora decides what a task lays out."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from unitk.config import Parsed, flag
 from unitk.data.batching import Examples, Feed, Update
 from unitk.data.cuts import Text
-from unitk.data.mixture import check_alike, mixed
-from unitk.data.storing.corpus import Corpus, Pairs
+from unitk.data.kinds import KINDS, Source, Task
+from unitk.data.limits import (
+    PARTS,
+    UNLIMITED,
+    Extent,
+    measure,
+    misfit,
+    source_and_target,
+    tables_of,
+)
+from unitk.data.mixture import mixed
+from unitk.data.storing.corpus import Corpus
 from unitk.data.storing.folders import corpus_vocab, open_corpus, part, train_parts
-from unitk.data.texts import PairTexts, Texts
+from unitk.data.texts import Records, Texts
 from unitk.errors import DataError, UsageError, require
-from unitk.slots import POS, SEG, Example, Ids
-from unitk.tasks.base import Task
-from unitk.training.config import TrainConfig, weighted
+from unitk.slots import Example, Ids
 from unitk.vocab.base import Vocab
 
-UNLIMITED = 1 << 30
-"""Positions of an architecture that has no table of them."""
-TABLES = {"max_positions": "position", "max_positions2": "position", "num_segments": "segment"}
-"""Options of an architecture that limit `pos`, `pos2` and `seg`, and what these are."""
 
+class Options(Protocol):
+    """What a run's options say of its data."""
 
-@dataclass(frozen=True)
-class Source:
-    """Texts or pairs, laid out by a task."""
-
-    examples: Examples
-    lengths: Callable[[], Ids]
-    """Tokens of each example of the epoch that `examples` was last asked about."""
-    about: str
-    """What it holds, in words."""
-    shortened: str = ""
-    """What is cut off, in words."""
-    most: tuple[int, int] | None = None
-    """Of pairs: the tokens to which a source and a target are shortened."""
+    @property
+    def weighted_data(self) -> list[tuple[Path, float]]: ...
+    @property
+    def named_valid(self) -> list[tuple[str, Path]]: ...
+    @property
+    def valid(self) -> tuple[str, ...]: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def blocks(self) -> str: ...
+    @property
+    def block_size(self) -> int: ...
+    @property
+    def max_source_len(self) -> int | None: ...
+    @property
+    def max_target_len(self) -> int | None: ...
 
 
 @dataclass(frozen=True)
@@ -50,9 +59,10 @@ class Data:
     """Everything a run reads."""
 
     kind: str
-    """"text" or "pairs"."""
+    """One of `KINDS`."""
     vocab: Vocab
-    task: Task
+    task: Any
+    """A `unitk.tasks.base.Task`, the first one of a mixture."""
     train: Source
     valid: dict[str, Source]
     fingerprint: str
@@ -61,7 +71,7 @@ class Data:
     @property
     def about(self) -> str:
         """What is done with them, in words."""
-        return "pre-training on text" if self.kind == "text" else "fine-tuning on pairs"
+        return KINDS[self.kind].about
 
     def updates(
         self, feed: Feed, epoch: int, cursor: int, step: int = 0, total: int | None = None
@@ -73,12 +83,12 @@ class Data:
 
 def open_data(parsed: Parsed) -> Data:
     """Open and check the corpora of a run; milliseconds, whatever their size."""
-    config: TrainConfig = parsed.main
-    places = [weighted(text) for text in config.data]
+    options: Options = parsed.main
+    places = options.weighted_data
     trained = [(one, weight) for place, weight in places for one in train_parts(place)]
     weights = [weight for _, weight in trained]
-    judged = {name: part(place, "valid") or place for name, place in config.named_valid}
-    if not config.valid and (found := part(places[0][0], "valid")):
+    judged = {name: part(place, "valid") or place for name, place in options.named_valid}
+    if not options.valid and (found := part(places[0][0], "valid")):
         judged = {"valid": found}
     folders = [folder for folder, _ in trained] + [*judged.values()]
     opened: list[Any] = [open_corpus(folder) for folder in folders]
@@ -86,25 +96,26 @@ def open_data(parsed: Parsed) -> Data:
     corpora, rest = opened[: len(trained)], opened[len(trained) :]
     vocab, kind = corpus_vocab(folders[0]), opened[0].kind
     named = parsed.mixture or {parsed.components["task"].name: parsed.components["task"]}
-    tasks = {name: part.made_from(part.config, vocab) for name, part in named.items()}
+    tasks: dict[str, Task] = {n: one.made_from(one.config, vocab) for n, one in named.items()}
     for name, task in tasks.items():
         _check_task(name, task, parsed, kind)
-    check_alike(tasks, kind)
-    make = _makers(list(tasks.values()), parsed, kind, corpora)
+    if kind == "text" and parsed.origins.get("blocks", "").startswith("--"):
+        uncut = any(task.cut is None for task in tasks.values())
+        require(uncut, f"--blocks has no effect: task {name} cuts sentence pairs itself")
+    make = _makers(tasks, parsed, kind, corpora)
 
     def source(corpora: Sequence[Any], weights: Sequence[float], seed: int) -> Source:
         made = [one(corpora, weights, seed) for one in make]
         if not parsed.mixture:
             return made[0]
-        parts = {name: one.examples for name, one in zip(tasks, made, strict=True)}
-        return replace(made[0], examples=mixed(parts, parsed.mixture))
+        return mixed(dict(zip(tasks, made, strict=True)), parsed.mixture)
 
     content = [f"{one.fingerprint}={weight}" for one, weight in zip(corpora, weights, strict=True)]
     return Data(
         kind,
         vocab,
         next(iter(tasks.values())),
-        source(corpora, weights, config.seed),
+        source(corpora, weights, options.seed),
         # validation is drawn and cut from (0, 0, example), so that curves of all runs compare
         {name: source([corpus], [1.0], 0) for name, corpus in zip(judged, rest, strict=True)},
         hashlib.sha256("\n".join(content).encode()).hexdigest(),
@@ -114,8 +125,7 @@ def open_data(parsed: Parsed) -> Data:
 def _check_task(name: str, task: Task, parsed: Parsed, kind: str) -> None:
     arch = parsed.components["arch"].config
     words, rng = np.full(4, task.vocab.unk), np.random.default_rng(0)
-    text = Text([words], np.zeros(1, np.int64))
-    short = task.pretrain(text, rng) if kind == "text" else task.finetune([words], words, rng)
+    short = KINDS[kind].lay_out(task, [words], words, rng)
     laid, there = (" and ".join(sorted(towers)[::-1]) for towers in (short.towers, arch.towers))
     has = f"--arch {parsed.components['arch'].name} has {there}"
     require(laid == there, f"task {name} lays out {laid}, but {has}")
@@ -129,27 +139,40 @@ def _check_task(name: str, task: Task, parsed: Parsed, kind: str) -> None:
         require(head in arch.classes, f"task {name} asks class:{head}, but {found}: add {head}:2")
     enough = arch.num_segments == 0 or arch.num_segments >= len(task.segments)
     require(enough, f"task {name} needs --arch.num-segments {len(task.segments)}")
-    if task.cut is not None and kind == "text":
-        given = parsed.origins.get("blocks", "").startswith("--")
-        require(not given, f"--blocks has no effect: task {name} cuts sentence pairs itself")
 
 
 def _makers(
-    tasks: Sequence[Task], parsed: Parsed, kind: str, corpora: Sequence[Any]
+    tasks: dict[str, Task], parsed: Parsed, kind: str, corpora: Sequence[Any]
 ) -> list[Callable[[Sequence[Any], Sequence[float], int], Source]]:
     """For each task what makes its examples of corpora, weights and a seed: of the same texts."""
-    config, arch = parsed.main, parsed.components["arch"].config
+    options, arch = parsed.main, parsed.components["arch"].config
     if kind == "text":
-        frame = max(task.frame for task in tasks)
-        return [partial(_texts, task, frame, arch, config) for task in tasks]
-    limits = [_limits(task, arch, config, corpora) for task in tasks]
-    longest = [min(each) for each in zip(*limits, strict=True)]
-    return [partial(_pairs, task, arch, *longest) for task in tasks]
+        frame = max(task.frame for task in tasks.values())
+        return [partial(_texts, task, frame, arch, options) for task in tasks.values()]
+    given = options.max_source_len, options.max_target_len
+    longest = tuple(max(one.longest[side] for one in corpora) for side in range(3))
+    layouts = {name: partial(KINDS[kind].lay_out, task) for name, task in tasks.items()}
+    extents = {
+        name: measure(name, layouts[name], task.vocab.unk, task.pair_slots)
+        for name, task in tasks.items()
+    }
+    limits = [source_and_target(extent, arch, longest, given) for extent in extents.values()]
+    most = min(source for source, _ in limits), min(target for _, target in limits)
+    # the longest record, laid out: other tables (GLM: places within a blank) are checked as well
+    for name, task in tasks.items():
+        words = [np.full(n, task.vocab.unk) for n in (min(most[0], longest[0]), most[1])]
+        example = layouts[name](words[:1], words[1], np.random.default_rng(0))
+        require(
+            not (fault := misfit(example, tables_of(arch))),
+            f"a source of {len(words[0])} and a target of {len(words[1])} tokens do not fit:"
+            f" {fault}; lower --max-source-len or --max-target-len",
+        )
+    return [partial(_records, task, extents[n], arch, most) for n, task in tasks.items()]
 
 
-def _check_alike(folders: Sequence[Path], opened: Sequence[Corpus | Pairs]) -> None:
+def _check_alike(folders: Sequence[Path], opened: Sequence[Any]) -> None:
     for folder, corpus in zip(folders, opened, strict=True):
-        if not (len(corpus) if isinstance(corpus, Pairs) else corpus.num_tokens):
+        if not corpus.holds:
             raise DataError(f"{folder} holds nothing")
         if corpus.kind != opened[0].kind:
             raise UsageError(
@@ -163,31 +186,30 @@ def _texts(
     task: Task,
     frame: int,
     arch: Any,
-    config: TrainConfig,
+    options: Options,
     corpora: Sequence[Corpus],
     weights: Sequence[float],
     seed: int,
 ) -> Source:
-    size, name = config.block_size - frame, flag("block_size")
+    size, name = options.block_size - frame, flag("block_size")
     require(size > 0, f"{name} must be above {frame}, the special symbols of a text")
     table = arch.room or UNLIMITED
     require(
-        config.block_size <= table,
-        f"{name} {config.block_size} is more than the {table} positions of --arch;"
-        f" --arch.max-positions {config.block_size} makes room",
+        options.block_size <= table,
+        f"{name} {options.block_size} is more than the {table} positions of --arch;"
+        f" --arch.max-positions {options.block_size} makes room",
     )
-    how = task.cut or config.blocks
+    how = task.cut or options.blocks
     texts = Texts(corpora, blocks=how, size=size, separator=task.vocab.sep, seed=seed)
 
     def of(epoch: int) -> Texts:
         texts.begin(epoch % task.copies if task.copies else epoch)
         return texts
 
-    tables = _tables(arch)
+    tables = tables_of(arch)
 
     def lay_out(text: Text, rng: np.random.Generator) -> Example:
-        _check_tokens(text.parts, task.vocab, corpora)
-        return _fitting(task.pretrain(text, rng), tables)
+        return _checked(text.parts, task, corpora, tables, lambda: task.pretrain(text, rng))
 
     examples = Examples(
         bounds=lambda epoch: task.slots(of(epoch).lengths),
@@ -205,103 +227,69 @@ def _texts(
         f"{sum(c.num_documents for c in corpora):,} documents of"
         f" {sum(c.num_tokens for c in corpora):,} tokens{corpora[0].note}",
         f"{long:,} lines are cut off at {size} tokens (--block-size)" if long else "",
+        cut=(how, task.copies),
+        counts=lambda epoch: np.diff(of(epoch).first),
     )
 
 
-def _pairs(
+def _records(
     task: Task,
+    extent: Extent,
     arch: Any,
-    max_source: int,
-    max_target: int,
-    corpora: Sequence[Pairs],
+    most: tuple[int, int],
+    corpora: Sequence[Any],
     weights: Sequence[float],
     seed: int,
 ) -> Source:
-    pairs = PairTexts(corpora, max_source=max_source, max_target=max_target)
-    bounds = task.pair_slots(pairs.source_lengths, pairs.target_lengths)
+    records, kind = Records(corpora, *most), KINDS[corpora[0].kind]
+    lengths = records.source_lengths + records.target_lengths
+    parts = np.maximum(records.parts, PARTS)
+    bounds = extent.bound(records.source_lengths, records.target_lengths, parts)
+    sides = [side for corpus in corpora for side in corpus.token_files]
+    tables = tables_of(arch)
 
-    tables = _tables(arch)
-
-    def lay_out(source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
-        sides = [corpus for pair in corpora for corpus in (pair.source, pair.target)]
-        _check_tokens([*source, target], task.vocab, sides)
-        return _fitting(task.finetune(source, target, rng), tables)
+    def draw(epoch: int, i: int, rng: np.random.Generator) -> Example:
+        source, target = records.record(i)
+        return _checked(
+            [*source, *([target] if len(sides) > len(corpora) else [])],
+            task,
+            sides,
+            tables,
+            lambda: kind.lay_out(task, source, target, rng),
+        )
 
     examples = Examples(
         bounds=lambda epoch: bounds,
-        weights=lambda epoch: pairs.weights(weights),
-        draw=lambda epoch, i, rng: lay_out(*pairs.pair(i), rng),
+        weights=lambda epoch: records.weights(weights),
+        draw=draw,
         copies=task.copies,
         asks=task.asks,
     )
-    lengths = pairs.source_lengths + pairs.target_lengths
     return Source(
         examples,
         lambda: lengths,
-        f"{len(lengths):,} pairs of {lengths.sum():,} tokens{corpora[0].note}",
-        f"{pairs.shortened:,} of {len(lengths):,} pairs are shortened to {max_source} source and"
-        f" {max_target} target tokens (--max-source-len, --max-target-len)"
-        if pairs.shortened
+        f"{len(lengths):,} {kind.noun} of {lengths.sum():,} tokens{corpora[0].note}",
+        f"{records.shortened:,} of {len(lengths):,} {kind.noun} are shortened to {most[0]} source"
+        f" and {most[1]} target tokens (--max-source-len, --max-target-len)"
+        if records.shortened
         else "",
-        (max_source, max_target),
+        most,
     )
 
 
-def _limits(
-    task: Task, arch: Any, config: TrainConfig, corpora: Sequence[Pairs]
-) -> tuple[int, int]:
-    """The most tokens of a source and of a target that the architecture's positions allow."""
-    table = arch.room or UNLIMITED
-    longest_source = max(int(pairs.source_lengths.max(initial=1)) for pairs in corpora)
-    longest_target = max(int(pairs.target_lengths.max(initial=1)) for pairs in corpora)
-    max_target = config.max_target_len or min(longest_target, table // 2)
-    fits = task.max_source(table, max_target)
-    require(
-        fits > 0,
-        f"--max-target-len {max_target} leaves no room for a source"
-        f" in the {table} positions of --arch",
-    )
-    max_source = config.max_source_len or fits
-    require(
-        max_source <= fits,
-        f"--max-source-len {max_source}: only {fits} source tokens fit the {table} positions of"
-        f" --arch beside a target of {max_target}",
-    )
-    # the longest pair, laid out: other tables (GLM: places within a blank) are checked as well
-    words = [np.full(n, task.vocab.unk) for n in (min(max_source, longest_source), max_target)]
-    example = task.finetune(words[:1], words[1], np.random.default_rng(0))
-    require(
-        not (fault := _misfit(example, _tables(arch))),
-        f"a source of {len(words[0])} and a target of {len(words[1])} tokens do not fit: {fault};"
-        " lower --max-source-len or --max-target-len",
-    )
-    return max_source, max_target
-
-
-def _check_tokens(parts: list[Ids], vocab: Vocab, corpora: Sequence[Corpus]) -> None:
-    """ValueError (which names the example further up) where an altered corpus has a wild id."""
-    if max(int(part.max(initial=0)) for part in parts) >= len(vocab):
-        where = next(filter(None, (corpus.first_beyond(len(vocab)) for corpus in corpora)))
-        raise ValueError(f"{where} is beyond the vocabulary of {len(vocab)}")
-
-
-def _tables(arch: Any) -> dict[str, list[int]]:
-    """Rows of the tables that `TABLES` names in each tower a task may lay out; 0: no limit."""
-    towers = {name: arch.tower(name) for name in ("x", "enc", "dec")}
-    return {name: [getattr(tower, table) for table in TABLES] for name, tower in towers.items()}
-
-
-def _fitting(example: Example, tables: dict[str, list[int]]) -> Example:
-    """The example, or ValueError where a position has no row."""
-    if fault := _misfit(example, tables):
+def _checked(
+    parts: list[Ids],
+    task: Task,
+    corpora: Sequence[Corpus],
+    tables: dict[str, list[int]],
+    lay_out: Callable[[], Example],
+) -> Example:
+    """The example, or ValueError (which names it further up) for a wild id or position."""
+    if max(int(part.max(initial=0)) for part in parts) >= len(task.vocab):
+        found = (corpus.first_beyond(len(task.vocab)) for corpus in corpora)
+        where = next(filter(None, found))
+        raise ValueError(f"{where} is beyond the vocabulary of {len(task.vocab)}")
+    example = lay_out()
+    if fault := misfit(example, tables):
         raise ValueError(fault)
     return example
-
-
-def _misfit(example: Example, tables: dict[str, list[int]]) -> str:
-    for name, slots in example.towers.items():
-        most = slots.table[POS : SEG + 1].max(axis=1).tolist()
-        for last, size, (table, what) in zip(most, tables[name], TABLES.items(), strict=True):
-            if 0 < size <= last:
-                return f"{what} {last} is beyond {flag('arch.' + table)} {size}"
-    return ""

@@ -5,38 +5,48 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
 from unitk.config import Component
-from unitk.data.batching import Examples
-from unitk.errors import UsageError, require
+from unitk.data.kinds import Source
+from unitk.errors import UsageError
 from unitk.slots import Example, Ids
-from unitk.tasks.base import Task
+from unitk.spans import places
 
 
-def check_alike(tasks: dict[str, Task], kind: str) -> None:
-    """Mixed tasks have the same cut and static draws; what differs is named."""
-    if len(tasks) == 1:
-        return
-    cuts = {name: task.cut or "--blocks" for name, task in tasks.items()}
-    _require_same("cut texts differently", cuts if kind == "text" else {})
-    _require_same("repeat their draws differently", {n: t.copies for n, t in tasks.items()})
+def mixed(sources: dict[str, Source], tasks: dict[str, Component]) -> Source:
+    """The sources of several tasks as one; each ask is called TASK.ASK.
 
+    The examples of the coarsest cut are planned, and one uniform for each picks its task. A task
+    that cuts texts otherwise has its examples shared out among these, in order and per corpus, so
+    that an epoch shows each text once, whatever the shares.
+    """
+    lead = min(sources.values(), key=lambda one: int(one.counts(0).sum()))
+    others = {name: one for name, one in sources.items() if one.cut != lead.cut}
 
-def _require_same(what: str, values: dict[str, Any]) -> None:
-    each = ", ".join(f"{name}: {value}" for name, value in values.items())
-    first = next(iter(values.values()), None)
-    same = all(value == first for value in values.values())
-    require(same, f"--task: mixed tasks {what} ({each})")
-
-
-def mixed(parts: dict[str, Examples], tasks: dict[str, Component]) -> Examples:
-    """Examples of several tasks; each ask is called TASK.ASK."""
+    def own(other: Source, epoch: int, ids: Ids) -> tuple[Ids, Ids]:
+        """The examples [start, stop) of another cut that stand for some of `lead`; at least one."""
+        counts, theirs = lead.counts(epoch), other.counts(epoch)
+        first, begin = (np.cumsum(each) - each for each in (counts, theirs))
+        corpus = np.searchsorted(first + counts, ids, "right")
+        i, n, m = ids - first[corpus], counts[corpus], theirs[corpus]
+        start = begin[corpus] + i * m // n
+        return start, np.maximum(begin[corpus] + (i + 1) * m // n, start + 1)
 
     def bounds(epoch: int) -> Ids:
-        return reduce(np.maximum, [part.bounds(epoch) for part in parts.values()])
+        each = []
+        for name, one in sources.items():
+            bound = one.examples.bounds(epoch)
+            if name in others:
+                total, planned = np.append(0, bound.cumsum()), lead.examples.bounds(epoch)
+                start, stop = own(one, epoch, np.arange(len(planned)))
+                bound = total[stop] - total[start]
+            each.append(bound)
+        return reduce(np.maximum, each)
+
+    def group(other: Source) -> Callable[[int, Ids], Ids]:
+        return lambda epoch, ids: places(np.stack(own(other, epoch, ids), axis=1))
 
     def shares(step: int, total: int | None) -> dict[str, float]:
         found = {name: float(task.share(step, total)) for name, task in tasks.items()}
@@ -45,10 +55,17 @@ def mixed(parts: dict[str, Examples], tasks: dict[str, Component]) -> Examples:
             raise UsageError(f"--task: shares must be 0 or more, not all 0; step {step}: {told}")
         return {name: share / sum(found.values()) for name, share in found.items()}
 
-    first = next(iter(parts.values()))
-    named = {name: replace(one, draw=_named(name, one.draw)) for name, one in parts.items()}
-    asks = {f"{n}.{ask}": w for n, part in parts.items() for ask, w in part.asks.items()}
-    return replace(first, bounds=bounds, parts=named, shares=shares, asks=asks)
+    parts = {
+        name: replace(
+            one.examples,
+            draw=_named(name, one.examples.draw),
+            group=group(one) if name in others else None,
+        )
+        for name, one in sources.items()
+    }
+    asks = {f"{n}.{ask}": w for n, one in parts.items() for ask, w in one.asks.items()}
+    examples = replace(lead.examples, bounds=bounds, parts=parts, shares=shares, asks=asks)
+    return replace(lead, examples=examples)
 
 
 def _named(name: str, draw: Callable[..., Example]) -> Callable[..., Example]:

@@ -1,14 +1,15 @@
-"""Numbered texts and pairs over one or several corpora, as an epoch's plan wants them."""
+"""Numbered texts and records over one or several corpora, as an epoch's plan wants them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from unitk.data.cuts import Cut, Cutter, Text, cut
-from unitk.data.storing.corpus import Corpus, Pairs
+from unitk.data.storing.corpus import Corpus
 from unitk.slots import Ids
 
 
@@ -81,27 +82,30 @@ def _run(corpus: Corpus, start: int, stop: int) -> tuple[Ids, Ids]:
     return corpus.tokens(start, stop), begins[np.append(True, begins[1:] != begins[:-1])]
 
 
-class PairTexts:
-    """Corpora of pairs; sources and targets longer than the limits are shortened at their end."""
+class Records:
+    """Corpora of records; sources and targets longer than the limits are shortened at their end."""
 
-    def __init__(self, corpora: Sequence[Pairs], *, max_source: int, max_target: int) -> None:
+    def __init__(self, corpora: Sequence[Any], max_source: int, max_target: int) -> None:
         self.corpora, self.max_source, self.max_target = corpora, max_source, max_target
-        source = np.concatenate([pairs.source_lengths for pairs in corpora])
-        target = np.concatenate([pairs.target_lengths for pairs in corpora])
+        source, target, self.parts = (
+            np.concatenate([getattr(one, name) for one in corpora])
+            for name in ("source_lengths", "target_lengths", "source_parts")
+        )
         self.source_lengths: Ids = np.minimum(source, max_source)
         self.target_lengths: Ids = np.minimum(target, max_target)
         self.shortened = int(((source > max_source) | (target > max_target)).sum())
-        self.first = np.cumsum([0] + [len(pairs) for pairs in corpora])
+        self.first = np.cumsum([0] + [len(one) for one in corpora])
 
     def weights(self, weight: Sequence[float]) -> npt.NDArray[np.float64]:
-        """The weight of each pair, given one per corpus."""
+        """The weight of each record, given one per corpus."""
         return np.repeat(np.asarray(weight, np.float64), np.diff(self.first))
 
-    def pair(self, index: int) -> tuple[list[Ids], Ids]:
-        """The parts of source `index`, and its target."""
+    def record(self, index: int) -> tuple[list[Ids], Ids]:
+        """The parts of source `index`, and what it leads to."""
         which = int(np.searchsorted(self.first, index, "right")) - 1
-        source, target = self.corpora[which].pair(index - int(self.first[which]))
-        return shorten(source, self.max_source), target[: self.max_target]
+        source, target = self.corpora[which].record(index - int(self.first[which]))
+        short = shorten(source, self.max_source)
+        return short, self.corpora[which].shortened(target, short, self.max_target)
 
 
 def shorten(source: list[Ids], limit: int | None) -> list[Ids]:

@@ -26,7 +26,8 @@ from unitk import registry
 from unitk.config import Parsed, parse
 from unitk.criterions.base import Criterion, Loss
 from unitk.data.batching import draw, make_batch
-from unitk.data.examples import Data, Source, open_data
+from unitk.data.examples import Data, open_data
+from unitk.data.kinds import Source
 from unitk.errors import UnitkError, UsageError, require
 from unitk.slots import Batch, Example, Ids
 from unitk.training.config import TrainConfig

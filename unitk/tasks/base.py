@@ -81,13 +81,12 @@ class Task:
         """The most slots that `pretrain` makes of texts of `n` tokens."""
         return n + self.frame
 
-    def pair_slots(self, source: Ids, target: Ids) -> Ids:
-        """The most slots that `finetune` makes of pairs of these lengths."""
-        raise self._lacks("finetune", "fine-tune on pairs")
+    def pair_slots(self, source: Ids, target: Ids) -> Ids | None:
+        """The same of `finetune` for a source with its separators and a target of these lengths.
 
-    def max_source(self, max_positions: int, max_target: int) -> int:
-        """The most source tokens that fit a position table, given the longest target."""
-        raise self._lacks("finetune", "fine-tune on pairs")
+        None: a few that are laid out tell, as all of the same lengths have as many slots.
+        """
+        return None
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         """Lay out a text with its own labels."""

@@ -96,12 +96,6 @@ class GLMInfill(Task):
     def slots(self, n: Ids) -> Ids:
         return n + self.frame + 2 * self.limits(n)[1]
 
-    def pair_slots(self, source: Ids, target: Ids) -> Ids:
-        return source + target + 5  # CLS, blank, a separator between parts, end; S
-
-    def max_source(self, max_positions: int, max_target: int) -> int:
-        return max_positions - 4
-
     def limits(self, n: Ids) -> tuple[Ids, Ids]:
         """Tokens to hide of texts of `n` (the frame counts, as in the original); most blanks."""
         budget = np.maximum(1, (self.config.mask_ratio * (n + self.frame)).astype(np.int64))

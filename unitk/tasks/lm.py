@@ -78,12 +78,6 @@ class LM(Task):
         first = {"cls": [v.cls], "sep": [v.sep], "none": []}[self.config.opening]
         return np.array(first, np.int64)
 
-    def pair_slots(self, source: Ids, target: Ids) -> Ids:
-        return source + target + 3  # C, S, a separator between parts
-
-    def max_source(self, max_positions: int, max_target: int) -> int:
-        return max_positions - max_target - 3
-
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         end = [self.vocab.sep] * self.config.ends
         return layout(np.concatenate([self.start, text.ids, end]))

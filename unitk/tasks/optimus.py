@@ -68,7 +68,7 @@ class Optimus(Seq2Seq):
         return n * (1 if self.source_vocab is self.vocab else 2) + self.frame
 
     def pair_slots(self, source: Ids, target: Ids) -> Ids:
-        return np.maximum(self.slots(source + 1), target + 1)
+        return np.maximum(self.slots(source), target + 1)
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         return self.finetune([text.ids], text.ids, rng)

@@ -110,12 +110,6 @@ class PMLM(Task):
         more: Ids = 2 * np.minimum(most, n)
         return tokens if self.config.objective == "ae" else tokens + more
 
-    def pair_slots(self, source: Ids, target: Ids) -> Ids:
-        return source + 2 * target + 4  # C, S, a separator between parts, the last P
-
-    def max_source(self, max_positions: int, max_target: int) -> int:
-        return max_positions - max_target - 4
-
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
         tokens, seg = framed(text.parts, v.cls, v.sep)

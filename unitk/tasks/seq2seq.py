@@ -72,12 +72,6 @@ class Seq2Seq(Task):
         v = self.vocab
         return Protocol(end=v.sep, banned=(v.pad, v.cls, v.mask))
 
-    def pair_slots(self, source: Ids, target: Ids) -> Ids:
-        return np.maximum(source + 3, target + len(self.start))  # of the longer tower
-
-    def max_source(self, max_positions: int, max_target: int) -> int:
-        return max_positions - 3 if max_target + len(self.start) <= max_positions else 0
-
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         return unroll(self.prompt(source), self.protocol, np.append(target, self.vocab.sep))
 

@@ -99,12 +99,6 @@ class UniLM(Task):
         v, shift = self.vocab, self.config.position_shift
         return Protocol(end=v.sep, probe=None if shift else v.mask, banned=(v.pad, v.cls, v.mask))
 
-    def pair_slots(self, source: Ids, target: Ids) -> Ids:
-        return source + target + 4  # C, S, S, a separator between parts
-
-    def max_source(self, max_positions: int, max_target: int) -> int:
-        return max_positions - max_target - 4
-
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
         kind, parts = self.kind(text, rng), text.parts

@@ -198,6 +198,11 @@ class TrainConfig:
         return bad_steps(self.on_nonfinite)
 
     @property
+    def weighted_data(self) -> list[tuple[Path, float]]:
+        """The folders of `--data` and their weights."""
+        return [weighted(text) for text in self.data]
+
+    @property
     def named_valid(self) -> list[tuple[str, Path]]:
         """The sets of `--valid`."""
         return [] if self.valid == ("none",) else [named(text) for text in self.valid]

@@ -52,7 +52,8 @@ class Judged:
     @property
     def num_texts(self) -> int:
         """How many texts there are, each as often as there are tasks."""
-        return len(self.data.train.examples.bounds(0)) * max(len(self.parsed.mixture), 1)
+        examples = self.data.train.examples
+        return sum(len(one.bounds(0)) for one in examples.parts.values() or [examples])
 
     @property
     def when(self) -> tuple[int, int]:

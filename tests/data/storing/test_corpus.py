@@ -114,9 +114,9 @@ def write_pairs(folder, sources, targets):
 def test_pairs_keep_the_parts_of_a_source(tmp_path):
     pairs = open_corpus(write_pairs(tmp_path / "p", [[[1], [2, 3]], [[4, 5]]], [[[6]], [[7], [8]]]))
     assert isinstance(pairs, Pairs) and len(pairs) == 2
-    parts, target = pairs.pair(0)
+    parts, target = pairs.record(0)
     assert [part.tolist() for part in parts] == [[1], [2, 3]] and target.tolist() == [6]
-    assert pairs.pair(1)[1].tolist() == [7, 8]
+    assert pairs.record(1)[1].tolist() == [7, 8]
     assert pairs.source_lengths.tolist() == [3, 2] and pairs.target_lengths.tolist() == [1, 2]
     pairs.verify()
 

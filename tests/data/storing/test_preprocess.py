@@ -118,7 +118,7 @@ def test_pairs_of_lines(here, vocab, monkeypatch):
     preprocess(options)
     pairs, words = open_corpus(here / "d"), corpus_vocab(here / "d")
     assert isinstance(pairs, Pairs)
-    found = [pairs.pair(i) for i in range(len(pairs))]
+    found = [pairs.record(i) for i in range(len(pairs))]
     assert [(words.decode(*parts), words.decode(target)) for parts, target in found] == expected
     pairs.verify()
     other = open_corpus(here / "d" / "valid")
@@ -140,7 +140,7 @@ def test_questions_have_answer_and_passage_as_parts(here, vocab, monkeypatch):
     preprocess(Options(input=("q.json",), dest=here / "d", vocab=vocab))
     pairs, words = open_corpus(here / "d"), corpus_vocab(here / "d")
     assert isinstance(pairs, Pairs) and len(pairs) == 30
-    (answer, passage), question = pairs.pair(20)
+    (answer, passage), question = pairs.record(20)
     assert words.decode(answer) == WORDS[20 % 7] and words.decode(question) == "cat sees ?"
     assert words.decode(passage) == "the cat sat . on the mat"
     assert pairs.source_lengths[20] == len(answer) + len(passage)
@@ -157,7 +157,7 @@ def test_the_form_of_a_question_s_source(here, vocab, form, parts):
     (here / "q.json").write_text(json.dumps(squad(3)))
     preprocess(Options(input=("q.json",), dest=here / "d", vocab=vocab, squad_source=form))
     pairs, words = open_corpus(here / "d"), corpus_vocab(here / "d")
-    assert [words.decode(part) for part in pairs.pair(2)[0]] == parts
+    assert [words.decode(part) for part in pairs.record(2)[0]] == parts
     with pytest.raises(UsageError, match="--squad-source needs {answer}, got '{passage}'"):
         preprocess(
             Options(input=("q.json",), dest=here / "e", vocab=vocab, squad_source="{passage}")
@@ -498,7 +498,7 @@ def test_a_long_passage_keeps_a_window_around_the_answer(here, vocab):
         given = {"input": ("x.json",), "window": limit, "dest": here / str(limit)}
         preprocess(Options(vocab=vocab, **given))
         pairs, known = open_corpus(here / str(limit)), corpus_vocab(here / str(limit))
-        _, kept = pairs.pair(0)[0]
+        _, kept = pairs.record(0)[0]
         if limit == 40:
             assert pairs.source_lengths[0] <= 40 < 2 + len(known.encode(passage))
         before, _, after = known.decode(kept).partition("rabbit")
@@ -514,7 +514,7 @@ def test_records_are_pairs(here, vocab):
     preprocess(given)
     pairs, known = open_corpus(here / "d"), corpus_vocab(here / "d")
     assert isinstance(pairs, Pairs) and len(pairs) == 9
-    source, target = pairs.pair(8)
+    source, target = pairs.record(8)
     assert [known.decode(ids) for ids in (*source, target)] == ["the cat", "a dog ? a cat"]
     with pytest.raises(UsageError, match="--source-field and --target-field belong together"):
         preprocess(dataclasses.replace(given, target_field=(), overwrite=True))

@@ -52,7 +52,7 @@ def _of_corpus(path: Path, side: Side) -> list[list[str]]:
     if not isinstance(corpus, Pairs):
         raise DataError(f"{path} holds texts; a corpus of pairs, or a file, is needed")
     decode = corpus_vocab(path).decode
-    pairs = map(corpus.pair, range(len(corpus)))
+    pairs = map(corpus.record, range(len(corpus)))
     if side == "source":
         return [[" ".join(map(decode, parts))] for parts, _ in pairs]
     return [[decode(target)] for _, target in pairs]

@@ -109,6 +109,11 @@ class Corpus:
             raise DataError(f"{self.path / BLOCKS} is not that of {size:,} bytes")
         return hashes
 
+    @property
+    def holds(self) -> bool:
+        """Whether there is anything in it."""
+        return self.num_tokens > 0
+
     @functools.cached_property
     def sentences(self) -> Ids:
         """Where each sentence begins in the tokens."""
@@ -210,10 +215,36 @@ class Pairs:
         """How many tokens each target has."""
         return self.target.document_lengths()
 
+    @functools.cached_property
+    def source_parts(self) -> Ids:
+        """How many parts each source has."""
+        return np.diff(self.source.documents)
+
+    @property
+    def longest(self) -> tuple[int, int, int]:
+        """The most tokens of a source and of a target, and parts of a source; at least 1."""
+        counts = self.source_lengths, self.target_lengths, self.source_parts
+        source, target, parts = (int(each.max(initial=1)) for each in counts)
+        return source, target, parts
+
+    @property
+    def token_files(self) -> tuple[Corpus, ...]:
+        """The corpora that hold its tokens."""
+        return self.source, self.target
+
+    @property
+    def holds(self) -> bool:
+        """Whether there is anything in it."""
+        return len(self) > 0
+
     def __len__(self) -> int:
         return self.source.num_documents
 
-    def pair(self, index: int) -> tuple[list[Ids], Ids]:
+    def shortened(self, target: Ids, source: list[Ids], most: int) -> Ids:
+        """A target of at most so many tokens."""
+        return target[:most]
+
+    def record(self, index: int) -> tuple[list[Ids], Ids]:
         """The parts of a source, and its target."""
         first, last = self.target.documents[index : index + 2]
         start, stop = self.target.sentences[first], self.target.sentences[last]

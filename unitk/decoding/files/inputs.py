@@ -85,7 +85,7 @@ def groups(
     for at in range(first, len(inputs), size):
         if isinstance(inputs, Pairs):
             numbers = range(at, min(at + size, len(inputs)))
-            items = [_of_pair(generator, number, *inputs.pair(number)) for number in numbers]
+            items = [_of_pair(generator, number, *inputs.record(number)) for number in numbers]
         else:
             items = _encoded(generator, at, inputs[at : at + size], blanks)
         if constraints:

@@ -1,0 +1,97 @@
+"""The kinds of data: how each is stored, opened, laid out and described.
+
+A corpus says its kind in its manifest; everything else that depends on it stands in `KINDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from unitk.data.batching import Examples
+from unitk.data.cuts import Cutter, Text
+from unitk.data.storing.corpus import SIDES, Corpus, Pairs
+from unitk.slots import Example, Ids
+from unitk.vocab.base import Vocab
+
+Rng = np.random.Generator
+
+
+class Task(Protocol):
+    """What data need of an objective (`unitk/tasks/base.py` explains each)."""
+
+    @property
+    def asks(self) -> dict[str, float]: ...
+    @property
+    def segments(self) -> tuple[int, ...]: ...
+    @property
+    def needs(self) -> tuple[str, ...]: ...
+
+    vocab: Vocab
+    source_vocab: Vocab
+    classes: tuple[str, ...]
+    frame: int
+    virtual: tuple[str, ...]
+    cut: Cutter | None
+    copies: int
+
+    def slots(self, n: Ids) -> Ids: ...
+    def pair_slots(self, source: Ids, target: Ids) -> Ids | None: ...
+    def pretrain(self, text: Text, rng: Rng) -> Example: ...
+    def finetune(self, source: list[Ids], target: Ids, rng: Rng) -> Example: ...
+
+
+@dataclass(frozen=True)
+class Source:
+    """Texts or records, laid out by a task."""
+
+    examples: Examples
+    lengths: Callable[[], Ids]
+    """Tokens of each example of the epoch that `examples` was last asked about."""
+    about: str
+    """What it holds, in words."""
+    shortened: str = ""
+    """What is cut off, in words."""
+    most: tuple[int, int] | None = None
+    """Of records: the tokens to which a source and a target are shortened."""
+    cut: Any = None
+    """Tasks whose sources have equal cuts number their examples alike."""
+    counts: Callable[[int], Ids] = lambda epoch: np.empty(0, np.int64)
+    """Epoch -> how many examples each corpus has."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of data."""
+
+    about: str
+    """What training on it is called."""
+    noun: str
+    """What its examples are called."""
+    opens: Callable[..., Any]
+    """Folder -> the corpus."""
+    sides: tuple[str, ...]
+    """The folders of its token files; "" is the corpus folder itself."""
+    lay_out: Callable[[Task, list[Ids], Any, Rng], Example]
+    """(task, parts, what they lead to, generator) -> the example."""
+
+
+KINDS = {
+    "text": Kind(
+        "pre-training on text",
+        "texts",
+        Corpus,
+        ("",),
+        lambda task, parts, _, rng: task.pretrain(Text(parts, np.zeros(1, np.int64)), rng),
+    ),
+    "pairs": Kind(
+        "fine-tuning on pairs",
+        "pairs",
+        Pairs,
+        SIDES,
+        lambda task, source, target, rng: task.finetune(source, target, rng),
+    ),
+}

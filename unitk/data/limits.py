@@ -1,0 +1,130 @@
+"""How long examples get: measured on a few that are laid out, never worked out by hand.
+
+The slots and the positions of a tower grow by a fixed step with each token of a source, each token
+of a target and each part of a source. So four examples tell the bound of all; the lengths of a text
+are bounded by `Task.slots`, since its layouts draw at random.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unitk.config import flag
+from unitk.errors import require
+from unitk.slots import POS, SEG, Example, Ids
+
+UNLIMITED = 1 << 30
+"""Positions of an architecture that has no table of them."""
+TABLES = {"max_positions": "position", "max_positions2": "position", "num_segments": "segment"}
+"""Options of an architecture that limit `pos`, `pos2` and `seg`, and what these are."""
+PARTS = 2
+"""Room is kept for the separator of so many parts, even where sources have one."""
+STEP = 8
+LayOut = Callable[[list[Ids], Ids, np.random.Generator], Example]
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The size of laid-out records, by the tokens of source and target and the source's parts."""
+
+    slots: npt.NDArray[np.float64]
+    """[tower, 4]: of a tower alone, for a source token, a target token and a part."""
+    positions: npt.NDArray[np.float64]
+    """The same of the positions in use."""
+    declared: Callable[[Ids, Ids], Ids | None]
+    """`Task.pair_slots`."""
+
+    def bound(self, source: Any, target: Any, parts: Any) -> Ids:
+        """The most slots of any tower."""
+        told = self.declared(source + parts - 1, target)
+        return told if told is not None else _longest(self.slots, source, target, parts)
+
+    def most_source(self, table: int, target: int, parts: int) -> int:
+        """The most source tokens that fit so many positions beside such a target; below 1: none."""
+
+        def end(source: int) -> int:
+            told = self.declared(np.array(source + parts - 1), np.array(target))
+            return int(_longest(self.positions, source, target, parts) if told is None else told)
+
+        return bisect.bisect_right(range(table + 1), table, key=end) - 1
+
+
+def measure(name: str, lay_out: LayOut, unk: int, declared: Any) -> Extent:
+    """Lay out a few records of a task called `name`.
+
+    A task whose layouts of a length differ must declare `pair_slots`.
+    """
+
+    def laid(source: int, target: int, parts: int, seed: int = 0) -> Ids:
+        words = np.array_split(np.full(source, unk), parts)
+        example = lay_out(words, np.full(target, unk), np.random.default_rng(seed))
+        towers = example.towers.values()
+        return np.array([[len(slots), slots.table[POS].max() + 1] for slots in towers])
+
+    n, p = STEP, PARTS
+    corner = laid(n, n, p)
+    steps = [
+        (laid(2 * n, n, p) - corner) / n,
+        (laid(n, 2 * n, p) - corner) / n,
+        laid(n, n, p + 1) - corner,
+    ]
+    alone = corner - n * steps[0] - n * steps[1] - p * steps[2]
+    table = np.stack([alone, *steps], axis=-1)  # [tower, slots or positions, 4]
+    extent = Extent(table[:, 0], table[:, 1], declared)
+    for seed in range(4):  # elsewhere and with other draws, it must hold as well
+        more = laid(5 * n, 3 * n, p + 1, seed)[:, 0].max()
+        fits = more <= extent.bound(5 * n, 3 * n, p + 1)
+        require(bool(fits), f"task {name} lays out {more} slots at random: it needs pair_slots")
+    return extent
+
+
+def _longest(table: npt.NDArray[np.float64], source: Any, target: Any, parts: Any) -> Ids:
+    towers = [a + b * source + c * target + d * parts for a, b, c, d in table]
+    longest: Ids = np.ceil(np.max(towers, axis=0)).astype(np.int64)
+    return longest
+
+
+def source_and_target(
+    extent: Extent, arch: Any, longest: tuple[int, int, int], given: tuple[int | None, int | None]
+) -> tuple[int, int]:
+    """The tokens to which sources and targets are shortened, so that the positions suffice.
+
+    `longest` are the most tokens of a source and a target, and parts of a source, in the data.
+    """
+    table = arch.room or UNLIMITED
+    max_target = given[1] or min(longest[1], table // 2)
+    fits = extent.most_source(table, max_target, max(longest[2], PARTS))
+    require(
+        fits > 0,
+        f"--max-target-len {max_target} leaves no room for a source"
+        f" in the {table} positions of --arch",
+    )
+    max_source = given[0] or fits
+    require(
+        max_source <= fits,
+        f"--max-source-len {max_source}: only {fits} source tokens fit the {table} positions of"
+        f" --arch beside a target of {max_target}",
+    )
+    return max_source, max_target
+
+
+def tables_of(arch: Any) -> dict[str, list[int]]:
+    """Rows of the tables that `TABLES` names in each tower a task may lay out; 0: no limit."""
+    towers = {name: arch.tower(name) for name in ("x", "enc", "dec")}
+    return {name: [getattr(tower, table) for table in TABLES] for name, tower in towers.items()}
+
+
+def misfit(example: Example, tables: dict[str, list[int]]) -> str:
+    """What of an example has no row in its table, in words."""
+    for name, slots in example.towers.items():
+        most = slots.table[POS : SEG + 1].max(axis=1).tolist()
+        for last, size, (table, what) in zip(most, tables[name], TABLES.items(), strict=True):
+            if 0 < size <= last:
+                return f"{what} {last} is beyond {flag('arch.' + table)} {size}"
+    return ""
