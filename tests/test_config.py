@@ -10,7 +10,7 @@ import pytest
 from unitk import config, registry
 from unitk.config import Given, flag, options, parse, read_yaml, resolve
 from unitk.errors import UsageError
-from unitk.help import page
+from unitk.help import help_page
 from unitk.training.config import weighted
 from unitk.values import parse_value, render
 from unitk_cli import latent
@@ -287,6 +287,6 @@ def test_yaml_without_bounds_is_refused(tmp_path, text, message):
 
 def test_help_names_every_option_once(capsys):
     for kind, _ in latent.VERBS.values():
-        text = page("latent", kind, {}, None)
+        text = help_page("latent", kind, {}, None)
         flags = re.findall(r"^  (--\S+)", text, re.MULTILINE)
         assert sorted(flags) == sorted({flag(option.name) for option in options(kind)})

@@ -106,7 +106,7 @@ def _opened(
         from unitk.training.saving import checkpoint
 
         return [checkpoint.load(one, device, task, given) for one in paths]
-    from unitk.interop.convert import take
+    from unitk.interop.convert import read_checkpoint
 
     given = given if task is None else [Given("task", task, "task"), *given]
-    return [take(format, one, Path(vocab) if vocab else None, given) for one in paths]
+    return [read_checkpoint(format, one, Path(vocab) if vocab else None, given) for one in paths]

@@ -21,7 +21,7 @@ from typing import Any, get_args, get_origin
 
 from unitk import registry
 from unitk.errors import UsageError
-from unitk.help import page
+from unitk.help import help_page
 from unitk.options import Component, flag, options
 from unitk.values import WORDS, Schedule, parse_value, render
 
@@ -127,7 +127,7 @@ def parse(
         parts |= {k: part for k, part in parsed.components.items() if k != "task" or not parts}
     elif kinds:
         parts = None
-    sys.stdout.write(page(verb, main, parts, positional, brief="--help" not in argv))
+    sys.stdout.write(help_page(verb, main, parts, positional, brief="--help" not in argv))
     raise SystemExit(0)
 
 

@@ -15,7 +15,7 @@ from unitk.options import Component, Option, flag, options
 from unitk.values import render, type_name
 
 
-def page(
+def help_page(
     verb: str,
     main: type,
     parts: dict[str, Component] | None,

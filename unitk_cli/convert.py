@@ -46,7 +46,7 @@ def run(argv: Sequence[str]) -> None:
     require((source == OURS) != (target == OURS), "one of --from and --to is unitk, the other not")
     with new_folder(Path(dest), "--to", CheckpointError) as folder:
         if target == OURS:
-            take(source, Path(path), given, inner, folder)
+            import_checkpoint(source, Path(path), given, inner, folder)
         else:
             for word in inner:
                 raise UsageError(f"{word.origin} has no effect with --from unitk")
@@ -54,13 +54,15 @@ def run(argv: Sequence[str]) -> None:
             give(Path(path), target, folder)
 
 
-def take(source: str, path: Path, given: Options, inner: list[Given], folder: Path) -> None:
+def import_checkpoint(
+    source: str, path: Path, given: Options, inner: list[Given], folder: Path
+) -> None:
     """Write another system's checkpoint as ours."""
-    from unitk.interop.convert import take
+    from unitk.interop.convert import read_checkpoint
     from unitk.training.saving import checkpoint
     from unitk.training.saving.state import Identity, Progress
 
-    parts = take(source, path, given.vocab, inner)
+    parts = read_checkpoint(source, path, given.vocab, inner)
     user_dir = str(given.user_dir.resolve()) if given.user_dir else None
     about = f"{source} {path}", parts.task.vocab.hash, "text"
     identity = Identity(dict(parts.values), user_dir, *about)

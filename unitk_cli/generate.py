@@ -18,7 +18,7 @@ from unitk.data.reading.pairs import Fields
 from unitk.data.reading.sources import SQUAD_SOURCE, Format, is_stream, read_lines
 from unitk.data.storing.corpus import Pairs
 from unitk.data.storing.folders import is_corpus, open_corpus
-from unitk.decoding.config import WAYS, GenerateConfig
+from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig
 from unitk.decoding.files.inputs import (
     Input,
     Item,
@@ -197,7 +197,7 @@ def check(given: Options, origins: Container[str]) -> None:
     require(file or not given.resume, "--resume needs an --output, and an --input that is a file")
     if given.score:
         scored = ["lenpen", "search", "unkpen", "max_tokens", "max_source_len"]
-        scored += ["max_len"] * WAYS[given.search].free_end
+        scored += ["max_len"] * SEARCH_PRESETS[given.search].free_end
         for option in config.options(GenerateConfig):
             idle = option.name in origins and option.name not in scored
             require(not idle, f"{option.flag} has no effect with --score")

@@ -89,7 +89,7 @@ def sample(given: options.Sample) -> None:
             Walk([text], [{}] * given.count, cloud)
             for text, cloud in zip(texts, clouds, strict=True)
         ]
-    say(space, walks, given)
+    write_decoded(space, walks, given)
 
 
 def reconstruct(given: options.Reconstruct) -> None:
@@ -98,7 +98,7 @@ def reconstruct(given: options.Reconstruct) -> None:
     space = open_space(given)
     mean = encoded(space, texts, given).mean
     walks = [Walk([text], [{}], z[None]) for text, z in zip(texts, mean, strict=True)]
-    say(space, walks, given)
+    write_decoded(space, walks, given)
 
 
 def interpolate(given: options.Interpolate) -> None:
@@ -108,7 +108,7 @@ def interpolate(given: options.Interpolate) -> None:
     for texts, (a, b) in found:
         shares, points = geometry.path(a, b, given.steps, given.path)
         walks.append(Walk(texts, [{"t": float(share)} for share in shares], points))
-    say(space, walks, given)
+    write_decoded(space, walks, given)
 
 
 def analogy(given: options.Analogy) -> None:
@@ -120,7 +120,7 @@ def analogy(given: options.Analogy) -> None:
         Walk(texts, at, np.stack([geometry.analogy(a, b, c, d) for d in given.degree]))
         for texts, (a, b, c) in found
     ]
-    say(space, walks, given)
+    write_decoded(space, walks, given)
 
 
 def traverse(given: options.Traverse) -> None:
@@ -142,7 +142,7 @@ def traverse(given: options.Traverse) -> None:
         for text, z in zip(texts, latents.mean, strict=True)
         for dimension in given.dimension or most
     ]
-    say(space, walks, given)
+    write_decoded(space, walks, given)
 
 
 def neighbors(given: options.Neighbors) -> None:
@@ -239,7 +239,7 @@ def encode_groups(
     return space, list(zip(groups, mean.reshape(len(groups), size, -1), strict=True))
 
 
-def say(space: LatentSpace, walks: Sequence[Walk], given: options.Decoding) -> None:
+def write_decoded(space: LatentSpace, walks: Sequence[Walk], given: options.Decoding) -> None:
     """Decode the points of all walks together and write what they say."""
     points = np.concatenate([walk.points for walk in walks])
     with progress(len(points)) as report:

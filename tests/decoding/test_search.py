@@ -7,7 +7,7 @@ import pytest
 import torch
 from rounding import near
 
-from unitk.decoding.config import WAYS, GenerateConfig
+from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig
 from unitk.decoding.constraints.base import Constraints
 from unitk.decoding.decode import Reader, decode, generate
 from unitk.decoding.search import Request, Search
@@ -166,9 +166,9 @@ def test_logits_that_are_not_finite_are_refused(toy):
         generate(case.model, case.prompts(2), case.protocol, GenerateConfig(beam=2, max_len=3))
 
 
-@pytest.mark.parametrize("search", WAYS)
+@pytest.mark.parametrize("search", SEARCH_PRESETS)
 def test_ways_to_search(toy, search):
-    """Against the naive beam, stopped by the way's own words."""
+    """Against the naive beam, stopped by the preset's own words."""
     for seed, lenpen in enumerate((0.0, 0.7, 1.0, 1.3)):
         case = toy.Case("shift", words=4, scale=0.5, seed=seed)
         config = GenerateConfig(beam=3, nbest=3, max_len=6, search=search, lenpen=lenpen)
@@ -188,7 +188,7 @@ def test_ways_to_search(toy, search):
             same(found, finished)
 
 
-@pytest.mark.parametrize("search", WAYS)
+@pytest.mark.parametrize("search", SEARCH_PRESETS)
 @pytest.mark.parametrize("lenpen", [0.0, 0.7, 1.0])
 def test_a_wide_beam_is_brute_force_in_every_way(toy, search, lenpen):
     case = toy.Case("slot", words=2, scale=0.6)

@@ -19,7 +19,7 @@ Config = TypeVar("Config", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class SearchPreset:
     """How a beam search widens, ranks and ends; K is the beam, n the length of an output."""
 
     stop: Literal["likely", "exact", "first", "glm", "none"]
@@ -37,12 +37,12 @@ class Way:
     """Whether the end that `--max-len` forces costs nothing, and is no part of n."""
 
 
-WAYS = {
-    "likely": Way(stop="likely"),
-    "exact": Way(stop="exact"),
-    "fairseq": Way(stop="first"),
-    "glm": Way(stop="glm", counts_ends=False, free_end=True),
-    "unilm": Way(stop="none", wide=1, norm="wu", free_end=True),
+SEARCH_PRESETS = {
+    "likely": SearchPreset(stop="likely"),
+    "exact": SearchPreset(stop="exact"),
+    "fairseq": SearchPreset(stop="first"),
+    "glm": SearchPreset(stop="glm", counts_ends=False, free_end=True),
+    "unilm": SearchPreset(stop="none", wide=1, norm="wu", free_end=True),
 }
 """What `--search` names: fairseq 0.12's, GLM's (`generation_utils.py`), UniLM's (`modeling.py`)."""
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unitk.decoding.config import WAYS, GenerateConfig
+from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig
 from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.search import Hypothesis
 from unitk.errors import NonFiniteError, UsageError, require
@@ -54,7 +54,7 @@ def judged(
     ids: Ids, gains: Floats, protocol: Protocol, config: GenerateConfig, max_len: int
 ) -> Hypothesis:
     """A given output as the search would report it, whose outputs have at most `max_len` words."""
-    way = WAYS[config.search]
+    way = SEARCH_PRESETS[config.search]
     ends = np.flatnonzero(ids == protocol.end)
     if protocol.endless:
         way = replace(way, counts_ends=True)

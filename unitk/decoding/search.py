@@ -2,7 +2,8 @@
 
 Of the 2K best continuations of an input's K hypotheses, an `end` counts only among the first K; the
 K best others go on. The length of a hypothesis is its words with every end symbol. At `--max-len`
-words nothing but `end` can follow. Greedy decoding is a beam of 1. A `Way` may differ in this.
+words nothing but `end` can follow. Greedy decoding is a beam of 1. A
+`SearchPreset` may change each of these.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unitk.decoding.config import WAYS, GenerateConfig
+from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig
 from unitk.decoding.constraints.base import Constraints
 from unitk.decoding.constraints.rules import Rules
 from unitk.errors import NonFiniteError, UsageError
@@ -27,7 +28,7 @@ class Hypothesis:
 
     ids: Ids
     score: float
-    """log_prob / length ** lenpen, or as the search's way has it."""
+    """log_prob / length ** lenpen, or as the preset of the search has it."""
     log_prob: float
     token_log_probs: Floats
 
@@ -91,12 +92,12 @@ class Search:
     def __init__(self, request: Request) -> None:
         homes, each = request.homes, request.constraints.each
         self.protocol, self.config = protocol, config = request.protocol, request.config
-        self.way = WAYS[config.search]
+        self.preset = SEARCH_PRESETS[config.search]
         if protocol.endless:
-            self.way = replace(self.way, free_end=True)
-        if self.way.norm == "wu" and homes.shape[1] > 1:
+            self.preset = replace(self.preset, free_end=True)
+        if self.preset.norm == "wu" and homes.shape[1] > 1:
             raise UsageError(f"--search {config.search} is for outputs of one blank")
-        self.wide = self.way.wide * config.width
+        self.wide = self.preset.wide * config.width
         self.rules = Rules(protocol, config, request.constraints, homes.device)
         self.steps = 0
         self.soonest = min(one.max_len for one in each)
@@ -187,7 +188,7 @@ class Search:
         full_R1 = self.full(self.steps)[:, :open_].reshape(-1, 1)
         only = gain.new_full((gain.shape[1],), -torch.inf)
         only[0] = 0
-        last = 0 if self.way.free_end else gain_RV[:, self.protocol.end, None]
+        last = 0 if self.preset.free_end else gain_RV[:, self.protocol.end, None]
         gain = torch.where(full_R1, last + only, gain)
         word = word.masked_fill(full_R1, self.protocol.end)
 
@@ -236,7 +237,7 @@ class Search:
         full_R1 = self.full(self.steps)[:, :each].reshape(-1, 1)
         only = torch.full_like(gain_RV, -torch.inf)
         last = gain_RV[:, end]
-        only[:, end] = last.masked_fill(last > -torch.inf, 0) if self.way.free_end else last
+        only[:, end] = last.masked_fill(last > -torch.inf, 0) if self.preset.free_end else last
         return torch.where(full_R1, only, gain_RV).view(-1, each, gain_RV.shape[1])
 
     def _forbid(self, gain_RV: Tensor, each: int) -> None:
@@ -256,13 +257,13 @@ class Search:
 
     def _norm(self, back: Tensor) -> float | Tensor:
         """What the log-probabilities of outputs that end with this step are divided by."""
-        state, way = self.state, self.way
+        state, preset = self.state, self.preset
         length: float | Tensor = self.steps
-        if not way.counts_ends:
+        if not preset.counts_ends:
             length = (self.steps - 1 - state.blank.gather(1, back)).clamp(min=1)
-        elif way.free_end:
+        elif preset.free_end:
             length = self.steps - self.full(self.steps - 1).gather(1, back).float()
-        if way.norm == "wu":
+        if preset.norm == "wu":
             length = (5 + length) / 6
         return length**self.config.lenpen
 
@@ -272,7 +273,7 @@ class Search:
         """Merge what finishes among the first K continuations into the pool of the best K."""
         state, beam = self.state, self.config.width
         kept = finish[:, :beam]
-        if self.way.stop == "first":  # what comes when the pool is full replaces nothing
+        if self.preset.stop == "first":  # what comes when the pool is full replaces nothing
             kept = kept & (kept.cumsum(1) <= state.best.isneginf().sum(1, keepdim=True))
         score = (total[:, :beam] / self._norm(back[:, :beam])).masked_fill(~kept, -torch.inf)
         best, index = torch.cat([state.best, score], 1).sort(dim=1, descending=True, stable=True)
@@ -286,7 +287,7 @@ class Search:
 
     def _stop(self, total: Tensor) -> None:
         """Where the search of an input is over, drop its open hypotheses."""
-        state, config, stop = self.state, self.config, self.way.stop
+        state, config, stop = self.state, self.config, self.preset.stop
         bar = state.best[:, -1]
         if config.beam == 1 or stop == "first":
             over = bar > -torch.inf

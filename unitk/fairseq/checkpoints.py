@@ -27,10 +27,10 @@ from unitk.fairseq.parts import (
     ROBERTA_KIND,
     SEQ2SEQ_KIND,
     Kind,
+    config_of,
     kind_of,
     modern,
     options_of,
-    settled,
     waves,
 )
 from unitk.fairseq.plugin import is_ours, read_ours
@@ -56,7 +56,7 @@ def read(path: Path, vocab: Path | None) -> Found:
     tensors = modern(tensors_of(found["model"], weights))
     given = options_of(found, weights)
     kind = kind_of(tensors, weights)
-    config = settled(kind, tensors, given, weights, first=FIRST)
+    config = config_of(kind, tensors, given, weights, first=FIRST)
     # what BART reads and writes has both ends marked
     bart = config.embedding_norm and not config.embedding_scale
     layout, heads = with_classes(kind.layout, tensors)

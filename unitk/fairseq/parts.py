@@ -162,7 +162,7 @@ def kind_of(tensors: Mapping[str, Tensor], path: Path) -> Kind:
     raise CheckpointError(f"{path} is no RoBERTa, encoder-decoder or language model of fairseq")
 
 
-def settled(
+def config_of(
     kind: Kind, tensors: dict[str, Tensor], given: Mapping[str, Any], path: Path, first: int
 ) -> ModelConfig:
     """The configuration, from shapes and options; `first` is the row of position 0."""

@@ -104,7 +104,9 @@ def module(name: str, option: str) -> Any:
     return importlib.import_module(FORMATS[name])
 
 
-def take(name: str, path: Path, vocab: Path | None = None, given: Sequence[Given] = ()) -> Parts:
+def read_checkpoint(
+    name: str, path: Path, vocab: Path | None = None, given: Sequence[Given] = ()
+) -> Parts:
     """The model of another system's checkpoint; `given` are options of task and architecture."""
     found: Found = module(name, "--from").read(path, vocab)
     parsed = _parsed(found, given)

@@ -80,8 +80,8 @@ def read(path: Path, vocab: Path | None) -> Found:
     inner_width, _ = shape_of(tensors, "transformer.layers.0.mlp.dense_h_to_4h.weight", weights)
     config: ModelConfig = registry.get("arch", PRESETS[0])()
     where = weights.parent / "config.json"
-    told = read_json(where) if where.exists() else {}
-    heads = told.get(HEADS, max(width // 64, 1))
+    declared = read_json(where) if where.exists() else {}
+    heads = declared.get(HEADS, max(width // 64, 1))
     try:
         config = replace(
             config,
@@ -106,7 +106,7 @@ def read(path: Path, vocab: Path | None) -> Found:
         "glm_infill",
         own,
         symbols={} if own is None else symbols_of(own, added),
-        says_heads=HEADS in told,
+        says_heads=HEADS in declared,
     )
 
 

@@ -61,7 +61,7 @@ def read(path: Path, vocab: Path | None) -> Found:
     tensors = modern(read_tensors(weights), family.root)
     config = read_settings(preset(family), family.keys, given, where)
     try:
-        changes = family.settle((config, tensors, given, where))
+        changes = family.complete((config, tensors, given, where))
         config = replace(config, **{"tied": tied(family.layout, tensors), **changes})
     except UsageError as error:
         raise CheckpointError(f"{where}: {error}") from error

@@ -76,7 +76,7 @@ PROJECTIONS = {"relu": (False, "relu"), "gated-gelu": (True, "gelu_tanh")}
 """T5's `feed_forward_proj` -> whether there is a gate, and the activation."""
 
 Changes = dict[str, Any]
-Told = tuple[ModelConfig, dict[str, Tensor], Mapping[str, Any], Path]
+Checkpoint = tuple[ModelConfig, dict[str, Tensor], Mapping[str, Any], Path]
 """A configuration so far, the tensors, config.json and its path."""
 
 
@@ -92,38 +92,38 @@ def _whole_or_bare(tensors: Mapping[str, Tensor]) -> Changes:
 
 
 def bert_changes(tensors: Mapping[str, Tensor]) -> Changes:
-    """The output layers of a BERT, told by its tensors."""
+    """The output layers of a BERT, found from its tensors."""
     heads = ("nsp:2",) if "cls.seq_relationship.weight" in tensors else ()
     return {**_whole_or_bare(tensors), "class_heads": heads, "tied": tied(names.BERT, tensors)}
 
 
-def _bert(told: Told) -> Changes:
-    return bert_changes(told[1])
+def _bert(checkpoint: Checkpoint) -> Changes:
+    return bert_changes(checkpoint[1])
 
 
-def _ernie(told: Told) -> Changes:
-    return {**bert_changes(told[1]), "tied": tied(names.ERNIE, told[1])}
+def _ernie(checkpoint: Checkpoint) -> Changes:
+    return {**bert_changes(checkpoint[1]), "tied": tied(names.ERNIE, checkpoint[1])}
 
 
-def _roberta(told: Told) -> Changes:
-    config, tensors, given, where = told
+def _roberta(checkpoint: Checkpoint) -> Changes:
+    config, tensors, given, where = checkpoint
     first = checked(given.get("pad_token_id", 1), int, "pad_token_id", where) + 1
     places = {"position_offset": first, "max_positions": config.max_positions - first}
     return {**_whole_or_bare(tensors), **places}
 
 
-def _albert(told: Told) -> Changes:
-    heads = ("sop:2",) if "sop_classifier.classifier.weight" in told[1] else ()
-    return {**_whole_or_bare(told[1]), "class_heads": heads}
+def _albert(checkpoint: Checkpoint) -> Changes:
+    heads = ("sop:2",) if "sop_classifier.classifier.weight" in checkpoint[1] else ()
+    return {**_whole_or_bare(checkpoint[1]), "class_heads": heads}
 
 
-def _gpt2(told: Told) -> Changes:
-    config, _, given, _ = told
+def _gpt2(checkpoint: Checkpoint) -> Changes:
+    config, _, given, _ = checkpoint
     return {} if given.get("n_inner") else {"ffn_width": 4 * config.width}
 
 
-def _bart(told: Told) -> Changes:
-    _, tensors, given, where = told
+def _bart(checkpoint: Checkpoint) -> Changes:
+    _, tensors, given, where = checkpoint
     for part in ("attention_heads", "ffn_dim"):
         both = [given.get(f"{tower}_{part}") for tower in ("encoder", "decoder")]
         if both[0] != both[1]:
@@ -135,8 +135,8 @@ def _bart(told: Told) -> Changes:
     return {"output_bias": True}
 
 
-def _t5(told: Told) -> Changes:
-    _, _, given, where = told
+def _t5(checkpoint: Checkpoint) -> Changes:
+    _, _, given, where = checkpoint
     projection = given.get("feed_forward_proj", "relu")
     if projection not in PROJECTIONS:
         known = ", ".join(PROJECTIONS)
@@ -196,8 +196,8 @@ class Family:
     """`architectures`: the whole model, and a bare one."""
     fixed: Mapping[str, Any]
     """Settings of which unitk computes one value only."""
-    settle: Callable[[Told], Changes]
-    """Reading: what `keys` cannot say, told by tensors and config.json."""
+    complete: Callable[[Checkpoint], Changes]
+    """Reading: what `keys` cannot say, found from tensors and config.json."""
     about: Callable[[ModelConfig, Vocab], Changes] = _no_more
     """Writing: what `keys` cannot say of config.json."""
     options: Mapping[str, str] = field(default_factory=dict)
@@ -222,7 +222,7 @@ FAMILIES = {
             root="bert.",
             classes=("BertForMaskedLM", "BertModel"),
             fixed={**ABSOLUTE, "is_decoder": False, "use_task_id": False},
-            settle=_bert,
+            complete=_bert,
             free=BARE,
         ),
         Family(
@@ -234,7 +234,7 @@ FAMILIES = {
             root="ernie.",
             classes=("ErnieForMaskedLM", "ErnieModel"),
             fixed={**ABSOLUTE, "is_decoder": False, "use_task_id": False},
-            settle=_ernie,
+            complete=_ernie,
             free=BARE,
         ),
         Family(
@@ -246,7 +246,7 @@ FAMILIES = {
             root="roberta.",
             classes=("RobertaForMaskedLM", "RobertaModel"),
             fixed={**ABSOLUTE, "is_decoder": False},
-            settle=_roberta,
+            complete=_roberta,
             free=BARE,
         ),
         Family(
@@ -258,7 +258,7 @@ FAMILIES = {
             root="albert.",
             classes=("AlbertForMaskedLM", "AlbertModel"),
             fixed={**ABSOLUTE, "num_hidden_groups": 1, "inner_group_num": 1},
-            settle=_albert,
+            complete=_albert,
             free=("class_heads",),
         ),
         Family(
@@ -274,7 +274,7 @@ FAMILIES = {
                 "scale_attn_by_inverse_layer_idx": False,
                 "add_cross_attention": False,
             },
-            settle=_gpt2,
+            complete=_gpt2,
             about=_about_gpt,
             options={"opening": "sep"},
         ),
@@ -287,7 +287,7 @@ FAMILIES = {
             root="transformer.",
             classes=("OpenAIGPTLMHeadModel", "OpenAIGPTModel"),
             fixed={"afn": "gelu"},  # the tanh form, there
-            settle=_gpt2,
+            complete=_gpt2,
             about=_about_gpt,
             options={"opening": "none", "ends": "off"},
         ),
@@ -300,7 +300,7 @@ FAMILIES = {
             root="model.",
             classes=("BartForConditionalGeneration", "BartModel"),
             fixed={"normalize_before": False, "add_final_layer_norm": False},
-            settle=_bart,
+            complete=_bart,
             about=_about_bart,
             options={"opening": "both"},
             free=("output_bias",),
@@ -314,7 +314,7 @@ FAMILIES = {
             root="",
             classes=("T5ForConditionalGeneration", "T5Model"),
             fixed={},
-            settle=_t5,
+            complete=_t5,
             about=_about_t5,
             options={"opening": "pad"},
             free=("ffn_gate", "activation", "output_scale"),

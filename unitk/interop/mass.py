@@ -17,7 +17,7 @@ from torch import Tensor
 from unitk import registry
 from unitk.errors import CheckpointError, DataError
 from unitk.fairseq.dictionary import symbols_of
-from unitk.fairseq.parts import SEQ2SEQ_KIND, modern, options_of, settled
+from unitk.fairseq.parts import SEQ2SEQ_KIND, config_of, modern, options_of
 from unitk.interop import mass_xlm
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import find_file, read_pickle, save_pickle, tensors_of
@@ -47,7 +47,7 @@ def read(path: Path, vocab: Path | None) -> Found:
     if "encoder.embed_tokens.weight" not in tensors:
         raise CheckpointError(f"{weights} is no MASS: it has no encoder.embed_tokens.weight")
     given = DEFAULTS | (options_of(found, weights) if inner is not found else {})
-    config = settled(KIND, tensors, given, weights, first=FIRST)
+    config = config_of(KIND, tensors, given, weights, first=FIRST)
     arch = preset_of(KIND.presets, config)
     own = vocab_of(vocab) if vocab else _beside(weights.parent)
     return Found(

@@ -96,7 +96,7 @@ def read(found: Mapping[str, Any], path: Path, vocab: Path | None) -> Found:
     if not isinstance(given, dict):
         raise CheckpointError(f"{path} has no params of its model")
     refuse(given, FIXED, path)
-    config = settled(tensors, given, path)
+    config = config_of(tensors, given, path)
     options, notes = {"opening": "seps"}, []
     if config.num_segments > 1:
         options["languages"] = "0,1"
@@ -118,7 +118,7 @@ def read(found: Mapping[str, Any], path: Path, vocab: Path | None) -> Found:
     )
 
 
-def settled(
+def config_of(
     tensors: Mapping[str, Tensor], given: Mapping[str, Any], path: Path
 ) -> EncoderDecoderConfig:
     """The configuration, from shapes and params."""

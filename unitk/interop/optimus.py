@@ -83,7 +83,7 @@ def read(path: Path, vocab: Path | None) -> Found:
         else {}
         for side in SIDES
     }
-    config = settled(tensors, given, where)
+    config = config_of(tensors, given, where)
     beside = {side: vocab_beside(folders[side]) for side in SIDES if side in folders}
     own = open_vocab(vocab) if vocab else beside.get("decoder")
     rows = shape_of(tensors, "decoder.transformer.wte.weight", where)[0]
@@ -129,14 +129,14 @@ def _refused(path: Path) -> dict[str, Path]:
     )
 
 
-def settled(
+def config_of(
     tensors: Mapping[str, Tensor], given: Mapping[str, Mapping[str, Any]], path: Path
 ) -> LatentConfig:
     """The configuration, from shapes and both config.json; heads of 64 where there is none."""
     words, spots = "embeddings.word_embeddings", "embeddings.position_embeddings"
     _, width = shape_of(tensors, f"encoder.{words}.weight", path)
     encoder: ModelConfig = registry.get("arch", "bert_base")()
-    told: dict[str, Any] = {
+    declared: dict[str, Any] = {
         "num_hidden_layers": layers_of(tensors, "encoder.encoder.layer."),
         "hidden_size": width,
         "num_attention_heads": max(width // 64, 1),
@@ -145,14 +145,14 @@ def settled(
         )[0],
         "max_position_embeddings": shape_of(tensors, f"encoder.{spots}.weight", path)[0],
     }
-    encoder = read_settings(encoder, BERT_KEYS, told | dict(given["encoder"]), path)
+    encoder = read_settings(encoder, BERT_KEYS, declared | dict(given["encoder"]), path)
     size, width = shape_of(tensors, "decoder.transformer.wpe.weight", path)
     memory, embedding = (
         f"decoder.transformer.{name}.weight" in tensors for name in ("linear", "linear_emb")
     )
     if not (memory or embedding):
         raise CheckpointError(f"{path}: the decoder gets no latent: neither memory nor embedding")
-    told = {
+    declared = {
         "n_layer": layers_of(tensors, "decoder.transformer.h."),
         "n_embd": width,
         "n_head": max(width // 64, 1),
@@ -168,7 +168,7 @@ def settled(
         )
         keys = {key: value for key, value in GPT2_KEYS.items() if key != "max_positions"}
         found = {key: value for key, value in given["decoder"].items() if value is not None}
-        config = read_settings(config, keys, told | found, path)
+        config = read_settings(config, keys, declared | found, path)
         # with a memory, the first row is never used: positions begin at 1
         return replace(config, max_positions=size - memory)
     except UsageError as error:

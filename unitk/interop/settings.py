@@ -93,7 +93,7 @@ def check_family(config: ModelConfig, preset: ModelConfig, free: set[str], what:
 
 
 def preset_of(names: tuple[str, ...], config: ModelConfig) -> str:
-    """Which of these architectures a model is, told by layers and widths; else the first."""
+    """Which of these architectures a model is, found from layers and widths; else the first."""
     for sizes in (("num_layers", "width", "ffn_width"), ("num_layers", "width")):
         for name in names:
             preset = registry.get("arch", name)()
@@ -103,7 +103,7 @@ def preset_of(names: tuple[str, ...], config: ModelConfig) -> str:
 
 
 def layers_of(tensors: Mapping[str, Tensor], prefix: str) -> int:
-    """How many layers there are, told by names that begin with `prefix` and a number."""
+    """How many layers there are, found from names that begin with `prefix` and a number."""
     found = (re.match(rf"{re.escape(prefix)}(\d{{1,4}})\.", name) for name in tensors)
     return max((int(one[1]) + 1 for one in found if one), default=0)
 

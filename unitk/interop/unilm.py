@@ -74,7 +74,7 @@ PRESETS = {6: ("unilm_base", "unilm_large"), 2: ("unilm2_base",)}
 
 
 def read(path: Path, vocab: Path | None) -> Found:
-    """A folder with the weights and config.json, or the file of weights; sizes are told by these
+    """A folder with the weights and config.json, or the file of weights; sizes are read from these
     where there is no config.json."""
     weights = find_file(path, ("pytorch_model.bin", "*.bin", "model.safetensors"), "weights")
     tensors = today(read_tensors(weights))
@@ -132,7 +132,7 @@ def sizes(tensors: Mapping[str, Tensor], path: Path) -> dict[str, int]:
     """What the shapes tell, under the names of config.json; heads of 64."""
     embeddings, layer = "bert.embeddings.", "bert.encoder.layer."
     _, width = shape_of(tensors, f"{embeddings}word_embeddings.weight", path)
-    told = {
+    declared = {
         "num_hidden_layers": layers_of(tensors, layer),
         "hidden_size": width,
         "num_attention_heads": max(width // 64, 1),
@@ -144,8 +144,8 @@ def sizes(tensors: Mapping[str, Tensor], path: Path) -> dict[str, int]:
     }
     for name in (f"{SPLIT_BIAS}.weight", f"{FAST_BIAS}.weight"):
         if name in tensors:
-            told["rel_pos_bins"] = shape_of(tensors, name, path)[1]
-    return told
+            declared["rel_pos_bins"] = shape_of(tensors, name, path)[1]
+    return declared
 
 
 def write(parts: Parts, folder: Path) -> None:
