@@ -320,17 +320,22 @@ def _pack(
     tables = [example.towers[name].table for example in examples]
     sizes = np.array([table.shape[1] for table in tables])
     starts = np.append(0, np.cumsum(sizes))
+    # the row of each slot; slots come in the order of rows, so a row is a run of them
     row = row_of.repeat(sizes)
     num_rows = int(row_of[-1]) + 1
     lengths = np.bincount(row, minlength=num_rows)
     width = -(-int(lengths.max()) // WIDTH) * WIDTH
     packed = np.concatenate(tables, axis=1)
     packed[DOC] += first_doc[:-1].repeat(sizes)
+    # flat place of each slot in [B, T]: its number within its row, plus the row's beginning
     at = np.arange(len(row)) + row * width - (np.cumsum(lengths) - lengths)[row]
     place, unborn = at, packed[BORN] == NEVER
-    if unborn.any():  # those stand last in their row
+    # Slots that are never born are no keys: a stable sort by (row, unborn) gives them the last
+    # places of their row, so that keys are made of the first `num_keys` slots only.
+    if unborn.any():
         place = np.empty_like(at)
         place[np.argsort(2 * row + unborn, kind="stable")] = at
+    # a pad looks at the first example of its row and is never seen: no row of a mask is empty
     table = np.zeros((len(FIELDS), num_rows, width), np.int64)
     table[BORN] = table[DIES] = NEVER
     table[DOC] = first_doc[np.searchsorted(row_of, np.arange(num_rows))][:, None]

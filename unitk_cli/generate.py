@@ -225,7 +225,7 @@ def as_trained(given: Options, origins: Container[str]) -> Options:
 
 
 def read(given: Options) -> list[Input] | Iterator[list[Input]] | Path:
-    """The inputs, before the model is loaded: mistakes in them are told at once."""
+    """The inputs, before the model is loaded: mistakes in them are reported at once."""
     path, kind = given.input, given.input_format
     fields = Fields(given.source_field, given.target_field) if given.source_field else None
     require(bool(fields) or not given.target_field, "--target-field needs --source-field")

@@ -30,18 +30,21 @@ class SentencePairs:
 
     def __call__(self, sentences: Ids, documents: Ids, size: int, rng: np.random.Generator) -> Cut:
         assert size >= 2, f"{size} tokens hold no pair"
+        # a block from every sentence on is worked out at once; the chain below picks those in use
         edge, home, first = _without_empty(sentences, documents)
         here = np.arange(len(home))
         short = rng.random(len(home)) < self.short
         target = np.where(short, rng.integers(2, size + 1, len(home)), size)
         end = _reach(edge, here, target, first[home + 1])
         single = end == here + 1
+        # the first part ends after at least one sentence, and before the last one if there are two
         split = here + np.where(single, 1, rng.integers(1, np.maximum(end - here, 2)))
         far = rng.random(len(home)) < self.random
         far = far | single if self.complete else far & ~single
         begin = _elsewhere(home, first, rng)
         room = np.maximum(target - (edge[split] - edge[:-1]), 1)
         fetched = _reach(edge, begin, room, first[home[begin] + 1])
+        # the next block begins where this one ends; after part a if part b is from elsewhere
         follow, chain, at = np.where(far, split, end).tolist(), [], 0
         while at < len(follow):
             chain.append(at)

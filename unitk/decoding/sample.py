@@ -60,12 +60,13 @@ def draw(
 ) -> Tensor:
     """A word for each row: the one at which the law of the rows' softmax passes `chance_R`."""
     most = min(top_k or score_RV.shape[1], score_RV.shape[1])
-    best_RK, word_RK = score_RV.topk(most)
+    best_RK, word_RK = score_RV.topk(most)  # sorted: a nucleus is a beginning of each row
     law_RK = best_RK.softmax(1).nan_to_num()
     if top_p < 1:  # the likeliest words up to the one that reaches top_p
         law_RK = law_RK.masked_fill(law_RK.cumsum(1) - law_RK >= top_p, 0)
     if min_p > 0:  # not much less likely than the likeliest
         law_RK = law_RK.masked_fill(law_RK < min_p * law_RK[:, :1], 0)
+    # inverse transform: the first word whose cumulated share passes the uniform number
     reach_RK = law_RK.cumsum(1)
     point_R1 = (chance_R * reach_RK[:, -1])[:, None]
     index_R1 = torch.searchsorted(reach_RK, point_R1, right=True)

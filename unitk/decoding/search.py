@@ -149,6 +149,7 @@ class Search:
         end = word == self.protocol.end
         finish = end & (state.blank.gather(1, back) == state.last_blank)
         finish |= total.isneginf()  # what there is not goes nowhere
+        # the words of the hypotheses that are continued, with the new word in its column
         wide = back[..., None].expand(-1, -1, self.most)
         written, gains = state.written.gather(1, wide), state.gain.gather(1, wide)
         written[:, :, step], gains[:, :, step] = word, gain
@@ -170,6 +171,7 @@ class Search:
 
         if self.protocol.begin is not None:
             word = word.masked_fill(closed, self.protocol.begin)
+        # the next slot stands a stride behind the home of its blank for each word in it
         home = state.homes.gather(1, state.blank[..., None].expand(-1, -1, 2))
         return back, word, home + state.count[..., None] * self.stride
 
@@ -192,6 +194,7 @@ class Search:
         gain = torch.where(full_R1, last + only, gain)
         word = word.masked_fill(full_R1, self.protocol.end)
 
+        # the best `wide` words of each hypothesis suffice: the best of all are among them
         gain, word = gain.view(rows, open_, -1), word.view(rows, -1)
         total = (gain + state.score[:, :open_, None]).flatten(1)
         total, index = total.topk(min(wide, total.shape[1]))
@@ -275,6 +278,7 @@ class Search:
         kept = finish[:, :beam]
         if self.preset.stop == "first":  # what comes when the pool is full replaces nothing
             kept = kept & (kept.cumsum(1) <= state.best.isneginf().sum(1, keepdim=True))
+        # pool and newcomers are sorted together; stable, so that of equal ones the older stays
         score = (total[:, :beam] / self._norm(back[:, :beam])).masked_fill(~kept, -torch.inf)
         best, index = torch.cat([state.best, score], 1).sort(dim=1, descending=True, stable=True)
         index = index[:, :beam]
@@ -348,6 +352,7 @@ def best(gain_RV: Tensor, count: int, block: int = 128) -> tuple[Tensor, Tensor]
     whole = gain_RV.shape[1] // block * block
     if whole < 16 * count * block:
         return gain_RV.topk(count)
+    # two small topk, over the maxima of the blocks and within the best blocks, beat a large one
     blocks_RNb = gain_RV[:, :whole].unflatten(1, (-1, block))
     number_Rn = blocks_RNb.amax(2).topk(count).indices
     own_RX = blocks_RNb.gather(1, number_Rn[..., None].expand(-1, -1, block)).flatten(1)

@@ -69,7 +69,7 @@ def collapse(
     least, most = EARLY_STEPS
     early = min(max(EARLY * (total or math.inf), least), most)
     ignored = gap < IGNORED and beta > 0 and step >= early
-    return Panel(named, lines, told(gap, config) if ignored else "")
+    return Panel(named, lines, advice(gap, config) if ignored else "")
 
 
 def bars(values: Sequence[float]) -> str:
@@ -82,7 +82,7 @@ def bars(values: Sequence[float]) -> str:
     return f"{ordered[0]:.3f} {drawn} {ordered[-1]:.3f}"
 
 
-def told(gap: float, config: ELBOConfig) -> str:
+def advice(gap: float, config: ELBOConfig) -> str:
     """That the decoder ignores the latent, and what to change in the next run."""
     remedies = []
     if config.beta(1, 1 << 20) > config.beta.value / 2:

@@ -85,10 +85,13 @@ def block_mask(now: Tensor, query_doc: Tensor, born: Tensor, dies: Tensor, key_d
         )
         return seen
 
+    # least and largest value in each block of BLOCK queries [n, 1] or keys [1, m]
     (now_0, now_1), (asks_0, asks_1) = _ends(now_N[:, None]), _ends(query_doc_N[:, None])
     (born_0, born_1), (dies_0, dies_1) = _ends(born_M[None]), _ends(dies_M[None])
     doc_0, doc_1 = _ends(key_doc_M[None])
+    # some: intervals of doc meet, and some key may be alive at some query's time
     some = (asks_0 <= doc_1) & (doc_0 <= asks_1) & (born_0 <= now_1) & (now_0 <= dies_1)
+    # full: one doc on both sides, and every key alive at every query's time; no rule is computed
     one_doc = (asks_0 == asks_1) & (doc_0 == doc_1) & (asks_0 == doc_0)
     full = one_doc & (born_1 <= now_0) & (now_1 <= dies_0)
     return BlockMask.from_kv_blocks(

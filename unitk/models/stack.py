@@ -118,24 +118,28 @@ class Stack(nn.Module):
         until = sight_BqS.shape[2]
         stop = columns.shape[2] + (at if isinstance(at, int) else 0)
         assert stop <= until <= cache.columns, f"slots {at}:{stop} of {until} in {cache.columns}"
+        # places of all columns, which a relative bias of later slots reads
         put(cache.pos, 1, at, columns[POS])
+        # a CPU is faster with plain products than with SDPA for the few queries of a step
         products = columns.device.type == "cpu" and columns.shape[2] <= FEW
         dtype = cache.key[0].dtype if products else compute_dtype(self.embed.tokens.weight)
         score = None
         if self.relative is not None:
             score = self.relative(columns[POS], cache.pos[:, :until], dtype)
         view = View(until, bias(sight_BqS, dtype, score), products=products)
-        if cache.prefix:
+        if cache.prefix:  # the latent's keys stand before the columns; everybody sees them
             view = view.behind(sight_BqS.new_ones(*sight_BqS.shape[:2], cache.prefix))
         condition = Condition() if condition is None else condition
         sources: Sequence[Source | None] = [None] * len(self.layers)
         if condition.slots is not None:
+            # keys and values of the encoder were made once, when the cache was
             seen = bias(cross(columns, condition.slots), dtype)
             across = View(condition.slots.shape[2], seen, products=products)
             sources = [Source(across, *pair, columns[SEG]) for pair in cache.cross]
         x_BqD = self.embed(columns, condition.added(columns))
         for number, (layer, source) in enumerate(zip(self.layers, sources, strict=True)):
             store = partial(cache.write, number, at, until)
+            # in the last layer, slots that nobody asks are keys and values only
             if asked is None or number < len(self.layers) - 1:
                 x_BqD = layer(x_BqD, view, store, source)
             else:

@@ -33,11 +33,11 @@ def layout(text: Ids, spans: Spans, *, mask: int, start: int, end: int, name: st
     """Lay out one text; `spans` [n, 2] do not overlap and come in the order of part B."""
     first, hidden = spans[:, 0], places(spans)
     lengths = spans[:, 1] - first
-    label = np.insert(text[hidden], lengths.cumsum(), end)
-    fed = np.insert(text[hidden], lengths.cumsum() - lengths, start)
-    within = places(np.stack([0 * lengths, lengths + 1], axis=1))
+    label = np.insert(text[hidden], lengths.cumsum(), end)  # predicted: E behind each span
+    fed = np.insert(text[hidden], lengths.cumsum() - lengths, start)  # read: S before it
+    within = places(np.stack([0 * lengths, lengths + 1], axis=1))  # 0 to length, of each span
     shown, kept = text.copy(), np.ones(len(text), bool)
-    shown[first], kept[hidden], kept[first] = mask, False, True
+    shown[first], kept[hidden], kept[first] = mask, False, True  # MASK is its first word
     home = kept.cumsum() - 1  # where word i of the text stands in part A
     part_a, steps = stay(shown[kept], pos=np.arange(home[-1] + 1)), np.arange(len(label))
     part_b = stay(fed, pos=home[first].repeat(lengths + 1), pos2=within + 1, at=steps + 1)

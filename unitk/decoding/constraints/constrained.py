@@ -35,12 +35,13 @@ class Constrained(Search):
 
     def _begun(self) -> Tensor:
         """[B, K, C, L + 1] whether the last words of a hypothesis are the first p of a phrase."""
-        parts = [torch.ones_like(self.met)]
+        parts = [torch.ones_like(self.met)]  # every hypothesis ends with the first 0 words
         for size in range(1, self.phrases.shape[2] + 1):
-            if size > self.steps:
+            if size > self.steps:  # fewer words are written than that
                 parts.append(torch.zeros_like(self.met))
                 continue
             tail = self.state.written[:, :, self.steps - size : self.steps]
+            # [B, K, 1, p] == [B, 1, C, p]; the -1 behind a shorter phrase equals no word
             parts.append((tail[:, :, None] == self.phrases[:, None, :, :size]).all(-1))
         return torch.stack(parts, -1)
 
@@ -48,6 +49,7 @@ class Constrained(Search):
         """Of a plain search; notes which phrases were completed."""
         back, token, place = super().extend(logits_RV)
         self.begun = self._begun()
+        # a phrase of n words is complete where the last n words are its first n
         whole = self.sizes[:, None, :, None].expand(-1, self.met.shape[1], -1, 1)
         met = self.met.gather(1, back[..., None].expand_as(self.met))
         self.met = met | self.begun.gather(3, whole)[..., 0]
@@ -74,21 +76,26 @@ class Constrained(Search):
         The best of all, the best of each hypothesis, and those that go on with a phrase.
         """
         _, each, size = gain_BKV.shape
+        # the best words of each hypothesis: the best continuations of all are among them
         offset = torch.arange(each, device=gain_BKV.device)[:, None] * size
         found = best(gain_BKV.flatten(0, 1), min(self.wide, size))
         gain, word = (part.unflatten(0, (-1, each)) for part in found)
         total = (gain + self.state.score[:, :each, None]).flatten(1)
         most = total.topk(min(self.wide, total.shape[1])).indices
         most = (word + offset).flatten(1).gather(1, most)
+        # The word that goes on with the longest begun part of each phrase. A complete phrase has no
+        # next word; the hypothesis' own best word stands in its place.
         longest = _last(self.begun[:, :each, :, :-1])[..., None]
         follow = self.phrases[:, None].expand(-1, each, -1, -1).gather(3, longest)[..., 0]
         own = word[..., :1]
         follow = torch.where(self.met[:, :each], own, follow)
         more = (torch.cat([own, follow], 2) + offset).flatten(1)
+        # sorted, so that `propose` finds equal ones side by side
         return torch.cat([most, more], 1).sort(1).values
 
     def _bank(self, back: Tensor, word: Tensor) -> Tensor:
         """[B, N] how many words of the phrases there are after continuations of hypotheses."""
+        # where p words of a phrase stand at the end, its next word makes p + 1
         wide = back[..., None, None].expand(-1, -1, *self.begun.shape[2:])
         begun = self.begun.gather(1, wide)[..., :-1] & (
             self.phrases[:, None] == word[..., None, None]
@@ -96,18 +103,22 @@ class Constrained(Search):
         reached = torch.where(begun.any(-1), _last(begun) + 1, 0)
         sizes = self.sizes[:, None]
         met = self.met.gather(1, wide[..., 0]) | (reached == sizes)
+        # all words of complete phrases, and those of the open phrase that has got farthest
         return (sizes * met).sum(2) + reached.masked_fill(met, 0).amax(2)
 
     def _turns(self, total: Tensor, bank: Tensor) -> Tensor:
         """The order in which the banks take continuations that are sorted by their totals."""
         there = total > -torch.inf
         same = (bank[:, :, None] == bank[:, None]) & there[:, None]
+        # The j-th best of a bank takes turn j. In a turn the fullest bank comes first;
+        # continuations that do not exist come last.
         turn = same.tril(-1).sum(2)
         key = turn * self.banks - bank
         return key.masked_fill(~there, key.max() + 1).argsort(dim=1, stable=True)
 
     def _forbid(self, gain_RV: Tensor, each: int) -> None:
         super()._forbid(gain_RV, each)
+        # the last blank cannot end while a phrase is missing
         lacking = ~self.met[:, :each].all(2) & (self.state.blank[:, :each] == self.state.last_blank)
         gain_RV[:, self.protocol.end].masked_fill_(lacking.flatten(), -torch.inf)
 

@@ -40,6 +40,7 @@ class Diverse(Search):
         if not self.steps:  # the prompts: every group begins with them
             logits_RV = logits_RV.repeat_interleave(self.groups, 0)
         back, token, place = super().extend(logits_RV)
+        # a group numbers its hypotheses from 0; its input counts those of the groups before it
         first = torch.arange(self.groups, device=back.device) * self.config.beam
         back = back.unflatten(0, (-1, self.groups)) + first[:, None]
         whole = (len(back), self.groups * self.config.beam)
@@ -55,11 +56,12 @@ class Diverse(Search):
         chosen = []
         for group in range(self.groups):
             total = gain[:, group] + score[:, group].repeat_interleave(size, 1)
-            value = total - cost.repeat(1, each)
+            value = total - cost.repeat(1, each)  # flat index: hypothesis * V + word
             _, index = best(value, min(self.wide, value.shape[1]))
             total, word = total.gather(1, index), index % size
             found = (total, index // size, word, gain[:, group].gather(1, index))
             chosen.append(self.filled(*found))
+            # what goes on in this group makes its words dearer for the groups after it
             some = (total > -torch.inf)[:, : self.config.beam].to(cost.dtype)
             cost.scatter_add_(1, word[:, : self.config.beam], self.strength * some)
         return tuple(torch.stack(parts, 1).flatten(0, 1) for parts in zip(*chosen, strict=True))

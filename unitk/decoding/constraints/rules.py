@@ -35,6 +35,7 @@ class Rules:
             return torch.tensor(ids, dtype=torch.int64, device=device)
 
         self.free = tensor(self.words.free)
+        # phrases of one length are one table; those of one word are simply banned
         by_length = defaultdict(list)
         for phrase in self.words.bad:
             by_length[len(phrase)].append(phrase)
@@ -58,7 +59,7 @@ class Rules:
         """
         if forced_R is not None:
             forced_R1 = forced_R[:, None]
-            kept_R1 = gain_RV.gather(1, forced_R1.clamp(min=0))
+            kept_R1 = gain_RV.gather(1, forced_R1.clamp(min=0))  # before any rule
         gain_RV.index_fill_(1, self.banned, -torch.inf)
         if self.unkpen and self.words.unk is not None:
             gain_RV[:, self.words.unk] -= self.unkpen
@@ -70,6 +71,7 @@ class Rules:
         if self.ngram and written_RL.shape[1] >= self.ngram:
             self.forbid_repeats(gain_RV, written_RL, count_R)
         if forced_R is not None:
+            # a forced row loses all words, then gets back the forced one
             gain_RV.masked_fill_(forced_R1 >= 0, -torch.inf)
             word_R1 = forced_R1.clamp(min=0)
             kept_R1 = torch.where(forced_R1 >= 0, kept_R1, gain_RV.gather(1, word_R1))
@@ -83,6 +85,8 @@ class Rules:
 
     def forbid_repeats(self, gain_RV: Tensor, written_RL: Tensor, count_R: Tensor) -> None:
         """No n-gram twice within a blank, unless a free word is in it."""
+        # Window w holds the words [w, w + n). Its last word is forbidden where its others are the
+        # n - 1 words written last.
         grams_RWn = written_RL.unfold(1, self.ngram, 1)
         length, windows = written_RL.shape[1], grams_RWn.shape[1]
         first = torch.arange(windows, device=written_RL.device)
