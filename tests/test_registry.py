@@ -90,3 +90,15 @@ def test_unknown_verb_and_version():
 def test_a_beginning_is_the_nearest():
     assert registry.nearest("glm", ["lm", "mlm", "glm_infill"]) == "; did you mean glm_infill?"
     assert registry.nearest("mml", ["lm", "mlm", "glm_infill"]).startswith("; did you mean mlm")
+
+
+def test_a_kind_is_found_without_the_others():
+    code = "import sys, unitk.registry as r; print(*(r.names(k) for k in sys.argv[1:]), sep='\\n')"
+
+    def found(*kinds):  # in a process of its own: here other tests have imported everything
+        words = [sys.executable, "-c", code, *kinds]
+        return subprocess.check_output(words, text=True, timeout=60).splitlines()
+
+    together = found(*registry.KINDS[::-1], *registry.KINDS)[len(registry.KINDS) :]
+    assert [found(kind)[0] for kind in registry.KINDS] == together
+    assert "optimus_tiny" in together[registry.KINDS.index("arch")]

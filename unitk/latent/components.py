@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from unitk.errors import UsageError, require
-from unitk.models.archs import for_cpu, register_presets, tiny
+from unitk.models.archs import Preset, for_cpu, tiny
 from unitk.models.config import ModelConfig
 from unitk.registry import get, imported, register
 from unitk.values import Schedule, parse_schedule
@@ -98,7 +98,8 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     ),
     "optimus_base": (OPTIMUS, "BERT-base, a latent of 32, GPT-2 small: 233 M parameters."),
 }
-register_presets(PRESETS)
+for _name, (_config, _about) in PRESETS.items():
+    register("arch", _name)(Preset(_config, _about))
 
 KLMode = Literal["mask", "hinge", "mean-hinge", "sum"]
 

@@ -228,14 +228,8 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "glm_10b": (sized(GLM_LONG, 48, 4096, 64), "GLM-10B, 9.88 billion parameters."),
 }
 
-
-def register_presets(presets: dict[str, tuple[ModelConfig, str]]) -> None:
-    """Register each as an architecture."""
-    for name, (config, about) in presets.items():
-        register("arch", name)(Preset(config, about))
-
-
-register_presets(PRESETS)
+for _name, (_config, _about) in PRESETS.items():
+    register("arch", _name)(Preset(_config, _about))
 
 
 def preset(name: str) -> ModelConfig:
