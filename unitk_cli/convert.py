@@ -66,7 +66,7 @@ def import_checkpoint(
     user_dir = str(given.user_dir.resolve()) if given.user_dir else None
     about = f"{source} {path}", parts.task.vocab.hash, "text"
     identity = Identity(dict(parts.values), user_dir, *about)
-    checkpoint.write(folder, parts.model, None, Progress(), identity, parts.task)
+    checkpoint.write(folder, parts.model, (), Progress(), identity, parts.task)
     rows = json.dumps({"format": source, "rows": parts.rows}, indent=1)
     (folder / checkpoint.IMPORTED).write_text(rows + "\n")
     seal(folder)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from unitk import registry
 from unitk.config import parse
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, UsageError
@@ -27,12 +26,11 @@ def trained(toy_vocab, tmp_path_factory):
     parsed = parse("train", TrainConfig, f"{words} --arch.init-std 0.3".split(), ("task", "arch"))
     torch.manual_seed(0)
     model = parsed.components["arch"].config.build(len(toy_vocab))
-    optimizer = registry.get("optimizer", "adamw")().build(model, 0.1)
     path = tmp_path_factory.mktemp("runs") / "step-1"
     path.mkdir()
     identity = checkpoint.Identity(parsed.values(), None, "data", toy_vocab.hash, "text")
     task = parsed.components["task"].made_from(parsed.components["task"].config, toy_vocab)
-    checkpoint.write(path, model, optimizer, checkpoint.Progress(), identity, task)
+    checkpoint.write(path, model, (), checkpoint.Progress(), identity, task)
     seal(path)
     return path
 

@@ -136,7 +136,7 @@ def test_the_loss_is_the_shares_of_the_means(begin):
     weight = trainer.model.embed.tokens.weight
     [expected] = torch.autograd.grad(loss, [weight])
     found = []
-    trainer.optimizer.step = lambda: found.append(weight.grad.clone())
+    trainer.plan.step = lambda: found.append(weight.grad.clone())
     trainer.config = trainer.config.__class__(**{**vars(trainer.config), "clip_norm": 0.0})
     trainer.update(update)
     torch.testing.assert_close(found[0], expected, atol=1e-6, rtol=1e-4)
@@ -233,7 +233,6 @@ def test_gpts_auxiliary_loss_is_half_of_a_mean_whatever_the_lengths(begin):
     for batch in update.batches:
         counts = {name: counts[name] + batch.count[name] for name in counts}
     assert counts["source"] > 1.2 * counts["lm"]
-    for number, batch in zip(update.numbers, update.batches, strict=True):
-        trainer.backward(update, number, batch, counts)
+    trainer.gradients(update, counts, 1.0)
     assert nats["lm"].grad.item() == pytest.approx(1)
     assert nats["source"].grad.item() == pytest.approx(0.5)

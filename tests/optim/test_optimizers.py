@@ -8,6 +8,8 @@ import torch
 from unitk.errors import UsageError
 from unitk.models import archs
 from unitk.optim.config import AdamWConfig, BertAdamConfig
+from unitk.optim.plan import OptimPlan
+from unitk.optim.schedules import Constant
 
 BERT = replace(
     archs.preset("glm_tiny"),
@@ -18,9 +20,17 @@ BERT = replace(
 )
 
 
+def build(config, model, lr):
+    """The one optimizer of a model, with its rates set."""
+    plan = OptimPlan(model, config, lr, Constant())
+    plan.begin(0, None, 0)
+    (optimizer,) = plan.optimizers
+    return optimizer
+
+
 def test_norms_and_biases_do_not_decay():
     model = BERT.build(30)
-    decayed, plain = AdamWConfig(weight_decay=0.3).build(model, 1e-3).param_groups
+    decayed, plain = build(AdamWConfig(weight_decay=0.3), model, 1e-3).param_groups
     assert (decayed["weight_decay"], plain["weight_decay"]) == (0.3, 0.0)
     names = [name for name, _ in model.named_parameters()]
     kept = [name for name in names if name.endswith("bias") or "norm" in name]
@@ -32,7 +42,7 @@ def test_norms_and_biases_do_not_decay():
 def test_frozen_parameters_are_left_out():
     model = BERT.build(30)
     model.embed.requires_grad_(False)
-    groups = AdamWConfig().build(model, 1e-3).param_groups
+    groups = build(AdamWConfig(), model, 1e-3).param_groups
     assert not any(name.startswith("embed") for group in groups for name in group["param_names"])
 
 
@@ -40,7 +50,7 @@ def test_two_steps_are_adams():
     """Loshchilov and Hutter 2019, arXiv 1711.05101, algorithm 2, with decoupled decay lr * wd."""
     layer = torch.nn.Linear(3, 1)
     config = AdamWConfig(betas=(0.8, 0.9), eps=1e-3, weight_decay=0.5)
-    optimizer = config.build(layer, 0.1)
+    optimizer = build(config, layer, 0.1)
     weight, grads = layer.weight.detach().clone(), torch.randn(2, 1, 3)
     mean, square = torch.zeros(1, 3), torch.zeros(1, 3)
     for t, grad in enumerate(grads, start=1):
@@ -56,7 +66,7 @@ def test_steps_are_bert_adams():
     """BertAdam of pytorch_pretrained_bert 0.4 (UniLM), restated."""
     torch.manual_seed(0)
     layer = torch.nn.Linear(3, 2).double()
-    optimizer = BertAdamConfig(betas=(0.8, 0.9), weight_decay=0.5).build(layer, 0.1)
+    optimizer = build(BertAdamConfig(betas=(0.8, 0.9), weight_decay=0.5), layer, 0.1)
     tensors = [(layer.weight, 0.5), (layer.bias, 0.0)]
     expected = [tensor.detach().clone() for tensor, _ in tensors]
     means = [(torch.zeros_like(one), torch.zeros_like(one)) for one in expected]
@@ -79,20 +89,20 @@ def test_bert_adam_goes_on_from_its_state():
     one = torch.nn.Linear(3, 2)
     two = torch.nn.Linear(3, 2)
     two.load_state_dict(one.state_dict())
-    first, grads = BertAdamConfig().build(one, 0.1), torch.randn(3, 2, 3)
-    second = BertAdamConfig().build(two, 0.1)
+    first, grads = build(BertAdamConfig(), one, 0.1), torch.randn(3, 2, 3)
+    second = build(BertAdamConfig(), two, 0.1)
     for i, grad in enumerate(grads):
         one.weight.grad, two.weight.grad = grad.clone(), grad.clone()
         first.step()
         second.step()
         if i == 1:
-            state, second = second.state_dict(), BertAdamConfig().build(two, 0.1)
+            state, second = second.state_dict(), build(BertAdamConfig(), two, 0.1)
             second.load_state_dict(state)
     assert torch.equal(one.weight, two.weight)
 
 
 def test_the_kernel_is_fused():
-    assert AdamWConfig().build(torch.nn.Linear(2, 2), 0.1).defaults["fused"]
+    assert build(AdamWConfig(), torch.nn.Linear(2, 2), 0.1).defaults["fused"]
 
 
 @pytest.mark.parametrize(

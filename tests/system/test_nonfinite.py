@@ -24,7 +24,7 @@ def leaves(model):
 
 def inject(patch, step, where, value, chance):
     """From update `step` on something is `value`; the words it must be told with are appended."""
-    update, loss, backward = loop.Trainer.update, loop.Trainer.loss, loop.Trainer.backward
+    update, loss, gradients = loop.Trainer.update, loop.Trainer.loss, loop.Trainer.gradients
     words = []
 
     def poisoned(self, one):
@@ -42,20 +42,20 @@ def inject(patch, step, where, value, chance):
             else:
                 parameter = chance.choice([name for name, _ in self.model.named_parameters()])
                 words.append(f"gradient of {parameter}")
-                inner.setattr(loop.Trainer, "backward", spoil_gradient)
+                inner.setattr(loop.Trainer, "gradients", spoil_gradient)
             try:
                 return update(self, one)
             finally:
                 if hook is not None:
                     hook.remove()
 
-    def spoil_loss(self, batch):
-        found = loss(self, batch)
+    def spoil_loss(self, batch, seed):
+        found = loss(self, batch, seed)
         found.sums["lm"] = found.sums["lm"] * value
         return found
 
     def spoil_gradient(self, *args):
-        sums = backward(self, *args)
+        sums = gradients(self, *args)
         grad = self.model.get_parameter(words[-1][12:]).grad
         grad.view(-1)[chance.randrange(grad.numel())] = value
         return sums

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ def train(start: Callable[..., Start]) -> Callable[..., Any]:
 def options(words: str) -> dict[str, str]:
     """`--a 1 --b` -> {"--a": "1", "--b": "on"}."""
     found: dict[str, str] = {}
-    for word in words.split():
+    for word in shlex.split(words):
         if word.startswith("--"):
             name = word
             found[name] = "on"

@@ -76,6 +76,33 @@ def check_resume(train, curve, tmp_path, monkeypatch, long, stops):
         )
 
 
+PLANS = (
+    "--thaw 3 --optimizer.layer-decay 0.5",  # stopped within the second and the third stage
+    "--thaw epoch --freeze 'layers.0.*'",
+    "--group 'layers.*.weight optimizer=bert_adam lr-factor=2'",
+)
+
+
+@pytest.mark.parametrize(
+    "plan", [PLANS[0], *(pytest.param(p, marks=pytest.mark.slow) for p in PLANS[1:])]
+)
+def test_a_plan_continues_bit_for_bit(train, curve, tmp_path, monkeypatch, long, plan):
+    check_resume(train, curve, tmp_path, monkeypatch, f"{long} {plan}", stops=[4, 7])
+
+
+def test_frozen_and_unthawed_parameters_keep_their_values(train, tmp_path):
+    words = (
+        "--max-steps 4 --save-every 2 --keep-last 9 --seed 1 --freeze embed.tokens.weight --thaw 2"
+    )
+    train(words)
+    first, last = (
+        load_file(tmp_path / f"run/checkpoints/step-{step}/model.safetensors") for step in (2, 4)
+    )
+    moved = {name for name in first if not torch.equal(first[name], last[name])}
+    tops = {name for name in first if name.startswith(("norm.", "layers.1."))}
+    assert moved == tops  # two updates of the norm, then two of the top layer too
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", "bert_adam"])
 def test_a_stopped_run_continues_bit_for_bit(train, curve, tmp_path, monkeypatch, long, optimizer):
     words = f"{long} --optimizer {optimizer}"
@@ -102,11 +129,11 @@ def test_micro_batches_add_up_to_the_gradient_of_one_batch(start, monkeypatch):
     gradients = []
     for max_tokens in (800, 400, 100):
         trainer = Trainer(start(f"--max-steps 9 --max-tokens {max_tokens} --arch.dropout 0"))
-        monkeypatch.setattr(trainer.optimizer, "step", lambda: None)
-        monkeypatch.setattr(trainer.optimizer, "zero_grad", lambda: None)
+        monkeypatch.setattr(trainer.plan, "step", lambda: None)
+        monkeypatch.setattr(trainer.plan, "zero_grad", lambda: None)
         update, _ = next(trainer.updates())
         trainer.update(update)
-        gradients.append([p.grad for p in trainer.parameters])
+        gradients.append([p.grad for p in trainer.plan.parameters])
         assert len(update.batches) >= 800 // max_tokens
     for others in gradients[1:]:
         for one, other in zip(gradients[0], others, strict=True):
@@ -117,7 +144,7 @@ def test_an_ask_has_its_exact_mean_over_the_update(start):
     trainer = Trainer(start("--max-steps 9 --max-tokens 200 --arch.dropout 0"))
     update, _ = next(trainer.updates())
     with torch.no_grad():
-        losses = [trainer.loss(batch) for batch in update.batches]
+        losses = [trainer.loss(batch, 1) for batch in update.batches]
     trainer.update(update)
     total = sum(float(loss.sums["lm"]) for loss in losses)
     count = sum(batch.count["lm"] for batch in update.batches)
@@ -150,10 +177,12 @@ def test_gradients_are_clipped_to_the_norm(start, monkeypatch):
     norms = []
     for clip in (0, 0.5):
         trainer = Trainer(start(f"--max-steps 9 --clip-norm {clip}"))
-        monkeypatch.setattr(trainer.optimizer, "step", lambda: None)
-        monkeypatch.setattr(trainer.optimizer, "zero_grad", lambda: None)
+        monkeypatch.setattr(trainer.plan, "step", lambda: None)
+        monkeypatch.setattr(trainer.plan, "zero_grad", lambda: None)
         trainer.update(next(trainer.updates())[0])
-        norms.append(float(torch.nn.utils.get_total_norm([p.grad for p in trainer.parameters])))
+        norms.append(
+            float(torch.nn.utils.get_total_norm([p.grad for p in trainer.plan.parameters]))
+        )
         assert trainer.norm == pytest.approx(norms[0])
     assert norms[0] > 0.5 and norms[1] == pytest.approx(0.5, rel=1e-4)
 
@@ -216,8 +245,8 @@ def poison(monkeypatch, steps, what=float("nan")):
     """The loss of these steps is no number."""
     loss = Trainer.loss
 
-    def broken(self, batch):
-        found = loss(self, batch)
+    def broken(self, batch, seed):
+        found = loss(self, batch, seed)
         if self.progress.step in steps:
             found.sums["lm"] = found.sums["lm"] * what
         return found
@@ -232,7 +261,7 @@ def test_a_bad_update_is_skipped_and_counted(train, curve, caplog, monkeypatch, 
     skip = Trainer.skip
 
     def spy(self, update, loss):
-        before.append([p.clone() for p in self.parameters])
+        before.append([p.clone() for p in self.plan.parameters])
         skip(self, update, loss)
         assert all(map(torch.equal, before[-1], self.parameters))
 
@@ -332,7 +361,7 @@ def test_the_best_checkpoint_is_one_that_was_saved(train, tmp_path, toy_data, mo
 
 
 def test_other_errors_of_an_update_are_not_called_out_of_memory(train, monkeypatch):
-    def broken(self, batch):
+    def broken(self, batch, seed):
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
     monkeypatch.setattr(Trainer, "loss", broken)
@@ -381,7 +410,7 @@ def test_the_last_line_names_loss_and_checkpoint(train, curve, tmp_path, toy_dat
 def test_validations_count_in_the_time_that_is_left(train, toy_data, monkeypatch, caplog):
     caplog.set_level("INFO")
     judge = Trainer.judge
-    monkeypatch.setattr(Trainer, "judge", lambda self: (time.sleep(3), judge(self))[1])
+    monkeypatch.setattr(Trainer, "judge", lambda *args: (time.sleep(3), judge(*args))[1])
     train(f"--max-steps 4 --valid-every 2 --valid {toy_data / 'text'}")
     (left,) = re.findall(r"step 3/4 .*eta 0:00:(\d+)", caplog.text)
     assert 3 <= int(left) < 6
@@ -417,11 +446,11 @@ def test_out_of_memory_is_tried_again_with_half(train, curve, monkeypatch, caplo
     train(words, run="a")
     loss, seen = Trainer.loss, []
 
-    def scarce(self, batch):
+    def scarce(self, batch, seed):
         seen.append(len(batch.docs))
         if self.progress.step == 1 and batch.num_slots > 150:
             too_much(kind)
-        return loss(self, batch)
+        return loss(self, batch, seed)
 
     monkeypatch.setattr(Trainer, "loss", scarce)
     train(words + " --oom-retry", run="b")
@@ -436,9 +465,9 @@ def test_halves_of_a_batch_are_the_batch(start):
     trainer = Trainer(start("--max-steps 9 --arch.dropout 0"))
     batch = next(trainer.updates())[0].batches[0]
     with torch.no_grad():
-        whole = trainer.loss(batch).sums["lm"]
+        whole = trainer.loss(batch, 1).sums["lm"]
         parts = guard.halves(batch)
-        halves = [trainer.loss(part).sums["lm"] for part in parts]
+        halves = [trainer.loss(part, 1).sums["lm"] for part in parts]
     assert len(parts) == 2 and float(sum(halves)) == pytest.approx(float(whole), rel=1e-6)
     assert sum(part.count["lm"] for part in parts) == pytest.approx(batch.count["lm"])
     assert sum(len(part.owner) for part in parts) == len(batch.owner)
@@ -461,12 +490,12 @@ def test_the_first_bad_module_is_named(train, monkeypatch, caplog):
 
 def test_a_bad_gradient_is_named(train, monkeypatch):
     def broken(self, *args):
-        sums = backward(self, *args)
+        sums = gradients(self, *args)
         self.model.layers[0].ffn.up.weight.grad[0, 0] = math.nan
         return sums
 
-    backward = Trainer.backward
-    monkeypatch.setattr(Trainer, "backward", broken)
+    gradients = Trainer.gradients
+    monkeypatch.setattr(Trainer, "gradients", broken)
     with pytest.raises(NonFiniteError, match="first bad: gradient of layers.0.ffn.up.weight"):
         train("--max-steps 3 --on-nonfinite stop")
 

@@ -88,6 +88,18 @@ def test_shards_are_one_run(words, toy_data, tmp_path, task):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("shard", ["", "--shard"])
+def test_a_plan_on_two_ranks_is_one_run(words, tmp_path, shard):
+    """Stopped in the middle of thawing; of the frozen part no rank has gradients."""
+    more = "--max-steps 8 --thaw 3 --freeze layers.0.ffn.* --optimizer.layer-decay 0.5"
+    assert run_ranks(words("glm_infill", more, tmp_path / "1"), 1) == [0]
+    two = words("glm_infill", f"{more} {shard}", tmp_path / "2")
+    assert run_ranks(two, 2, partial(stop_at, 4)) == [143, 143]
+    assert run_ranks(f"{two} --resume", 2) == [0, 0]
+    check_same_run(tmp_path / "1", tmp_path / "2")
+
+
+@pytest.mark.slow
 def test_ranks_may_change_when_a_run_is_resumed(words, tmp_path):
     assert run_ranks(words("glm_infill", "--max-steps 9", tmp_path / "whole"), 1) == [0]
     again = words("glm_infill", "--max-steps 9 --resume", tmp_path / "run")

@@ -1,21 +1,47 @@
-"""Optimizers by name, and their options; torch is imported when one is built."""
+"""Optimizers by name, their options, and rules for groups of parameters; torch is not needed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from unitk.errors import UsageError
-from unitk.registry import imported, register
+from unitk.errors import UsageError, require
+from unitk.options import flag, options
+from unitk.registry import get, imported, nearest, register
+from unitk.values import Schedule, parse_value
 
 if TYPE_CHECKING:
-    from torch import nn
     from torch.optim import Optimizer
+
+Groups = list[dict[str, Any]]
+"""As torch's optimizers take them: "params" are (name, parameter), "lr" and "weight_decay" set."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """What every optimizer has."""
+
+    weight_decay: float = 0.0
+    """Of matrices; biases and norms never decay."""
+    layer_decay: float = 1.0
+    """The learning rate is multiplied by this once for each layer nearer to the input: 1 for the
+    output layers, then the top layer's rate, down to that of the embeddings."""
+
+    def __post_init__(self) -> None:
+        decay, each = self.weight_decay, self.layer_decay
+        require(decay >= 0, f"--optimizer.weight-decay must be at least 0, got {decay:g}")
+        require(0 < each <= 1, f"--optimizer.layer-decay must be in (0, 1], got {each:g}")
+
+    def build(self, groups: Groups) -> Optimizer:
+        """The optimizer of these groups; it reads each group's "lr" and "weight_decay"."""
+        raise NotImplementedError
 
 
 @register("optimizer", "adamw")
 @dataclass(frozen=True, kw_only=True)
-class AdamWConfig:
+class AdamWConfig(OptimizerConfig):
     """Adam with decoupled weight decay; the defaults are GLM's."""
 
     betas: tuple[float, float] = (0.9, 0.98)
@@ -26,17 +52,14 @@ class AdamWConfig:
     """Of matrices; biases and norms never decay."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not all(0 <= beta < 1 for beta in self.betas):
             given = ",".join(f"{beta:g}" for beta in self.betas)
             raise UsageError(f"--optimizer.betas must be in [0, 1), got {given}")
-        if self.eps <= 0:
-            raise UsageError(f"--optimizer.eps must be above 0, got {self.eps:g}")
-        if self.weight_decay < 0:
-            given = f"{self.weight_decay:g}"
-            raise UsageError(f"--optimizer.weight-decay must be at least 0, got {given}")
+        require(self.eps > 0, f"--optimizer.eps must be above 0, got {self.eps:g}")
 
-    def build(self, model: nn.Module, lr: float) -> Optimizer:
-        made: Optimizer = imported("unitk.optim.optimizers:adamw")(self, model, lr)
+    def build(self, groups: Groups) -> Optimizer:
+        made: Optimizer = imported("unitk.optim.optimizers:adamw")(self, groups)
         return made
 
 
@@ -55,10 +78,54 @@ class BertAdamConfig(AdamWConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.clip_norm < 0:
-            given = f"{self.clip_norm:g}"
-            raise UsageError(f"--optimizer.clip-norm must be at least 0, got {given}")
+        clip = self.clip_norm
+        require(clip >= 0, f"--optimizer.clip-norm must be at least 0, got {clip:g}")
 
-    def build(self, model: nn.Module, lr: float) -> Optimizer:
-        made: Optimizer = imported("unitk.optim.optimizers:BertAdam")(self, model, lr)
+    def build(self, groups: Groups) -> Optimizer:
+        made: Optimizer = imported("unitk.optim.optimizers:BertAdam")(self, groups)
         return made
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How the parameters whose names match a pattern are trained (`--group`)."""
+
+    pattern: str
+    optimizer: OptimizerConfig
+    lr_factor: float = 1.0
+    lr_schedule: Any = None
+    """None: that of the run."""
+
+
+def parse_rules(texts: Sequence[str], optimizer: OptimizerConfig) -> list[Rule]:
+    """The rules of `--group`: each is `PATTERN NAME=VALUE ...`, where NAME is lr-factor,
+    lr-schedule, optimizer or an option of that optimizer; other options are as in `optimizer`."""
+    # the list was cut at every comma, those of a schedule or of betas too: only one before a
+    # pattern and a space parts two rules
+    rules = re.split(r",(?=[^\W\d][^,=\s]*\s|\*)", ",".join(texts))
+    return [_rule(text, optimizer) for text in rules if text.strip()]
+
+
+def _rule(text: str, optimizer: OptimizerConfig) -> Rule:
+    pattern, *words = text.split()
+    given = {k.replace("-", "_"): v for k, _, v in (word.partition("=") for word in words)}
+    name = given.pop("optimizer", None)
+    where = f"--group {pattern}"
+    kind = get("optimizer", name, f"{where} optimizer") if name else type(optimizer)
+    kinds = {option.name: option.type for option in options(kind)}
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        known = kinds | {"lr_factor": float, "lr_schedule": Schedule}
+        option = key.replace("_", "-")
+        if key not in known:
+            names = [one.replace("_", "-") for one in [*known, "optimizer"]]
+            hint = nearest(option, names) or f" (known: {', '.join(names)})"
+            raise UsageError(f"{where}: there is no {option!r}{hint}")
+        values[key] = parse_value(value, known[key], f"{where} {option}")
+    factor, schedule = values.pop("lr_factor", 1.0), values.pop("lr_schedule", None)
+    require(0 < factor < float("inf"), f"{where} lr-factor must be above 0, got {factor:g}")
+    try:
+        own = kind(**values) if name else replace(optimizer, **values)
+    except UsageError as error:  # an optimizer knows its options by their names as flags
+        raise UsageError(str(error).replace(flag("optimizer."), f"{where} ")) from error
+    return Rule(pattern, own, factor, schedule)

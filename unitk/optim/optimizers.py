@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from unitk.optim.config import AdamWConfig, BertAdamConfig
+from unitk.optim.config import AdamWConfig, BertAdamConfig, Groups
 
 FUSED = {"cpu", "cuda"}
 """Devices with one kernel for the whole update."""
 
 
-def adamw(config: AdamWConfig, model: nn.Module, lr: float) -> torch.optim.AdamW:
-    """AdamW over two groups, fused where the device has the kernel."""
-    groups = parameter_groups(model.named_parameters(), config.weight_decay)
+def adamw(config: AdamWConfig, groups: Groups) -> torch.optim.AdamW:
+    """AdamW, fused where the device has the kernel."""
     devices = {parameter.device.type for group in groups for _, parameter in group["params"]}
-    return torch.optim.AdamW(
-        groups, lr=lr, betas=config.betas, eps=config.eps, fused=devices <= FUSED
-    )
+    return torch.optim.AdamW(groups, betas=config.betas, eps=config.eps, fused=devices <= FUSED)
 
 
 class BertAdam(torch.optim.Optimizer):
     """Devlin et al. 2019, official code: no bias correction, each tensor's gradient clipped."""
 
-    def __init__(self, config: BertAdamConfig, model: nn.Module, lr: float) -> None:
-        groups = parameter_groups(model.named_parameters(), config.weight_decay)
-        super().__init__(groups, {"lr": lr})
+    def __init__(self, config: BertAdamConfig, groups: Groups) -> None:
+        super().__init__(groups, {})
         self.config = config
 
     @torch.no_grad()
@@ -48,23 +41,3 @@ class BertAdam(torch.optim.Optimizer):
                 square = state["exp_avg_sq"].lerp_(grad.square(), 1 - config.betas[1])
                 parameter.mul_(1 - group["lr"] * group["weight_decay"])
                 parameter.addcdiv_(mean, square.sqrt().add_(config.eps), value=-group["lr"])
-
-
-def parameter_groups(
-    named: Iterable[tuple[str, Tensor]], weight_decay: float
-) -> list[dict[str, Any]]:
-    """What decays and what does not: two groups of (name, parameter), in the model's order.
-
-    Vectors (norms, biases) and whatever is called a bias do not decay; frozen parameters are in
-    neither group.
-    """
-    decayed: list[tuple[str, Tensor]] = []
-    plain: list[tuple[str, Tensor]] = []
-    for name, parameter in named:
-        if parameter.requires_grad:
-            decays = parameter.dim() >= 2 and not name.endswith("bias")
-            (decayed if decays else plain).append((name, parameter))
-    return [
-        {"params": decayed, "weight_decay": weight_decay},
-        {"params": plain, "weight_decay": 0.0},
-    ]

@@ -16,7 +16,7 @@ KINDS = ("task", "arch", "criterion", "optimizer")
 """Components a run is made of."""
 CUT = ("blocks", "block_size", "max_source_len", "max_target_len")
 """Options that say what an example is."""
-FROZEN = ("seed", "stateful_rows", *CUT)
+FROZEN = ("seed", "stateful_rows", "freeze", "thaw", "group", *CUT)
 """Options that a resumed run cannot change, beside its data and the components' own."""
 
 
@@ -66,6 +66,14 @@ class TrainConfig:
     """Peak learning rate."""
     lr_schedule: Schedule = Linear(warmup=0.06)
     """Course of the learning rate, which --lr is multiplied by."""
+    freeze: tuple[str, ...] = ()
+    """Parameters that keep their values: patterns of their names, such as 'embed.*,layers.0.*'."""
+    thaw: str | None = None
+    """Train the output layers first, and one more layer below them each epoch (epoch), or each so
+    many updates (a number)."""
+    group: tuple[str, ...] = ()
+    """Other settings for parameters whose names match: 'PATTERN NAME=VALUE ...' with lr-factor,
+    lr-schedule, optimizer and that optimizer's options. May repeat; the first match counts."""
     ema: float | None = None
     """Keep a moving average of the weights with this decay, such as 0.999: validation uses it, and
     so does who loads the model."""
@@ -182,6 +190,8 @@ class TrainConfig:
             not (self.init_from and towers),
             "--init-from excludes --init-encoder and --init-decoder: it has both towers' weights",
         )
+        good = self.thaw in (None, "epoch") or (self.thaw or "").isdecimal() and self.thaw != "0"
+        require(good, f"--thaw must be epoch or a number of updates, got {self.thaw!r}")
         bad_steps(self.on_nonfinite)
         self._check_end()
         for text in self.data:

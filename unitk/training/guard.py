@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import torch
@@ -15,13 +15,16 @@ from torch import Tensor, nn
 
 from unitk.criterions.base import Loss, Undivided
 from unitk.data.batching import Update
-from unitk.errors import NonFiniteError, UsageError, require
+from unitk.errors import NonFiniteError, UsageError, out_of_memory, require
 from unitk.slots import DOC, Batch
+from unitk.training.config import TrainConfig
+from unitk.training.parallel import Ranks
 from unitk.training.saving.state import Progress
 
 GROWTH = 2000
 """Updates after which the scale of fp16 doubles (as in PyTorch's GradScaler)."""
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -46,15 +49,15 @@ def watched(model: nn.Module) -> Iterator[list[str]]:
 
 
 @torch.no_grad()
-def culprit(model: nn.Module, update: Update, loss: Callable[[int, Batch], Loss]) -> str:
-    """Where NaN or infinity first appears when an update is run again, in words, or nothing.
-
-    `loss` computes micro-batch `number` as it was computed.
-    """
+def culprit(
+    model: nn.Module, update: Update, seeds: Sequence[int], loss: Callable[[Batch, int], Loss]
+) -> str:
+    """Where NaN or infinity first appears when an update is run again with the same seeds, in
+    words, or nothing."""
     first: list[str] = []
-    for number, batch in zip(update.numbers, update.batches, strict=True):
+    for number, batch, seed in zip(update.numbers, update.batches, seeds, strict=True):
         with watched(model) as found:
-            sums = loss(number, batch).sums
+            sums = loss(batch, seed).sums
         found += [f"loss {name}" for name, total in sums.items() if not total.isfinite()]
         first += [f"{found[0]} in micro-batch {number}"] if found else []
     return first[0] if first else bad_gradient(model)
@@ -168,6 +171,36 @@ def check_whole(criterion: Any, parts: int) -> None:
     option = criterion.undivided() if isinstance(criterion, Undivided) else ""
     what = f"{option} needs an update in one micro-batch, not in {parts}"
     require(not option or parts == 1, f"{what}: raise --max-tokens or lower --batch-tokens")
+
+
+def fitting(
+    compute: Callable[[Update], T],
+    update: Update,
+    forget: Callable[[], None],
+    config: TrainConfig,
+    step: int,
+    ranks: Ranks,
+) -> T:
+    """What `compute` makes of an update; with `--oom-retry`, of smaller micro-batches of it where
+    memory is out on any rank. `forget` drops the gradients of a try."""
+    while True:
+        error = None
+        try:
+            found = compute(update)
+        except (RuntimeError, MemoryError) as caught:
+            if not out_of_memory(caught):
+                raise
+            check_divisible(update, caught, config.max_tokens, config.oom_retry)
+            error = caught
+        if not (config.oom_retry and ranks.most(error is not None)[0]):
+            return found
+        forget()
+        update = halved(update)
+        log.warning(
+            "step %d: out of memory: tried again with half as large micro-batches, whose"
+            " dropout differs",
+            step + 1,
+        )
 
 
 def check_divisible(update: Update, error: BaseException, max_tokens: int, retry: bool) -> None:

@@ -11,18 +11,20 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from unitk.criterions.base import Loss
 from unitk.data.batching import Feed, FixedBatches, Update, prefetch
-from unitk.errors import UsageError, out_of_memory
-from unitk.files import sealed
+from unitk.errors import UsageError
 from unitk.models.condition import StatefulRows
+from unitk.optim.config import parse_rules
+from unitk.optim.plan import OptimPlan, freeze
 from unitk.registry import nearest
 from unitk.slots import Batch
 from unitk.training import guard
@@ -72,33 +74,18 @@ class Trainer:
         self.ranks.connect(self.device, config.rank_timeout)
         self.ranks.check_same(f"{start.identity} {start.resumed} {start.beginning}")
         torch.manual_seed(mix(config.seed))
-        sizes = len(self.data.vocab), len(self.data.task.source_vocab)
-        parted = self.ranks.world if config.shard else 1
-        # a weight, its gradient and two averages of AdamW, four bytes each
-        check_room(parts["arch"].config, sizes[0], 16 / parted, self.device)
-        self.model = parts["arch"].config.build(*sizes)
-        if folder := start.resumed or start.init_from:
-            fresh = start.resumed is None
-            task = self.data.task if fresh else None
-            checkpoint.load_weights(self.model, folder, averages=fresh, task=task)
-            rows = checkpoint.imported_rows(folder).get("embed.tokens.weight", sizes[0])
-            if added := sizes[0] - rows:
-                log.info("from now on the rows that the import added have a probability: %d", added)
-        for tower, folder in start.init_towers.items():
-            checkpoint.load_tower(self.model, tower, folder)
-        self.ranks.place(self.model, self.device)
-        prepare_model(self.model, config)
+        self.model = beginning(start, self.device)
         self.criterion = parts["criterion"].config.build(self.data.vocab)
-        self.optimizer = parts["optimizer"].config.build(self.model, config.lr)
-        self.parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        own, schedule = parts["optimizer"].config, config.lr_schedule
+        rules = parse_rules(config.group, own)
+        self.plan = OptimPlan(self.model, own, config.lr, schedule, rules, config.thaw)
         self.average = Average(self.model, config.ema) if config.ema else None
         self.progress = Progress()
         if (resumed := start.resumed) is not None:
-            self.progress = checkpoint.restore(resumed, self.model, self.optimizer, self.ranks)
+            optimizers, average = self.plan.optimizers, self.average
+            self.progress = checkpoint.restore(resumed, self.model, optimizers, average, self.ranks)
             if start.new_epoch:
                 self.progress.epoch, self.progress.cursor = self.progress.epoch + 1, 0
-            if self.average is not None and checkpoint.EMA in sealed(resumed):
-                self.average.restore(checkpoint.load_tensors(resumed / checkpoint.EMA))
         carried = checkpoint.load_carry(resumed, self.device)
         self.stateful = StatefulRows(config.stateful_rows, carried)
         self.saved = self.logged = self.progress.step
@@ -107,7 +94,7 @@ class Trainer:
         self.saver = Saver(start.run, config.keep_last)
         self.means, self.speed, self.spent = Means(**self.progress.means), Speed(), Speed()
         self.noise = Noise(self.progress.noise)
-        self.rate, self.norm, self.last = 0.0, math.nan, ""  # of the last update; the last losses
+        self.norm, self.last = math.nan, ""  # of the last update; the last losses
         self.judged = 0.0  # seconds of the last validation
         self.feed = Feed(
             examples=self.data.train.examples,
@@ -123,6 +110,7 @@ class Trainer:
         ends = [config.max_steps, config.max_epochs and config.max_epochs * self.per_epoch]
         self.total = min((end for end in ends if end), default=None)
         self.log_every = config.log_every or max(1, min(50, (self.total or 2000) // 40))
+        self.signals, self.began = Signals(), time.perf_counter()
 
     def run(self, journal: Journal) -> None:
         """Train until one of the ends is reached or a signal asks to stop."""
@@ -133,24 +121,24 @@ class Trainer:
         traced = self.start.run.path if config.profile and self.ranks.leads else None
         with (
             self.saver,
-            Signals() as self.signals,
+            self.signals,
             journal as self.journal,
             closing(updates),
             profiled(traced) as profiler,
             torch.autograd.set_detect_anomaly(config.detect_anomaly),
         ):
             while True:
-                signal, end = self.agree(), self.end()
-                if self.due(self.log_every, self.logged, bool(end)):
+                signal, end = self.agree(), at.end(config)
+                if at.due(self.log_every, self.logged, bool(end)):
                     self.log_train()
                 judges = self.data.valid and not signal
-                if judges and self.due(config.valid_every, at.validated, bool(end)):
+                if judges and at.due(config.valid_every, at.validated, bool(end)):
                     self.validate()
-                    signal, end = self.agree(), self.end()  # patience may have ended
-                if self.due(self.watch.every, self.watch.done, bool(end)):
-                    self.watch.look(self.model, at.step, self.total, self.rate, self.journal)
+                    signal, end = self.agree(), at.end(config)  # patience may have ended
+                if at.due(self.watch.every, self.watch.done, bool(end)):
+                    self.watch.look(self.model, at.step, self.total, self.plan.rate, self.journal)
                 last, ranked = bool(end or signal), at.step in at.best_steps(config.keep_best)
-                if self.due(config.save_every, self.saved, last or ranked):
+                if at.due(config.save_every, self.saved, last or ranked):
                     self.save()
                 if last:
                     self.saver.finish()
@@ -171,18 +159,14 @@ class Trainer:
                 self.journal.advance(at.step)
                 profiler()
 
-    def agree(self) -> int:
+    def agree(self, wait: bool = False) -> int:
         """What all ranks must know alike: the time spent, a failed checkpoint, a signal (or 0)."""
-        own = self.signals.received, time.perf_counter() - self.began, self.saver.failed()
+        own = self.signals.received, time.perf_counter() - self.began, self.saver.failed(wait)
         number, self.progress.seconds, failed = self.ranks.most(*own)
-        self.forget(int(failed))
-        return int(number)
-
-    def forget(self, failed: int) -> None:
-        """Go on without the checkpoint of a step, which could not be saved (0: none)."""
-        self.progress.forget(failed)
+        self.progress.forget(int(failed))  # training goes on without the checkpoint of that step
         if failed and failed == self.saved:
             self.saved = -1
+        return int(number)
 
     def updates(self) -> Iterator[tuple[Update, int]]:
         """The updates to come, on the device, each with the number of its tokens."""
@@ -191,122 +175,76 @@ class Trainer:
         for update, tokens in self.data.updates(self.feed, *place):
             yield replace(update, batches=[b.to(self.device) for b in update.batches]), tokens
 
-    def due(self, every: int, done: int, now: bool) -> bool:
-        """Whether what was last done at step `done` is to be done at this one."""
-        step = self.progress.step
-        return step != done and (now or step % every == 0)
-
-    def end(self) -> str:
-        """Why the run is over, or nothing."""
-        config, at = self.config, self.progress
-        if config.max_steps and at.step >= config.max_steps:
-            return "--max-steps reached"
-        if config.max_epochs and at.epoch >= config.max_epochs:
-            return "--max-epochs reached"
-        if config.max_hours and at.seconds >= 3600 * config.max_hours:
-            return "--max-hours reached"
-        if config.patience and at.stale >= config.patience:
-            return f"no better validation for {at.stale} times (--patience)"
-        return ""
-
     def update(self, update: Update) -> None:
         """Forward and backward of all micro-batches, clip, step; NaN or infinity: no step."""
-        config, step = self.config, self.progress.step
+        config, at = self.config, self.progress
         self.stateful.tables = {} if update.begins else self.stateful.tables
-        self.rate = config.lr * config.lr_schedule(step + 1, self.total)
-        counts: dict[str, float] = {}
+        self.plan.begin(at.step, self.total, at.epoch)
+        counts = Means()
         for batch in update.batches:
-            for name, count in self.counts(batch).items():
-                counts[name] = counts.get(name, 0.0) + count
-        counts = self.ranks.total(counts)
-        sums = self.gradients(update, counts)
+            counts.add({}, self.criterion.counts(batch) if batch.num_real else {})
+        totals = self.ranks.total(counts.counts)
+        scale = at.loss_scale(self.precision)
+        sums = guard.fitting(
+            lambda update: self.gradients(update, totals, scale),
+            *(update, self.plan.zero_grad, config, at.step, self.ranks),
+        )
+        self.ranks.add_gradients(self.plan.parameters)
+        if scale != 1:
+            guard.unscale(self.plan.parameters, scale)
+        sums = self.ranks.total_tensors(sums)
         noise = {name: sums.pop(name) for name in PARTS if name in sums}
-        norm = self.ranks.norm(self.parameters)
-        total = torch.stack([sums[name] for name in counts if name in sums]).sum()
+        norm = self.ranks.norm(self.plan.parameters)
+        total = torch.stack([sums[name] for name in totals if name in sums]).sum()
         # the one wait for the device in an update
         self.norm, value = torch.stack([norm.double(), total]).tolist()
         if math.isfinite(self.norm) and math.isfinite(value):
             if 0 < config.clip_norm < self.norm:
-                self.ranks.clip(self.parameters, config.clip_norm, norm)
-            for group in self.optimizer.param_groups:
-                group["lr"] = self.rate
-            self.optimizer.step()
+                self.ranks.clip(self.plan.parameters, config.clip_norm, norm)
+            self.plan.step()
             self.stateful.advance()
             if self.average is not None:
                 self.average.update()
-            self.means.add(sums, counts)
+            self.means.add(sums, totals)
             self.noise.add(noise, self.norm, len(update.ids))
-            self.progress.bad_row = 0
+            at.bad_row = 0
             if self.precision == "fp16":
-                guard.adapt(self.progress, overflow=False)
-        elif self.scale > 1 and math.isfinite(value):
-            guard.adapt(self.progress, overflow=True)
+                guard.adapt(at, overflow=False)
+        elif scale > 1 and math.isfinite(value):
+            guard.adapt(at, overflow=True)
         else:
             self.skip(update, value)
-        self.optimizer.zero_grad()
+        self.plan.zero_grad()
 
-    @property
-    def scale(self) -> float:
-        """What losses are multiplied by before the backward pass."""
-        return self.progress.scale if self.precision == "fp16" else 1.0
-
-    def gradients(self, update: Update, counts: dict[str, float]) -> dict[str, Tensor]:
-        """Backward of all micro-batches, on all ranks; the sums that were minimised, and parts."""
-        step = self.progress.step
-        while True:
-            guard.check_whole(self.criterion, len(update.batches) * self.ranks.world)
-            means, error = Means(), None
-            try:
-                for number, batch in zip(update.numbers, update.batches, strict=True):
-                    if batch.num_real or self.ranks.sharded:
-                        means.add(self.backward(update, number, batch, counts), {})
-                    if batch is update.batches[0]:
-                        part = first_part(update, step, self.parameters, self.ranks, self.scale)
-                        means.add(part, {})
-            except (RuntimeError, MemoryError) as caught:
-                if not out_of_memory(caught):
-                    raise
-                guard.check_divisible(update, caught, self.config.max_tokens, self.config.oom_retry)
-                error = caught
-            if not (self.config.oom_retry and self.ranks.most(error is not None)[0]):
-                break
-            self.optimizer.zero_grad()
-            update = guard.halved(update)
-            what = "tried again with half as large micro-batches, whose dropout differs"
-            log.warning("step %d: out of memory: %s", step + 1, what)
-        self.ranks.add_gradients(self.parameters)
-        if self.scale != 1:
-            guard.unscale(self.parameters, self.scale)
-        return self.ranks.total_tensors(means.sums)
-
-    def backward(
-        self, update: Update, number: int, batch: Batch, counts: dict[str, float]
+    def gradients(
+        self, update: Update, counts: dict[str, float], scale: float
     ) -> dict[str, Tensor]:
-        """Forward and backward of one micro-batch; its sums, and parts of them."""
-        loss = self.reseeded_loss(number, batch)
-        self.stateful.leaving(batch, loss.carry)
-        # an ask that the whole update does not ask has no mean
-        asks = [
-            update.weight(name) * total / counts[name]
-            for name, total in loss.sums.items()
-            if counts.get(name)
-        ]
-        if asks:
-            total = self.scale * torch.stack(asks).sum()
-            torch.autograd.backward(total if batch.num_real else 0 * total)
-        return {**loss.sums, **loss.parts} if batch.num_real else {}
+        """Forward and backward of all micro-batches of this rank; their sums, and parts of them."""
+        found, step = Means(), self.progress.step
+        guard.check_whole(self.criterion, len(update.batches) * self.ranks.world)
+        for number, batch in zip(update.numbers, update.batches, strict=True):
+            if batch.num_real or self.ranks.sharded:
+                loss = self.loss(batch, mix(self.config.seed, step, number))
+                self.stateful.leaving(batch, loss.carry)
+                # an ask that the whole update does not ask has no mean
+                asks = [
+                    update.weight(name) * total / counts[name]
+                    for name, total in loss.sums.items()
+                    if counts.get(name)
+                ]
+                if asks:
+                    total = scale * torch.stack(asks).sum()
+                    # shards wait for each other: one without texts computes too, and adds nothing
+                    torch.autograd.backward(total if batch.num_real else 0 * total)
+                found.add({**loss.sums, **loss.parts} if batch.num_real else {}, {})
+            if batch is update.batches[0]:
+                parts = first_part(update, step, self.plan.parameters, self.ranks, scale)
+                found.add(parts, {})
+        return found.sums
 
-    def counts(self, batch: Batch) -> dict[str, float]:
-        """What the sums of a micro-batch are divided by; nothing where no slot of it counts."""
-        return self.criterion.counts(batch) if batch.num_real else {}
-
-    def reseeded_loss(self, number: int, batch: Batch) -> Loss:
-        """The criterion's sums for micro-batch `number` of this update, with its own dropout."""
-        reseed(self.device, mix(self.config.seed, self.progress.step, number))
-        return self.loss(batch)
-
-    def loss(self, batch: Batch) -> Loss:
-        """The criterion's sums for a micro-batch, in the precision of the run."""
+    def loss(self, batch: Batch, seed: int) -> Loss:
+        """The criterion's sums for a micro-batch; `seed` fixes dropout and the latent's noise."""
+        reseed(self.device, seed)
         with computing(self.device, self.precision, self.progress.products):
             at, batch = self.progress.step, self.stateful.entering(batch)
             loss: Loss = self.criterion(self.model, batch, at, self.total)
@@ -318,7 +256,8 @@ class Trainer:
         at.bad_steps, at.bad_row = at.bad_steps + 1, at.bad_row + 1
         some = ", ".join(map(str, update.ids[:8])) + (", ..." if len(update.ids) > 8 else "")
         what = f"loss {loss:g}, gradient norm {self.norm:g}"
-        own = guard.culprit(self.model, update, self.reseeded_loss)
+        seeds = [mix(config.seed, at.step, number) for number in update.numbers]
+        own = guard.culprit(self.model, update, seeds, self.loss)
         self.ranks.settle(self.model)
         culprit = next(filter(None, self.ranks.texts(own)), "no module alone")
         log.warning(
@@ -333,11 +272,10 @@ class Trainer:
     def validate(self) -> None:
         """Means over each validation set; the first set's loss, or --best-metric, decides."""
         config, at, began = self.config, self.progress, time.perf_counter()
-        # what is best depends on which checkpoints there are
-        self.forget(int(self.ranks.most(self.saver.failed(wait=True))[0]))
+        self.agree(wait=True)  # what is best depends on which checkpoints there are
         self.model.eval()
         with self.average.in_place() if self.average is not None else nullcontext():
-            values = self.judge()
+            values = self.judge(self.journal.show)
         self.model.train()
         if values is None:  # a signal came: it is done again when the run continues
             return
@@ -352,7 +290,7 @@ class Trainer:
         shown = "  ".join(f"{name} {told(name, values, 'ppl')}" for name in self.data.valid)
         self.journal.event("valid", at.step, values, f"{shown}  ({so_best(at)})")
 
-    def judge(self) -> dict[str, float] | None:
+    def judge(self, show: Callable[[str], None] = lambda text: None) -> dict[str, float] | None:
         """What is logged of each validation set: means over its examples; None after a signal."""
         ranks, values, config = self.ranks, dict[str, float](), self.config
         for name, source in self.data.valid.items():
@@ -362,12 +300,11 @@ class Trainer:
             for done, (number, batch) in enumerate(batches):
                 if ranks.most(self.signals.received)[0]:
                     return None
-                self.journal.show(f"validating {name} {done}/{len(batches)}")
+                show(f"validating {name} {done}/{len(batches)}")
                 if batch.num_real or ranks.sharded:
-                    reseed(self.device, number)  # for models that draw noise; the same in every run
-                    loss = self.loss(batch.to(self.device))
-                    sums = {**loss.sums, **loss.parts} if batch.num_real else {}
-                    means.add(sums, self.counts(batch))
+                    loss = self.loss(batch.to(self.device), number)  # the same in every run
+                    if batch.num_real:
+                        means.add({**loss.sums, **loss.parts}, self.criterion.counts(batch))
             sums, counts = ranks.total_tensors(means.sums), ranks.total(means.counts)
             weights = source.examples.loss_weights(self.progress.step, self.total)
             values |= Means(sums, counts).values(name, weights)
@@ -380,12 +317,18 @@ class Trainer:
         self.speed.all_ranks(self.ranks.total)
         weights = self.data.train.examples.loss_weights(at.step, self.total)
         values = self.means.values("train", weights) | self.speed.values()
-        values |= {"lr": self.rate, "epoch": at.epoch, "tokens": at.tokens, "texts": at.texts}
+        values |= {
+            "lr": self.plan.rate,
+            "epoch": at.epoch,
+            "tokens": at.tokens,
+            "texts": at.texts,
+        }
         values |= {"seconds": at.seconds, "bad_steps": at.bad_steps}
         values |= {"gnorm": self.norm} if math.isfinite(self.norm) else {}
-        values |= {"loss_scale": self.scale} if self.scale != 1 else {}
-        values |= {"noise_scale": scale} if (scale := self.noise.scale) else {}
-        line = f"{told('train', values)}  lr {self.rate:.2e}  gnorm {self.norm:.3g}"
+        scale = at.loss_scale(self.precision)
+        values |= {"loss_scale": scale} if scale != 1 else {}
+        values |= {"noise_scale": noise} if (noise := self.noise.scale) else {}
+        line = f"{told('train', values)}  lr {self.plan.rate:.2e}  gnorm {self.norm:.3g}"
         line += f"  {values['tokens/s']:,.0f} tokens/s  data {values['wait']:.1%}"
         if self.total:
             left = (self.total - at.step) * self.speed.busy / self.speed.updates
@@ -406,10 +349,33 @@ class Trainer:
             return
         identity, task, copy = self.start.identity, self.data.task, self.ranks.copied
         averages = self.average.tensors if self.average is not None else None
-        taken = checkpoint.snapshot(self.model, self.optimizer, at, identity, task, copy, averages)
+        optimizers = self.plan.optimizers
+        taken = checkpoint.snapshot(self.model, optimizers, at, identity, task, copy, averages)
         taken = replace(taken, carry=rows)
         if self.ranks.leads:
             self.saver.save(taken, at.best_steps(self.config.keep_best))
+
+
+def beginning(start: Start, device: torch.device) -> Any:
+    """The model of a run on the device, with the weights that it begins or goes on with."""
+    config, data, ranks = start.config, start.data, start.ranks
+    arch, vocabs = start.parsed.components["arch"].config, (data.vocab, data.task.source_vocab)
+    parted = ranks.world if config.shard else 1
+    # a weight, its gradient and two averages of AdamW, four bytes each
+    check_room(arch, len(data.vocab), 16 / parted, device)
+    model = arch.build(*map(len, vocabs))
+    if folder := start.resumed or start.init_from:
+        fresh = start.resumed is None
+        checkpoint.load_weights(model, folder, averages=fresh, task=data.task if fresh else None)
+        rows = checkpoint.imported_rows(folder).get("embed.tokens.weight", len(data.vocab))
+        if added := len(data.vocab) - rows:
+            log.info("from now on the rows that the import added have a probability: %d", added)
+    for tower, folder in start.init_towers.items():
+        checkpoint.load_tower(model, tower, folder)
+    freeze(model, config.freeze)
+    ranks.place(model, device)
+    prepare_model(model, config)
+    return model
 
 
 def train(start: Start) -> Progress:

@@ -12,6 +12,7 @@ from unitk.config import Parsed, flag, options, parse, read_flags, read_yaml
 from unitk.data.examples import Data, open_data
 from unitk.errors import DataError, UsageError, require
 from unitk.models.config import UNSHAPED, EncoderDecoderConfig
+from unitk.optim.config import parse_rules
 from unitk.training.config import CUT, FROZEN, KINDS, TrainConfig, weighted
 from unitk.training.parallel import Ranks, join, launched
 from unitk.training.reporting.sinks import choose_writers
@@ -174,6 +175,7 @@ def prepare(parsed: Parsed) -> Start:
     run = RunFolder(config.save_dir)
     run.check(config.resume)
     choose_writers(config.writers)
+    parse_rules(config.group, parsed.components["optimizer"].config)
     data = open_data(parsed)
     _check_stateful(parsed, data, ranks.world)
     for name in ("patience", "best_metric"):

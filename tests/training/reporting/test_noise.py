@@ -57,8 +57,8 @@ def test_the_first_micro_batch_is_measured_as_if_it_were_the_update(start, monke
     update, _ = next(trainer.updates())
     first = update.batches[0]
     trainer.criterion(trainer.model, first, 0, 9).sums["lm"].div(first.count["lm"]).backward()
-    norm = float(trainer.ranks.norm(trainer.parameters))
-    trainer.optimizer.zero_grad()
+    norm = float(trainer.ranks.norm(trainer.plan.parameters))
+    trainer.plan.zero_grad()
     trainer.model.train()
     trainer.update(update)
     ((parts, _, texts),) = seen

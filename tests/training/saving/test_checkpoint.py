@@ -43,10 +43,10 @@ def test_the_optimizer_comes_back_with_its_state(start, tmp_path):
     one.saver.finish()
     other = Trainer(begun)
     checkpoint.restore(
-        tmp_path / "run/checkpoints/step-0", other.model, other.optimizer, other.ranks
+        tmp_path / "run/checkpoints/step-0", other.model, other.plan.optimizers, None, other.ranks
     )
-    a, b = (t.optimizer.state_dict()["state"] for t in (one, other))
-    assert a.keys() == b.keys() and len(a) == len(one.parameters)
+    a, b = (t.plan.optimizers[0].state_dict()["state"] for t in (one, other))
+    assert a.keys() == b.keys() and len(a) == len(one.plan.parameters)
     for i in a:
         assert all(torch.equal(a[i][part], b[i][part]) for part in a[i])
 
@@ -71,20 +71,20 @@ class Counting(torch.optim.SGD):
 def test_tied_tensors_and_numbers_in_the_optimizer(tmp_path, start):
     begun = start("--max-steps 1")
     models = [Tied(), Tied()]
-    optimizers = [Counting(model.parameters(), lr=1) for model in models]
+    optimizers = [Counting(model.named_parameters(), lr=1) for model in models]
     optimizers[0].step()
     folder = RunFolder(tmp_path / "tied")
     folder.create("")
     path = folder.publish(
         1,
         lambda to: checkpoint.write(
-            to, models[0], optimizers[0], checkpoint.Progress(), begun.identity, begun.data.task
+            to, models[0], optimizers[:1], checkpoint.Progress(), begun.identity, begun.data.task
         ),
     )
     names = list(checkpoint.load_file(path / "model.safetensors"))
     assert names in (["table.weight"], ["out.weight"])
     checkpoint.load_weights(models[1], path)
-    checkpoint.restore(path, models[1], optimizers[1], Ranks())
+    checkpoint.restore(path, models[1], optimizers[1:], None, Ranks())
     assert torch.equal(models[1].out.weight, models[0].table.weight)
     assert optimizers[1].state_dict()["state"][0]["times"] == 1
 
@@ -134,7 +134,7 @@ def test_starting_from_weights_takes_the_architecture_along(train, tmp_path, toy
     trainer = Trainer(prepare(parsed))
     before = checkpoint.load(tmp_path / "first").model.state_dict()
     assert all(torch.equal(before[k], v) for k, v in trainer.model.state_dict().items())
-    assert not trainer.optimizer.state_dict()["state"] and trainer.progress.step == 0
+    assert not trainer.plan.optimizers[0].state_dict()["state"] and trainer.progress.step == 0
 
 
 def test_nothing_is_pickled(train, tmp_path):

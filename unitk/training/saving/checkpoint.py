@@ -38,6 +38,7 @@ from unitk.errors import CheckpointError, NonFiniteError, UsageError
 from unitk.files import read_json, sealed
 from unitk.tasks.base import Task
 from unitk.training.device import check_room
+from unitk.training.ema import Average
 from unitk.training.parallel import Ranks
 from unitk.training.saving.folder import OPTIMIZER, reading
 from unitk.training.saving.state import SOURCE_VOCAB, Identity, Progress, options_of, read_state
@@ -201,7 +202,7 @@ class Snapshot:
 def write(
     folder: Path,
     model: nn.Module,
-    optimizer: torch.optim.Optimizer | None,
+    optimizers: Sequence[torch.optim.Optimizer],
     progress: Progress,
     identity: Identity,
     task: Task,
@@ -210,13 +211,13 @@ def write(
 
     Without an optimizer it can be used and trained from, but no run continues.
     """
-    taken = snapshot(model, optimizer, progress, identity, task, Ranks().copied)
+    taken = snapshot(model, optimizers, progress, identity, task, Ranks().copied)
     write_snapshot(folder, taken)
 
 
 def snapshot(
     model: nn.Module,
-    optimizer: torch.optim.Optimizer | None,
+    optimizers: Sequence[torch.optim.Optimizer],
     progress: Progress,
     identity: Identity,
     task: Task,
@@ -231,7 +232,15 @@ def snapshot(
         "numpy": np.__version__,
         "threads": torch.get_num_threads(),
     }
-    tensors, numbers = _optimizer_state(model, optimizer) if optimizer else ({}, {})
+    tensors: dict[str, Tensor] = {}
+    numbers: dict[str, dict[str, Any]] = {}  # whatever of its state is no tensor
+    for optimizer in optimizers:
+        for name, parameter in _named_parameters(optimizer):
+            for part, value in optimizer.state.get(parameter, {}).items():
+                if isinstance(value, Tensor):
+                    tensors[f"{name}/{part}"] = value
+                else:
+                    numbers.setdefault(name, {})[part] = value
     state = asdict(progress) | asdict(identity) | {"optimizer": numbers, "versions": versions}
     return Snapshot(
         progress.step,
@@ -259,9 +268,14 @@ def write_snapshot(folder: Path, snapshot: Snapshot) -> None:
 
 
 def restore(
-    folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer, ranks: Ranks
+    folder: Path,
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    average: Average | None,
+    ranks: Ranks,
 ) -> Progress:
-    """Put the optimizer's state back (not the weights); how far the run had come."""
+    """What `--resume` puts back beside the weights: the optimizers' state and the moving averages;
+    how far the run had come."""
     state = read_state(folder)
     parameters = dict(model.named_parameters())
     tensors = load_tensors(folder / OPTIMIZER)
@@ -272,10 +286,13 @@ def restore(
         name, _, part = key.rpartition("/")
         # a copy, not a view of the mapped file
         by_name.setdefault(name, {})[part] = ranks.like(tensor, parameters[name])
-    names = _parameter_names(model, optimizer)
-    packed = {i: by_name[name] for i, name in enumerate(names) if name in by_name}
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": packed, "param_groups": groups})
+    for optimizer in optimizers:
+        names = [name for name, _ in _named_parameters(optimizer)]
+        packed = {i: by_name[name] for i, name in enumerate(names) if name in by_name}
+        groups = optimizer.state_dict()["param_groups"]
+        optimizer.load_state_dict({"state": packed, "param_groups": groups})
+    if average is not None and EMA in sealed(folder):
+        average.restore(load_tensors(folder / EMA))
     return Progress(**{key: state[key] for key in asdict(Progress()) if key in state})
 
 
@@ -383,26 +400,10 @@ def _tensors(model: nn.Module) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in model.state_dict().items() if name in first}
 
 
-def _optimizer_state(
-    model: nn.Module, optimizer: torch.optim.Optimizer
-) -> tuple[dict[str, Tensor], dict[str, dict[str, Any]]]:
-    """Its tensors as "PARAMETER/STATE", and whatever is no tensor (plain numbers) by parameter."""
-    tensors: dict[str, Tensor] = {}
-    numbers: dict[str, dict[str, Any]] = {}
-    state = optimizer.state_dict()["state"]
-    for i, name in enumerate(_parameter_names(model, optimizer)):
-        for part, value in state.get(i, {}).items():
-            if isinstance(value, Tensor):
-                tensors[f"{name}/{part}"] = value
-            else:
-                numbers.setdefault(name, {})[part] = value
-    return tensors, numbers
-
-
-def _parameter_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
-    """The parameters' names in the optimizer's order."""
-    name_of = {id(parameter): name for name, parameter in model.named_parameters()}
-    return [name_of[id(p)] for group in optimizer.param_groups for p in group["params"]]
+def _named_parameters(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, nn.Parameter]]:
+    """The optimizer's parameters, in its order, with their names in the model."""
+    for group in optimizer.param_groups:
+        yield from zip(group["param_names"], group["params"], strict=True)
 
 
 def load_carry(folder: Path | None, device: torch.device) -> dict[str, Tensor]:

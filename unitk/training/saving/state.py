@@ -10,6 +10,7 @@ from typing import Any
 from unitk import registry
 from unitk.errors import CheckpointError
 from unitk.files import read_json, sealed
+from unitk.training.config import TrainConfig
 
 SOURCE_VOCAB = "source_vocab"
 """Folder of a checkpoint, and option of a task."""
@@ -85,6 +86,26 @@ class Progress:
     def best_steps(self, keep: int) -> list[int]:
         """The steps of the `keep` best validations, the best first."""
         return [step for _, step in self.ranking[:keep]]
+
+    def loss_scale(self, precision: str) -> float:
+        """What losses are multiplied by before the backward pass."""
+        return self.scale if precision == "fp16" else 1.0
+
+    def due(self, every: int, done: int, now: bool) -> bool:
+        """Whether what was last done at step `done` is to be done at this one."""
+        return self.step != done and (now or self.step % every == 0)
+
+    def end(self, config: TrainConfig) -> str:
+        """Why the run is over, or nothing."""
+        if config.max_steps and self.step >= config.max_steps:
+            return "--max-steps reached"
+        if config.max_epochs and self.epoch >= config.max_epochs:
+            return "--max-epochs reached"
+        if config.max_hours and self.seconds >= 3600 * config.max_hours:
+            return "--max-hours reached"
+        if config.patience and self.stale >= config.patience:
+            return f"no better validation for {self.stale} times (--patience)"
+        return ""
 
     def rank(self, value: float, keep: int) -> bool:
         """Enter a validation at this step where it is among the `keep` best; whether it is."""

@@ -1,0 +1,127 @@
+"""Which optimizer trains each parameter, at which rate, and from when on.
+
+Every parameter has a distance from the output: 0 for heads and the last norm, 1 for the top layer
+of its tower, ..., and one more than its lowest layer for the embeddings. `layer_decay` multiplies
+the rate once for each unit of it; `thaw` begins with the smallest and lets in one more at a time
+(Howard and Ruder 2018, arXiv 1801.06146, sections 3.2 and 3.3).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from torch import nn
+
+from unitk.errors import UsageError, require
+from unitk.optim.config import OptimizerConfig, Rule
+from unitk.registry import nearest
+
+
+class OptimPlan:
+    """The optimizers of a run; each of their groups has its share of the learning rate."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: OptimizerConfig,
+        lr: float,
+        schedule: Any,
+        rules: Sequence[Rule] = (),
+        thaw: str | None = None,
+    ) -> None:
+        """`rules`: the first one whose pattern matches counts; `thaw`: "epoch", or updates."""
+        named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        require(len(named) > 0, "--freeze leaves nothing to train")
+        self.lr, self.schedule, self.thaw = lr, schedule, thaw
+        distance = distances(named)
+        taken: dict[str, Rule] = {}
+        for rule in rules:
+            for name in matching(rule.pattern, named, "--group"):
+                taken.setdefault(name, rule)
+        parts: dict[Any, list[tuple[str, nn.Parameter]]] = {}
+        for name, parameter in named.items():
+            rule = taken.get(name, Rule("*", optimizer))
+            # vectors (norms, biases) and whatever is called a bias do not decay
+            decays = parameter.dim() >= 2 and not name.endswith("bias")
+            factor = rule.lr_factor * rule.optimizer.layer_decay ** distance[name]
+            key = not decays, rule.optimizer, factor, rule.lr_schedule
+            parts.setdefault(key, []).append((name, parameter))
+        groups: dict[OptimizerConfig, list[dict[str, Any]]] = {}
+        for key in sorted(parts, key=lambda key: key[0]):  # what decays comes first
+            plain, config, factor, own = key
+            group = {"params": parts[key], "lr": lr, "factor": factor, "schedule": own}
+            group["weight_decay"] = 0.0 if plain else config.weight_decay
+            groups.setdefault(config, []).append(group)
+        self.optimizers = [config.build(own) for config, own in groups.items()]
+        depths = sorted({distance[name] for name in named})
+        message = "--thaw has no effect: all that is trained stands at one depth"
+        require(thaw is None or len(depths) > 1, message)
+        turn = {named[name]: depths.index(distance[name]) for name in named}
+        self._turns = [(p, turn[p]) for group in self.groups for p in group["params"]]
+        self.rate = 0.0  # of the last update
+        self.parameters, self.idle = [p for p, _ in self._turns], list[nn.Parameter]()
+
+    @property
+    def groups(self) -> list[dict[str, Any]]:
+        """The groups of all optimizers."""
+        return [group for one in self.optimizers for group in one.param_groups]
+
+    def begin(self, step: int, total: int | None, epoch: int) -> None:
+        """Set the rates of the update after `step` updates, and what it changes (`parameters`)."""
+        self.rate = self.lr * self.schedule(step + 1, total)
+        for group in self.groups:
+            own = group["schedule"]
+            rate = self.rate if own is None else self.lr * own(step + 1, total)
+            group["lr"] = rate * group["factor"]
+        stage = len(self._turns)
+        if self.thaw is not None:
+            stage = epoch if self.thaw == "epoch" else step // int(self.thaw)
+        self.parameters = [parameter for parameter, turn in self._turns if turn <= stage]
+        self.idle = [parameter for parameter, turn in self._turns if turn > stage]
+
+    def step(self) -> None:
+        """Make the update; what is not thawed yet keeps its value and has no state."""
+        for parameter in self.idle:
+            parameter.grad = None
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+
+
+def distances(names: Iterable[str]) -> dict[str, int]:
+    """How far from the output each parameter stands, in layers of its tower."""
+    found = {name: re.match(r"(.*?)(?:layers\.(\d+)|embed|relative)\.", name) for name in names}
+    height: dict[str, int] = {}  # layers by what stands before "layers": the tower
+    for place in found.values():
+        if place and place[2]:
+            height[place[1]] = max(height.get(place[1], 0), int(place[2]) + 1)
+    # embeddings, and a bias that all layers share, are layer -1
+    return {
+        name: height.get(place[1], 0) - int(place[2] or -1) if place else 0
+        for name, place in found.items()
+    }
+
+
+def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
+    """Keep the parameters whose names match as they are."""
+    named = dict(model.named_parameters())
+    for pattern in patterns:
+        for name in matching(pattern, named, "--freeze"):
+            named[name].requires_grad_(False)
+
+
+def matching(pattern: str, named: dict[str, nn.Parameter], option: str) -> list[str]:
+    """The names that match a pattern such as `layers.0.*`; `UsageError` where none does."""
+    found = [name for name in named if fnmatchcase(name, pattern)]
+    if not found:
+        first = sorted({name.partition(".")[0] for name in named})
+        hint = nearest(pattern, named) or f" (they begin with {', '.join(first)})"
+        raise UsageError(f"{option}: no trained parameter has a name like {pattern!r}{hint}")
+    return found
