@@ -263,7 +263,7 @@ def test_a_bad_update_is_skipped_and_counted(train, curve, caplog, monkeypatch, 
     def spy(self, update, loss):
         before.append([p.clone() for p in self.plan.parameters])
         skip(self, update, loss)
-        assert all(map(torch.equal, before[-1], self.parameters))
+        assert all(map(torch.equal, before[-1], self.plan.parameters))
 
     monkeypatch.setattr(Trainer, "skip", spy)
     progress = train("--max-steps 5 --on-nonfinite skip:2")
