@@ -66,7 +66,10 @@ def load_module(
     options: Mapping[str, str] | None = None,
     user_dir: str | Path | None = None,
 ) -> TextModel:
-    """A trained model as a plain torch module: logits, losses, gradients; options as of `load`."""
+    """A trained model as a plain torch module: logits, losses, gradients; options as of `load`.
+
+    Symbols that an import added have no probability until `train_added_rows()` is called on it.
+    """
     from pathlib import Path
 
     import torch

@@ -35,7 +35,7 @@ class Options(ReadingOptions):
     """Compute a model's losses and perplexities on a corpus; with a latent, all about its use.
 
     unitk evaluate --checkpoint runs/lm --data data/docs/valid
-    unitk evaluate --checkpoint runs/qa --data dev.jsonl --source-field text --target-field title
+    unitk evaluate --checkpoint runs/lm --data dev.csv --field text
     """
 
     checkpoint: Path

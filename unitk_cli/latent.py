@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
     from unitk.latent.space import Latents, LatentSpace
 
+Opened = Callable[[], "LatentSpace"]
+"""Opens the model; called once what was given has been read."""
+
 
 def run(argv: Sequence[str]) -> None:
     """Do what the first word names."""
@@ -37,7 +40,9 @@ def run(argv: Sequence[str]) -> None:
         hint = nearest(name, VERBS) or f" (known: {', '.join(VERBS)})"
         raise UsageError(f"there is no verb {name!r}{hint}")
     kind, act = VERBS[name]
-    parsed = config.parse(f"latent {name}", kind, argv[1:], positional="texts")
+    parsed = config.parse(
+        f"latent {name}", kind, argv[1:], positional="texts", aside=("task", "arch")
+    )
     given = parsed.main
     if isinstance(given, options.Decoding):
         idle = given.sampling and "beam" in parsed.origins
@@ -52,7 +57,8 @@ def run(argv: Sequence[str]) -> None:
     folder = given.output.absolute().parent
     if given.output != STDOUT and not (folder.is_dir() and os.access(folder, os.W_OK)):
         raise UsageError(f"--output {given.output}: cannot write into {folder}")
-    act(given)
+    of_model = {item.key: item.text or "on" for item in parsed.aside}
+    act(given, lambda: open_space(given, of_model))
 
 
 def overview() -> str:
@@ -64,19 +70,19 @@ def overview() -> str:
     return "\n".join([*lines, "", "`unitk latent VERB --help` lists a verb's options."])
 
 
-def encode(given: options.Encode) -> None:
+def encode(given: options.Encode, opened: Opened) -> None:
     """Rows of numbers."""
     texts = [text for (text,) in read_groups(given, 1)]
-    table = getattr(encoded(open_space(given), texts, given), given.feature)
+    table = getattr(encoded(opened(), texts, given), given.feature)
     write(number_lines(texts, given.feature, table, given.output_format), given.output)
 
 
-def sample(given: options.Sample) -> None:
+def sample(given: options.Sample, opened: Opened) -> None:
     """Texts of latents drawn from the prior, or from the posteriors of texts."""
     texts: list[str] = []
     if given.texts or given.input is not None:
         texts = [text for (text,) in read_groups(given, 1)]
-    space = open_space(given)
+    space = opened()
     if not texts:
         points = space.prior(given.count, given.seed, given.spread)
         walks = [Walk([], [{}], point[None]) for point in points]
@@ -92,30 +98,30 @@ def sample(given: options.Sample) -> None:
     write_decoded(space, walks, given)
 
 
-def reconstruct(given: options.Reconstruct) -> None:
+def reconstruct(given: options.Reconstruct, opened: Opened) -> None:
     """Texts to latents and back."""
     texts = [text for (text,) in read_groups(given, 1)]
-    space = open_space(given)
+    space = opened()
     mean = encoded(space, texts, given).mean
     walks = [Walk([text], [{}], z[None]) for text, z in zip(texts, mean, strict=True)]
     write_decoded(space, walks, given)
 
 
-def interpolate(given: options.Interpolate) -> None:
+def interpolate(given: options.Interpolate, opened: Opened) -> None:
     """Ways from text to text."""
     walks = []
-    space, found = encode_groups(given, 2)
+    space, found = encode_groups(given, opened, 2)
     for texts, (a, b) in found:
         shares, points = geometry.path(a, b, given.steps, given.path)
         walks.append(Walk(texts, [{"t": float(share)} for share in shares], points))
     write_decoded(space, walks, given)
 
 
-def analogy(given: options.Analogy) -> None:
+def analogy(given: options.Analogy, opened: Opened) -> None:
     """What is to C as B is to A."""
     several = len(given.degree) > 1
     at = [{"degree": degree} if several else {} for degree in given.degree]
-    space, found = encode_groups(given, 3)
+    space, found = encode_groups(given, opened, 3)
     walks = [
         Walk(texts, at, np.stack([geometry.analogy(a, b, c, d) for d in given.degree]))
         for texts, (a, b, c) in found
@@ -123,10 +129,10 @@ def analogy(given: options.Analogy) -> None:
     write_decoded(space, walks, given)
 
 
-def traverse(given: options.Traverse) -> None:
+def traverse(given: options.Traverse, opened: Opened) -> None:
     """Texts with one dimension moved."""
     texts = [text for (text,) in read_groups(given, 1)]
-    space = open_space(given)
+    space = opened()
     for dimension in given.dimension:
         inside = 0 <= dimension < space.dimensions
         require(inside, f"--dimension must be 0 to {space.dimensions - 1}, got {dimension}")
@@ -145,11 +151,11 @@ def traverse(given: options.Traverse) -> None:
     write_decoded(space, walks, given)
 
 
-def neighbors(given: options.Neighbors) -> None:
+def neighbors(given: options.Neighbors, opened: Opened) -> None:
     """The nearest texts of a file."""
     texts = [text for (text,) in read_groups(given, 1)]
     among = [text for (text,) in groups_of(given.among, "auto", 1, "--among")]
-    mean = encoded(open_space(given), [*texts, *among], given).mean
+    mean = encoded(opened(), [*texts, *among], given).mean
     found = [
         geometry.nearest(z, mean[len(texts) :], given.count, given.metric)
         for z in mean[: len(texts)]
@@ -157,27 +163,27 @@ def neighbors(given: options.Neighbors) -> None:
     write(neighbor_lines(texts, found, among, given.output_format), given.output)
 
 
-def plot(given: options.Plot) -> None:
+def plot(given: options.Plot, opened: Opened) -> None:
     """A picture."""
     from unitk.latent.plot import draw, plane
 
     texts, labels = read_labelled(given)
     require(len(texts) >= 3, f"--input: {len(texts)} texts are too few for a picture")
-    points = getattr(encoded(open_space(given), texts, given), given.feature)
+    points = getattr(encoded(opened(), texts, given), given.feature)
     require(points.shape[1] >= 2, "--checkpoint: its latent has one dimension, no plane")
     flat, axes = plane(points, given.method, given.seed)
     draw(flat, axes, labels, texts[: given.names], given.output)
     print(given.output)
 
 
-def probe(given: options.Probe) -> None:
+def probe(given: options.Probe, opened: Opened) -> None:
     """A table of accuracies."""
     from unitk.latent.probe import probe as measure
 
     texts, labels = read_labelled(given)
     test_texts, test_labels = labelled(given.test, "auto", "--test")
     train_classes, test_classes = classes(labels, "--input"), classes(test_labels, "--test")
-    features = getattr(encoded(open_space(given), [*texts, *test_texts], given), given.feature)
+    features = getattr(encoded(opened(), [*texts, *test_texts], given), given.feature)
     train, test = features[: len(texts)], features[len(texts) :]
     rows = []
     for number in given.per_class:
@@ -213,11 +219,11 @@ def probe_lines(
         yield f"commonest label\t{frequent:.3f}\t"
 
 
-def open_space(given: options.Common) -> LatentSpace:
-    """The model of a run or checkpoint."""
+def open_space(given: options.Common, of_model: Mapping[str, str]) -> LatentSpace:
+    """The model of a run or checkpoint, with these options of task and architecture."""
     from unitk.latent.space import LatentSpace
 
-    generator = open_generator(given)
+    generator = open_generator(given, of_model)
     return LatentSpace(generator.model, generator.task)
 
 
@@ -230,11 +236,11 @@ def encoded(space: LatentSpace, texts: Sequence[str], given: options.Common) -> 
 
 
 def encode_groups(
-    given: options.Common, size: int
+    given: options.Common, opened: Opened, size: int
 ) -> tuple[LatentSpace, list[tuple[list[str], geometry.Points]]]:
     """The space, and groups of texts with their latents [size, Z]."""
     groups = read_groups(given, size)
-    space = open_space(given)
+    space = opened()
     mean = encoded(space, [text for group in groups for text in group], given).mean
     return space, list(zip(groups, mean.reshape(len(groups), size, -1), strict=True))
 
@@ -294,7 +300,7 @@ def labelled(path: Path, format: Format, option: str) -> tuple[list[str], list[s
     return texts, labels
 
 
-VERBS: dict[str, tuple[type, Callable[[Any], None]]] = {
+VERBS: dict[str, tuple[type, Callable[[Any, Opened], None]]] = {
     "encode": (options.Encode, encode),
     "sample": (options.Sample, sample),
     "reconstruct": (options.Reconstruct, reconstruct),

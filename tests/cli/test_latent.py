@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import unitk
 from unitk.config import parse
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, UsageError
@@ -243,3 +244,19 @@ def test_a_line_that_does_not_fit_is_named(latent, tmp_path, verb, text, message
     (tmp_path / "odd.txt").write_text(text)
     with pytest.raises(DataError, match=f"--input odd.txt: {message}"):
         latent(verb, flags="--input odd.txt")
+
+
+def test_options_of_the_architecture_replace_those_of_the_training(latent, trained):
+    flags = f"--output-format jsonl {QUICK}"
+    own = latent("reconstruct", CAT, flags=flags)
+    other = latent("reconstruct", CAT, flags=f"{flags} --arch.activation relu")
+    generator = unitk.load(trained, options={"arch.activation": "relu"})
+    [[wanted]] = generator.generate([CAT], beam=2, max_len=6)
+    [answer] = records(other)
+    [found] = answer["outputs"]
+    assert found["score"] == pytest.approx(wanted.hypothesis.score, rel=1e-4)
+    assert found["text"] == wanted.text and own != other
+    with pytest.raises(UsageError, match="--task.encoder-drpo.*did you mean"):
+        latent("encode", CAT, flags="--task.encoder-drpo 0.5")
+    with pytest.raises(UsageError, match="--arch.latent changes bridge.weight"):
+        latent("encode", CAT, flags="--arch.latent 3")

@@ -1,3 +1,4 @@
+import gzip
 import json
 
 import pytest
@@ -132,3 +133,35 @@ def test_plain_questions_are_split_where_asked(files, capsys):
         found[option] = json.loads(capsys.readouterr().out)["qg"]["bleu4"]
     assert found[""] < 99 < found[" --treebank hypotheses"] == pytest.approx(100)
     assert found[" --treebank hypotheses,references"] == pytest.approx(100)
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+def test_only_newlines_end_a_text(files, capsys, ending):
+    texts = ["the cat\u2028sat on\x0cit", "", "who is it ?"]
+    pack = gzip.compress if ending else bytes
+    for name, mark, end in (("plain", "", "\n"), ("odd", "\ufeff", "\r\n")):
+        data = mark + "".join(f"{text}{end}" for text in texts)
+        (files / f"{name}{ending}").write_bytes(pack(data.encode()))
+    found = []
+    for name in ("plain", "odd"):
+        given = f"--hypotheses plain{ending} --references {name}{ending}"
+        words(f"--metric bleu,rouge --output-format json {given}")
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0] == found[1] and found[1]["bleu"]["bleu"] == pytest.approx(100)
+    assert found[1]["rouge"]["rouge1"] == pytest.approx(200 / 3)  # an empty text has no words
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "ref is empty"),
+        (b"good\nbad \xff\n", "ref, line 2: not UTF-8"),
+        (None, "ref: No such file"),
+    ],
+)
+@pytest.mark.parametrize("option", ["hypotheses", "references"])
+def test_a_bad_file_is_one_clear_line(files, data, message, option):
+    (files / "ref").unlink() if data is None else (files / "ref").write_bytes(data)
+    given = {"hypotheses": "hyp", "references": "hyp", option: "ref"}
+    with pytest.raises(DataError, match=message):
+        words("--metric bleu " + " ".join(f"--{name} {path}" for name, path in given.items()))

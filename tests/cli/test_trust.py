@@ -74,15 +74,20 @@ class TheirOwn(LM):
 
 
 def test_a_checkpoint_that_needs_a_plug_in_names_it(copy, tmp_path, toy_data):
-    (tmp_path / "theirs").mkdir()
-    (tmp_path / "theirs" / "own.py").write_text(PLUGIN)
     state = json.loads((copy / "state.json").read_text())
-    config = state["config"] | {"task": "their_own"}
+    for name in ("theirs", "for_load"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "own.py").write_text(PLUGIN.replace("their_own", f"{name}_own"))
+    change(copy, config=state["config"] | {"task": "for_load_own"})
+    with pytest.raises(UsageError, match="no task 'for_load_own'"):
+        unitk.load(copy)
+    unitk.load(copy, user_dir=tmp_path / "for_load").generate(["the cat"], max_len=2)
+    config = state["config"] | {"task": "theirs_own"}
     change(copy, config=config, user_dir=str(tmp_path / "theirs"))
     generate, evaluate, convert, average, *_ = verbs(copy, tmp_path, toy_data)
     for line in (generate, evaluate, convert):
         name, *words = line.split()
-        with pytest.raises(UsageError, match="no task 'their_own'.*give --user-dir if you trust"):
+        with pytest.raises(UsageError, match="no task 'theirs_own'.*give --user-dir if you trust"):
             module(name).run(words)
     module("average").run(average.split()[1:])  # builds no model
     for line in (generate, evaluate):

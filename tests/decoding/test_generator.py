@@ -8,6 +8,7 @@ import torch
 
 from unitk import registry
 from unitk.decoding.config import GenerateConfig
+from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, UsageError
 from unitk.slots import Protocol
@@ -84,3 +85,11 @@ def test_tasks_that_cannot(generator, toy_vocab):
 
     with pytest.raises(UsageError, match="--infill: task Plain does not fill blanks"):
         Generator(generator.model, Plain(Plain.Config(), toy_vocab)).infill(["[MASK]"])
+
+
+def test_a_temperature_in_a_search_is_for_one_model(generator):
+    both = Generator(Ensemble([generator.model] * 2), generator.task)
+    with pytest.raises(UsageError, match="--temperature in a search is for one model"):
+        both.generate(["The bade."], temperature=0.5, **QUICK)
+    generator.generate(["The bade."], temperature=0.5, **QUICK)
+    both.generate(["The bade."], temperature=0.5, sampling=True, max_len=4)

@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import re
 import string
 
 import numpy as np
@@ -15,6 +16,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
 import unitk
+from unitk.errors import DataError, UsageError
 from unitk.training.saving.checkpoint import load
 from unitk_cli import average, evaluate, preprocess, train
 
@@ -204,3 +206,43 @@ def test_until_they_are_trained(gpt2, kit, tmp_path, caplog, capsys):
     assert caplog.text.count(f"have a probability: {len(table) - len(GPT2)}") == 1
     logits = load(tmp_path / "run").model.head(torch.randn(1, 32))
     assert logits.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("task", "pieces"),
+    [
+        ("seq2seq", "[SEP]"),
+        ("unilm", "[SEP], [MASK]"),
+        ("glm_infill", "<|endofpiece|>, <|startofpiece|>"),
+    ],
+)
+def test_a_task_that_needs_them_is_refused(gpt, task, pieces):
+    wanted = re.escape(f"needs {pieces} to generate, which the imported model lacks: train it")
+    with pytest.raises(UsageError, match=wanted):
+        unitk.load(gpt[1], format="hf", task=task)
+
+
+def test_evaluate_refuses_texts_whose_ends_are_not_trained(gpt, kit, tmp_path):
+    text = tmp_path / "text"
+    text.write_text("".join(f"{source}\n\n" for source in SOURCES))
+    for ends in ("off", "on"):
+        dest = kit.to_unitk("hf", gpt[1], tmp_path / ends, "--task.ends", ends)
+        words = ["--checkpoint", str(dest), "--data", str(text)]
+        if ends == "off":
+            evaluate.run(words)
+            continue
+        with pytest.raises(DataError, match=r"asks for \[SEP\], which the imported model .* lacks"):
+            evaluate.run(words)
+
+
+def test_a_module_trains_them_when_asked(gpt):
+    module = unitk.load_module(gpt[1], format="hf", options={"task.ends": "on"})
+    table, added = module.model.embed.tokens.weight, slice(len(GPT), None)
+    assert module.loss(SOURCES).isposinf()  # the end of each text
+    without = module.logits(SOURCES)[0]
+    module.train_added_rows()
+    logits = module.logits(SOURCES)[0]
+    assert without[:, added].isneginf().all() and logits.isfinite().all()
+    assert torch.equal(without[:, : len(GPT)], logits[:, : len(GPT)])
+    module.loss(SOURCES).backward()
+    assert (table.grad[added].abs().sum(1) > 0).all()

@@ -18,6 +18,7 @@ from unitk.data.cuts import Text
 from unitk.errors import UsageError, require
 from unitk.interop.convert import Parts
 from unitk.interop.hf import renamed
+from unitk.models.heads import VocabHead
 from unitk.slots import Batch, Example, Ids, collate, lm, unroll
 
 
@@ -27,6 +28,16 @@ class TextModel(nn.Module):
     def __init__(self, parts: Parts) -> None:
         super().__init__()
         self.parts, self.model, self.task = parts, parts.model.eval(), parts.task
+
+    def train_added_rows(self) -> None:
+        """Give a probability to the symbols that an import added to the vocabulary.
+
+        Without it their logits are -inf, so that the model is the original one, and their rows of
+        the output layer receive no gradient.
+        """
+        head = self.model.heads["lm"]
+        assert isinstance(head, VocabHead)
+        head.trained = len(self.task.vocab)
 
     def logits(self, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[Tensor]:
         """Logits over the vocabulary for each text, [slots, V], at every slot that reads it.
