@@ -1,0 +1,33 @@
+"""docs/packages.svg shows every package, and the imports that the code has."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def packages():
+    spec = importlib.util.spec_from_file_location("packages", ROOT / "docs" / "packages.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_picture_is_what_the_imports_say(packages):
+    assert packages.PICTURE.read_text() == packages.picture(), "run python docs/packages.py"
+
+
+def test_every_package_is_in_it(packages):
+    folders = {path.parent.name for path in ROOT.glob("unitk/*/__init__.py")}
+    drawn = {name for row in packages.ROWS for name in row}
+    assert drawn == packages.ABOUT.keys() == folders | {"unitk", "unitk_cli"}
+
+
+def test_arrows_imply_all_imports(packages):
+    pairs, reach = packages.uses(), packages.direct(packages.uses())
+    for _ in packages.ROWS:
+        reach = reach | {(a, d) for a, b in reach for c, d in reach if b == c}
+    assert pairs <= reach
