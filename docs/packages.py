@@ -77,7 +77,8 @@ def picture() -> str:
         for i, name in enumerate(row)
     }
     lines = [
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="-50 0 1100 620" font-family="sans-serif">',
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="-50 0 1100 620"'
+        ' font-family="sans-serif">',
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7"'
         ' markerHeight="7" orient="auto"><path d="M0,0 L8,4 L0,8 z" fill="#666"/></marker></defs>',
     ]
