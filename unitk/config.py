@@ -45,6 +45,13 @@ class Given:
     origin: str
 
 
+def modern(key: str, text: str | None) -> tuple[str, str | None]:
+    """An option as this version has it: class_heads nsp:2 of version 0.1 is heads class:nsp:2."""
+    if key != "arch.class_heads":
+        return key, text
+    return "arch.heads", ",".join(f"class:{head}" for head in (text or "").split(",") if head)
+
+
 @dataclass(frozen=True)
 class Parsed:
     """What a command line and a config file came to."""
@@ -195,7 +202,8 @@ def _flatten(tree: dict[str, Any], prefix: str) -> Iterable[tuple[str, str]]:
 
 def resolve(main: type, given: Sequence[Given], kinds: Sequence[str] = ()) -> Parsed:
     """Build the dataclasses from given values (later ones win) and check that each one landed."""
-    given = _drop_orphans(given, kinds)
+    renamed = [Given(*modern(item.key, item.text), item.origin) for item in given]
+    given = _drop_orphans(renamed, kinds)
     origins: dict[str, str] = {}
     components: dict[str, Component] = {}
     known: dict[str, list[str]] = {}

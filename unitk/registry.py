@@ -1,11 +1,12 @@
-"""Names for components: tasks, criterions, architectures, optimizers, schedules, vocabularies.
+"""Names for components: tasks, criterions, architectures, optimizers, heads and more.
 
     @register("task", "my_objective")
     class MyObjective(Task): ...
 
 Built-ins are found in every module of this package; plug-ins come from `--user-dir DIR`
 (every `.py` of the folder) and from the entry-point group `unitk.plugins`. No built-in module that
-registers something imports torch, so that a list, a help page or a typo is answered at once.
+registers something imports torch, but for the kinds of `MODULES`, so that a list, a help page or a
+typo is answered at once.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from typing import Any, TypeVar
 
 from unitk.errors import UsageError
 
-KINDS = ("task", "criterion", "arch", "optimizer", "schedule", "vocab", "corpus")
+KINDS = ("task", "criterion", "arch", "optimizer", "schedule", "vocab", "corpus", "head")
+MODULES = ("head",)
+"""Kinds whose components are torch modules: finding them imports torch."""
 REGISTERS = re.compile(rb'\bregister\("(\w+)"')
 """What the source of a module looks like that registers a component, and its kind."""
 

@@ -110,9 +110,11 @@ def _slots(tokens: npt.ArrayLike, *columns: npt.ArrayLike) -> Slots:
 class Ask:
     """What is predicted: the label stands at the slot that is read, nothing is shifted later.
 
-    `name` keys the mean and the log line, `head` the output layer. `rows` [K, a] are slot numbers
-    of the tower; a question may read several slots (a span's borders). A batch holds flat numbers
-    b * T + t. `label` [K] are ids, or float targets; `weight` [K] is 0 for padding.
+    `name` keys the mean and the log line, `head` the output layer (lm, or KIND:NAME). `rows` [K, a]
+    are slot numbers of the tower; a question may read several slots (the options of a choice). A
+    batch holds flat numbers b * T + t, and -1 behind questions that read fewer slots than others.
+    `label` [K] are ids or float targets, or [K, 2] a span's borders; `weight` [K] is 0 for padding.
+    `among` [C] are the ids that labels choose from: a label is a place in it, not an id.
     """
 
     name: str
@@ -121,6 +123,12 @@ class Ask:
     rows: Any
     label: Any
     weight: Any
+    among: Any = None
+
+    @property
+    def first(self) -> Any:
+        """The first slot of each question, [K]."""
+        return self.rows[:, 0]
 
 
 def lm(rows: Ids, label: npt.ArrayLike, *, name: str = "lm", tower: str = "x") -> Ask:
@@ -232,7 +240,11 @@ class Batch:
 
         asks = {
             name: replace(
-                ask, rows=tensor(ask.rows), label=tensor(ask.label), weight=tensor(ask.weight)
+                ask,
+                rows=tensor(ask.rows),
+                label=tensor(ask.label),
+                weight=tensor(ask.weight),
+                among=None if ask.among is None else tensor(ask.among),
             )
             for name, ask in self.asks.items()
         }
@@ -374,14 +386,27 @@ def _asks(examples: list[Example], places: dict[str, tuple[Ids, Ids]]) -> dict[s
     made = {}
     for name, numbered in found.items():
         asks, (place, starts) = [ask for ask, _ in numbered], places[numbered[0][0].tower]
-        rows = [ask.rows + starts[number] for ask, number in numbered]
+        widest = max(ask.rows.shape[1] for ask in asks)
+        rows = []
+        for ask, number in numbered:
+            own = place[ask.rows + starts[number]]
+            if own.shape[1] < widest:  # this question reads fewer slots
+                own = np.pad(own, ((0, 0), (0, widest - own.shape[1])), constant_values=-1)
+            rows.append(own)
+        labels, among = [ask.label for ask in asks], None
+        if asks[0].among is not None:
+            # the batch's candidates are those of all examples, each once
+            among, index = np.unique(np.concatenate([a.among for a in asks]), return_inverse=True)
+            begins = np.cumsum([0] + [len(ask.among) for ask in asks[:-1]])
+            labels = [index[begin + ask.label] for begin, ask in zip(begins, asks, strict=True)]
         made[name] = Ask(
             name,
             asks[0].head,
             asks[0].tower,
-            place[np.concatenate(rows)],
-            np.concatenate([ask.label for ask in asks]),
+            np.concatenate(rows),
+            np.concatenate(labels),
             np.concatenate([ask.weight for ask in asks]),
+            among,
         )
     return made
 

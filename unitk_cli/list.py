@@ -13,10 +13,13 @@ from unitk.errors import UsageError
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Name everything registered: tasks, architectures, schedules, formats of corpora, ..."""
+    """Name everything registered: tasks, architectures, schedules, formats of corpora, ...
+
+    Heads are listed when they are asked for, as that imports torch: `unitk list head`.
+    """
 
     kind: str | None = None
-    """Only this kind: task, criterion, arch, optimizer, schedule, vocab or corpus."""
+    """Only this kind: task, criterion, arch, optimizer, schedule, vocab, corpus or head."""
     user_dir: Path | None = None
     """Folder of plug-ins: every .py in it is imported."""
 
@@ -29,7 +32,8 @@ def run(argv: Sequence[str]) -> None:
         raise UsageError(
             f"--kind must be one of {', '.join(registry.KINDS)}, got {given.kind!r}{hint}"
         )
-    for kind in registry.KINDS if given.kind is None else [given.kind.removesuffix("s")]:
+    quick = [kind for kind in registry.KINDS if kind not in registry.MODULES]
+    for kind in quick if given.kind is None else [given.kind.removesuffix("s")]:
         print(f"{kind}")
         for name in registry.names(kind):
             about = (inspect.getdoc(registry.get(kind, name)) or "").split("\n")[0]

@@ -70,8 +70,8 @@ def _draw(title: str, task: Task, tower: str, example: Example, options: Options
     labels = {
         int(row): _names(task, [label])[0] if ask.head == "lm" else f"{ask.name}={label}"
         for ask in example.asks
-        if ask.tower == tower and ask.rows.shape[1] == 1
-        for row, label in zip(ask.rows[:, 0], ask.label, strict=True)
+        if ask.tower == tower
+        for row, label in zip(ask.first, ask.label, strict=True)
     }
     if options.order == "pos":
         order = np.argsort(slots.pos, kind="stable")

@@ -11,6 +11,7 @@ from unitk.criterions import cross_entropy
 from unitk.criterions.config import CrossEntropyConfig
 from unitk.errors import UsageError
 from unitk.models import archs
+from unitk.models.heads import compare
 from unitk.slots import Ask, Example, collate, lm, stay
 
 V = 40
@@ -80,7 +81,7 @@ def test_chunks_change_nothing(model, batch, smoothing, monkeypatch):
     criterion = cross_entropy.CrossEntropy(smoothing)
     whole = criterion(model, batch, 0, 1)
     expected = grads(model, sum(whole.sums.values()))
-    monkeypatch.setattr(cross_entropy, "CHUNK", 4)
+    monkeypatch.setattr(compare, "CHUNK", 4)
     chunked = criterion(model, batch, 0, 1)
     got = grads(model, sum(chunked.sums.values()))
     with torch.inference_mode():
@@ -96,7 +97,7 @@ def test_chunks_change_nothing(model, batch, smoothing, monkeypatch):
 
 def test_chunks_keep_no_logits(model, batch, monkeypatch):
     """What autograd saves does not hold the logits of all rows."""
-    monkeypatch.setattr(cross_entropy, "CHUNK", 4)
+    monkeypatch.setattr(compare, "CHUNK", 4)
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(
         lambda x: saved.append(x.shape) or x, lambda x: x
@@ -126,11 +127,11 @@ def test_what_it_cannot_compare_is_told(model):
     slots = stay([1, 2], [0, 1])
     ask = lm(np.arange(1), [1])
     for asks, message in (
-        ([], "this task asks nothing"),
-        ([replace(ask, name="qa", head="span")], "qa is asked of the output layer span"),
+        ([], "--criterion cross_entropy: this task asks nothing"),
+        ([replace(ask, name="qa", head="span:qa")], "--arch has no output layer 'span:qa'"),
     ):
         batch = collate([[Example({"x": slots}, asks)]]).to("cpu")
-        with pytest.raises(UsageError, match=f"--criterion cross_entropy.*{message}"):
+        with pytest.raises(UsageError, match=message):
             cross_entropy.CrossEntropy()(model, batch, 0, 1)
 
 
@@ -179,13 +180,13 @@ def test_smoothing_over_others_is_unilms():
     (price * each).sum().backward()
     # what is given is overwritten, so that it may be no leaf
     ours = logits.detach().requires_grad_()
-    loss, nll, _ = cross_entropy.compare(ours * 1, label, price, e, pad)
+    loss, nll, _ = compare.compare(ours * 1, label, price, e, pad)
     loss.sum().backward()
     assert torch.allclose(loss, price * each.detach(), rtol=1e-12, atol=1e-14)
     assert torch.allclose(ours.grad, logits.grad, rtol=1e-10, atol=1e-15)
     assert torch.allclose(nll, F.cross_entropy(logits.detach(), label, reduction="none"))
     sure = target[:1].log().clamp(min=-1e3)  # no prediction does better than the targets
-    best, _, _ = cross_entropy.compare(sure.clone(), label[:1], price[:1], e, pad)
+    best, _, _ = compare.compare(sure.clone(), label[:1], price[:1], e, pad)
     assert best.item() == pytest.approx(0, abs=1e-10)
 
 

@@ -52,7 +52,7 @@ from unitk.models import archs
 def test_parameter_counts_are_the_published_ones(name, vocab_size, millions):
     config = registry.get("arch", name)()
     if name.startswith("albert"):  # whose sentence order no task asks
-        config = replace(config, class_heads=("sop:2",))
+        config = replace(config, heads=("class:sop:2",))
     with torch.device("meta"):
         model = config.build(vocab_size)
     count = sum(parameter.numel() for parameter in model.parameters()) / 1e6
@@ -62,9 +62,9 @@ def test_parameter_counts_are_the_published_ones(name, vocab_size, millions):
 
 def test_parameters_of_encoders_without_a_preset():
     """ERNIE 1.0 without output layers, MiniLM; their poolers, which unitk does not keep, count."""
-    bare = {"head_transform": False, "output_bias": False, "class_heads": ()}
+    bare = {"head_transform": False, "output_bias": False, "heads": ()}
     ernie = replace(archs.preset("bert_base"), max_positions=513, **bare)
-    minilm = replace(archs.preset("bert_base"), width=384, ffn_width=1536, class_heads=())
+    minilm = replace(archs.preset("bert_base"), width=384, ffn_width=1536, heads=())
     with torch.device("meta"):
         counts = [
             sum(parameter.numel() for parameter in config.build(vocab_size).parameters())

@@ -50,7 +50,7 @@ OTHER = {
     "output_scale": True,
     "output_bias": True,
     "head_transform": True,
-    "class_heads": ("nsp:2",),
+    "heads": ("class:nsp:2",),
     "dropout": 0.5,
     "attention_dropout": 0.5,
     "activation_dropout": 0.5,
@@ -119,7 +119,7 @@ def test_every_field_changes_parameters_or_outputs(cls, name):
 def test_every_parameter_is_read(cls):
     everything = ("embedding_norm", "max_positions2", "num_segments", "output_bias", "tied")
     everything += ("head_transform", "position_offset", "num_virtual", "relative_buckets")
-    config = of(cls, **{name: OTHER[name] for name in (*everything, "class_heads")})
+    config = of(cls, **{name: OTHER[name] for name in (*everything, "heads")})
     if cls is EncoderDecoderConfig:
         config = replace(config, shared_embeddings=False)
     model, rows = config.build(10), two_towers() if cls is EncoderDecoderConfig else batch()
@@ -197,8 +197,8 @@ def test_position_offset_shifts_the_table():
             "--arch.relative-distance must be above a quarter of --arch.relative-buckets, got 8",
         ),
         (
-            {"class_heads": ("nsp",)},
-            "--arch.class-heads must be NAME:CLASSES,..., got 'nsp'",
+            {"heads": ("nsp",)},
+            "--arch.heads must be KIND:NAME[:SIZE],..., got 'nsp'",
         ),
         (
             {"position_offset": 2, "max_positions": 0},

@@ -256,4 +256,4 @@ def test_segments_and_virtual_tokens_of_the_default_arch_reach(name, toy_vocab):
         for slots in example.towers.values():
             assert slots.seg.max() < max(config.num_segments, 1)
             assert slots.token.max() < len(toy_vocab) + len(task.virtual)
-    assert heads <= {"lm", *(f"class:{head.partition(':')[0]}" for head in config.class_heads)}
+    assert heads <= {"lm", *config.head_sizes}

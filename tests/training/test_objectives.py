@@ -52,9 +52,7 @@ def test_an_architecture_without_room_is_refused(begin):
     begin("--task pmlm --arch bert_tiny --task.pseudo mask")
     with pytest.raises(UsageError, match="task unilm needs --arch.num-segments 6"):
         begin("--task unilm --arch bert_tiny")
-    with pytest.raises(
-        UsageError, match="task mlm asks class:nsp, but --arch.class-heads are none"
-    ):
+    with pytest.raises(UsageError, match="task mlm asks class:nsp:2, but --arch.heads are none"):
         begin("--task mlm --arch albert_tiny --task.nsp on")
     data = begin("--task mlm --arch bert_tiny --task.nsp on --arch.num-segments 1").data
     data.train.examples.bounds(0)

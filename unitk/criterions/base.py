@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
-from unitk.slots import Batch
+from unitk.slots import Ask, Batch
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,39 @@ class Network(Protocol):
     """What a criterion needs of a model."""
 
     training: bool
+    heads: Any
 
     def condition(self, batch: Batch) -> Any: ...
 
     def __call__(self, batch: Batch, condition: Any) -> tuple[dict[str, Tensor], Any]: ...
 
-    def head(self, states_KD: Tensor, name: str) -> Tensor: ...
+    def answer(
+        self,
+        states_BTD: Tensor,
+        batch: Batch,
+        asks: Sequence[Ask],
+        price_K: Tensor | None = None,
+        smoothing: float = 0.0,
+        pad: int | None = None,
+    ) -> Any:
+        """Loss, nll and correct of the rows of asks of one tower and head (`heads.base.Terms`)."""
+
+
+def totals(
+    terms: Any, asks: Sequence[Ask]
+) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None]]:
+    """Sums over the rows of each ask: the loss, and by weight nll and how many are right.
+
+    A head without probabilities has the loss alone.
+    """
+    weight_K = torch.cat([ask.weight for ask in asks])
+    # products and sums, not `@`, which autocast would do in 16 bits
+    rows = [terms.loss] + [x if x is None else weight_K * x for x in (terms.nll, terms.correct)]
+    sizes = [len(ask.label) for ask in asks]
+    parts = [[None] * len(asks) if row is None else row.split(sizes) for row in rows]
+    for loss, *others in zip(*parts, strict=True):
+        nll, correct = (None if one is None else one.sum() for one in others)
+        yield loss.sum(), nll, correct
 
 
 class Criterion(Protocol):

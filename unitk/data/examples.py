@@ -134,9 +134,9 @@ def _check_task(name: str, task: Task, parsed: Parsed, kind: str) -> None:
     for need in task.needs:
         option = f"{flag('arch.' + need)}"
         require(getattr(arch, need) > 0, f"task {name} needs {option} above 0")
-    for head in task.classes:
-        found = f"--arch.class-heads are {','.join(arch.class_heads) or 'none'}"
-        require(head in arch.classes, f"task {name} asks class:{head}, but {found}: add {head}:2")
+    for head in task.heads:
+        found = f"--arch.heads are {','.join(arch.heads) or 'none'}"
+        require(head in arch.heads, f"task {name} asks {head}, but {found}: add it")
     enough = arch.num_segments == 0 or arch.num_segments >= len(task.segments)
     require(enough, f"task {name} needs --arch.num-segments {len(task.segments)}")
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -15,6 +14,7 @@ from unitk.errors import CheckpointError
 from unitk.models.cache import Cache
 from unitk.models.condition import Carry, Condition
 from unitk.models.config import ModelConfig
+from unitk.models.heads.base import LM, Answers, Asked, Heads
 from unitk.models.stack import Model
 from unitk.slots import Batch, Example
 from unitk.tasks.base import Task
@@ -42,7 +42,7 @@ class Caches:
         return Caches([one.select(rows) for one in self.each])
 
 
-class Ensemble(nn.Module):
+class Ensemble(Answers):
     """Decodes as a model does: its states are the models' states side by side.
 
     The models may differ in size and kind; they read the same slots and write the same words.
@@ -93,11 +93,17 @@ class Ensemble(nn.Module):
         states = [m.step(columns, sight, one, own, at, asked) for m, one, own in parts]
         return torch.cat(states, -1)
 
-    def head(self, states: Tensor, name: str = "lm") -> Tensor:
-        """The logarithm [K, V] of the mean of the models' probabilities."""
-        parts = zip(self.models, states.split(self.widths, -1), strict=True)
-        log_probs = [m.head(own, name).log_softmax(-1, dtype=torch.float32) for m, own in parts]
-        return torch.stack(log_probs).logsumexp(0) - math.log(len(log_probs))
+    @property
+    def heads(self) -> Heads:  # type: ignore[override]
+        """Those of the first model: heads of one name are of one kind."""
+        return self.models[0].heads
+
+    def head(self, asked: Tensor | Asked, name: str = LM) -> Tensor:
+        """The mean of what the models' heads say: of probabilities, or of numbers."""
+        asked = Asked(asked[:, None]) if isinstance(asked, Tensor) else asked
+        parts = zip(self.models, asked.states.split(self.widths, -1), strict=True)
+        outputs = [model.head(replace(asked, states=own), name) for model, own in parts]
+        return self.heads.named(name).mean(outputs)
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,8 @@ def fill(
     model.eval()
     for numbers in batches(prompts, config):
         batch = collate([[prompts[i]] for i in numbers]).to(device)
-        states, _ = model(batch, model.condition(batch))
         [ask] = batch.asks.values()
-        logits = model.head(states[ask.tower].flatten(0, 1)[ask.rows[:, 0]], ask.head).float()
-        logits[:, banned] = -torch.inf
-        best, words = logits.log_softmax(-1).max(-1)
+        words, best = model.likeliest(batch, ask, banned)
         sizes = np.cumsum([len(prompts[i].asks[0].label) for i in numbers])[:-1]
         scores = np.split(best.cpu().numpy(), sizes)
         for i, ids, each in zip(numbers, np.split(words.cpu().numpy(), sizes), scores, strict=True):

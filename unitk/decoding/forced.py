@@ -20,9 +20,6 @@ from unitk.models.stack import Model
 from unitk.slots import WIDTH, Batch, Example, Floats, Ids, Protocol, collate
 from unitk.vocab.base import Vocab
 
-ROWS = 1024
-"""Words whose logits are held at a time."""
-
 
 @torch.inference_mode()
 def score(
@@ -33,14 +30,9 @@ def score(
 ) -> list[Floats]:
     """The log-probability of every word of unrolled outputs."""
     found: list[Floats] = [np.empty(0, np.float32)] * len(examples)
-    for numbers, batch, states in _passes(model, examples, max_tokens):
+    for numbers, batch in _batches(model, examples, max_tokens):
         [ask] = batch.asks.values()
-        gains = []
-        parts = states[ask.rows[:, 0]].split(ROWS), ask.label.split(ROWS)
-        for state, label in zip(*parts, strict=True):
-            log_probs = model.head(state, ask.head).log_softmax(-1, dtype=torch.float32)
-            gains.append(log_probs.gather(1, label[:, None])[:, 0])
-        gain = torch.cat(gains).cpu().numpy()
+        gain = model.log_probs(batch, ask).cpu().numpy()
         if not np.isfinite(gain).all():
             raise NonFiniteError("the model gives logits that are not finite: there is no score")
         cuts = np.cumsum([len(examples[i].asks[0].label) for i in numbers])[:-1]
@@ -87,10 +79,11 @@ def attention(
     special = [id_ for id_ in vocab.symbols.values() if id_ != vocab.unk]
     found: list[Floats] = [np.empty((0, 0), np.float32)] * len(examples)
     with watch(model, layer) as seen:
-        for numbers, batch, _ in _passes(model, examples, max_tokens):
+        for numbers, batch in _batches(model, examples, max_tokens):
+            model(batch, model.condition(batch))
             weight = torch.stack([table.float() for table in seen]).mean(0).flatten(0, 1)
             [ask] = batch.asks.values()
-            rows = weight[ask.rows[:, 0]].cpu().numpy()
+            rows = weight[ask.first].cpu().numpy()
             cuts = np.cumsum([len(examples[i].asks[0].label) for i in numbers])[:-1]
             for i, table in zip(numbers, np.split(rows, cuts), strict=True):
                 source, label = examples[i].towers["enc"].token, examples[i].asks[0].label
@@ -122,10 +115,10 @@ def watch(model: Model | Ensemble, layer: int) -> Iterator[list[Tensor]]:
         yield seen
 
 
-def _passes(
+def _batches(
     model: Model | Ensemble, examples: Sequence[Example], max_tokens: int
-) -> Iterator[tuple[list[int], Batch, Tensor]]:
-    """Numbers of examples of like length, their batch, and the states [B * T, D] of its slots."""
+) -> Iterator[tuple[list[int], Batch]]:
+    """Numbers of examples of like length, and their batch."""
     size = [max(len(tower) for tower in example.towers.values()) for example in examples]
     device = next(model.parameters()).device
     model.eval()
@@ -134,6 +127,4 @@ def _passes(
         width = -(-size[order[0]] // WIDTH) * WIDTH
         rows = max(1, max_tokens // width)
         numbers, order = order[:rows], order[rows:]
-        batch = collate([[examples[i]] for i in numbers]).to(device)
-        states, _ = model(batch, model.condition(batch))
-        yield numbers, batch, states[batch.decoded].flatten(0, 1)
+        yield numbers, collate([[examples[i]] for i in numbers]).to(device)

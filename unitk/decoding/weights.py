@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from unitk.errors import require
-from unitk.models.heads import VocabHead
+from unitk.models.heads.words import Words
 from unitk.models.layers import ACTIVATIONS, FeedForward, has_onednn
 from unitk.models.stack import Model, Stack
 
@@ -118,7 +118,7 @@ def prepare(model: Model, precision: Precision) -> Model:
                 setattr(part, name, kind(linear.weight, linear.bias))
         if isinstance(part, Model):
             head = part.heads["lm"]
-            assert isinstance(head, VocabHead)
+            assert isinstance(head, Words)
             weight = part.embed.tokens.weight if head.weight is None else head.weight
             head.product = kind(weight, head.bias)
     return model

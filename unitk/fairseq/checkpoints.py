@@ -65,7 +65,7 @@ def read(path: Path, vocab: Path | None) -> Found:
         tensors,
         layout,
         preset_of(kind.presets, config),
-        replace(config, class_heads=heads),
+        replace(config, heads=heads),
         kind.task,
         vocab_of(vocab or weights.parent),
         # an end opens the texts of a language model, and those of a Transformer that are written
@@ -86,7 +86,7 @@ def with_classes(layout: Layout, tensors: Mapping[str, Tensor]) -> tuple[Layout,
     for name, tensor in tensors.items():
         found = re.fullmatch(r"classification_heads\.(\w+)\.out_proj\.weight", name)
         if found and layout is ROBERTA and tensor.dim() == 2 and len(tensor):
-            heads.append(f"{found[1]}:{len(tensor)}")
+            heads.append(f"class:{found[1]}:{len(tensor)}")
             names |= class_names(found[1])
     return replace(layout, names=names), tuple(heads)
 
@@ -105,8 +105,8 @@ def write(parts: Parts, folder: Path) -> None:
     config, tensors = parts.model.config, parts.tensors()
     kind = _kind_of(config)
     names = dict(kind.layout.names)
-    for name in config.classes:
-        names |= class_names(name)
+    for name in config.head_sizes:
+        names |= class_names(name.removeprefix("class:"))
     for name in ("embed.positions.weight", "encoder.embed.positions.weight"):
         if name in tensors:
             tensors[name] = moved(tensors[name], config.position_offset, FIRST).clone()
@@ -183,7 +183,7 @@ def _kind_of(config: ModelConfig) -> Kind:
         kind, free = SEQ2SEQ_KIND, {"decoder_layers", "shared_embeddings", "embedding_scale"}
         free |= {"norm_first", "final_norm", "embedding_norm"}
     elif config.head_transform:
-        kind, free = ROBERTA_KIND, {"class_heads", "num_segments"}
+        kind, free = ROBERTA_KIND, {"heads", "num_segments"}
     else:
         kind, free = LM_KIND, {"embedding_scale", "final_norm"}
     preset = registry.get("arch", kind.presets[0])()

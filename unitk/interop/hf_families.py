@@ -93,8 +93,8 @@ def _whole_or_bare(tensors: Mapping[str, Tensor]) -> Changes:
 
 def bert_changes(tensors: Mapping[str, Tensor]) -> Changes:
     """The output layers of a BERT, found from its tensors."""
-    heads = ("nsp:2",) if "cls.seq_relationship.weight" in tensors else ()
-    return {**_whole_or_bare(tensors), "class_heads": heads, "tied": tied(names.BERT, tensors)}
+    heads = ("class:nsp:2",) if "cls.seq_relationship.weight" in tensors else ()
+    return {**_whole_or_bare(tensors), "heads": heads, "tied": tied(names.BERT, tensors)}
 
 
 def _bert(checkpoint: Checkpoint) -> Changes:
@@ -113,8 +113,8 @@ def _roberta(checkpoint: Checkpoint) -> Changes:
 
 
 def _albert(checkpoint: Checkpoint) -> Changes:
-    heads = ("sop:2",) if "sop_classifier.classifier.weight" in checkpoint[1] else ()
-    return {**_whole_or_bare(checkpoint[1]), "class_heads": heads}
+    heads = ("class:sop:2",) if "sop_classifier.classifier.weight" in checkpoint[1] else ()
+    return {**_whole_or_bare(checkpoint[1]), "heads": heads}
 
 
 def _gpt2(checkpoint: Checkpoint) -> Changes:
@@ -209,7 +209,7 @@ class Family:
 OUTPUTS = ("cls.", "lm_head.", "final_logits_bias", "predictions.", "sop_classifier.")
 """How the names of output layers begin, which a root never stands before."""
 ABSOLUTE = {"position_embedding_type": "absolute", "add_cross_attention": False}
-BARE = ("head_transform", "output_bias", "class_heads")
+BARE = ("head_transform", "output_bias", "heads")
 FAMILIES = {
     family.kind: family
     for family in (
@@ -259,7 +259,7 @@ FAMILIES = {
             classes=("AlbertForMaskedLM", "AlbertModel"),
             fixed={**ABSOLUTE, "num_hidden_groups": 1, "inner_group_num": 1},
             complete=_albert,
-            free=("class_heads",),
+            free=("heads",),
         ),
         Family(
             kind="gpt2",
@@ -349,7 +349,7 @@ def layout_of(family: Family, config: ModelConfig) -> Layout:
 
 
 def class_of(family: Family, config: ModelConfig) -> str:
-    if config.classes.keys() & {"nsp", "sop"}:
+    if config.head_sizes.keys() & {"class:nsp", "class:sop"}:
         return family.classes[0].replace("MaskedLM", "PreTraining")
     bare = preset(family).head_transform and not config.head_transform
     return family.classes[bare]

@@ -60,7 +60,7 @@ OPTIMUS = Layout(
         r"decoder\.transformer\.h\.\d+\.attn\.(masked_)?bias",
     ),
 )
-OUTPUTS = {"head_transform", "output_bias", "tied", "class_heads", "final_norm"}
+OUTPUTS = {"head_transform", "output_bias", "tied", "heads", "final_norm"}
 """Fields that make no difference to an encoder without output layers."""
 
 

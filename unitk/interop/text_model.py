@@ -18,7 +18,8 @@ from unitk.data.cuts import Text
 from unitk.errors import UsageError, require
 from unitk.interop.convert import Parts
 from unitk.interop.hf import renamed
-from unitk.models.heads import VocabHead
+from unitk.models.heads.base import gather
+from unitk.models.heads.words import Words
 from unitk.slots import Batch, Example, Ids, collate, lm, unroll
 
 
@@ -36,7 +37,7 @@ class TextModel(nn.Module):
         the output layer receive no gradient.
         """
         head = self.model.heads["lm"]
-        assert isinstance(head, VocabHead)
+        assert isinstance(head, Words)
         head.trained = len(self.task.vocab)
 
     def logits(self, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[Tensor]:
@@ -49,9 +50,8 @@ class TextModel(nn.Module):
         batch = self._batch(examples)
         states, _ = self.model(batch, self.model.condition(batch))
         ask = batch.asks["lm"]
-        states_KD = states[ask.tower].flatten(0, 1)[ask.rows[:, 0]]
         sizes = [len(example.asks[0].label) for example in examples]
-        return list(self.model.head(states_KD).split(sizes))
+        return list(self.model.head(gather(states[ask.tower], batch, [ask])).split(sizes))
 
     def ids(self, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[Ids]:
         """What the slots of `logits` read, or with `targets` what they are asked for."""

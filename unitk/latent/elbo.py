@@ -12,8 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from unitk.criterions.base import Loss, Network, Panel
-from unitk.criterions.cross_entropy import CrossEntropy
+from unitk.criterions.base import Loss, Network, Panel, totals
 from unitk.errors import UsageError
 from unitk.latent.components import ELBOConfig
 from unitk.latent.evidence import TEXT
@@ -69,9 +68,9 @@ class ELBO:
         posterior = model.posterior(batch)
         states, _ = model(batch, model.latent(posterior.sample(noise_NZ), batch))
         ask = batch.asks[TEXT]
-        price_K = self.price(batch, ask)
-        found = CrossEntropy().sums(model, states[ask.tower], [ask], price_K)
-        [(rec, nll, correct)] = found
+        terms = model.answer(states[ask.tower], batch, [ask], self.price(batch, ask))
+        [(rec, nll, correct)] = totals(terms, [ask])
+        assert nll is not None and correct is not None
         kl_NZ = posterior.kl()
         objective = self.objective(kl_NZ)
         beta = self.beta(step, total) if model.training else float(self.config.beta.value)
@@ -119,7 +118,7 @@ class ELBO:
         weight_K: Tensor = ask.weight
         if not self.config.length_weighted:
             return weight_K
-        doc_K = batch.towers[ask.tower][DOC].flatten()[ask.rows[:, 0]]
+        doc_K = batch.towers[ask.tower][DOC].flatten()[ask.first]
         length_N = torch.bincount(doc_K, minlength=len(batch.owner)) + 1  # begin is not asked for
         return weight_K / length_N[doc_K]
 

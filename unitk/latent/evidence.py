@@ -11,10 +11,8 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from unitk.criterions.cross_entropy import CHUNK
 from unitk.latent.measures import active_units, importance_bound, log_weight, mutual_information
 from unitk.slots import DOC, Batch
 
@@ -113,13 +111,8 @@ def nll_of(model: Any, batches: Iterable[Batch], z: Tensor) -> Tensor:
 def text_nll(model: Any, batch: Batch, z_NZ: Tensor) -> Tensor:
     """[N] nats of the words of each doc given its latent."""
     ask = batch.asks[TEXT]
-    states, _ = model(batch, model.latent(z_NZ, batch))
-    states_KD = states[ask.tower].flatten(0, 1)[ask.rows[:, 0]]
-    pieces = zip(states_KD.split(CHUNK), ask.label.split(CHUNK), strict=True)
-    nll_K = torch.cat(
-        [F.cross_entropy(model.head(s, ask.head).float(), y, reduction="none") for s, y in pieces]
-    )
-    doc_K = batch.towers[ask.tower][DOC].flatten()[ask.rows[:, 0]]
+    nll_K: Tensor = -model.log_probs(batch, ask, model.latent(z_NZ, batch))
+    doc_K = batch.towers[ask.tower][DOC].flatten()[ask.first]
     return nll_K.new_zeros(len(z_NZ), dtype=torch.double).index_add(
         0, doc_K, (ask.weight * nll_K).double()
     )

@@ -62,26 +62,26 @@ BERT = ModelConfig(
     activation="gelu",
     output_bias=True,
     head_transform=True,
-    class_heads=("nsp:2",),
+    heads=("class:nsp:2",),
     scaled_init=False,
 )
 ALBERT = replace(
     BERT,
     embedding_width=128,
     layer_groups=1,
-    class_heads=(),  # no task asks for the order of sentences
+    heads=(),  # no task asks for the order of sentences
     activation="gelu_tanh",
     dropout=0.0,
     attention_dropout=0.0,
 )
 # the one segment is the original's, whose table has a single row; its positions begin at 2
-ROBERTA = replace(BERT, num_segments=1, position_offset=2, norm_eps=1e-5, class_heads=())
+ROBERTA = replace(BERT, num_segments=1, position_offset=2, norm_eps=1e-5, heads=())
 GPT = ModelConfig(norm_first=False, final_norm=False, scaled_init=False)
 GPT2 = ModelConfig(max_positions=1024)
 # six segments: two for pairs, then one or two for each other kind of language model
 UNILM = replace(BERT, num_segments=6, norm_eps=1e-5)
 # the one virtual row is the pseudo token's
-UNILM2 = replace(BERT, class_heads=(), num_virtual=1, relative_buckets=32, relative_distance=128)
+UNILM2 = replace(BERT, heads=(), num_virtual=1, relative_buckets=32, relative_distance=128)
 MASS = EncoderDecoderConfig(
     position_offset=1,
     embedding_scale=True,

@@ -88,8 +88,9 @@ class ModelConfig:
     """A bias per word of the vocabulary on the logits (BERT)."""
     head_transform: bool = False
     """Dense, activation and layer norm before the output matrix (BERT)."""
-    class_heads: tuple[str, ...] = ()
-    """Output layers over classes, each NAME:CLASSES (BERT: nsp:2, the next sentence)."""
+    heads: tuple[str, ...] = ()
+    """Output layers beside that over the vocabulary, each KIND:NAME or KIND:NAME:SIZE (BERT:
+    class:nsp:2, the next sentence); `unitk list head` names the kinds."""
     dropout: float = 0.1
     """On the embeddings and on what each attention and feed-forward part adds."""
     attention_dropout: float = 0.1
@@ -129,9 +130,11 @@ class ModelConfig:
         self._require("relative_buckets", self.relative_buckets % 4 == 0, "a multiple of 4")
         fits = self.relative_distance > max(1, self.relative_buckets // 4)
         self._require("relative_distance", fits, "above a quarter of --arch.relative-buckets")
-        for head in self.class_heads:
-            if not re.fullmatch(r"\w+:[1-9]\d*", head):
-                raise UsageError(f"--arch.class-heads must be NAME:CLASSES,..., got {head!r}")
+        for head in self.heads:
+            if not re.fullmatch(r"\w+:\w+(:[1-9]\d*)?", head):
+                raise UsageError(f"--arch.heads must be KIND:NAME[:SIZE],..., got {head!r}")
+        twice = len({*self.head_sizes}) < len(self.heads)
+        self._require("heads", not twice, "heads of different names")
 
     @property
     def table_width(self) -> int:
@@ -154,9 +157,10 @@ class ModelConfig:
         return 1
 
     @property
-    def classes(self) -> dict[str, int]:
-        """Number of classes of each class head."""
-        return {name: int(count) for name, count in (head.split(":") for head in self.class_heads)}
+    def head_sizes(self) -> dict[str, int]:
+        """Size of each further head by KIND:NAME; 0 where none is given."""
+        parts = (head.split(":") for head in self.heads)
+        return {":".join(part[:2]): int(part[2]) if part[2:] else 0 for part in parts}
 
     @property
     def towers(self) -> tuple[str, ...]:
@@ -187,9 +191,7 @@ class ModelConfig:
         layer += (2 + self.ffn_gate) * self.width * self.ffn_width
         rows = vocab_size * (1 + (output and not self.tied)) + self.num_virtual + self.num_segments
         rows += self.max_positions + self.max_positions2 + self.position_offset
-        heads = (
-            output * len(self.class_heads) * self.width**2 + 2 * self.width * self.embedding_width
-        )
+        heads = output * len(self.heads) * self.width**2 + 2 * self.width * self.embedding_width
         return (self.layer_groups or layers) * layer + rows * self.table_width + heads
 
     def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Model:

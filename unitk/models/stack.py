@@ -26,10 +26,10 @@ from unitk.models.attention import (
 from unitk.models.cache import Cache, lay_out, put
 from unitk.models.condition import Carry, Condition, prepend
 from unitk.models.config import ModelConfig
-from unitk.models.heads import ClassHead, VocabHead
+from unitk.models.heads.base import LM, Answers, Asked, Heads
+from unitk.models.heads.words import Words
 from unitk.models.layers import Embedding, Layer, norm
 from unitk.models.relative import RelativeBias
-from unitk.registry import nearest
 from unitk.slots import POS, SEG, Batch
 
 
@@ -182,29 +182,27 @@ class Stack(nn.Module):
         return cache
 
 
-class Model(Stack):
+class Model(Stack, Answers):
     """A single tower "x" with its output layers."""
 
     def __init__(self, config: ModelConfig, vocab_size: int, cross: bool = False):
         super().__init__(config, vocab_size, cross)
-        self.heads = nn.ModuleDict({"lm": VocabHead(config, vocab_size)})
-        for name, classes in config.classes.items():
-            self.heads[f"class:{name}"] = ClassHead(config, classes)
+        self.heads = Heads(config, vocab_size)
         init_weights(self)
 
     @property
     def trained(self) -> int:
         """Rows of the output layer over the vocabulary that were trained; those behind them have
         no probability."""
-        head = self.heads["lm"]
-        assert isinstance(head, VocabHead)
+        head = self.heads[LM]
+        assert isinstance(head, Words)
         return head.trained
 
     def leave_out(self, rows: Mapping[str, int]) -> None:
         """Give no probability to what an import added to tensors that had so many rows."""
         own = [count for name, count in rows.items() if not name.startswith("encoder.")]
-        head = self.heads["lm"]
-        assert isinstance(head, VocabHead)
+        head = self.heads[LM]
+        assert isinstance(head, Words)
         head.trained = min([head.trained, *own])
 
     @property
@@ -227,18 +225,12 @@ class Model(Stack):
         states_BTD = self.encode(batch.towers["x"], batch.sight["x"], batch.num_keys["x"])
         return {"x": states_BTD}, {}
 
-    def head(self, states_KD: Tensor, name: str = "lm") -> Tensor:
-        """The output layer of that name at K asked rows: logits [K, V], or [K, classes]."""
-        if name not in self.heads:
-            known = ", ".join(self.heads)
-            hint = nearest(name, self.heads) or f" (it has: {known})"
-            if name.startswith("class:"):
-                hint += f"; --arch.class-heads {name.removeprefix('class:')}:2 adds one"
-            raise UsageError(f"--arch has no output layer {name!r}{hint}")
-        head = self.heads[name]
-        tied = isinstance(head, VocabHead)
-        logits_KV: Tensor = head(states_KD, self.embed.tokens.weight) if tied else head(states_KD)
-        return logits_KV
+    def head(self, asked: Tensor | Asked, name: str = LM) -> Tensor:
+        """The output of a head at asked rows; states [K, D] are of rows that read one slot."""
+        if isinstance(asked, Tensor):
+            asked = Asked(asked[:, None])
+        found: Tensor = self.heads.named(name)(asked, self.embed.tokens.weight)
+        return found
 
     @torch.no_grad()
     def step(

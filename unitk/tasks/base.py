@@ -44,8 +44,8 @@ class Task:
     """What a table begins as where a checkpoint has fewer rows: those rows of a table there."""
     earlier: ClassVar[dict[str, str]] = {}
     """Options that checkpoints of earlier versions lack, with what these versions did."""
-    classes: tuple[str, ...] = ()
-    """Class heads that are asked."""
+    heads: tuple[str, ...] = ()
+    """Heads that are asked beside that over the vocabulary, as in `--arch.heads`."""
     frame: int = 2
     """Symbols a layout adds to a text, counted in `--block-size`."""
     virtual: tuple[str, ...] = ()

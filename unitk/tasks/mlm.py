@@ -88,7 +88,7 @@ class MLM(Task):
         super().__init__(config, vocab)
         self.copies, self.frame = config.copies, 3 if config.nsp else 2
         self.cut = SentencePairs() if config.nsp else None
-        self.classes = ("nsp",) * config.nsp
+        self.heads = ("class:nsp:2",) * config.nsp
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config

@@ -128,7 +128,7 @@ class PMLM(Task):
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         v, words = self.vocab, np.append(target, self.vocab.sep)
         example = unroll(self.prompt(source), self.protocol, words)
-        table, asked = example.towers["x"].table, example.asks[0].rows[:, 0]
+        table, asked = example.towers["x"].table, example.asks[0].first
         shown = corrupt(words, v.mask, self.words, self.config.mask_keep_random, rng)
         table[TOKEN, asked] = np.where(shown == v.mask, self.p, shown)
         drop = rng.random(len(target)) < self.config.word_drop

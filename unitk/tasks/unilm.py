@@ -92,7 +92,7 @@ class UniLM(Task):
         # of all pairs so many are from two documents: half of what the bidirectional mask gets
         self.strangers = config.shares[BOTH] / sum(config.shares) / 2
         self.cut = SentencePairs(self.strangers, complete=False) if config.nsp else None
-        self.classes = ("nsp",) * config.nsp
+        self.heads = ("class:nsp:2",) * config.nsp
 
     @cached_property
     def protocol(self) -> Protocol:

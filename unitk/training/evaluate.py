@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from unitk.config import Parsed
-from unitk.criterions.cross_entropy import HEAD
 from unitk.data.batching import FixedBatches
 from unitk.data.examples import Data, open_data
 from unitk.data.storing.folders import is_corpus, parts
@@ -29,7 +28,7 @@ from unitk.training.start import check_vocab
 NOISE = ("task.encoder_drop", "task.decoder_drop")
 """Options of the run that hide words: an autoencoder is judged on whole texts."""
 
-TEXT = HEAD
+TEXT = "lm"
 """The ask whose labels are a text's words, named like its head."""
 
 Report = Callable[[int], None]
@@ -108,7 +107,7 @@ def objective(judged: Judged, max_tokens: int, report: Report) -> dict[str, floa
     for number, batch in FixedBatches(judged.data.train.examples, max_tokens):
         texts += texts_of(batch) if TEXT in batch.asks else []
         for ask in batch.asks.values():
-            if ask.head == HEAD and (ask.label >= judged.model.trained).any():
+            if ask.head == TEXT and (ask.label >= judged.model.trained).any():
                 lacking = judged.data.vocab.pieces([int(ask.label.max())])[0]
                 raise DataError(
                     f"--data: {ask.name} asks for {lacking}, which the imported model"
@@ -131,7 +130,7 @@ def objective(judged: Judged, max_tokens: int, report: Report) -> dict[str, floa
 def texts_of(batch: Batch) -> list[Ids]:
     """The labels of each doc; the last one, an end symbol, is left out."""
     ask = batch.asks[TEXT]
-    doc = batch.towers[ask.tower][DOC].ravel()[ask.rows[:, 0]]
+    doc = batch.towers[ask.tower][DOC].ravel()[ask.first]
     return [part[:-1] for part in np.split(ask.label, np.flatnonzero(np.diff(doc)) + 1)]
 
 

@@ -140,11 +140,11 @@ def _rows(batch: Batch, start: int, stop: int) -> Batch:
     asks = {}
     for name, ask in batch.asks.items():
         width = batch.towers[ask.tower].shape[2]
-        row_K = ask.rows[:, 0] // width
+        row_K = ask.first // width
         mine_K = (row_K >= start) & (row_K < stop)
         asks[name] = replace(
             ask,
-            rows=ask.rows[mine_K] - start * width,
+            rows=torch.where(ask.rows < 0, -1, ask.rows - start * width)[mine_K],
             label=ask.label[mine_K],
             weight=ask.weight[mine_K],
         )

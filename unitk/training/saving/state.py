@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from unitk import registry
+from unitk.config import modern
 from unitk.errors import CheckpointError
 from unitk.files import read_json, sealed
 from unitk.training.config import TrainConfig
@@ -152,4 +153,4 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     config = state["config"]
     if not ({"task", "arch"} <= set(config) and all(isinstance(v, str) for v in config.values())):
         raise CheckpointError(f"{path} is damaged: its 'config' is not that of a run")
-    return state
+    return {**state, "config": dict(modern(*item) for item in config.items())}

@@ -1,0 +1,225 @@
+"""What an output layer is, and how a model answers the asks of a batch with its output layers.
+
+K asked rows, a slots each; C what a row chooses from: words, classes, slots, candidates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from unitk.errors import UsageError, require
+from unitk.models.heads import compare as fused
+from unitk.registry import get, nearest
+from unitk.slots import Ask, Batch
+
+if TYPE_CHECKING:
+    from unitk.models.config import ModelConfig
+
+LM = "lm"
+"""The output layer over the vocabulary, which every model has."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a head is given: the states [K, a, D] of the slots that each row reads.
+
+    A decoding step gives states alone.
+    """
+
+    states: Tensor
+    rows: Tensor | None = None
+    """[K, a] flat slot numbers; -1 where a row reads fewer slots than others."""
+    batch: Batch | None = None
+    tower: str = "x"
+    among: Tensor | None = None
+    """[C] ids of the candidates, where an ask names them."""
+
+    @property
+    def slots(self) -> Tensor:
+        """The slots themselves, [9, K, a]: positions, segments, docs."""
+        assert self.batch is not None and self.rows is not None
+        table: Tensor = self.batch.towers[self.tower]
+        return table.flatten(1)[:, self.rows]
+
+    @property
+    def real(self) -> Tensor:
+        """Which of the slots a row reads, [K, a]."""
+        assert self.rows is not None
+        return self.rows >= 0
+
+    def part(self, some: slice) -> Asked:
+        """Some of the rows."""
+        rows = None if self.rows is None else self.rows[some]
+        return replace(self, states=self.states[some], rows=rows)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Of each asked row [K]: loss times price, negative log-likelihood, whether it is right.
+
+    A head that gives no probabilities has the loss alone.
+    """
+
+    loss: Tensor
+    nll: Tensor | None = None
+    correct: Tensor | None = None
+
+
+class Head(nn.Module):
+    """An output layer. `forward` gives scores or values of asked rows, `terms` their loss."""
+
+    needs_size = False
+    """Whether `--arch.heads` must name a size: KIND:NAME:SIZE."""
+    words = False
+    """Whether labels are words: their losses may be smoothed, and a perplexity is logged."""
+
+    def __init__(self, config: ModelConfig, vocab_size: int, size: int | None) -> None:
+        super().__init__()
+
+    def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
+        """Logits [K, C] or values [K]; `tokens_VD` is the model's token embedding."""
+        raise NotImplementedError
+
+    def terms(
+        self, output: Tensor, label: Tensor, price_K: Tensor, smoothing: float, pad: int | None
+    ) -> Terms:
+        """Loss terms of an output; it may be overwritten."""
+        raise NotImplementedError
+
+    def mean(self, outputs: Sequence[Tensor]) -> Tensor:
+        """The output of several models together."""
+        raise NotImplementedError
+
+
+class Categorical(Head):
+    """A head whose output are logits [K, C], of which the label's is to be the largest."""
+
+    def terms(
+        self, output: Tensor, label: Tensor, price_K: Tensor, smoothing: float, pad: int | None
+    ) -> Terms:
+        own = smoothing if self.words else 0.0
+        return Terms(*fused.compare(output, label, price_K, own, pad))
+
+    def mean(self, outputs: Sequence[Tensor]) -> Tensor:
+        """The logarithm of the mean of the models' probabilities."""
+        log_probs = [one.log_softmax(-1, dtype=torch.float32) for one in outputs]
+        return torch.stack(log_probs).logsumexp(0) - math.log(len(outputs))
+
+
+class Heads(nn.ModuleDict):
+    """The output layers of a model: "lm", and those of `--arch.heads` by KIND:NAME."""
+
+    def __init__(self, config: ModelConfig, vocab_size: int) -> None:
+        super().__init__()
+        for given in (LM, *config.heads):
+            kind, name, size = (*given.split(":"), "", "")[:3]
+            made = get("head", kind, "--arch.heads")
+            need = f"--arch.heads {given}: a head of kind {kind} needs a size, {given}:2"
+            require(bool(size) or not made.needs_size, need)
+            key = f"{kind}:{name}" if name else kind
+            self[key] = made(config, vocab_size, int(size) if size else None)
+
+    def named(self, name: str) -> Head:
+        """The output layer of that name, which an ask gives."""
+        if name not in self:
+            hint = nearest(name, self) or f" (it has: {', '.join(self)})"
+            hint += f"; --arch.heads {name} adds one, with :SIZE if it needs one" * (":" in name)
+            raise UsageError(f"--arch has no output layer {name!r}{hint}")
+        found = self[name]
+        assert isinstance(found, Head)
+        return found
+
+
+class Answers(nn.Module):
+    """How a model's heads answer the asks of a batch; a model and an ensemble are this."""
+
+    heads: Heads
+
+    def condition(self, batch: Batch) -> Any:
+        """What enters beside the slots."""
+        raise NotImplementedError
+
+    def head(self, asked: Tensor | Asked, name: str = LM) -> Tensor:
+        """The output of a head at asked rows; states [K, D] are of rows that read one slot."""
+        raise NotImplementedError
+
+    def answer(
+        self,
+        states_BTD: Tensor,
+        batch: Batch,
+        asks: Sequence[Ask],
+        price_K: Tensor | None = None,
+        smoothing: float = 0.0,
+        pad: int | None = None,
+    ) -> Terms:
+        """The terms of the rows of asks of one tower and one head, one ask after the other.
+
+        The losses are multiplied by the asks' weights, or by `price_K`.
+        """
+        label = torch.cat([ask.label for ask in asks])
+        price_K = torch.cat([ask.weight for ask in asks]) if price_K is None else price_K
+        chunk = partial(self._chunk, asks[0].head, smoothing=smoothing, pad=pad)
+        return _in_chunks(chunk, gather(states_BTD, batch, asks), label, price_K)
+
+    def _chunk(
+        self,
+        name: str,
+        asked: Asked,
+        label: Tensor,
+        price_K: Tensor,
+        smoothing: float,
+        pad: int | None,
+    ) -> Terms:
+        output = self.head(asked, name)
+        return self.heads.named(name).terms(output, label, price_K, smoothing, pad)
+
+    def log_probs(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
+        """Log-probabilities [K] of the labels; a condition that is not given is the batch's."""
+        states, _ = self(batch, self.condition(batch) if condition is None else condition)
+        nll_K = self.answer(states[ask.tower], batch, [ask]).nll
+        require(nll_K is not None, f"{ask.name}: the head {ask.head} gives no probabilities")
+        assert nll_K is not None
+        return -nll_K
+
+    def likeliest(self, batch: Batch, ask: Ask, banned: Any) -> tuple[Tensor, Tensor]:
+        """The likeliest words [K] that are not banned, and their log-probabilities among these."""
+        states, _ = self(batch, self.condition(batch))
+        logits_KV = self.head(gather(states[ask.tower], batch, [ask]), ask.head)
+        logits_KV[:, banned] = -torch.inf
+        word_K = logits_KV.argmax(-1)
+        found = self.heads.named(ask.head).terms(logits_KV, word_K, ask.weight, 0.0, None)
+        assert found.nll is not None
+        return word_K, -found.nll
+
+
+def gather(states_BTD: Tensor, batch: Batch, asks: Sequence[Ask]) -> Asked:
+    """The states that the rows of asks of one tower and one head read."""
+    widest = max(ask.rows.shape[1] for ask in asks)
+    # -1 stands behind rows that read fewer slots; its state is any one, and is never used
+    row_Ka = torch.cat([F.pad(ask.rows, (0, widest - ask.rows.shape[1]), value=-1) for ask in asks])
+    index = row_Ka.flatten() if widest == 1 else row_Ka.flatten().clamp(min=0)
+    states_KaD = states_BTD.flatten(0, 1).index_select(0, index).unflatten(0, row_Ka.shape)
+    return Asked(states_KaD, row_Ka, batch, asks[0].tower, asks[0].among)
+
+
+def _in_chunks(chunk: Callable[..., Terms], asked: Asked, label: Tensor, price_K: Tensor) -> Terms:
+    """The terms of all rows; beyond `CHUNK` of them no more logits than of a chunk are held."""
+    if len(price_K) <= fused.CHUNK:
+        return chunk(asked, label, price_K)
+    again = partial(checkpoint, chunk, use_reentrant=False, preserve_rng_state=False)
+    some = [slice(i, i + fused.CHUNK) for i in range(0, len(price_K), fused.CHUNK)]
+    each = [again(asked.part(one), label[one], price_K[one]) for one in some]
+    nll, correct = (
+        None if columns[0] is None else torch.cat(columns)
+        for columns in zip(*((one.nll, one.correct) for one in each), strict=True)
+    )
+    return Terms(torch.cat([one.loss for one in each]), nll, correct)

@@ -1,0 +1,67 @@
+"""Heads over classes, and of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from unitk.models.config import ModelConfig
+from unitk.models.heads.base import Asked, Categorical, Head, Terms
+from unitk.registry import register
+
+
+class Pooled(Head):
+    """Dense, tanh (BERT's pooler), linear: `scores` [K, a, outputs] of every slot."""
+
+    def __init__(self, config: ModelConfig, vocab_size: int, size: int | None) -> None:
+        super().__init__(config, vocab_size, size)
+        self.dense = nn.Linear(config.width, config.width)
+        self.out = nn.Linear(config.width, size or 1)
+
+    def scores(self, asked: Asked) -> Tensor:
+        """Of every slot that is read."""
+        found: Tensor = self.out(torch.tanh(self.dense(asked.states)))
+        return found
+
+
+@register("head", "class")
+class Classes(Pooled, Categorical):
+    """Classes of a text, from one slot, through a pooler."""
+
+    needs_size = True
+
+    def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
+        return self.scores(asked)[:, 0]
+
+
+@register("head", "tag")
+class Tags(Categorical):
+    """Classes of single slots: a linear map."""
+
+    needs_size = True
+
+    def __init__(self, config: ModelConfig, vocab_size: int, size: int | None) -> None:
+        super().__init__(config, vocab_size, size)
+        self.out = nn.Linear(config.width, size or 1)
+
+    def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
+        logits_KC: Tensor = self.out(asked.states[:, 0])
+        return logits_KC
+
+
+@register("head", "regress")
+class Regression(Pooled):
+    """A number, from one slot, through a pooler; the loss is the squared error."""
+
+    def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
+        return self.scores(asked)[:, 0, 0]
+
+    def terms(
+        self, output: Tensor, label: Tensor, price_K: Tensor, smoothing: float, pad: int | None
+    ) -> Terms:
+        return Terms(price_K * (output.to(label.dtype) - label) ** 2)
+
+    def mean(self, outputs: Sequence[Tensor]) -> Tensor:
+        return torch.stack(list(outputs)).mean(0)

@@ -1,0 +1,92 @@
+"""Cross-entropy of given logits, which makes their gradient in the same pass.
+
+This is the one place where log-probabilities of labels are computed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+CHUNK = 4096
+"""Beyond so many rows, logits are made in chunks of as many and again in backward."""
+BLOCK = 64
+"""Rows of logits that are compared at a time on CPU."""
+
+
+class Compare(torch.autograd.Function):
+    """`compare`, which makes the gradient of the logits while it has them at hand."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits_KV: Tensor,
+        label_K: Tensor,
+        price_K: Tensor,
+        smoothing: float,
+        pad: int | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        exact = torch.promote_types(logits_KV.dtype, torch.float32)
+        rows = BLOCK if logits_KV.is_cpu else CHUNK
+        found = []
+        size = logits_KV.shape[1]
+        share = smoothing / (size if pad is None else size - 2)  # of each word that is no label
+        at_label, least = 1 - smoothing, 0.0
+        if pad is not None:
+            least = -at_label * math.log(at_label) - smoothing * math.log(share)
+        # a block of rows stays in the cache, and no second table of all logits is made
+        for start in range(0, len(logits_KV), rows):
+            own_KV, label_K1, price_K1 = (
+                part[start : start + rows]
+                for part in (logits_KV, label_K[:, None], price_K[:, None].to(exact))
+            )
+            z_KV = own_KV.to(exact)
+            top_K1, best_K1 = z_KV.max(-1, keepdim=True)
+            z_KV -= top_K1
+            score_K1, mean_K1 = z_KV.gather(1, label_K1), z_KV.mean(-1, keepdim=True)
+            pad_K1 = z_KV[:, [0 if pad is None else pad]]
+            total_K1 = z_KV.exp_().sum(-1, keepdim=True)
+            loss_K1 = nll_K1 = total_K1.log() - score_K1
+            # the gradient: price * (softmax - target)
+            z_KV *= price_K1 / total_K1
+            if smoothing:
+                rest_K1 = total_K1.log() - mean_K1
+                z_KV -= price_K1 * share
+                if pad is not None:  # the label and the pad have no part in the rest
+                    rest_K1 = size * rest_K1 - nll_K1 - (total_K1.log() - pad_K1)
+                    rest_K1 /= size - 2
+                    z_KV[:, [pad]] += price_K1 * share
+                    z_KV.scatter_add_(1, label_K1, price_K1 * share)
+                loss_K1 = torch.lerp(nll_K1, rest_K1, smoothing) - least
+            own_KV.copy_(z_KV.scatter_add_(1, label_K1, -at_label * price_K1))
+            found.append(torch.cat([price_K1 * loss_K1, nll_K1, best_K1 == label_K1], 1).T)
+        loss_K, nll_K, correct_K = torch.cat([logits_KV.new_empty(3, 0, dtype=exact), *found], 1)
+        ctx.save_for_backward(logits_KV)
+        ctx.mark_non_differentiable(nll_K, correct_K)
+        return loss_K, nll_K, correct_K
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, scale_K: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        (gradient_KV,) = ctx.saved_tensors
+        return gradient_KV.mul_(scale_K[:, None]), None, None, None, None
+
+
+def compare(
+    logits_KV: Tensor,
+    label_K: Tensor,
+    price_K: Tensor,
+    smoothing: float = 0.0,
+    pad: int | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Each row's loss times its price, its nll, and whether its label is on top, [K] each.
+
+    The logits are overwritten by the gradient of the loss.
+    """
+    given = logits_KV, label_K, price_K, smoothing, pad
+    found: tuple[Tensor, Tensor, Tensor] = Compare.apply(*given)  # type: ignore[no-untyped-call]
+    return found
