@@ -175,7 +175,7 @@ def main() -> None:
     for group in cycles():
         print(f"  {' <-> '.join(group)}")
     print(f"writers outside files.py {len(writers())} {dict(writers()) or ''}")
-    print(f"log-probability places   {dict(calls({'cross_entropy'}))}")
+    print(f"log-probability places   {dict(calls({'cross_entropy', 'nll_loss', 'compare'}))}")
     print("files beside __init__    " + ", ".join(f"{k} {n}" for k, n in crowds().most_common()))
 
 

@@ -387,12 +387,11 @@ def _asks(examples: list[Example], places: dict[str, tuple[Ids, Ids]]) -> dict[s
     for name, numbered in found.items():
         asks, (place, starts) = [ask for ask, _ in numbered], places[numbered[0][0].tower]
         widest = max(ask.rows.shape[1] for ask in asks)
-        rows = []
-        for ask, number in numbered:
-            own = place[ask.rows + starts[number]]
-            if own.shape[1] < widest:  # this question reads fewer slots
-                own = np.pad(own, ((0, 0), (0, widest - own.shape[1])), constant_values=-1)
-            rows.append(own)
+        sizes = [len(ask.label) for ask in asks]
+        rows = np.full((sum(sizes), widest), -1)  # some questions read fewer slots than others
+        for (ask, number), end in zip(numbered, np.cumsum(sizes), strict=True):
+            own = ask.rows + starts[number] * (ask.rows >= 0)
+            rows[end - len(own) : end, : own.shape[1]] = own
         labels, among = [ask.label for ask in asks], None
         if asks[0].among is not None:
             # the batch's candidates are those of all examples, each once
@@ -403,7 +402,7 @@ def _asks(examples: list[Example], places: dict[str, tuple[Ids, Ids]]) -> dict[s
             name,
             asks[0].head,
             asks[0].tower,
-            np.concatenate(rows),
+            np.where(rows < 0, -1, place[rows]),
             np.concatenate(labels),
             np.concatenate([ask.weight for ask in asks]),
             among,
@@ -443,17 +442,10 @@ def unroll(
     else:
         fed = words[:-1]
         kept = stay(fed, pos[:-1], pos2=pos2[:-1], at=now + 2 * times - 1, seg=seg, doc=doc)
-        asked = probe(
-            np.full(n - 1, protocol.probe),
-            pos[1:],
-            pos2=pos2[1:],
-            at=now + 2 * times,
-            seg=seg,
-            doc=doc,
-        )
-        order = (
-            np.arange(2 * max(n - 1, 0)).reshape(2, -1).T.ravel()
-        )  # word, probe, word, probe, ...
+        masks, at = np.full(n - 1, protocol.probe), now + 2 * times
+        asked = probe(masks, pos[1:], pos2=pos2[1:], at=at, seg=seg, doc=doc)
+        # word, probe, word, probe, ...
+        order = np.arange(2 * max(n - 1, 0)).reshape(2, -1).T.ravel()
         more = (kept + asked).take(order)
         rows = start + 2 * np.arange(n)
     return replace(

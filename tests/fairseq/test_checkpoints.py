@@ -212,7 +212,7 @@ def test_roberta(kit, store, tmp_path, old):
         tensors = saved = tensors | heads
         there = store({"args": None, "cfg": {"model": args}, "model": saved})
     loaded = both_ways(kit, tmp_path, there, tensors, kit.single(tokens), wanted)
-    assert loaded.model.config.classes == ({} if old else {"mnli": 3})
+    assert loaded.model.config.head_sizes == ({} if old else {"class:mnli": 3})
     assert type(loaded.task).__name__ == "MLM" and loaded.vocab.mask == V - 1
 
 
