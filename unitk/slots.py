@@ -386,12 +386,13 @@ def _asks(examples: list[Example], places: dict[str, tuple[Ids, Ids]]) -> dict[s
     made = {}
     for name, numbered in found.items():
         asks, (place, starts) = [ask for ask, _ in numbered], places[numbered[0][0].tower]
-        widest = max(ask.rows.shape[1] for ask in asks)
-        sizes = [len(ask.label) for ask in asks]
-        rows = np.full((sum(sizes), widest), -1)  # some questions read fewer slots than others
-        for (ask, number), end in zip(numbered, np.cumsum(sizes), strict=True):
-            own = ask.rows + starts[number] * (ask.rows >= 0)
-            rows[end - len(own) : end, : own.shape[1]] = own
+        each = [ask.rows + starts[number] for ask, number in numbered]
+        widest = max(own.shape[1] for own in each)
+        if widest > 1:  # some questions read fewer slots than others: -1 stands behind these
+            each = [np.where(ask.rows < 0, -1, own) for ask, own in zip(asks, each, strict=True)]
+            short = [((0, 0), (0, widest - own.shape[1])) for own in each]
+            each = [np.pad(*one, constant_values=-1) for one in zip(each, short, strict=True)]
+        rows = np.concatenate(each)
         labels, among = [ask.label for ask in asks], None
         if asks[0].among is not None:
             # the batch's candidates are those of all examples, each once

@@ -14,7 +14,7 @@ from unitk.decoding.decode import generate
 from unitk.decoding.search import best
 from unitk.decoding.weights import FUSED, Int8, Packed, prepare
 from unitk.errors import UsageError
-from unitk.models.heads import VocabHead
+from unitk.models.heads.words import Words
 from unitk.models.layers import ACTIVATIONS, has_onednn
 from unitk.slots import Example, collate, stay
 
@@ -107,7 +107,7 @@ def test_output_matrix_is_packed_tied_or_not(toy):
         states = torch.randn(4, config.width)
         wanted = model.head(states)
         head = prepare(model, "fp32").heads["lm"]
-        assert isinstance(head, VocabHead) and isinstance(head.product, Packed)
+        assert isinstance(head, Words) and isinstance(head.product, Packed)
         assert torch.allclose(model.head(states), wanted, atol=1e-6)
 
 

@@ -15,6 +15,7 @@ from unitk.latent.evidence import TEXT, gather, noise, partners
 from unitk.latent.measures import importance_bound, log_weight, mutual_information
 from unitk.latent.model import Posterior
 from unitk.latent.panel import BARS, WIDTH, bars
+from unitk.models.heads.base import Answers, Categorical
 from unitk.optim.schedules import Constant, Cyclical, Linear
 from unitk.slots import collate
 
@@ -161,12 +162,13 @@ def test_no_warning_while_the_latent_need_not_be_used(model, texts):
     assert panel(model, some, step=400, beta=Linear(warmup=0.9, floor=1.0)).warning != ""
 
 
-class Copier(torch.nn.Module):
+class Copier(Answers):
     """Knows each text by its first word: the latent is that word, the decoder writes only it."""
 
     def __init__(self):
         super().__init__()
         self.scale = torch.nn.Parameter(torch.tensor(20.0))
+        self.heads = SimpleNamespace(named=lambda name: Categorical(None, 0, None))
 
     def posterior(self, batch):
         word = F.one_hot(batch.towers["enc"][0, :, 1], V).float()
@@ -179,8 +181,8 @@ class Copier(torch.nn.Module):
         slots = batch.towers["dec"]
         return {"dec": z_NZ[slots[7]]}, SimpleNamespace()
 
-    def head(self, states, name):
-        return states
+    def head(self, asked, name):
+        return asked.states[:, 0]
 
 
 def test_a_latent_that_is_used_gives_a_gap_and_no_warning(toy_vocab):
