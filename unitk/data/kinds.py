@@ -32,7 +32,7 @@ class Task(Protocol):
 
     vocab: Vocab
     source_vocab: Vocab
-    classes: tuple[str, ...]
+    heads: tuple[str, ...]
     frame: int
     virtual: tuple[str, ...]
     cut: Cutter | None
