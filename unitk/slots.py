@@ -125,10 +125,9 @@ class Ask:
     weight: Any
     among: Any = None
 
-    @property
-    def first(self) -> Any:
-        """The first slot of each question, [K]."""
-        return self.rows[:, 0]
+    first = property(lambda self: self.rows[:, 0])
+    """The first slot of each question, [K]."""
+    arrays = property(lambda self: (self.rows, self.label, self.weight, self.among))
 
 
 def lm(rows: Ids, label: npt.ArrayLike, *, name: str = "lm", tower: str = "x") -> Ask:
@@ -233,19 +232,15 @@ class Batch:
         import torch
 
         def tensor(array: Any) -> Any:
+            if array is None:
+                return None
             made = torch.from_numpy(np.ascontiguousarray(array))
             if torch.device(device).type == "cuda":
                 return made.pin_memory().to(device, non_blocking=True)
             return made.to(device)
 
         asks = {
-            name: replace(
-                ask,
-                rows=tensor(ask.rows),
-                label=tensor(ask.label),
-                weight=tensor(ask.weight),
-                among=None if ask.among is None else tensor(ask.among),
-            )
+            name: Ask(ask.name, ask.head, ask.tower, *(tensor(part) for part in ask.arrays))
             for name, ask in self.asks.items()
         }
         towers = {name: tensor(table) for name, table in self.towers.items()}
@@ -399,15 +394,10 @@ def _asks(examples: list[Example], places: dict[str, tuple[Ids, Ids]]) -> dict[s
             among, index = np.unique(np.concatenate([a.among for a in asks]), return_inverse=True)
             begins = np.cumsum([0] + [len(ask.among) for ask in asks[:-1]])
             labels = [index[begin + ask.label] for begin, ask in zip(begins, asks, strict=True)]
-        made[name] = Ask(
-            name,
-            asks[0].head,
-            asks[0].tower,
-            np.where(rows < 0, -1, place[rows]),
-            np.concatenate(labels),
-            np.concatenate([ask.weight for ask in asks]),
-            among,
-        )
+        rows = np.where(rows < 0, -1, place[rows])
+        weight = np.concatenate([ask.weight for ask in asks])
+        label = np.concatenate(labels)
+        made[name] = Ask(name, asks[0].head, asks[0].tower, rows, label, weight, among)
     return made
 
 
