@@ -7,7 +7,7 @@ from setuptools import find_packages, setup
 
 here = Path(__file__).parent
 readme = here / "README.md"
-version = re.search(r'__version__ = "(.+)"', (here / "unitk" / "__init__.py").read_text("utf-8"))
+version = re.search(r'VERSION = "(.+)"', (here / "unitk" / "files.py").read_text("utf-8"))
 
 setup(
     name="unitk",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from unitk.files import VERSION
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from unitk.decoding.weights import Precision
     from unitk.interop.text_model import TextModel
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 
 def load(

@@ -31,6 +31,8 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
+VERSION = "0.1.0"
+"""Of the package; checkpoints record it."""
 MANIFEST = "manifest.json"
 TEMPORARY, OLD = ".tmp-", ".old-"
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)

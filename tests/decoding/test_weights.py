@@ -15,7 +15,8 @@ from unitk.decoding.search import best
 from unitk.decoding.weights import FUSED, Int8, Packed, prepare
 from unitk.errors import UsageError
 from unitk.models.heads.words import Words
-from unitk.models.layers import ACTIVATIONS, has_onednn
+from unitk.models.layers import ACTIVATIONS
+from unitk.models.products import has_onednn
 from unitk.slots import Example, collate, stay
 
 needs_onednn = pytest.mark.skipif(not has_onednn(), reason="no oneDNN here")

@@ -9,7 +9,7 @@ import torch
 from rounding import near
 
 from unitk.masks import sees
-from unitk.models import archs, attention
+from unitk.models import archs, attention, products
 from unitk.slots import BORN, DOC, NEVER, NOW, Example, collate, probe, query, stay
 
 
@@ -83,7 +83,7 @@ def test_the_kernel_for_16_bits_is_as_close_as_another(model):
             assert view.products
             rough = model(rows)[0]["x"]
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(attention, "PRODUCTS_WIDTH", 0)
+                patch.setattr(products, "SCORES_WIDTH", 0)
                 other = model(rows)[0]["x"]
         error, bound = ((states - exact)[real].norm() for states in (rough, other))
         assert error < 2 * bound and bound < 0.05 * exact[real].norm(), sight
@@ -134,9 +134,9 @@ def test_few_rows_are_multiplied_as_many_are(keys):
     torch.manual_seed(0)
     cache = torch.randn(2, 3, 200, 8)[:, :, 2 : keys + 2]
     query = torch.randn(2, 5, 3, 8).transpose(1, 2)
-    many = query.repeat(1, 1, attention.FEW // 5 + 1, 1)
-    score = attention.multiply(query, cache.mT)
-    near(score, attention.multiply(many, cache.mT)[:, :, :5])
+    many = query.repeat(1, 1, products.FEW // 5 + 1, 1)
+    score = products.multiply(query, cache.mT)
+    near(score, products.multiply(many, cache.mT)[:, :, :5])
     near(score, torch.einsum("bhqk,bhsk->bhqs", query, cache))
     mixed = torch.einsum("bhqs,bhsk->bhqk", score, cache)
-    assert torch.allclose(attention.multiply(score, cache), mixed, atol=1e-4)
+    assert torch.allclose(products.multiply(score, cache), mixed, atol=1e-4)

@@ -10,7 +10,7 @@ from rounding import near
 
 from unitk import masks
 from unitk.errors import UsageError
-from unitk.models import archs, attention
+from unitk.models import archs, attention, products
 from unitk.slots import BORN, CROSS, DOC, NEVER, Example, collate, lm, stay
 
 V = 50
@@ -103,7 +103,7 @@ def test_all_renderings_agree(model, monkeypatch):
     near(by_rule[real], expected[real])
     with torch.autocast("cpu", torch.bfloat16):
         rough = model(batch)[0]["dec"]
-        monkeypatch.setattr(attention, "PRODUCTS_WIDTH", 0)
+        monkeypatch.setattr(products, "SCORES_WIDTH", 0)
         other = model(batch)[0]["dec"]
     error, bound = ((one.float() - expected)[real].norm() for one in (rough, other))
     assert error < 2 * bound and bound < 0.05 * expected[real].norm()

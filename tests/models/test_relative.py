@@ -8,7 +8,7 @@ import pytest
 import torch
 from rounding import near
 
-from unitk.models import archs, attention
+from unitk.models import archs, products
 from unitk.models.relative import RelativeBias, buckets
 from unitk.slots import POS, Example, Slots, collate, stay
 
@@ -128,8 +128,8 @@ def test_both_kernels_agree(model, grad, monkeypatch):
     rng = np.random.default_rng(3)
     rows = batch([shuffled(rng, 30)], [shuffled(rng, 9), shuffled(rng, 12)])
     found = []
-    for width in (attention.PRODUCTS_WIDTH, 0):
-        monkeypatch.setattr(attention, "PRODUCTS_WIDTH", width)
+    for width in (products.SCORES_WIDTH, 0):
+        monkeypatch.setattr(products, "SCORES_WIDTH", width)
         model.zero_grad()
         with torch.set_grad_enabled(grad):
             states = model(rows)[0]["x"]

@@ -21,7 +21,7 @@ from unitk.decoding.decode import Reader, generate
 from unitk.decoding.search import Request, Search
 from unitk.decoding.weights import prepare
 from unitk.latent.model import LatentModel
-from unitk.models.layers import has_onednn
+from unitk.models.products import has_onednn
 from unitk.slots import collate, unroll
 from unitk.tasks.base import Task
 

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from unitk.errors import require
 from unitk.models.heads.words import Words
-from unitk.models.layers import ACTIVATIONS, FeedForward, has_onednn
+from unitk.models.layers import ACTIVATIONS, FeedForward
+from unitk.models.products import packs
 from unitk.models.stack import Model, Stack
 
 Precision = Literal["fp32", "bf16", "fp16", "int8"]
@@ -99,7 +100,7 @@ def prepare(model: Model, precision: Precision) -> Model:
     cpu = next(model.parameters()).device.type == "cpu"
     require(cpu or precision != "int8", "--precision int8 is for --device cpu")
     model.to(KINDS[precision]).requires_grad_(False)
-    if not (cpu and _packs(precision)):
+    if not (cpu and packs(precision)):
         require(
             precision != "int8",
             "--precision int8 needs an x86-64 processor, and a PyTorch with oneDNN",
@@ -107,7 +108,7 @@ def prepare(model: Model, precision: Precision) -> Model:
         return model
     kind: type[Int8] | type[Packed] = Int8 if precision == "int8" else Packed
     for part in list(model.modules()):
-        if isinstance(part, Stack) and kind is Int8 and _packs("bf16"):
+        if isinstance(part, Stack) and kind is Int8 and packs("bf16"):
             part.cache_dtype = torch.bfloat16  # nearer to the truth than 8 bits, half of 32
         if isinstance(part, FeedForward) and isinstance(part.up, nn.Linear):
             if kind is Packed and not part.gated:
@@ -122,10 +123,3 @@ def prepare(model: Model, precision: Precision) -> Model:
             weight = part.embed.tokens.weight if head.weight is None else head.weight
             head.product = kind(weight, head.bias)
     return model
-
-
-def _packs(precision: str) -> bool:
-    """Whether this CPU's library has fast products of packed matrices."""
-    if not has_onednn() or precision == "fp16":
-        return False
-    return precision != "bf16" or torch.ops.mkldnn._is_mkldnn_bf16_supported()

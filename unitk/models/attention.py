@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -17,24 +16,18 @@ from unitk import masks
 from unitk.errors import require
 from unitk.models.config import ModelConfig
 from unitk.models.flex import Flex, render_flex, render_flex_cross
+from unitk.models.products import multiply, scores_by_products
 from unitk.models.relative import RelativeBias
 from unitk.slots import POS, WIDTH
 
 Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 """Puts new keys and values [B, H, q, K] of a layer aside and returns all that can be seen."""
 
-PRODUCTS_WIDTH = 1024
-"""Longer inputs leave the table of scores, [B, H, T, S], to a kernel that never holds it whole."""
-
 FLEX_WIDTH = 1024
 """From so many slots on, FlexAttention is faster on CUDA than SDPA with a dense mask: of published
 figures for an H200 at 125 M parameters, 0.72 times at 512, 1.31 at 2,048 and 2.34 at 8,192 slots;
 `recipes/benchmarks/attention.py` measures it."""
 Rendering = Literal["auto", "dense", "flex"]
-FEW = 32
-"""So many queries of a row, on CPU, are multiplied with the keys without SDPA's kernel."""
-COLUMNS = 64
-"""So many keys numpy's library multiplies as they lie in memory."""
 
 log = logging.getLogger(__name__)
 
@@ -168,11 +161,7 @@ def _flexible(slots: Tensor, dropout: float, choice: Rendering) -> bool:
 
 def _kernel(slots: Tensor, dtype: torch.dtype, dropout: float, *, biased: bool) -> tuple[bool, str]:
     """Whether to multiply step by step, and words for the log."""
-    device = slots.device.type
-    # on CPU in 16 bits, forward and backward take half the time of SDPA's kernel (torch 2.13), and
-    # so they do where the mask itself is learned
-    slow = dtype == torch.bfloat16 or biased
-    products = device == "cpu" and slow and slots.shape[2] <= PRODUCTS_WIDTH
+    device, products = slots.device.type, scores_by_products(slots, dtype, biased)
     if dropout and device == "cpu" and not products:
         why = f"attention dropout {dropout:g} forces a slow attention kernel on CPU"
         _say_once(logging.WARNING, f"{why}; --arch.attention-dropout 0 avoids it")
@@ -278,23 +267,6 @@ class CrossAttention(nn.Module):
         """Keys and values [B, H, S, K] of what is read."""
         key, value = self.kv(states_BSD).chunk(2, dim=-1)
         return _heads(key, self.num_heads), _heads(value, self.num_heads)
-
-
-def multiply(rows: Tensor, table: Tensor) -> Tensor:
-    """`rows @ table`, each [B, H, ., .].
-
-    Few rows in fp32, as in a step of decoding, are multiplied by numpy's library, which on a CPU
-    takes a third to a half of the time of torch's (torch 2.13, numpy 2.4).
-    """
-    few = rows.shape[2] <= FEW and torch.get_num_threads() <= 2 and not torch.is_grad_enabled()
-    if not (few and rows.device.type == "cpu" and rows.dtype == table.dtype == torch.float32):
-        return rows @ table
-    made = torch.empty(*rows.shape[:3], table.shape[3])
-    out, left, right = made.numpy(), rows.numpy(), table.numpy()
-    for at in range(0, table.shape[3], COLUMNS):  # more at a time: it lays out the table anew
-        part = slice(at, at + COLUMNS)
-        np.matmul(left, right[..., part], out=out[..., part])
-    return made
 
 
 def take(table: Tensor, asked_Ba: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -21,12 +20,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "relu": torch.relu,
 }
-
-
-def has_onednn() -> bool:
-    """Whether oneDNN's own products can be called here; those of Arm are not tried."""
-    x86 = platform.machine().lower() in ("x86_64", "amd64")
-    return x86 and torch.backends.mkldnn.is_available()
 
 
 class Embedding(nn.Module):

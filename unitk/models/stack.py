@@ -12,7 +12,6 @@ from torch.utils.checkpoint import checkpoint
 from unitk.errors import UsageError
 from unitk.masks import cross
 from unitk.models.attention import (
-    FEW,
     CrossAttention,
     Rendering,
     Source,
@@ -29,6 +28,7 @@ from unitk.models.config import ModelConfig
 from unitk.models.heads.base import LM, Answers, Asked, Heads
 from unitk.models.heads.words import Words
 from unitk.models.layers import Embedding, Layer, norm
+from unitk.models.products import few
 from unitk.models.relative import RelativeBias
 from unitk.slots import POS, SEG, Batch
 
@@ -121,7 +121,7 @@ class Stack(nn.Module):
         # places of all columns, which a relative bias of later slots reads
         put(cache.pos, 1, at, columns[POS])
         # a CPU is faster with plain products than with SDPA for the few queries of a step
-        products = columns.device.type == "cpu" and columns.shape[2] <= FEW
+        products = few(columns)
         dtype = cache.key[0].dtype if products else compute_dtype(self.embed.tokens.weight)
         score = None
         if self.relative is not None:

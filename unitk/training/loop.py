@@ -23,6 +23,7 @@ from unitk.criterions.base import Loss
 from unitk.data.batching import Feed, FixedBatches, Update, prefetch
 from unitk.errors import UsageError
 from unitk.models.condition import StatefulRows
+from unitk.models.products import choose_products, computing
 from unitk.optim.config import parse_rules
 from unitk.optim.plan import OptimPlan, freeze
 from unitk.registry import nearest
@@ -38,7 +39,6 @@ from unitk.training.device import (
 )
 from unitk.training.ema import Average
 from unitk.training.means import Means, Speed, told
-from unitk.training.products import choose_products, computing
 from unitk.training.reporting.log import Journal
 from unitk.training.reporting.noise import PARTS, Noise, first_part
 from unitk.training.reporting.profile import profiled
@@ -89,7 +89,13 @@ class Trainer:
         carried = checkpoint.load_carry(resumed, self.device)
         self.stateful = StatefulRows(config.stateful_rows, carried)
         self.saved = self.logged = self.progress.step
-        self.progress.products = choose_products(self)
+        eager = self.device.type == "cpu" and self.precision == "fp32" and not config.compile
+        arch, recorded = self.model.config, self.progress.products
+        rows, widths = config.max_tokens, (arch.width, arch.ffn_width)
+        found = choose_products(config.products, eager, recorded, rows, widths)
+        if found is not None:  # all ranks compute as the first one does
+            found = self.ranks.texts(" ".join(found))[0].split()
+        self.progress.products = found
         self.watch = Watch(start, self.criterion, self.device, self.precision, self.progress.step)
         self.saver = Saver(start.run, config.keep_last)
         self.means, self.speed, self.spent = Means(**self.progress.means), Speed(), Speed()

@@ -5,47 +5,66 @@ from __future__ import annotations
 import platform
 import shlex
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import torch
 
-import unitk
 from unitk.config import flag
+from unitk.data.batching import Feed
+from unitk.files import VERSION
 from unitk.optim.schedules import Constant
+from unitk.training.means import Speed
+from unitk.training.parallel import Ranks
+from unitk.training.reporting.noise import Noise
 from unitk.training.saving.state import Progress
-
-if TYPE_CHECKING:
-    from unitk.training.loop import Trainer
+from unitk.training.start import Start
 
 
-def first_lines(trainer: Trainer) -> list[str]:
+class Run(Protocol):
+    """What is reported of a run (`loop.Trainer`)."""
+
+    start: Start
+    ranks: Ranks
+    model: Any
+    feed: Feed
+    device: torch.device
+    precision: str
+    progress: Progress
+    per_epoch: int
+    total: int | None
+    spent: Speed
+    noise: Noise
+    last: str
+    """The last losses, in words."""
+
+
+def first_lines(run: Run) -> list[str]:
     """What is trained, on what, where."""
-    start, data, feed, ranks = trainer.start, trainer.data, trainer.feed, trainer.ranks
+    start, data, feed, ranks = run.start, run.start.data, run.feed, run.ranks
     parts = start.parsed.components
     slots, texts = f"{feed.batch_tokens:,} slots", f"{feed.batch_texts or 0:,} texts"
     examples = len(data.train.examples.bounds(0))
-    weights = sum(parameter.numel() for parameter in trainer.model.parameters())
+    weights = sum(parameter.numel() for parameter in run.model.parameters())
     processes = f"{ranks.world} processes, each " if ranks.world > 1 else ""
     return [
         f"{data.about} with task {start.parsed.values()['task']}, {start.beginning}",
         *start.changed,
-        f"train: {data.train.about}; an epoch is {examples:,} examples, {trainer.per_epoch:,}"
+        f"train: {data.train.about}; an epoch is {examples:,} examples, {run.per_epoch:,}"
         f" updates of {texts if feed.batch_texts else slots}",
         *(f"{name}: {source.about}" for name, source in data.valid.items()),
         f"model: {parts['arch'].name}, {weights / 1e6:.1f} M parameters,"
         f" vocabulary of {len(data.vocab):,}",
-        f"{processes}on {trainer.device.type} ({torch.get_num_threads()} threads),"
-        f" {trainer.precision}",
+        f"{processes}on {run.device.type} ({torch.get_num_threads()} threads), {run.precision}",
     ]
 
 
-def warnings(trainer: Trainer) -> Iterator[str]:
+def warnings(run: Run) -> Iterator[str]:
     """What of the data and the options is hardly meant."""
-    data, feed, parsed, end = trainer.data, trainer.feed, trainer.start.parsed, trainer.total
+    data, feed, parsed, end = run.start.data, run.feed, run.start.parsed, run.total
     for name, source in {"train": data.train, **data.valid}.items():
         if source.shortened:
             yield f"{name}: {source.shortened}"
-        bounds, most = source.examples.bounds(0), trainer.config.max_tokens
+        bounds, most = source.examples.bounds(0), run.start.config.max_tokens
         if long := int((bounds > most).sum()):
             alone = f"each is a micro-batch alone, of up to {bounds.max():,} slots"
             yield f"{name}: {long:,} texts do not fit --max-tokens {most:,}: {alone}"
@@ -55,15 +74,15 @@ def warnings(trainer: Trainer) -> Iterator[str]:
         if end and isinstance(value, Constant) and value.warmup > end:
             warmup = f"the warm-up of {value.warmup:,.0f} updates"
             yield f"{name}: {warmup} is longer than the run, {end:,}"
-    each = len(data.train.examples.bounds(0)) / trainer.per_epoch
-    if each < 2 < trainer.per_epoch and not feed.batch_texts:
+    each = len(data.train.examples.bounds(0)) / run.per_epoch
+    if each < 2 < run.per_epoch and not feed.batch_texts:
         what = f"an update has {each:.1f} texts on average"
         yield f"--batch-tokens {feed.batch_tokens:,} counts slots: {what}"
 
 
-def last_lines(trainer: Trainer) -> list[str]:
+def last_lines(run: Run) -> list[str]:
     """Where the time of the updates went and how noisy their gradients are, as far as known."""
-    spent, at, lines = trainer.spent, trainer.progress, []
+    spent, at, lines = run.spent, run.progress, []
     if spent.updates:
         values = spent.values()
         lines.append(
@@ -71,28 +90,28 @@ def last_lines(trainer: Trainer) -> list[str]:
             f" {values['wait']:.1%} of that waiting for data; {values['padding']:.1%} of the slots"
             " were pads"
         )
-    if scale := trainer.noise.scale:
+    if scale := run.noise.scale:
         lines.append(
             f"gradient noise scale about {float(f'{scale:.2g}'):,g} texts;"
             f" an update has {at.texts / at.step:,.0f}"
         )
-    if trainer.last and at.step:
-        kept = [name for name in ("last", "best") if (trainer.start.run.path / name).exists()]
-        where = (f"{name} {(trainer.start.run.path / name).resolve()}" for name in kept)
-        lines.append(f"{trainer.last}; checkpoint {', '.join(where) or 'none'}")
+    if run.last and at.step:
+        kept = [name for name in ("last", "best") if (run.start.run.path / name).exists()]
+        where = (f"{name} {(run.start.run.path / name).resolve()}" for name in kept)
+        lines.append(f"{run.last}; checkpoint {', '.join(where) or 'none'}")
     return lines
 
 
-def page(trainer: Trainer) -> str:
+def page(run: Run) -> str:
     """README.md of a run folder: what it is, and how to go on with it."""
-    start, at = trainer.start, trainer.progress
+    start, at = run.start, run.progress
     values, folder = start.parsed.values(), start.run.path
     given = {
         key: origin
         for key, origin in start.parsed.origins.items()
         if key in values and not origin.startswith(("default", "preset "))
     }
-    done = [so_far(at), *last_lines(trainer)] if at.step else ["nothing is trained yet"]
+    done = [so_far(at), *last_lines(run)] if at.step else ["nothing is trained yet"]
     rows = "\n".join(
         f"| `{flag(key)}` | {values[key]} | {origin} |" for key, origin in given.items()
     )
@@ -101,7 +120,7 @@ def page(trainer: Trainer) -> str:
     plugins = f" --user-dir {shlex.quote(str(user_dir))}" if user_dir else ""
     return f"""# {folder.resolve().name}
 
-{chr(10).join(f"- {line}" for line in first_lines(trainer))}
+{chr(10).join(f"- {line}" for line in first_lines(run))}
 
 {chr(10).join(f"- {line}" for line in done)}
 
@@ -118,7 +137,7 @@ unitk generate --checkpoint {quoted}{plugins} --input FILE
 ```
 
 {platform.node()}: {platform.machine()}, Python {platform.python_version()},
-torch {torch.__version__}, unitk {unitk.__version__}.
+torch {torch.__version__}, unitk {VERSION}.
 Data {start.data.fingerprint[:12]}, vocabulary {start.data.vocab.hash[:12]}.
 """
 

@@ -11,8 +11,8 @@ import torch
 from unitk.criterions.base import Watching
 from unitk.data.batching import single_batches, spread
 from unitk.errors import UsageError
+from unitk.models.products import computing
 from unitk.slots import Batch
-from unitk.training.products import computing
 from unitk.training.reporting.log import Journal
 from unitk.training.start import Start
 

@@ -31,11 +31,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-import unitk
 from unitk import registry
 from unitk.config import Given, Parsed, resolve
 from unitk.errors import CheckpointError, NonFiniteError, UsageError
-from unitk.files import read_json, sealed
+from unitk.files import VERSION, read_json, sealed
 from unitk.tasks.base import Task
 from unitk.training.device import check_room
 from unitk.training.ema import Average
@@ -226,7 +225,7 @@ def snapshot(
 ) -> Snapshot:
     """Copy what a checkpoint holds; `copy` brings a tensor to host memory."""
     versions = {
-        "unitk": unitk.__version__,
+        "unitk": VERSION,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": np.__version__,

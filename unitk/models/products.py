@@ -1,17 +1,24 @@
-"""Products of fp32 matrices on CPU: PyTorch's library (MKL) or oneDNN, whichever is faster here.
+"""How a CPU multiplies matrices: every choice of a library or kernel stands here.
 
-On AMD processors MKL leaves up to half of the arithmetic unused. Both compute in exact fp32.
+    scores of attention   SDPA's kernel or plain products, by dtype and length   scores_by_products
+    few queries, a step   plain products, in fp32 by numpy's library             few, multiply
+    fp32 linear maps      PyTorch's library (MKL) or oneDNN, as measured         choose, computing
+    weights in decoding   laid out for oneDNN where it is fast                   packs
+
+On AMD processors MKL leaves up to half of the arithmetic unused. All compute fp32 exactly.
 """
 
 from __future__ import annotations
 
 import logging
+import platform
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -19,11 +26,13 @@ from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
 from unitk.errors import require
-from unitk.models.layers import has_onednn
 
-if TYPE_CHECKING:
-    from unitk.training.loop import Trainer
-
+SCORES_WIDTH = 1024
+"""Longer inputs leave the table of scores, [B, H, T, S], to a kernel that never holds it whole."""
+FEW = 32
+"""So many queries of a row are multiplied with the keys without SDPA's kernel."""
+COLUMNS = 64
+"""So many keys numpy's library multiplies as they lie in memory."""
 PARTS = ("forward", "inputs", "weights")
 """A linear map's products: its own, and those of the two gradients."""
 SMALL = 1 << 23
@@ -38,6 +47,49 @@ NAMED: dict[str, list[str]] = {"torch": [], "onednn": list(PARTS)}
 """What the values of `--products` mean."""
 
 log = logging.getLogger(__name__)
+
+
+def has_onednn() -> bool:
+    """Whether oneDNN's own products can be called here; those of Arm are not tried."""
+    x86 = platform.machine().lower() in ("x86_64", "amd64")
+    return x86 and torch.backends.mkldnn.is_available()
+
+
+def packs(precision: str) -> bool:
+    """Whether this CPU's library has fast products of packed matrices."""
+    if not has_onednn() or precision == "fp16":
+        return False
+    return precision != "bf16" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
+def scores_by_products(slots: Tensor, dtype: torch.dtype, biased: bool) -> bool:
+    """Whether attention over these slots is computed by plain products instead of SDPA."""
+    # in 16 bits, forward and backward take half the time of SDPA's kernel (torch 2.13), and so they
+    # do where the mask itself is learned
+    slow = dtype == torch.bfloat16 or biased
+    return slots.device.type == "cpu" and slow and slots.shape[2] <= SCORES_WIDTH
+
+
+def few(slots: Tensor) -> bool:
+    """Whether so few slots are read at once (a step of decoding) that plain products are faster."""
+    return slots.device.type == "cpu" and slots.shape[2] <= FEW
+
+
+def multiply(rows: Tensor, table: Tensor) -> Tensor:
+    """`rows @ table`, each [B, H, ., .].
+
+    Few rows in fp32, as in a step of decoding, are multiplied by numpy's library, which on a CPU
+    takes a third to a half of the time of torch's (torch 2.13, numpy 2.4).
+    """
+    alone = torch.get_num_threads() <= 2 and not torch.is_grad_enabled()
+    if not (few(rows) and alone and rows.dtype == table.dtype == torch.float32):
+        return rows @ table
+    made = torch.empty(*rows.shape[:3], table.shape[3])
+    out, left, right = made.numpy(), rows.numpy(), table.numpy()
+    for at in range(0, table.shape[3], COLUMNS):  # more at a time: it lays out the table anew
+        part = slice(at, at + COLUMNS)
+        np.matmul(left, right[..., part], out=out[..., part])
+    return made
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -130,20 +182,26 @@ def _seconds(call: Callable[[], Tensor]) -> float:
     return time.process_time() - start
 
 
-def choose_products(trainer: Trainer) -> list[str] | None:
-    """What oneDNN computes in a run, on all ranks: what it did in the run so far, if any."""
-    config, arch = trainer.config, trainer.model.config
-    if trainer.device.type != "cpu" or trainer.precision != "fp32" or config.compile:
-        eager = "on CPU in fp32 without --compile"
-        require(config.products == "auto", f"--products {config.products} has an effect {eager}")
+def choose_products(
+    wanted: Literal["auto", "torch", "onednn"],
+    eager: bool,
+    recorded: list[str] | None,
+    rows: int,
+    widths: tuple[int, int],
+) -> list[str] | None:
+    """What oneDNN computes in a run: what it did in the run so far, if that is `recorded`.
+
+    `eager`: whether the run computes on CPU in fp32 without `--compile`; None where it does not.
+    """
+    if not eager:
+        needed = "on CPU in fp32 without --compile"
+        require(wanted == "auto", f"--products {wanted} has an effect {needed}")
         return None
-    able = config.products != "onednn" or has_onednn()
+    able = wanted != "onednn" or has_onednn()
     require(able, "--products onednn needs an x86-64 processor, and a PyTorch with oneDNN")
-    recorded = trainer.progress.products if has_onednn() else []
-    found = recorded if config.products == "auto" else NAMED[config.products]
-    if found is None:
-        found = choose(config.max_tokens, arch.width, arch.ffn_width)
-    return trainer.ranks.texts(" ".join(found))[0].split()
+    known = recorded if has_onednn() else []
+    found = known if wanted == "auto" else NAMED[wanted]
+    return choose(rows, *widths) if found is None else found
 
 
 @contextmanager
