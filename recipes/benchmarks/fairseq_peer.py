@@ -19,7 +19,7 @@ import fairseq_shim  # noqa: F401  makes the import possible
 import numpy as np
 import torch
 
-from unitk.fairseq.parts import SEQ2SEQ
+from unitk.fairseq.checkpoints import SEQ2SEQ
 from unitk.slots import Ids
 
 Run = Callable[[], list[list[int]]]

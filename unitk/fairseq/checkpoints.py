@@ -3,46 +3,138 @@
 Tensors stand under `model`, settings under `args` or `cfg`. Old files have queries, keys and values
 in one matrix and some other names; what is written has the names of 0.10 and later, which all of
 them read. Positions from sines and cosines become a table, and a table of these leaves as none.
+MASS' checkpoints are of the same make.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from unitk import registry
 from unitk.errors import CheckpointError
 from unitk.fairseq.dictionary import FairseqDictionary, open_dictionary
-from unitk.fairseq.parts import (
-    ACTIVATIONS,
-    FIRST,
-    LM_KIND,
-    ROBERTA,
-    ROBERTA_KIND,
-    SEQ2SEQ_KIND,
-    Kind,
-    config_of,
-    kind_of,
-    modern,
-    options_of,
-    waves,
-)
 from unitk.fairseq.plugin import is_ours, read_ours
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import find_file, read_pickle, save_pickle, tensors_of
-from unitk.interop.layout import Layout, moved, same
-from unitk.interop.settings import check_family, preset_of, write_settings
+from unitk.interop.names import (
+    BART_LAYER,
+    CROSS,
+    Layout,
+    Names,
+    classes,
+    count_from,
+    same,
+    within,
+)
+from unitk.interop.settings import (
+    Keys,
+    changed,
+    check_family,
+    checked,
+    keys,
+    layers_of,
+    read_settings,
+    refuse,
+    shape_of,
+    write_settings,
+)
 from unitk.interop.vocabs import vocab_beside, write_vocab
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.vocab.base import Vocab
 
 FILE = "checkpoint_best.pt"
+FIRST = 2
+"""Row of position 0: positions are counted from the pad's id, which is 1."""
+IGNORED = (
+    r"(en|de)coder\.version",
+    r".*\.embed_positions\._float_tensor",
+    # 0.12.2 keeps second copies for a fast path
+    r".*layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)",
+)
+
+
+def tower(root: str, ours: str, layer: Names) -> dict[str, Any]:
+    """The names of a tower's tensors, which begin with `root` there."""
+    return {
+        f"{ours}embed.tokens": f"{root}embed_tokens",
+        f"{ours}embed.positions": f"{root}embed_positions",
+        f"{ours}embed.norm": f"{root}layernorm_embedding",
+        f"{ours}norm": f"{root}layer_norm",
+        **within(f"{root}layers.#.", f"{ours}layers.#.", layer),
+    }
+
+
+OUTPUT = "decoder.output_projection.weight"
+SEQ2SEQ = Layout(
+    tower("decoder.", "", BART_LAYER | CROSS)
+    | tower("encoder.", "encoder.", BART_LAYER)
+    | {"heads.lm.weight": OUTPUT},
+    copies={
+        "encoder.embed_tokens.weight": "decoder.embed_tokens.weight",
+        OUTPUT: "decoder.embed_tokens.weight",
+    },
+    ignored=IGNORED,
+)
+LM = Layout(
+    {**tower("decoder.", "", BART_LAYER), "heads.lm.weight": OUTPUT},
+    copies={OUTPUT: "decoder.embed_tokens.weight"},
+    ignored=IGNORED,
+)
+ROBERTA = Layout(
+    {
+        **tower("encoder.sentence_encoder.", "", BART_LAYER),
+        "heads.lm.transform.dense": "encoder.lm_head.dense",
+        "heads.lm.transform.norm": "encoder.lm_head.layer_norm",
+        "heads.lm.weight": "encoder.lm_head.weight",
+        "heads.lm.bias": "encoder.lm_head.bias",
+    },
+    copies={"encoder.lm_head.weight": "encoder.sentence_encoder.embed_tokens.weight"},
+    ignored=IGNORED,
+)
+ACTIVATIONS = {"gelu": "gelu", "relu": "relu"}
+ACTIVATIONS |= {"gelu_fast": "gelu_tanh", "gelu_accurate": "gelu_tanh"}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of model there."""
+
+    arch: str
+    """Theirs, of which settings are written in full."""
+    presets: tuple[str, ...]
+    task: str
+    layout: Layout
+    side: str
+    """Which tower's options its settings are."""
+    root: str
+    """How the names of that tower begin."""
+
+    @property
+    def keys(self) -> Keys:
+        """Our fields under the names of fairseq's options."""
+        return keys(f"""
+            num_heads={self.side}_attention_heads norm_first={self.side}_normalize_before
+            activation=activation_fn dropout=dropout attention_dropout=attention_dropout
+            activation_dropout=activation_dropout|relu_dropout
+        """)
+
+
+ENCODER, DECODER = ("encoder", "encoder.sentence_encoder."), ("decoder", "decoder.")
+ROBERTA_KIND = Kind("roberta", ("roberta_base", "roberta_large"), "mlm", ROBERTA, *ENCODER)
+SEQ2SEQ_KIND = Kind("transformer", ("bart_base", "bart_large"), "seq2seq", SEQ2SEQ, *DECODER)
+LM_KIND = Kind("transformer_lm", ("gpt2_small", "gpt2_medium"), "lm", LM, *DECODER)
+FIXED: dict[str, Any] = {"adaptive_softmax_cutoff": None, "no_token_positional_embeddings": False}
+FIXED |= {"no_cross_attention": False, "cross_self_attention": False}
+FIXED |= {"adaptive_input": False, "character_embeddings": False}
 
 
 def read(path: Path, vocab: Path | None) -> Found:
@@ -64,7 +156,7 @@ def read(path: Path, vocab: Path | None) -> Found:
         weights,
         tensors,
         layout,
-        preset_of(kind.presets, config),
+        kind.presets,
         replace(config, heads=heads),
         kind.task,
         vocab_of(vocab or weights.parent),
@@ -94,10 +186,123 @@ def with_classes(layout: Layout, tensors: Mapping[str, Tensor]) -> tuple[Layout,
 def class_names(name: str) -> dict[str, str]:
     """Where a head over classes stands."""
     root = f"classification_heads.{name}."
-    return {
-        f"heads.class:{name}.dense": f"{root}dense",
-        f"heads.class:{name}.out": f"{root}out_proj",
+    return classes(name, f"{root}dense", f"{root}out_proj")
+
+
+def options_of(found: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """The model's options, of whichever time."""
+    cfg = found.get("cfg")
+    given = (cfg or {}).get("model") if isinstance(cfg, dict | None) else None
+    given = found.get("args") if given is None else given
+    if isinstance(given, argparse.Namespace):
+        given = vars(given)
+    if not isinstance(given, dict):
+        raise CheckpointError(f"{path} has no options of its model: neither args nor cfg")
+    return dict(given)
+
+
+def modern(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors under the names of 0.10 and later."""
+    found = {}
+    for name, tensor in tensors.items():
+        name = re.sub(r"^decoder\.(sentence_encoder|lm_head)\.", r"encoder.\1.", name)
+        name = name.replace(".emb_layer_norm.", ".layernorm_embedding.")
+        name = OUTPUT if name == "decoder.embed_out" else name
+        packed = re.fullmatch(r"(.*_attn)\.in_proj_(weight|bias)", name)
+        if packed and tensor.dim() and len(tensor) % 3 == 0:
+            for part, third in zip("qkv", tensor.chunk(3), strict=True):
+                found[f"{packed[1]}.{part}_proj.{packed[2]}"] = third
+        else:
+            found[name] = tensor
+    return found
+
+
+def kind_of(tensors: Mapping[str, Tensor], path: Path) -> Kind:
+    """What the names of a checkpoint tell."""
+    for kind in (ROBERTA_KIND, SEQ2SEQ_KIND, LM_KIND):
+        other = "encoder.embed_tokens.weight" in tensors
+        if f"{kind.root}embed_tokens.weight" in tensors and (kind is not LM_KIND or not other):
+            if kind is not SEQ2SEQ_KIND or other:
+                return kind
+    raise CheckpointError(f"{path} is no RoBERTa, encoder-decoder or language model of fairseq")
+
+
+def config_of(
+    kind: Kind, tensors: dict[str, Tensor], given: Mapping[str, Any], path: Path, first: int
+) -> ModelConfig:
+    """The configuration, from shapes and options; `first` is the row of position 0."""
+    refuse(given, FIXED, path)
+    root = kind.root
+    _, width = shape_of(tensors, f"{root}embed_tokens.weight", path)
+    inner, _ = shape_of(tensors, f"{root}layers.0.fc1.weight", path)
+    config: ModelConfig = registry.get("arch", kind.presets[0])()
+    last = f"{root}layer_norm.weight" in tensors
+    changes: dict[str, Any] = {
+        "width": width,
+        "ffn_width": inner,
+        "num_heads": max(width // 64, 1),
+        "num_layers": layers_of(tensors, f"{root}layers."),
+        "embedding_norm": f"{root}layernorm_embedding.weight" in tensors,
+        "final_norm": last,
+        "norm_first": last,
+        "position_offset": first,
+        "max_positions": places(tensors, root, width, given, path, first),
     }
+    output = str(kind.layout.names["heads.lm.weight"])
+    words = tensors[f"{root}embed_tokens.weight"]
+    changes["tied"] = same(tensors.get(output, words), words)
+    scaled = not given.get("no_scale_embedding", False)
+    if kind is ROBERTA_KIND:
+        changes |= {"num_segments": 0, "embedding_scale": False}
+        whole = "encoder.lm_head.dense.weight" in tensors
+        changes |= {"head_transform": whole, "output_bias": whole}
+    else:
+        changes["embedding_scale"] = scaled
+    if isinstance(config, EncoderDecoderConfig):
+        rows = places(tensors, "encoder.", width, given, path, first)
+        if rows != changes["max_positions"]:
+            both = f"{rows} and {changes['max_positions']}"
+            raise CheckpointError(f"{path}: the towers have {both} positions: unitk needs as many")
+        if given.get("encoder_attention_heads") != given.get("decoder_attention_heads"):
+            raise CheckpointError(f"{path}: encoder and decoder need the same attention heads")
+        shared = same(tensors["encoder.embed_tokens.weight"], words)
+        changes |= {"shared_embeddings": shared, "decoder_layers": changes["num_layers"]}
+        changes["num_layers"] = layers_of(tensors, "encoder.layers.")
+    config = changed(config, path, **changes)
+    # before 0.10, RoBERTa's option of that name was about the embeddings
+    known = dict(kind.keys)
+    if kind is not SEQ2SEQ_KIND:
+        del known["norm_first"]
+        config = replace(config, norm_first=config.norm_first or kind is LM_KIND)
+    return read_settings(config, known, given, path, ACTIVATIONS)
+
+
+def places(
+    tensors: dict[str, Tensor],
+    root: str,
+    width: int,
+    given: Mapping[str, Any],
+    path: Path,
+    first: int,
+) -> int:
+    """How many positions a tower has; without a table, that of sines and cosines is put there."""
+    name = f"{root}embed_positions.weight"
+    if name not in tensors:
+        side = "source" if root == "encoder." else "target"
+        size = given.get(f"max_{side}_positions") or given.get("tokens_per_sample") or 1024
+        count = checked(size, int, f"max_{side}_positions", path)
+        tensors[name] = waves(count + first, width)
+    return max(shape_of(tensors, name, path)[0] - first, 0)
+
+
+def waves(rows: int, width: int) -> Tensor:
+    """fairseq's positions of sines and cosines; the pad's row is zero."""
+    half = width // 2
+    rate = torch.exp(torch.arange(half, dtype=torch.float) * -(math.log(10000) / max(half - 1, 1)))
+    angle = torch.arange(rows, dtype=torch.float)[:, None] * rate
+    table = torch.cat([angle.sin(), angle.cos(), torch.zeros(rows, width % 2)], dim=1)
+    table[FIRST - 1] = 0
+    return table
 
 
 def write(parts: Parts, folder: Path) -> None:
@@ -107,11 +312,10 @@ def write(parts: Parts, folder: Path) -> None:
     names = dict(kind.layout.names)
     for name in config.head_sizes:
         names |= class_names(name.removeprefix("class:"))
-    for name in ("embed.positions.weight", "encoder.embed.positions.weight"):
-        if name in tensors:
-            tensors[name] = moved(tensors[name], config.position_offset, FIRST).clone()
+    count_from(tensors, config.position_offset, FIRST)
     if config.num_segments == 1:  # the one row is added to every slot, as that of its position is
-        tensors["embed.positions.weight"] += tensors.pop("embed.segments.weight")
+        segment = tensors.pop("embed.segments.weight")
+        tensors["embed.positions.weight"] = tensors["embed.positions.weight"] + segment
     theirs = replace(kind.layout, names=names).to_theirs(tensors, copies=True)
     given = write_options(kind, config)
     for root in ("encoder.", "decoder."):
@@ -121,17 +325,11 @@ def write(parts: Parts, folder: Path) -> None:
         given[f"{root[:-1]}_learned_pos"] = learned
         if not learned:
             del theirs[place]
+    history = {"criterion_name": "CrossEntropyCriterion", "optimizer_name": "FairseqAdam"}
     about = {
         "args": argparse.Namespace(**given),
         "model": theirs,
-        "optimizer_history": [
-            {
-                "criterion_name": "CrossEntropyCriterion",
-                "optimizer_name": "FairseqAdam",
-                "lr_scheduler_state": {},
-                "num_updates": 0,
-            }
-        ],
+        "optimizer_history": [history | {"lr_scheduler_state": {}, "num_updates": 0}],
         "extra_state": {"epoch": 0},
         "last_optimizer_state": None,
     }
@@ -144,25 +342,20 @@ def write(parts: Parts, folder: Path) -> None:
 def write_options(kind: Kind, config: ModelConfig) -> dict[str, Any]:
     """The configuration as fairseq's options."""
     ours = {b: a for a, b in reversed(ACTIVATIONS.items())}
-    given = {
+    limits = ("max_source_positions", "max_target_positions", "max_positions", "tokens_per_sample")
+    given = dict.fromkeys(limits, config.max_positions) | {
         "arch": kind.arch,
         "no_scale_embedding": not config.embedding_scale,
         "layernorm_embedding": config.embedding_norm,
         "share_decoder_input_output_embed": config.tied,
-        "max_source_positions": config.max_positions,
-        "max_target_positions": config.max_positions,
-        "max_positions": config.max_positions,
-        "tokens_per_sample": config.max_positions,
     }
     for side in ("encoder", "decoder"):
-        given |= write_settings(
-            config, {k: v for k, v in replace(kind, side=side).keys.items() if k != "activation"}
-        )
-        given |= {
-            f"{side}_layers": config.num_layers,
-            f"{side}_embed_dim": config.width,
-            f"{side}_ffn_embed_dim": config.ffn_width,
-        }
+        known = dict(replace(kind, side=side).keys)
+        del known["activation"]
+        given |= write_settings(config, known)
+        sizes = {"layers": config.num_layers, "embed_dim": config.width}
+        sizes |= {"ffn_embed_dim": config.ffn_width}
+        given |= {f"{side}_{name}": size for name, size in sizes.items()}
     if isinstance(config, EncoderDecoderConfig):
         given["decoder_layers"] = config.decoder_layers or config.num_layers
         given["share_all_embeddings"] = config.shared_embeddings and config.tied

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from unitk.config import Given, resolve
-from unitk.interop.convert import KINDS, Found
-from unitk.interop.layout import Layout
+from unitk.interop.convert import KINDS, Found, NoOptions
+from unitk.interop.names import Layout
 from unitk.vocab.base import open_vocab
 
 TASK, MODEL = "unitk_", "network."
 """How the names of its tasks and of its tensors begin."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _NoOptions:
-    """Only task and architecture are read."""
 
 
 def is_ours(cfg: Any) -> bool:
@@ -42,12 +36,12 @@ def read_ours(
         name, equals, text = word.partition("=")
         if name.partition(".")[0] in KINDS:
             given.append(Given(name.replace("-", "_"), text if equals else None, origin))
-    parts = resolve(_NoOptions, given, KINDS).components
+    parts = resolve(NoOptions, given, KINDS).components
     return Found(
         path,
         tensors,
         layout_of(tensors),
-        parts["arch"].name,
+        (parts["arch"].name,),
         parts["arch"].config,
         parts["task"].name,
         open_vocab(vocab or Path(str(task.get("data")))),

@@ -19,7 +19,8 @@ from torch import Tensor
 from unitk import registry
 from unitk.config import Component, Given, Parsed, resolve
 from unitk.errors import CheckpointError, DataError, UsageError, require
-from unitk.interop.layout import Layout
+from unitk.interop.names import Layout
+from unitk.interop.settings import preset_of
 from unitk.interop.vocabs import fitted
 from unitk.latent.components import LatentConfig
 from unitk.models.config import EncoderDecoderConfig as TwoTowers
@@ -51,8 +52,8 @@ class Found:
     """The file, for errors."""
     tensors: Mapping[str, Tensor]
     layout: Layout
-    arch: str
-    """The registered architecture that comes nearest, and its settings in full."""
+    presets: Sequence[str]
+    """Registered architectures, of which the nearest is taken, and the settings in full."""
     config: ModelConfig
     task: str
     vocab: Vocab | None
@@ -69,6 +70,11 @@ class Found:
     """What was left out."""
     says_heads: bool = True
     """Whether it says how many heads there are; if not, heads of 64 are assumed."""
+
+    @property
+    def arch(self) -> str:
+        """The name of the architecture that comes nearest."""
+        return preset_of(self.presets, self.config)
 
     def rows(self, name: str) -> int:
         """How many rows a table of ours has there; 0 if it has none."""
@@ -150,17 +156,17 @@ def read_checkpoint(
 def _parsed(found: Found, given: Sequence[Given]) -> Parsed:
     """Task and architecture, first as found, then as given."""
     arch = Component(found.arch, registry.get("arch", found.arch), found.config)
-    values = Parsed(_NoOptions(), {"arch": arch}, {}).values() | {"task": found.task}
+    values = Parsed(NoOptions(), {"arch": arch}, {}).values() | {"task": found.task}
     values |= {f"task.{name}": text for name, text in found.options.items()}
     name = next((one.text or "" for one in reversed(given) if one.key == "task"), found.task)
     if 0 < found.config.num_segments < (least := len(registry.get("task", name).segments)):
         values["arch.num_segments"] = str(least)
     own = [Given(key, text, str(found.path)) for key, text in values.items()]
-    return resolve(_NoOptions, [*own, *given], KINDS)
+    return resolve(NoOptions, [*own, *given], KINDS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _NoOptions:
+class NoOptions:
     """Only the components are resolved."""
 
 

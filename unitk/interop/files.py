@@ -12,7 +12,7 @@ import json
 import re
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from unitk.errors import CheckpointError
+from unitk.foreign import parse_json
 
 ALLOWED: list[Any] = [
     argparse.Namespace,
@@ -116,14 +117,16 @@ def tensors_of(found: Any, path: Path) -> dict[str, Tensor]:
     return dict(found)
 
 
+def write_json(found: Mapping[str, Any], path: Path) -> None:
+    """Write an object as transformers does."""
+    path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """An object of a json file."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise CheckpointError(f"{path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is no json ({error})") from error
+    with reading(path):
+        text = path.read_text(encoding="utf-8")
+    found = parse_json(text, str(path), CheckpointError)
     if not isinstance(found, dict):
         raise CheckpointError(f"{path} must hold an object")
     return found

@@ -7,33 +7,33 @@ over several devices is not read.
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from pathlib import Path
 
 from unitk import registry
-from unitk.errors import CheckpointError, DataError, UsageError
+from unitk.errors import CheckpointError, DataError
 from unitk.interop.convert import Found, Parts
-from unitk.interop.files import find_file, read_json, read_pickle, save_pickle, tensors_of
-from unitk.interop.layout import Layout
-from unitk.interop.names import within
-from unitk.interop.settings import check_family, checked, layers_of, preset_of, shape_of
+from unitk.interop.files import (
+    find_file,
+    read_json,
+    read_pickle,
+    save_pickle,
+    tensors_of,
+    write_json,
+)
+from unitk.interop.names import Layout, layer, within
+from unitk.interop.settings import changed, check_family, checked, layers_of, sizes_of
 from unitk.interop.vocabs import vocab_beside, write_vocab
 from unitk.models.config import ModelConfig
-from unitk.vocab.base import ALIASES, Vocab, open_vocab
+from unitk.vocab.base import ALIASES, Vocab
 
 FILE = "mp_rank_00_model_states.pt"
 ADDED = "added_tokens.json"
 HEADS = "num_attention_heads"
 """A setting of config.json, where there is one; heads of 64 otherwise, as in all of GLM's."""
-LAYER = {
-    "attention_norm": "input_layernorm",
-    "attention.qkv": "attention.query_key_value",
-    "attention.out": "attention.dense",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn.up": "mlp.dense_h_to_4h",
-    "ffn.down": "mlp.dense_4h_to_h",
-}
+LAYER = layer(
+    *("attention.query_key_value", "attention.dense", "input_layernorm"),
+    *("mlp.dense_h_to_4h", "mlp.dense_4h_to_h", "post_attention_layernorm"),
+)
 GLM = Layout(
     {
         "embed.tokens": "word_embeddings",
@@ -43,6 +43,12 @@ GLM = Layout(
         **within("transformer.layers.#.", "layers.#.", LAYER),
     }
 )
+SIZES = {
+    "width": ("word_embeddings.weight", 1),
+    "ffn_width": ("transformer.layers.0.mlp.dense_h_to_4h.weight", 0),
+    "max_positions": ("transformer.position_embeddings.weight", 0),
+    "max_positions2": ("transformer.block_position_embeddings.weight", 0),
+}
 PRESETS = ("glm_large", "glm_base", "glm_410m", "glm_515m", "glm_roberta", "glm_2b", "glm_10b")
 WORDPIECE = {"sep": 0, "pad": 102, "sop": 30522, "eop": 30523, "gmask": 30524, "smask": 30525}
 GPT2 = {
@@ -72,36 +78,21 @@ def read(path: Path, vocab: Path | None) -> Found:
         name.removeprefix("module.").removeprefix("glm."): tensor
         for name, tensor in tensors_of(inner, weights).items()
     }
-    _, width = shape_of(tensors, "word_embeddings.weight", weights)
-    places = [
-        shape_of(tensors, f"transformer.{name}position_embeddings.weight", weights)[0]
-        for name in ("", "block_")
-    ]
-    inner_width, _ = shape_of(tensors, "transformer.layers.0.mlp.dense_h_to_4h.weight", weights)
-    config: ModelConfig = registry.get("arch", PRESETS[0])()
     where = weights.parent / "config.json"
     declared = read_json(where) if where.exists() else {}
-    heads = declared.get(HEADS, max(width // 64, 1))
-    try:
-        config = replace(
-            config,
-            num_layers=max(layers_of(tensors, "transformer.layers."), 1),
-            width=width,
-            num_heads=checked(heads, int, HEADS, where),
-            ffn_width=inner_width,
-            max_positions=places[0],
-            max_positions2=places[1],
-        )
-    except UsageError as error:
-        raise CheckpointError(f"{weights}: {error}") from error
-    own = open_vocab(vocab) if vocab else vocab_beside(weights)
+    sizes = sizes_of(tensors, SIZES, weights)
+    heads = checked(declared.get(HEADS, max(sizes["width"] // 64, 1)), int, HEADS, where)
+    layers = max(layers_of(tensors, "transformer.layers."), 1)
+    preset: ModelConfig = registry.get("arch", PRESETS[0])()
+    config = changed(preset, weights, num_layers=layers, num_heads=heads, **sizes)
+    own = vocab_beside(weights, vocab)
     # a folder of that tokenizer, or of the port that GLM's authors made
     added = (vocab if vocab and vocab.is_dir() else weights.parent) / ADDED
     return Found(
         weights,
         tensors,
         GLM,
-        preset_of(PRESETS, config),
+        PRESETS,
         config,
         "glm_infill",
         own,
@@ -128,8 +119,7 @@ def write(parts: Parts, folder: Path) -> None:
     """The file that GLM's code loads, and the tokenizer."""
     config, tensors = parts.model.config, parts.tensors()
     preset = registry.get("arch", PRESETS[0])()
-    sizes = {"num_layers", "width", "num_heads", "ffn_width", "max_positions", "max_positions2"}
-    check_family(config, preset, sizes, "--to glm: a GLM")
+    check_family(config, preset, {"num_layers", "num_heads", *SIZES}, "--to glm: a GLM")
     save_pickle({"module": GLM.to_theirs(tensors)}, folder / FILE)
     rows = len(tensors["embed.tokens.weight"])
     about = {
@@ -139,5 +129,5 @@ def write(parts: Parts, folder: Path) -> None:
         "vocab_size": rows,
         "max_sequence_length": config.max_positions - 1,
     }
-    (folder / "config.json").write_text(json.dumps(about, indent=2) + "\n")
+    write_json(about, folder / "config.json")
     write_vocab(parts.task.vocab, folder, rows, plain=True)

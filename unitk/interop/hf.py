@@ -7,10 +7,7 @@ whole models and bare ones, old spellings (gamma, beta) and sharded files. Writt
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +17,13 @@ from torch import Tensor
 
 from unitk.errors import CheckpointError, UsageError
 from unitk.interop.convert import Found, Parts
-from unitk.interop.files import find_file, read_json, read_tensors, save_tensors
-from unitk.interop.hf_families import (
-    FAMILIES,
-    OUTPUTS,
-    class_of,
-    family_of,
-    layout_of,
-    preset,
-    tied,
-)
+from unitk.interop.files import find_file, read_json, read_tensors, save_tensors, write_json
+from unitk.interop.hf_families import FAMILIES, OUTPUTS, class_of, kind_of, layout_of, tied
 from unitk.interop.hf_tokenizer import write_tokenizer
-from unitk.interop.layout import moved
-from unitk.interop.settings import preset_of, read_settings, refuse, write_settings
+from unitk.interop.names import count_from, today
+from unitk.interop.settings import changed, read_settings, refuse, write_settings
 from unitk.interop.vocabs import extra_ids, vocab_beside
 from unitk.models.config import EncoderDecoderConfig
-from unitk.vocab.base import open_vocab
 
 WEIGHTS = (
     "model.safetensors",
@@ -59,19 +47,15 @@ def read(path: Path, vocab: Path | None) -> Found:
     family = FAMILIES[kind]
     refuse(given, family.fixed, where)
     tensors = modern(read_tensors(weights), family.root)
-    config = read_settings(preset(family), family.keys, given, where)
-    try:
-        changes = family.complete((config, tensors, given, where))
-        config = replace(config, **{"tied": tied(family.layout, tensors), **changes})
-    except UsageError as error:
-        raise CheckpointError(f"{where}: {error}") from error
-    arch = preset_of(family.presets, config)
-    own = open_vocab(vocab) if vocab else vocab_beside(weights)
+    config = read_settings(family.preset, family.keys, given, where)
+    changes = {"tied": tied(family.layout, tensors)}
+    config = changed(config, where, **changes | family.complete((config, tensors, given, where)))
+    own = vocab_beside(weights, vocab)
     return Found(
         weights,
         tensors,
         layout_of(family, config),
-        arch,
+        family.presets,
         config,
         family.task,
         own,
@@ -84,8 +68,7 @@ def modern(tensors: Mapping[str, Tensor], root: str) -> dict[str, Tensor]:
     """The tensors under the names of today, and of a whole model."""
     found = {}
     for name, tensor in tensors.items():
-        name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
-        name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
+        name = today(name)
         if not name.startswith((root, *OUTPUTS)):
             name = root + name
         found[name] = tensor
@@ -95,30 +78,31 @@ def modern(tensors: Mapping[str, Tensor], root: str) -> dict[str, Tensor]:
 def write(parts: Parts, folder: Path) -> None:
     """A folder for `from_pretrained`; it exists and is empty."""
     config, vocab, tensors = parts.model.config, parts.task.vocab, parts.tensors()
-    family = family_of(config, parts.values.get("arch", ""))
+    kind = kind_of(config, parts.values.get("arch", ""))
+    family = FAMILIES[kind]
     rows = len(tensors["embed.tokens.weight"])
     pad = _pad(parts, rows)
     theirs = renamed(parts, tensors)
     about: dict[str, Any] = {
-        "model_type": family.kind,
+        "model_type": kind,
         "architectures": [class_of(family, config)],
     }
     about |= {**family.fixed, **write_settings(config, family.keys)}
     about |= {"vocab_size": rows, "tie_word_embeddings": config.tied}
-    if family.kind == "roberta":
+    if kind == "roberta":
         about["max_position_embeddings"] = config.max_positions + pad + 1
     ids = {"pad": pad, "bos": vocab.cls, "eos": vocab.sep}
     about |= {f"{name}_token_id": index if index < rows else None for name, index in ids.items()}
-    if family.kind == "bart":
+    if kind == "bart":
         bias = theirs.pop("final_logits_bias", torch.zeros(rows))
         theirs["final_logits_bias"] = bias[None]
-    about |= family.about(config, vocab)
+    about |= family.about(config)
     if parts.task.protocol is not None and family.task != "mlm":
         generation = _generation(parts, rows)
         about |= {key: generation[key] for key in generation if key.endswith("_token_id")}
-        _write_json(generation, folder / "generation_config.json")
+        write_json(generation, folder / "generation_config.json")
     save_tensors(theirs, folder / "model.safetensors")
-    _write_json(about, folder / "config.json")
+    write_json(about, folder / "config.json")
     # only a model that fills [MASK]s reads symbols in a text
     reads: dict[str, Any] = {
         "split_special_tokens": family.task != "mlm",
@@ -137,14 +121,11 @@ def write(parts: Parts, folder: Path) -> None:
 def renamed(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors of a model's parameters, or their gradients, as they are called and shaped there."""
     config, found = parts.model.config, dict(tensors)
-    family = family_of(config, parts.values.get("arch", ""))
+    kind = kind_of(config, parts.values.get("arch", ""))
     # where a table has rows before that of position 0, their number is fixed there
     offsets = {"roberta": _pad(parts, len(found["embed.tokens.weight"])) + 1, "bart": 2}
-    for name in ("embed.positions.weight", "encoder.embed.positions.weight"):
-        if name in found:
-            offset = offsets.get(family.kind, 0)
-            found[name] = moved(found[name], config.position_offset, offset)
-    return layout_of(family, config).to_theirs(found)
+    count_from(found, config.position_offset, offsets.get(kind, 0))
+    return layout_of(FAMILIES[kind], config).to_theirs(found)
 
 
 def _pad(parts: Parts, rows: int) -> int:
@@ -179,7 +160,3 @@ def _generation(parts: Parts, rows: int) -> dict[str, Any]:
         found["forced_bos_token_id"] = more[0] if more else None
         found["forced_eos_token_id"] = end
     return found
-
-
-def _write_json(found: Mapping[str, Any], path: Path) -> None:
-    path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

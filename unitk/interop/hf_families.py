@@ -13,65 +13,38 @@ from torch import Tensor
 from unitk import registry
 from unitk.errors import CheckpointError, UsageError
 from unitk.interop import names
-from unitk.interop.layout import Layout, same
-from unitk.interop.settings import Keys, check_family, checked
+from unitk.interop.names import Layout, same
+from unitk.interop.settings import Keys, check_family, checked, keys, layers_of, sizes_of
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
-from unitk.vocab.base import Vocab
 
-BERT_KEYS: Keys = {
-    "num_layers": ("num_hidden_layers",),
-    "width": ("hidden_size",),
-    "num_heads": ("num_attention_heads",),
-    "ffn_width": ("intermediate_size",),
-    "max_positions": ("max_position_embeddings",),
-    "num_segments": ("type_vocab_size",),
-    "norm_eps": ("layer_norm_eps", "layer_norm_epsilon"),
-    "activation": ("hidden_act",),
-    "dropout": ("hidden_dropout_prob",),
-    "attention_dropout": ("attention_probs_dropout_prob",),
-    "init_std": ("initializer_range",),
-}
-GPT_KEYS: Keys = {
-    "num_layers": ("n_layer",),
-    "width": ("n_embd",),
-    "num_heads": ("n_head",),
-    "max_positions": ("n_positions",),
-    "norm_eps": ("layer_norm_epsilon",),
-    "dropout": ("resid_pdrop",),
-    "attention_dropout": ("attn_pdrop",),
-    "init_std": ("initializer_range",),
-}
-GPT2_KEYS: Keys = {**GPT_KEYS, "activation": ("activation_function",), "ffn_width": ("n_inner",)}
-BART_KEYS: Keys = {
-    "num_layers": ("encoder_layers",),
-    "decoder_layers": ("decoder_layers",),
-    "width": ("d_model",),
-    "num_heads": ("encoder_attention_heads",),
-    "ffn_width": ("encoder_ffn_dim",),
-    "max_positions": ("max_position_embeddings",),
-    "activation": ("activation_function",),
-    "embedding_scale": ("scale_embedding",),
-    "dropout": ("dropout",),
-    "attention_dropout": ("attention_dropout",),
-    "activation_dropout": ("activation_dropout",),
-    "init_std": ("init_std",),
-}
-T5_KEYS: Keys = {
-    "num_layers": ("num_layers",),
-    "decoder_layers": ("num_decoder_layers",),
-    "width": ("d_model",),
-    "num_heads": ("num_heads",),
-    "head_width": ("d_kv",),
-    "ffn_width": ("d_ff",),
-    "relative_buckets": ("relative_attention_num_buckets",),
-    "relative_distance": ("relative_attention_max_distance",),
-    "norm_eps": ("layer_norm_epsilon",),
-    # one rate for all
-    "attention_dropout": ("dropout_rate",),
-    "activation_dropout": ("dropout_rate",),
-    "dropout": ("dropout_rate",),
-    "init_std": ("initializer_factor",),
-}
+BERT_KEYS = keys("""
+    num_layers=num_hidden_layers width=hidden_size num_heads=num_attention_heads
+    ffn_width=intermediate_size max_positions=max_position_embeddings
+    num_segments=type_vocab_size norm_eps=layer_norm_eps|layer_norm_epsilon
+    activation=hidden_act dropout=hidden_dropout_prob
+    attention_dropout=attention_probs_dropout_prob init_std=initializer_range
+""")
+GPT_KEYS = keys("""
+    num_layers=n_layer width=n_embd num_heads=n_head max_positions=n_positions
+    norm_eps=layer_norm_epsilon dropout=resid_pdrop attention_dropout=attn_pdrop
+    init_std=initializer_range
+""")
+GPT2_KEYS = {**GPT_KEYS, **keys("activation=activation_function ffn_width=n_inner")}
+BART_KEYS = keys("""
+    num_layers=encoder_layers decoder_layers=decoder_layers width=d_model
+    num_heads=encoder_attention_heads ffn_width=encoder_ffn_dim
+    max_positions=max_position_embeddings activation=activation_function
+    embedding_scale=scale_embedding dropout=dropout attention_dropout=attention_dropout
+    activation_dropout=activation_dropout init_std=init_std
+""")
+# T5 has one rate of dropout
+T5_KEYS = keys("""
+    num_layers=num_layers decoder_layers=num_decoder_layers width=d_model num_heads=num_heads
+    head_width=d_kv ffn_width=d_ff relative_buckets=relative_attention_num_buckets
+    relative_distance=relative_attention_max_distance norm_eps=layer_norm_epsilon
+    attention_dropout=dropout_rate activation_dropout=dropout_rate dropout=dropout_rate
+    init_std=initializer_factor
+""")
 PROJECTIONS = {"relu": (False, "relu"), "gated-gelu": (True, "gelu_tanh")}
 """T5's `feed_forward_proj` -> whether there is a gate, and the activation."""
 
@@ -80,41 +53,39 @@ Checkpoint = tuple[ModelConfig, dict[str, Tensor], Mapping[str, Any], Path]
 """A configuration so far, the tensors, config.json and its path."""
 
 
-def _whole_or_bare(tensors: Mapping[str, Tensor]) -> Changes:
-    """A bare encoder has no output layer of its own."""
-    whole = any(
-        name.endswith(
-            ("transform.dense.weight", "lm_head.dense.weight", "predictions.dense.weight")
-        )
-        for name in tensors
-    )
-    return {"head_transform": whole, "output_bias": whole}
+def masked_changes(tensors: Mapping[str, Tensor]) -> Changes:
+    """The output layers of an encoder; a bare one has none of its own."""
+    ends = ("transform.dense.weight", "lm_head.dense.weight", "predictions.dense.weight")
+    whole = any(name.endswith(ends) for name in tensors)
+    outputs = {"class:nsp:2": "cls.seq_relationship", "class:sop:2": "sop_classifier.classifier"}
+    heads = tuple(head for head, name in outputs.items() if f"{name}.weight" in tensors)
+    return {"head_transform": whole, "output_bias": whole, "heads": heads}
 
 
-def bert_changes(tensors: Mapping[str, Tensor]) -> Changes:
-    """The output layers of a BERT, found from its tensors."""
-    heads = ("class:nsp:2",) if "cls.seq_relationship.weight" in tensors else ()
-    return {**_whole_or_bare(tensors), "heads": heads, "tied": tied(names.BERT, tensors)}
+def bert_sizes(root: str, tensors: Mapping[str, Tensor], path: Path) -> dict[str, int]:
+    """What the shapes of a BERT tell, under the names of config.json; heads of 64."""
+    places = {
+        "hidden_size": ("embeddings.word_embeddings", 1),
+        "max_position_embeddings": ("embeddings.position_embeddings", 0),
+        "type_vocab_size": ("embeddings.token_type_embeddings", 0),
+        "intermediate_size": ("encoder.layer.0.intermediate.dense", 0),
+    }
+    there = {key: (f"{root}{name}.weight", axis) for key, (name, axis) in places.items()}
+    found = sizes_of(tensors, there, path)
+    found["num_hidden_layers"] = layers_of(tensors, f"{root}encoder.layer.")
+    return found | {"num_attention_heads": max(found["hidden_size"] // 64, 1)}
 
 
-def _bert(checkpoint: Checkpoint) -> Changes:
-    return bert_changes(checkpoint[1])
-
-
-def _ernie(checkpoint: Checkpoint) -> Changes:
-    return {**bert_changes(checkpoint[1]), "tied": tied(names.ERNIE, checkpoint[1])}
+def _masked(checkpoint: Checkpoint) -> Changes:
+    return masked_changes(checkpoint[1])
 
 
 def _roberta(checkpoint: Checkpoint) -> Changes:
     config, tensors, given, where = checkpoint
+    # positions are counted from the pad's id
     first = checked(given.get("pad_token_id", 1), int, "pad_token_id", where) + 1
     places = {"position_offset": first, "max_positions": config.max_positions - first}
-    return {**_whole_or_bare(tensors), **places}
-
-
-def _albert(checkpoint: Checkpoint) -> Changes:
-    heads = ("class:sop:2",) if "sop_classifier.classifier.weight" in checkpoint[1] else ()
-    return {**_whole_or_bare(checkpoint[1]), "heads": heads}
+    return masked_changes(tensors) | places
 
 
 def _gpt2(checkpoint: Checkpoint) -> Changes:
@@ -148,15 +119,11 @@ def _t5(checkpoint: Checkpoint) -> Changes:
     return {"ffn_gate": gate, "activation": activation, "output_scale": scaled}
 
 
-def _no_more(config: ModelConfig, vocab: Vocab) -> Changes:
-    return {}
-
-
-def _about_gpt(config: ModelConfig, vocab: Vocab) -> Changes:
+def _about_gpt(config: ModelConfig) -> Changes:
     return {"embd_pdrop": config.dropout}
 
 
-def _about_bart(config: ModelConfig, vocab: Vocab) -> Changes:
+def _about_bart(config: ModelConfig) -> Changes:
     assert isinstance(config, EncoderDecoderConfig)
     return {
         "decoder_layers": config.decoder_layers or config.num_layers,
@@ -165,7 +132,7 @@ def _about_bart(config: ModelConfig, vocab: Vocab) -> Changes:
     }
 
 
-def _about_t5(config: ModelConfig, vocab: Vocab) -> Changes:
+def _about_t5(config: ModelConfig) -> Changes:
     assert isinstance(config, EncoderDecoderConfig)
     ours = (config.ffn_gate, config.activation)
     projection = next((theirs for theirs, one in PROJECTIONS.items() if one == ours), None)
@@ -179,153 +146,143 @@ def _about_t5(config: ModelConfig, vocab: Vocab) -> Changes:
     }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Family:
     """A kind of model there: its names, its settings, and what these cannot say."""
 
-    kind: str
-    """`model_type`"""
+    name: str
+    """How the names of its classes begin."""
+    root: str
+    """What the names of a bare model lack."""
     presets: tuple[str, ...]
     """Our architectures of that kind."""
     task: str
     layout: Layout
     keys: Keys
-    root: str
-    """What the names of a bare model lack."""
-    classes: tuple[str, str]
-    """`architectures`: the whole model, and a bare one."""
-    fixed: Mapping[str, Any]
+    fixed: Mapping[str, Any] = field(default_factory=dict)
     """Settings of which unitk computes one value only."""
     complete: Callable[[Checkpoint], Changes]
     """Reading: what `keys` cannot say, found from tensors and config.json."""
-    about: Callable[[ModelConfig, Vocab], Changes] = _no_more
+    about: Callable[[ModelConfig], Changes] = lambda config: {}
     """Writing: what `keys` cannot say of config.json."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Of the task."""
     free: tuple[str, ...] = ()
     """Fields beside `keys` that may differ from the preset's."""
 
+    @property
+    def preset(self) -> ModelConfig:
+        """The settings that hold where nothing else is said."""
+        first: ModelConfig = registry.get("arch", self.presets[0])()
+        return first
+
 
 OUTPUTS = ("cls.", "lm_head.", "final_logits_bias", "predictions.", "sop_classifier.")
 """How the names of output layers begin, which a root never stands before."""
-ABSOLUTE = {"position_embedding_type": "absolute", "add_cross_attention": False}
+CLASSES = {"mlm": "ForMaskedLM", "lm": "LMHeadModel", "seq2seq": "ForConditionalGeneration"}
+"""Task -> how the names of their classes end."""
 BARE = ("head_transform", "output_bias", "heads")
+ENCODER: dict[str, Any] = {"task": "mlm", "keys": BERT_KEYS, "complete": _masked, "free": BARE}
+"""What BERT and its kin have in common."""
+ABSOLUTE = {"position_embedding_type": "absolute", "add_cross_attention": False}
+ENCODES = {**ABSOLUTE, "is_decoder": False}
 FAMILIES = {
-    family.kind: family
-    for family in (
-        Family(
-            kind="bert",
-            presets=("bert_base", "bert_large"),
-            task="mlm",
-            layout=names.BERT,
-            keys=BERT_KEYS,
-            root="bert.",
-            classes=("BertForMaskedLM", "BertModel"),
-            fixed={**ABSOLUTE, "is_decoder": False, "use_task_id": False},
-            complete=_bert,
-            free=BARE,
-        ),
-        Family(
-            kind="ernie",
-            presets=("ernie_base",),
-            task="mlm",
-            layout=names.ERNIE,
-            keys=BERT_KEYS,
-            root="ernie.",
-            classes=("ErnieForMaskedLM", "ErnieModel"),
-            fixed={**ABSOLUTE, "is_decoder": False, "use_task_id": False},
-            complete=_ernie,
-            free=BARE,
-        ),
-        Family(
-            kind="roberta",
-            presets=("roberta_base", "roberta_large"),
-            task="mlm",
-            layout=names.ROBERTA,
-            keys=BERT_KEYS,
-            root="roberta.",
-            classes=("RobertaForMaskedLM", "RobertaModel"),
-            fixed={**ABSOLUTE, "is_decoder": False},
-            complete=_roberta,
-            free=BARE,
-        ),
-        Family(
-            kind="albert",
-            presets=("albert_base", "albert_large", "albert_xlarge", "albert_xxlarge"),
-            task="mlm",
-            layout=names.ALBERT,
-            keys={**BERT_KEYS, "embedding_width": ("embedding_size",)},
-            root="albert.",
-            classes=("AlbertForMaskedLM", "AlbertModel"),
-            fixed={**ABSOLUTE, "num_hidden_groups": 1, "inner_group_num": 1},
-            complete=_albert,
-            free=("heads",),
-        ),
-        Family(
-            kind="gpt2",
-            presets=("gpt2_small", "gpt2_medium", "gpt2_large", "gpt2_xl"),
-            task="lm",
-            layout=names.GPT2,
-            keys=GPT2_KEYS,
-            root="transformer.",
-            classes=("GPT2LMHeadModel", "GPT2Model"),
-            fixed={
-                "scale_attn_weights": True,
-                "scale_attn_by_inverse_layer_idx": False,
-                "add_cross_attention": False,
-            },
-            complete=_gpt2,
-            about=_about_gpt,
-            options={"opening": "sep"},
-        ),
-        Family(
-            kind="openai-gpt",
-            presets=("gpt_base",),
-            task="lm",
-            layout=names.GPT,
-            keys=GPT_KEYS,
-            root="transformer.",
-            classes=("OpenAIGPTLMHeadModel", "OpenAIGPTModel"),
-            fixed={"afn": "gelu"},  # the tanh form, there
-            complete=_gpt2,
-            about=_about_gpt,
-            options={"opening": "none", "ends": "off"},
-        ),
-        Family(
-            kind="bart",
-            presets=("bart_base", "bart_large"),
-            task="seq2seq",
-            layout=names.BART,
-            keys=BART_KEYS,
-            root="model.",
-            classes=("BartForConditionalGeneration", "BartModel"),
-            fixed={"normalize_before": False, "add_final_layer_norm": False},
-            complete=_bart,
-            about=_about_bart,
-            options={"opening": "both"},
-            free=("output_bias",),
-        ),
-        Family(
-            kind="t5",
-            presets=("t5_small", "t5_base", "t5_large", "t5_v1_1_small", "t5_v1_1_base"),
-            task="seq2seq",
-            layout=names.T5,
-            keys=T5_KEYS,
-            root="",
-            classes=("T5ForConditionalGeneration", "T5Model"),
-            fixed={},
-            complete=_t5,
-            about=_about_t5,
-            options={"opening": "pad"},
-            free=("ffn_gate", "activation", "output_scale"),
-        ),
-    )
+    "bert": Family(
+        **ENCODER,
+        name="Bert",
+        root="bert.",
+        presets=("bert_base", "bert_large"),
+        layout=names.BERT,
+        fixed={**ENCODES, "use_task_id": False},
+    ),
+    "ernie": Family(
+        **ENCODER,
+        name="Ernie",
+        root="ernie.",
+        presets=("ernie_base",),
+        layout=names.ERNIE,
+        fixed={**ENCODES, "use_task_id": False},
+    ),
+    "roberta": Family(
+        **ENCODER | {"complete": _roberta},
+        name="Roberta",
+        root="roberta.",
+        presets=("roberta_base", "roberta_large"),
+        layout=names.ROBERTA,
+        fixed=ENCODES,
+    ),
+    "albert": Family(
+        **ENCODER
+        | {
+            "keys": {**BERT_KEYS, **keys("embedding_width=embedding_size")},
+            "free": ("heads",),
+        },
+        name="Albert",
+        root="albert.",
+        presets=("albert_base", "albert_large", "albert_xlarge", "albert_xxlarge"),
+        layout=names.ALBERT,
+        fixed={**ABSOLUTE, "num_hidden_groups": 1, "inner_group_num": 1},
+    ),
+    "gpt2": Family(
+        name="GPT2",
+        root="transformer.",
+        presets=("gpt2_small", "gpt2_medium", "gpt2_large", "gpt2_xl"),
+        task="lm",
+        layout=names.GPT2,
+        keys=GPT2_KEYS,
+        fixed={
+            "scale_attn_weights": True,
+            "scale_attn_by_inverse_layer_idx": False,
+            "add_cross_attention": False,
+        },
+        complete=_gpt2,
+        about=_about_gpt,
+        options={"opening": "sep"},
+    ),
+    "openai-gpt": Family(
+        name="OpenAIGPT",
+        root="transformer.",
+        presets=("gpt_base",),
+        task="lm",
+        layout=names.GPT,
+        keys=GPT_KEYS,
+        fixed={"afn": "gelu"},  # the tanh form, there
+        complete=_gpt2,
+        about=_about_gpt,
+        options={"opening": "none", "ends": "off"},
+    ),
+    "bart": Family(
+        name="Bart",
+        root="model.",
+        presets=("bart_base", "bart_large"),
+        task="seq2seq",
+        layout=names.BART,
+        keys=BART_KEYS,
+        fixed={"normalize_before": False, "add_final_layer_norm": False},
+        complete=_bart,
+        about=_about_bart,
+        options={"opening": "both"},
+        free=("output_bias",),
+    ),
+    "t5": Family(
+        name="T5",
+        root="",
+        presets=("t5_small", "t5_base", "t5_large", "t5_v1_1_small", "t5_v1_1_base"),
+        task="seq2seq",
+        layout=names.T5,
+        keys=T5_KEYS,
+        complete=_t5,
+        about=_about_t5,
+        options={"opening": "pad"},
+        free=("ffn_gate", "activation", "output_scale"),
+    ),
 }
+"""`model_type` -> what it is."""
 
 
-def family_of(config: ModelConfig, arch: str = "") -> Family:
-    """What a model is there, its registered architecture deciding between families of one shape;
-    an error names the first setting that stands in the way."""
+def kind_of(config: ModelConfig, arch: str = "") -> str:
+    """Which of `FAMILIES` a model belongs to, its registered architecture deciding between those of
+    one shape; an error names the first setting that stands in the way."""
     if isinstance(config, EncoderDecoderConfig):
         kind = "t5" if config.norm == "rms" else "bart"
     elif config.norm_first:
@@ -334,13 +291,14 @@ def family_of(config: ModelConfig, arch: str = "") -> Family:
         kind = "albert"
     elif not config.embedding_norm:
         kind = "openai-gpt"
+    elif arch in FAMILIES["ernie"].presets:
+        kind = "ernie"
     else:
         kind = "roberta" if config.position_offset else "bert"
-        kind = "ernie" if arch in FAMILIES["ernie"].presets else kind
     family = FAMILIES[kind]
     free = {*family.keys, *family.free, "tied", "position_offset", "ffn_width"}
-    check_family(config, preset(family), free, f"--to hf: a {kind} model")
-    return family
+    check_family(config, family.preset, free, f"--to hf: a {kind} model")
+    return kind
 
 
 def layout_of(family: Family, config: ModelConfig) -> Layout:
@@ -349,16 +307,11 @@ def layout_of(family: Family, config: ModelConfig) -> Layout:
 
 
 def class_of(family: Family, config: ModelConfig) -> str:
+    """The class of transformers that a model is, for `architectures`."""
     if config.head_sizes.keys() & {"class:nsp", "class:sop"}:
-        return family.classes[0].replace("MaskedLM", "PreTraining")
-    bare = preset(family).head_transform and not config.head_transform
-    return family.classes[bare]
-
-
-def preset(family: Family) -> ModelConfig:
-    """The settings that hold where nothing else is said."""
-    first: ModelConfig = registry.get("arch", family.presets[0])()
-    return first
+        return f"{family.name}ForPreTraining"
+    bare = family.preset.head_transform and not config.head_transform
+    return family.name + ("Model" if bare else CLASSES[family.task])
 
 
 def tied(layout: Layout, tensors: Mapping[str, Tensor]) -> bool:

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from unitk import registry
 from unitk.errors import CheckpointError, DataError
+from unitk.fairseq.checkpoints import SEQ2SEQ_KIND, config_of, modern, options_of
 from unitk.fairseq.dictionary import symbols_of
-from unitk.fairseq.parts import SEQ2SEQ_KIND, config_of, modern, options_of
 from unitk.interop import mass_xlm
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import find_file, read_pickle, save_pickle, tensors_of
-from unitk.interop.layout import moved
-from unitk.interop.settings import check_family, preset_of
+from unitk.interop.names import count_from
+from unitk.interop.settings import check_family
 from unitk.interop.vocabs import vocab_beside
 from unitk.interop.words_xlm import XLMDictionary
 from unitk.models.config import EncoderDecoderConfig
@@ -48,13 +48,12 @@ def read(path: Path, vocab: Path | None) -> Found:
         raise CheckpointError(f"{weights} is no MASS: it has no encoder.embed_tokens.weight")
     given = DEFAULTS | (options_of(found, weights) if inner is not found else {})
     config = config_of(KIND, tensors, given, weights, first=FIRST)
-    arch = preset_of(KIND.presets, config)
     own = vocab_of(vocab) if vocab else _beside(weights.parent)
     return Found(
         weights,
         tensors,
         KIND.layout,
-        arch,
+        KIND.presets,
         config,
         KIND.task,
         own,
@@ -96,8 +95,7 @@ def write(parts: Parts, folder: Path) -> None:
     assert isinstance(preset, EncoderDecoderConfig)
     sizes = {"num_layers", "decoder_layers", "width", "num_heads", "ffn_width", "max_positions"}
     check_family(config, preset, sizes | {"position_offset", "activation"}, "--to mass: a MASS")
-    for name in ("embed.positions.weight", "encoder.embed.positions.weight"):
-        tensors[name] = moved(tensors[name], config.position_offset, FIRST)
+    count_from(tensors, config.position_offset, FIRST)
     theirs = packed(KIND.layout.to_theirs(tensors, copies=True))
     theirs.pop("decoder.output_projection.weight")
     theirs |= {f"{side}.version": torch.tensor([3.0]) for side in SIDES}

@@ -20,8 +20,7 @@ from unitk import registry
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import tensors_of
-from unitk.interop.layout import Layout, same
-from unitk.interop.names import within
+from unitk.interop.names import Layout, same, within
 from unitk.interop.settings import (
     Keys,
     check_family,
@@ -108,7 +107,7 @@ def read(found: Mapping[str, Any], path: Path, vocab: Path | None) -> Found:
         path,
         tensors,
         layout(config.num_segments * config.cross_by_segment),
-        PRESET,
+        (PRESET,),
         config,
         "mass",
         open_vocab(vocab) if vocab else vocab_of(found, given, path),

@@ -1,27 +1,182 @@
-"""What the tensors of Hugging Face's BERT, RoBERTa, ALBERT, GPT-2, GPT, BART and T5 are called.
+"""Tables of names: where each of our tensors stands in another system's checkpoint.
 
-UniLM, Optimus and fairseq use the same names, or parts of them.
+`Layout` translates both ways. The tables of Hugging Face's BERT, RoBERTa, ALBERT, GPT-2, GPT, BART
+and T5 are here, as UniLM, Optimus and fairseq use the same names, or parts of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from unitk.interop.layout import Layout
+import torch
+from torch import Tensor
 
-BERT_LAYER: dict[str, str | tuple[str, ...]] = {
-    "attention.qkv": tuple(f"attention.self.{part}" for part in ("query", "key", "value")),
-    "attention.out": "attention.output.dense",
-    "attention_norm": "attention.output.LayerNorm",
-    "ffn.up": "intermediate.dense",
-    "ffn.down": "output.dense",
-    "ffn_norm": "output.LayerNorm",
-}
+from unitk.errors import CheckpointError
+
+Theirs = str | tuple[str, ...]
+Names = Mapping[str, Theirs]
+POSITIONS = ("embed.positions.weight", "encoder.embed.positions.weight")
 
 
-def within(prefix: str, ours: str, names: Mapping[str, str | tuple[str, ...]]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Line:
+    """One of our tensors, and those that it is made of there, one below the other."""
+
+    ours: str
+    theirs: tuple[str, ...]
+    """An empty name stands for zeros that are not stored."""
+    transposed: bool
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a system calls its tensors; `#` stands for the number of a layer.
+
+    Every tensor of a checkpoint must have its place here, or be one of the `copies` or `ignored`.
+    """
+
+    names: Names
+    """Our module, or one tensor of it, -> theirs; several are joined."""
+    transposed: Collection[str] = ()
+    """Our modules whose weight is stored [in, out]."""
+    copies: Mapping[str, str] = field(default_factory=dict)
+    """Their second name of a tensor -> its first; both are equal, or the checkpoint is refused."""
+    ignored: Collection[str] = ()
+    """Patterns of whole names that carry nothing a model needs."""
+
+    def lines(self, ours: Iterable[str]) -> list[Line]:
+        """The line of each of our tensors; an error lists those that have none."""
+        found, without = [], []
+        for name in ours:
+            module, _, leaf = name.rpartition(".")
+            number = re.search(r"\.(\d+)\.", f".{name}")
+            digits = number[1] if number else ""
+            generic, of_module = (_generic(text, digits) for text in (name, module))
+            if generic in self.names:
+                theirs, end = self.names[generic], ""
+            elif of_module in self.names:
+                theirs, end = self.names[of_module], f".{leaf}"
+            else:
+                without.append(name)
+                continue
+            parts = (theirs,) if isinstance(theirs, str) else theirs
+            spelled = tuple(part and part.replace("#", digits) + end for part in parts)
+            transposed = leaf == "weight" and of_module in self.transposed
+            found.append(Line(name, spelled, transposed))
+        if without:
+            raise CheckpointError(f"this format has no place for {listed(without)}")
+        return found
+
+    def to_ours(
+        self, theirs: Mapping[str, Tensor], shapes: Mapping[str, torch.Size], path: object
+    ) -> dict[str, Tensor]:
+        """Our tensors, of these shapes; an error lists what is missing, unused or misshapen."""
+        lines = self.lines(shapes)
+        needed = {part for line in lines for part in line.theirs if part}
+        missing = sorted(needed - theirs.keys())
+        if missing:
+            raise CheckpointError(f"{path} has no {listed(missing)}, which the model needs")
+        self._check_rest(theirs, theirs.keys() - needed, path)
+        found: dict[str, Tensor] = {}
+        wrong = []
+        for line in lines:
+            tensor, wanted = joined(line, theirs), shapes[line.ours]
+            if tensor is not None and tensor.shape == wanted:
+                found[line.ours] = tensor
+            else:
+                parts = " + ".join(f"{n} {list(theirs[n].shape)}" for n in line.theirs if n)
+                wrong.append(f"{parts} (needed: {list(wanted)} for {line.ours})")
+        if wrong:
+            raise CheckpointError(f"{path}: the shape does not fit of {listed(wrong)}")
+        return found
+
+    def to_theirs(self, ours: Mapping[str, Tensor], *, copies: bool = False) -> dict[str, Tensor]:
+        """Their tensors; with the copies where their reader expects them."""
+        found: dict[str, Tensor] = {}
+        for line in self.lines(ours):
+            tensor = ours[line.ours].mT if line.transposed else ours[line.ours]
+            for name, part in zip(line.theirs, tensor.chunk(len(line.theirs)), strict=True):
+                if name:
+                    found[name] = part.contiguous()
+        if copies:
+            found = {a: found[b] for a, b in self.copies.items() if b in found} | found
+        return found
+
+    def _check_rest(self, theirs: Mapping[str, Tensor], rest: set[str], path: object) -> None:
+        ignored = {n for n in rest if any(re.fullmatch(one, n) for one in self.ignored)}
+        unused = []
+        for name in sorted(rest - ignored):
+            first = self.copies.get(name, "")
+            if first not in theirs:
+                unused.append(name)
+            elif not same(theirs[name], theirs[first]):
+                raise CheckpointError(f"{path}: {name} should be a copy of {first}, but differs")
+        if unused:
+            raise CheckpointError(f"{path} has {listed(unused)}, which this format has no use for")
+
+
+def joined(line: Line, theirs: Mapping[str, Tensor]) -> Tensor | None:
+    """One of our tensors from its parts; None if they do not fit together."""
+    stored = [theirs[name] for name in line.theirs if name]
+    if len({part.shape for part in stored}) > 1 or line.transposed and stored[0].dim() != 2:
+        return None
+    if len(line.theirs) == 1:
+        return stored[0].mT if line.transposed else stored[0]
+    if not stored[0].dim():
+        return None
+    # what is absent is of the same size as what is not
+    parts = [theirs[name] if name else torch.zeros_like(stored[0]) for name in line.theirs]
+    whole = torch.cat(parts)
+    return whole.mT if line.transposed else whole
+
+
+def count_from(tensors: dict[str, Tensor], have: int, want: int) -> None:
+    """Give position tables `want` rows before that of position 0 instead of `have`."""
+    for name in POSITIONS:
+        if have != want and name in tensors:
+            table = tensors[name]  # nothing looks the rows in front up, so they may be zero
+            tensors[name] = torch.cat([table.new_zeros(want, table.shape[1]), table[have:]])
+
+
+def same(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors are equal, bit for bit or not at all."""
+    return a.shape == b.shape and a.dtype == b.dtype and bool(torch.equal(a, b))
+
+
+def listed(names: Collection[str], most: int = 12) -> str:
+    """Names for an error message; the first of very many."""
+    shown = ", ".join(list(names)[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def _generic(name: str, digits: str) -> str:
+    return f".{name}.".replace(f".{digits}.", ".#.")[1:-1] if digits else name
+
+
+def layer(
+    qkv: Theirs, out: str, attention_norm: str, up: Theirs, down: str, ffn_norm: str
+) -> dict[str, Theirs]:
+    """The parts of a layer under the names that they have there."""
+    return {
+        "attention.qkv": qkv,
+        "attention.out": out,
+        "attention_norm": attention_norm,
+        "ffn.up": up,
+        "ffn.down": down,
+        "ffn_norm": ffn_norm,
+    }
+
+
+def cross(query: str, kv: tuple[str, str], out: Theirs, norm: str) -> dict[str, Theirs]:
+    """The same of a layer's cross-attention."""
+    found: dict[str, Theirs] = {"query": query, "kv": kv, "out": out}
+    return {f"cross_attention.{part}": name for part, name in found.items()} | {"cross_norm": norm}
+
+
+def within(prefix: str, ours: str, names: Names) -> dict[str, Any]:
     """Names of a layer's parts, under those of the layer."""
     return {
         f"{ours}{key}": tuple(prefix + part for part in value)
@@ -31,100 +186,108 @@ def within(prefix: str, ours: str, names: Mapping[str, str | tuple[str, ...]]) -
     }
 
 
+BERT_LAYER = layer(
+    tuple(f"attention.self.{part}" for part in ("query", "key", "value")),
+    *("attention.output.dense", "attention.output.LayerNorm"),
+    *("intermediate.dense", "output.dense", "output.LayerNorm"),
+)
+ALBERT_LAYER = layer(
+    tuple(f"attention.{part}" for part in ("query", "key", "value")),
+    *("attention.dense", "attention.LayerNorm"),
+    *("ffn", "ffn_output", "full_layer_layer_norm"),
+)
+GPT_LAYER = layer("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2")
+BART_LAYER = layer(
+    tuple(f"self_attn.{part}_proj" for part in "qkv"),
+    *("self_attn.out_proj", "self_attn_layer_norm", "fc1", "fc2", "final_layer_norm"),
+)
+CROSS = cross(
+    "encoder_attn.q_proj",
+    ("encoder_attn.k_proj", "encoder_attn.v_proj"),
+    *("encoder_attn.out_proj", "encoder_attn_layer_norm"),
+)
+LINEAR = [f"layers.#.{part}" for part in ("attention.qkv", "attention.out", "ffn.up", "ffn.down")]
+
+
+def bert_embeddings(root: str) -> dict[str, Any]:
+    """What an encoder whose names begin with `root` adds up before its first layer."""
+    parts = {"tokens": "word_embeddings", "positions": "position_embeddings"}
+    parts |= {"segments": "token_type_embeddings", "norm": "LayerNorm"}
+    return within(f"{root}.embeddings.", "embed.", parts)
+
+
 def bert(root: str) -> dict[str, Any]:
     """An encoder whose names begin with `root`."""
-    return {
-        "embed.tokens": f"{root}.embeddings.word_embeddings",
-        "embed.positions": f"{root}.embeddings.position_embeddings",
-        "embed.segments": f"{root}.embeddings.token_type_embeddings",
-        "embed.norm": f"{root}.embeddings.LayerNorm",
-        **within(f"{root}.encoder.layer.#.", "layers.#.", BERT_LAYER),
-    }
+    return bert_embeddings(root) | within(f"{root}.encoder.layer.#.", "layers.#.", BERT_LAYER)
 
 
-def bert_and_heads(root: str) -> Layout:
-    """BERT and models of its shape, whose encoder has a name of its own."""
+def masked(root: str, names: Names, head: str, dense: str, norm: str) -> Layout:
+    """An encoder with the output layer of a masked language model, which begins with `head`."""
+    output = {"transform.dense": dense, "transform.norm": norm, "weight": f"{head}.decoder.weight"}
     return Layout(
-        {
-            **bert(root),
-            "heads.class:nsp.dense": f"{root}.pooler.dense",
-            "heads.class:nsp.out": "cls.seq_relationship",
-            "heads.lm.transform.dense": "cls.predictions.transform.dense",
-            "heads.lm.transform.norm": "cls.predictions.transform.LayerNorm",
-            "heads.lm.weight": "cls.predictions.decoder.weight",
-            "heads.lm.bias": "cls.predictions.bias",
-        },
+        {**names, **within("", "heads.lm.", output | {"bias": f"{head}.bias"})},
         copies={
-            "cls.predictions.decoder.weight": f"{root}.embeddings.word_embeddings.weight",
-            "cls.predictions.decoder.bias": "cls.predictions.bias",
+            f"{head}.decoder.weight": f"{root}.embeddings.word_embeddings.weight",
+            f"{head}.decoder.bias": f"{head}.bias",
         },
         # without an output over classes, the pooler leads nowhere
         ignored=(rf"{root}\.embeddings\.(position|token_type)_ids", rf"{root}\.pooler\..*"),
     )
 
 
-BERT, ERNIE = bert_and_heads("bert"), bert_and_heads("ernie")
-ROBERTA = Layout(
-    {
-        **bert("roberta"),
-        "heads.lm.transform.dense": "lm_head.dense",
-        "heads.lm.transform.norm": "lm_head.layer_norm",
-        "heads.lm.weight": "lm_head.decoder.weight",
-        "heads.lm.bias": "lm_head.bias",
-    },
-    copies={
-        "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
-        "lm_head.decoder.bias": "lm_head.bias",
-    },
-    # the pooler of a masked language model was never trained
-    ignored=(r"roberta\.embeddings\.(position|token_type)_ids", r"roberta\.pooler\..*"),
+def classes(name: str, dense: str, out: str) -> dict[str, str]:
+    """An output over classes, which reads what the pooler makes of the first slot."""
+    return {f"heads.class:{name}.dense": dense, f"heads.class:{name}.out": out}
+
+
+def today(name: str) -> str:
+    """The name of a tensor as it is called since norms have weight and bias."""
+    name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
+    return re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
+
+
+BERT, ERNIE = (
+    masked(
+        root,
+        bert(root) | classes("nsp", f"{root}.pooler.dense", "cls.seq_relationship"),
+        "cls.predictions",
+        *("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm"),
+    )
+    for root in ("bert", "ernie")
 )
-GPT_LAYER: dict[str, str | tuple[str, ...]] = {
-    "attention.qkv": "attn.c_attn",
-    "attention.out": "attn.c_proj",
-    "attention_norm": "ln_1",
-    "ffn.up": "mlp.c_fc",
-    "ffn.down": "mlp.c_proj",
-    "ffn_norm": "ln_2",
-}
-LINEAR = [f"layers.#.{part}" for part in ("attention.qkv", "attention.out", "ffn.up", "ffn.down")]
-GPT2 = Layout(
-    {
-        "embed.tokens": "transformer.wte",
-        "embed.positions": "transformer.wpe",
-        "norm": "transformer.ln_f",
-        "heads.lm.weight": "lm_head.weight",
-        **within("transformer.h.#.", "layers.#.", GPT_LAYER),
-    },
-    transposed=LINEAR,
-    copies={"lm_head.weight": "transformer.wte.weight"},
-    ignored=(r"transformer\.h\.\d+\.attn\.(masked_)?bias",),
+ROBERTA = masked("roberta", bert("roberta"), "lm_head", "lm_head.dense", "lm_head.layer_norm")
+ALBERT = masked(
+    "albert",
+    bert_embeddings("albert")
+    | {"embed.map": "albert.encoder.embedding_hidden_mapping_in"}
+    | within("albert.encoder.albert_layer_groups.#.albert_layers.0.", "layers.#.", ALBERT_LAYER)
+    | classes("sop", "albert.pooler", "sop_classifier.classifier"),
+    *("predictions", "predictions.dense", "predictions.LayerNorm"),
 )
-GPT = Layout(
-    {
-        "embed.tokens": "transformer.tokens_embed",
-        "embed.positions": "transformer.positions_embed",
-        "heads.lm.weight": "lm_head.weight",
-        **within("transformer.h.#.", "layers.#.", GPT_LAYER),
-    },
-    transposed=LINEAR,
-    copies={"lm_head.weight": "transformer.tokens_embed.weight"},
-    ignored=(r"transformer\.h\.\d+\.attn\.bias", r"transformer\.position_ids"),
+
+
+def gpt(tokens: str, positions: str, ignored: tuple[str, ...], **norm: str) -> Layout:
+    """GPT or GPT-2, whose matrices are stored [in, out]."""
+    return Layout(
+        {
+            "embed.tokens": tokens,
+            "embed.positions": positions,
+            "heads.lm.weight": "lm_head.weight",
+            **norm,
+            **within("transformer.h.#.", "layers.#.", GPT_LAYER),
+        },
+        transposed=LINEAR,
+        copies={"lm_head.weight": f"{tokens}.weight"},
+        ignored=ignored,
+    )
+
+
+GPT2_MASKS = r"transformer\.h\.\d+\.attn\.(masked_)?bias"
+GPT2 = gpt("transformer.wte", "transformer.wpe", (GPT2_MASKS,), norm="transformer.ln_f")
+GPT = gpt(
+    *("transformer.tokens_embed", "transformer.positions_embed"),
+    (GPT2_MASKS, r"transformer\.position_ids"),
 )
-BART_LAYER: dict[str, str | tuple[str, ...]] = {
-    "attention.qkv": tuple(f"self_attn.{part}_proj" for part in "qkv"),
-    "attention.out": "self_attn.out_proj",
-    "attention_norm": "self_attn_layer_norm",
-    "ffn.up": "fc1",
-    "ffn.down": "fc2",
-    "ffn_norm": "final_layer_norm",
-}
-CROSS: dict[str, str | tuple[str, ...]] = {
-    "cross_attention.query": "encoder_attn.q_proj",
-    "cross_attention.kv": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
-    "cross_attention.out": "encoder_attn.out_proj",
-    "cross_norm": "encoder_attn_layer_norm",
-}
 BART = Layout(
     {
         "embed.tokens": "model.shared",
@@ -137,91 +300,51 @@ BART = Layout(
         **within("model.decoder.layers.#.", "layers.#.", BART_LAYER | CROSS),
         **within("model.encoder.layers.#.", "encoder.layers.#.", BART_LAYER),
     },
-    copies={
-        "model.encoder.embed_tokens.weight": "model.shared.weight",
-        "model.decoder.embed_tokens.weight": "model.shared.weight",
-        "lm_head.weight": "model.shared.weight",
-    },
-)
-
-
-def t5(side: str, ours: str, gated: bool) -> dict[str, Any]:
-    """A tower of T5: the parts of a block are numbered, and so are the halves of a gated map."""
-    up = tuple(f"DenseReluDense.wi_{half}" for half in "01") if gated else "DenseReluDense.wi"
-    parts: list[dict[str, str | tuple[str, ...]]] = [
-        {
-            "attention_norm": "layer_norm",
-            "attention.qkv": tuple(f"SelfAttention.{part}" for part in "qkv"),
-            "attention.out": "SelfAttention.o",
-        },
-        {
-            "cross_norm": "layer_norm",
-            "cross_attention.query": "EncDecAttention.q",
-            "cross_attention.kv": ("EncDecAttention.k", "EncDecAttention.v"),
-            "cross_attention.out": "EncDecAttention.o",
-        },
-        {"ffn_norm": "layer_norm", "ffn.up": up, "ffn.down": "DenseReluDense.wo"},
-    ]
-    if side == "encoder":
-        del parts[1]
-    first = f"{side}.block.0.layer.0.SelfAttention"
-    found = {
-        f"{ours}relative.table": f"{first}.relative_attention_bias",
-        f"{ours}norm": f"{side}.final_layer_norm",
-    }
-    for number, names in enumerate(parts):
-        found |= within(f"{side}.block.#.layer.{number}.", f"{ours}layers.#.", names)
-    return found
-
-
-T5 = Layout(
-    {
-        "embed.tokens": "shared",
-        "heads.lm.weight": "lm_head.weight",
-        **t5("decoder", "", gated=False),
-        **t5("encoder", "encoder.", gated=False),
-    },
-    copies={
-        "encoder.embed_tokens.weight": "shared.weight",
-        "decoder.embed_tokens.weight": "shared.weight",
-        "lm_head.weight": "shared.weight",
-    },
-    # of a table that was never used
-    ignored=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
-)
-T5_GATED = replace(
-    T5,
-    names={
-        **T5.names,
-        **t5("decoder", "", gated=True),
-        **t5("encoder", "encoder.", gated=True),
-    },
-)
-ALBERT_LAYER: dict[str, str | tuple[str, ...]] = {
-    "attention.qkv": tuple(f"attention.{part}" for part in ("query", "key", "value")),
-    "attention.out": "attention.dense",
-    "attention_norm": "attention.LayerNorm",
-    "ffn.up": "ffn",
-    "ffn.down": "ffn_output",
-    "ffn_norm": "full_layer_layer_norm",
-}
-ALBERT = Layout(
-    {
-        **{ours: theirs for ours, theirs in bert("albert").items() if "#" not in ours},
-        "embed.map": "albert.encoder.embedding_hidden_mapping_in",
-        **within(
-            "albert.encoder.albert_layer_groups.#.albert_layers.0.", "layers.#.", ALBERT_LAYER
+    copies=dict.fromkeys(
+        (
+            "model.encoder.embed_tokens.weight",
+            "model.decoder.embed_tokens.weight",
+            "lm_head.weight",
         ),
-        "heads.class:sop.dense": "albert.pooler",
-        "heads.class:sop.out": "sop_classifier.classifier",
-        "heads.lm.transform.dense": "predictions.dense",
-        "heads.lm.transform.norm": "predictions.LayerNorm",
-        "heads.lm.weight": "predictions.decoder.weight",
-        "heads.lm.bias": "predictions.bias",
-    },
-    copies={
-        "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
-        "predictions.decoder.bias": "predictions.bias",
-    },
-    ignored=(r"albert\.embeddings\.(position|token_type)_ids", r"albert\.pooler\..*"),
+        "model.shared.weight",
+    ),
+)
+
+
+def t5(side: str, ours: str, halves: tuple[str, ...]) -> dict[str, Any]:
+    """A tower of T5: the parts of a block are numbered, and so are the halves of a gated map."""
+    ffn = "2" if side == "decoder" else "1"
+    parts = layer(
+        tuple(f"0.SelfAttention.{part}" for part in "qkv"),
+        *("0.SelfAttention.o", "0.layer_norm"),
+        tuple(f"{ffn}.DenseReluDense.wi{half}" for half in halves),
+        *(f"{ffn}.DenseReluDense.wo", f"{ffn}.layer_norm"),
+    )
+    if side == "decoder":
+        kv = ("1.EncDecAttention.k", "1.EncDecAttention.v")
+        parts |= cross("1.EncDecAttention.q", kv, "1.EncDecAttention.o", "1.layer_norm")
+    first = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias"
+    return {
+        f"{ours}relative.table": first,
+        f"{ours}norm": f"{side}.final_layer_norm",
+        **within(f"{side}.block.#.layer.", f"{ours}layers.#.", parts),
+    }
+
+
+T5, T5_GATED = (
+    Layout(
+        {
+            "embed.tokens": "shared",
+            "heads.lm.weight": "lm_head.weight",
+            **t5("decoder", "", halves),
+            **t5("encoder", "encoder.", halves),
+        },
+        copies=dict.fromkeys(
+            ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"),
+            "shared.weight",
+        ),
+        # of a table that was never used
+        ignored=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
+    )
+    for halves in (("",), ("_0", "_1"))
 )

@@ -8,27 +8,33 @@ GPT-2's with <PAD> <BOS> <EOS> behind it; the encoder has BERT's.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from unitk import registry
-from unitk.errors import CheckpointError, UsageError
+from unitk.errors import CheckpointError
 from unitk.interop import names
 from unitk.interop.convert import Found, Parts
-from unitk.interop.files import read_json, read_pickle, read_tensors, save_pickle, tensors_of
-from unitk.interop.hf_families import BERT_KEYS, GPT2_KEYS
-from unitk.interop.layout import Layout
+from unitk.interop.files import (
+    read_json,
+    read_pickle,
+    read_tensors,
+    save_pickle,
+    tensors_of,
+    write_json,
+)
+from unitk.interop.hf_families import BERT_KEYS, GPT2_KEYS, bert_sizes
+from unitk.interop.names import Layout
 from unitk.interop.settings import (
     FREE,
+    changed,
     check_family,
     layers_of,
-    preset_of,
     read_settings,
     shape_of,
     write_settings,
@@ -91,7 +97,7 @@ def read(path: Path, vocab: Path | None) -> Found:
         where,
         tensors,
         OPTIMUS,
-        preset_of(PRESETS, config),
+        PRESETS,
         config,
         "optimus",
         own,
@@ -133,18 +139,8 @@ def config_of(
     tensors: Mapping[str, Tensor], given: Mapping[str, Mapping[str, Any]], path: Path
 ) -> LatentConfig:
     """The configuration, from shapes and both config.json; heads of 64 where there is none."""
-    words, spots = "embeddings.word_embeddings", "embeddings.position_embeddings"
-    _, width = shape_of(tensors, f"encoder.{words}.weight", path)
+    declared: dict[str, Any] = bert_sizes("encoder.", tensors, path)
     encoder: ModelConfig = registry.get("arch", "bert_base")()
-    declared: dict[str, Any] = {
-        "num_hidden_layers": layers_of(tensors, "encoder.encoder.layer."),
-        "hidden_size": width,
-        "num_attention_heads": max(width // 64, 1),
-        "intermediate_size": shape_of(
-            tensors, "encoder.encoder.layer.0.intermediate.dense.weight", path
-        )[0],
-        "max_position_embeddings": shape_of(tensors, f"encoder.{spots}.weight", path)[0],
-    }
     encoder = read_settings(encoder, BERT_KEYS, declared | dict(given["encoder"]), path)
     size, width = shape_of(tensors, "decoder.transformer.wpe.weight", path)
     memory, embedding = (
@@ -159,20 +155,17 @@ def config_of(
         "n_inner": 4 * width,
     }
     config: LatentConfig = registry.get("arch", PRESETS[0])()
-    try:
-        config = replace(
-            config,
-            encoder=named(encoder, path),
-            latent=shape_of(tensors, "encoder.linear.weight", path)[0] // 2,
-            inject="both" if memory and embedding else "memory" if memory else "embedding",
-        )
-        keys = {key: value for key, value in GPT2_KEYS.items() if key != "max_positions"}
-        found = {key: value for key, value in given["decoder"].items() if value is not None}
-        config = read_settings(config, keys, declared | found, path)
-        # with a memory, the first row is never used: positions begin at 1
-        return replace(config, max_positions=size - memory)
-    except UsageError as error:
-        raise CheckpointError(f"{path}: {error}") from error
+    config = changed(
+        config,
+        path,
+        encoder=named(encoder, path),
+        latent=shape_of(tensors, "encoder.linear.weight", path)[0] // 2,
+        inject="both" if memory and embedding else "memory" if memory else "embedding",
+    )
+    found = {key: value for key, value in given["decoder"].items() if value is not None}
+    # with a memory, the first row is never used: positions begin at 1
+    declared |= found | {"n_positions": size - memory}
+    return read_settings(config, GPT2_KEYS, declared, path)
 
 
 def named(encoder: ModelConfig, path: Path) -> str:
@@ -221,7 +214,7 @@ def write(parts: Parts, folder: Path) -> None:
         save_pickle(own, inner / "pytorch_model.bin")
         rows = len(tensors[tables[side]])
         about = settings[side] | {"vocab_size": rows}
-        (inner / "config.json").write_text(json.dumps(about, indent=2) + "\n")
+        write_json(about, inner / "config.json")
         write_vocab(vocabs[side], inner, rows, plain=True)
     (folder / "checkpoint-full-0").mkdir()
     args = argparse.Namespace(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -31,6 +31,12 @@ FREE = {"scaled_init", "dropout", "attention_dropout", "activation_dropout", "in
 """Fields that a trained model computes the same without."""
 
 
+def keys(text: str) -> dict[str, tuple[str, ...]]:
+    """`Keys` from words such as `norm_eps=layer_norm_eps|layer_norm_epsilon`."""
+    pairs = (word.split("=") for word in text.split())
+    return {ours: tuple(theirs.split("|")) for ours, theirs in pairs}
+
+
 def read_settings(
     config: Config,
     keys: Keys,
@@ -51,6 +57,11 @@ def read_settings(
                 raise CheckpointError(f"{where}: {found[0]} must be one of {possible}, got {value}")
             value = activations[value]
         values[name] = value
+    return changed(config, where, **values)
+
+
+def changed(config: Config, where: object, **values: Any) -> Config:
+    """The configuration with other values; an error names the file they come from."""
     try:
         return replace(config, **values)
     except UnitkError as error:
@@ -92,7 +103,7 @@ def check_family(config: ModelConfig, preset: ModelConfig, free: set[str], what:
             raise UsageError(f"{what} has {option} {theirs}, but this model has {ours}")
 
 
-def preset_of(names: tuple[str, ...], config: ModelConfig) -> str:
+def preset_of(names: Sequence[str], config: ModelConfig) -> str:
     """Which of these architectures a model is, found from layers and widths; else the first."""
     for sizes in (("num_layers", "width", "ffn_width"), ("num_layers", "width")):
         for name in names:
@@ -115,3 +126,10 @@ def shape_of(tensors: Mapping[str, Tensor], name: str, where: object) -> tuple[i
         what = "has no" if tensor is None else f"needs two dimensions, not {tensor.dim()}, in"
         raise CheckpointError(f"{where} {what} {name}")
     return tensor.shape[0], tensor.shape[1]
+
+
+def sizes_of(
+    tensors: Mapping[str, Tensor], places: Mapping[str, tuple[str, int]], where: object
+) -> dict[str, int]:
+    """Sizes of matrices: name -> the matrix and its axis."""
+    return {name: shape_of(tensors, one, where)[axis] for name, (one, axis) in places.items()}

@@ -7,7 +7,6 @@ query, which softmax drops; so it is zero here and is not written.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,17 +15,15 @@ from pathlib import Path
 from torch import Tensor
 
 from unitk import registry
-from unitk.errors import CheckpointError, UsageError
+from unitk.errors import CheckpointError
 from unitk.interop.convert import Found, Parts
-from unitk.interop.files import find_file, read_json, read_tensors, save_pickle
-from unitk.interop.hf_families import BARE, BERT_KEYS, bert_changes
-from unitk.interop.layout import Layout
-from unitk.interop.names import BERT
+from unitk.interop.files import find_file, read_json, read_tensors, save_pickle, write_json
+from unitk.interop.hf_families import BARE, BERT_KEYS, bert_sizes, masked_changes, tied
+from unitk.interop.names import BERT, Layout, Theirs, today
 from unitk.interop.settings import (
-    Keys,
+    changed,
     check_family,
-    layers_of,
-    preset_of,
+    keys,
     read_settings,
     refuse,
     shape_of,
@@ -34,40 +31,26 @@ from unitk.interop.settings import (
 )
 from unitk.interop.vocabs import vocab_beside, write_vocab
 from unitk.models.config import ModelConfig
-from unitk.vocab.base import open_vocab
 
+SPLIT_BIAS, FAST_BIAS = "bert.rel_pos_bias", "bert.encoder.rel_pos_bias"
 SELF = "bert.encoder.layer.#.attention.self."
 IGNORED = (*BERT.ignored, r"crit_mask_lm_smoothed\.one_hot")
 SPLIT = Layout(
-    {**BERT.names, "relative.table": "bert.rel_pos_bias"},
+    {**BERT.names, "relative.table": SPLIT_BIAS},
     transposed=("relative.table",),
     copies={"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight"},
     ignored=IGNORED,
 )
-FAST = replace(
-    SPLIT,
-    names={
-        **{
-            ours: theirs for ours, theirs in SPLIT.names.items() if ours != "layers.#.attention.qkv"
-        },
-        "layers.#.attention.qkv.weight": f"{SELF}qkv_linear.weight",
-        "layers.#.attention.qkv.bias": (f"{SELF}q_bias", "", f"{SELF}v_bias"),
-        "relative.table": "bert.encoder.rel_pos_bias",
-    },
-)
-KEYS: Keys = {
-    **BERT_KEYS,
-    "relative_buckets": ("rel_pos_bins",),
-    "relative_distance": ("max_rel_pos",),
+FAST_NAMES: dict[str, Theirs] = {
+    "layers.#.attention.qkv.weight": f"{SELF}qkv_linear.weight",
+    "layers.#.attention.qkv.bias": (f"{SELF}q_bias", "", f"{SELF}v_bias"),
+    "relative.table": FAST_BIAS,
 }
-OFF = {
-    "relax_projection": 0,
-    "new_pos_ids": False,
-    "task_idx": None,
-    "ffn_type": 0,
-    "num_qkv": 0,
-    "seg_emb": False,
-}
+"""One matrix for queries, keys and values, whose name shadows that of the module."""
+FAST = replace(SPLIT, names={**SPLIT.names, **FAST_NAMES})
+KEYS = {**BERT_KEYS, **keys("relative_buckets=rel_pos_bins relative_distance=max_rel_pos")}
+OFF = {"relax_projection": 0, "new_pos_ids": False, "task_idx": None}
+OFF |= {"ffn_type": 0, "num_qkv": 0, "seg_emb": False}
 """Switches that no released model has on."""
 PRESETS = {6: ("unilm_base", "unilm_large"), 2: ("unilm2_base",)}
 """By the number of token types."""
@@ -77,7 +60,7 @@ def read(path: Path, vocab: Path | None) -> Found:
     """A folder with the weights and config.json, or the file of weights; sizes are read from these
     where there is no config.json."""
     weights = find_file(path, ("pytorch_model.bin", "*.bin", "model.safetensors"), "weights")
-    tensors = today(read_tensors(weights))
+    tensors = modern(read_tensors(weights))
     where = weights.parent / "config.json"
     given = read_json(where) if where.exists() else {}
     refuse(given, OFF, where)
@@ -87,65 +70,41 @@ def read(path: Path, vocab: Path | None) -> Found:
             f"{where}: source_type_id and target_type_id are {types}, not 0 and 1"
         )
     says_heads = "num_attention_heads" in given
-    given = sizes(tensors, weights) | given
-    names = PRESETS[6 if given["type_vocab_size"] == 6 else 2]
-    preset: ModelConfig = replace(registry.get("arch", names[0])(), num_virtual=0)
-    preset = replace(preset, relative_buckets=0)
-    config = read_settings(preset, KEYS, given, where)
-    try:
-        config = replace(config, **bert_changes(tensors))
-    except UsageError as error:
-        raise CheckpointError(f"{where}: {error}") from error
+    sizes = bert_sizes("bert.", tensors, weights)
+    for name in (f"{SPLIT_BIAS}.weight", f"{FAST_BIAS}.weight"):
+        if name in tensors:
+            sizes["rel_pos_bins"] = shape_of(tensors, name, weights)[1]
+    given = sizes | given
+    presets = PRESETS[6 if given["type_vocab_size"] == 6 else 2]
+    preset: ModelConfig = registry.get("arch", presets[0])()
+    config = read_settings(replace(preset, num_virtual=0, relative_buckets=0), KEYS, given, where)
+    config = changed(config, where, tied=tied(BERT, tensors), **masked_changes(tensors))
     unilm1 = config.num_segments == 6
     return Found(
         weights,
         tensors,
         FAST if f"{SELF}qkv_linear.weight".replace("#", "0") in tensors else SPLIT,
-        preset_of(names, config),
+        presets,
         config,
         "unilm" if unilm1 else "pmlm",
-        open_vocab(vocab) if vocab else vocab_beside(weights),
+        vocab_beside(weights, vocab),
         options={} if unilm1 else {"pseudo": "mask"},
         says_heads=says_heads,
     )
 
 
-def today(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def modern(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors under one spelling of their names."""
     fast = any(name.endswith("qkv_linear.weight") for name in tensors)
     found = {}
     for name, tensor in tensors.items():
-        name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name.removeprefix("module."))
-        name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
+        name = today(name.removeprefix("module."))
         name = name.replace("cls.predictions.decoder_weight", "cls.predictions.decoder.weight")
         name = re.sub(r"^bert\.(encoder\.)?rel_pos_bias", FAST_BIAS if fast else SPLIT_BIAS, name)
         if name.endswith(("self.q_bias", "self.v_bias")):
             tensor = tensor.flatten()
         found[name] = tensor
     return found
-
-
-SPLIT_BIAS, FAST_BIAS = "bert.rel_pos_bias", "bert.encoder.rel_pos_bias"
-
-
-def sizes(tensors: Mapping[str, Tensor], path: Path) -> dict[str, int]:
-    """What the shapes tell, under the names of config.json; heads of 64."""
-    embeddings, layer = "bert.embeddings.", "bert.encoder.layer."
-    _, width = shape_of(tensors, f"{embeddings}word_embeddings.weight", path)
-    declared = {
-        "num_hidden_layers": layers_of(tensors, layer),
-        "hidden_size": width,
-        "num_attention_heads": max(width // 64, 1),
-        "intermediate_size": shape_of(tensors, f"{layer}0.intermediate.dense.weight", path)[0],
-        "max_position_embeddings": shape_of(
-            tensors, f"{embeddings}position_embeddings.weight", path
-        )[0],
-        "type_vocab_size": shape_of(tensors, f"{embeddings}token_type_embeddings.weight", path)[0],
-    }
-    for name in (f"{SPLIT_BIAS}.weight", f"{FAST_BIAS}.weight"):
-        if name in tensors:
-            declared["rel_pos_bins"] = shape_of(tensors, name, path)[1]
-    return declared
 
 
 def write(parts: Parts, folder: Path) -> None:
@@ -166,5 +125,5 @@ def write(parts: Parts, folder: Path) -> None:
     about |= {"source_type_id": first, "target_type_id": first + 1}
     if not fast:
         del about["rel_pos_bins"], about["max_rel_pos"]
-    (folder / "config.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    write_json(about, folder / "config.json")
     write_vocab(parts.task.vocab, folder, rows, plain=True)

@@ -17,8 +17,10 @@ EXTRA = 100
 """Sentinels of T5."""
 
 
-def vocab_beside(path: Path) -> Vocab | None:
-    """The vocabulary in the folder of a checkpoint, if there is one."""
+def vocab_beside(path: Path, given: Path | None = None) -> Vocab | None:
+    """The vocabulary that is given, or that in the folder of a checkpoint, if there is one."""
+    if given:
+        return open_vocab(given)
     folder = path if path.is_dir() else path.parent
     for name in FILES:
         found = sorted(folder.glob(name))
