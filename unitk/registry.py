@@ -82,7 +82,7 @@ def names(kind: str) -> list[str]:
     return sorted(_entries[kind])
 
 
-def place(kind: str, name: str) -> str:
+def defined_at(kind: str, name: str) -> str:
     """File and line where a component was registered."""
     return _places[kind, name]
 

@@ -24,7 +24,7 @@ from unitk.vocab.base import open_vocab
 
 if TYPE_CHECKING:
     from unitk.latent.evaluate import Latent
-    from unitk.training.evaluate import Judged
+    from unitk.training.evaluate import Evaluation
 
 LATENT_ONLY = ("draws", "beam", "max_len")
 """Options for models with a latent."""
@@ -76,31 +76,31 @@ def run(argv: Sequence[str]) -> None:
     import torch
 
     from unitk.latent.evaluate import has_latent
-    from unitk.training.evaluate import objective, open_judged
+    from unitk.training.evaluate import objective, open_evaluation
     from unitk_cli.progress import progress
 
     found = torch.cuda.is_available()
     require(found or given.device != "cuda", "--device cuda: PyTorch finds no CUDA GPU")
     device = torch.device("cuda" if found and given.device != "cpu" else "cpu")
     with _corpus(given, parsed.origins) as corpus:
-        judged = open_judged(given.checkpoint, corpus, device, given.precision == "bf16")
-        if judged.data.train.shortened:
-            print(f"unitk evaluate: {judged.data.train.shortened}", file=sys.stderr)
-        data = judged.corpus if corpus == given.data else given.data
-        about: dict[str, Any] = {"checkpoint": str(judged.path), "data": str(data)}
-        if has_latent(judged):
-            figures, lines = _latent(judged, given)
+        evaluation = open_evaluation(given.checkpoint, corpus, device, given.precision == "bf16")
+        if evaluation.data.train.shortened:
+            print(f"unitk evaluate: {evaluation.data.train.shortened}", file=sys.stderr)
+        data = evaluation.corpus if corpus == given.data else given.data
+        about: dict[str, Any] = {"checkpoint": str(evaluation.path), "data": str(data)}
+        if has_latent(evaluation):
+            figures, lines = _latent(evaluation, given)
         else:
             for name in LATENT_ONLY:
                 if name in parsed.origins:
                     raise UsageError(f"{flag(name)} has no effect: the checkpoint has no latent")
-            with progress(judged.num_texts) as report:
-                figures = objective(judged, given.max_tokens, report)
+            with progress(evaluation.num_texts) as report:
+                figures = objective(evaluation, given.max_tokens, report)
             lines = [
                 f"{name:<24}{value:,}" if isinstance(value, int) else f"{name:<24}{value:.4f}"
                 for name, value in figures.items()
             ]
-            about["texts"] = judged.num_texts
+            about["texts"] = evaluation.num_texts
     if given.output_format == "json":
         finite = {k: None if v != v else v for k, v in figures.items()}
         print(json.dumps(about | finite))
@@ -131,20 +131,20 @@ def _corpus(given: Options, origins: Container[str]) -> Iterator[Path]:
         yield folder
 
 
-def _latent(judged: Judged, given: Options) -> tuple[dict[str, Any], list[str]]:
+def _latent(evaluation: Evaluation, given: Options) -> tuple[dict[str, Any], list[str]]:
     from unitk.latent.evaluate import latent
     from unitk_cli.progress import progress
 
-    with progress(judged.num_texts * given.draws) as report:
-        seen = latent(judged, given.draws, given.max_tokens, report)
+    with progress(evaluation.num_texts * given.draws) as report:
+        seen = latent(evaluation, given.draws, given.max_tokens, report)
     figures = {"texts": len(seen.texts), "draws": given.draws, **seen.figures, "kl_each": seen.each}
     if given.beam:
-        figures |= _written(judged, given, seen)
+        figures |= _written(evaluation, given, seen)
     figures["notes"] = seen.notes
     return figures, _told(figures)
 
 
-def _written(judged: Judged, given: Options, seen: Latent) -> dict[str, float]:
+def _written(evaluation: Evaluation, given: Options, seen: Latent) -> dict[str, float]:
     """How well texts come back from the means of their latents."""
     from unitk.decoding.config import GenerateConfig
     from unitk.latent.space import LatentSpace
@@ -153,11 +153,11 @@ def _written(judged: Judged, given: Options, seen: Latent) -> dict[str, float]:
 
     longest = given.max_len or max(1, *map(len, seen.texts))
     how = GenerateConfig(beam=given.beam, max_len=longest, max_tokens=given.max_tokens)
-    space = LatentSpace(judged.model, judged.data.task)
-    with progress(len(seen.texts)) as report, judged.autocast():
+    space = LatentSpace(evaluation.model, evaluation.data.task)
+    with progress(len(seen.texts)) as report, evaluation.autocast():
         found = space.decode(seen.means, how, report=report)
     written = [best[0].text for best in found]
-    truth = [judged.data.vocab.decode(text) for text in seen.texts]
+    truth = [evaluation.data.vocab.decode(text) for text in seen.texts]
     same = sum(a == b for a, b in zip(written, truth, strict=True))
     score = bleu(written, [[text] for text in truth])
     return {"exact": 100 * same / len(truth), "bleu": score.figures["bleu"]}

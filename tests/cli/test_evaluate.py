@@ -179,7 +179,7 @@ def test_more_draws_tighten_the_bound(judge):
 
 @pytest.fixture
 def seen(runs, toy_data):
-    judged = evaluate.open_judged(runs / "vae", toy_data / "text", torch.device("cpu"))
+    judged = evaluate.open_evaluation(runs / "vae", toy_data / "text", torch.device("cpu"))
     return judged, measured.latent(judged, 1, 400, lambda done: None)
 
 
@@ -216,7 +216,7 @@ def test_an_autoencoder_is_called_one(judge):
 
 
 def test_words_are_not_left_out(runs, toy_data):
-    judged = evaluate.open_judged(runs / "ae", toy_data / "text", torch.device("cpu"))
+    judged = evaluate.open_evaluation(runs / "ae", toy_data / "text", torch.device("cpu"))
     task = judged.data.task
     assert (task.config.encoder_drop, task.config.decoder_drop) == (0, 0)
 
@@ -236,7 +236,7 @@ def test_absurd_figures_have_a_cause(seen):
 
 
 def test_a_checkpoint_of_a_phase_without_beta(runs, toy_data):
-    judged = evaluate.open_judged(runs / "vae", toy_data / "text", torch.device("cpu"))
+    judged = evaluate.open_evaluation(runs / "vae", toy_data / "text", torch.device("cpu"))
     sense = {"elbo": 10.0, "kl": 2.0, "mi_ceiling": 4.0, "z_gap": 3.0}
     config = {**judged.state["config"], "criterion.beta": "cyclical:cycles=1"}
     judged.state["config"] = config

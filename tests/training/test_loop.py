@@ -409,8 +409,8 @@ def test_the_last_line_names_loss_and_checkpoint(train, curve, tmp_path, toy_dat
 
 def test_validations_count_in_the_time_that_is_left(train, toy_data, monkeypatch, caplog):
     caplog.set_level("INFO")
-    judge = Trainer.judge
-    monkeypatch.setattr(Trainer, "judge", lambda *args: (time.sleep(3), judge(*args))[1])
+    measure = Trainer.measure
+    monkeypatch.setattr(Trainer, "measure", lambda *args: (time.sleep(3), measure(*args))[1])
     train(f"--max-steps 4 --valid-every 2 --valid {toy_data / 'text'}")
     (left,) = re.findall(r"step 3/4 .*eta 0:00:(\d+)", caplog.text)
     assert 3 <= int(left) < 6

@@ -181,5 +181,5 @@ def test_buckets_hold_every_tensor_once():
 def test_one_process_needs_no_launcher(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     assert join() == Ranks() and join().leads
-    assert join().most(3, 4.5) == [3, 4.5] and join().texts("a") == ["a"]
+    assert join().all_reduce_max(3, 4.5) == [3, 4.5] and join().all_gather_texts("a") == ["a"]
     assert np.isclose(float(join().norm([torch.nn.Parameter(torch.ones(3))])), 0)

@@ -42,7 +42,7 @@ def score(
     return found
 
 
-def judged(
+def as_hypothesis(
     ids: Ids, gains: Floats, protocol: Protocol, config: GenerateConfig, max_len: int
 ) -> Hypothesis:
     """A given output as the search would report it, whose outputs have at most `max_len` words."""

@@ -22,7 +22,7 @@ from unitk.decoding.decode import check_places, generate, overrun
 from unitk.decoding.embed import embed
 from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.fill import fill
-from unitk.decoding.forced import attention, judged, score, watch
+from unitk.decoding.forced import as_hypothesis, attention, score, watch
 from unitk.decoding.search import Hypothesis
 from unitk.errors import DataError, UsageError, require
 from unitk.models.stack import Model
@@ -256,7 +256,7 @@ class Generator:
             if config.unkpen:
                 gains = gains - np.float32(config.unkpen) * (ids == self.vocab.unk)
             limit = length(config.max_len, sum(map(len, kept[number])))
-            one = judged(ids, gains, protocol, config, limit)
+            one = as_hypothesis(ids, gains, protocol, config, limit)
             found[number] = [Output(self.task.text(kept[number], ids), one)]
         return found if layer is None else self._attended(prompts, found, layer, config)
 

@@ -15,12 +15,12 @@ from unitk.latent.evidence import gather, nll_of, partners
 from unitk.latent.panel import IGNORED
 from unitk.score.language import Units
 from unitk.slots import Batch, Ids
-from unitk.training.evaluate import Judged, Report, in_units, texts_of, units_of
+from unitk.training.evaluate import Evaluation, Report, in_units, texts_of, units_of
 
 
-def has_latent(judged: Judged) -> bool:
+def has_latent(evaluation: Evaluation) -> bool:
     """Whether it is an autoencoder."""
-    return isinstance(judged.model, Autoencoder) and isinstance(judged.criterion, ELBO)
+    return isinstance(evaluation.model, Autoencoder) and isinstance(evaluation.criterion, ELBO)
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Latent:
 
 
 @torch.no_grad()
-def latent(judged: Judged, draws: int, max_tokens: int, report: Report) -> Latent:
+def latent(evaluation: Evaluation, draws: int, max_tokens: int, report: Report) -> Latent:
     """Everything about the latent; `report` hears of every text in every draw."""
-    examples = judged.data.train.examples
+    examples = evaluation.data.train.examples
     texts: list[Ids] = []
 
     def batches(keep: bool = False) -> Iterator[Batch]:
@@ -50,17 +50,17 @@ def latent(judged: Judged, draws: int, max_tokens: int, report: Report) -> Laten
         for batch in single_batches(examples, ids, max_tokens):
             if keep:
                 texts.extend(texts_of(batch))
-            yield batch.to(judged.device)
+            yield batch.to(evaluation.device)
 
-    with judged.autocast():
-        seen = gather(judged.model, batches(keep=True), draws, report)
+    with evaluation.autocast():
+        seen = gather(evaluation.model, batches(keep=True), draws, report)
         count = len(texts)
         gap = math.nan
         if count > 1:
-            other = nll_of(judged.model, batches(), seen.z[partners(count)])
-            own = nll_of(judged.model, batches(), seen.z)
+            other = nll_of(evaluation.model, batches(), seen.z[partners(count)])
+            own = nll_of(evaluation.model, batches(), seen.z)
             gap = float((other - own).mean())
-    units = units_of(judged, texts)
+    units = units_of(evaluation, texts)
     each = seen.kl.mean(0).tolist()
     reconstruction = float(seen.nll.mean())
     figures = {
@@ -68,7 +68,7 @@ def latent(judged: Judged, draws: int, max_tokens: int, report: Report) -> Laten
         "elbo": reconstruction + sum(each),
         "reconstruction": reconstruction,
         "kl": sum(each),
-        "kl_objective": float(judged.criterion.objective(seen.kl)) / count,
+        "kl_objective": float(evaluation.criterion.objective(seen.kl)) / count,
         "mi": seen.mutual_information,
         "mi_ceiling": math.log(count),
         "active": seen.active,
@@ -76,18 +76,18 @@ def latent(judged: Judged, draws: int, max_tokens: int, report: Report) -> Laten
         "z_gap": gap,
         **in_units(-float(seen.bound.sum()), units),
     }
-    notes = list(_notes(judged, figures, units))
+    notes = list(_notes(evaluation, figures, units))
     return Latent(figures, each, seen.mean.numpy(), texts, notes)
 
 
-def _notes(judged: Judged, figures: dict[str, float], units: Units) -> Iterator[str]:
-    beta, step = judged.criterion.config.beta, judged.state["step"]
-    steps = judged.state["config"].get("max_steps", "none")
-    uniform = units.tokens / units.texts * math.log(len(judged.data.vocab))
+def _notes(evaluation: Evaluation, figures: dict[str, float], units: Units) -> Iterator[str]:
+    beta, step = evaluation.criterion.config.beta, evaluation.state["step"]
+    steps = evaluation.state["config"].get("max_steps", "none")
+    uniform = units.tokens / units.texts * math.log(len(evaluation.data.vocab))
     words = "reconstruction means something, but bound, kl and perplexities are no VAE's"
     if beta.value == 0:
         yield f"trained with beta = 0: an autoencoder, whose divergence was left free; {words}"
-    elif steps != "none" and step and not judged.criterion.beta(step - 1, int(steps)):
+    elif steps != "none" and step and not evaluation.criterion.beta(step - 1, int(steps)):
         yield f"saved at update {step:,}, while beta was 0: the divergence was free; {words}"
     elif figures["elbo"] > uniform:
         yield (

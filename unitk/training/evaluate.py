@@ -35,7 +35,7 @@ Report = Callable[[int], None]
 
 
 @dataclass(frozen=True)
-class Judged:
+class Evaluation:
     """A trained model, and texts laid out as its task does."""
 
     path: Path
@@ -65,13 +65,15 @@ class Judged:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16)
 
 
-def open_judged(path: Path, corpus: Path, device: torch.device, bf16: bool = False) -> Judged:
+def open_evaluation(
+    path: Path, corpus: Path, device: torch.device, bf16: bool = False
+) -> Evaluation:
     """A run or checkpoint, and a corpus (or the valid/ of what `unitk preprocess` made)."""
     corpus = _corpus(corpus)
-    return reading(path, lambda folder: _open_judged(folder, corpus, device, bf16))
+    return reading(path, lambda folder: _open_evaluation(folder, corpus, device, bf16))
 
 
-def _open_judged(folder: Path, corpus: Path, device: torch.device, bf16: bool) -> Judged:
+def _open_evaluation(folder: Path, corpus: Path, device: torch.device, bf16: bool) -> Evaluation:
     state = read_state(folder)
     options = {key: state["config"][key] for key in CUT if key in state["config"]}
     most = state.get("lengths") or ()
@@ -84,7 +86,7 @@ def _open_judged(folder: Path, corpus: Path, device: torch.device, bf16: bool) -
     check_vocab(state, data.vocab, folder)
     loaded = checkpoint.load(folder, device, next(iter(parsed.mixture), None))
     criterion = parsed.components["criterion"].config.build(data.vocab)
-    return Judged(folder, corpus, loaded.model, criterion, data, parsed, state, device, bf16)
+    return Evaluation(folder, corpus, loaded.model, criterion, data, parsed, state, device, bf16)
 
 
 def _corpus(path: Path) -> Path:
@@ -97,33 +99,33 @@ def _corpus(path: Path) -> Path:
 
 
 @torch.no_grad()
-def objective(judged: Judged, max_tokens: int, report: Report) -> dict[str, float]:
+def objective(evaluation: Evaluation, max_tokens: int, report: Report) -> dict[str, float]:
     """Means of the objective by name, "loss", "lm", "lm/ppl", as validation computes them.
 
     The losses of mixed tasks are weighted by their shares when the checkpoint was saved.
     Where every word of the texts and their ends are predicted, perplexities in all units.
     """
     means, texts = Means(), list[Ids]()
-    for number, batch in FixedBatches(judged.data.train.examples, max_tokens):
+    for number, batch in FixedBatches(evaluation.data.train.examples, max_tokens):
         texts += texts_of(batch) if TEXT in batch.asks else []
         for ask in batch.asks.values():
-            if ask.head == TEXT and (ask.label >= judged.model.trained).any():
-                lacking = judged.data.vocab.pieces([int(ask.label.max())])[0]
+            if ask.head == TEXT and (ask.label >= evaluation.model.trained).any():
+                lacking = evaluation.data.vocab.pieces([int(ask.label.max())])[0]
                 raise DataError(
                     f"--data: {ask.name} asks for {lacking}, which the imported model"
-                    f" {judged.path} lacks: train it with --init-from first"
+                    f" {evaluation.path} lacks: train it with --init-from first"
                 )
         torch.manual_seed(number)  # for models that draw noise
-        with judged.autocast():
-            loss = judged.criterion(judged.model, batch.to(judged.device), 0, None)
-        means.add({**loss.sums, **loss.parts}, judged.criterion.counts(batch))
+        with evaluation.autocast():
+            loss = evaluation.criterion(evaluation.model, batch.to(evaluation.device), 0, None)
+        means.add({**loss.sums, **loss.parts}, evaluation.criterion.counts(batch))
         report(len(batch.owner))
-    weights = judged.data.train.examples.loss_weights(*judged.when)
+    weights = evaluation.data.train.examples.loss_weights(*evaluation.when)
     found = {name[2:]: value for name, value in means.values("x", weights).items()}
-    tokens = int(judged.data.train.lengths().sum()) + judged.num_texts
+    tokens = int(evaluation.data.train.lengths().sum()) + evaluation.num_texts
     labels = sum(len(text) + 1 for text in texts)
-    if judged.data.kind == "text" and labels == means.counts.get(TEXT) == tokens:
-        found |= in_units(found[f"{TEXT}/nll"] * tokens, units_of(judged, texts))
+    if evaluation.data.kind == "text" and labels == means.counts.get(TEXT) == tokens:
+        found |= in_units(found[f"{TEXT}/nll"] * tokens, units_of(evaluation, texts))
     return found
 
 
@@ -134,9 +136,9 @@ def texts_of(batch: Batch) -> list[Ids]:
     return [part[:-1] for part in np.split(ask.label, np.flatnonzero(np.diff(doc)) + 1)]
 
 
-def units_of(judged: Judged, texts: list[Ids]) -> Units:
+def units_of(evaluation: Evaluation, texts: list[Ids]) -> Units:
     """Tokens, words and bytes of texts."""
-    decode = judged.data.vocab.decode
+    decode = evaluation.data.vocab.decode
     return total(Units.of(decode(text), len(text)) for text in texts)
 
 

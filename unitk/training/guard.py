@@ -192,7 +192,7 @@ def fitting(
                 raise
             check_divisible(update, caught, config.max_tokens, config.oom_retry)
             error = caught
-        if not (config.oom_retry and ranks.most(error is not None)[0]):
+        if not (config.oom_retry and ranks.all_reduce_max(error is not None)[0]):
             return found
         forget()
         update = halved(update)

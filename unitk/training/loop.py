@@ -38,7 +38,7 @@ from unitk.training.device import (
     reseed,
 )
 from unitk.training.ema import Average
-from unitk.training.means import Means, Speed, told
+from unitk.training.means import Means, Speed, values_line
 from unitk.training.reporting.log import Journal
 from unitk.training.reporting.noise import PARTS, Noise, first_part
 from unitk.training.reporting.profile import profiled
@@ -46,12 +46,12 @@ from unitk.training.reporting.report import (
     clock,
     first_lines,
     last_lines,
-    page,
+    readme,
     so_best,
-    so_far,
+    summary,
     warnings,
 )
-from unitk.training.reporting.sinks import Sink, choose_writers, open_sinks
+from unitk.training.reporting.sinks import Sink, choose_loggers, open_sinks
 from unitk.training.reporting.watch import Watch
 from unitk.training.saving import checkpoint
 from unitk.training.saving.saver import Saver
@@ -94,14 +94,14 @@ class Trainer:
         rows, widths = config.max_tokens, (arch.width, arch.ffn_width)
         found = choose_products(config.products, eager, recorded, rows, widths)
         if found is not None:  # all ranks compute as the first one does
-            found = self.ranks.texts(" ".join(found))[0].split()
+            found = self.ranks.all_gather_texts(" ".join(found))[0].split()
         self.progress.products = found
         self.watch = Watch(start, self.criterion, self.device, self.precision, self.progress.step)
         self.saver = Saver(start.run, config.keep_last)
         self.means, self.speed, self.spent = Means(**self.progress.means), Speed(), Speed()
         self.noise = Noise(self.progress.noise)
         self.norm, self.last = math.nan, ""  # of the last update; the last losses
-        self.judged = 0.0  # seconds of the last validation
+        self.validation_seconds = 0.0  # seconds of the last validation
         self.feed = Feed(
             examples=self.data.train.examples,
             seed=config.seed,
@@ -134,13 +134,13 @@ class Trainer:
             torch.autograd.set_detect_anomaly(config.detect_anomaly),
         ):
             while True:
-                signal, end = self.agree(), at.end(config)
+                signal, end = self.agreed_signal(), at.end(config)
                 if at.due(self.log_every, self.logged, bool(end)):
                     self.log_train()
                 judges = self.data.valid and not signal
                 if judges and at.due(config.valid_every, at.validated, bool(end)):
                     self.validate()
-                    signal, end = self.agree(), at.end(config)  # patience may have ended
+                    signal, end = self.agreed_signal(), at.end(config)  # patience may have ended
                 if at.due(self.watch.every, self.watch.done, bool(end)):
                     self.watch.look(self.model, at.step, self.total, self.plan.rate, self.journal)
                 last, ranked = bool(end or signal), at.step in at.best_steps(config.keep_best)
@@ -149,10 +149,10 @@ class Trainer:
                 if last:
                     self.saver.finish()
                 if signal:
-                    log.info("stopped by a signal after %s; --resume continues", so_far(at))
+                    log.info("stopped by a signal after %s; --resume continues", summary(at))
                     raise SystemExit(EXIT[signal])
                 if end:
-                    log.info("%s: %s", end, so_far(at))
+                    log.info("%s: %s", end, summary(at))
                     return
                 with self.speed.at_work():
                     with self.speed.waiting():
@@ -165,10 +165,10 @@ class Trainer:
                 self.journal.advance(at.step)
                 profiler()
 
-    def agree(self, wait: bool = False) -> int:
+    def agreed_signal(self, wait: bool = False) -> int:
         """What all ranks must know alike: the time spent, a failed checkpoint, a signal (or 0)."""
         own = self.signals.received, time.perf_counter() - self.began, self.saver.failed(wait)
-        number, self.progress.seconds, failed = self.ranks.most(*own)
+        number, self.progress.seconds, failed = self.ranks.all_reduce_max(*own)
         self.progress.forget(int(failed))  # training goes on without the checkpoint of that step
         if failed and failed == self.saved:
             self.saved = -1
@@ -264,8 +264,8 @@ class Trainer:
         what = f"loss {loss:g}, gradient norm {self.norm:g}"
         seeds = [mix(config.seed, at.step, number) for number in update.numbers]
         own = guard.culprit(self.model, update, seeds, self.loss)
-        self.ranks.settle(self.model)
-        culprit = next(filter(None, self.ranks.texts(own)), "no module alone")
+        self.ranks.reshard(self.model)
+        culprit = next(filter(None, self.ranks.all_gather_texts(own)), "no module alone")
         log.warning(
             "step %d: %s: skipped (%d in a row, %d in all); first bad: %s; examples %s",
             *(at.step + 1, what, at.bad_row, at.bad_steps, culprit, some),
@@ -278,14 +278,14 @@ class Trainer:
     def validate(self) -> None:
         """Means over each validation set; the first set's loss, or --best-metric, decides."""
         config, at, began = self.config, self.progress, time.perf_counter()
-        self.agree(wait=True)  # what is best depends on which checkpoints there are
+        self.agreed_signal(wait=True)  # what is best depends on which checkpoints there are
         self.model.eval()
         with self.average.in_place() if self.average is not None else nullcontext():
-            values = self.judge(self.journal.show)
+            values = self.measure(self.journal.show)
         self.model.train()
         if values is None:  # a signal came: it is done again when the run continues
             return
-        at.validated, self.judged = at.step, time.perf_counter() - began
+        at.validated, self.validation_seconds = at.step, time.perf_counter() - began
         metric = config.best_metric or f"{next(iter(self.data.valid))}/loss"
         if metric not in values:
             hint = nearest(metric, values) or f" (known: {', '.join(values)})"
@@ -293,10 +293,10 @@ class Trainer:
         best = at.best
         at.rank(values[metric], config.keep_best)
         at.stale = 0 if at.best != best else at.stale + 1
-        shown = "  ".join(f"{name} {told(name, values, 'ppl')}" for name in self.data.valid)
+        shown = "  ".join(f"{name} {values_line(name, values, 'ppl')}" for name in self.data.valid)
         self.journal.event("valid", at.step, values, f"{shown}  ({so_best(at)})")
 
-    def judge(self, show: Callable[[str], None] = lambda text: None) -> dict[str, float] | None:
+    def measure(self, show: Callable[[str], None] = lambda text: None) -> dict[str, float] | None:
         """What is logged of each validation set: means over its examples; None after a signal."""
         ranks, values, config = self.ranks, dict[str, float](), self.config
         for name, source in self.data.valid.items():
@@ -304,7 +304,7 @@ class Trainer:
             share = config.max_tokens, config.valid_texts, ranks.rank, ranks.world
             batches = FixedBatches(source.examples, *share)
             for done, (number, batch) in enumerate(batches):
-                if ranks.most(self.signals.received)[0]:
+                if ranks.all_reduce_max(self.signals.received)[0]:
                     return None
                 show(f"validating {name} {done}/{len(batches)}")
                 if batch.num_real or ranks.sharded:
@@ -334,13 +334,13 @@ class Trainer:
         scale = at.loss_scale(self.precision)
         values |= {"loss_scale": scale} if scale != 1 else {}
         values |= {"noise_scale": noise} if (noise := self.noise.scale) else {}
-        line = f"{told('train', values)}  lr {self.plan.rate:.2e}  gnorm {self.norm:.3g}"
+        line = f"{values_line('train', values)}  lr {self.plan.rate:.2e}  gnorm {self.norm:.3g}"
         line += f"  {values['tokens/s']:,.0f} tokens/s  data {values['wait']:.1%}"
         if self.total:
             left = (self.total - at.step) * self.speed.busy / self.speed.updates
             more = -(-self.total // self.config.valid_every) - at.step // self.config.valid_every
-            line += f"  eta {clock(left + more * self.judged)}"
-        self.last = told("train", values)
+            line += f"  eta {clock(left + more * self.validation_seconds)}"
+        self.last = values_line("train", values)
         self.journal.event("train", at.step, values, line)
         self.spent.add(self.speed)
         self.means, self.speed = Means(), Speed()
@@ -349,7 +349,7 @@ class Trainer:
         """Copy what a checkpoint holds; it is written while training goes on."""
         at = self.progress
         self.saved, at.means = at.step, self.means.state()
-        self.ranks.settle(self.model)
+        self.ranks.reshard(self.model)
         rows = {name: self.ranks.joined(own) for name, own in self.stateful.tables.items()}
         if not (self.ranks.leads or self.ranks.sharded):
             return
@@ -379,7 +379,7 @@ def beginning(start: Start, device: torch.device) -> Any:
     for tower, folder in start.init_towers.items():
         checkpoint.load_tower(model, tower, folder)
     freeze(model, config.freeze)
-    ranks.place(model, device)
+    ranks.to_device(model, device)
     prepare_model(model, config)
     return model
 
@@ -400,8 +400,8 @@ def train(start: Start) -> Progress:
                     folder.rewind(at.step)
                     folder.link("last", at.step)
                     folder.link("best", at.best_step)
-                sinks = open_sinks(folder.path, choose_writers(start.config.writers), at.step)
-                folder.describe(page(trainer))
+                sinks = open_sinks(folder.path, choose_loggers(start.config.writers), at.step)
+                folder.describe(readme(trainer))
         except OSError as error:
             raise UsageError(f"--save-dir {folder.path} cannot be written to: {error}") from error
         for line in first_lines(trainer):
@@ -412,7 +412,7 @@ def train(start: Start) -> Progress:
             trainer.run(Journal(sinks, step=at.step, total=trainer.total, shown=ranks.leads))
         finally:
             if ranks.leads:
-                folder.describe(page(trainer))
+                folder.describe(readme(trainer))
                 for line in last_lines(trainer):
                     log.info("%s", line)
     return at

@@ -68,7 +68,7 @@ def _of(task: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return {k.removeprefix(start): v for k, v in values.items() if k.startswith(start)}
 
 
-def told(prefix: str, values: Mapping[str, float], part: str = "") -> str:
+def values_line(prefix: str, values: Mapping[str, float], part: str = "") -> str:
     """The loss of a set in words, with its asks where there are several, and a part of each ask.
 
     Where tasks are mixed, the same of each of them follows.
@@ -81,7 +81,9 @@ def told(prefix: str, values: Mapping[str, float], part: str = "") -> str:
     parts = [f"{values[f'{ask}/{part}']:.4g}" for ask in asks if f"{ask}/{part}" in values]
     tasks = [name[:-5] for name in values if name.startswith(f"{prefix}.") and name[-5:] == "/loss"]
     text += f"  {part} {', '.join(parts)}" if parts else ""
-    more = [f"{task.removeprefix(f'{prefix}.')} {told(task, values, part)}" for task in tasks]
+    more = [
+        f"{task.removeprefix(f'{prefix}.')} {values_line(task, values, part)}" for task in tasks
+    ]
     return "; ".join([text, *more])
 
 

@@ -69,11 +69,11 @@ class Ranks:
     def check_same(self, what: str) -> None:
         """`RanksError` unless all ranks say the same."""
 
-    def texts(self, text: str) -> list[str]:
+    def all_gather_texts(self, text: str) -> list[str]:
         """What each rank says, known on every one."""
         return [text]
 
-    def most(self, *values: float) -> list[float]:
+    def all_reduce_max(self, *values: float) -> list[float]:
         """The largest of each value over all ranks, known on every one."""
         return list(values)
 
@@ -101,11 +101,11 @@ class Ranks:
 
         torch.nn.utils.clip_grads_with_norm_(parameters, largest, norm)
 
-    def place(self, model: nn.Module, device: torch.device) -> None:
+    def to_device(self, model: nn.Module, device: torch.device) -> None:
         """Put the weights, or this rank's part of them, on the device."""
         model.to(device)
 
-    def settle(self, model: nn.Module) -> None:
+    def reshard(self, model: nn.Module) -> None:
         """After forward passes that no backward followed: each rank is back to its part."""
 
     def joined(self, rows: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ class Ranks:
         """A copy in host memory (of the whole, for the leading rank, where each has a part)."""
         return tensor.detach().to("cpu", copy=True).contiguous()
 
-    def like(self, tensor: Tensor, parameter: Tensor) -> Tensor:
+    def shard_like(self, tensor: Tensor, parameter: Tensor) -> Tensor:
         """A copy of a whole tensor, or this rank's part of it, as a parameter is divided."""
         return tensor.clone()
 
@@ -168,7 +168,7 @@ class Group(Ranks):
                 " data or checkpoints than each other"
             )
 
-    def most(self, *values: float) -> list[float]:
+    def all_reduce_max(self, *values: float) -> list[float]:
         import torch
 
         found: list[float] = self._reduced(torch.tensor(values, dtype=torch.double), "MAX").tolist()
@@ -214,19 +214,21 @@ class Group(Ranks):
     def _agreed(self, names: Iterable[str]) -> list[str]:
         """The names that any rank has, in one order on all ranks."""
         own, known = set(names), sorted(self.names)
-        unknown, *there = self.most(not own <= self.names, *(name in own for name in known))
+        unknown, *there = self.all_reduce_max(
+            not own <= self.names, *(name in own for name in known)
+        )
         if not unknown:
             return [name for name, one in zip(known, there, strict=True) if one]
-        self.names |= set("\n".join(self.texts("\n".join(own))).split("\n")) - {""}
+        self.names |= set("\n".join(self.all_gather_texts("\n".join(own))).split("\n")) - {""}
         return self._agreed(own)
 
-    def texts(self, text: str) -> list[str]:
+    def all_gather_texts(self, text: str) -> list[str]:
         # as bytes, since what PyTorch does with objects is pickle
         import torch
         import torch.distributed as dist
 
         raw = text.encode()
-        size = int(self.most(len(raw))[0])
+        size = int(self.all_reduce_max(len(raw))[0])
         own = torch.tensor([*raw.ljust(size)], dtype=torch.uint8)
         found = [torch.empty_like(own) for _ in range(self.world)]
         self._ask(lambda: dist.all_gather(found, own))
@@ -275,7 +277,7 @@ class Sharded(Group):
 
     sharded: bool = True
 
-    def place(self, model: nn.Module, device: torch.device) -> None:
+    def to_device(self, model: nn.Module, device: torch.device) -> None:
         import torch.distributed.fsdp as fsdp
         from torch.distributed.device_mesh import init_device_mesh
 
@@ -300,7 +302,7 @@ class Sharded(Group):
             if hasattr(model, name):
                 fsdp.register_fsdp_forward_method(model, name)
 
-    def settle(self, model: nn.Module) -> None:
+    def reshard(self, model: nn.Module) -> None:
         model.reshard()  # type: ignore[operator]
 
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -323,7 +325,7 @@ class Sharded(Group):
         whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
         return super().copied(whole if self.leads else whole[:0] if whole.dim() else whole)
 
-    def like(self, tensor: Tensor, parameter: Tensor) -> Tensor:
+    def shard_like(self, tensor: Tensor, parameter: Tensor) -> Tensor:
         from torch.distributed.tensor import DTensor, distribute_tensor
 
         if tensor.shape != parameter.shape or not isinstance(parameter, DTensor):

@@ -15,7 +15,7 @@ from unitk.models.config import UNSHAPED, EncoderDecoderConfig
 from unitk.optim.config import parse_rules
 from unitk.training.config import CUT, FROZEN, KINDS, TrainConfig, weighted
 from unitk.training.parallel import Ranks, join, launched
-from unitk.training.reporting.sinks import choose_writers
+from unitk.training.reporting.sinks import choose_loggers
 from unitk.training.saving.folder import CONFIG, RunFolder, find
 from unitk.training.saving.state import Identity, options_of, read_state
 from unitk.values import parse_value, render
@@ -174,7 +174,7 @@ def prepare(parsed: Parsed) -> Start:
         raise UsageError("--shard and --oom-retry exclude each other: ranks would wait for ever")
     run = RunFolder(config.save_dir)
     run.check(config.resume)
-    choose_writers(config.writers)
+    choose_loggers(config.writers)
     parse_rules(config.group, parsed.components["optimizer"].config)
     data = open_data(parsed)
     _check_stateful(parsed, data, ranks.world)

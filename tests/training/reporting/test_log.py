@@ -9,10 +9,10 @@ from unitk.errors import DataError, UsageError
 from unitk.training.reporting.log import Journal
 from unitk.training.reporting.plots import LATENT, drawn, panels_of, plot
 from unitk.training.reporting.sinks import (
-    WRITERS,
+    LOGGERS,
     Csv,
     JsonLines,
-    choose_writers,
+    choose_loggers,
     open_sinks,
     read_events,
 )
@@ -98,9 +98,9 @@ def test_a_table_of_values_continues_like_the_log(tmp_path):
 
 
 def test_writers_are_chosen_by_name():
-    assert choose_writers(["csv"]) == ["csv"] and choose_writers(["none"]) == []
+    assert choose_loggers(["csv"]) == ["csv"] and choose_loggers(["none"]) == []
     with pytest.raises(UsageError, match="no writer 'tensorbord'.*tensorboard"):
-        choose_writers(["tensorbord"])
+        choose_loggers(["tensorbord"])
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def wandb(monkeypatch):
 
 
 def test_a_run_of_wandb_is_one_run_however_often_it_is_resumed(tmp_path, wandb):
-    assert choose_writers(["wandb"]) == ["wandb"]
+    assert choose_loggers(["wandb"]) == ["wandb"]
     for folder in ("a/run", "a/run", "b/run"):
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
         _, sink = open_sinks(tmp_path / folder, ["wandb"], 0)
@@ -140,9 +140,9 @@ def test_what_wandb_lacks_is_told(tmp_path, wandb, monkeypatch):
     wandb.account = False
     with pytest.raises(UsageError, match="--writers wandb: No API key configured. .*offline"):
         open_sinks(tmp_path, ["wandb"], 0)
-    monkeypatch.setitem(WRITERS, "wandb", ("no_such_package", WRITERS["wandb"][1]))
+    monkeypatch.setitem(LOGGERS, "wandb", ("no_such_package", LOGGERS["wandb"][1]))
     with pytest.raises(UsageError, match="needs the package no_such_package: pip install"):
-        choose_writers(["wandb"])
+        choose_loggers(["wandb"])
 
 
 @pytest.mark.parametrize("runs", ["a", "ab"])

@@ -102,7 +102,7 @@ def last_lines(run: Run) -> list[str]:
     return lines
 
 
-def page(run: Run) -> str:
+def readme(run: Run) -> str:
     """README.md of a run folder: what it is, and how to go on with it."""
     start, at = run.start, run.progress
     values, folder = start.parsed.values(), start.run.path
@@ -111,7 +111,7 @@ def page(run: Run) -> str:
         for key, origin in start.parsed.origins.items()
         if key in values and not origin.startswith(("default", "preset "))
     }
-    done = [so_far(at), *last_lines(run)] if at.step else ["nothing is trained yet"]
+    done = [summary(at), *last_lines(run)] if at.step else ["nothing is trained yet"]
     rows = "\n".join(
         f"| `{flag(key)}` | {values[key]} | {origin} |" for key, origin in given.items()
     )
@@ -149,7 +149,7 @@ def so_best(at: Progress) -> str:
     return "best yet" if at.stale == 0 else f"best {at.best:.4g} at step {at.best_step:,}"
 
 
-def so_far(at: Progress) -> str:
+def summary(at: Progress) -> str:
     """What was done, in words."""
     best = f"; best {at.best:.4g} at step {at.best_step:,}" if at.best is not None else ""
     bad = f", {at.bad_steps:,} skipped" if at.bad_steps else ""

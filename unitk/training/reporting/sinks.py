@@ -1,4 +1,4 @@
-"""Where the values of a run go: log.jsonl always, and writers chosen by `--writers`.
+"""Where the values of a run go: log.jsonl always, and loggers chosen by `--writers`.
 
 A sink takes an event, its values by name and its step. A resumed run writes the events after its
 step again: what a sink holds beyond it is removed when it is opened.
@@ -112,9 +112,9 @@ class WandB:
         try:
             self._run: Any = wandb.init(dir=str(folder), name=name, id=own, resume="allow")
         except wandb.Error as error:
-            told = str(error).partition("\n")[0]
+            reason = str(error).partition("\n")[0]
             raise UsageError(
-                f"--writers wandb: {told} (WANDB_MODE=offline needs no account)"
+                f"--writers wandb: {reason} (WANDB_MODE=offline needs no account)"
             ) from error
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
@@ -124,7 +124,7 @@ class WandB:
         self._run.finish()
 
 
-WRITERS: dict[str, tuple[str | None, Callable[[Path, int], Sink]]] = {
+LOGGERS: dict[str, tuple[str | None, Callable[[Path, int], Sink]]] = {
     "csv": (None, Csv),
     "tensorboard": ("tensorboard", TensorBoard),
     "wandb": ("wandb", WandB),
@@ -132,25 +132,25 @@ WRITERS: dict[str, tuple[str | None, Callable[[Path, int], Sink]]] = {
 """Name -> the package it needs, and what it is."""
 
 
-def choose_writers(given: Sequence[str]) -> list[str]:
-    """The writers of `--writers`; `UsageError` where one is unknown or not installed."""
+def choose_loggers(given: Sequence[str]) -> list[str]:
+    """The loggers of `--writers`; `UsageError` where one is unknown or not installed."""
     if list(given) == ["none"]:
         return []
     if list(given) == ["auto"]:
         return ["tensorboard"] if importlib.util.find_spec("tensorboard") else []
     for name in given:
-        if name not in WRITERS:
-            hint = nearest(name, WRITERS) or f" (known: {', '.join(WRITERS)}, none, auto)"
+        if name not in LOGGERS:
+            hint = nearest(name, LOGGERS) or f" (known: {', '.join(LOGGERS)}, none, auto)"
             raise UsageError(f"--writers: there is no writer {name!r}{hint}")
-        package = WRITERS[name][0]
+        package = LOGGERS[name][0]
         if package and not importlib.util.find_spec(package):
             raise UsageError(f"--writers {name} needs the package {package}: pip install {package}")
     return list(given)
 
 
-def open_sinks(folder: Path, writers: Sequence[str], step: int) -> list[Sink]:
-    """log.jsonl and the chosen writers of a run that begins after `step`."""
-    return [JsonLines(folder, step), *(WRITERS[name][1](folder, step) for name in writers)]
+def open_sinks(folder: Path, loggers: Sequence[str], step: int) -> list[Sink]:
+    """log.jsonl and the chosen loggers of a run that begins after `step`."""
+    return [JsonLines(folder, step), *(LOGGERS[name][1](folder, step) for name in loggers)]
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:

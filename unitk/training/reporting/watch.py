@@ -28,7 +28,7 @@ class Watch:
     def __init__(
         self, start: Start, criterion: Any, device: torch.device, precision: str, done: int
     ) -> None:
-        """`done`: the updates before; what there was to see then has been told."""
+        """`done`: the updates before; what there was to see then has been logged."""
         config, data = start.config, start.data
         self.criterion, self.precision, self.device = criterion, precision, device
         self.done, self.ranks = done, start.ranks
@@ -56,7 +56,7 @@ class Watch:
         model.eval()
         with computing(self.device, self.precision, None):
             panel = self.criterion.panel(model, self.batches, step - 1, total)
-        self.ranks.settle(model)
+        self.ranks.reshard(model)
         model.train()
         if panel is None:
             return

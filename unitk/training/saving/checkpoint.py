@@ -284,7 +284,7 @@ def restore(
     for key, tensor in tensors.items():
         name, _, part = key.rpartition("/")
         # a copy, not a view of the mapped file
-        by_name.setdefault(name, {})[part] = ranks.like(tensor, parameters[name])
+        by_name.setdefault(name, {})[part] = ranks.shard_like(tensor, parameters[name])
     for optimizer in optimizers:
         names = [name for name, _ in _named_parameters(optimizer)]
         packed = {i: by_name[name] for i, name in enumerate(names) if name in by_name}

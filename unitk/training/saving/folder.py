@@ -72,7 +72,7 @@ class RunFolder:
         return held(self.path / LOCK, f"--save-dir {self.path}")
 
     def describe(self, text: str) -> None:
-        """Write README.md; a disk that refuses it is told."""
+        """Write README.md; a disk error is logged."""
         try:
             (self.path / "README.md").write_text(text, encoding="utf-8")
         except OSError as error:
@@ -158,12 +158,12 @@ def find(path: Path) -> Path:
         dangling = " (its checkpoint is gone)" if path.is_symlink() else ""
         raise CheckpointError(f"there is no run or checkpoint {path}{dangling}")
     if not (path / "checkpoints").is_dir():
-        found, fault = _judged(path)
+        found, fault = _checked(path)
         if fault is not None:
             raise CheckpointError(f"{path} is no good checkpoint: {fault}")
         return found
     if (path / "best").exists():
-        found, fault = _judged(path / "best")
+        found, fault = _checked(path / "best")
         if fault is None:
             return found
         log.warning("checkpoint %s is damaged (%s): it is passed over", found, fault)
@@ -173,7 +173,7 @@ def find(path: Path) -> Path:
     return newest.resolve()
 
 
-def _judged(path: Path) -> tuple[Path, str | None]:
+def _checked(path: Path) -> tuple[Path, str | None]:
     """The checkpoint a link leads to, and its damage. If a run removes it meanwhile, the next."""
     for _ in range(2):
         found = path.resolve()

@@ -53,7 +53,7 @@ class Saver:
         ).start()
 
     def failed(self, wait: bool = False) -> int:
-        """The step of a checkpoint that turned out not to be written; 0: none. It is told."""
+        """The step of a checkpoint that turned out not to be written, which is logged; 0: none."""
         if not wait and not self._done.is_set():
             return 0
         self._done.wait()
