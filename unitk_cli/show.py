@@ -67,12 +67,13 @@ def run(argv: Sequence[str]) -> None:
 
 def _draw(title: str, task: Task, tower: str, example: Example, options: Options) -> None:
     slots, vocab, output = example.towers[tower], task.vocab, options.output
-    labels = {
-        int(row): _names(task, [label])[0] if ask.head == "lm" else f"{ask.name}={label}"
-        for ask in example.asks
-        if ask.tower == tower
-        for row, label in zip(ask.first, ask.label, strict=True)
-    }
+    labels: dict[int, str] = {}
+    for ask in example.asks:
+        words = ask.head == "lm" and ask.among is None
+        for row, label in zip(ask.first.tolist(), ask.label, strict=True):
+            if ask.tower == tower:  # questions that begin at one slot share its column
+                text = _names(task, [label])[0] if words else f"{ask.name}={label}"
+                labels[row] = f"{labels[row]},{text}" if row in labels else text
     if options.order == "pos":
         order = np.argsort(slots.pos, kind="stable")
         slots = slots.take(order)
