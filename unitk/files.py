@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from unitk.errors import CheckpointError, DataError, UnitkError, UsageError
+from unitk.foreign import read_json
 
 fcntl: Any
 try:
@@ -194,19 +195,6 @@ def _in_one_line(dest: Path, option: str, fault: type[UnitkError]) -> Iterator[N
         what, name = f"{option} {dest}", str(error.filename or TEMPORARY)
         own = TEMPORARY in name or name.endswith(".lock") or Path(name) in dest.resolve().parents
         raise fault(f"{what if own else name}: {error.strerror or error}") from error
-
-
-def read_json(path: Path, fault: type[UnitkError] = DataError) -> dict[str, Any]:
-    """The object in a json file; whatever is wrong with it is a `fault` that names the file."""
-    try:
-        found = json.loads(path.read_bytes())
-    except OSError as error:
-        raise fault(f"{path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise fault(f"{path} is damaged ({error})") from error
-    if not isinstance(found, dict):
-        raise fault(f"{path} is damaged: it holds no json object")
-    return found
 
 
 def digest(path: Path) -> str:

@@ -24,8 +24,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from unitk import foreign
 from unitk.errors import CheckpointError
-from unitk.foreign import parse_json
 
 ALLOWED: list[Any] = [
     argparse.Namespace,
@@ -124,12 +124,7 @@ def write_json(found: Mapping[str, Any], path: Path) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """An object of a json file."""
-    with reading(path):
-        text = path.read_text(encoding="utf-8")
-    found = parse_json(text, str(path), CheckpointError)
-    if not isinstance(found, dict):
-        raise CheckpointError(f"{path} must hold an object")
-    return found
+    return foreign.read_json(path, CheckpointError)
 
 
 @contextmanager

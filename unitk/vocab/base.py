@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from unitk import registry
 from unitk.errors import DataError, UsageError
+from unitk.foreign import read_json
 from unitk.vocab import alphabet
 from unitk.vocab.subwords import Packed, SentencePiece, VocabModel
 
@@ -188,8 +189,8 @@ class Vocab:
     def load(folder: Path) -> Vocab:
         """The vocabulary that was saved into a folder; a `DataError` if it was altered since."""
         path = folder / FILE
+        about = read_json(path)
         try:
-            about = json.loads(path.read_text(encoding="utf-8"))
             kind, symbols, added = about["kind"], about["symbols"], about["added"]
             model_type: type[VocabModel] = registry.get("vocab", kind, f"{path}: kind")
             path = folder / model_type.file
@@ -198,7 +199,7 @@ class Vocab:
             vocab = Vocab(model, symbols, added)
         except OSError as error:
             raise DataError(f"{path}: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{path} is not what unitk wrote ({error!r})") from error
         except DataError as error:
             raise DataError(f"{path} {error}") from error

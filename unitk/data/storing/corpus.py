@@ -31,6 +31,7 @@ import numpy.typing as npt
 from unitk import files
 from unitk.errors import DataError, UsageError
 from unitk.files import MANIFEST
+from unitk.foreign import read_json
 from unitk.slots import Ids
 from unitk.vocab.base import Vocab
 
@@ -258,7 +259,7 @@ class Pairs:
 def manifest_of(folder: Path) -> dict[str, Any]:
     """The manifest of a corpus folder."""
     path = folder / MANIFEST
-    manifest = files.read_json(path)
+    manifest = read_json(path)
     if not {"format", "kind", "vocab", "files"} <= set(manifest):
         raise DataError(f"{path} is no manifest of a corpus")
     if manifest["format"] not in (1, FORMAT):
@@ -298,7 +299,7 @@ def write_manifest(folder: Path, about: dict[str, Any]) -> None:
     entries = {}
     for name, path in files.below(folder).items():
         side = path.parent / MANIFEST  # what stands there of a side of pairs has been hashed
-        known = files.read_json(side)["files"] if side.is_file() and path.parent != folder else {}
+        known = read_json(side)["files"] if side.is_file() and path.parent != folder else {}
         entries[name] = known.get(path.name) or files.entry(path)
     manifest = {"format": FORMAT, **about, "files": entries}
     text = json.dumps(manifest | {"sha256": _own_hash(manifest)}, indent=1, ensure_ascii=False)

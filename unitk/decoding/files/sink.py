@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 
 from unitk import files
 from unitk.errors import DataError, UsageError
+from unitk.foreign import read_json
 
 log = logging.getLogger(__name__)
 
@@ -44,12 +45,12 @@ class OutputFile:
 
     def _record(self) -> dict[str, Any]:
         """What .progress says, if there is something to go on with."""
-        try:
-            record: dict[str, Any] = json.loads(self.progress.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        if not self.progress.exists():
             return {}
-        except (OSError, ValueError, RecursionError) as error:
-            raise DataError(f"{self.progress}: cannot be read ({error}); remove it") from error
+        try:
+            record = read_json(self.progress)
+        except DataError as error:
+            raise DataError(f"{error}; remove it") from error
         return record if self.partial.exists() else {}
 
     def _check(self, record: dict[str, Any]) -> None:

@@ -34,7 +34,8 @@ from torch import Tensor, nn
 from unitk import registry
 from unitk.config import Given, Parsed, resolve
 from unitk.errors import CheckpointError, NonFiniteError, UsageError
-from unitk.files import VERSION, read_json, sealed
+from unitk.files import VERSION, sealed
+from unitk.foreign import read_json
 from unitk.tasks.base import Task
 from unitk.training.device import check_room
 from unitk.training.ema import Average

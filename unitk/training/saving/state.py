@@ -10,7 +10,8 @@ from typing import Any
 from unitk import registry
 from unitk.config import modern
 from unitk.errors import CheckpointError
-from unitk.files import read_json, sealed
+from unitk.files import sealed
+from unitk.foreign import read_json
 from unitk.training.config import TrainConfig
 
 SOURCE_VOCAB = "source_vocab"
