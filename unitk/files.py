@@ -18,6 +18,7 @@ import os
 import re
 import shutil
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,6 +40,10 @@ TEMPORARY, OLD = ".tmp-", ".old-"
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 """What a disk answers that knows no locks."""
 
+SETTLED = 2 * 10**9
+"""Nanoseconds after which a time stamp tells a file from what is written into it later."""
+
+_digests: dict[tuple[int, ...], str] = {}
 log = logging.getLogger(__name__)
 
 
@@ -198,9 +203,17 @@ def _in_one_line(dest: Path, option: str, fault: type[UnitkError]) -> Iterator[N
 
 
 def digest(path: Path) -> str:
-    """SHA-256 of a file."""
+    """SHA-256 of a file; one that stays as it is gets read once in a process."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        at = os.fstat(file.fileno())
+        key = at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns
+        if key in _digests:
+            return _digests[key]
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    # what was written a moment ago may be written again without another time stamp
+    if time.time_ns() - max(at.st_mtime_ns, at.st_ctime_ns) > SETTLED:
+        _digests[key] = found
+    return found
 
 
 def entry(path: Path) -> dict[str, Any]:

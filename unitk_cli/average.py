@@ -9,7 +9,7 @@ from pathlib import Path
 from unitk import config
 from unitk.errors import CheckpointError, require
 from unitk.files import damage, new_folder
-from unitk.training.saving.folder import RunFolder, find
+from unitk.training.saving.folder import RunFolder, find, used
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +49,6 @@ def newest(given: Options) -> list[Path]:
     if len(found) < given.last:
         raise CheckpointError(f"--last {given.last}: {run.path} has {len(found)} checkpoints")
     for path in found:
-        if fault := damage(path):
+        if fault := damage(path, used):
             raise CheckpointError(f"{path} is no good checkpoint: {fault}")
     return found[::-1]
