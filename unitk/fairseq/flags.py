@@ -4,133 +4,74 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-NAMES: dict[str, tuple[str, ...]] = {
-    "trainpref": ("--input", "--source-file"),
-    "validpref": ("--valid", "--valid-source-file"),
-    "testpref": ("--test", "--test-source-file"),
-    "s": ("--source-lang",),
-    "t": ("--target-lang",),
-    "destdir": ("--dest",),
-    "srcdict": ("--vocab",),
-    "tgtdict": ("--vocab",),
-    "nwordssrc": ("--vocab-size",),
-    "nwordstgt": ("--vocab-size",),
-    "thresholdsrc": ("--vocab-threshold",),
-    "thresholdtgt": ("--vocab-threshold",),
-    "dict_only": ("--vocab-only",),
-    "dataset_impl": ("--format fairseq",),
-    "max_update": ("--max-steps",),
-    "max_epoch": ("--max-epochs",),
-    "stop_time_hours": ("--max-hours",),
-    "update_freq": ("--batch-tokens",),
-    "batch_size": ("--batch-texts", "--max-tokens"),
-    "max_sentences": ("--batch-texts", "--max-tokens"),
-    "tokens_per_sample": ("--block-size",),
-    "sample_break_mode": ("--blocks",),
-    "max_source_positions": ("--max-source-len", "--truncate"),
-    "max_target_positions": ("--max-target-len",),
-    "train_subset": ("--data",),
-    "valid_subset": ("--valid", "--data"),
-    "gen_subset": ("--input",),
-    "disable_validation": ("--valid none",),
-    "validate_interval_updates": ("--valid-every",),
-    "save_interval_updates": ("--save-every",),
-    "keep_interval_updates": ("--keep-last",),
-    "keep_last_epochs": ("--keep-last",),
-    "keep_best_checkpoints": ("--keep-best",),
-    "best_checkpoint_metric": ("--best-metric",),
-    "restore_file": ("--resume", "--checkpoint"),
-    "finetune_from_model": ("--init-from",),
-    "log_interval": ("--log-every",),
-    "tensorboard_logdir": ("--writers tensorboard",),
-    "wandb_project": ("--writers wandb",),
-    "lr_scheduler": ("--lr-schedule",),
-    "warmup_updates": ("--lr-schedule",),
-    "total_num_update": ("--max-steps",),
-    "weight_decay": ("--optimizer.weight-decay",),
-    "adam_betas": ("--optimizer.betas",),
-    "adam_eps": ("--optimizer.eps",),
-    "label_smoothing": ("--criterion.label-smoothing",),
-    "dropout": ("--arch.dropout",),
-    "attention_dropout": ("--arch.attention-dropout",),
-    "activation_dropout": ("--arch.activation-dropout",),
-    "relu_dropout": ("--arch.activation-dropout",),
-    "activation_fn": ("--arch.activation",),
-    "encoder_layers": ("--arch.num-layers",),
-    "decoder_layers": ("--arch.decoder-layers", "--arch.num-layers"),
-    "encoder_embed_dim": ("--arch.width",),
-    "decoder_embed_dim": ("--arch.width",),
-    "encoder_ffn_embed_dim": ("--arch.ffn-width",),
-    "decoder_ffn_embed_dim": ("--arch.ffn-width",),
-    "encoder_attention_heads": ("--arch.num-heads",),
-    "decoder_attention_heads": ("--arch.num-heads",),
-    "share_all_embeddings": ("--arch.shared-embeddings",),
-    "mask_prob": ("--task.mask-ratio",),
-    "fp16": ("--precision",),
-    "bf16": ("--precision bf16",),
-    "cpu": ("--device cpu",),
-    "distributed_world_size": ("--nproc",),
-    "heartbeat_timeout": ("--rank-timeout",),
-    "ddp_backend": ("--shard",),
-    "checkpoint_activations": ("--recompute",),
-    "store_ema": ("--ema",),
-    "ema_decay": ("--ema",),
-    "path": ("--checkpoint",),
-    "max_len_a": ("--max-len",),
-    "max_len_b": ("--max-len",),
-    "match_source_len": ("--min-len 1x --max-len 1x",),
-    "unnormalized": ("--lenpen 0",),
-    "score_reference": ("--score",),
-    "prefix_size": ("--prefix-file",),
-    "results_path": ("--output",),
-    "scoring": ("--metric",),
-}
+
+def _table(text: str) -> dict[str, tuple[str, ...]]:
+    """`their name another name: our option | another option; ...` as name -> options."""
+    rows = (row.split(": ") for row in " ".join(text.split()).split("; "))
+    return {name: tuple(ours.split(" | ")) for theirs, ours in rows for name in theirs.split()}
+
+
+NAMES = _table("""
+    trainpref: --input | --source-file; validpref: --valid | --valid-source-file;
+    testpref: --test | --test-source-file; s: --source-lang; t: --target-lang; destdir: --dest;
+    srcdict tgtdict: --vocab; nwordssrc nwordstgt: --vocab-size;
+    thresholdsrc thresholdtgt: --vocab-threshold; dict_only: --vocab-only;
+    dataset_impl: --format fairseq; max_update total_num_update: --max-steps;
+    max_epoch: --max-epochs; stop_time_hours: --max-hours; update_freq: --batch-tokens;
+    batch_size max_sentences: --batch-texts | --max-tokens; tokens_per_sample: --block-size;
+    sample_break_mode: --blocks; max_source_positions: --max-source-len | --truncate;
+    max_target_positions: --max-target-len; train_subset: --data; valid_subset: --valid | --data;
+    gen_subset: --input; disable_validation: --valid none;
+    validate_interval_updates: --valid-every; save_interval_updates: --save-every;
+    keep_interval_updates keep_last_epochs: --keep-last; keep_best_checkpoints: --keep-best;
+    best_checkpoint_metric: --best-metric; restore_file: --resume | --checkpoint;
+    finetune_from_model: --init-from; log_interval: --log-every;
+    tensorboard_logdir: --writers tensorboard; wandb_project: --writers wandb;
+    lr_scheduler warmup_updates: --lr-schedule; weight_decay: --optimizer.weight-decay;
+    adam_betas: --optimizer.betas; adam_eps: --optimizer.eps;
+    label_smoothing: --criterion.label-smoothing; dropout: --arch.dropout;
+    attention_dropout: --arch.attention-dropout;
+    activation_dropout relu_dropout: --arch.activation-dropout; activation_fn: --arch.activation;
+    encoder_layers: --arch.num-layers; decoder_layers: --arch.decoder-layers | --arch.num-layers;
+    encoder_embed_dim decoder_embed_dim: --arch.width;
+    encoder_ffn_embed_dim decoder_ffn_embed_dim: --arch.ffn-width;
+    encoder_attention_heads decoder_attention_heads: --arch.num-heads;
+    share_all_embeddings: --arch.shared-embeddings; mask_prob: --task.mask-ratio;
+    fp16: --precision; bf16: --precision bf16; cpu: --device cpu;
+    distributed_world_size: --nproc; heartbeat_timeout: --rank-timeout; ddp_backend: --shard;
+    checkpoint_activations: --recompute; store_ema ema_decay: --ema; path: --checkpoint;
+    max_len_a max_len_b: --max-len; match_source_len: --min-len 1x --max-len 1x;
+    unnormalized: --lenpen 0; score_reference: --score; prefix_size: --prefix-file;
+    results_path: --output; scoring: --metric
+""")
 """fairseq's name -> what to write here, the first one that the command has."""
+FACTOR = "it is a factor there: N becomes --batch-tokens N times --max-tokens"
 NOTES = {
     "joined_dictionary": "pairs have one vocabulary in any case: leave it out",
-    "update_freq": "it is a factor there: N becomes --batch-tokens N times --max-tokens",
-    "trainpref": "pairs take whole names: --source-file and --target-file",
-    "validpref": "pairs take whole names: --valid-source-file and --valid-target-file",
-    "testpref": "pairs take whole names: --test-source-file and --test-target-file",
-    "gradient_accumulation_steps": "it is a factor there: N becomes --batch-tokens N times"
-    " --max-tokens",
+    "update_freq": FACTOR,
+    "gradient_accumulation_steps": FACTOR,
+    **{
+        f"{split}pref": f"pairs take whole names: --{ours}source-file and --{ours}target-file"
+        for split, ours in {"train": "", "valid": "valid-", "test": "test-"}.items()
+    },
 }
 """What else has to be known of a name."""
-TRANSFORMERS: dict[str, tuple[str, ...]] = {
-    "num_beams": ("--beam",),
-    "num_beam_groups": ("--diverse-beam-groups",),
-    "diversity_penalty": ("--diverse-beam-strength",),
-    "num_return_sequences": ("--nbest",),
-    "do_sample": ("--sampling",),
-    "top_k": ("--sampling-topk",),
-    "top_p": ("--sampling-topp",),
-    "min_p": ("--sampling-minp",),
-    "max_new_tokens": ("--max-len",),
-    "max_length": ("--max-len", "--block-size"),
-    "length_penalty": ("--lenpen",),
-    "bad_words_ids": ("--bad-words",),
-    "model_name_or_path": ("--checkpoint", "--init-from"),
-    "resume_from_checkpoint": ("--resume",),
-    "train_file": ("--data", "--input"),
-    "validation_file": ("--valid",),
-    "output_dir": ("--save-dir", "--output"),
-    "learning_rate": ("--lr",),
-    "lr_scheduler_type": ("--lr-schedule",),
-    "warmup_steps": ("--lr-schedule",),
-    "num_train_epochs": ("--max-epochs",),
-    "per_device_train_batch_size": ("--batch-texts",),
-    "per_device_eval_batch_size": ("--max-tokens",),
-    "gradient_accumulation_steps": ("--batch-tokens",),
-    "gradient_checkpointing": ("--recompute",),
-    "max_grad_norm": ("--clip-norm",),
-    "label_smoothing_factor": ("--criterion.label-smoothing",),
-    "logging_steps": ("--log-every",),
-    "eval_steps": ("--valid-every",),
-    "save_steps": ("--save-every",),
-    "save_total_limit": ("--keep-last",),
-    "report_to": ("--writers",),
-    "torch_compile": ("--compile",),
-}
+TRANSFORMERS = _table("""
+    num_beams: --beam; num_beam_groups: --diverse-beam-groups;
+    diversity_penalty: --diverse-beam-strength; num_return_sequences: --nbest;
+    do_sample: --sampling; top_k: --sampling-topk; top_p: --sampling-topp;
+    min_p: --sampling-minp; max_new_tokens: --max-len; max_length: --max-len | --block-size;
+    length_penalty: --lenpen; bad_words_ids: --bad-words;
+    model_name_or_path: --checkpoint | --init-from; resume_from_checkpoint: --resume;
+    train_file: --data | --input; validation_file: --valid; output_dir: --save-dir | --output;
+    learning_rate: --lr; lr_scheduler_type warmup_steps: --lr-schedule;
+    num_train_epochs: --max-epochs; per_device_train_batch_size: --batch-texts;
+    per_device_eval_batch_size: --max-tokens; gradient_accumulation_steps: --batch-tokens;
+    gradient_checkpointing: --recompute; max_grad_norm: --clip-norm;
+    label_smoothing_factor: --criterion.label-smoothing; logging_steps: --log-every;
+    eval_steps: --valid-every; save_steps: --save-every; save_total_limit: --keep-last;
+    report_to: --writers; torch_compile: --compile
+""")
 """transformers' names of training and generation, in the same way."""
 CHOICES = {
     "translation": "seq2seq",

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from unitk import registry
-from unitk.errors import CheckpointError, DataError
+from unitk.errors import CheckpointError
 from unitk.fairseq.checkpoints import SEQ2SEQ_KIND, config_of, modern, options_of
 from unitk.fairseq.dictionary import symbols_of
 from unitk.interop import mass_xlm
@@ -26,7 +26,7 @@ from unitk.interop.settings import check_family
 from unitk.interop.vocabs import vocab_beside
 from unitk.interop.words_xlm import XLMDictionary
 from unitk.models.config import EncoderDecoderConfig
-from unitk.vocab.base import Vocab, adopt, open_vocab
+from unitk.vocab.base import Vocab, adopt, open_vocab, opening
 from unitk.vocab.subwords import WordPiece
 
 FILE, DICT = "mass.pt", "dict.txt"
@@ -48,7 +48,9 @@ def read(path: Path, vocab: Path | None) -> Found:
         raise CheckpointError(f"{weights} is no MASS: it has no encoder.embed_tokens.weight")
     given = DEFAULTS | (options_of(found, weights) if inner is not found else {})
     config = config_of(KIND, tensors, given, weights, first=FIRST)
-    own = vocab_of(vocab) if vocab else _beside(weights.parent)
+    # a dictionary is read here, any other vocabulary as it always is
+    beside = (weights.parent / name for name in (DICT, "dict.src.txt"))
+    vocab = vocab or next((one for one in beside if one.exists()), None)
     return Found(
         weights,
         tensors,
@@ -56,34 +58,19 @@ def read(path: Path, vocab: Path | None) -> Found:
         KIND.presets,
         config,
         KIND.task,
-        own,
+        vocab_of(vocab) if vocab else vocab_beside(weights),
         options={"opening": "sep"},
         says_heads="encoder_attention_heads" in given,
     )
-
-
-def _beside(folder: Path) -> Vocab | None:
-    for name in (DICT, "dict.src.txt"):
-        if (folder / name).exists():
-            return vocab_of(folder / name)
-    return vocab_beside(folder)
 
 
 def vocab_of(path: Path) -> Vocab:
     """Any vocabulary, or a dictionary of fairseq's whose lines are BERT's pieces and counts."""
     if not re.fullmatch(r"dict.*\.txt", path.name):
         return open_vocab(path)
-    try:
+    with opening(path):
         pieces = symbols_of(path.read_bytes())
-    except UnicodeDecodeError as error:
-        raise DataError(f"vocabulary {path} is not UTF-8") from error
-    except OSError as error:
-        raise DataError(f"vocabulary {path}: {error.strerror}") from error
-    except DataError as error:
-        raise DataError(f"vocabulary {path} {error}") from error
-    if "[UNK]" not in pieces:
-        raise DataError(f"{path} has no line [UNK], as a dictionary of BERT's pieces has")
-    return adopt(WordPiece(WordPiece.made_of(pieces)))
+        return adopt(WordPiece(WordPiece.made_of(pieces)))
 
 
 def write(parts: Parts, folder: Path) -> None:

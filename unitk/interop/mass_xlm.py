@@ -9,7 +9,6 @@ it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +19,18 @@ from unitk import registry
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import tensors_of
-from unitk.interop.names import Layout, same, within
+from unitk.interop.names import Layout, cross, layer, same, within
 from unitk.interop.settings import (
-    Keys,
+    changed,
     check_family,
     checked,
+    keys,
     layers_of,
     read_settings,
     refuse,
     shape_of,
+    sizes_of,
+    write_settings,
 )
 from unitk.interop.words_xlm import FIRST, XLMDictionary
 from unitk.models.config import EncoderDecoderConfig
@@ -40,10 +42,11 @@ WORDS, OUTPUT = "decoder.embeddings.weight", "decoder.pred_layer.proj.weight"
 LANGUAGES = "decoder.lang_embeddings.weight"
 INDEX = {"sep": "eos_index", "pad": "pad_index", "unk": "unk_index", "mask": "mask_index"}
 """Our symbols under XLM's names of their ids."""
-KEYS: Keys = {
-    "num_heads": ("n_heads",),
-    "dropout": ("dropout",),
-    "attention_dropout": ("attention_dropout",),
+KEYS = keys("num_heads=n_heads dropout=dropout attention_dropout=attention_dropout")
+SIZES = {
+    "width": (WORDS, 1),
+    "ffn_width": ("decoder.ffns.0.lin1.weight", 0),
+    "max_positions": ("decoder.position_embeddings.weight", 0),
 }
 FIXED = {"asm": False, "attention_setting": "v1"}
 
@@ -51,13 +54,9 @@ FIXED = {"asm": False, "attention_setting": "v1"}
 def layout(maps: int) -> Layout:
     """The names of a model whose cross-attention has so many output maps (0: one, for all)."""
     out = tuple(f"encoder_attn.#.out_lin.{i}" for i in range(maps)) or "encoder_attn.#.out_lin"
-    cross: dict[str, str | tuple[str, ...]] = {
-        "cross_attention.query": "encoder_attn.#.q_lin",
-        "cross_attention.kv": ("encoder_attn.#.k_lin", "encoder_attn.#.v_lin"),
-        "cross_attention.out": out,
-        "cross_norm": "layer_norm15.#",
-    }
-    found = tower("decoder.", "") | within("decoder.", "layers.#.", cross)
+    kv = ("encoder_attn.#.k_lin", "encoder_attn.#.v_lin")
+    attends = cross("encoder_attn.#.q_lin", kv, out, "layer_norm15.#")
+    found = tower("decoder.", "") | within("decoder.", "layers.#.", attends)
     return Layout(
         found | tower("encoder.", "encoder.") | {"heads.lm": "decoder.pred_layer.proj"},
         copies={OUTPUT: WORDS},
@@ -67,20 +66,16 @@ def layout(maps: int) -> Layout:
 
 def tower(root: str, ours: str) -> dict[str, Any]:
     """What both towers have."""
-    layer: dict[str, str | tuple[str, ...]] = {
-        "attention.qkv": tuple(f"attentions.#.{part}_lin" for part in "qkv"),
-        "attention.out": "attentions.#.out_lin",
-        "attention_norm": "layer_norm1.#",
-        "ffn.up": "ffns.#.lin1",
-        "ffn.down": "ffns.#.lin2",
-        "ffn_norm": "layer_norm2.#",
-    }
+    parts = layer(
+        tuple(f"attentions.#.{part}_lin" for part in "qkv"),
+        *("attentions.#.out_lin", "layer_norm1.#", "ffns.#.lin1", "ffns.#.lin2", "layer_norm2.#"),
+    )
     return {
         f"{ours}embed.tokens": f"{root}embeddings",
         f"{ours}embed.positions": f"{root}position_embeddings",
         f"{ours}embed.segments": f"{root}lang_embeddings",
         f"{ours}embed.norm": f"{root}layer_norm_emb",
-        **within(root, f"{ours}layers.#.", layer),
+        **within(root, f"{ours}layers.#.", parts),
     }
 
 
@@ -112,7 +107,6 @@ def read(found: Mapping[str, Any], path: Path, vocab: Path | None) -> Found:
         "mass",
         open_vocab(vocab) if vocab else vocab_of(found, given, path),
         options,
-        source_vocab=None,
         notes=notes,
     )
 
@@ -122,26 +116,21 @@ def config_of(
 ) -> EncoderDecoderConfig:
     """The configuration, from shapes and params."""
     config: EncoderDecoderConfig = registry.get("arch", PRESET)()
-    _, width = shape_of(tensors, WORDS, path)
+    sizes = sizes_of(tensors, SIZES, path)
     words = tensors[WORDS]
-    languages = shape_of(tensors, LANGUAGES, path)[0] if LANGUAGES in tensors else 0
     gelu = checked(given.get("gelu_activation", False), bool, "gelu_activation", path)
-    try:
-        config = replace(
-            config,
-            num_layers=layers_of(tensors, "encoder.attentions."),
-            decoder_layers=layers_of(tensors, "decoder.attentions."),
-            width=width,
-            num_heads=checked(given.get("n_heads", 8), int, "n_heads", path),
-            ffn_width=shape_of(tensors, "decoder.ffns.0.lin1.weight", path)[0],
-            max_positions=shape_of(tensors, "decoder.position_embeddings.weight", path)[0],
-            num_segments=languages,
-            cross_by_segment="decoder.encoder_attn.0.out_lin.0.weight" in tensors,
-            activation="gelu" if gelu else "relu",
-            tied=same(tensors.get(OUTPUT, words), words),
-        )
-    except UsageError as error:
-        raise CheckpointError(f"{path}: {error}") from error
+    config = changed(
+        config,
+        path,
+        **sizes,
+        num_layers=layers_of(tensors, "encoder.attentions."),
+        decoder_layers=layers_of(tensors, "decoder.attentions."),
+        num_heads=checked(given.get("n_heads", 8), int, "n_heads", path),
+        num_segments=shape_of(tensors, LANGUAGES, path)[0] if LANGUAGES in tensors else 0,
+        cross_by_segment="decoder.encoder_attn.0.out_lin.0.weight" in tensors,
+        activation="gelu" if gelu else "relu",
+        tied=same(tensors.get(OUTPUT, words), words),
+    )
     return read_settings(config, KEYS, given, path)
 
 
@@ -198,9 +187,7 @@ def params_of(config: EncoderDecoderConfig) -> dict[str, Any]:
         "emb_dim": config.width,
         "n_layers": config.num_layers,
         "n_dec_layers": config.decoder_layers or config.num_layers,
-        "n_heads": config.num_heads,
-        "dropout": config.dropout,
-        "attention_dropout": config.attention_dropout,
+        **write_settings(config, KEYS),
         "gelu_activation": config.activation == "gelu",
         "share_inout_emb": config.tied,
         "sinusoidal_embeddings": False,

@@ -83,14 +83,10 @@ def read(path: Path, vocab: Path | None) -> Found:
         for side in SIDES:
             there = read_tensors(folders[side] / "pytorch_model.bin")
             tensors |= {f"{side}.{name}": tensor for name, tensor in there.items()}
-    given = {
-        side: read_json(folders[side] / "config.json")
-        if side in folders and (folders[side] / "config.json").exists()
-        else {}
-        for side in SIDES
-    }
+    settings = {side: there / "config.json" for side, there in folders.items() if side != "full"}
+    given = {side: read_json(there) for side, there in settings.items() if there.exists()}
     config = config_of(tensors, given, where)
-    beside = {side: vocab_beside(folders[side]) for side in SIDES if side in folders}
+    beside = {side: vocab_beside(there) for side, there in folders.items() if side != "full"}
     own = open_vocab(vocab) if vocab else beside.get("decoder")
     rows = shape_of(tensors, "decoder.transformer.wte.weight", where)[0]
     return Found(
@@ -141,7 +137,7 @@ def config_of(
     """The configuration, from shapes and both config.json; heads of 64 where there is none."""
     declared: dict[str, Any] = bert_sizes("encoder.", tensors, path)
     encoder: ModelConfig = registry.get("arch", "bert_base")()
-    encoder = read_settings(encoder, BERT_KEYS, declared | dict(given["encoder"]), path)
+    encoder = read_settings(encoder, BERT_KEYS, declared | dict(given.get("encoder", {})), path)
     size, width = shape_of(tensors, "decoder.transformer.wpe.weight", path)
     memory, embedding = (
         f"decoder.transformer.{name}.weight" in tensors for name in ("linear", "linear_emb")
@@ -162,7 +158,7 @@ def config_of(
         latent=shape_of(tensors, "encoder.linear.weight", path)[0] // 2,
         inject="both" if memory and embedding else "memory" if memory else "embedding",
     )
-    found = {key: value for key, value in given["decoder"].items() if value is not None}
+    found = {key: value for key, value in given.get("decoder", {}).items() if value is not None}
     # with a memory, the first row is never used: positions begin at 1
     declared |= found | {"n_positions": size - memory}
     return read_settings(config, GPT2_KEYS, declared, path)

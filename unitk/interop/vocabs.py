@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from unitk.errors import DataError
 from unitk.vocab.base import SYMBOLS, Vocab, open_vocab
@@ -96,14 +95,9 @@ def write_vocab(vocab: Vocab, folder: Path, rows: int, *, plain: bool = False) -
         text = "".join(f"{piece}\n" for piece in pieces)
         (folder / "vocab.txt").write_text(text, encoding="utf-8")
         return
-    if rows > model.size:
-        more = [{"id": i, "content": pieces[i]} for i in range(model.size, len(pieces))]
-        spec["added_tokens"] = [*spec.get("added_tokens", []), *map(_special, more)]
-        (folder / "tokenizer.json").write_text(json.dumps(spec, ensure_ascii=False), "utf-8")
-    else:
-        (folder / "tokenizer.json").write_bytes(model.data)
-
-
-def _special(token: Mapping[str, Any]) -> dict[str, Any]:
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
-    return {**token, **flags, "special": True}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    more = range(model.size, len(pieces))
+    added = [{"id": i, "content": pieces[i], **flags, "special": True} for i in more]
+    spec["added_tokens"] = [*(spec.get("added_tokens") or []), *added]
+    text = json.dumps(spec, ensure_ascii=False) if added else model.data.decode()
+    (folder / "tokenizer.json").write_text(text, encoding="utf-8")

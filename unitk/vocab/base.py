@@ -14,6 +14,7 @@ import math
 import random
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -27,18 +28,6 @@ from unitk.foreign import read_json
 from unitk.vocab import alphabet
 from unitk.vocab.subwords import Packed, SentencePiece, VocabModel
 
-SYMBOLS = {
-    "pad": "[PAD]",
-    "unk": "[UNK]",
-    "cls": "[CLS]",
-    "sep": "[SEP]",
-    "mask": "[MASK]",
-    "gmask": "[gMASK]",
-    "smask": "[sMASK]",
-    "sop": "<|startofpiece|>",
-    "eop": "<|endofpiece|>",
-}
-"""Name -> spelling. `sep` is also the end of a text; `sop` and `eop` open and close a blank."""
 ALIASES = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
@@ -51,6 +40,8 @@ ALIASES = {
     "eop": ("<|endofpiece|>", "<eop>"),
 }
 """Spellings under which vocabularies from elsewhere have a symbol, the preferred one first."""
+SYMBOLS = {name: spellings[0] for name, spellings in ALIASES.items()}
+"""Name -> spelling. `sep` is also the end of a text; `sop` and `eop` open and close a blank."""
 SENTENCE_END = frozenset(".?!;:。？！；…\n")
 FILE = "vocab.json"
 LONG = 1 << 16
@@ -220,12 +211,8 @@ def open_vocab(path: Path) -> Vocab:
     for name in registry.names("vocab"):
         model_type: type[VocabModel] = registry.get("vocab", name)
         if model_type.opens(path):
-            try:
+            with opening(path):
                 return adopt(model_type.open(path))
-            except UnicodeDecodeError as error:
-                raise DataError(f"vocabulary {path} is not UTF-8") from error
-            except DataError as error:
-                raise DataError(f"vocabulary {path} {error}") from error
     for place in (".", "vocab", "train/vocab", "best/vocab", "last/vocab"):
         if (path / place / FILE).is_file():
             return Vocab.load(path / place)
@@ -234,6 +221,19 @@ def open_vocab(path: Path) -> Vocab:
         " checkpoint, run), *.model (sentencepiece), *.json (tokenizers), *.txt (WordPiece),"
         " *.words (words), dict.txt (fairseq) and a folder with GPT-2's vocab.json and merges.txt"
     )
+
+
+@contextmanager
+def opening(path: Path) -> Iterator[None]:
+    """What is wrong with a vocabulary that a user names is an error that names it."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise DataError(f"vocabulary {path} is not UTF-8") from error
+    except OSError as error:
+        raise DataError(f"vocabulary {path}: {error.strerror}") from error
+    except DataError as error:
+        raise DataError(f"vocabulary {path} {error}") from error
 
 
 def adopt(model: VocabModel) -> Vocab:
