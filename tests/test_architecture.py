@@ -33,7 +33,7 @@ FORBIDDEN = {"tasks": "models"}
 DOOR = "unitk/__init__.py"
 """What users import; its functions lead to all layers."""
 
-LONG_FILES: dict[str, str] = {}
+LONG_FILES: dict[str, str] = {"unitk/tasks/base.py": "it is the interface, not an objective"}
 """File -> why it may be longer than its budget."""
 LONG_FUNCTIONS: dict[str, str] = {}
 """`file:function` -> why it may be longer than its budget."""

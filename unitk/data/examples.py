@@ -98,7 +98,8 @@ def open_data(parsed: Parsed) -> Data:
     named = parsed.mixture or {parsed.components["task"].name: parsed.components["task"]}
     tasks: dict[str, Task] = {n: one.made_from(one.config, vocab) for n, one in named.items()}
     for name, task in tasks.items():
-        _check_task(name, task, parsed, kind)
+        task.labels = tuple(opened[0].manifest.get("labels", ()))
+        _check_task(name, task, parsed, opened[0])
     if kind == "text" and parsed.origins.get("blocks", "").startswith("--"):
         uncut = any(task.cut is None for task in tasks.values())
         require(uncut, f"--blocks has no effect: task {name} cuts sentence pairs itself")
@@ -122,10 +123,11 @@ def open_data(parsed: Parsed) -> Data:
     )
 
 
-def _check_task(name: str, task: Task, parsed: Parsed, kind: str) -> None:
+def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     arch = parsed.components["arch"].config
     words, rng = np.full(4, task.vocab.unk), np.random.default_rng(0)
-    short = KINDS[kind].lay_out(task, [words], words, rng)
+    made_up = corpus.made_up([words], words)
+    short = KINDS[corpus.kind].lay_out(task, [words], made_up, rng)
     laid, there = (" and ".join(sorted(towers)[::-1]) for towers in (short.towers, arch.towers))
     has = f"--arch {parsed.components['arch'].name} has {there}"
     require(laid == there, f"task {name} lays out {laid}, but {has}")
@@ -150,8 +152,13 @@ def _makers(
         frame = max(task.frame for task in tasks.values())
         return [partial(_texts, task, frame, arch, options) for task in tasks.values()]
     given = options.max_source_len, options.max_target_len
-    longest = tuple(max(one.longest[side] for one in corpora) for side in range(3))
-    layouts = {name: partial(KINDS[kind].lay_out, task) for name, task in tasks.items()}
+    counts = "source_lengths", "target_lengths", "source_parts"
+    longest = [max(int(getattr(one, n).max(initial=1)) for one in corpora) for n in counts]
+
+    def made_up(task: Task, parts: list[Ids], words: Ids, rng: np.random.Generator) -> Example:
+        return KINDS[kind].lay_out(task, parts, corpora[0].made_up(parts, words), rng)
+
+    layouts = {name: partial(made_up, task) for name, task in tasks.items()}
     extents = {
         name: measure(name, layouts[name], task.vocab.unk, task.pair_slots)
         for name, task in tasks.items()
@@ -178,6 +185,8 @@ def _check_alike(folders: Sequence[Path], opened: Sequence[Any]) -> None:
             raise UsageError(
                 f"{folders[0]} holds {opened[0].kind}, but {folder} holds {corpus.kind}"
             )
+        if corpus.manifest.get("labels") != opened[0].manifest.get("labels"):
+            raise DataError(f"{folder} has other labels than {folders[0]}: preprocess them at once")
         if corpus.vocab_hash != opened[0].vocab_hash:
             raise DataError(f"{folder} was made with another vocabulary than {folders[0]}")
 

@@ -14,6 +14,7 @@ import numpy as np
 from unitk.data.batching import Examples
 from unitk.data.cuts import Cutter, Text
 from unitk.data.storing.corpus import SIDES, Corpus, Pairs
+from unitk.data.storing.labelled import Labelled, Linked, Spans
 from unitk.slots import Example, Ids
 from unitk.vocab.base import Vocab
 
@@ -37,11 +38,15 @@ class Task(Protocol):
     virtual: tuple[str, ...]
     cut: Cutter | None
     copies: int
+    labels: tuple[str, ...]
 
     def slots(self, n: Ids) -> Ids: ...
     def pair_slots(self, source: Ids, target: Ids) -> Ids | None: ...
     def pretrain(self, text: Text, rng: Rng) -> Example: ...
     def finetune(self, source: list[Ids], target: Ids, rng: Rng) -> Example: ...
+    def classify(self, parts: list[Ids], labels: Any, rng: Rng) -> Example: ...
+    def answer(self, parts: list[Ids], span: Ids, rng: Rng) -> Example: ...
+    def link(self, parts: list[Ids], links: Ids, rng: Rng) -> Example: ...
 
 
 @dataclass(frozen=True)
@@ -93,5 +98,26 @@ KINDS = {
         Pairs,
         SIDES,
         lambda task, source, target, rng: task.finetune(source, target, rng),
+    ),
+    "labelled": Kind(
+        "fine-tuning on labelled texts",
+        "labelled texts",
+        Labelled,
+        ("",),
+        lambda task, parts, labels, rng: task.classify(parts, labels, rng),
+    ),
+    "spans": Kind(
+        "fine-tuning on answers in passages",
+        "questions",
+        Spans,
+        ("",),
+        lambda task, parts, span, rng: task.answer(parts, span, rng),
+    ),
+    "linked": Kind(
+        "training on texts with entities",
+        "texts with entities",
+        Linked,
+        ("",),
+        lambda task, parts, links, rng: task.link(parts, links, rng),
     ),
 }

@@ -91,7 +91,7 @@ def _longest(table: npt.NDArray[np.float64], source: Any, target: Any, parts: An
 
 
 def source_and_target(
-    extent: Extent, arch: Any, longest: tuple[int, int, int], given: tuple[int | None, int | None]
+    extent: Extent, arch: Any, longest: list[int], given: tuple[int | None, int | None]
 ) -> tuple[int, int]:
     """The tokens to which sources and targets are shortened, so that the positions suffice.
 

@@ -100,12 +100,13 @@ class Records:
         """The weight of each record, given one per corpus."""
         return np.repeat(np.asarray(weight, np.float64), np.diff(self.first))
 
-    def record(self, index: int) -> tuple[list[Ids], Ids]:
+    def record(self, index: int) -> tuple[list[Ids], Any]:
         """The parts of source `index`, and what it leads to."""
         which = int(np.searchsorted(self.first, index, "right")) - 1
         source, target = self.corpora[which].record(index - int(self.first[which]))
         short = shorten(source, self.max_source)
-        return short, self.corpora[which].shortened(target, short, self.max_target)
+        found: tuple[list[Ids], Any] = self.corpora[which].shortened(target, short, self.max_target)
+        return found
 
 
 def shorten(source: list[Ids], limit: int | None) -> list[Ids]:

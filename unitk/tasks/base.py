@@ -54,6 +54,8 @@ class Task:
     """How texts are cut from the corpus, where the task does not leave it to `--blocks`."""
     source_vocab: Vocab
     """What an encoder reads; a vocabulary of its own comes from the option of the same name."""
+    labels: tuple[str, ...] = ()
+    """Names of the classes, tags or entities in the data, where these have some."""
     copies: int = 0
     """Epochs after which the same draws come again; 0: never."""
 
@@ -96,6 +98,21 @@ class Task:
         """Lay out a source (its parts) with the target as labels."""
         raise self._lacks("finetune", "fine-tune on pairs")
 
+    def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
+        """Lay out one text or several with a class [1], a number [1], or a tag for each part.
+
+        The parts of a text with tags are its words; `self.labels` are the names of the labels.
+        """
+        raise self._lacks("classify", "be trained on labelled texts")
+
+    def answer(self, parts: list[Ids], span: Ids, rng: np.random.Generator) -> Example:
+        """Lay out a question and a passage with the answer's tokens [start, stop); -1 -1: none."""
+        raise self._lacks("answer", "be trained on answers in passages")
+
+    def link(self, parts: list[Ids], links: Ids, rng: np.random.Generator) -> Example:
+        """Lay out a text with links to entities: rows of start, stop and the entity's number."""
+        raise self._lacks("link", "be trained on texts with entities")
+
     def reading(self, source: list[Ids]) -> Slots:
         """A source that is only read, by the encoder where there is one."""
         tokens = np.concatenate([[self.vocab.cls], self.joined(source), [self.vocab.sep]])
@@ -127,9 +144,9 @@ class Task:
 
     def _lacks(self, method: str, what: str) -> UsageError:
         every = {n: getattr(registry.get("task", n), method) for n in registry.names("task")}
-        able = ", ".join(name for name, own in every.items() if own is not getattr(Task, method))
-        name = registry.name_of("task", type(self))
-        return UsageError(f"--task {name} cannot {what}; {able} can")
+        able = [name for name, own in every.items() if own is not getattr(Task, method)]
+        name, can = registry.name_of("task", type(self)), f"{', '.join(able) or 'no task'} can"
+        return UsageError(f"--task {name} cannot {what}; {can}")
 
 
 def check_share(option: str, share: float, *, least: float = 0.0) -> None:

@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from unitk.data.reading import sources
-from unitk.data.reading.pairs import Fields, read_squad, record_blocks
+from unitk.data.reading.pairs import FORMS, Fields, read_squad, record_blocks
 from unitk.data.reading.records import text_blocks
 from unitk.data.reading.sources import (
     FORMATS,
@@ -96,11 +97,13 @@ class Source:
     """Of SQuAD's pairs, as `window`: see `PairBlock`."""
     formats: list[str] = field(default_factory=list)
     """Of each of `paths`; none: they are plain text."""
+    labels: str = ""
+    """The form of the labels; "": they lead to texts."""
 
     @property
     def kind(self) -> str:
         """The kind of corpus they make."""
-        return "text" if self.reading else "pairs"
+        return "text" if self.reading else FORMS.get(self.labels, "pairs")
 
     @property
     def size(self) -> int:
@@ -116,7 +119,7 @@ class Source:
                 yield from text_blocks(path, replace(self.reading, format=name), base)
             else:
                 for block in self._pairs(i, path, base):
-                    yield replace(block, window=self.window, form=self.form)
+                    yield replace(block, window=self.window, form=self.form, labels=self.labels)
             base += size_of(path)
 
     def _pairs(self, number: int, path: Path, base: int) -> Iterator[PairBlock]:
@@ -125,7 +128,7 @@ class Source:
         elif self.fields:
             yield from record_blocks(path, self.fields, base, self.formats[number])
         else:
-            pairs = list(read_squad(path))
+            pairs = list(read_squad(path, spans=self.labels == "span"))
             step = size_of(path) / max(len(pairs), 1)
             for first in range(0, len(pairs), sources.PAIRS_IN_BLOCK):
                 some = pairs[first : first + sources.PAIRS_IN_BLOCK]
@@ -136,7 +139,9 @@ class Source:
         for block in self.blocks():
             if isinstance(block, PairBlock):
                 for pair in block.pairs:
-                    yield from (*pair.source, pair.target)
+                    words = self.labels == "tags"
+                    yield from [" ".join(pair.source)] if words else pair.source
+                    yield from [] if self.labels else [pair.target]
             else:
                 assert self.reading is not None
                 yield from parse(block, self.reading).sentences
@@ -161,6 +166,12 @@ class ReadingOptions:
     of sentences is joined by blanks."""
     target_field: tuple[str, ...] = ()
     """Field of the target; of several, and of a list, the first that is there is learnt."""
+    label_field: str = ""
+    """Labelled records: field of the label, with --source-field for one text or two."""
+    labels: Literal["class", "number", "tags", "span", "links"] = "class"
+    """What it holds. tags: one for each word; span: [start, stop] of the answer in the last
+    --source-field (characters), or null; links: a list of [start, stop, entity]. SQuAD with
+    --labels span: question and passage lead to where the answer is."""
     sentence_mark: str = ""
     """Stands between the sentences of a target of several lines, for `unitk score --separator`."""
     skip_empty: bool = False
@@ -175,14 +186,17 @@ class ReadingOptions:
         fits = self.window is None or self.window >= 1
         require(fits, f"--window must be at least 1, got {self.window}")
         check_form(self.squad_source)
-        both = bool(self.source_field) == bool(self.target_field)
-        require(both, "--source-field and --target-field belong together: give both")
+        both = bool(self.source_field) == bool(self.target_field or self.label_field)
+        cure = "belong together: give both, or --label-field instead of the second"
+        require(both, f"--source-field and --target-field {cure}")
+        one = not (self.target_field and self.label_field)
+        require(one, "--target-field and --label-field exclude each other")
 
     def held(self, paths: Sequence[Path], option: str, origins: Container[str]) -> list[str]:
         """What the files of an option hold; a setting without effect on it is an error."""
         held = sorted({format_of(path, self.input_format, option) for path in paths})
         if held and self.source_field:
-            held = ["pairs of records"]
+            held = ["labelled records" if self.label_field else "pairs of records"]
         for name, kinds in CONCERNS.items():
             if name in origins and not {*held} & {*kinds}:
                 about = ", ".join(held or ["pairs of lines"])
@@ -196,23 +210,25 @@ class ReadingOptions:
         )
         if self.source_field:
             names = self.source_field, self.target_field
-            reading = Fields(*names, self.sentence_mark, self.skip_empty)
-        return open_source(
-            paths, self.input_format, reading, option, self.window, self.squad_source
-        )
+            form = self.labels if self.label_field else ""
+            reading = Fields(*names, self.sentence_mark, self.skip_empty, self.label_field, form)
+        spans, how = "span" if self.labels == "span" else "", self.input_format
+        return open_source(paths, how, reading, option, self.window, self.squad_source, spans)
 
 
 CONCERNS: dict[str, tuple[str, ...]] = {
-    "input_format": ("text", *TABLES, "squad", "pairs of records"),
+    "input_format": ("text", *TABLES, "squad", "pairs of records", "labelled records"),
     "documents": ("text",),
     "sentences": ("text", *TABLES),
     "field": TABLES,
     "window": ("squad",),
     "squad_source": ("squad",),
-    "source_field": ("pairs of records",),
+    "source_field": ("pairs of records", "labelled records"),
+    "label_field": ("labelled records",),
+    "labels": ("labelled records", "squad"),
     "target_field": ("pairs of records",),
     "sentence_mark": ("pairs of records",),
-    "skip_empty": ("pairs of records",),
+    "skip_empty": ("pairs of records", "labelled records"),
 }
 """Options of some formats only."""
 
@@ -224,8 +240,9 @@ def open_source(
     option: str,
     window: int | None = None,
     form: str = "",
+    labels: str = "",
 ) -> Source:
-    """Files of texts, of SQuAD, or of records of pairs."""
+    """Files of texts, of SQuAD, or of records of pairs and labelled texts."""
     paths = list(paths)
     formats = [format_of(path, given, option) for path in paths]
     if isinstance(reading, Fields):
@@ -234,10 +251,12 @@ def open_source(
         if "text" in formats:
             first = paths[formats.index("text")]
             raise UsageError(f"{option}: {first} is text, --source-field is of {', '.join(TABLES)}")
-        return Source(paths, [], None, reading, formats=formats)
+        return Source(paths, [], None, reading, formats=formats, labels=reading.form)
     squads = formats.count("squad")
     if 0 < squads < len(formats):
         other = next(name for name in formats if name != "squad")
         one, two = (paths[formats.index(name)] for name in (other, "squad"))
         raise UsageError(f"{option}: {one} is {other}, but {two} is squad")
+    if squads and labels:
+        return Source(paths, [], None, formats=formats, labels=labels)
     return Source(paths, [], None if squads else reading, window=window, form=form, formats=formats)

@@ -19,6 +19,15 @@ from unitk.data.reading.sources import PairBlock, PairText, characters, whole
 from unitk.errors import DataError
 from unitk.foreign import parse_json
 
+FORMS = {
+    **{"class": "labelled", "number": "labelled", "tags": "labelled"},
+    **{"span": "spans", "links": "linked"},
+}
+"""Form of the labels -> kind of the corpus."""
+Label = list[Any]
+"""[name], [number], a list of names, [start, stop], or a list of (start, stop, name)."""
+NO_SPAN: Label = [-1, -1]
+
 
 @dataclass(frozen=True)
 class Fields:
@@ -32,6 +41,9 @@ class Fields:
     """Stands between the sentences of a target, which are its lines."""
     skip_empty: bool = False
     """Leave out records without a source or a target, instead of refusing them."""
+    label: str = ""
+    """Instead of a target: the field of labels of this form."""
+    form: str = ""
 
 
 def read_records(path: Path, fields: Fields) -> Iterator[PairText]:
@@ -44,10 +56,11 @@ def record_blocks(
     path: Path, fields: Fields, base: int = 0, name: str = "jsonl"
 ) -> Iterator[PairBlock]:
     """`read_records`, some pairs at a time."""
-    found = records(path, name, (*fields.source, *fields.target))
+    wanted = (*fields.source, *fields.target, *filter(None, [fields.label]))
+    found, read = records(path, name, wanted), _labelled if fields.form else _pair
     while some := list(islice(found, sources.PAIRS_IN_BLOCK)):
-        pairs = [pair for record, where, _ in some if (pair := _pair(record, where, fields))]
-        yield PairBlock(path, base + some[0][2], pairs)
+        pairs = [pair for record, where, _ in some if (pair := read(record, where, fields))]
+        yield PairBlock(path, base + some[0][2], pairs, labels=fields.form)
 
 
 def _pair(record: Any, where: str, fields: Fields) -> PairText | None:
@@ -58,6 +71,83 @@ def _pair(record: Any, where: str, fields: Fields) -> PairText | None:
         empty = ", ".join(fields.target if all(source) else fields.source)
         raise DataError(f"{where}: {empty} is empty; --skip-empty leaves such records out")
     return PairText(source, found[0], tuple(found[1:]))
+
+
+def _labelled(record: Any, where: str, fields: Fields) -> PairText | None:
+    known, name = _names(record, where), fields.label
+    if name not in record:
+        raise DataError(f"{where}: no field {name!r}, see --label-field; there are {known}")
+    if fields.form == "tags":
+        source = words_of(record, where, fields.source)
+    else:
+        source = source_of(record, where, fields)
+    if not source or not all(source):
+        if fields.skip_empty:
+            return None
+        empty = ", ".join(fields.source)
+        raise DataError(f"{where}: {empty} is empty; --skip-empty leaves such records out")
+    label = label_of(record[name], fields.form, f"{where}: field {name!r}")
+    if fields.form == "tags" and len(label) != len(source):
+        raise DataError(f"{where}: {len(source)} words, but {len(label)} tags in {name!r}")
+    if fields.form in ("span", "links"):
+        # offsets are of the field as it stands, but a source has no blanks around it
+        value = record[fields.source[-1]]
+        if not isinstance(value, str):
+            raise DataError(f"{where}: field {fields.source[-1]!r} must be a text to have places")
+        cut = len(value) - len(value.lstrip())
+        spans = [label] if fields.form == "span" and label != NO_SPAN else label
+        spans = [] if label == NO_SPAN else [(s[0] - cut, s[1] - cut, *s[2:]) for s in spans]
+        for start, stop, *_ in spans:
+            if not 0 <= start < stop <= len(source[-1]):
+                place = f"characters {start + cut} to {stop + cut}"
+                size = f"the {len(value)} characters of {fields.source[-1]!r}"
+                raise DataError(f"{where}: {place} of {name!r} are not within {size}")
+        label = NO_SPAN if label == NO_SPAN else spans if fields.form == "links" else spans[0]
+    return PairText(source, "", label=label, where=where)
+
+
+def words_of(record: Any, where: str, names: tuple[str, ...]) -> list[str]:
+    """The words of a record's only source: a list, or what blanks part."""
+    if len(names) != 1 or names[0] not in record:
+        raise DataError(f"{where}: tags are of the words of one --source-field, not {names}")
+    value = record[names[0]]
+    return value.split() if isinstance(value, str) else _texts(value, names[0], where)
+
+
+def label_of(value: Any, form: str, where: str) -> Label:
+    """A field as labels of a form; `where` names it."""
+    if isinstance(value, str) and form in ("span", "links"):  # of CSV
+        value = parse_json(value, where) if value.strip() else None
+    if form == "class" and isinstance(value, str | int) and str(value).strip():
+        return [str(value).strip()]
+    if form == "number":
+        try:
+            return [float(value)]
+        except (TypeError, ValueError) as error:
+            raise DataError(f"{where} must be a number, got {value!r}") from error
+    if form == "tags" and isinstance(value, str | list):
+        tags = value.split() if isinstance(value, str) else value
+        if all(isinstance(tag, str | int) for tag in tags):
+            return [str(tag) for tag in tags]
+    if form == "span" and value is None:
+        return NO_SPAN
+    if form == "span" and _is_span(value, 2):
+        return list(value)
+    if form == "links" and isinstance(value or [], list):
+        if all(_is_span(link, 3) for link in value or []):
+            return [(start, stop, str(name)) for start, stop, name in value or []]
+    shape = {
+        "class": "a label",
+        "tags": "a list of tags",
+        "span": "[start, stop] in characters, or null",
+        "links": "a list of [start, stop, entity] in characters",
+    }
+    raise DataError(f"{where} must be {shape[form]}, got {value!r}")
+
+
+def _is_span(value: Any, size: int) -> bool:
+    numbers = isinstance(value, list) and len(value) == size
+    return numbers and all(type(number) is int for number in value[:2])
 
 
 def source_of(record: Any, where: str, fields: Fields) -> list[str]:
@@ -102,10 +192,11 @@ def _texts(value: Any, name: str, where: str) -> list[str]:
     return [characters(text, where) for text in several]
 
 
-def read_squad(path: Path) -> Iterator[PairText]:
+def read_squad(path: Path, spans: bool = False) -> Iterator[PairText]:
     """Answer and passage -> question, of a SQuAD json; of several answers the first is taken.
 
-    Questions marked `is_impossible` (SQuAD 2.0) are left out. A json cannot be read in blocks.
+    With `spans` question and passage -> where the answer is. Questions marked `is_impossible`
+    (SQuAD 2.0) have no answer then, and are left out else. A json cannot be read in blocks.
     """
     tree = parse_json(whole(path), str(path))
     for i, article in enumerate(_member(tree, "data", list, f"{path}")):
@@ -118,11 +209,20 @@ def read_squad(path: Path) -> Iterator[PairText]:
                 question = _member(entry, "question", str, spot)
                 answers = _member(entry, "answers", list, spot)
                 if not answers and entry.get("is_impossible"):
+                    if spans:
+                        texts = [question.strip(), passage.strip()]
+                        yield PairText(texts, "", label=NO_SPAN, where=spot)
                     continue
                 if not answers:
                     raise DataError(f"{spot} has no answer, and is not marked is_impossible")
                 answer = _member(answers[0], "text", str, f"{spot}.answers[0]").strip()
                 focus = _found(answer, passage, answers[0].get("answer_start"))
+                if spans:
+                    if focus is None:
+                        raise DataError(f"{spot}: answer {answer!r} is not in its passage")
+                    texts = [question.strip(), passage.strip()]
+                    yield PairText(texts, "", label=[*focus], where=spot)
+                    continue
                 parts = [answer, passage.strip()]
                 yield PairText(parts, question.strip(), focus=focus)
 

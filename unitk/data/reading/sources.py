@@ -83,6 +83,10 @@ class PairText:
     """Further targets that would be as good; only scores know them."""
     focus: tuple[int, int] | None = None
     """The characters of the last part that a window of it must keep: where the answer stands."""
+    label: Any = None
+    """What it leads to instead of `target`."""
+    where: str = ""
+    """Its place in its file, for errors in the label."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +139,8 @@ class PairBlock:
     """Most tokens of a source: of a longer one's last part, a window is kept."""
     form: str = ""
     """Of answer and passage: how the source is made of them (`arranged`)."""
+    labels: str = ""
+    """The form of the labels that they lead to instead of targets."""
     fresh: bool = True
 
 

@@ -115,6 +115,10 @@ class Corpus:
         """Whether there is anything in it."""
         return self.num_tokens > 0
 
+    def made_up(self, parts: list[Ids], words: Ids) -> Any:
+        """What parts that are not in the corpus may lead to."""
+        return words
+
     @functools.cached_property
     def sentences(self) -> Ids:
         """Where each sentence begins in the tokens."""
@@ -222,13 +226,6 @@ class Pairs:
         return np.diff(self.source.documents)
 
     @property
-    def longest(self) -> tuple[int, int, int]:
-        """The most tokens of a source and of a target, and parts of a source; at least 1."""
-        counts = self.source_lengths, self.target_lengths, self.source_parts
-        source, target, parts = (int(each.max(initial=1)) for each in counts)
-        return source, target, parts
-
-    @property
     def token_files(self) -> tuple[Corpus, ...]:
         """The corpora that hold its tokens."""
         return self.source, self.target
@@ -241,9 +238,13 @@ class Pairs:
     def __len__(self) -> int:
         return self.source.num_documents
 
-    def shortened(self, target: Ids, source: list[Ids], most: int) -> Ids:
-        """A target of at most so many tokens."""
-        return target[:most]
+    def shortened(self, target: Ids, source: list[Ids], most: int) -> tuple[list[Ids], Ids]:
+        """A pair whose source has been shortened, with a target of at most so many tokens."""
+        return source, target[:most]
+
+    def made_up(self, parts: list[Ids], words: Ids) -> Any:
+        """What parts that are not in the corpus may lead to."""
+        return words
 
     def record(self, index: int) -> tuple[list[Ids], Ids]:
         """The parts of a source, and its target."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import multiprocessing
 import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from unitk import registry
-from unitk.data.reading.sources import Block, PairBlock, Reading, arranged, parse
+from unitk.data.reading.pairs import NO_SPAN
+from unitk.data.reading.sources import Block, PairBlock, PairText, Reading, arranged, parse
 from unitk.data.reading.window import windowed
 from unitk.data.storing.corpus import stored_dtype
 from unitk.errors import UnitkError, UsageError
@@ -50,6 +52,8 @@ class Encoded:
     path: Path
     sides: list[Side]
     goes_on: bool
+    labels: list[tuple[Any, str]] = field(default_factory=list)
+    """Of labelled records, spans being in tokens; and the places that errors name."""
 
 
 def encode_block(vocab: Vocab, block: Block | PairBlock, reading: Reading | None) -> Encoded:
@@ -61,7 +65,15 @@ def encode_block(vocab: Vocab, block: Block | PairBlock, reading: Reading | None
         if block.form:
             pairs = [replace(pair, source=arranged(pair.source, block.form)) for pair in pairs]
         sources = [part for pair in pairs for part in pair.source]
+        if block.labels == "tags":  # a word is a part, with the blank before it
+            sources = [" " * (i > 0) + word for pair in pairs for i, word in enumerate(pair.source)]
         sizes = np.fromiter((len(pair.source) for pair in pairs), np.int64)
+        if block.labels:
+            side = _encode(vocab, sources, sizes)
+            places = block.labels in ("span", "links")
+            labels = _in_tokens(vocab, pairs, side) if places else [pair.label for pair in pairs]
+            found = [(label, pair.where) for label, pair in zip(labels, pairs, strict=True)]
+            return Encoded(block.path, [side], False, found)
         targets = [pair.target for pair in pairs]
         sides = [_encode(vocab, sources, sizes), _encode(vocab, targets, np.ones_like(sizes))]
         return Encoded(block.path, sides, False)
@@ -73,6 +85,45 @@ def encode_block(vocab: Vocab, block: Block | PairBlock, reading: Reading | None
         sizes = np.bincount(owner[side.lengths > 0], minlength=len(side.sizes))
         side = replace(side, lengths=side.lengths[side.lengths > 0], sizes=sizes)
     return Encoded(block.path, [side], parsed.goes_on)
+
+
+def _in_tokens(vocab: Vocab, pairs: Sequence[PairText], side: Side) -> list[Any]:
+    """The spans or links of records, whose characters become tokens of the last part."""
+    stops = side.lengths.cumsum()[side.sizes.cumsum() - 1]
+    last = side.lengths[side.sizes.cumsum() - 1]
+    found = []
+    for pair, stop, size in zip(pairs, stops.tolist(), last.tolist(), strict=True):
+        ids, text = side.ids[stop - size : stop].tolist(), pair.source[-1]
+        if pair.label == NO_SPAN:
+            found.append(pair.label)
+        elif pair.label and isinstance(pair.label[0], int):
+            found.append(list(token_span(vocab, text, ids, *pair.label)))
+        else:
+            links = [(*token_span(vocab, text, ids, a, b), name) for a, b, name in pair.label]
+            found.append(sorted(links))
+    return found
+
+
+def token_span(vocab: Vocab, text: str, ids: list[int], start: int, stop: int) -> tuple[int, int]:
+    """The fewest of a text's tokens that hold its characters [start, stop), one at least.
+
+    A vocabulary tells no offsets, but what it makes of the text up to a place begins as the whole.
+    """
+
+    def shared(place: int) -> tuple[int, int]:
+        before = vocab.encode(text[:place])
+        same = itertools.takewhile(lambda both: both[0] == both[1], zip(before, ids, strict=False))
+        return sum(1 for _ in same), len(before)
+
+    first, _ = shared(len(text[:start].rstrip()))
+    last, known = shared(stop)
+    # a token that goes on behind the place is split there: it is the first that differs
+    last = last if last == known else last + 1
+    last = min(max(last, 1), len(ids))
+    first = min(first, last - 1)
+    while first < last - 1 and not vocab.decode(ids[first : first + 1]).strip():
+        first += 1  # a blank that is a token of its own
+    return first, last
 
 
 def _encode(vocab: Vocab, sentences: list[str], sizes: Ids, text: bytes = b"") -> Side:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from unitk import registry
+from unitk.data.kinds import KINDS
 from unitk.data.storing.corpus import VOCAB, Corpus, Pairs, manifest_of
 from unitk.errors import DataError
 from unitk.files import MANIFEST
@@ -53,7 +54,12 @@ def open_corpus(path: Path) -> Corpus | Pairs:
     if split := found(path) or found(path / "train"):
         return split.open()
     folder = _folder(path)
-    return Pairs(folder) if manifest_of(folder).get("kind") == "pairs" else Corpus(folder)
+    kind = str(manifest_of(folder)["kind"])
+    if kind not in KINDS:
+        known = f"this unitk reads {', '.join(KINDS)}"
+        raise DataError(f"{folder / MANIFEST}: the corpus holds {kind!r}, but {known}")
+    corpus: Corpus | Pairs = KINDS[kind].opens(folder)
+    return corpus
 
 
 def corpus_vocab(path: Path) -> Vocab:

@@ -9,15 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from unitk.data.kinds import KINDS
 from unitk.data.storing.corpus import (
-    SIDES,
     Corpus,
     CorpusWriter,
     Pairs,
     building,
     close_corpus,
+    manifest_of,
 )
 from unitk.data.storing.folders import corpus_vocab, open_corpus
+from unitk.data.storing.labelled import Labelled, LabelWriter
 from unitk.errors import DataError, UsageError
 from unitk.files import MANIFEST
 
@@ -48,9 +50,12 @@ def merge(options: Options) -> None:
                 f"{options.parts[0]} holds {', '.join(names[0])}, but {part} {', '.join(held)}"
             )
     with building(options.dest, options.overwrite) as folder:
+        known: list[str] | None = None
         for name in names[0]:
             print(f"{options.dest / name}:")
-            _join([part / name for part in options.parts], folder / name)
+            _join([part / name for part in options.parts], folder / name, known)
+            if name == "train":
+                known = manifest_of(folder / name).get("labels")
 
 
 def _names(part: Path) -> list[str]:
@@ -61,25 +66,33 @@ def _names(part: Path) -> list[str]:
     return found
 
 
-def _join(folders: Sequence[Path], dest: Path) -> None:
+def _join(folders: Sequence[Path], dest: Path, known: list[str] | None) -> None:
     opened = [open_corpus(folder) for folder in folders]
     first = opened[0]
     for folder, one in zip(folders, opened, strict=True):
         if one.kind != first.kind:
             raise DataError(f"{folders[0]} holds {first.kind}, but {folder} holds {one.kind}")
+        forms = [two.manifest.get("form") for two in (first, one)]
+        if forms[0] != forms[1]:
+            raise DataError(f"{folders[0]} has labels of {forms[0]}, but {folder} of {forms[1]}")
         if one.vocab_hash != first.vocab_hash:
             raise DataError(f"{folder} was made with another vocabulary than {folders[0]}")
         one.verify()
     about = _about(folders, [one.manifest for one in opened])
     vocab = corpus_vocab(folders[0])
-    sides = [""] if first.kind == "text" else list(SIDES)
+    sides = KINDS[first.kind].sides
     writers = {side: CorpusWriter(dest / side, len(vocab)) for side in sides}
+    labels = LabelWriter(first.form, known) if isinstance(first, Labelled) else None
     for one in opened:
         found = [one.source, one.target] if isinstance(one, Pairs) else [one]
+        if labels and isinstance(one, Labelled):
+            labels.join(one)
         for writer, corpus in zip(writers.values(), found, strict=True):
             _copy(corpus, writer)
     if not any(writer.counts.tokens for writer in writers.values()):
         raise DataError(f"{folders[0]}: there is no text in it, nor in the other parts")
+    if labels:
+        about = {"kind": first.kind, **labels.save(dest), **about}
     close_corpus(dest, writers, vocab, about)
     for side, writer in writers.items():
         print(f"  {side and side + ': '}{writer.counts}")

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from unitk import registry
+from unitk.data.kinds import KINDS
 from unitk.data.reading.files import ReadingOptions, Source, expand
 from unitk.data.reading.sources import Block, PairBlock
-from unitk.data.storing.corpus import SIDES, CorpusWriter, Counts, building, close_corpus
+from unitk.data.storing.corpus import CorpusWriter, Counts, building, close_corpus, manifest_of
 from unitk.data.storing.encode import Encode, encoders, num_workers
+from unitk.data.storing.labelled import LabelWriter
 from unitk.data.storing.progress import Progress
 from unitk.errors import DataError, UsageError
 from unitk.vocab.base import Vocab, open_vocab, train_vocab
@@ -118,8 +120,11 @@ def preprocess(options: Options) -> dict[str, dict[str, Counts]]:
         size = sum(source.size for source in parts.values())
         workers = num_workers(options.workers, size)
         with encoders(vocab, workers, options.user_dir) as encode:
+            known: list[str] | None = None
             for name, source in parts.items():
-                counts[name] = write_part(source, folder / name, vocab, encode, shard)
+                counts[name] = write_part(source, folder / name, vocab, encode, shard, known)
+                if name == "train" and not shard:  # the only labels that others may have
+                    known = manifest_of(folder / name).get("labels")
     return counts
 
 
@@ -201,12 +206,18 @@ def _vocabulary(options: Options, parts: dict[str, Source]) -> Vocab:
 
 
 def write_part(
-    source: Source, folder: Path, vocab: Vocab, encode: Encode, shard: tuple[int, int] | None
+    source: Source,
+    folder: Path,
+    vocab: Vocab,
+    encode: Encode,
+    shard: tuple[int, int] | None,
+    known: list[str] | None = None,
 ) -> dict[str, Counts]:
     """Encode one part into a folder, and print what it holds."""
     name, start, num_bytes, found = folder.name, time.perf_counter(), 0, Counter[Path]()
-    sides = [""] if source.kind == "text" else list(SIDES)
+    sides = KINDS[source.kind].sides
     writers = {side: CorpusWriter(folder / side, len(vocab)) for side in sides}
+    labels = LabelWriter(source.labels, known) if source.labels else None
     with Progress(name, source.size) as progress:
         blocks = in_shard(progress.follow(source.blocks()), source.size, shard)
         for encoded in encode(blocks, source.reading):
@@ -216,6 +227,8 @@ def write_part(
                 writer.counts.unknown += side.unknown
                 found[encoded.path] += len(side.lengths)
                 num_bytes += side.num_bytes
+            if labels:
+                labels.add(encoded.labels)
             progress.tell(num_bytes)
     if not shard:
         _check_found(source.paths, found)
@@ -225,6 +238,8 @@ def write_part(
         about["targets"] = [str(path) for path in source.targets]
     if shard:
         about["shard"] = "{}/{}".format(*shard)
+    if labels:
+        about = {"kind": source.kind, **labels.save(folder), **about}
     close_corpus(folder, writers, vocab, about)
     took = time.perf_counter() - start
     print(f"{name}: {num_bytes / 1e6:,.1f} MB of text, {num_bytes / 1e6 / took:.1f} MB/s")

@@ -1,0 +1,166 @@
+"""Kinds of data whose layouts are a plug-in's: they train, validate and resume like all others."""
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from unitk import registry
+from unitk.data.batching import draw
+from unitk.data.storing.preprocess import Options, preprocess
+from unitk.errors import DataError, UsageError
+from unitk.slots import Ask, Example, stay
+from unitk.tasks.base import Task
+from unitk.training.start import parse_train, prepare
+
+from ..conftest import toy_lines
+
+FORMS = {"class": "sorts", "tags": "sorts", "span": "answers", "links": "links"}
+
+
+def asked(rows, label):
+    return Ask(
+        "y", "class:y", "x", np.array(rows)[:, None], np.array(label), np.ones(len(rows), "f")
+    )
+
+
+class Sorts(Task):
+    """Lays out every kind: a text between C and S, asked where its labels stand."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """No options."""
+
+    arch = "bert_tiny"
+    classes = ("y",)
+
+    def framed(self, parts):
+        tokens = np.concatenate([[self.vocab.cls], *parts, [self.vocab.sep]])
+        return {"x": stay(tokens, pos=np.arange(len(tokens)))}
+
+    def classify(self, parts, labels, rng):
+        starts = 1 + np.cumsum([0, *map(len, parts)])[: len(labels)]
+        return Example(self.framed(parts), [asked(starts if len(labels) > 1 else [0], labels)])
+
+    def answer(self, parts, span, rng):
+        borders = np.where(span < 0, 0, 1 + len(parts[0]) + span - [0, 1])
+        return Example(self.framed(parts), [asked(borders, [0, 1])])
+
+    def link(self, parts, links, rng):
+        rows = [*(1 + links[:, 0]), 0]
+        return Example(self.framed(parts), [asked(rows, [*(links[:, 2] % 2), 0])])
+
+
+@pytest.fixture(autouse=True)
+def plugged(monkeypatch):
+    for kind in registry.KINDS:
+        registry.discover(kind)
+    entries = {kind: dict(found) for kind, found in registry._entries.items()}
+    monkeypatch.setattr(registry, "_entries", entries)
+    monkeypatch.setattr(registry, "_places", dict(registry._places))
+    registry.register("task", "sorts")(Sorts)
+
+
+def label(form, line, i):
+    words = line.split()
+    return {
+        "class": f"c{i % 2}",
+        "tags": [f"t{len(word) % 2}" for word in words],
+        "span": [line.index(words[1]), line.index(words[1]) + len(words[1])] if i % 3 else None,
+        "links": [[0, 3, f"e{i % 2}"]] * (i % 2),
+    }[form]
+
+
+@pytest.fixture
+def corpora(tmp_path, toy_vocab):
+    """Folders of train/ and valid/ by form of the labels."""
+    toy_vocab.save(tmp_path / "vocab")
+    for form in FORMS:
+        names = {}
+        for name, lines in {"train": toy_lines(40), "valid": toy_lines(48)[40:]}.items():
+            names[name] = tmp_path / f"{form}-{name}.jsonl"
+            records = [
+                {"a": "what", "b": line, "y": label(form, line, i)} for i, line in enumerate(lines)
+            ]
+            names[name].write_text("".join(json.dumps(record) + "\n" for record in records))
+        fields = ("a", "b") if form in ("class", "span") else ("b",)
+        preprocess(
+            Options(
+                input=(str(names["train"]),),
+                valid=(str(names["valid"]),),
+                dest=tmp_path / form,
+                vocab=tmp_path / "vocab",
+                workers=1,
+                source_field=fields,
+                label_field="y",
+                labels=form,
+            )
+        )
+    return tmp_path
+
+
+def begin(corpora, form, words="", run="run", task="sorts --arch.class-heads y:2", lr="1e-3"):
+    base = f"--task {task} --data {corpora / form} --save-dir {corpora / run}"
+    base = f"{base} --max-tokens 300 --precision fp32 --lr {lr} {words}"
+    base += "" if "--max-steps" in words else " --max-steps 8"
+    return prepare(parse_train(base.split()))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_kind_trains_evaluates_and_resumes(corpora, form):
+    from unitk.training.loop import train
+
+    def losses(run):
+        lines = (corpora / run / "log.jsonl").read_text().splitlines()
+        return [
+            event.get("train/loss", event.get("valid/loss")) for event in map(json.loads, lines)
+        ]
+
+    every = "--log-every 1 --valid-every 4 --save-every 4"
+    train(begin(corpora, form, f"{every} --lr-schedule constant", "whole"))
+    train(begin(corpora, form, f"{every} --lr-schedule constant --max-steps 4", "parts"))
+    train(begin(corpora, form, f"{every} --lr-schedule constant --resume", "parts"))
+    found = [[loss for loss in losses(run) if loss is not None] for run in ("whole", "parts")]
+    assert found[0] == found[1] and len(found[0]) >= 10
+    assert all(np.isfinite(found[0]))
+
+
+def test_a_separable_set_is_learnt(corpora):
+    from unitk.training.loop import train
+
+    train(begin(corpora, "tags", "--max-steps 60 --log-every 60", lr="5e-3"))
+    lines = (corpora / "run" / "log.jsonl").read_text().splitlines()
+    last = [one["train/loss"] for one in map(json.loads, lines) if "train/loss" in one][-1]
+    assert last < 0.5 * np.log(2)
+
+
+def test_labels_move_with_the_layout_and_what_is_cut_off_is_left_out(corpora, toy_vocab):
+    data = begin(corpora, "span", "--max-source-len 8").data
+    assert data.about == "fine-tuning on answers in passages" and data.kind == "spans"
+    assert "shortened to 8 source" in data.train.shortened
+    for i in range(40):
+        example = draw(data.train.examples, 1, 0, i)
+        x, (ask,) = example.towers["x"], example.asks
+        assert len(x) <= min(10, data.train.examples.bounds(0)[i])
+        first, last = ask.rows[:, 0]
+        if first:
+            text = toy_vocab.decode(x.token[first : last + 1])
+            assert text == toy_lines(40)[i].split()[1]
+    tags = begin(corpora, "tags").data
+    assert tags.task.labels == ("t0", "t1")
+    for i in range(40):
+        example = draw(tags.train.examples, 1, 0, i)
+        names = [f"t{len(word) % 2}" for word in toy_lines(40)[i].split()]
+        assert [tags.task.labels[y] for y in example.asks[0].label] == names
+
+
+def test_what_a_task_cannot_do_and_other_labels_are_named(corpora):
+    with pytest.raises(
+        UsageError, match="--task lm cannot be trained on labelled texts; sorts can"
+    ):
+        begin(corpora, "class", task="lm --arch gpt2_tiny")
+    with pytest.raises(UsageError, match="class.* holds labelled, but .*span.* holds spans"):
+        begin(corpora, "class", f"--valid {corpora / 'span'}")
+    with pytest.raises(DataError, match="has other labels than .*: preprocess them at once"):
+        begin(corpora, "class", f"--valid {corpora / 'tags'}")
