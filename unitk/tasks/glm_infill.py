@@ -31,17 +31,22 @@ MODES = "lm", "sentences", "document"  # their asks; lm: short spans, and fine-t
 
 def layout(text: Ids, spans: Spans, *, mask: int, start: int, end: int, name: str) -> Example:
     """Lay out one text; `spans` [n, 2] do not overlap and come in the order of part B."""
-    first, hidden = spans[:, 0], places(spans)
-    lengths = spans[:, 1] - first
-    label = np.insert(text[hidden], lengths.cumsum(), end)  # predicted: E behind each span
-    fed = np.insert(text[hidden], lengths.cumsum() - lengths, start)  # read: S before it
-    within = places(np.stack([0 * lengths, lengths + 1], axis=1))  # 0 to length, of each span
+    first, sizes = spans[:, 0], spans[:, 1] - spans[:, 0]
+    hidden, stops = places(spans), (sizes + 1).cumsum()
+    words = np.ones(stops[-1], bool)  # of part B: what is predicted, but for the E of each span
+    words[stops - 1] = False
+    label = np.full(len(words), end)
+    label[words] = text[hidden]
+    fed = np.append(start, label[:-1])  # read: the word before, S in the place of E
+    fed[stops[:-1]] = start
+    steps = np.arange(1, len(words) + 1)
+    within = steps - (stops - sizes - 1).repeat(sizes + 1)  # 1, 2, 3, ... in each span
     shown, kept = text.copy(), np.ones(len(text), bool)
     shown[first], kept[hidden], kept[first] = mask, False, True  # MASK is its first word
     home = kept.cumsum() - 1  # where word i of the text stands in part A
-    part_a, steps = stay(shown[kept], pos=np.arange(home[-1] + 1)), np.arange(len(label))
-    part_b = stay(fed, pos=home[first].repeat(lengths + 1), pos2=within + 1, at=steps + 1)
-    return Example({"x": part_a + part_b}, [lm(len(part_a) + steps, label, name=name)])
+    part_a = stay(shown[kept], pos=np.arange(home[-1] + 1))
+    part_b = stay(fed, pos=home[first].repeat(sizes + 1), pos2=within, at=steps)
+    return Example({"x": part_a + part_b}, [lm(len(part_a) + steps - 1, label, name=name)])
 
 
 @register("task", "glm_infill")
