@@ -102,8 +102,8 @@ class TrainConfig:
     """bf16: autocast over fp32 weights; auto: bf16 where the processor computes in it; fp16: for
     GPUs without bf16, the loss scaled so that small gradients survive (not yet run on a GPU)."""
     products: Literal["auto", "torch", "onednn"] = "auto"
-    """Who multiplies fp32 matrices on CPU; auto: oneDNN where 50 ms of measurement find it faster,
-    which a run that is resumed keeps. Name one where other runs must be equal in every bit."""
+    """Library for fp32 matrix products on CPU; auto: oneDNN where 50 ms of measurement find it
+    faster, which a resumed run keeps. Name one where other runs must be equal in every bit."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: CUDA where there is a GPU."""
     attention: Literal["auto", "dense", "flex"] = "auto"
@@ -115,12 +115,11 @@ class TrainConfig:
     compile: bool = False
     """Compile the layers with torch.compile: faster on CUDA after a minute, rarely on a CPU."""
     profile: bool = False
-    """Profile a few updates: a trace in --save-dir, and the ten dearest operations."""
+    """Profile a few updates: a trace in --save-dir, and the ten most expensive operations."""
     detect_anomaly: bool = False
     """Let PyTorch name the operation whose gradient is NaN; slow."""
     deterministic: bool = False
-    """Only operations whose results are the same in every run, as those on CPU are anyway: a run
-    resumed on CUDA is then equal in every bit. Slower."""
+    """Use deterministic CUDA kernels, so that a resumed run is bit-identical (slower)."""
     threads: int | None = None
     """Processor threads; default: PyTorch's choice."""
     nproc: int = 1
@@ -160,8 +159,8 @@ class TrainConfig:
     """Where values go beside log.jsonl: csv, tensorboard, wandb, none; auto: TensorBoard where it
     is installed."""
     best_metric: str | None = None
-    """Logged value that decides what is best, the lower the better; default: valid/loss (with
-    the first set's name)."""
+    """Metric that selects the best checkpoint (lower is better); default: valid/loss (with the
+    first set's name)."""
 
     def __post_init__(self) -> None:
         require(len(self.data) > 0, "--data needs a corpus folder")
