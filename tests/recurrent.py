@@ -36,7 +36,7 @@ class Recurrent(Model):
 
     def __init__(self, config: RecurrentConfig, vocab_size: int):
         super().__init__(config, vocab_size)
-        self.layers = nn.ModuleList()
+        self.decoder.layers = nn.ModuleList()
         self.inward = nn.Linear(config.width, config.width)
         self.around = nn.Linear(config.width, config.width, bias=False)
         nn.init.orthogonal_(self.around.weight)
@@ -46,7 +46,7 @@ class Recurrent(Model):
 
     def forward(self, batch, condition=None):
         slots = batch.towers["x"]
-        x_BTD = self.embed(slots)
+        x_BTD = self.decoder.embed(slots)
         memory = condition.memory if condition is not None else {}
         state = memory["state"] if memory else x_BTD.new_zeros(x_BTD.shape[::2])
         states = []

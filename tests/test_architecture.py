@@ -24,9 +24,7 @@ LAYER = {
 unitk itself are layer 0 and may import each other. Those of layer 4 serve one objective or one
 foreign system: the core reaches them through the registry only. unitk_cli is above all."""
 VERTICAL = {"latent", "fairseq", "interop"}
-BY_NAME = {
-    "unitk/decoding/embed.py": "a latent is a vector of a text",
-}
+BY_NAME: dict[str, str] = {}
 """File of the core -> why it imports a vertical package by name."""
 FORBIDDEN = {"tasks": "models"}
 """A task names its architecture by string."""

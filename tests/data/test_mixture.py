@@ -133,7 +133,7 @@ def test_the_loss_is_the_shares_of_the_means(begin):
             means[name.partition(".")[0]][0] += value
             means[name.partition(".")[0]][1] += batch.count[name]
     loss = 0.75 * means["mlm"][0] / means["mlm"][1] + 0.25 * means["unilm"][0] / means["unilm"][1]
-    weight = trainer.model.embed.tokens.weight
+    weight = trainer.model.decoder.embed.tokens.weight
     [expected] = torch.autograd.grad(loss, [weight])
     found = []
     trainer.plan.step = lambda: found.append(weight.grad.clone())

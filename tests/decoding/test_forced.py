@@ -125,7 +125,7 @@ def test_mistakes(toy_vocab):
         lm.score(["a", "b"], ["c"])
     with pytest.raises(DataError, match="input 2 is empty"):
         lm.score(["The bade.", " "], ["The.", "The."])
-    lm.model.embed.tokens.weight.data.fill_(torch.nan)
+    lm.model.decoder.embed.tokens.weight.data.fill_(torch.nan)
     with pytest.raises(NonFiniteError):
         lm.score(["The bade."], ["The."])
 
@@ -141,7 +141,7 @@ def by_hand(reader, source, ids, layer):
     from unitk.slots import collate, unroll
 
     model, seen = reader.model, {}
-    part = model.layers[layer - 1].cross_attention
+    part = model.decoder.layers[layer - 1].cross_attention
     handle = part.query.register_forward_hook(lambda _, x, out: seen.update(query=out[0]))
     batch = collate([[unroll(reader.task.prompt(source), reader.protocol, ids)]]).to("cpu")
     condition = model.condition(batch)

@@ -161,7 +161,7 @@ def test_fewer_outputs_than_asked_for_where_there_are_no_more(toy):
 
 def test_logits_that_are_not_finite_are_refused(toy):
     case = toy.Case("shift", words=4)
-    torch.nn.init.constant_(case.model.norm.weight, torch.nan)
+    torch.nn.init.constant_(case.model.decoder.norm.weight, torch.nan)
     with pytest.raises(NonFiniteError):
         generate(case.model, case.prompts(2), case.protocol, GenerateConfig(beam=2, max_len=3))
 

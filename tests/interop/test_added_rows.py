@@ -178,7 +178,7 @@ def test_in_every_precision_and_in_ensembles(gpt2, kit, tmp_path, precision):
 def test_until_they_are_trained(gpt2, kit, tmp_path, caplog, capsys):
     model, there = gpt2
     dest = kit.to_unitk("hf", there, tmp_path / "ours")
-    table = load(dest).model.embed.tokens.weight
+    table = load(dest).model.decoder.embed.tokens.weight
     spread = (table[: len(GPT2)] - table[0]).norm(dim=1)[1:].min()
     assert (table[len(GPT2) :] - table[0]).norm(dim=1).min() > spread / 4  # none is the end's copy
     text = tmp_path / "text"
@@ -237,7 +237,7 @@ def test_evaluate_refuses_texts_whose_ends_are_not_trained(gpt, kit, tmp_path):
 
 def test_a_module_trains_them_when_asked(gpt):
     module = unitk.load_module(gpt[1], format="hf", options={"task.ends": "on"})
-    table, added = module.model.embed.tokens.weight, slice(len(GPT), None)
+    table, added = module.model.decoder.embed.tokens.weight, slice(len(GPT), None)
     assert module.loss(SOURCES).isposinf()  # the end of each text
     without = module.logits(SOURCES)[0]
     module.train_added_rows()

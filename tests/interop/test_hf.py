@@ -318,7 +318,7 @@ def test_mass_leaves_as_bart(hf, kit, tmp_path, vocab_txt):
 def test_longer_positions_repeat_the_rows(kit, make, tmp_path):
     model, there = make("bert")
     dest = kit.to_unitk("hf", there, tmp_path / "ours", "--arch.max-positions", 100)
-    table = load(dest).model.embed.positions.weight
+    table = load(dest).model.decoder.embed.positions.weight
     first = model.bert.embeddings.position_embeddings.weight
     assert torch.equal(table, torch.cat([first, first, first[:20]]))
 
@@ -415,7 +415,7 @@ def test_bert_becomes_unilm_with_its_segments(kit, make, tmp_path):
     theirs = model.bert.embeddings.token_type_embeddings.weight
     assert loaded.model.config.num_segments == 6
     # official code: rows 2, 3, 4 begin as segment 0, row 5 as segment 1
-    assert torch.equal(loaded.model.embed.segments.weight, theirs[[0, 1, 0, 0, 0, 1]])
+    assert torch.equal(loaded.model.decoder.embed.segments.weight, theirs[[0, 1, 0, 0, 0, 1]])
     example, given = examples(kit, "bert_nsp")
     example.towers["x"].seg[:] += 4
     with torch.no_grad():

@@ -26,10 +26,11 @@ def exported(kit, tmp_path, toy_vocab):
         model = kit.perturbed((tiny(config) if "base" in arch else config).build(len(toy_vocab)))
         with torch.no_grad():  # texts end now and then
             step = torch.randn(model.config.width)
-            last = model.norm if hasattr(model.norm, "bias") else model.layers[-1].ffn_norm
+            stack = model.decoder
+            last = stack.norm if hasattr(stack.norm, "bias") else stack.layers[-1].ffn_norm
             if hasattr(last, "bias"):
                 last.bias += 0.4 * step
-            model.embed.tokens.weight[toy_vocab.sep] += 0.4 * step
+            stack.embed.tokens.weight[toy_vocab.sep] += 0.4 * step
         there.write(Parts(model, task, {"arch": arch}, {}), tmp_path)
         return hf, Generator(prepare(model, "fp32"), task), tmp_path
 

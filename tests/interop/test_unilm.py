@@ -265,7 +265,7 @@ def test_longer_positions_are_copies(kit, store, tmp_path):
     there = store(tensors, type_vocab_size=6)
     dest = kit.to_unitk("unilm", there, tmp_path / "ours", "--arch.max-positions", 90)
     first = tensors["bert.embeddings.position_embeddings.weight"]
-    table = load(dest).model.embed.positions.weight
+    table = load(dest).model.decoder.embed.positions.weight
     assert torch.equal(table, torch.cat([first, first, first[:10]]))
 
 

@@ -41,4 +41,4 @@ def test_trained_from_and_exported(kit, tmp_path, vocab_txt):
     about = json.loads((back / "config.json").read_text())
     assert about["vocab_size"] == len(vocab) > 60 and about["type_vocab_size"] == 6
     words = load_file(back / "model.safetensors")["bert.embeddings.word_embeddings.weight"]
-    assert torch.equal(words, trained.model.embed.tokens.weight)
+    assert torch.equal(words, trained.model.decoder.embed.tokens.weight)

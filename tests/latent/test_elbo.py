@@ -29,7 +29,7 @@ def build(inject="both", **settings):
         registry.get("arch", "optimus_tiny")(), inject=inject, latent=LATENT, init_std=0.2
     )
     model = replace(config, **settings).build(V).double()
-    for parameter in model.encoder.parameters():  # it tells texts apart
+    for parameter in model.reader.parameters():  # it tells texts apart
         if parameter.ndim > 1:
             parameter.data *= 6
     return model

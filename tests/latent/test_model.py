@@ -70,12 +70,12 @@ def test_every_doc_has_its_own_latent(texts, inject):
 
 def test_with_a_memory_positions_begin_at_one(texts):
     with_memory, without = build(), build(inject="embedding")
-    assert len(with_memory.embed.positions.weight) == 1024
-    assert len(without.embed.positions.weight) == 1023
+    assert len(with_memory.decoder.embed.positions.weight) == 1024
+    assert len(without.decoder.embed.positions.weight) == 1023
     for model, unused in ((with_memory, True), (without, False)):
         batch = batched(texts)
         model(batch)[0]["dec"].sum().backward()
-        assert (not model.embed.positions.weight.grad[0].any()) == unused
+        assert (not model.decoder.embed.positions.weight.grad[0].any()) == unused
 
 
 def test_the_memory_is_one_vector_as_key_and_value(texts):
@@ -132,5 +132,5 @@ def test_what_is_refused(texts):
         replace(preset("optimus_base"), latent=0)
     batch = batched(texts)
     batch = replace(batch, towers={"x": batch.towers["dec"]})
-    with pytest.raises(UsageError, match="two towers, enc and dec, but the task lays out x"):
+    with pytest.raises(UsageError, match="the towers enc and dec, but the task lays out x"):
         build().condition(batch)

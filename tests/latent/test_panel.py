@@ -35,7 +35,7 @@ def model():
     torch.manual_seed(3)
     config = replace(registry.get("arch", "optimus_tiny")(), latent=LATENT, init_std=0.2)
     made = config.build(V).eval()
-    for parameter in made.encoder.parameters():  # it tells texts apart
+    for parameter in made.reader.parameters():  # it tells texts apart
         if parameter.ndim > 1:
             parameter.data *= 6
     return made

@@ -97,5 +97,7 @@ def test_gpt_draws_all_weights_from_one_law():
     for name, std in (("gpt_base", 0.02), ("gpt2_small", 0.02 / 24**0.5)):
         torch.manual_seed(0)
         config = replace(registry.get("arch", name)(), max_positions=8)
-        out = config.build(9).layers[0].attention.out.weight  # 590,000 numbers: 0.1 % of error
+        out = (
+            config.build(9).decoder.layers[0].attention.out.weight
+        )  # 590,000 numbers: 0.1 % of error
         assert out.std().item() == pytest.approx(std, rel=0.01)

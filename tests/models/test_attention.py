@@ -29,9 +29,9 @@ def words(rng, n, **where):
 
 def masked(model, table, sight):
     """States by a mask that is written out here, one head and one query at a time."""
-    x = model.embed(table)
+    x = model.decoder.embed(table)
     b, t, d = x.shape
-    for layer in model.layers:
+    for layer in model.decoder.layers:
         qkv = layer.attention.qkv(layer.attention_norm(x)).view(b, t, 3, 4, d // 4)
         out = torch.zeros(b, t, 4, d // 4)
         for row in range(b):
@@ -41,7 +41,7 @@ def masked(model, table, sight):
                 out[row, at] = torch.einsum("hs,shk->hk", weight, v)
         x = x + layer.attention.out(out.flatten(2))
         x = x + layer.ffn(layer.ffn_norm(x))
-    return model.norm(x)
+    return model.decoder.norm(x)
 
 
 def cases():
@@ -62,7 +62,7 @@ def test_every_rendering_is_the_rule(model, sight, batch):
     now, born, dies, doc = table[NOW : DOC + 1, ..., None]
     visible = sees(now, doc, born.mT, dies.mT, doc.mT)
     states = model(batch)[0]["x"]
-    dense = model.encode(table, "rule", table.shape[2])
+    dense = model.decoder.encode(table, "rule", table.shape[2])
     expected = masked(model, table, visible)
     # what a pad computes is never read: the causal kernel lets it look elsewhere
     real = (table[BORN] < NEVER) | (table[NOW] > 0)
@@ -96,8 +96,8 @@ def test_keys_are_made_for_the_slots_that_are_seen(model):
     assert rows.num_keys["x"] == 20
     view = attention.render(rows.towers["x"], "rule", 20, torch.float32, 0.0)
     assert view.num_keys == 32 and view.bias_BHTS.shape == (1, 1, 64, 32)
-    x = model.embed(rows.towers["x"])
-    layer = model.layers[0].attention
+    x = model.decoder.embed(rows.towers["x"])
+    layer = model.decoder.layers[0].attention
     few, all_slots = layer.project(x, 32), layer.project(x, 64)
     for part, whole in zip(few, all_slots, strict=True):
         assert torch.allclose(part, whole[:, :, : part.shape[2]], atol=1e-6)

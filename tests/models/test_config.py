@@ -224,10 +224,10 @@ def test_a_virtual_token_is_a_row_of_its_own():
     plain, model = PLAIN.build(10), replace(PLAIN, num_virtual=2).build(10)
     model.load_state_dict({**model.state_dict(), **plain.state_dict()})
     tokens = torch.arange(12).expand(9, 1, 12) * (torch.arange(9) == 0)[:, None, None]
-    at_0 = model.embed.positions.weight[0]
-    rows = torch.cat([model.embed.tokens.weight, model.embed.virtual.weight])
-    assert torch.equal(model.embed(tokens)[0], rows + at_0)
-    assert torch.equal(model.embed(tokens[..., :10]), plain.embed(tokens[..., :10]))
+    at_0 = model.decoder.embed.positions.weight[0]
+    rows = torch.cat([model.decoder.embed.tokens.weight, model.decoder.embed.virtual.weight])
+    assert torch.equal(model.decoder.embed(tokens)[0], rows + at_0)
+    assert torch.equal(model.decoder.embed(tokens[..., :10]), plain.decoder.embed(tokens[..., :10]))
     assert model.head(torch.zeros(1, 16)).shape == (1, 10)
 
 
@@ -235,9 +235,9 @@ def test_both_towers_share_one_table_or_not():
     for shared in (True, False):
         model = of(EncoderDecoderConfig, shared_embeddings=shared, num_virtual=1).build(10)
         for name in ("tokens", "virtual"):
-            tables = [getattr(tower.embed, name).weight for tower in (model, model.encoder)]
+            tables = [getattr(tower.embed, name).weight for tower in (model.decoder, model.reader)]
             assert (tables[0] is tables[1]) == shared
-        assert model.embed.positions is not model.encoder.embed.positions
+        assert model.decoder.embed.positions is not model.reader.embed.positions
         names = [name for name, _ in model.named_parameters() if "embed.tokens" in name]
         assert len(names) == (1 if shared else 2)
 

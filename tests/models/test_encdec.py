@@ -114,8 +114,8 @@ def test_the_sources_keys_are_made_once(model, monkeypatch):
     """Step by step equals at once, rows are selected together, and the encoder runs once."""
     batch = packed([[0], [1], [2]])
     expected = model(batch)[0]["dec"]
-    runs, encode = [], model.encoder.encode
-    monkeypatch.setattr(model.encoder, "encode", lambda *args: (runs.append(1), encode(*args))[1])
+    runs, encode = [], model.reader.encode
+    monkeypatch.setattr(model.reader, "encode", lambda *args: (runs.append(1), encode(*args))[1])
     condition = model.condition(batch)
     columns = batch.towers["dec"]
     width = columns.shape[2]
@@ -158,14 +158,14 @@ def test_the_wrong_towers_are_told(model):
     slots = stay([1, 2], [0, 1])
     batch = collate([[Example({"x": slots}, [lm(np.arange(2), [1, 2])])]]).to("cpu")
     for call in (model, model.condition):
-        with pytest.raises(UsageError, match="--arch has two towers, enc and dec, .* lays out x"):
+        with pytest.raises(UsageError, match="--arch has the towers enc and dec, .* lays out x"):
             call(batch)
 
 
 def test_towers_may_differ_in_depth():
     model = replace(archs.preset("bart_tiny"), num_layers=3, decoder_layers=1).build(V)
-    assert (len(model.encoder.layers), len(model.layers)) == (3, 1)
-    assert all(layer.cross_attention is None for layer in model.encoder.layers)
+    assert (len(model.reader.layers), len(model.decoder.layers)) == (3, 1)
+    assert all(layer.cross_attention is None for layer in model.reader.layers)
     assert model.config.num_layers == 3
 
 
@@ -177,7 +177,7 @@ def test_each_tower_has_relative_positions_of_its_own():
     )
     model, batch = config.build(V).eval(), packed([[0], [1]])
     before = model(batch)[0]
-    model.relative.table.weight.add_(torch.randn(8, 4))
+    model.decoder.relative.table.weight.add_(torch.randn(8, 4))
     after = model(batch)[0]
     assert torch.equal(before["enc"], after["enc"])
     assert not torch.allclose(before["dec"], after["dec"], atol=1e-2)
@@ -188,3 +188,28 @@ def test_the_choice_for_cross_attention_is_logged(model, caplog):
     with caplog.at_level(logging.INFO, logger="unitk"):
         model(packed(ROWS))
     assert sum("cross-attention" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_tensors_keep_their_stored_names():
+    """Towers are parts of a model; on disk the decoded one has no name and the other is encoder."""
+    config = replace(archs.preset("mass_tiny"), shared_embeddings=False)
+    model = config.build(V)
+    names = [name for name, _ in model.named_parameters()]
+    assert names[0] == "embed.tokens.weight" and "encoder.layers.1.ffn.up.weight" in names
+    assert list(model.state_dict()) and set(model.state_dict()) == set(names)
+    # the optimizer meets decoder, output layers and encoder in this order
+    assert [*map(id, model.parameters())] == [id(p) for _, p in model.named_parameters()]
+    firsts = list(dict.fromkeys("encoder" * name.startswith("encoder.") for name in names))
+    assert firsts == ["", "encoder"]
+    for name, parameter in model.named_parameters():
+        assert model.get_parameter(name) is parameter and model.stored(model.inner(name)) == name
+    other = config.build(V)
+    other.load_state_dict(model.state_dict())
+    assert all(
+        torch.equal(a, b) for a, b in zip(model.parameters(), other.parameters(), strict=True)
+    )
+    odd = other.load_state_dict(
+        {"encoder.layers.0.ffn.up.bias": torch.ones(len(model.reader.layers[0].ffn.up.bias))},
+        strict=False,
+    )
+    assert "embed.tokens.weight" in odd.missing_keys and not odd.unexpected_keys

@@ -88,16 +88,16 @@ def batch(*rows):
 def test_the_bias_is_looked_up_pair_by_pair(model):
     rng = np.random.default_rng(0)
     query, key = (torch.from_numpy(rng.integers(40, size=(2, n))) for n in (5, 7))
-    found = model.relative(query, key, torch.float32)
+    found = model.decoder.relative(query, key, torch.float32)
     assert found.shape == (2, 4, 5, 7)
-    table = model.relative.table.weight
+    table = model.decoder.relative.table.weight
     for b in range(2):
         for i in range(5):
             for j in range(7):
                 bucket = buckets(key[b, j] - query[b, i], 8, 10)
                 assert torch.equal(found[b, :, i, j], table[bucket])
     found.sum().backward()
-    assert model.relative.table.weight.grad.sum() == found.numel()
+    assert model.decoder.relative.table.weight.grad.sum() == found.numel()
 
 
 @torch.no_grad()
@@ -135,7 +135,7 @@ def test_both_kernels_agree(model, grad, monkeypatch):
             states = model(rows)[0]["x"]
         if grad:
             states.square().sum().backward()
-            states = model.relative.table.weight.grad.clone()
+            states = model.decoder.relative.table.weight.grad.clone()
         found.append(states)
     assert torch.allclose(*found, atol=1e-4 if grad else 1e-5, rtol=1e-5)
 
@@ -143,7 +143,7 @@ def test_both_kernels_agree(model, grad, monkeypatch):
 def test_the_layers_share_one_table():
     model = archs.preset("unilm2_tiny").build(50)
     assert [type(m) for m in model.modules()].count(RelativeBias) == 1
-    assert model.relative.table.weight.shape == (32, 4)
+    assert model.decoder.relative.table.weight.shape == (32, 4)
 
 
 @torch.no_grad()

@@ -41,7 +41,7 @@ def test_norms_and_biases_do_not_decay():
 
 def test_frozen_parameters_are_left_out():
     model = BERT.build(30)
-    model.embed.requires_grad_(False)
+    model.decoder.embed.requires_grad_(False)
     groups = build(AdamWConfig(), model, 1e-3).param_groups
     assert not any(name.startswith("embed") for group in groups for name in group["param_names"])
 

@@ -124,7 +124,7 @@ def test_mass_does_not_look_at_masks():
     assert (states(model, hidden)["dec"] - states(model, seen)["dec"]).abs().max() > 1e-3
     enc = hidden.towers["enc"]
     kept = Example({"enc": enc.take(np.flatnonzero(enc.cross)), "dec": hidden.towers["dec"]})
-    model.encoder.layers = torch.nn.ModuleList()  # each encoder state is its own slot's
+    model.reader.layers = torch.nn.ModuleList()  # each encoder state is its own slot's
     close(states(model, hidden)["dec"], states(model, kept)["dec"])
 
 

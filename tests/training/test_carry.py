@@ -74,7 +74,7 @@ def test_updates_over_rows_are_one_long_pass(words, tmp_path):
         # row r has the r-th part of the texts: update u reads the text u of each
         assert update.ids.tolist() == [r * trainer.per_epoch + number for r in range(ROWS)]
         with torch.no_grad():
-            x = model.embed(batch.towers["x"])
+            x = model.decoder.embed(batch.towers["x"])
             for t in range(x.shape[1]):
                 real = batch.towers["x"][BORN, :, t] < NEVER
                 state[real] = model.next(state[real], x[real, t])

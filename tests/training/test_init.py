@@ -91,8 +91,8 @@ def test_unilm_begins_with_berts_segments(train, begin, tmp_path, caplog):
 def test_unilm_begins_with_the_only_segment_of_roberta(train, begin, tmp_path):
     train("--max-steps 1 --task mlm --arch bert_tiny --arch.num-segments 1", run="roberta")
     model = Trainer(begin(f"--task unilm --init-from {tmp_path / 'roberta'}")).model
-    one = checkpoint.load(tmp_path / "roberta").model.embed.segments.weight
-    assert torch.equal(model.embed.segments.weight, one.expand(6, -1))
+    one = checkpoint.load(tmp_path / "roberta").model.decoder.embed.segments.weight
+    assert torch.equal(model.decoder.embed.segments.weight, one.expand(6, -1))
 
 
 def test_a_pseudo_token_begins_as_the_mask(train, begin, tmp_path):
@@ -100,7 +100,7 @@ def test_a_pseudo_token_begins_as_the_mask(train, begin, tmp_path):
     words = f"--task pmlm --init-from {tmp_path / 'bert'}"
     with pytest.raises(UsageError, match="task pmlm needs --arch.num-virtual 1"):
         begin(words)
-    embed = Trainer(begun := begin(f"{words} --arch.num-virtual 1")).model.embed
+    embed = Trainer(begun := begin(f"{words} --arch.num-virtual 1")).model.decoder.embed
     assert torch.equal(embed.virtual.weight[0], embed.tokens.weight[begun.data.vocab.mask])
 
 

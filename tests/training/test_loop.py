@@ -491,7 +491,7 @@ def test_the_first_bad_module_is_named(train, monkeypatch, caplog):
 def test_a_bad_gradient_is_named(train, monkeypatch):
     def broken(self, *args):
         sums = gradients(self, *args)
-        self.model.layers[0].ffn.up.weight.grad[0, 0] = math.nan
+        self.model.decoder.layers[0].ffn.up.weight.grad[0, 0] = math.nan
         return sums
 
     gradients = Trainer.gradients

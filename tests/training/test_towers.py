@@ -71,8 +71,8 @@ def test_a_checkpoint_takes_the_encoders_vocabulary_along(train, tmp_path, toy_d
     moved = other.rename(tmp_path / "gone")
     loaded = checkpoint.load(tmp_path / "vae")
     assert loaded.task.source_vocab.hash != loaded.vocab.hash
-    assert len(loaded.model.encoder.embed.tokens.weight) == len(loaded.task.source_vocab)
-    assert len(loaded.model.embed.tokens.weight) == len(loaded.vocab)
+    assert len(loaded.model.reader.embed.tokens.weight) == len(loaded.task.source_vocab)
+    assert len(loaded.model.decoder.embed.tokens.weight) == len(loaded.vocab)
     assert moved.exists()
 
 
@@ -84,7 +84,7 @@ def states(model, batch):
     """The encoder's states, of the only tower or of one of two."""
     with torch.no_grad():
         slots = batch.towers["enc"]
-        return getattr(model, "encoder", model).eval().encode(slots, "full", slots.shape[2])
+        return model.reader.eval().encode(slots, "full", slots.shape[2])
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_an_encoder_begins_with_the_states_of_its_source(train, start, tmp_path,
     begun = start(f"{BART} {LIKE_BERT} --init-encoder {tmp_path / 'bert'}", run="bart")
     with caplog.at_level(logging.INFO):
         model = Trainer(begun).model
-    assert model.encoder.embed.tokens is model.embed.tokens
+    assert model.reader.embed.tokens is model.decoder.embed.tokens
     wanted = states(bert, sources)
     assert (states(model, sources) - wanted).abs().max() < 1e-6 * wanted.abs().max()
     assert "heads.lm, heads.lm.transform.dense" in caplog.text and "left out" in caplog.text

@@ -16,7 +16,6 @@ from unitk.data.texts import shorten
 from unitk.decoding.config import EmbedConfig, GenerateConfig
 from unitk.decoding.decode import batches
 from unitk.errors import DataError, UsageError, require
-from unitk.latent.model import LatentModel
 from unitk.models.stack import Model
 from unitk.slots import TOKEN, Example, Floats, Ids, collate
 from unitk.tasks.base import Task
@@ -41,7 +40,7 @@ def embed(
     layers = len(model.reader.layers)
     depth = config.layer + (layers + 1) * (config.layer < 0)
     require(0 <= depth <= layers, f"--layer must be {-1 - layers} to {layers}, got {config.layer}")
-    if config.pool == "latent" and not isinstance(model, LatentModel):
+    if config.pool == "latent" and not model.config.latent:
         raise UsageError(f"--pool latent: task {type(task).__name__} has none; optimus has one")
     words = [bool(sum(map(len, source))) for source in sources]
     read = [
@@ -57,8 +56,7 @@ def embed(
         batch = batch.to(next(model.parameters()).device)
         slots = batch.towers["enc"]
         if config.pool == "latent":
-            assert isinstance(model, LatentModel)
-            pooled = list(model.posterior(batch).mean)
+            pooled = list(model.latents(batch))
         else:
             every: list[Tensor] | None = None if depth == layers else []
             given = slots, batch.sight["enc"], batch.num_keys["enc"]
@@ -71,9 +69,7 @@ def embed(
             found[i] = vector.float().cpu().numpy()
         report(len(numbers))
     report(words.count(False))
-    width = model.reader.config.width
-    if isinstance(model, LatentModel) and config.pool == "latent":
-        width = model.config.latent
+    width = model.config.latent if config.pool == "latent" else model.reader.config.width
     nothing = np.zeros((0, width) if config.pool == "none" else width, np.float32)
     rest = iter(found)
     return [next(rest) if some else nothing for some in words]

@@ -101,9 +101,9 @@ def watch(model: Model | Ensemble, layer: int) -> Iterator[list[Tensor]]:
     seen: list[Tensor] = [torch.empty(0)] * len(models)
     with ExitStack() as stack:
         for number, one in enumerate(models):
-            depth = len(one.layers)
+            depth = len(one.decoder.layers)
             require(0 <= layer <= depth, f"--alignment-layer must be 0 to {depth}, got {layer}")
-            part = one.layers[layer - 1].cross_attention
+            part = one.decoder.layers[layer - 1].cross_attention
             if not isinstance(part, CrossAttention):
                 lacks = "this architecture has no cross-attention; mass_*, bart_* have"
                 raise UsageError(f"--print-alignment: {lacks}")

@@ -120,6 +120,6 @@ def prepare(model: Model, precision: Precision) -> Model:
         if isinstance(part, Model):
             head = part.heads["lm"]
             assert isinstance(head, Words)
-            weight = part.embed.tokens.weight if head.weight is None else head.weight
+            weight = part.decoder.embed.tokens.weight if head.weight is None else head.weight
             head.product = kind(weight, head.bias)
     return model

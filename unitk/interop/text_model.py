@@ -112,7 +112,7 @@ class TextModel(nn.Module):
             if protocol is None:
                 raise UsageError(f"targets: task {type(self.task).__name__} writes none")
             return unroll(self.task.prompt([source]), protocol, np.append(target, protocol.end))
-        if self.model.reader is not self.model:
+        if len(self.model.towers) > 1:
             raise UsageError("logits need targets: this model has an encoder")
         slots = self.task.reading([source])
         return Example({"x": slots}, [lm(np.arange(len(slots)), slots.token)])

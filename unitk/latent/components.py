@@ -6,7 +6,7 @@ Optimus: Li et al. 2020, arXiv 2004.04092. Torch is imported when one of them is
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from unitk.errors import UsageError, require
 from unitk.models.archs import Preset, for_cpu, tiny
@@ -16,7 +16,6 @@ from unitk.values import Schedule, parse_schedule
 
 if TYPE_CHECKING:
     from unitk.criterions.base import Criterion
-    from unitk.models.stack import Model
     from unitk.vocab.base import Vocab
 
 Inject = Literal["both", "memory", "embedding"]
@@ -79,10 +78,9 @@ class LatentConfig(ModelConfig):
         tables = (self.max_positions, self.tower("enc").max_positions)
         return min((size for size in tables if size), default=0)
 
-    def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Model:
+    def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Any:
         build = imported("unitk.latent.model:LatentModel")
-        made: Model = build(self, vocab_size, source_vocab_size or vocab_size)
-        return made
+        return build(self, vocab_size, source_vocab_size or vocab_size)
 
 
 # with the row for the memory, the decoder's position table is GPT-2's

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from unitk.errors import UsageError
 from unitk.latent.components import LatentConfig
-from unitk.models.condition import Carry, Condition
+from unitk.models.condition import Condition
 from unitk.models.stack import Model, Stack, init_weights
 from unitk.slots import BORN, DOC, NEVER, POS, Batch
 
@@ -36,17 +35,17 @@ class Posterior:
 
 
 class LatentModel(Model):
-    """This stack, with the output layers, is the decoder "dec"; the encoder "enc" is beside it.
+    """All that the decoder "dec" knows of the text of the encoder "enc" is its latent."""
 
-    All that the decoder knows of the encoder's text is its latent.
-    """
+    between = {"pool": "encoder", "bridge": "", "memory": "decoder", "embedding": "decoder"}
+    beside_forward = ("condition", "head", "posterior", "latent")
 
     def __init__(self, config: LatentConfig, vocab_size: int, source_vocab_size: int):
-        super().__init__(config.decoder, vocab_size)
+        super().__init__(config, vocab_size, Stack(config.decoder, vocab_size))
         self.config: LatentConfig = config
         settings = config.tower("enc")
-        self.encoder = Stack(settings, source_vocab_size)
-        init_weights(self.encoder)
+        self.towers["enc"] = encoder = Stack(settings, source_vocab_size)
+        init_weights(encoder, settings)
         self.pool = nn.Linear(settings.width, settings.width)
         self.bridge = nn.Linear(settings.width, 2 * config.latent, bias=False)
         keys = config.num_layers * config.heads_width
@@ -57,24 +56,18 @@ class LatentModel(Model):
                 nn.init.normal_(part.weight, std=config.init_std)
         nn.init.zeros_(self.pool.bias)
 
-    @property
-    def reader(self) -> Stack:
-        return self.encoder
-
     def posterior(self, batch: Batch) -> Posterior:
         """The latents' distributions."""
         return self.bridged(self.feature(batch))
 
     def feature(self, batch: Batch) -> Tensor:
         """What the encoder makes of each doc [N, D]: the state of its first slot, pooled."""
-        if "enc" not in batch.towers:
-            found = ", ".join(batch.towers)
-            raise UsageError(f"--arch has two towers, enc and dec, but the task lays out {found}")
+        self.check_tower("enc", batch)
         slots = batch.towers["enc"]
-        states_BTD = self.encoder.encode(slots, batch.sight["enc"], batch.num_keys["enc"])
+        states_BTD = self.reader.encode(slots, batch.sight["enc"], batch.num_keys["enc"])
         first_ND = states_BTD.flatten(0, 1)[_first(slots, len(batch.owner))]
         with torch.autocast(slots.device.type, enabled=False):
-            return torch.tanh(self.pool(first_ND.to(self.embed.tokens.weight.dtype)))
+            return torch.tanh(self.pool(first_ND.to(self.decoder.embed.tokens.weight.dtype)))
 
     def bridged(self, feature_ND: Tensor) -> Posterior:
         """The distributions that the features say."""
@@ -97,13 +90,8 @@ class LatentModel(Model):
         """What the decoder is given for the most likely latents."""
         return self.latent(self.posterior(batch).mean, batch)
 
-    def forward(
-        self, batch: Batch, condition: Condition | None = None
-    ) -> tuple[dict[str, Tensor], Carry]:
-        """The states of the decoder; a condition that is not given is made."""
-        condition = self.condition(batch) if condition is None else condition
-        sight, num_keys = batch.sight["dec"], batch.num_keys["dec"]
-        return {"dec": self.encode(batch.towers["dec"], sight, num_keys, condition)}, {}
+    def latents(self, batch: Batch) -> Tensor:
+        return self.posterior(batch).mean
 
     def generator_parameters(self) -> Iterator[nn.Parameter]:
         """The weights that turn a latent into a text."""

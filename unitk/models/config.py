@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Any, Literal, get_args
 
 from unitk.errors import UsageError
-
-if TYPE_CHECKING:
-    from unitk.models.stack import Model
+from unitk.registry import imported
 
 Activation = Literal["gelu", "gelu_tanh", "relu"]
 Norm = Literal["layer", "rms"]
@@ -172,6 +170,11 @@ class ModelConfig:
         return self
 
     @property
+    def latent(self) -> int:
+        """Dimensions of the latent of a text; 0: it has none."""
+        return 0
+
+    @property
     def carries(self) -> bool:
         """Whether its models carry anything from one stretch of a row to the next."""
         return False
@@ -194,14 +197,12 @@ class ModelConfig:
         heads = output * len(self.heads) * self.width**2 + 2 * self.width * self.embedding_width
         return (self.layer_groups or layers) * layer + rows * self.table_width + heads
 
-    def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Model:
-        """The model with fresh weights, on torch's default device ("meta" makes no weights).
+    def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Any:
+        """The `base.Network` with fresh weights, on torch's default device ("meta" makes none).
 
         An encoder may have a vocabulary of its own, of so many words.
         """
-        from unitk.models.stack import Model
-
-        return Model(self, vocab_size)
+        return imported("unitk.models.stack:Model")(self, vocab_size)
 
     def _require(self, name: str, holds: bool, what: str) -> None:
         if not holds:
@@ -246,7 +247,5 @@ class EncoderDecoderConfig(ModelConfig):
         decoder = self._weights(vocab_size, layers, cross=3 + self.cross_maps)
         return encoder + decoder - self.shared_embeddings * vocab_size * self.table_width
 
-    def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Model:
-        from unitk.models.encdec import EncoderDecoder
-
-        return EncoderDecoder(self, vocab_size)
+    def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Any:
+        return imported("unitk.models.stack:EncoderDecoder")(self, vocab_size)

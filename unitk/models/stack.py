@@ -1,9 +1,12 @@
-"""The one Transformer: embeddings, layers, final norm; and the model that is one such tower."""
+"""The one Transformer: embeddings, layers, final norm; and the models made of such towers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,13 +27,16 @@ from unitk.models.attention import (
 )
 from unitk.models.cache import Cache, lay_out, put
 from unitk.models.condition import Carry, Condition, prepend
-from unitk.models.config import ModelConfig
+from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.models.heads.base import LM, Answers, Asked, Heads
 from unitk.models.heads.words import Words
 from unitk.models.layers import Embedding, Layer, norm
 from unitk.models.products import few
 from unitk.models.relative import RelativeBias
 from unitk.slots import POS, SEG, Batch
+
+STORED = {"enc": "encoder"}
+"""Under which name a tower that is not decoded is stored, where that is not its own."""
 
 
 class Stack(nn.Module):
@@ -182,13 +188,93 @@ class Stack(nn.Module):
         return cache
 
 
-class Model(Stack, Answers):
-    """A single tower "x" with its output layers."""
+class Model(Answers):
+    """Named towers, the last of which is decoded, and output layers.
 
-    def __init__(self, config: ModelConfig, vocab_size: int, cross: bool = False):
-        super().__init__(config, vocab_size, cross)
-        self.heads = Heads(config, vocab_size)
-        init_weights(self)
+    Tensors are stored, and named by `named_parameters`, without the name of the decoded tower and
+    with "encoder" for that of the encoder (`stored`).
+    """
+
+    between: Mapping[str, str] = {}
+    beside_forward: Sequence[str] = ("condition", "head")
+
+    def __init__(self, config: ModelConfig, vocab_size: int, decoder: Stack | None = None):
+        super().__init__()
+        decoder = Stack(config, vocab_size) if decoder is None else decoder
+        self.config = config
+        self.towers = nn.ModuleDict({config.towers[-1]: decoder})
+        self.heads = Heads(decoder.config, vocab_size)
+        init_weights(decoder, decoder.config)
+        init_weights(self.heads, decoder.config)
+
+    @property
+    def decoder(self) -> Stack:
+        """The tower that is decoded."""
+        return self.tower(self.config.towers[-1])
+
+    @property
+    def reader(self) -> Stack:
+        """The tower that reads a text: the encoder, where there is one."""
+        return self.tower(self.config.towers[0])
+
+    def tower(self, name: str) -> Stack:
+        """A tower by its name."""
+        found = self.towers[name]
+        assert isinstance(found, Stack)
+        return found
+
+    def stored(self, name: str) -> str:
+        """The name under which a tensor or part of this model is stored."""
+        name = name.removeprefix(f"towers.{self.config.towers[-1]}.")
+        return re.sub(r"^towers\.(\w+)", lambda tower: STORED.get(tower[1], tower[1]), name)
+
+    def inner(self, name: str) -> str:
+        """The name in this model of what is stored under a name."""
+        root, _, rest = name.partition(".")
+        for tower in self.config.towers[:-1]:
+            if root == STORED.get(tower, tower):
+                return f"towers.{tower}.{rest}".rstrip(".")
+        own = root in self._modules or root in self._parameters
+        return name if own else f"towers.{self.config.towers[-1]}.{name}".rstrip(".")
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        """Parameters by their stored names; a shared one has that of the decoded tower."""
+        found = list(super().named_parameters(prefix, recurse, remove_duplicate=False))
+        # the decoded tower and the heads come first
+        kinds = (f"towers.{self.config.towers[-1]}.", "heads.", "towers.")
+        ranks = [[name.startswith(kind) for kind in (*kinds, "")].index(True) for name, _ in found]
+        seen = set[nn.Parameter]()
+        for at in sorted(range(len(found)), key=ranks.__getitem__):
+            name, parameter = found[at]
+            if not (remove_duplicate and parameter in seen):
+                seen.add(parameter)
+                yield self.stored(name), parameter
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Buffers by their stored names."""
+        for name, buffer in super().named_buffers(prefix, recurse, remove_duplicate):
+            yield self.stored(name), buffer
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Tensors by their stored names."""
+        found: dict[str, Any] = super().state_dict(*args, **kwargs)
+        return {self.stored(name): tensor for name, tensor in found.items()}
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Take tensors by their stored names."""
+        inner = {self.inner(name): tensor for name, tensor in state_dict.items()}
+        found = super().load_state_dict(inner, strict, assign)
+        return type(found)(*([self.stored(name) for name in names] for names in found))
+
+    def get_submodule(self, target: str) -> nn.Module:
+        """A part by its stored name."""
+        return super().get_submodule(self.inner(target))
 
     @property
     def trained(self) -> int:
@@ -205,31 +291,37 @@ class Model(Stack, Answers):
         assert isinstance(head, Words)
         head.trained = min([head.trained, *own])
 
-    @property
-    def reader(self) -> Stack:
-        """The tower that reads a text: the encoder, where there is one."""
-        return self
-
     def condition(self, batch: Batch) -> Condition | None:
         """What enters beside the slots: nothing for a single tower."""
         return None
 
+    def latents(self, batch: Batch) -> Tensor:
+        """The most likely latents [N, Z] of the docs."""
+        raise UsageError("this architecture has no latent of a text; optimus_* have")
+
     def forward(
         self, batch: Batch, condition: Condition | None = None
     ) -> tuple[dict[str, Tensor], Carry]:
-        """The states [B, T, D] of each tower of the batch."""
-        if batch.towers.keys() != {"x"}:
-            found = ", ".join(batch.towers)
-            raise UsageError(f"--arch has one tower, x, but the task lays out {found}")
-        assert condition is None
-        states_BTD = self.encode(batch.towers["x"], batch.sight["x"], batch.num_keys["x"])
-        return {"x": states_BTD}, {}
+        """The states [B, T, D] of the decoded tower, by its name; a condition that is not given is
+        made."""
+        name = self.config.towers[-1]
+        self.check_tower(name, batch)
+        condition = self.condition(batch) if condition is None else condition
+        sight, num_keys = batch.sight[name], batch.num_keys[name]
+        states_BTD = self.decoder.encode(batch.towers[name], sight, num_keys, condition)
+        return {name: states_BTD}, {}
+
+    def check_tower(self, name: str, batch: Batch) -> None:
+        """`UsageError` unless the batch has this tower of the model."""
+        if name not in batch.towers:
+            there, laid = (" and ".join(one) for one in (self.config.towers, batch.towers))
+            raise UsageError(f"--arch has the towers {there}, but the task lays out {laid}")
 
     def head(self, asked: Tensor | Asked, name: str = LM) -> Tensor:
         """The output of a head at asked rows; states [K, D] are of rows that read one slot."""
         if isinstance(asked, Tensor):
             asked = Asked(asked[:, None])
-        found: Tensor = self.heads.named(name)(asked, self.embed.tokens.weight)
+        found: Tensor = self.heads.named(name)(asked, self.decoder.embed.tokens.weight)
         return found
 
     @torch.no_grad()
@@ -249,14 +341,46 @@ class Model(Stack, Answers):
         is the one that the cache was made with. With `asked` [B, a] the states of those slots
         alone.
         """
-        return self.extend(columns, sight, cache, at, condition, asked)
+        return self.decoder.extend(columns, sight, cache, at, condition, asked)
+
+    def new_cache(self, *args: Any, **kwargs: Any) -> Cache:
+        """An empty cache of the decoded tower (`Stack.new_cache`)."""
+        return self.decoder.new_cache(*args, **kwargs)
+
+
+class EncoderDecoder(Model):
+    """The decoder "dec" reads the states of the encoder "enc"."""
+
+    def __init__(self, config: EncoderDecoderConfig, vocab_size: int):
+        own = replace(config, num_layers=config.decoder_layers or config.num_layers)
+        super().__init__(config, vocab_size, Stack(own, vocab_size, cross=True))
+        encoder = self.towers["enc"] = Stack(config, vocab_size)
+        init_weights(encoder, config)
+        if config.shared_embeddings:
+            encoder.embed.tokens = self.decoder.embed.tokens
+            encoder.embed.virtual = self.decoder.embed.virtual
+
+    def condition(self, batch: Batch) -> Condition:
+        """The encoder's states."""
+        self.check_tower("enc", batch)
+        slots = batch.towers["enc"]
+        states_BSD = self.reader.encode(slots, batch.sight["enc"], batch.num_keys["enc"])
+        return Condition(states_BSD, slots)
+
+    def forward(
+        self, batch: Batch, condition: Condition | None = None
+    ) -> tuple[dict[str, Tensor], Carry]:
+        """The states of both towers; a condition that is not given is made."""
+        condition = self.condition(batch) if condition is None else condition
+        states, carry = super().forward(batch, condition)
+        assert condition.cross is not None
+        return {"enc": condition.cross, **states}, carry
 
 
 @torch.no_grad()
-def init_weights(model: Stack) -> None:
+def init_weights(model: nn.Module, config: ModelConfig) -> None:
     """Draw matrices from N(0, init_std), set biases to 0; optionally less where layers add up, or
     with more inputs."""
-    config = model.config
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear | nn.Embedding):
             scaled = config.scaled_init and name.endswith(("attention.out", ".ffn.down"))

@@ -73,7 +73,7 @@ def prepare_model(model: nn.Module, config: TrainConfig) -> None:
         if config.compile and isinstance(part, Layer):
             part.compile()  # layer by layer: all of them are one piece of code
         if isinstance(part, Model):
-            part.embed.tokens.lean = lean and part.config.tied
+            part.decoder.embed.tokens.lean = lean and part.config.tied
 
 
 def choose_precision(config: TrainConfig, device: torch.device) -> str:

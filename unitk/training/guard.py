@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from unitk.criterions.base import Loss, Undivided
 from unitk.data.batching import Update
 from unitk.errors import NonFiniteError, UsageError, out_of_memory, require
+from unitk.models.stack import Model
 from unitk.slots import DOC, Batch
 from unitk.training.config import TrainConfig
 from unitk.training.parallel import Ranks
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def watched(model: nn.Module) -> Iterator[list[str]]:
+def watched(model: Model) -> Iterator[list[str]]:
     """While entered, the names of modules that put out NaN or infinity, in order."""
     found: list[str] = []
 
@@ -40,7 +41,8 @@ def watched(model: nn.Module) -> Iterator[list[str]]:
 
         return look
 
-    hooks = [part.register_forward_hook(watch(name)) for name, part in model.named_modules()]
+    parts = model.named_modules()
+    hooks = [part.register_forward_hook(watch(model.stored(name))) for name, part in parts]
     try:
         yield found
     finally:
@@ -50,7 +52,7 @@ def watched(model: nn.Module) -> Iterator[list[str]]:
 
 @torch.no_grad()
 def culprit(
-    model: nn.Module, update: Update, seeds: Sequence[int], loss: Callable[[Batch, int], Loss]
+    model: Model, update: Update, seeds: Sequence[int], loss: Callable[[Batch, int], Loss]
 ) -> str:
     """Where NaN or infinity first appears when an update is run again with the same seeds, in
     words, or nothing."""

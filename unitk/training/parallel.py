@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from unitk.models.stack import Model
+
 BUCKET = 25_000_000
 """Bytes of gradients that are sent at a time."""
 
@@ -101,7 +103,7 @@ class Ranks:
 
         torch.nn.utils.clip_grads_with_norm_(parameters, largest, norm)
 
-    def to_device(self, model: nn.Module, device: torch.device) -> None:
+    def to_device(self, model: Model, device: torch.device) -> None:
         """Put the weights, or this rank's part of them, on the device."""
         model.to(device)
 
@@ -277,7 +279,7 @@ class Sharded(Group):
 
     sharded: bool = True
 
-    def to_device(self, model: nn.Module, device: torch.device) -> None:
+    def to_device(self, model: Model, device: torch.device) -> None:
         import torch.distributed.fsdp as fsdp
         from torch.distributed.device_mesh import init_device_mesh
 
@@ -298,9 +300,8 @@ class Sharded(Group):
                 # gradients are sums: the loss was divided by the count of all ranks
                 part.set_gradient_divide_factor(1.0)
                 part.set_force_sum_reduction_for_comms(True)
-        for name in BESIDE_FORWARD:
-            if hasattr(model, name):
-                fsdp.register_fsdp_forward_method(model, name)
+        for name in model.beside_forward:
+            fsdp.register_fsdp_forward_method(model, name)
 
     def reshard(self, model: nn.Module) -> None:
         model.reshard()  # type: ignore[operator]
@@ -333,10 +334,6 @@ class Sharded(Group):
         # every rank reads the file: none needs to be sent its part
         mesh, placements = parameter.device_mesh, parameter.placements
         return distribute_tensor(tensor.to(parameter.device), mesh, placements, src_data_rank=None)
-
-
-BESIDE_FORWARD = ("condition", "head", "posterior", "latent")
-"""What a criterion calls of a model beside its forward pass."""
 
 
 def _local_gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:

@@ -36,6 +36,7 @@ from unitk.config import Given, Parsed, resolve
 from unitk.errors import CheckpointError, NonFiniteError, UsageError
 from unitk.files import VERSION, sealed
 from unitk.foreign import read_json
+from unitk.models.stack import Model
 from unitk.tasks.base import Task
 from unitk.training.device import check_room
 from unitk.training.ema import Average
@@ -297,7 +298,7 @@ def restore(
 
 
 def load_weights(
-    model: nn.Module, folder: Path, *, averages: bool = False, task: Task | None = None
+    model: Model, folder: Path, *, averages: bool = False, task: Task | None = None
 ) -> None:
     """Copy a checkpoint's weights into a model of the same shapes, else `CheckpointError`.
 
@@ -343,29 +344,31 @@ def _weights(folder: Path, averages: bool) -> dict[str, Tensor]:
     return load_tensors(folder / (EMA if averaged else "model.safetensors"))
 
 
-def load_tower(model: nn.Module, tower: str, folder: Path) -> None:
+def load_tower(model: Model, tower: str, folder: Path) -> None:
     """Copy a checkpoint's weights into the encoder and its pooler, or into the decoder.
 
     Of two towers there the one of the same name is taken. What lies between a decoder and its
     encoder may begin anew; that, and what of the checkpoint has no place here, is logged.
     """
-    there, here = _tower(_weights(folder, averages=True), tower), _tower(_tensors(model), tower)
+    both = _weights(folder, averages=True), _tensors(model)
+    there, here = (_tower(tensors, tower, model.between) for tensors in both)
     name = f"--init-{tower} {folder}"
     new = [one for one in here if one not in there]
     for one in new:
-        if not re.match(r"pool|bridge|memory|embedding\.|layers\.\d+\.cross_", one):
+        between = one.partition(".")[0] in model.between
+        if not between and not re.match(r"layers\.\d+\.cross_", one):
             raise CheckpointError(f"{name} has no tensor {one}")
     left = [one for one in there if one not in here]
     for what, names in (("begins anew", new), ("is left out", left)):
         if names:
             short = dict.fromkeys(re.sub(r"(?<=^layers)\.\d+|\.\w+$", "", one) for one in names)
             log.info("%s: %s %s", name, ", ".join(short), what)
-    stack = model.get_submodule("encoder" if tower == "encoder" else "")
+    stack = model.reader if tower == "encoder" else model.decoder
     for one, tensor in here.items():
         if one in there:
             found = there[one]
             if one == f"embed{POSITIONS}":
-                found = _repeated(found, len(tensor), stack.get_submodule("embed").offset)
+                found = _repeated(found, len(tensor), stack.embed.offset)
             if found.shape != tensor.shape:
                 a, b = list(found.shape), list(tensor.shape)
                 raise CheckpointError(f"{name}: {one} has shape {a}, here it is {b}")
@@ -373,19 +376,24 @@ def load_tower(model: nn.Module, tower: str, folder: Path) -> None:
                 tensor.copy_(found)
 
 
-def _tower(tensors: dict[str, Tensor], tower: str) -> dict[str, Tensor]:
-    """The tensors of a tower by their names in it; all those of a single tower."""
+def _tower(tensors: dict[str, Tensor], tower: str, between: Mapping[str, str]) -> dict[str, Tensor]:
+    """The tensors of a tower by their names in it; all those of a single tower.
+
+    With those of the parts `between` the towers that come with it.
+    """
     inner = {name for name in tensors if name.startswith("encoder.")}
     if tower == "decoder":
-        bridge = inner | {name for name in tensors if name.startswith(("pool.", "bridge."))}
-        return {name: tensor for name, tensor in tensors.items() if name not in bridge}
+        own = {name for name in tensors if between.get(name.partition(".")[0], tower) == tower}
+        return {name: tensors[name] for name in tensors if name in own - inner}
     if inner:
         shared = {name: tensors[name] for name in SHARED if name in tensors}
-        own = {name.removeprefix("encoder."): tensors[name] for name in inner}
-        pool = {name: tensors[name] for name in tensors if name.startswith("pool.")}
-        return (own if "embed.tokens.weight" in own else shared | own) | pool
+        part = {name.removeprefix("encoder."): tensors[name] for name in inner}
+        pool = {n: t for n, t in tensors.items() if between.get(n.partition(".")[0]) == tower}
+        return (part if "embed.tokens.weight" in part else shared | part) | pool
     # BERT's pooler is the hidden layer of its sentence head
-    return {re.sub(r"^heads\.class:\w+\.dense", "pool", name): t for name, t in tensors.items()}
+    pools = [part for part, comes_with in between.items() if comes_with == tower]
+    pooler = re.compile(r"^heads\.class:\w+\.dense")
+    return {pooler.sub(pools[0], name) if pools else name: t for name, t in tensors.items()}
 
 
 def _repeated(table: Tensor, rows: int, first: Any) -> Tensor:
