@@ -83,7 +83,7 @@ def plain(kind, model, example, among):
         x = activation(F.linear(x, w[f"{name}.weight"], w[f"{name}.bias"]))
         return F.layer_norm(x, (D,), w[f"{norm}.weight"], w[f"{norm}.bias"], 1e-12)
 
-    table = w.get("weight", model.embed.tokens.weight)
+    table = w.get("weight", model.decoder.embed.tokens.weight)
     for row, label in zip(ask.rows, ask.label, strict=True):
         real = row[row >= 0]
         match kind:
