@@ -129,7 +129,7 @@ def parse(
     parts: dict[str, Component] | None = {}
     if kinds and ("task" not in kinds or any(item.key == "task" for item in everything)):
         of_parts = [item for item in everything if item.key.partition(".")[0] in kinds]
-        parsed = resolve(_NoOptions, of_parts, kinds)
+        parsed = resolve(NoOptions, of_parts, kinds)
         parts = {f"task.{name}": part for name, part in parsed.mixture.items()}
         parts |= {k: part for k, part in parsed.components.items() if k != "task" or not parts}
     elif kinds:
@@ -384,5 +384,5 @@ def _unknown(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _NoOptions:
+class NoOptions:
     """No flat options: only the components are resolved."""

@@ -172,6 +172,20 @@ def write(path: Path, text: str) -> None:
         part.write_text(text, encoding="utf-8")
 
 
+def move(path: Path, aside: Path) -> None:
+    """Move a folder in one rename, over whatever folder stands there."""
+    shutil.rmtree(aside, ignore_errors=True)
+    path.rename(aside)
+
+
+def link(path: Path, target: Path) -> None:
+    """Make a link, or point it elsewhere, in one rename."""
+    temporary = path.with_name(f"{TEMPORARY}{path.name}")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(target)
+    temporary.replace(path)
+
+
 def _sync(path: Path) -> None:
     if fcntl is None and path.is_dir():  # Windows opens no folders
         return

@@ -73,15 +73,12 @@ def run(argv: Sequence[str]) -> None:
     """Measure and print."""
     parsed = config.parse("evaluate", Options, argv)
     given: Options = parsed.main
-    import torch
-
     from unitk.latent.evaluate import has_latent
+    from unitk.training.device import choose_device
     from unitk.training.evaluate import objective, open_evaluation
     from unitk_cli.progress import progress
 
-    found = torch.cuda.is_available()
-    require(found or given.device != "cuda", "--device cuda: PyTorch finds no CUDA GPU")
-    device = torch.device("cuda" if found and given.device != "cpu" else "cpu")
+    device = choose_device(given.device)
     with _corpus(given, parsed.origins) as corpus:
         evaluation = open_evaluation(given.checkpoint, corpus, device, given.precision == "bf16")
         if evaluation.data.train.shortened:

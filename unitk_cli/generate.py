@@ -365,12 +365,9 @@ def read_beside(path: Path | None, flag: str, inputs: int) -> list[str]:
 
 def open_generator(given: Options | Common, options: Mapping[str, str] | None = None) -> Generator:
     """The model of a run or checkpoint, ready to decode; `options` are of task and architecture."""
-    import torch
+    from unitk.training.device import choose_device
 
-    found = torch.cuda.is_available()
-    require(found or given.device != "cuda", "--device cuda: PyTorch finds no CUDA GPU")
-    device = "cuda" if found and given.device != "cpu" else "cpu"
-    precision = given.precision
+    device, precision = choose_device(given.device), given.precision
     return unitk.load(
         given.checkpoint, device, task=given.task, precision=precision, options=options
     )

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from unitk.config import Given, resolve
-from unitk.interop.convert import KINDS, Found, NoOptions
+from unitk.config import Given, NoOptions, resolve
+from unitk.interop.convert import KINDS, Found
 from unitk.interop.names import Layout
 from unitk.vocab.base import open_vocab
 

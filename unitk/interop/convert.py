@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from unitk import registry
-from unitk.config import Component, Given, Parsed, resolve
+from unitk.config import Component, Given, NoOptions, Parsed, resolve
 from unitk.errors import CheckpointError, DataError, UsageError, require
 from unitk.interop.names import Layout
 from unitk.interop.settings import preset_of
@@ -163,11 +163,6 @@ def _parsed(found: Found, given: Sequence[Given]) -> Parsed:
         values["arch.num_segments"] = str(least)
     own = [Given(key, text, str(found.path)) for key, text in values.items()]
     return resolve(NoOptions, [*own, *given], KINDS)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoOptions:
-    """Only the components are resolved."""
 
 
 def _state(found: Found, arch: ModelConfig) -> dict[str, Tensor]:

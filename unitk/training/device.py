@@ -17,20 +17,23 @@ from unitk.models.stack import Model, Stack
 from unitk.training.config import TrainConfig
 
 
-def choose_device(config: TrainConfig, local: int = 0) -> torch.device:
-    """The device of `--device`, for process `local` of this machine; auto: CUDA where it is."""
+def configure_torch(config: TrainConfig) -> None:
+    """What `--threads` and `--deterministic` set for the whole process."""
+    if config.threads is not None:
+        torch.set_num_threads(config.threads)
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
     torch.use_deterministic_algorithms(config.deterministic)
+
+
+def choose_device(wanted: str, local: int = 0) -> torch.device:
+    """The device of `--device`, for process `local` of this machine; auto: CUDA where it is."""
     found = torch.cuda.is_available()
-    if config.device == "cuda" and not found:
-        raise UsageError("--device cuda: PyTorch finds no CUDA GPU")
-    if not found or config.device == "cpu":
+    require(found or wanted != "cuda", "--device cuda: PyTorch finds no CUDA GPU")
+    if not found or wanted == "cpu":
         return torch.device("cpu")
-    if local >= torch.cuda.device_count():
-        raise UsageError(
-            f"process {local} of this machine has no GPU: there are {torch.cuda.device_count()}"
-        )
+    if local >= (count := torch.cuda.device_count()):
+        raise UsageError(f"process {local} of this machine has no GPU: there are {count}")
     return torch.device("cuda", local)
 
 

@@ -33,6 +33,7 @@ from unitk.training.device import (
     check_room,
     choose_device,
     choose_precision,
+    configure_torch,
     mix,
     prepare_model,
     reseed,
@@ -68,8 +69,8 @@ class Trainer:
     def __init__(self, start: Start) -> None:
         config, parts = start.config, start.parsed.components
         self.start, self.config, self.ranks, self.data = start, config, start.ranks, start.data
-        torch.set_num_threads(config.threads or torch.get_num_threads())
-        self.device = choose_device(config, self.ranks.local)
+        configure_torch(config)
+        self.device = choose_device(config.device, self.ranks.local)
         self.precision = choose_precision(config, self.device)
         self.ranks.connect(self.device, config.rank_timeout)
         self.ranks.check_same(f"{start.identity} {start.resumed} {start.beginning}")

@@ -32,7 +32,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from unitk import registry
-from unitk.config import Given, Parsed, resolve
+from unitk.config import Given, NoOptions, Parsed, resolve
 from unitk.errors import CheckpointError, NonFiniteError, UsageError
 from unitk.files import VERSION, sealed
 from unitk.foreign import read_json
@@ -139,7 +139,7 @@ def components(
     values = {k: v for k, v in options_of(state, folder).items() if k.partition(".")[0] in wanted}
     own = [Given(key, text, origin) for key, text in {**values, **(options or {})}.items()]
     with _plugins(state, folder):
-        return resolve(main or _NoOptions, [*own, *given], wanted)
+        return resolve(main or NoOptions, [*own, *given], wanted)
 
 
 @contextmanager
@@ -180,11 +180,6 @@ def _check_shapes(
                 f"{item.origin} changes {min(changed)} of {folder}: only training or"
                 " `unitk convert` can change a weight's shape"
             )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _NoOptions:
-    """Only the components are resolved."""
 
 
 @dataclass(frozen=True)

@@ -111,8 +111,7 @@ class RunFolder:
         for later in self.steps():
             if later > number:
                 aside = self.checkpoints / f"{DAMAGED}step-{later}"
-                shutil.rmtree(aside, ignore_errors=True)
-                self.step(later).rename(aside)
+                files.move(self.step(later), aside)
                 log.warning("checkpoint %s was moved to %s", self.step(later), aside)
 
     def publish(self, number: int, write: Callable[[Path], None]) -> Path:
@@ -130,13 +129,10 @@ class RunFolder:
 
     def link(self, name: str, number: int | None) -> None:
         """Point RUN/`name` at the checkpoint of a step in one rename, or remove it."""
-        link, temporary = self.path / name, self.path / f"{TEMPORARY}{name}"
-        temporary.unlink(missing_ok=True)
         if number is None or not self.step(number).exists():
-            link.unlink(missing_ok=True)
-            return
-        temporary.symlink_to(self.step(number).relative_to(self.path))
-        temporary.replace(link)
+            (self.path / name).unlink(missing_ok=True)
+        else:
+            files.link(self.path / name, self.step(number).relative_to(self.path))
 
     def prune(self, keep_last: int, best: Collection[int]) -> None:
         """Remove all checkpoints but the newest `keep_last` and the best ones."""
@@ -144,7 +140,7 @@ class RunFolder:
             if number not in best:
                 # renamed first: a checkpoint that is half removed must not look like one
                 doomed = self.checkpoints / f"{TEMPORARY}old-step-{number}"
-                self.step(number).rename(doomed)
+                files.move(self.step(number), doomed)
                 shutil.rmtree(doomed)
 
 
