@@ -24,7 +24,17 @@ from typing import Any, TypeVar
 
 from unitk.errors import UsageError
 
-KINDS = ("task", "criterion", "arch", "optimizer", "schedule", "vocab", "corpus", "head")
+KINDS = (
+    "task",
+    "criterion",
+    "arch",
+    "optimizer",
+    "schedule",
+    "vocab",
+    "corpus",
+    "annotator",
+    "head",
+)
 MODULES = ("head",)
 """Kinds whose components are torch modules: finding them imports torch."""
 REGISTERS = re.compile(rb'\bregister\("(\w+)"')

@@ -19,7 +19,7 @@ class Options:
     """
 
     kind: str | None = None
-    """Only this kind: task, criterion, arch, optimizer, schedule, vocab, corpus or head."""
+    """This kind: task, criterion, arch, optimizer, schedule, vocab, corpus, annotator, head."""
     user_dir: Path | None = None
     """Folder of plug-ins: every .py in it is imported."""
 

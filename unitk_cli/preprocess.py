@@ -29,7 +29,7 @@ FAIRSEQ = ("source_lang", "target_lang", "vocab_threshold")
 """Options of `--format fairseq` only."""
 UNITK = (
     *("documents", "sentences", "vocab_kind", "byte_fallback", "vocab_normalization", "workers"),
-    *("vocab_coverage", "vocab_sample", "seed", "shard"),
+    *("vocab_coverage", "vocab_sample", "seed", "shard", "annotate"),
 )
 """Options that it leaves nothing to do."""
 

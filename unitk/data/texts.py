@@ -57,21 +57,26 @@ class Texts:
         block, corpus = self.cuts[which], self.corpora[which]
         start, stop = (int(edge[index - self.first[which]]) for edge in (block.starts, block.stops))
         ids, sentences = _run(corpus, start, stop)
+        notes = corpus.notes(start, stop)
         if len(block.flags):
             flag = int(block.flags[index - self.first[which]])
             begin, end = block.seconds[index - self.first[which]].tolist()
             if begin == end:
-                return Text([ids], sentences, flag=flag)
+                return Text([ids], sentences, notes, flag)
             more, further = _run(corpus, begin, end)
-            return Text([ids, more], np.append(sentences, len(ids) + further), flag=flag)
+            others = corpus.notes(begin, end)
+            if notes is not None and others is not None:
+                notes = np.append(notes, others)
+            return Text([ids, more], np.append(sentences, len(ids) + further), notes, flag)
         if not len(block.breaks):
-            return Text([ids], sentences)
+            return Text([ids], sentences, notes)
         low, high = np.searchsorted(block.breaks, [start + 1, stop])
         inside = block.breaks[low:high] - start
         if len(inside):  # a separator closes each document that ends inside the block
             ids = np.insert(ids, inside, self.separator)
+            notes = None if notes is None else np.insert(notes, inside, 0)
             sentences = sentences + np.searchsorted(inside, sentences, "right")
-        return Text([ids], sentences)
+        return Text([ids], sentences, notes)
 
 
 def _run(corpus: Corpus, start: int, stop: int) -> tuple[Ids, Ids]:

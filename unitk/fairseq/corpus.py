@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unitk.data.reading.sources import name_of, pieces
-from unitk.data.storing.corpus import SMALL, Corpus, Counts, Pairs, building, digest, mapped
+from unitk.data.storing.corpus import SMALL, Corpus, Counts, Pairs, digest, mapped
+from unitk.data.storing.folders import building
 from unitk.errors import DataError, UsageError, require
 from unitk.fairseq.dictionary import (
     END,
@@ -172,6 +173,9 @@ class FairseqCorpus(Corpus):
         counts = np.diff(self.sentences[low : high + 1].clip(start, stop))
         places = np.arange(start, stop) + np.repeat(self._gaps[low:high], counts)
         return self._tokens[places].astype(np.int64)
+
+    def notes(self, start: int, stop: int) -> None:
+        """There are none."""
 
     def verify(self) -> None:
         """All of it was looked at when it was opened."""

@@ -125,6 +125,28 @@ class Vocab:
             return []
         return self.model.encode(text) if text[0].isspace() else self.model.encode_inside(text)
 
+    def token_span(self, text: str, ids: list[int], start: int, stop: int) -> tuple[int, int]:
+        """The fewest of a text's tokens that hold its characters [start, stop), one at least.
+
+        There are no offsets, but the ids of the text up to a place begin as those of the whole.
+        """
+
+        def shared(place: int) -> tuple[int, int]:
+            before = self.encode(text[:place])
+            pairs = enumerate(zip(before, ids, strict=False))
+            differs = (i for i, (one, other) in pairs if one != other)
+            return next(differs, min(len(before), len(ids))), len(before)
+
+        first, _ = shared(len(text[:start].rstrip()))
+        last, known = shared(stop)
+        # a token that goes on behind the place is split there: it is the first that differs
+        last = last if last == known else last + 1
+        last = min(max(last, 1), len(ids))
+        first = min(first, last - 1)
+        while first < last - 1 and not self.decode(ids[first : first + 1]).strip():
+            first += 1  # a blank that is a token of its own
+        return first, last
+
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids without special symbols; what was unknown stays visible."""
         array = np.fromiter(ids, np.int64)

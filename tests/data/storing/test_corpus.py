@@ -11,10 +11,9 @@ from unitk.data.storing.corpus import (
     Corpus,
     CorpusWriter,
     Pairs,
-    building,
     write_manifest,
 )
-from unitk.data.storing.folders import corpus_vocab, open_corpus
+from unitk.data.storing.folders import building, corpus_vocab, open_corpus
 from unitk.errors import DataError, UsageError
 
 DOCUMENTS = st.lists(

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from unitk.data.storing.corpus import MANIFEST
-from unitk.data.storing.encode import token_span
 from unitk.data.storing.folders import open_corpus
 from unitk.data.storing.labelled import LABELS
 from unitk.data.storing.merge import Options as Merge
@@ -149,7 +148,7 @@ def test_a_token_across_the_border_belongs_to_the_span(toy_vocab):
     for start in range(len(text)):
         for stop in range(start + 1, len(text) + 1):
             if text[start:stop].strip():
-                a, b = token_span(toy_vocab, text, ids, start, stop)
+                a, b = toy_vocab.token_span(text, ids, start, stop)
                 assert 0 <= a < b <= len(ids)
                 assert text[start:stop].strip() in toy_vocab.decode(ids[a:b])
 

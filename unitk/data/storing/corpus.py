@@ -4,6 +4,7 @@
     sentences.npy   int64 [S + 1], where each sentence begins in the tokens; the last entry is T
     documents.npy   int64 [D + 1], the first sentence of each document; the last entry is S
     blocks.sha256   SHA-256 of every 2 ** 20 bytes of the tokens, 32 bytes each
+    notes.bin       with `--annotate`: the annotation byte of each token
     vocab/          what the ids mean
     manifest.json   kind, counts, size and SHA-256 of every file and of itself, written last
 
@@ -19,8 +20,7 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unitk import files
-from unitk.errors import DataError, UsageError
+from unitk.errors import DataError
 from unitk.files import MANIFEST
 from unitk.foreign import read_json
 from unitk.slots import Ids
@@ -38,6 +38,7 @@ from unitk.vocab.base import Vocab
 FORMAT = 2
 VOCAB = "vocab"
 TOKENS, SENTENCES, DOCUMENTS = "tokens.bin", "sentences.npy", "documents.npy"
+NOTES = "notes.bin"
 BLOCKS, BLOCK = "blocks.sha256", 1 << 20
 SIDES = ("source", "target")
 SMALL = 65_500
@@ -164,6 +165,20 @@ class Corpus:
         if self._seen:
             self._check_blocks(start, stop)
         return self._tokens[start:stop].astype(np.int64)
+
+    @functools.cached_property
+    def _notes(self) -> npt.NDArray[Any] | None:
+        if NOTES not in self.manifest["files"]:
+            return None
+        check_file(self.path, self.manifest, NOTES)
+        notes = mapped(self.path / NOTES, np.uint8) if self.num_tokens else np.empty(0, np.uint8)
+        if len(notes) != self.num_tokens:
+            raise DataError(f"{self.path / NOTES} has {len(notes)} bytes for {self.num_tokens} ids")
+        return notes
+
+    def notes(self, start: int, stop: int) -> Ids | None:
+        """The annotation bytes of these tokens, where the corpus has some."""
+        return None if self._notes is None else self._notes[start:stop].astype(np.int64)
 
     def first_beyond(self, size: int, chunk: int = 1 << 22) -> str:
         """Where the first id of a vocabulary larger than `size` stands, in words, or nothing."""
@@ -336,24 +351,35 @@ def stored_dtype(vocab_size: int) -> np.dtype[Any]:
 class CorpusWriter:
     """Writes the tokens and indices of a text corpus into a folder as they come."""
 
-    def __init__(self, folder: Path, vocab_size: int) -> None:
+    def __init__(self, folder: Path, vocab_size: int, notes: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.dtype = stored_dtype(vocab_size)
         self.counts = Counts()
         self._tokens = (folder / TOKENS).open("wb")
+        self._notes = (folder / NOTES).open("wb") if notes else None
         self._sentences = _IndexFile(folder / SENTENCES)
         self._documents = _IndexFile(folder / DOCUMENTS)
         self._sentences.add(np.zeros(1, np.int64))
         self._open = False  # whether the last document has a sentence yet
 
-    def add(self, ids: npt.NDArray[Any], lengths: Ids, sizes: Ids, goes_on: bool = False) -> None:
+    def add(
+        self,
+        ids: npt.NDArray[Any],
+        lengths: Ids,
+        sizes: Ids,
+        goes_on: bool = False,
+        notes: npt.NDArray[Any] | None = None,
+    ) -> None:
         """Append sentences of `lengths` tokens, in documents of `sizes` sentences.
 
         The first of these documents is the rest of the last one written if it `goes_on`.
         Documents without a sentence are left out.
         """
         self._tokens.write(np.ascontiguousarray(ids, self.dtype).data)
+        if self._notes:
+            assert notes is not None and len(notes) == len(ids)
+            self._notes.write(np.ascontiguousarray(notes, np.uint8).data)
         self._sentences.add(self.counts.tokens + np.cumsum(lengths))
         begins = sizes > 0
         if len(sizes):
@@ -371,6 +397,8 @@ class CorpusWriter:
         self._documents.add(np.array([self.counts.sentences]))
         for file in (self._tokens, self._sentences, self._documents):
             file.close()
+        if self._notes:
+            self._notes.close()
         self._hash_blocks()
         counts = {"counts": asdict(self.counts), "unknown_rate": self.counts.unknown_rate}
         write_manifest(self.folder, {"kind": "text", "dtype": self.dtype.name, **counts, **about})
@@ -409,25 +437,6 @@ class _IndexFile:
         self._file.seek(0)
         self._file.write(_header(self._count))
         self._file.close()
-
-
-@contextmanager
-def building(dest: Path, overwrite: bool = False) -> Iterator[Path]:
-    """A folder to fill, which becomes `dest` if all goes well and is removed if not."""
-    _check_free(dest, overwrite)
-    with files.new_folder(dest, "--dest", replace=overwrite) as folder:
-        yield folder
-
-
-def _check_free(dest: Path, overwrite: bool) -> None:
-    if not dest.exists() or (dest.is_dir() and not any(dest.iterdir())):
-        return
-    made = (MANIFEST, f"train/{MANIFEST}", "vocab.json", "*.idx", "dict*.txt")
-    if any(any(dest.glob(name)) for name in made):
-        if not overwrite:
-            raise UsageError(f"--dest {dest} holds a corpus already; --overwrite replaces it")
-    else:
-        raise UsageError(f"--dest {dest} exists, and is no corpus that could be replaced")
 
 
 def mapped(path: Path, dtype: npt.DTypeLike, offset: int = 0) -> npt.NDArray[Any]:

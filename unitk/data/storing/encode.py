@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import multiprocessing
 import os
 import signal
@@ -24,6 +23,7 @@ from unitk import registry
 from unitk.data.reading.pairs import NO_SPAN
 from unitk.data.reading.sources import Block, PairBlock, PairText, Reading, arranged, parse
 from unitk.data.reading.window import windowed
+from unitk.data.storing.annotate import Annotator, Notes, open_annotator
 from unitk.data.storing.corpus import stored_dtype
 from unitk.errors import UnitkError, UsageError
 from unitk.slots import Ids
@@ -43,6 +43,8 @@ class Side:
     words: int
     unknown: int
     num_bytes: int
+    notes: Notes | None = None
+    """The annotation byte of each id, with `--annotate`."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,12 @@ class Encoded:
     """Of labelled records, spans being in tokens; and the places that errors name."""
 
 
-def encode_block(vocab: Vocab, block: Block | PairBlock, reading: Reading | None) -> Encoded:
+def encode_block(
+    vocab: Vocab,
+    block: Block | PairBlock,
+    reading: Reading | None,
+    annotate: Annotator | None = None,
+) -> Encoded:
     """A block as ids. Sentences that have no token are left out, but not sides of pairs."""
     if isinstance(block, PairBlock):
         pairs = block.pairs
@@ -80,6 +87,11 @@ def encode_block(vocab: Vocab, block: Block | PairBlock, reading: Reading | None
     assert reading is not None
     parsed = parse(block, reading)
     side = _encode(vocab, parsed.sentences, parsed.sizes, parsed.text)
+    if annotate:
+        each = np.split(side.ids, side.lengths.cumsum()[:-1])
+        both = zip(parsed.sentences, each, strict=True) if parsed.sentences else ()
+        notes = [annotate(sentence, ids.tolist(), vocab) for sentence, ids in both]
+        side = replace(side, notes=np.concatenate([np.empty(0, np.uint8), *notes]))
     if not side.lengths.all():
         owner = np.repeat(np.arange(len(side.sizes)), side.sizes)
         sizes = np.bincount(owner[side.lengths > 0], minlength=len(side.sizes))
@@ -97,33 +109,11 @@ def _in_tokens(vocab: Vocab, pairs: Sequence[PairText], side: Side) -> list[Any]
         if pair.label == NO_SPAN:
             found.append(pair.label)
         elif pair.label and isinstance(pair.label[0], int):
-            found.append(list(token_span(vocab, text, ids, *pair.label)))
+            found.append(list(vocab.token_span(text, ids, *pair.label)))
         else:
-            links = [(*token_span(vocab, text, ids, a, b), name) for a, b, name in pair.label]
+            links = [(*vocab.token_span(text, ids, a, b), name) for a, b, name in pair.label]
             found.append(sorted(links))
     return found
-
-
-def token_span(vocab: Vocab, text: str, ids: list[int], start: int, stop: int) -> tuple[int, int]:
-    """The fewest of a text's tokens that hold its characters [start, stop), one at least.
-
-    A vocabulary tells no offsets, but what it makes of the text up to a place begins as the whole.
-    """
-
-    def shared(place: int) -> tuple[int, int]:
-        before = vocab.encode(text[:place])
-        same = itertools.takewhile(lambda both: both[0] == both[1], zip(before, ids, strict=False))
-        return sum(1 for _ in same), len(before)
-
-    first, _ = shared(len(text[:start].rstrip()))
-    last, known = shared(stop)
-    # a token that goes on behind the place is split there: it is the first that differs
-    last = last if last == known else last + 1
-    last = min(max(last, 1), len(ids))
-    first = min(first, last - 1)
-    while first < last - 1 and not vocab.decode(ids[first : first + 1]).strip():
-        first += 1  # a blank that is a token of its own
-    return first, last
 
 
 def _encode(vocab: Vocab, sentences: list[str], sizes: Ids, text: bytes = b"") -> Side:
@@ -149,19 +139,29 @@ def num_workers(given: int | None, size: int) -> int:
 
 
 Encode = Callable[[Iterator[Block | PairBlock], Reading | None], Iterator[Encoded]]
-_vocab: Vocab  # of a worker process
+# of a worker process
+_vocab: Vocab
+_annotate: Annotator | None
 
 
 @contextmanager
-def encoders(vocab: Vocab, workers: int, user_dir: Path | None = None) -> Iterator[Encode]:
-    """What turns blocks into ids, in order: this process, or some that rebuild the vocabulary."""
+def encoders(
+    vocab: Vocab, workers: int, user_dir: Path | None = None, annotate: str = ""
+) -> Iterator[Encode]:
+    """What turns blocks into ids, in order: this process, or some that rebuild the vocabulary.
+
+    `annotate` is the value of that option.
+    """
+    annotator = open_annotator(annotate) if annotate else None
     if workers == 1:
-        yield lambda blocks, reading: (encode_block(vocab, block, reading) for block in blocks)
+        yield lambda blocks, reading: (
+            encode_block(vocab, block, reading, annotator) for block in blocks
+        )
         return
     # processes, not threads: lines, sentences and lists are Python's work
     context = multiprocessing.get_context("spawn")
     state = vocab.model.kind, vocab.model.data, vocab.symbols, vocab.added
-    with ProcessPoolExecutor(workers, context, _begin, (user_dir, *state)) as pool:
+    with ProcessPoolExecutor(workers, context, _begin, (user_dir, annotate, *state)) as pool:
 
         def encode(
             blocks: Iterator[Block | PairBlock], reading: Reading | None
@@ -183,9 +183,14 @@ def encoders(vocab: Vocab, workers: int, user_dir: Path | None = None) -> Iterat
 
 
 def _begin(
-    user_dir: Path | None, kind: str, data: bytes, symbols: dict[str, int], added: tuple[str, ...]
+    user_dir: Path | None,
+    annotate: str,
+    kind: str,
+    data: bytes,
+    symbols: dict[str, int],
+    added: tuple[str, ...],
 ) -> None:
-    global _vocab
+    global _vocab, _annotate
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the pool
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -197,8 +202,9 @@ def _begin(
     threading.Thread(target=follow, daemon=True).start()
     registry.load_plugins(user_dir)
     _vocab = Vocab(registry.get("vocab", kind)(data), symbols, added)
+    _annotate = open_annotator(annotate) if annotate else None
     gc.freeze()  # what was imported need not be searched for garbage time and again
 
 
 def _work(block: Block | PairBlock, reading: Reading | None) -> Encoded:
-    return encode_block(_vocab, block, reading)
+    return encode_block(_vocab, block, reading, _annotate)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from unitk import registry
+from unitk import files, registry
 from unitk.data.kinds import KINDS
 from unitk.data.storing.corpus import VOCAB, Corpus, Pairs, manifest_of
-from unitk.errors import DataError
+from unitk.errors import DataError, UsageError
 from unitk.files import MANIFEST
 from unitk.vocab.base import Vocab
 
@@ -106,3 +108,22 @@ def _folder(path: Path) -> Path:
     said = next(filter(None, (one.lacking(wanted) for one in formats())), "")
     lacks = f"{path} is no corpus: there is no {MANIFEST} in it, nor in a train/ of it"
     raise DataError(said or lacks)
+
+
+@contextmanager
+def building(dest: Path, overwrite: bool = False) -> Iterator[Path]:
+    """A folder to fill, which becomes `dest` if all goes well and is removed if not."""
+    _check_free(dest, overwrite)
+    with files.new_folder(dest, "--dest", replace=overwrite) as folder:
+        yield folder
+
+
+def _check_free(dest: Path, overwrite: bool) -> None:
+    if not dest.exists() or (dest.is_dir() and not any(dest.iterdir())):
+        return
+    made = (MANIFEST, f"train/{MANIFEST}", "vocab.json", "*.idx", "dict*.txt")
+    if any(any(dest.glob(name)) for name in made):
+        if not overwrite:
+            raise UsageError(f"--dest {dest} holds a corpus already; --overwrite replaces it")
+    else:
+        raise UsageError(f"--dest {dest} exists, and is no corpus that could be replaced")

@@ -11,14 +11,14 @@ import numpy as np
 
 from unitk.data.kinds import KINDS
 from unitk.data.storing.corpus import (
+    NOTES,
     Corpus,
     CorpusWriter,
     Pairs,
-    building,
     close_corpus,
     manifest_of,
 )
-from unitk.data.storing.folders import corpus_vocab, open_corpus
+from unitk.data.storing.folders import building, corpus_vocab, open_corpus
 from unitk.data.storing.labelled import Labelled, LabelWriter
 from unitk.errors import DataError, UsageError
 from unitk.files import MANIFEST
@@ -81,7 +81,10 @@ def _join(folders: Sequence[Path], dest: Path, known: list[str] | None) -> None:
     about = _about(folders, [one.manifest for one in opened])
     vocab = corpus_vocab(folders[0])
     sides = KINDS[first.kind].sides
-    writers = {side: CorpusWriter(dest / side, len(vocab)) for side in sides}
+    noted = [NOTES in one.manifest.get("files", ()) for one in opened]
+    if any(noted) and not all(noted):
+        raise DataError(f"{folders[noted.index(False)]} has no annotations, but others have")
+    writers = {side: CorpusWriter(dest / side, len(vocab), noted[0]) for side in sides}
     labels = LabelWriter(first.form, known) if isinstance(first, Labelled) else None
     for one in opened:
         found = [one.source, one.target] if isinstance(one, Pairs) else [one]
@@ -123,6 +126,7 @@ def _copy(corpus: Corpus, writer: CorpusWriter) -> None:
         start, stop = corpus.documents[first], corpus.documents[last]
         sentences = np.asarray(corpus.sentences[start : stop + 1])
         sizes = np.diff(corpus.documents[first : last + 1])
-        writer.add(corpus.tokens(sentences[0], sentences[-1]), np.diff(sentences), sizes)
+        run = sentences[0], sentences[-1]
+        writer.add(corpus.tokens(*run), np.diff(sentences), sizes, notes=corpus.notes(*run))
     writer.counts.words += corpus.counts.words
     writer.counts.unknown += corpus.counts.unknown

@@ -18,11 +18,12 @@ from unitk import registry
 from unitk.data.kinds import KINDS
 from unitk.data.reading.files import ReadingOptions, Source, expand
 from unitk.data.reading.sources import Block, PairBlock
-from unitk.data.storing.corpus import CorpusWriter, Counts, building, close_corpus, manifest_of
+from unitk.data.storing.corpus import CorpusWriter, Counts, close_corpus, manifest_of
 from unitk.data.storing.encode import Encode, encoders, num_workers
+from unitk.data.storing.folders import building
 from unitk.data.storing.labelled import LabelWriter
 from unitk.data.storing.progress import Progress
-from unitk.errors import DataError, UsageError
+from unitk.errors import DataError, UsageError, require
 from unitk.vocab.base import Vocab, open_vocab, train_vocab
 
 MANY_UNKNOWN = 0.01
@@ -83,6 +84,9 @@ class Options(ReadingOptions):
     """--format fairseq: words that occur less often are unknown to the dictionary that is made."""
     vocab_only: bool = False
     """Write the vocabulary into --dest and stop."""
+    annotate: str = ""
+    """Note a byte for each token of texts: NAME=FILE. phrases: 1 where a surface form of FILE (one
+    a line) begins, 2 where it goes on. Objectives find them in the texts."""
     seed: int = 1
     """Seed of that draw."""
     workers: int | None = None
@@ -119,10 +123,11 @@ def preprocess(options: Options) -> dict[str, dict[str, Counts]]:
             return {}
         size = sum(source.size for source in parts.values())
         workers = num_workers(options.workers, size)
-        with encoders(vocab, workers, options.user_dir) as encode:
+        with encoders(vocab, workers, options.user_dir, options.annotate) as encode:
             known: list[str] | None = None
             for name, source in parts.items():
-                counts[name] = write_part(source, folder / name, vocab, encode, shard, known)
+                more = known, bool(options.annotate)
+                counts[name] = write_part(source, folder / name, vocab, encode, shard, *more)
                 if name == "train" and not shard:  # the only labels that others may have
                     known = manifest_of(folder / name).get("labels")
     return counts
@@ -154,6 +159,9 @@ def open_parts(options: Options) -> dict[str, Source]:
                     f" got {len(sides[0])} and {len(sides[1])}"
                 )
             parts[name] = Source(sides[0], sides[1], None)
+    for name, source in parts.items():
+        fits = not options.annotate or source.kind == "text"
+        require(fits, f"--annotate has no effect: {name} holds {source.kind}, not text")
     if not parts:
         raise UsageError("--input FILES is needed, or --source-file and --target-file")
     if len({source.kind for source in parts.values()}) > 1:
@@ -212,17 +220,18 @@ def write_part(
     encode: Encode,
     shard: tuple[int, int] | None,
     known: list[str] | None = None,
+    noted: bool = False,
 ) -> dict[str, Counts]:
     """Encode one part into a folder, and print what it holds."""
     name, start, num_bytes, found = folder.name, time.perf_counter(), 0, Counter[Path]()
     sides = KINDS[source.kind].sides
-    writers = {side: CorpusWriter(folder / side, len(vocab)) for side in sides}
+    writers = {side: CorpusWriter(folder / side, len(vocab), noted) for side in sides}
     labels = LabelWriter(source.labels, known) if source.labels else None
     with Progress(name, source.size) as progress:
         blocks = in_shard(progress.follow(source.blocks()), source.size, shard)
         for encoded in encode(blocks, source.reading):
             for writer, side in zip(writers.values(), encoded.sides, strict=True):
-                writer.add(side.ids, side.lengths, side.sizes, encoded.goes_on)
+                writer.add(side.ids, side.lengths, side.sizes, encoded.goes_on, side.notes)
                 writer.counts.words += side.words
                 writer.counts.unknown += side.unknown
                 found[encoded.path] += len(side.lengths)
