@@ -190,6 +190,26 @@ def test_smoothing_over_others_is_unilms():
     assert best.item() == pytest.approx(0, abs=1e-10)
 
 
+@pytest.mark.parametrize(("smoothing", "pad"), [(0.0, None), (0.1, None), (0.1, 0), (0.1, 7)])
+def test_what_an_import_added_is_not_smoothed_over(smoothing, pad):
+    torch.manual_seed(0)
+    few = torch.randn(5, 6, dtype=torch.float64, requires_grad=True)
+    label, price = torch.tensor([1, 2, 3, 4, 5]), torch.rand(5, dtype=torch.float64)
+    # a pad that was added, 7, is none of the original's words
+    known = few if pad != 7 else torch.cat([few, few.new_full((5, 1), -torch.inf)], 1)
+    its = 6 if pad == 7 else pad
+    loss, nll, correct = compare.compare(known.clone(), label, price, smoothing, its)
+    added = torch.cat([few, few.new_full((5, 3), -torch.inf)], 1)
+    found = compare.compare(added, label, price, smoothing, pad)
+    for one, other in zip(found, (loss, nll, correct), strict=True):
+        assert other.isfinite().all() and torch.allclose(1.0 * one, 1.0 * other, rtol=1e-12)
+    gradient = torch.autograd.grad(loss.sum(), few)[0]
+    assert torch.allclose(torch.autograd.grad(found[0].sum(), few)[0], gradient, rtol=1e-12)
+    if pad is None and smoothing:
+        each = F.cross_entropy(few, label, reduction="none", label_smoothing=smoothing)
+        assert torch.allclose(loss, price * each, rtol=1e-12)
+
+
 def test_smoothing_over_others_needs_smoothing(toy_vocab):
     built = CrossEntropyConfig(label_smoothing=0.1, smoothed_over="others").build(toy_vocab)
     assert built == cross_entropy.CrossEntropy(0.1, toy_vocab.pad)

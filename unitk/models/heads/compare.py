@@ -33,8 +33,11 @@ class Compare(torch.autograd.Function):
         exact = torch.promote_types(logits_KV.dtype, torch.float32)
         rows = BLOCK if logits_KV.is_cpu else CHUNK
         found = []
-        size = logits_KV.shape[1]
-        share = smoothing / (size if pad is None else size - 2)  # of each word that is no label
+        live_V, pads = _words(logits_KV, smoothing, pad)
+        size = int(live_V.sum())
+        live = slice(None) if size == len(live_V) else live_V
+        others = size if pad is None else size - 1 - len(pads)
+        share = smoothing / others  # of each word that is no label
         at_label, least = 1 - smoothing, 0.0
         if pad is not None:
             least = -at_label * math.log(at_label) - smoothing * math.log(share)
@@ -47,19 +50,19 @@ class Compare(torch.autograd.Function):
             z_KV = own_KV.to(exact)
             top_K1, best_K1 = z_KV.max(-1, keepdim=True)
             z_KV -= top_K1
-            score_K1, mean_K1 = z_KV.gather(1, label_K1), z_KV.mean(-1, keepdim=True)
-            pad_K1 = z_KV[:, [0 if pad is None else pad]]
+            score_K1, mean_K1 = z_KV.gather(1, label_K1), z_KV[:, live].mean(-1, keepdim=True)
+            pad_KP = z_KV[:, pads]
             total_K1 = z_KV.exp_().sum(-1, keepdim=True)
             loss_K1 = nll_K1 = total_K1.log() - score_K1
             # the gradient: price * (softmax - target)
             z_KV *= price_K1 / total_K1
             if smoothing:
                 rest_K1 = total_K1.log() - mean_K1
-                z_KV -= price_K1 * share
+                z_KV.addcmul_(price_K1, live_V.to(exact), value=-share)
                 if pad is not None:  # the label and the pad have no part in the rest
-                    rest_K1 = size * rest_K1 - nll_K1 - (total_K1.log() - pad_K1)
-                    rest_K1 /= size - 2
-                    z_KV[:, [pad]] += price_K1 * share
+                    pad_K1 = (total_K1.log() - pad_KP).sum(-1, keepdim=True)
+                    rest_K1 = (size * rest_K1 - nll_K1 - pad_K1) / others
+                    z_KV[:, pads] += price_K1 * share
                     z_KV.scatter_add_(1, label_K1, price_K1 * share)
                 loss_K1 = torch.lerp(nll_K1, rest_K1, smoothing) - least
             own_KV.copy_(z_KV.scatter_add_(1, label_K1, -at_label * price_K1))
@@ -74,6 +77,15 @@ class Compare(torch.autograd.Function):
     def backward(ctx: Any, scale_K: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         (gradient_KV,) = ctx.saved_tensors
         return gradient_KV.mul_(scale_K[:, None]), None, None, None, None
+
+
+def _words(logits_KV: Tensor, smoothing: float, pad: int | None) -> tuple[Tensor, list[int]]:
+    """Whether each column is a word that smoothing is over; and the pad if it is one.
+
+    What an import added to the vocabulary is -inf in all rows: it is no word.
+    """
+    live_V = (logits_KV[: bool(smoothing)] > -torch.inf).all(0)
+    return live_V, [pad] if pad is not None and live_V[pad] else []
 
 
 def compare(
