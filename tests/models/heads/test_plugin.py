@@ -1,0 +1,97 @@
+"""A head from --user-dir, in a file with the task that asks it: trained, resumed, evaluated."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from unitk import registry
+from unitk.slots import collate
+from unitk.training.evaluate import open_evaluation
+from unitk.training.saving.checkpoint import load
+from unitk_cli.evaluate import run as evaluate
+from unitk_cli.train import run as train
+
+PLUGIN = '''
+import numpy as np
+from torch import nn
+
+from unitk.models.heads.base import Categorical
+from unitk.registry import register
+from unitk.slots import Ask, Example, stay
+from unitk.tasks.mlm import MLM, framed
+
+
+@register("head", "bag")
+class Bag(Categorical):
+    """Classes of the mean of all slots that a row reads."""
+
+    needs_size = True
+
+    def __init__(self, config, vocab_size, size):
+        super().__init__(config, vocab_size, size)
+        self.out = nn.Linear(config.width, size)
+
+    def forward(self, asked, tokens_VD):
+        real = asked.real[..., None]
+        return self.out((asked.states * real).sum(1) / real.sum(1))
+
+
+@register("task", "parity")
+class Parity(MLM):
+    """Whether the first word's id is odd, from all slots."""
+
+    def __init__(self, config, vocab):
+        super().__init__(config, vocab)
+        self.heads = ("bag:parity:2",)
+
+    def pretrain(self, text, rng):
+        tokens, seg = framed(text.parts, self.vocab.cls, self.vocab.sep)
+        slots = stay(tokens, np.arange(len(tokens)), seg=seg)
+        every, label = np.arange(len(tokens))[None], text.parts[0][:1] % 2
+        return Example({"x": slots}, [Ask("odd", "bag:parity", "x", every, label, np.ones(1, "f"))])
+'''
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """The folder; the names that it registers are forgotten afterwards."""
+    for kind in registry.KINDS:
+        registry.discover(kind)
+    entries = {kind: dict(found) for kind, found in registry._entries.items()}
+    monkeypatch.setattr(registry, "_entries", entries)
+    monkeypatch.setattr(registry, "_places", dict(registry._places))
+    monkeypatch.setattr(registry, "_loaded", set(registry._loaded))
+    folder = tmp_path / "plugins"
+    folder.mkdir()
+    (folder / "bag.py").write_text(PLUGIN)
+    return folder
+
+
+def test_it_trains_resumes_and_is_evaluated(plugin, toy_data, tmp_path, capsys):
+    words = f"--user-dir {plugin} --task parity --arch bert_tiny --arch.heads bag:parity:2"
+    words += f" --data {toy_data / 'text'} --save-dir {tmp_path / 'run'} --valid none --lr 3e-3"
+    words += " --blocks line --max-tokens 400 --batch-tokens 800 --precision fp32 --threads 1"
+    train(f"{words} --max-steps 3".split())
+    train(f"{words} --max-steps 6 --resume".split())
+    capsys.readouterr()
+    evaluate(
+        f"--checkpoint {tmp_path / 'run'} --data {toy_data / 'text'} --user-dir {plugin}"
+        " --output-format json --device cpu".split()
+    )
+    told = json.loads(capsys.readouterr().out)
+    loaded = load(tmp_path / "run")
+    own = dict(loaded.model.heads["bag:parity"].named_parameters())
+    data = open_evaluation(tmp_path / "run", toy_data / "text", torch.device("cpu")).data
+    losses = []
+    for index in range(len(data.train.examples.bounds(0))):
+        example = data.train.examples.draw(0, index, np.random.default_rng(0))
+        states = loaded.model(collate([[example]]).to("cpu"))[0]["x"][0, : len(example.towers["x"])]
+        logits = F.linear(states.mean(0), own["out.weight"], own["out.bias"])
+        losses.append(F.cross_entropy(logits, torch.tensor(example.asks[0].label[0])).item())
+    assert told["odd"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
+    assert set(told) >= {"loss", "odd", "odd/correct"} and "odd/nll" not in told
