@@ -290,3 +290,15 @@ def test_help_names_every_option_once(capsys):
         text = help_page("latent", kind, {}, None)
         flags = re.findall(r"^  (--\S+)", text, re.MULTILINE)
         assert sorted(flags) == sorted({flag(option.name) for option in options(kind)})
+
+
+@pytest.mark.parametrize("given", ["nsp:2", "nsp:2,sop:3", ""])
+def test_class_heads_of_version_0_1_are_heads(given):
+    argv = ["--arch", "bert_tiny", f"--arch.class-heads={given}"]
+    heads = parse("x", _Nothing, argv, ("arch",)).components["arch"].config.heads
+    assert heads == tuple(f"class:{head}" for head in given.split(",") if head)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Nothing:
+    """No options."""

@@ -21,6 +21,7 @@ from unitk.errors import UsageError
 from unitk.models import archs
 from unitk.models.heads import compare
 from unitk.slots import Ask, Example, Slots, collate, stay
+from unitk.training.guard import halves
 
 V, D, DOCS = 40, 64, 3
 SIZE = {"class": 4, "tag": 5, "candidates": 30, "sbo": 6}
@@ -252,3 +253,15 @@ def test_what_cannot_be_is_told():
     batch = collate([[asking("regress", np.random.default_rng(0))]]).to("cpu")
     with pytest.raises(UsageError, match="ask: the head regress:x gives no probabilities"):
         built().log_probs(batch, batch.asks["ask"])
+
+
+@pytest.mark.parametrize("kind", NAMED)
+def test_halves_of_a_batch_ask_the_same(kind):
+    """What `--oom-retry` cuts in two: rows that read several slots, and a batch's candidates."""
+    model, rng = built(), np.random.default_rng(6)
+    batch = collate([[asking(kind, rng)] for _ in range(4)]).to("cpu")
+    with torch.no_grad():
+        whole = CrossEntropy()(model, batch, 0, 1).sums["ask"]
+        parts = [CrossEntropy()(model, part, 0, 1).sums["ask"] for part in halves(batch)]
+    assert len(parts) == 2
+    near(sum(parts), whole)
