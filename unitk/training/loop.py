@@ -147,7 +147,7 @@ class Trainer:
                 last, ranked = bool(end or signal), at.step in at.best_steps(config.keep_best)
                 if at.due(config.save_every, self.saved, last or ranked):
                     self.save()
-                if last:
+                if last:  # a checkpoint that cannot be written is an error only here
                     self.saver.finish()
                 if signal:
                     log.info("stopped by a signal after %s; --resume continues", summary(at))
@@ -190,6 +190,7 @@ class Trainer:
         counts = Means()
         for batch in update.batches:
             counts.add({}, self.criterion.counts(batch) if batch.num_real else {})
+        # before the first backward pass: an ask's loss is divided by its count in the update
         totals = self.ranks.total(counts.counts)
         scale = at.loss_scale(self.precision)
         sums = guard.fitting(

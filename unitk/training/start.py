@@ -1,4 +1,10 @@
-"""Everything that can be refused before training is refused here, before torch is imported."""
+"""Everything that can be refused before training is refused here, before torch is imported.
+
+What `--resume` does, in this file: `parse_train` takes the options that are not given from the
+run's config.yaml, `prepare` finds the newest good checkpoint, `_check_frozen` refuses what may not
+change. In loop.py: `beginning` loads its weights; `Trainer` restores the optimizers' state, the
+averages, the stateful rows and the progress; `train` puts later checkpoints aside and cuts the log.
+"""
 
 from __future__ import annotations
 
