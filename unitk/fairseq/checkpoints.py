@@ -3,7 +3,8 @@
 Tensors stand under `model`, settings under `args` or `cfg`. Old files have queries, keys and values
 in one matrix and some other names; what is written has the names of 0.10 and later, which all of
 them read. Positions from sines and cosines become a table, and a table of these leaves as none.
-MASS' checkpoints are of the same make.
+MASS' checkpoints are of the same make. Those that fairseq's trainer saved of a task of
+`unitk fairseq-plugin` are read too.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ import torch
 from torch import Tensor
 
 from unitk import registry
+from unitk.config import Given, NoOptions, resolve
 from unitk.errors import CheckpointError
 from unitk.fairseq.dictionary import FairseqDictionary, open_dictionary
-from unitk.fairseq.plugin import is_ours, read_ours
-from unitk.interop.convert import Found, Parts
+from unitk.interop.convert import KINDS, Found, Parts
 from unitk.interop.files import find_file, read_pickle, save_pickle, tensors_of
 from unitk.interop.names import (
     BART_LAYER,
@@ -49,9 +50,11 @@ from unitk.interop.settings import (
 )
 from unitk.interop.vocabs import vocab_beside, write_vocab
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
-from unitk.vocab.base import Vocab
+from unitk.vocab.base import Vocab, open_vocab
 
 FILE = "checkpoint_best.pt"
+TASK, MODEL = "unitk_", "network."
+"""How the names of the plug-in's tasks and of its tensors begin."""
 FIRST = 2
 """Row of position 0: positions are counted from the pad's id, which is 1."""
 IGNORED = (
@@ -165,6 +168,49 @@ def read(path: Path, vocab: Path | None) -> Found:
     )
 
 
+def is_ours(cfg: Any) -> bool:
+    """Whether a checkpoint's settings are of a task of unitk."""
+    task = cfg.get("task") if isinstance(cfg, dict) else None
+    return isinstance(task, dict) and str(task.get("_name")).startswith(TASK)
+
+
+def read_ours(
+    cfg: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path, vocab: Path | None
+) -> Found:
+    """A model under its own names; its vocabulary is that of its data unless it is given."""
+    origin, task = str(path), cfg["task"]
+    given = [Given("task", task["_name"].removeprefix(TASK), origin)]
+    if arch := dict(cfg.get("model") or {}).get("unitk_arch"):
+        given.append(Given("arch", str(arch), origin))
+    for word in str(task.get("unitk_options") or "").split():
+        name, equals, text = word.partition("=")
+        if name.partition(".")[0] in KINDS:
+            given.append(Given(name.replace("-", "_"), text if equals else None, origin))
+    parts = resolve(NoOptions, given, KINDS).components
+    return Found(
+        path,
+        tensors,
+        own_layout(tensors),
+        (parts["arch"].name,),
+        parts["arch"].config,
+        parts["task"].name,
+        open_vocab(vocab or Path(str(task.get("data")))),
+        {one.key.removeprefix("task."): str(one.text) for one in given if "task." in one.key},
+    )
+
+
+def own_layout(tensors: Mapping[str, Tensor]) -> Layout:
+    """Our names behind `MODEL`; layers that share their weights are stored once."""
+    first: dict[int, str] = {}
+    copies = {}
+    for name, tensor in tensors.items():
+        if (same := first.setdefault(tensor.data_ptr(), name)) != name:
+            copies[name] = same
+    kept = (re.sub(r"(?<=\.)\d+(?=\.)", "#", name, count=1) for name in tensors.keys() - copies)
+    modules = {name.rpartition(".")[0] for name in kept}
+    return Layout({name.removeprefix(MODEL): name for name in modules}, copies=copies)
+
+
 def vocab_of(path: Path) -> Vocab | None:
     """A vocabulary, or that of a checkpoint's folder."""
     if path.is_dir() and (path / "dict.txt").exists() and not (path / "tokenizer.json").exists():
@@ -219,11 +265,10 @@ def modern(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def kind_of(tensors: Mapping[str, Tensor], path: Path) -> Kind:
     """What the names of a checkpoint tell."""
-    for kind in (ROBERTA_KIND, SEQ2SEQ_KIND, LM_KIND):
-        other = "encoder.embed_tokens.weight" in tensors
-        if f"{kind.root}embed_tokens.weight" in tensors and (kind is not LM_KIND or not other):
-            if kind is not SEQ2SEQ_KIND or other:
-                return kind
+    two = "encoder.embed_tokens.weight" in tensors
+    for kind in (ROBERTA_KIND, SEQ2SEQ_KIND if two else LM_KIND):
+        if f"{kind.root}embed_tokens.weight" in tensors:
+            return kind
     raise CheckpointError(f"{path} is no RoBERTa, encoder-decoder or language model of fairseq")
 
 
@@ -246,7 +291,7 @@ def config_of(
         "final_norm": last,
         "norm_first": last,
         "position_offset": first,
-        "max_positions": places(tensors, root, width, given, path, first),
+        "max_positions": places(tensors, root, given, path, first),
     }
     output = str(kind.layout.names["heads.lm.weight"])
     words = tensors[f"{root}embed_tokens.weight"]
@@ -259,7 +304,7 @@ def config_of(
     else:
         changes["embedding_scale"] = scaled
     if isinstance(config, EncoderDecoderConfig):
-        rows = places(tensors, "encoder.", width, given, path, first)
+        rows = places(tensors, "encoder.", given, path, first)
         if rows != changes["max_positions"]:
             both = f"{rows} and {changes['max_positions']}"
             raise CheckpointError(f"{path}: the towers have {both} positions: unitk needs as many")
@@ -278,12 +323,7 @@ def config_of(
 
 
 def places(
-    tensors: dict[str, Tensor],
-    root: str,
-    width: int,
-    given: Mapping[str, Any],
-    path: Path,
-    first: int,
+    tensors: dict[str, Tensor], root: str, given: Mapping[str, Any], path: Path, first: int
 ) -> int:
     """How many positions a tower has; without a table, that of sines and cosines is put there."""
     name = f"{root}embed_positions.weight"
@@ -291,6 +331,7 @@ def places(
         side = "source" if root == "encoder." else "target"
         size = given.get(f"max_{side}_positions") or given.get("tokens_per_sample") or 1024
         count = checked(size, int, f"max_{side}_positions", path)
+        _, width = shape_of(tensors, f"{root}embed_tokens.weight", path)
         tensors[name] = waves(count + first, width)
     return max(shape_of(tensors, name, path)[0] - first, 0)
 
@@ -341,7 +382,6 @@ def write(parts: Parts, folder: Path) -> None:
 
 def write_options(kind: Kind, config: ModelConfig) -> dict[str, Any]:
     """The configuration as fairseq's options."""
-    ours = {b: a for a, b in reversed(ACTIVATIONS.items())}
     limits = ("max_source_positions", "max_target_positions", "max_positions", "tokens_per_sample")
     given = dict.fromkeys(limits, config.max_positions) | {
         "arch": kind.arch,
@@ -350,16 +390,14 @@ def write_options(kind: Kind, config: ModelConfig) -> dict[str, Any]:
         "share_decoder_input_output_embed": config.tied,
     }
     for side in ("encoder", "decoder"):
-        known = dict(replace(kind, side=side).keys)
-        del known["activation"]
-        given |= write_settings(config, known)
+        given |= write_settings(config, replace(kind, side=side).keys, ACTIVATIONS)
         sizes = {"layers": config.num_layers, "embed_dim": config.width}
         sizes |= {"ffn_embed_dim": config.ffn_width}
         given |= {f"{side}_{name}": size for name, size in sizes.items()}
     if isinstance(config, EncoderDecoderConfig):
-        given["decoder_layers"] = config.decoder_layers or config.num_layers
+        given |= write_settings(config, keys("decoder_layers=decoder_layers"))
         given["share_all_embeddings"] = config.shared_embeddings and config.tied
-    return given | {"activation_fn": ours[config.activation]}
+    return given
 
 
 def write_dict(vocab: Vocab, path: Path, rows: int) -> None:

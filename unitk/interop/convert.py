@@ -191,17 +191,16 @@ def _resized(
 ) -> dict[str, Tensor]:
     """The position tables cut, or filled with copies of their own rows (s2s-ft)."""
     resized = dict(state)
-    for name, tensor in state.items():
-        table = name.removeprefix("encoder.").removesuffix(".weight")
-        if table in ("embed.positions", "embed.positions2"):
-            size = "max_positions2" if table[-1] == "2" else "max_positions"
-            if isinstance(arch, LatentConfig) and name.startswith("encoder."):
-                continue  # its settings are those of a preset
-            offset = (arch.decoder if isinstance(arch, LatentConfig) else arch).position_offset
-            front = offset if size == "max_positions" else 0
-            rows = len(tensor) + getattr(arch, size) - getattr(there, size)
-            copies = [tensor[front:]] * -(-rows // max(len(tensor) - front, 1))
-            resized[name] = torch.cat([tensor[:front], *copies])[:rows]
+    offset = (arch.decoder if isinstance(arch, LatentConfig) else arch).position_offset
+    tables = {"embed.positions.weight": offset, "embed.positions2.weight": 0}
+    if not isinstance(arch, LatentConfig):  # whose encoder has the settings of a preset
+        tables["encoder.embed.positions.weight"] = offset
+    for name in tables.keys() & state.keys():
+        size = "max_positions2" if "positions2" in name else "max_positions"
+        rows = len(state[name]) + getattr(arch, size) - getattr(there, size)
+        # rows before that of position 0 stay, those of positions are repeated
+        front, body = state[name][: tables[name]], state[name][tables[name] :]
+        resized[name] = torch.cat([front, *[body] * -(-rows // max(len(body), 1))])[:rows]
     return resized
 
 

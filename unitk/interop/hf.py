@@ -83,11 +83,8 @@ def write(parts: Parts, folder: Path) -> None:
     rows = len(tensors["embed.tokens.weight"])
     pad = _pad(parts, rows)
     theirs = renamed(parts, tensors)
-    about: dict[str, Any] = {
-        "model_type": kind,
-        "architectures": [class_of(family, config)],
-    }
-    about |= {**family.fixed, **write_settings(config, family.keys)}
+    about = {"model_type": kind, "architectures": [class_of(family, config)], **family.fixed}
+    about |= write_settings(config, family.keys)
     about |= {"vocab_size": rows, "tie_word_embeddings": config.tied}
     if kind == "roberta":
         about["max_position_embeddings"] = config.max_positions + pad + 1
@@ -103,16 +100,15 @@ def write(parts: Parts, folder: Path) -> None:
         write_json(generation, folder / "generation_config.json")
     save_tensors(theirs, folder / "model.safetensors")
     write_json(about, folder / "config.json")
-    # only a model that fills [MASK]s reads symbols in a text
     reads: dict[str, Any] = {
+        # only a model that fills [MASK]s reads symbols in a text
         "split_special_tokens": family.task != "mlm",
         "clean_up_tokenization_spaces": False,
-    }
-    inputs = ["input_ids", "attention_mask", "token_type_ids"][: 2 + (config.num_segments > 1)]
-    reads |= {
-        "model_input_names": inputs,
+        "model_input_names": ["input_ids", "attention_mask"],
         "padding_side": "left" if family.task == "lm" else "right",
     }
+    if config.num_segments > 1:
+        reads["model_input_names"] += ["token_type_ids"]
     if config.max_positions:
         reads["model_max_length"] = config.max_positions
     write_tokenizer(parts.task, folder, rows, reads)

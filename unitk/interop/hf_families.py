@@ -124,26 +124,15 @@ def _about_gpt(config: ModelConfig) -> Changes:
 
 
 def _about_bart(config: ModelConfig) -> Changes:
-    assert isinstance(config, EncoderDecoderConfig)
-    return {
-        "decoder_layers": config.decoder_layers or config.num_layers,
-        "decoder_attention_heads": config.num_heads,
-        "decoder_ffn_dim": config.ffn_width,
-    }
+    return {"decoder_attention_heads": config.num_heads, "decoder_ffn_dim": config.ffn_width}
 
 
 def _about_t5(config: ModelConfig) -> Changes:
-    assert isinstance(config, EncoderDecoderConfig)
     ours = (config.ffn_gate, config.activation)
     projection = next((theirs for theirs, one in PROJECTIONS.items() if one == ours), None)
     if projection is None:
         raise UsageError(f"--to hf: T5 has no feed-forward part with {ours[1]} and gate {ours[0]}")
-    return {
-        "num_decoder_layers": config.decoder_layers or config.num_layers,
-        "d_kv": config.key_width,
-        "feed_forward_proj": projection,
-        "scale_decoder_outputs": config.output_scale,
-    }
+    return {"feed_forward_proj": projection, "scale_decoder_outputs": config.output_scale}
 
 
 @dataclass(frozen=True, kw_only=True)

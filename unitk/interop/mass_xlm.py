@@ -43,6 +43,9 @@ LANGUAGES = "decoder.lang_embeddings.weight"
 INDEX = {"sep": "eos_index", "pad": "pad_index", "unk": "unk_index", "mask": "mask_index"}
 """Our symbols under XLM's names of their ids."""
 KEYS = keys("num_heads=n_heads dropout=dropout attention_dropout=attention_dropout")
+WRITTEN = KEYS | keys(
+    "width=emb_dim num_layers=n_layers decoder_layers=n_dec_layers tied=share_inout_emb"
+)
 SIZES = {
     "width": (WORDS, 1),
     "ffn_width": ("decoder.ffns.0.lin1.weight", 0),
@@ -184,12 +187,8 @@ def params_of(config: EncoderDecoderConfig) -> dict[str, Any]:
     """The configuration as XLM's params."""
     languages = {i: str(i) for i in range(max(config.num_segments, 1))}
     return {
-        "emb_dim": config.width,
-        "n_layers": config.num_layers,
-        "n_dec_layers": config.decoder_layers or config.num_layers,
-        **write_settings(config, KEYS),
+        **write_settings(config, WRITTEN),
         "gelu_activation": config.activation == "gelu",
-        "share_inout_emb": config.tied,
         "sinusoidal_embeddings": False,
         **FIXED,
         "english_only": config.num_segments == 0,

@@ -104,12 +104,9 @@ def read(path: Path, vocab: Path | None) -> Found:
 
 def places(path: Path) -> dict[str, Path]:
     """The folders of a checkpoint: encoder and decoder, and the full one; or only that."""
-    if not path.exists():
-        raise CheckpointError(f"there is no {path}")
-    if path.is_file():
-        return places(path.parent) if path.name == FULL else _refused(path)
-    kind = re.fullmatch(r"checkpoint-(encoder|decoder|full)-(\d+)", path.name)
-    parent, number = (path.parent, kind[2]) if kind else (path, "*")
+    inner = path.parent if path.name == FULL and path.is_file() else path
+    kind = re.fullmatch(r"checkpoint-(encoder|decoder|full)-(\d+)", inner.name)
+    parent, number = (inner.parent, kind[2]) if kind else (inner, "*")
     found = {}
     for side in (*SIDES, "full"):
         named = sorted(parent.glob(f"checkpoint-{side}-{number}"))
@@ -117,18 +114,16 @@ def places(path: Path) -> dict[str, Path]:
             raise CheckpointError(f"{path} holds several: name one of {named[0]} and {named[1]}")
         if named:
             found[side] = named[0]
-    if not (found.get("full", path) / FULL).exists():
+    if (inner / FULL).exists():
+        found["full"] = inner
+    elif not (found.get("full", inner) / FULL).exists():
         found.pop("full", None)
-    if (path / FULL).exists():
-        found["full"] = path
-    return found if "full" in found or len(found) == 2 else _refused(path)
-
-
-def _refused(path: Path) -> dict[str, Path]:
-    raise CheckpointError(
-        f"{path} is no checkpoint of Optimus: looked for checkpoint-encoder-N and"
-        f" checkpoint-decoder-N, or {FULL}"
-    )
+    if not path.exists() or "full" not in found and len(found) < 2:
+        raise CheckpointError(
+            f"{path} is no checkpoint of Optimus: looked for checkpoint-encoder-N and"
+            f" checkpoint-decoder-N, or {FULL}"
+        )
+    return found
 
 
 def config_of(

@@ -13,7 +13,7 @@ from unitk import registry
 from unitk.config import flag
 from unitk.errors import CheckpointError, UnitkError, UsageError
 from unitk.interop.files import LARGEST
-from unitk.models.config import ModelConfig
+from unitk.models.config import EncoderDecoderConfig, ModelConfig
 
 Config = TypeVar("Config", bound=ModelConfig)
 Keys = Mapping[str, tuple[str, ...]]
@@ -85,13 +85,21 @@ def refuse(given: Mapping[str, Any], fixed: Mapping[str, Any], where: object) ->
             raise CheckpointError(f"{where}: unitk reads {key} {value!r} only, got {given[key]!r}")
 
 
-def write_settings(config: ModelConfig, keys: Keys) -> dict[str, Any]:
+def write_settings(
+    config: ModelConfig, keys: Keys, activations: Mapping[str, str] = ACTIVATIONS
+) -> dict[str, Any]:
     """The configuration under their names."""
-    found = {theirs[0]: getattr(config, name) for name, theirs in keys.items()}
+    values = {name: getattr(config, name) for name in keys}
+    # here 0 stands for as many as the encoder has, and for an equal share of the width
+    if isinstance(config, EncoderDecoderConfig) and values.get("decoder_layers") == 0:
+        values["decoder_layers"] = config.num_layers
+    if "head_width" in keys:
+        values["head_width"] = config.key_width
     if "activation" in keys:
-        ours = {b: a for a, b in reversed(ACTIVATIONS.items())}
-        found[keys["activation"][0]] = ours[config.activation]
-    return found
+        values["activation"] = next(
+            theirs for theirs, ours in activations.items() if ours == config.activation
+        )
+    return {theirs[0]: values[name] for name, theirs in keys.items()}
 
 
 def check_family(config: ModelConfig, preset: ModelConfig, free: set[str], what: str) -> None:
