@@ -57,3 +57,34 @@ class Recurrent(Model):
 
     def next(self, state: Tensor, x: Tensor) -> Tensor:
         return torch.tanh(self.inward(x) + self.around(state))
+
+    def new_cache(self, batch_size, columns, *, condition=None):
+        weight = self.decoder.embed.tokens.weight
+        return State(weight.new_zeros(batch_size, 1, self.config.width))
+
+    @torch.no_grad()
+    def step(self, columns, sight, condition, cache, at, asked=None):
+        x_BqD = self.decoder.embed(columns)
+        if at:  # a word of every hypothesis
+            cache.state = self.next(cache.state, x_BqD)
+            return cache.state
+        states = []
+        for x_BD, real_B in zip(x_BqD.unbind(1), (columns[BORN] < NEVER).unbind(1), strict=True):
+            after = self.next(cache.state, x_BD[:, None])
+            cache.state = torch.where(real_B[:, None, None], after, cache.state)
+            states.append(cache.state)
+        states_BqD = torch.cat(states, 1)
+        return states_BqD.take_along_dim(asked[..., None], 1)
+
+
+@dataclass
+class State:
+    """What decoding keeps of a recurrent network: the state [B, K, D] of each hypothesis."""
+
+    state: Tensor
+
+    def follow(self, back):
+        self.state = self.state.take_along_dim(back[..., None], 1)
+
+    def select(self, rows):
+        return State(self.state[rows])

@@ -1,10 +1,12 @@
 """How prompts share batches changes nothing; what does not fit is refused before decoding."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from recurrent import RecurrentConfig
 from rounding import near
 
 from unitk.decoding import decode as module
@@ -14,7 +16,7 @@ from unitk.decoding.constraints.base import Constraints
 from unitk.decoding.decode import Reader, batches, decode, generate, overrun
 from unitk.decoding.search import Request, Search
 from unitk.errors import DataError, UsageError
-from unitk.slots import DOC, NEVER, collate, unroll
+from unitk.slots import DOC, NEVER, Example, Protocol, collate, stay, unroll
 
 CONFIG = GenerateConfig(beam=3, nbest=3, max_len=6, lenpen=0.6, search="exact")
 CLEAR = 1e-5
@@ -208,3 +210,30 @@ def test_what_does_not_fit_is_refused(toy):
         generate(
             case.model, [case.prompt(np.zeros(5, int))], case.protocol, replace(CONFIG, max_len=60)
         )
+
+
+@pytest.mark.parametrize("beam", [3, 200])
+def test_a_recurrent_network_decodes_with_its_state_as_cache(beam):
+    """Every hypothesis has the probabilities of one pass; a beam that holds all finds the best."""
+    torch.manual_seed(2)
+    model, words, end = RecurrentConfig(dropout=0.0, init_std=1.0).build(6).eval(), range(2, 6), 1
+    prompts = [
+        Example({"x": stay(ids, np.arange(len(ids)), at=np.arange(len(ids)))})
+        for ids in ([2, 3, 4], [5], [4, 4, 2, 3, 5])
+    ]
+    protocol = Protocol(end=end, banned=(0,))
+
+    def log_probs(prompt, written):
+        batch = collate([[unroll(prompt, protocol, written)]]).to("cpu")
+        with torch.no_grad():
+            return model.log_probs(batch, batch.asks["lm"])
+
+    config = GenerateConfig(beam=beam, nbest=3, max_len=4, lenpen=0.0)
+    for prompt, found in zip(prompts, generate(model, prompts, protocol, config), strict=True):
+        for one in found:
+            near(one.token_log_probs, log_probs(prompt, one.ids))
+        if beam > 3:
+            every = [[*some, end] for n in range(4) for some in itertools.product(words, repeat=n)]
+            best = max(float(log_probs(prompt, written).sum()) for written in every)
+            closed = [one.log_prob for one in found if len(one.ids) <= 4]
+            assert max(closed) == pytest.approx(best, rel=1e-5)

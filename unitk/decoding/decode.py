@@ -304,6 +304,7 @@ class Reader:
     ) -> Tensor:
         """Read at column `at`, seeing the columns [0, until)."""
         beam, protocol = self.beam, self.protocol
+        self.cache.follow(back)
         own = self.mine[:, :, self.width : until]
         own.copy_(own.gather(1, back[..., None].expand_as(own)))
         itself = self.itself.expand(len(token), -1, -1)

@@ -37,6 +37,11 @@ class Caches:
 
     each: Sequence[Cache]
 
+    def follow(self, back: Tensor) -> None:
+        """The hypotheses [B, K] that those of the next step continue."""
+        for one in self.each:
+            one.follow(back)
+
     def select(self, rows: Tensor) -> Caches:
         """The caches of these batch rows, copied."""
         return Caches([one.select(rows) for one in self.each])

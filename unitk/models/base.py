@@ -72,6 +72,10 @@ class ArchConfig(Limits, Protocol):
 class Cache(Protocol):
     """What a network keeps of the slots it has read: keys and values, or a state."""
 
+    def follow(self, back: Tensor) -> None:
+        """Hypothesis k of row b goes on from hypothesis back[b, k] of the step before."""
+        ...
+
     def select(self, rows: Tensor) -> Any:
         """The cache of these batch rows, copied."""
         ...
@@ -87,9 +91,7 @@ class Decoder(Protocol):
         """What enters beside the slots, such as an encoder's states; None: nothing."""
         ...
 
-    def new_cache(
-        self, batch_size: int, columns: int, *, beam: int = 1, condition: Any = None
-    ) -> Any:
+    def new_cache(self, batch_size: int, columns: int, *, condition: Any = None) -> Any:
         """An empty `Cache` for so many rows and columns of slots."""
         ...
 

@@ -44,6 +44,9 @@ class Cache:
             return key_BHqK, value_BHqK
         return key[:, :, :until], value[:, :, :until]
 
+    def follow(self, back: Tensor) -> None:
+        """Columns are only appended: the sight of a step says which are a hypothesis' own."""
+
     def select(self, rows: Tensor) -> Cache:
         """The cache of these batch rows, copied."""
         return replace(
