@@ -8,6 +8,7 @@ are bounded by `Task.slots`, since its layouts draw at random.
 from __future__ import annotations
 
 import bisect
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -84,10 +85,14 @@ def measure(name: str, lay_out: LayOut, unk: int, declared: Any) -> Extent:
     return extent
 
 
-def _longest(table: npt.NDArray[np.float64], source: Any, target: Any, parts: Any) -> Ids:
-    towers = [a + b * source + c * target + d * parts for a, b, c, d in table]
-    longest: Ids = np.ceil(np.max(towers, axis=0)).astype(np.int64)
-    return longest
+def _longest(table: npt.NDArray[Any], source: Any, target: Any, parts: Any) -> Ids:
+    # ten million records: whole numbers, and no sum over what a tower does not depend on
+    whole = table.astype(np.int64)
+    steps = (whole if (whole == table).all() else table).tolist()
+    by = source, target, parts
+    towers = [sum((a * n for a, n in zip(row[1:], by, strict=True) if a), row[0]) for row in steps]
+    longest = np.asarray(functools.reduce(np.maximum, towers))
+    return longest if longest.dtype == np.int64 else np.ceil(longest).astype(np.int64)
 
 
 def source_and_target(
