@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import unitk
 from unitk import config
 from unitk.data.reading.pairs import Fields
-from unitk.data.reading.sources import SQUAD_SOURCE, Format, is_stream, read_lines
+from unitk.data.reading.sources import SQUAD_SOURCE, Format, format_of, is_stream, read_lines
 from unitk.data.storing.corpus import Pairs
 from unitk.data.storing.folders import is_corpus, open_corpus
 from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig
@@ -244,6 +244,8 @@ def read(given: Options) -> list[Input] | Iterator[list[Input]] | Path:
     beside = (given.prefix_file, given.constraints, given.references)
     if is_stream(path) and beside == (None, None, None):
         return arriving(kind, given.buffer_size, path, fields)
+    if kind == "text" and (own := format_of(path)) != "text":
+        print(f"warning: {path} looks like {own}; --input-format text reads lines", file=sys.stderr)
     return read_inputs(path, kind, fields, given.squad_source)
 
 

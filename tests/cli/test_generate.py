@@ -56,6 +56,16 @@ def test_lines_in_lines_out(decode, files, generator):
     assert sorted(path.name for path in files.iterdir()) == ["in.txt", "out.txt"]
 
 
+def test_a_table_that_is_read_as_text_is_warned_about(decode, files, capsys):
+    (files / "in.csv").write_text("source\nthe cat\n")
+    decode(f"--input in.csv --input-format text --output lines {QUICK}")
+    told = "warning: in.csv looks like csv; --input-format text reads lines"
+    assert told in capsys.readouterr().err
+    decode(f"--input in.csv --output rows {QUICK}")
+    assert "warning" not in capsys.readouterr().err
+    assert [(files / name).read_text().count("\n") for name in ("lines", "rows")] == [2, 1]
+
+
 def test_an_ensemble_of_a_model_with_itself(decode, trained, files, generator):
     decode(f"--input in.txt --output out.txt {QUICK} --checkpoint {trained}")
     sources = [line.split("\t") for line in LINES]

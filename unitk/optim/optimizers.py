@@ -29,15 +29,21 @@ class BertAdam(torch.optim.Optimizer):
         """One update with the gradients, which are clipped in place."""
         config = self.config
         for group in self.param_groups:
-            for parameter in group["params"]:
-                if (grad := parameter.grad) is None:
-                    continue
+            parameters = [one for one in group["params"] if one.grad is not None]
+            if not parameters:
+                continue
+            grads = [one.grad for one in parameters]
+            for one in parameters:
                 if config.clip_norm:
-                    nn.utils.clip_grad_norm_([parameter], config.clip_norm)
-                state = self.state[parameter]
-                for name in () if state else ("exp_avg", "exp_avg_sq"):
-                    state[name] = torch.zeros_like(parameter)
-                mean = state["exp_avg"].lerp_(grad, 1 - config.betas[0])
-                square = state["exp_avg_sq"].lerp_(grad.square(), 1 - config.betas[1])
-                parameter.mul_(1 - group["lr"] * group["weight_decay"])
-                parameter.addcdiv_(mean, square.sqrt().add_(config.eps), value=-group["lr"])
+                    nn.utils.clip_grad_norm_([one], config.clip_norm)
+                for name in () if self.state[one] else ("exp_avg", "exp_avg_sq"):
+                    self.state[one][name] = torch.zeros_like(one)
+            means = [self.state[one]["exp_avg"] for one in parameters]
+            squares = [self.state[one]["exp_avg_sq"] for one in parameters]
+            torch._foreach_lerp_(means, grads, 1 - config.betas[0])
+            torch._foreach_mul_(squares, config.betas[1])
+            torch._foreach_addcmul_(squares, grads, grads, 1 - config.betas[1])
+            roots = torch._foreach_sqrt(squares)
+            torch._foreach_add_(roots, config.eps)
+            torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+            torch._foreach_addcdiv_(parameters, means, roots, -group["lr"])
