@@ -1,1 +1,5 @@
-"""Output layers, a file each: from the states at the asked slots to each row's loss."""
+"""Output layers: from the states at the asked slots to each row's loss.
+
+`base.py` says what a head is and how a model answers asks with it; `compare.py` is the one place
+where log-probabilities of labels are computed; the other files register heads.
+"""
