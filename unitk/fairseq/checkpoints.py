@@ -256,6 +256,7 @@ def modern(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         name = OUTPUT if name == "decoder.embed_out" else name
         packed = re.fullmatch(r"(.*_attn)\.in_proj_(weight|bias)", name)
         if packed and tensor.dim() and len(tensor) % 3 == 0:
+            # queries above keys above values
             for part, third in zip("qkv", tensor.chunk(3), strict=True):
                 found[f"{packed[1]}.{part}_proj.{packed[2]}"] = third
         else:

@@ -97,6 +97,7 @@ class Layout:
         """Their tensors; with the copies where their reader expects them."""
         found: dict[str, Tensor] = {}
         for line in self.lines(ours):
+            # a matrix that they store in parts is cut below each of them
             tensor = ours[line.ours].mT if line.transposed else ours[line.ours]
             for name, part in zip(line.theirs, tensor.chunk(len(line.theirs)), strict=True):
                 if name:

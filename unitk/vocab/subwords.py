@@ -199,9 +199,11 @@ class Words:
         if self._index.fresh and not self._learn():
             self._clear()
             return None
+        # the ids of all known words stand in one array: word i has size[i] of them from its first
         size = self._size[index]
         stop = np.cumsum(size)
         total = int(stop[-1]) if len(stop) else 0
+        # place of each output id: its word's first, and how far into the word it is
         places = np.repeat(self._first[index] - stop + size, size) + np.arange(total)
         last = np.cumsum([line.count("▁") for line in normal])  # words up to the end of each text
         upto = np.append(0, stop)[last]
