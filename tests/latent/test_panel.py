@@ -81,7 +81,9 @@ def test_panel_equals_direct_computation(model, texts):
     assert found["panel/kl"] == pytest.approx(float(kl.sum(1).mean()), rel=1e-5)
     above = float((kl * (kl > 0.3)).sum(1).mean())
     assert found["panel/kl_objective"] == pytest.approx(above, rel=1e-5)
-    assert found["panel/mi"] == pytest.approx(mutual_information(z, mean, logvar), abs=1e-5)
+    assert found["panel/mi"] == pytest.approx(
+        mutual_information(z, mean, logvar), rel=1.5e-5, abs=1.5e-5
+    )
     assert found["panel/mi_ceiling"] == pytest.approx(math.log(7))
     assert found["panel/active"] == int((mean.var(0) >= 0.01).sum()) > 0
     assert found["panel/z_gap"] == pytest.approx(np.mean(moved - nll), rel=1e-4)

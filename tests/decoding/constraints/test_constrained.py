@@ -30,7 +30,8 @@ def search(case, prompts, config, phrases, bad=()):
 
 def outputs(found):
     return [
-        [(one.ids.tolist(), pytest.approx(one.score, abs=1e-5)) for one in some] for some in found
+        [(one.ids.tolist(), pytest.approx(one.score, rel=1.5e-5, abs=1.5e-5)) for one in some]
+        for some in found
     ]
 
 

@@ -15,7 +15,8 @@ CONFIG = GenerateConfig(beam=6, nbest=6, max_len=5, diverse_beam_groups=3)
 
 def outputs(found):
     return [
-        [(one.ids.tolist(), pytest.approx(one.score, abs=1e-5)) for one in some] for some in found
+        [(one.ids.tolist(), pytest.approx(one.score, rel=1.5e-5, abs=1.5e-5)) for one in some]
+        for some in found
     ]
 
 
