@@ -41,7 +41,8 @@ def parse_value(text: str | None, kind: Any, name: str) -> Any:
         inner = [part for part in get_args(kind) if part is not NoneType]
         if len(inner) < len(get_args(kind)) and text.lower() in ("none", ""):
             return None
-        return parse_value(text, inner[0], name)
+        # int | Schedule: what begins with a letter is no number
+        return parse_value(text, inner[-1 if text[:1].isalpha() else 0], name)
     if origin is Literal:
         if text not in get_args(kind):
             hint = registry.nearest(text, get_args(kind))

@@ -137,3 +137,17 @@ def test_a_wild_token_of_an_old_corpus_is_named_with_its_place(start, tmp_path):
     with pytest.raises(DataError, match=r"example \d+ .*tokens.bin: token 60000 at byte 82 is"):
         for i in range(20):
             draw(examples, 1, 0, i)
+
+
+def test_a_schedule_of_the_block_size_cuts_each_epoch_by_its_own_size(start):
+    words = "--max-epochs 5 --blocks stream --task lm --arch gpt2_tiny"
+    words += " --block-size constant:value=32,warmup=4"
+    for _ in range(2):  # whatever was asked before
+        train = start(words).data.train
+        for epoch in (3, 0, 2, 1, 4):
+            assert train.examples.bounds(epoch).max() == min(8 * (epoch + 1), 32)
+            assert max(train.lengths()) == min(8 * (epoch + 1), 32) - 1
+    with pytest.raises(UsageError, match="must be above 1"):
+        start(words.replace("32", "4"))
+    with pytest.raises(UsageError, match="--block-size: schedule Linear needs .* --max-epochs"):
+        start("--max-steps 5 --block-size linear:value=32")

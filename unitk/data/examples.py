@@ -30,6 +30,7 @@ from unitk.data.storing.folders import corpus_vocab, open_corpus, part, train_pa
 from unitk.data.texts import Records, Texts
 from unitk.errors import DataError, UsageError, require
 from unitk.slots import Example, Ids
+from unitk.values import Schedule
 from unitk.vocab.base import Vocab
 
 
@@ -47,7 +48,9 @@ class Options(Protocol):
     @property
     def blocks(self) -> str: ...
     @property
-    def block_size(self) -> int: ...
+    def block_size(self) -> int | Schedule: ...
+    @property
+    def max_epochs(self) -> int | None: ...
     @property
     def max_source_len(self) -> int | None: ...
     @property
@@ -191,6 +194,23 @@ def _check_alike(folders: Sequence[Path], opened: Sequence[Any]) -> None:
             raise DataError(f"{folder} was made with another vocabulary than {folders[0]}")
 
 
+def _text_size(options: Options, arch: Any, frame: int, epoch: int) -> int:
+    """Most tokens of a text of an epoch without its special symbols."""
+    table, name, given = arch.room or UNLIMITED, flag("block_size"), options.block_size
+    try:
+        block = given if isinstance(given, int) else round(given(epoch + 1, options.max_epochs))
+    except UsageError as error:
+        what = f"schedule {type(given).__name__} needs the number of epochs"
+        raise UsageError(f"{name}: {what}: give --max-epochs") from error
+    require(block > frame, f"{name} must be above {frame}, the special symbols of a text")
+    require(
+        block <= table,
+        f"{name} {block} is more than the {table} positions of --arch;"
+        f" --arch.max-positions {block} makes room",
+    )
+    return block - frame
+
+
 def _texts(
     task: Task,
     frame: int,
@@ -200,19 +220,15 @@ def _texts(
     weights: Sequence[float],
     seed: int,
 ) -> Source:
-    size, name = options.block_size - frame, flag("block_size")
-    require(size > 0, f"{name} must be above {frame}, the special symbols of a text")
-    table = arch.room or UNLIMITED
-    require(
-        options.block_size <= table,
-        f"{name} {options.block_size} is more than the {table} positions of --arch;"
-        f" --arch.max-positions {options.block_size} makes room",
-    )
+    given, size = options.block_size, partial(_text_size, options, arch, frame)
+    for epoch in range(1 if isinstance(given, int) else options.max_epochs or 1):
+        size(epoch)
     how = task.cut or options.blocks
-    texts = Texts(corpora, blocks=how, size=size, separator=task.vocab.sep, seed=seed)
+    texts = Texts(corpora, blocks=how, size=size(0), separator=task.vocab.sep, seed=seed)
 
     def of(epoch: int) -> Texts:
-        texts.begin(epoch % task.copies if task.copies else epoch)
+        epoch = epoch % task.copies if task.copies else epoch
+        texts.begin(epoch, size(epoch))
         return texts
 
     tables = tables_of(arch)
@@ -229,13 +245,13 @@ def _texts(
     )
     long = 0
     if how == "line":
-        long = sum(int((np.diff(corpus.sentences) > size).sum()) for corpus in corpora)
+        long = sum(int((np.diff(corpus.sentences) > size(0)).sum()) for corpus in corpora)
     return Source(
         examples,
         lambda: texts.lengths,
         f"{sum(c.num_documents for c in corpora):,} documents of"
         f" {sum(c.num_tokens for c in corpora):,} tokens{corpora[0].note}",
-        f"{long:,} lines are cut off at {size} tokens (--block-size)" if long else "",
+        f"{long:,} lines are cut off at {size(0)} tokens (--block-size)" if long else "",
         cut=(how, task.copies),
         counts=lambda epoch: np.diff(of(epoch).first),
     )

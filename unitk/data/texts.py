@@ -29,10 +29,14 @@ class Texts:
         self.separator, self.seed = separator, seed
         self.epoch: int | None = None
 
-    def begin(self, epoch: int) -> None:
-        """Cut the corpora for this epoch; `lengths` and `text` belong to it from here on."""
+    def begin(self, epoch: int, size: int | None = None) -> None:
+        """Cut the corpora for this epoch; `lengths` and `text` belong to it from here on.
+
+        `size` replaces the most tokens of a text.
+        """
         if self.epoch == epoch:
             return
+        self.size = size or self.size
         self.cuts: list[Cut] = [
             cut(
                 self.blocks,

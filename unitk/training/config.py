@@ -91,8 +91,9 @@ class TrainConfig:
     carries (memory, recurrent state) goes on from update to update. 0: texts are shuffled."""
     blocks: Literal["doc", "full", "stream", "line"] = "doc"
     """Cut texts within documents, across them, at fixed windows, or one a line."""
-    block_size: int = 512
-    """Most tokens of a text, the special symbols around it counted."""
+    block_size: int | Schedule = 512
+    """Most tokens of a text, the special symbols around it counted; a schedule counts epochs, and
+    cuts each epoch anew: constant:value=512,warmup=4 gives 128, 256, 384 and 512 from then on."""
     max_source_len: int | None = None
     """Shorten longer sources; default: what the architecture's positions allow."""
     max_target_len: int | None = None
@@ -166,7 +167,8 @@ class TrainConfig:
         require(len(self.data) > 0, "--data needs a corpus folder")
         for name in COUNTS:
             value = getattr(self, name)
-            require(value is None or value >= 1, f"{flag(name)} must be at least 1, got {value}")
+            counts = isinstance(value, int)  # no schedule
+            require(not counts or value >= 1, f"{flag(name)} must be at least 1, got {value}")
         for name in ("lr", "max_hours", "rank_timeout"):
             value = getattr(self, name)
             good = value is None or 0 < value < float("inf")

@@ -75,7 +75,8 @@ def open_evaluation(
 
 def _open_evaluation(folder: Path, corpus: Path, device: torch.device, bf16: bool) -> Evaluation:
     state = read_state(folder)
-    options = {key: state["config"][key] for key in CUT if key in state["config"]}
+    # a schedule of the block size counts epochs up to the last one
+    options = {k: state["config"][k] for k in (*CUT, "max_epochs") if k in state["config"]}
     most = state.get("lengths") or ()
     options |= {key: str(tokens) for key, tokens in zip(CUT[2:], most, strict=False)}
     options |= {key: "0.0" for key in NOISE if key in state["config"]}

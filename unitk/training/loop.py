@@ -114,7 +114,10 @@ class Trainer:
             world=self.ranks.world,
         )
         self.per_epoch = self.feed.updates_per_epoch()
-        ends = [config.max_steps, config.max_epochs and config.max_epochs * self.per_epoch]
+        epochs = config.max_epochs and config.max_epochs * self.per_epoch
+        if config.max_epochs and not isinstance(config.block_size, int):
+            epochs = sum(map(self.feed.updates_per_epoch, range(config.max_epochs)))
+        ends = [config.max_steps, epochs]
         self.total = min((end for end in ends if end), default=None)
         self.log_every = config.log_every or max(1, min(50, (self.total or 2000) // 40))
         self.signals, self.began = Signals(), time.perf_counter()

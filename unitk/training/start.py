@@ -280,6 +280,8 @@ def _check_frozen(state: dict[str, Any], parsed: Parsed, data: Data, checkpoint:
     changed = {key for key in free if key in differing}
     for key in sorted(differing, key=lambda key: (key not in KINDS, key)):
         fixed = key in FROZEN or key.partition(".")[0] in KINDS
+        # a schedule of the block size counts epochs up to the last one
+        fixed |= key == "max_epochs" and not isinstance(parsed.main.block_size, int)
         if fixed and key not in changed:
             hint = " without --new-data" if key in CUT else ""
             raise UsageError(
