@@ -2,6 +2,7 @@ import dataclasses
 import errno
 import gzip
 import json
+import os
 import random
 import signal
 import subprocess
@@ -477,7 +478,28 @@ def test_a_killed_parent_takes_its_workers_along(here, vocab):
             children = [c for c in children if Path(f"/proc/{c}").exists()]
             time.sleep(0.05)
         assert not children
-        assert (here / ".d.partial").exists() == (stop == signal.SIGKILL)
+        assert any(here.glob(".tmp-*-d")) == (stop == signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="signals to a group of processes")
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_workers_that_are_ended_while_they_start_are_quiet(here, vocab, stop):
+    """A terminal's Ctrl-C reaches the workers too, which are importing then."""
+    (here / "x.txt").write_text(some_text(5) * 5000)
+    words = [sys.executable, "-m", "unitk_cli", "preprocess", "--input", "x.txt"]
+    words += ["--dest", "d", "--vocab", str(vocab), "--workers", "2"]
+    for late in (0.0, 0.1, 0.2, 0.3, 0.5):
+        run = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        deadline = time.time() + 30
+        while time.time() < deadline:
+            if subprocess.run(["pgrep", "-P", str(run.pid)], capture_output=True).stdout:
+                break
+        time.sleep(late)
+        os.killpg(run.pid, stop)
+        _, said = run.communicate(timeout=30)
+        assert run.returncode == (130 if stop == signal.SIGINT else 143) and "Traceback" not in said
+        assert not (here / "d").exists() and not any(here.glob(".tmp-*-d"))
 
 
 def test_numbers_fit_their_type(here, vocab):

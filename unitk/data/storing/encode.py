@@ -162,6 +162,9 @@ def encoders(
     context = multiprocessing.get_context("spawn")
     state = vocab.model.kind, vocab.model.data, vocab.symbols, vocab.added
     with ProcessPoolExecutor(workers, context, _begin, (user_dir, annotate, *state)) as pool:
+        with _silent():
+            for _ in range(workers):  # each starts a process
+                pool.submit(int)
 
         def encode(
             blocks: Iterator[Block | PairBlock], reading: Reading | None
@@ -180,6 +183,23 @@ def encoders(
             raise UnitkError(
                 "a worker process ended early (out of memory?); try fewer --workers"
             ) from error
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Processes that are started here write no errors.
+
+    A signal that ends them while they import would print a traceback; their work's errors are
+    raised in this process anyway.
+    """
+    kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(null)
 
 
 def _begin(
