@@ -178,6 +178,11 @@ def move(path: Path, aside: Path) -> None:
     path.rename(aside)
 
 
+def finish(part: Path, dest: Path) -> None:
+    """Give a file that is written its name, in one rename; a link at `dest` is followed."""
+    part.replace(dest.resolve())
+
+
 def link(path: Path, target: Path) -> None:
     """Make a link, or point it elsewhere, in one rename."""
     temporary = path.with_name(f"{TEMPORARY}{path.name}")

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from unitk.latent.measures import (
+from unitk.latent.evidence import (
     active_units,
     importance_bound,
     log_normal,

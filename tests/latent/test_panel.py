@@ -11,8 +11,15 @@ import torch.nn.functional as F
 
 from unitk import registry
 from unitk.latent.components import ELBOConfig
-from unitk.latent.evidence import TEXT, gather, noise, partners
-from unitk.latent.measures import importance_bound, log_weight, mutual_information
+from unitk.latent.evidence import (
+    TEXT,
+    gather,
+    importance_bound,
+    log_weight,
+    mutual_information,
+    noise,
+    partners,
+)
 from unitk.latent.model import Posterior
 from unitk.latent.panel import BARS, WIDTH, bars
 from unitk.models.heads.base import Answers, Categorical

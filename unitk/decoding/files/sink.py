@@ -100,7 +100,7 @@ class OutputFile:
             if self.file is None:  # a kill came between the last line and this
                 self.file = self._open()
             self.file.close()
-            self.partial.replace(self.path.resolve())
+            files.finish(self.partial, self.path)
             self.progress.unlink()
         except OSError as error:
             raise self._fault(error) from error
