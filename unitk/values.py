@@ -42,7 +42,8 @@ def parse_value(text: str | None, kind: Any, name: str) -> Any:
         if len(inner) < len(get_args(kind)) and text.lower() in ("none", ""):
             return None
         # int | Schedule: what begins with a letter is no number
-        return parse_value(text, inner[-1 if text[:1].isalpha() else 0], name)
+        scheduled = inner[-1] == Schedule and text[:1].isalpha()
+        return parse_value(text, Schedule if scheduled else inner[0], name)
     if origin is Literal:
         if text not in get_args(kind):
             hint = registry.nearest(text, get_args(kind))
