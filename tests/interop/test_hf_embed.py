@@ -1,8 +1,11 @@
 """The states of imported models are those of transformers, at every depth."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from rounding import near
 
 import unitk
 from tests.conftest import toy_lines
@@ -27,7 +30,11 @@ def test_states_are_theirs(kit, tmp_path, toy_vocab, arch, task):
     hf = pytest.importorskip("transformers")
     task_type = get("task", task)
     torch.manual_seed(0)
-    made = kit.perturbed(tiny(get("arch", arch)()).build(len(toy_vocab)))
+    # A T5 of 100 begins its buckets at no whole distance, where rounding would decide between two.
+    config = replace(
+        tiny(get("arch", arch)()), **{"relative_distance": 100} if "t5" in arch else {}
+    )
+    made = kit.perturbed(config.build(len(toy_vocab)))
     there = tmp_path / "there"
     there.mkdir()
     write(Parts(made, task_type(task_type.Config(), toy_vocab), {"arch": arch}, {}), there)
@@ -44,7 +51,7 @@ def test_states_are_theirs(kit, tmp_path, toy_vocab, arch, task):
         with torch.no_grad():
             theirs = model(torch.from_numpy(ids)[None]).hidden_states
         for own, wanted in zip(states, (*theirs, theirs[-1]), strict=True):
-            scale = wanted.abs().max().item()
-            assert np.allclose(own[i], wanted[0], rtol=1e-5, atol=1e-5 * scale)
+            near(own[i], wanted[0])
+        scale = theirs[-1].abs().max().item()
         words = ~np.isin(ids, list(task.vocab.symbols.values()))
         assert np.allclose(means[i], theirs[-1][0][words].mean(0), rtol=1e-4, atol=1e-5 * scale)
