@@ -42,6 +42,14 @@ PICTURES = [
         " 10 % are kept and 10 % read another word.",
     ),
     Picture(
+        "mlm_shifted",
+        "GPT-BERT: masked next-token prediction",
+        f"--task mlm --task.shift on --seed 2 --task.mask-ratio 0.2 {PLAIN}",
+        FOX,
+        "The slots of BERT, but each hidden word is asked for at the slot before its own, as by a"
+        " causal model: in a mixture with `--task lm` one output layer serves both.",
+    ),
+    Picture(
         "lm",
         "GPT: causal language model",
         "--task lm",

@@ -15,6 +15,7 @@ from unitk.spans import (
     poisson_law,
     poisson_lengths,
     poisson_spans,
+    run_places,
     scatter,
     sentence_spans,
 )
@@ -201,6 +202,30 @@ def test_units_are_taken_while_they_fit():
         assert fitting(sizes, budget).tolist() == expected
 
 
+def test_runs_are_uniform_in_length_and_reach_the_budget():
+    """Rare ones, so that no two touch: lengths 1, 2 and 3 are equally frequent among runs."""
+    rng, lengths = np.random.default_rng(0), []
+    for _ in range(4000):
+        taken, run = run_places(np.arange(100), 1, 3, rng)
+        assert (np.diff(taken) == 1).all() and (run == 0).all()
+        lengths.append(len(taken) if 0 < taken[0] and taken[-1] < 99 else 0)
+    share = np.bincount(lengths)[1:] / np.count_nonzero(lengths)
+    assert share == pytest.approx([1 / 3] * 3, abs=0.03)
+    for budget in (1, 5, 40, 99, 500):
+        taken, run = run_places(np.arange(100), budget, 3, rng)
+        assert min(budget, 100) <= len(taken) < min(budget, 100) + 3
+        assert run[0] == 0 and set(np.diff(run)) <= {0, 1} and np.bincount(run).max() <= 3
+
+
+def test_runs_of_words_cut_no_word():
+    rng, word = np.random.default_rng(0), np.repeat(np.arange(40), np.arange(40) % 3 + 1)
+    for _ in range(50):
+        taken, run = run_places(word, 12, 3, rng)
+        hidden = np.isin(np.arange(len(word)), taken)
+        assert not set(word[hidden]) & set(word[~hidden])
+        assert all(len(set(word[taken[run == one]])) <= 3 for one in set(run))
+
+
 def test_a_span_at_an_edge_as_often_as_asked():
     rng = np.random.default_rng(0)
     starts = np.array([edge_start(19, 10, 0.2, rng) for _ in range(20000)])
@@ -221,3 +246,6 @@ def test_corruption_has_its_weights_and_the_same_draws_whatever_they_are():
     assert (corrupt(tokens, 5, words, (1.0, 0.0, 0.0), one) == 5).all()
     corrupt(tokens, 5, words, (8.0, 1.0, 1.0), two)
     assert one.random() == two.random()
+    run = np.arange(20000) // 4
+    kept = corrupt(tokens, 5, words, (1.0, 1.0, 0.0), one, run).reshape(-1, 4) != 5
+    assert (kept.all(1) | ~kept.any(1)).all() and kept.mean() == pytest.approx(0.5, abs=0.03)

@@ -196,6 +196,21 @@ def block_spans(
     return np.array(blocks, np.int64).reshape(-1, 2)
 
 
+def run_places(unit: Ids, budget: int, longest: int, rng: np.random.Generator) -> tuple[Ids, Ids]:
+    """Places in runs of 1..`longest` units, uniform in length, until `budget` places are hidden.
+
+    `unit` [n] numbers the units (tokens, words) that places belong to, in order. Runs cut all of
+    them, and the last one taken is hidden whole (GPT-BERT, `SpanMaskingStrategy` of the official
+    code). Returns the places, and for each the number of its run among the hidden ones.
+    """
+    sizes = rng.integers(1, longest + 1, int(unit[-1]) + 1)
+    run = sizes.cumsum().searchsorted(unit, "right")
+    key = rng.random(len(sizes))[run]  # one for each run: those with the smallest keys are hidden
+    last = np.sort(key)[min(budget, len(key)) - 1]
+    taken = np.flatnonzero(key <= last)
+    return taken, np.unique(run[taken], return_inverse=True)[1]
+
+
 def _sizes(count: int, chance: float, longest: int, rng: np.random.Generator) -> Ids:
     """Lengths: 1, or with a chance 2..`longest`."""
     return np.where(rng.random(count) < chance, rng.integers(2, longest + 1, count), 1)
@@ -220,13 +235,20 @@ def fitting(sizes: Ids, budget: int) -> Ids:
 
 
 def corrupt(
-    ids: Ids, mask: int, words: Ids, rates: tuple[float, float, float], rng: np.random.Generator
+    ids: Ids,
+    mask: int,
+    words: Ids,
+    rates: tuple[float, float, float],
+    rng: np.random.Generator,
+    run: Ids | None = None,
 ) -> Ids:
     """What is shown of hidden tokens: by these weights the mask, the token itself, or any word.
 
-    The number of draws depends on the number of tokens only.
+    Tokens with the same number (from 0) in `run` share the choice. The number of draws depends on
+    the number of tokens only.
     """
     point = rng.random(len(ids)) * sum(rates)
+    point = point if run is None else point[run]
     other = words[rng.integers(len(words), size=len(ids))]
     shown = np.where(point < rates[0], mask, ids)
     return np.where(point < rates[0] + rates[1], shown, other)

@@ -12,11 +12,11 @@ from unitk.errors import DataError, UsageError
 from unitk.slots import collate
 
 
-def build(name, arch, vocab, **changes):
+def build(name, arch, vocab, options=None, **changes):
     cls = registry.get("task", name)
     torch.manual_seed(0)
     config = replace(registry.get("arch", arch)(), init_std=0.2, **changes)
-    return Generator(config.build(len(vocab)).eval(), cls(cls.Config(), vocab))
+    return Generator(config.build(len(vocab)).eval(), cls(cls.Config(**options or {}), vocab))
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,9 @@ def mlm(toy_vocab):
     return build("mlm", "bert_tiny", toy_vocab, max_positions=32)
 
 
-def test_each_mask_gets_its_likeliest_word(mlm, toy_vocab):
+@pytest.mark.parametrize("shift", [False, True])
+def test_each_mask_gets_its_likeliest_word(toy_vocab, shift):
+    mlm = build("mlm", "bert_tiny", toy_vocab, {"shift": shift}, max_positions=32)
     texts = ["The [MASK] of [MASK].", "[MASK]", "Babe [MASK] kelo [MASK] mipu [MASK]."]
     for text, [output] in zip(texts, mlm.infill(texts), strict=True):
         source = mlm.encode_blanks(text)
@@ -32,7 +34,7 @@ def test_each_mask_gets_its_likeliest_word(mlm, toy_vocab):
         with torch.no_grad():
             states, _ = mlm.model(batch)
             rows = np.flatnonzero(source[0] == toy_vocab.mask) + 1
-            logits = mlm.model.head(states["x"][0, rows])
+            logits = mlm.model.head(states["x"][0, rows - shift])
         logits[:, list(toy_vocab.symbols.values())] = -torch.inf
         best = logits.log_softmax(-1).max(-1)
         assert output.hypothesis.ids.tolist() == best.indices.tolist()

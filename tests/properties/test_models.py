@@ -20,7 +20,7 @@ from unitk.models.flex import BLOCK, render_flex, render_flex_cross
 from unitk.models.stack import Stack
 from unitk.slots import collate
 
-TASKS = [*registry.names("task"), "seq2seq t5_mini", "mass t5_v1_1_small"]
+TASKS = [*registry.names("task"), "mlm gpt2_mini", "seq2seq t5_mini", "mass t5_v1_1_small"]
 """Registered names, some with an architecture other than their own."""
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -13,7 +13,9 @@ from unitk.slots import CROSS, collate
 from unitk.tasks.base import Task
 from unitk.vocab.words import word_vocab
 
-TASKS = registry.names("task")
+VARIANTS = {"mlm shifted": {"shift": True, "max_span": 3}}
+"""Further settings of a task for which all of this holds."""
+TASKS = [*registry.names("task"), *VARIANTS]
 LENGTHS = (1, 2, 5, 17, 60)
 CORRUPTED = "mask_keep_random"
 """The option of tasks whose hidden tokens are not always masked."""
@@ -21,7 +23,8 @@ CORRUPTED = "mask_keep_random"
 
 def build(name, vocab, plain=False):
     """The task with its defaults; `plain`: hidden tokens read MASK, none is kept or random."""
-    config = registry.get("task", name).Config()
+    name, options = name.split()[0], VARIANTS.get(name, {})
+    config = registry.get("task", name).Config(**options)
     if plain and CORRUPTED in {field.name for field in fields(config)}:
         config = replace(config, **{CORRUPTED: (1.0, 0.0, 0.0)})
     return registry.get("task", name)(config, vocab)

@@ -23,6 +23,28 @@ def test_layout_is_the_table(ids, labels):
     assert labels(example, "mlm") == [-1, -1, b, -1, d, e, -1, -1]
 
 
+def test_a_shifted_layout_asks_the_slot_before(ids, labels):
+    tokens, seg = framed([ids("a b c d e f")], *ids("C S"))
+    plain, shifted = (
+        layout(tokens, seg, np.array([2, 4, 5]), ids("M d x"), shift) for shift in (False, True)
+    )
+    assert (shifted.towers["x"].table == plain.towers["x"].table).all()
+    b, d, e = ids("b d e")
+    assert labels(shifted, "mlm") == [-1, b, -1, d, e, -1, -1, -1]
+
+
+def test_a_shifted_task_differs_in_nothing_else(toy_vocab, some_text):
+    text = some_text(toy_vocab, 40, np.random.default_rng(0))
+    for options in ({}, {"max_span": 3}, {"whole_words": True}):
+        one, two = (
+            task(toy_vocab, shift=shift, **options).pretrain(text, np.random.default_rng(7))
+            for shift in (False, True)
+        )
+        assert (one.towers["x"].table == two.towers["x"].table).all()
+        assert (one.asks[0].label == two.asks[0].label).all()
+        assert (one.asks[0].rows == two.asks[0].rows + 1).all()
+
+
 def test_a_pair_has_segments(ids):
     tokens, seg = framed([ids("a b"), ids("c d")], *ids("C S"))
     assert tokens.tolist() == ids("C a b S c d S").tolist()
@@ -103,6 +125,37 @@ def test_whole_words_are_hidden_or_shown(toy_vocab):
     assert max(sizes) <= round(0.15 * (len(text) + 2)) and np.mean(sizes) > 0.9 * max(sizes)
 
 
+def test_runs_share_what_they_read(toy_vocab, some_text):
+    """80/10/10 is drawn for each run of 1 to 3 tokens; runs that touch may differ."""
+    made, rng, seen = task(toy_vocab, max_span=3), np.random.default_rng(0), []
+    for _ in range(200):
+        example = made.pretrain(some_text(toy_vocab, 510, rng), rng)
+        ask, token = example.asks[0], example.towers["x"].token
+        assert 77 <= len(ask.label) <= 79
+        read, rows = token[ask.rows[:, 0]], ask.rows[:, 0]
+        first = np.append(True, np.diff(rows) > 1)
+        alone = np.flatnonzero(first & np.append(first[1:], True))
+        changed = np.where(read == toy_vocab.mask, 0, np.where(read == ask.label, 1, 2))
+        seen += [changed]
+        # neighbours mostly belong to one run: two thirds of the draws would differ otherwise
+        pairs = np.flatnonzero(~first)
+        assert (changed[pairs] == changed[pairs - 1]).mean() > 0.75
+        assert len(alone)
+    share = np.bincount(np.concatenate(seen)) / sum(map(len, seen))
+    assert share == pytest.approx([0.8, 0.1, 0.1], abs=0.01)
+
+
+def test_runs_of_whole_words_hide_whole_words(toy_vocab):
+    made, rng = task(toy_vocab, whole_words=True, max_span=3), np.random.default_rng(0)
+    text = np.array(toy_vocab.encode("The baba kelo mipu sane teri bobo lulu " * 4))
+    word = np.cumsum(toy_vocab.starts[text])
+    for _ in range(100):
+        rows = made.pretrain(Text([text], np.zeros(1, int)), rng).asks[0].rows[:, 0] - 1
+        hidden = np.isin(np.arange(len(text)), rows)
+        assert not set(word[hidden]) & set(word[~hidden])
+        assert len(rows) >= round(0.15 * (len(text) + 2))
+
+
 def test_a_long_word_alone_is_hidden_nevertheless(toy_vocab):
     text = np.array(toy_vocab.encode("kelomipu"))
     assert len(text) > 2
@@ -122,9 +175,16 @@ def test_masks_of_a_prompt_are_asked_for_and_filled(toy_vocab):
     assert made.text(source, fills) == v.decode(expected)
     with pytest.raises(UsageError, match="MASK"):
         made.prompt([words])
+    shifted = task(toy_vocab, shift=True).prompt(source)
+    assert shifted.asks[0].rows[:, 0].tolist() == [1, 3]
 
 
 def test_options_are_checked():
-    for wrong in ({"mask_ratio": 0.0}, {"mask_keep_random": (0.0, 0.0, 0.0)}, {"copies": -1}):
+    for wrong in (
+        {"mask_ratio": 0.0},
+        {"mask_keep_random": (0.0, 0.0, 0.0)},
+        {"copies": -1},
+        {"max_span": 0},
+    ):
         with pytest.raises(UsageError, match="--task."):
             MLM.Config(**wrong)

@@ -7,6 +7,10 @@ Hidden tokens are predicted at their places, from both sides.
     pos      0  1  2  3  4  5  6  7
     at       0  0  0  0  0  0  0  0
     label    .  .  b  .  d  e  .  .
+    shifted  .  b  .  d  e  .  .  .     with `--task.shift on`
+
+Shifted, a token is read at the slot before its own, as a causal model reads it (masked next-token
+prediction; GPT-BERT: Charpentier and Samuel 2024, arXiv 2410.24159, section 2).
 
 A pair of parts (`--task.nsp on`) is C a b S c d S with `seg` 0 0 0 0 1 1 1, and C is asked whether
 the second part is from elsewhere.
@@ -24,7 +28,7 @@ from unitk.data.sentence_pairs import SentencePairs
 from unitk.errors import UsageError, require
 from unitk.registry import register
 from unitk.slots import Ask, Example, Ids, Slots, lm, stay
-from unitk.spans import Bools, corrupt, fitting
+from unitk.spans import Bools, corrupt, fitting, run_places
 from unitk.tasks.base import Task, check_share, check_weights
 from unitk.vocab.base import Vocab
 
@@ -37,19 +41,19 @@ def framed(parts: list[Ids], cls: int, sep: int) -> tuple[Ids, Ids]:
     return tokens, np.arange(len(parts)).repeat(sizes)
 
 
-def layout(tokens: Ids, seg: Ids, hidden: Ids, shown: Ids) -> Example:
-    """Lay out framed tokens; the `hidden` places read `shown` and are asked for."""
+def layout(tokens: Ids, seg: Ids, hidden: Ids, shown: Ids, shift: bool = False) -> Example:
+    """Lay out framed tokens; `hidden` places read `shown` and are asked for, there or a slot before
+    (`shift`)."""
     read = tokens.copy()
     read[hidden] = shown
     slots = stay(read, pos=np.arange(len(read)), seg=seg)
-    return Example({"x": slots}, [lm(hidden, tokens[hidden], name="mlm")])
+    return Example({"x": slots}, [lm(hidden - shift, tokens[hidden], name="mlm")])
 
 
 def nsp(flag: int) -> Ask:
     """Ask at C whether the second part is from elsewhere (1) or follows the first (0)."""
-    return Ask(
-        "nsp", "class:nsp", "x", np.zeros((1, 1), np.int64), np.array([flag]), np.ones(1, "f")
-    )
+    first = np.zeros((1, 1), np.int64)
+    return Ask("nsp", "class:nsp", "x", first, np.array([flag]), np.ones(1, "f"))
 
 
 @register("task", "mlm")
@@ -69,6 +73,11 @@ class MLM(Task):
         """Weights of what a hidden token reads: [MASK], itself, a random word (appendix A.1)."""
         whole_words: bool = False
         """Hide all tokens of a word or none."""
+        max_span: int = 1
+        """Hide runs of 1 to so many tokens or whole words, lengths uniform, until --task.mask-ratio
+        is reached; all of a run are masked, kept or random (GPT-BERT: 3)."""
+        shift: bool = False
+        """Predict a hidden token at the slot before it, as a causal model does (GPT-BERT: on)."""
         copies: int = 0
         """Hide the same tokens again after so many epochs (BERT: 10); 0: never."""
         nsp: bool = False
@@ -78,6 +87,7 @@ class MLM(Task):
             check_share("mask-ratio", self.mask_ratio)
             check_weights("mask-keep-random", self.mask_keep_random)
             require(self.copies >= 0, f"--task.copies must be at least 0, got {self.copies}")
+            require(self.max_span > 0, f"--task.max-span must be at least 1, got {self.max_span}")
 
     config: Config
     symbols = ("pad", "cls", "sep", "mask")
@@ -96,23 +106,30 @@ class MLM(Task):
         wanted = c.mask_ratio * len(tokens)
         count = round(wanted) if c.rounding == "nearest" else int(wanted + rng.random())
         free = (tokens != v.cls) & (tokens != v.sep)
-        hidden = self.hide(tokens, free, max(count, 1), rng)
-        shown = corrupt(tokens[hidden], v.mask, self.words, c.mask_keep_random, rng)
-        example = layout(tokens, seg, hidden, shown)
+        hidden, run = self.hide(tokens, free, max(count, 1), rng)
+        shown = corrupt(tokens[hidden], v.mask, self.words, c.mask_keep_random, rng, run)
+        example = layout(tokens, seg, hidden, shown, c.shift)
         if c.nsp and len(text.parts) > 1:
             example.asks.append(nsp(text.flag))
         return example
 
-    def hide(self, tokens: Ids, free: Bools, count: int, rng: np.random.Generator) -> Ids:
-        """Places of `count` tokens, or of as many whole words as fit."""
-        places = np.flatnonzero(free)
-        if not self.config.whole_words:
-            return np.sort(rng.permutation(places)[:count])
-        starts = self.vocab.starts[tokens] | np.append(True, ~free[:-1])
-        word = np.cumsum(starts)[places]  # tokens of a word have its number
-        number, size = np.unique(word, return_counts=True)
+    def hide(
+        self, tokens: Ids, free: Bools, count: int, rng: np.random.Generator
+    ) -> tuple[Ids, Ids | None]:
+        """Places of `count` tokens, of whole words that fit, or of runs; the run of each."""
+        places, c = np.flatnonzero(free), self.config
+        unit = np.arange(len(places))
+        if c.whole_words:
+            starts = self.vocab.starts[tokens] | np.append(True, ~free[:-1])
+            unit = np.cumsum(starts)[places]  # tokens of a word have its number
+        if c.max_span > 1:
+            taken, run = run_places(unit, count, c.max_span, rng)
+            return places[taken], run
+        if not c.whole_words:
+            return np.sort(rng.permutation(places)[:count]), None
+        number, size = np.unique(unit, return_counts=True)
         order = rng.permutation(len(number))
-        return places[np.isin(word, number[order[fitting(size[order], count)]])]
+        return places[np.isin(unit, number[order[fitting(size[order], count)]])], None
 
     def reading(self, source: list[Ids]) -> Slots:
         tokens, seg = framed(source, self.vocab.cls, self.vocab.sep)
@@ -124,7 +141,7 @@ class MLM(Task):
         hidden = np.flatnonzero(tokens == self.vocab.mask)
         if not len(hidden):
             raise UsageError("task mlm fills [MASK]s, but a source has none")
-        return layout(tokens, seg, hidden, tokens[hidden])
+        return layout(tokens, seg, hidden, tokens[hidden], self.config.shift)
 
     def text(self, source: list[Ids], written: Ids) -> str:
         ids = self.joined(source)
