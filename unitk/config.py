@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from unitk import registry
-from unitk.errors import UsageError
+from unitk.errors import UsageError, require
 from unitk.help import help_page
 from unitk.options import Component, flag, options
 from unitk.values import WORDS, Schedule, parse_value, render
@@ -83,6 +83,11 @@ class Parsed:
     def values(self) -> dict[str, str]:
         """Every value as text under its dotted key; parses back to the same thing."""
         return {key: render(value) for key, (_, value) in self.fields().items()}
+
+    def idle(self, why: str, *names: str) -> None:
+        """Raise a `UsageError` for the first of these options that was given: it has no effect."""
+        for name in names:
+            require(name not in self.origins, f"{flag(name)} has no effect {why}")
 
     def yaml(self) -> str:
         """The values as a file for `--config`, each with its origin."""

@@ -82,3 +82,12 @@ def require(holds: bool, message: str) -> None:
     """Raise a `UsageError` unless the condition holds; the message names the option."""
     if not holds:
         raise UsageError(message)
+
+
+def at_least(given: object, **least: float) -> None:
+    """Raise a `UsageError` for the first of these options of `given` that is below its limit."""
+    for name, limit in least.items():
+        value = getattr(given, name)
+        if value is not None and value < limit:
+            flag = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{flag} must be at least {limit}, got {value:g}")

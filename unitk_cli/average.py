@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unitk import config
-from unitk.errors import CheckpointError, require
+from unitk.errors import CheckpointError, at_least, require
 from unitk.files import damage, new_folder
 from unitk.training.saving.folder import RunFolder, find, used
 
@@ -41,7 +41,7 @@ def run(argv: Sequence[str]) -> None:
 def newest(given: Options) -> list[Path]:
     """The newest checkpoints of a run, the newest one last."""
     assert given.last is not None
-    require(given.last > 1, f"--last must be at least 2, got {given.last}")
+    at_least(given, last=2)
     require(len(given.checkpoint) == 1, "--last needs one run folder as --checkpoint")
     run = RunFolder(given.checkpoint[0])
     require(run.checkpoints.is_dir(), f"--last: {run.path} is no run folder")

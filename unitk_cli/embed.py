@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,8 @@ from unitk.data.reading.pairs import Fields
 from unitk.data.reading.sources import is_stream
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.files.inputs import Input, arriving, read_inputs
-from unitk.decoding.files.outputs import STDOUT
-from unitk.errors import DataError, UsageError, require
+from unitk.decoding.files.outputs import STDOUT, check_writable
+from unitk.errors import DataError, require
 from unitk.files import new_file
 from unitk.latent.config import Common
 from unitk_cli.generate import open_generator
@@ -48,17 +47,16 @@ class Options(EmbedConfig, Common):
 
 def run(argv: Sequence[str]) -> None:
     """Read, embed, write."""
-    given: Options = config.parse("embed", Options, argv, positional="texts").main
+    parsed = config.parse("embed", Options, argv, positional="texts")
+    given: Options = parsed.main
     require(bool(given.texts) != (given.input is not None), "give either texts or --input FILE")
     npy = given.output.suffix == ".npy"
     require(not (npy and given.pool == "none"), "--pool none is written as json-lines, not as .npy")
-    folder = given.output.absolute().parent
-    if given.output != STDOUT and not (folder.is_dir() and os.access(folder, os.W_OK)):
-        raise UsageError(f"--output {given.output}: cannot write into {folder}")
+    check_writable(given.output)
     inputs: list[Input] | Iterator[list[Input]] = [Input([text]) for text in given.texts]
-    idle = given.input is None and given.source_field
-    require(not idle, "--source-field has no effect without --input")
-    if given.input is not None:
+    if given.input is None:
+        parsed.idle("without --input", "source_field")
+    else:
         fields = Fields(given.source_field, ()) if given.source_field else None
         if is_stream(given.input):
             inputs = arriving(given.input_format, TOGETHER, given.input, fields)

@@ -7,19 +7,19 @@ import math
 import signal
 import sys
 import tempfile
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from unitk import config
-from unitk.config import flag, options
+from unitk.config import flag
 from unitk.data.reading.files import ReadingOptions, expand
 from unitk.data.storing.encode import encoders, num_workers
 from unitk.data.storing.folders import is_corpus
 from unitk.data.storing.preprocess import write_part
-from unitk.errors import UsageError, require
+from unitk.errors import UsageError, at_least, require
 from unitk.vocab.base import open_vocab
 
 if TYPE_CHECKING:
@@ -62,10 +62,7 @@ class Options(ReadingOptions):
     """Folder of plug-ins."""
 
     def __post_init__(self) -> None:
-        for name, least in (("draws", 1), ("beam", 0), ("max_tokens", 1), ("max_len", 1)):
-            value = getattr(self, name)
-            fits = value is None or value >= least
-            require(fits, f"{flag(name)} must be at least {least}, got {value}")
+        at_least(self, draws=1, beam=0, max_tokens=1, max_len=1)
         require(self.beam > 0 or self.max_len is None, "--max-len has no effect with --beam 0")
 
 
@@ -79,7 +76,7 @@ def run(argv: Sequence[str]) -> None:
     from unitk_cli.progress import progress
 
     device = choose_device(given.device)
-    with _corpus(given, parsed.origins) as corpus:
+    with _corpus(parsed) as corpus:
         evaluation = open_evaluation(given.checkpoint, corpus, device, given.precision == "bf16")
         if evaluation.data.train.shortened:
             print(f"unitk evaluate: {evaluation.data.train.shortened}", file=sys.stderr)
@@ -106,17 +103,17 @@ def run(argv: Sequence[str]) -> None:
 
 
 @contextmanager
-def _corpus(given: Options, origins: Container[str]) -> Iterator[Path]:
+def _corpus(parsed: config.Parsed) -> Iterator[Path]:
     """The corpus of --data; of a file, one that is removed afterwards."""
+    given: Options = parsed.main
     path = given.data
     if path.is_dir() or is_corpus(path):
-        for option in options(ReadingOptions):
-            require(option.name not in origins, f"{option.flag} has no effect on a corpus")
+        parsed.idle("on a corpus", *(option.name for option in config.options(ReadingOptions)))
         yield path
         return
     given.check()
     files = expand((str(path),), "--data")
-    given.held(files, "--data", origins)
+    given.held(files, "--data", parsed.origins)
     vocab = open_vocab(given.checkpoint)
     source = given.source(files, "--data")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the folder is removed then, too

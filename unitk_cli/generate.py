@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -28,9 +27,9 @@ from unitk.decoding.files.inputs import (
     read_inputs,
     typed,
 )
-from unitk.decoding.files.outputs import STDOUT, Alignment, Formatter
+from unitk.decoding.files.outputs import STDOUT, Alignment, Formatter, check_writable
 from unitk.decoding.files.sink import OutputFile
-from unitk.errors import DataError, UsageError, require
+from unitk.errors import DataError, UsageError, at_least, require
 from unitk.files import MANIFEST, digest, reserved
 from unitk.training.saving.folder import find
 from unitk.training.saving.state import read_state
@@ -119,7 +118,7 @@ def run(argv: Sequence[str]) -> None:
     """Read, decode or score, write."""
     parsed = config.parse("generate", Options, argv, aside=("task", "arch"))
     given: Options = parsed.main
-    check(given, parsed.origins)
+    check(parsed)
     with nullcontext() if given.output == STDOUT else reserved(given.output, "--output"):
         generate(given, parsed)
 
@@ -176,39 +175,32 @@ def generate(given: Options, parsed: config.Parsed) -> None:
         print(tally, file=sys.stderr)
 
 
-def check(given: Options, origins: Container[str]) -> None:
+def check(parsed: config.Parsed) -> None:
     """Refuse what cannot be meant."""
-    idle = given.sampling and "beam" in origins
-    require(not idle, "--beam has no effect with --sampling")
-    idle = given.diverse_beam_groups == 1 and "diverse_beam_strength" in origins
-    require(not idle, "--diverse-beam-strength has no effect without --diverse-beam-groups")
+    given: Options = parsed.main
+    if given.sampling:
+        parsed.idle("with --sampling", "beam")
+    if given.diverse_beam_groups == 1:
+        parsed.idle("without --diverse-beam-groups", "diverse_beam_strength")
     ways = (given.input is not None) + (given.infill is not None) + given.interactive
     require(ways == 1, "give either --input, --infill TEXT or --interactive")
-    for name in ("truncate", "max_source_len"):
-        idle = given.infill is not None and name in origins
-        require(not idle, f"{config.flag(name)} has no effect on --infill")
-    require(given.buffer_size >= 1, f"--buffer-size must be at least 1, got {given.buffer_size}")
-    way = "--interactive" if given.interactive else "--infill"
-    for name in FILES_ONLY:
-        idle = given.input is None and name in origins
-        require(not idle, f"{config.flag(name)} has no effect with {way}")
+    if given.infill is not None:
+        parsed.idle("on --infill", "truncate", "max_source_len")
+    at_least(given, buffer_size=1)
+    if given.input is None:
+        parsed.idle(f"with --{'interactive' if given.interactive else 'infill'}", *FILES_ONLY)
     require(not given.interactive or given.output == STDOUT, "--interactive has no --output")
     file = given.output != STDOUT and given.input is not None and not is_stream(given.input)
     require(file or not given.resume, "--resume needs an --output, and an --input that is a file")
     if given.score:
         scored = ["lenpen", "search", "unkpen", "max_tokens", "max_source_len"]
         scored += ["max_len"] * SEARCH_PRESETS[given.search].free_end
-        for option in config.options(GenerateConfig):
-            idle = option.name in origins and option.name not in scored
-            require(not idle, f"{option.flag} has no effect with --score")
-        for name in ("prefix_file", "constraints", "resume"):
-            require(name not in origins, f"{config.flag(name)} has no effect with --score")
+        searching = [o.name for o in config.options(GenerateConfig) if o.name not in scored]
+        parsed.idle("with --score", *searching, "prefix_file", "constraints", "resume")
     require(given.score or given.references is None, "--references has no effect without --score")
-    idle = given.print_alignment == "off" and "alignment_layer" in origins
-    require(not idle, "--alignment-layer has no effect without --print-alignment")
-    folder = given.output.absolute().parent
-    if given.output != STDOUT and not (folder.is_dir() and os.access(folder, os.W_OK)):
-        raise UsageError(f"--output {given.output}: cannot write into {folder}")
+    if given.print_alignment == "off":
+        parsed.idle("without --print-alignment", "alignment_layer")
+    check_writable(given.output)
     plain = given.output.is_file() or not given.output.exists()
     require(plain, f"--output {given.output} is no file; `-` is standard output")
 

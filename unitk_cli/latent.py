@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from unitk import config
 from unitk.data.reading.sources import Format
 from unitk.decoding.files.inputs import read_inputs
-from unitk.decoding.files.outputs import STDOUT, write
+from unitk.decoding.files.outputs import check_writable, write
 from unitk.errors import DataError, UsageError, require
 from unitk.latent import config as options
 from unitk.latent import geometry
@@ -44,21 +43,24 @@ def run(argv: Sequence[str]) -> None:
         f"latent {name}", kind, argv[1:], positional="texts", aside=("task", "arch")
     )
     given = parsed.main
-    if isinstance(given, options.Decoding):
-        idle = given.sampling and "beam" in parsed.origins
-        require(not idle, "--beam has no effect with --sampling")
-    if isinstance(given, options.Traverse):
-        idle = "dimension" in parsed.origins and "active" in parsed.origins
-        require(not idle, "--active has no effect with --dimension")
+    if isinstance(given, options.Decoding) and given.sampling:
+        parsed.idle("with --sampling", "beam")
+    if isinstance(given, options.Traverse) and "dimension" in parsed.origins:
+        parsed.idle("with --dimension", "active")
     if isinstance(given, options.Sample) and not given.texts and given.input is None:
         require(not given.truncate, "--truncate has no effect without texts")
-    lacking = given.input is None and "input_format" in parsed.origins
-    require(not lacking, "--input-format has no effect without a file as --input")
-    folder = given.output.absolute().parent
-    if given.output != STDOUT and not (folder.is_dir() and os.access(folder, os.W_OK)):
-        raise UsageError(f"--output {given.output}: cannot write into {folder}")
+    if given.input is None:
+        parsed.idle("without a file as --input", "input_format")
+    check_writable(given.output)
     of_model = {item.key: item.text or "on" for item in parsed.aside}
-    act(given, lambda: open_space(given, of_model))
+
+    def opened() -> LatentSpace:
+        from unitk.latent.space import LatentSpace
+
+        generator = open_generator(given, of_model)
+        return LatentSpace(generator.model, generator.task)
+
+    act(given, opened)
 
 
 def overview() -> str:
@@ -72,16 +74,14 @@ def overview() -> str:
 
 def encode(given: options.Encode, opened: Opened) -> None:
     """Rows of numbers."""
-    texts = [text for (text,) in read_groups(given, 1)]
+    texts = read_texts(given)
     table = getattr(encoded(opened(), texts, given), given.feature)
     write(number_lines(texts, given.feature, table, given.output_format), given.output)
 
 
 def sample(given: options.Sample, opened: Opened) -> None:
     """Texts of latents drawn from the prior, or from the posteriors of texts."""
-    texts: list[str] = []
-    if given.texts or given.input is not None:
-        texts = [text for (text,) in read_groups(given, 1)]
+    texts = read_texts(given) if given.texts or given.input is not None else []
     space = opened()
     if not texts:
         points = space.prior(given.count, given.seed, given.spread)
@@ -100,11 +100,8 @@ def sample(given: options.Sample, opened: Opened) -> None:
 
 def reconstruct(given: options.Reconstruct, opened: Opened) -> None:
     """Texts to latents and back."""
-    texts = [text for (text,) in read_groups(given, 1)]
-    space = opened()
-    mean = encoded(space, texts, given).mean
-    walks = [Walk([text], [{}], z[None]) for text, z in zip(texts, mean, strict=True)]
-    write_decoded(space, walks, given)
+    space, found = encode_groups(given, opened, 1)
+    write_decoded(space, [Walk(text, [{}], points) for text, points in found], given)
 
 
 def interpolate(given: options.Interpolate, opened: Opened) -> None:
@@ -131,8 +128,7 @@ def analogy(given: options.Analogy, opened: Opened) -> None:
 
 def traverse(given: options.Traverse, opened: Opened) -> None:
     """Texts with one dimension moved."""
-    texts = [text for (text,) in read_groups(given, 1)]
-    space = opened()
+    texts, space = read_texts(given), opened()
     for dimension in given.dimension:
         inside = 0 <= dimension < space.dimensions
         require(inside, f"--dimension must be 0 to {space.dimensions - 1}, got {dimension}")
@@ -153,13 +149,10 @@ def traverse(given: options.Traverse, opened: Opened) -> None:
 
 def neighbors(given: options.Neighbors, opened: Opened) -> None:
     """The nearest texts of a file."""
-    texts = [text for (text,) in read_groups(given, 1)]
+    texts = read_texts(given)
     among = [text for (text,) in groups_of(given.among, "auto", 1, "--among")]
-    mean = encoded(opened(), [*texts, *among], given).mean
-    found = [
-        geometry.nearest(z, mean[len(texts) :], given.count, given.metric)
-        for z in mean[: len(texts)]
-    ]
+    own, others = np.split(encoded(opened(), [*texts, *among], given).mean, [len(texts)])
+    found = [geometry.nearest(z, others, given.count, given.metric) for z in own]
     write(neighbor_lines(texts, found, among, given.output_format), given.output)
 
 
@@ -184,7 +177,7 @@ def probe(given: options.Probe, opened: Opened) -> None:
     test_texts, test_labels = labelled(given.test, "auto", "--test")
     train_classes, test_classes = classes(labels, "--input"), classes(test_labels, "--test")
     features = getattr(encoded(opened(), [*texts, *test_texts], given), given.feature)
-    train, test = features[: len(texts)], features[len(texts) :]
+    train, test = np.split(features, [len(texts)])
     rows = []
     for number in given.per_class:
         right = measure(
@@ -219,14 +212,6 @@ def probe_lines(
         yield f"commonest label\t{frequent:.3f}\t"
 
 
-def open_space(given: options.Common, of_model: Mapping[str, str]) -> LatentSpace:
-    """The model of a run or checkpoint, with these options of task and architecture."""
-    from unitk.latent.space import LatentSpace
-
-    generator = open_generator(given, of_model)
-    return LatentSpace(generator.model, generator.task)
-
-
 def encoded(space: LatentSpace, texts: Sequence[str], given: options.Common) -> Latents:
     """Where texts lie, with a bar on a terminal."""
     with progress(len(set(texts))) as report:
@@ -251,6 +236,11 @@ def write_decoded(space: LatentSpace, walks: Sequence[Walk], given: options.Deco
     with progress(len(points)) as report:
         found = space.decode(points, given, report=report)
     write(walk_lines(walks, found, given.output_format, given.nbest), given.output)
+
+
+def read_texts(given: options.Common) -> list[str]:
+    """The texts that were given, each on its own."""
+    return [text for (text,) in read_groups(given, 1)]
 
 
 def read_groups(given: options.Common, size: int) -> list[list[str]]:
@@ -282,7 +272,7 @@ def groups_of(path: Path, format: Format, size: int, option: str) -> list[list[s
 def read_labelled(given: options.Common) -> tuple[list[str], list[str | None]]:
     """The texts that were given and their labels, if any."""
     if given.input is None:
-        texts = [text for (text,) in read_groups(given, 1)]
+        texts = read_texts(given)
         return texts, [None] * len(texts)
     require(not given.texts, "give either texts or --input FILE")
     return labelled(given.input, given.input_format, "--input")

@@ -8,21 +8,14 @@ import sys
 from collections.abc import Sequence
 
 from unitk import config
-from unitk.config import Parsed, flag
+from unitk.config import Parsed
 from unitk.data.reading.files import expand
 from unitk.data.storing.preprocess import Options, preprocess
 from unitk.errors import UsageError
 
 TRAINING = (
-    "vocab_size",
-    "vocab_kind",
-    "byte_fallback",
-    "vocab_normalization",
-    "vocab_coverage",
-    "vocab_sample",
-    "vocab_only",
-    "vocab_threshold",
-    "seed",
+    *("vocab_size", "vocab_kind", "byte_fallback", "vocab_normalization", "vocab_coverage"),
+    *("vocab_sample", "vocab_only", "vocab_threshold", "seed"),
 )
 """Options of a vocabulary that is trained."""
 FAIRSEQ = ("source_lang", "target_lang", "vocab_threshold")
@@ -47,13 +40,11 @@ def run(argv: Sequence[str]) -> None:
 def _check(parsed: Parsed) -> None:
     """A setting without effect is an error."""
     given: Options = parsed.main
-    for name in TRAINING:
-        if given.vocab is not None and name in parsed.origins:
-            raise UsageError(f"{flag(name)} has no effect with --vocab {given.vocab}")
+    if given.vocab is not None:
+        parsed.idle(f"with --vocab {given.vocab}", *TRAINING)
     files = expand(given.input or given.valid or given.test, "--input")
     held = given.held(files, "--input", parsed.origins) or ["pairs of lines"]
-    for name in UNITK if given.format == "fairseq" else FAIRSEQ:
-        if name in parsed.origins:
-            raise UsageError(f"{flag(name)} has no effect with --format {given.format}")
+    of_other = UNITK if given.format == "fairseq" else FAIRSEQ
+    parsed.idle(f"with --format {given.format}", *of_other)
     if given.format == "fairseq" and not {*held} <= {"text", "pairs of lines"}:
         raise UsageError(f"--format fairseq takes text or pairs of lines, not {', '.join(held)}")

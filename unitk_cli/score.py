@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from unitk import config
-from unitk.config import Parsed, flag
+from unitk.config import Parsed
 from unitk.data.reading.columns import Side, read_column
-from unitk.errors import DataError, UsageError
+from unitk.errors import DataError, require
 from unitk.score import Score
 from unitk.score.bleu import Tokenize, bleu
 from unitk.score.qg import qg, treebank
@@ -102,21 +102,17 @@ def run(argv: Sequence[str]) -> None:
 
 def _check(parsed: Parsed) -> None:
     given: Options = parsed.main
-    if not given.metric:
-        raise UsageError("--metric needs at least one of bleu, rouge, qg, stats")
+    require(bool(given.metric), "--metric needs at least one of bleu, rouge, qg, stats")
     for name, metrics in CONCERNS.items():
-        if name in parsed.origins and not set(metrics) & set(given.metric):
-            raise UsageError(f"{flag(name)} has no effect without --metric {' or '.join(metrics)}")
-    if "qg" in given.metric and given.sources is None:
-        raise UsageError(
-            "--metric qg needs --sources FILE: predictions are grouped by their source"
-        )
-    if "stats" in given.metric and given.sources is None:
-        raise UsageError("--metric stats needs --sources FILE: new n-grams are those it lacks")
-    if "qg" in given.metric and len(given.references) > 1:
-        raise UsageError("--metric qg takes one --references file: it finds the references itself")
-    if not given.separator:
-        raise UsageError("--separator must not be empty")
+        if not set(metrics) & set(given.metric):
+            parsed.idle(f"without --metric {' or '.join(metrics)}", name)
+    grouped, lacks = "predictions are grouped by their source", "new n-grams are those it lacks"
+    for name, why in {"qg": grouped, "stats": lacks}.items():
+        has = given.sources is not None or name not in given.metric
+        require(has, f"--metric {name} needs --sources FILE: {why}")
+    one = "qg" not in given.metric or len(given.references) == 1
+    require(one, "--metric qg takes one --references file: it finds the references itself")
+    require(bool(given.separator), "--separator must not be empty")
 
 
 def _read(path: Path, option: str, side: Side, count: int, given: Options) -> list[list[str]]:

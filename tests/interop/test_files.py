@@ -12,9 +12,9 @@ import torch
 from safetensors.torch import load_file
 
 from unitk.errors import CheckpointError, UnitkError
+from unitk.fairseq.dictionary import XLMDictionary
 from unitk.interop import convert
 from unitk.interop.files import read_pickle, read_tensors
-from unitk.interop.words_xlm import XLMDictionary
 from unitk.models.archs import tiny
 from unitk.registry import get
 from unitk.vocab.base import adopt, open_vocab

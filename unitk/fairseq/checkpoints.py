@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unitk import registry
 from unitk.config import Given, NoOptions, resolve
 from unitk.errors import CheckpointError
 from unitk.fairseq.dictionary import FairseqDictionary, open_dictionary
@@ -43,6 +42,7 @@ from unitk.interop.settings import (
     checked,
     keys,
     layers_of,
+    preset,
     read_settings,
     refuse,
     shape_of,
@@ -281,7 +281,7 @@ def config_of(
     root = kind.root
     _, width = shape_of(tensors, f"{root}embed_tokens.weight", path)
     inner, _ = shape_of(tensors, f"{root}layers.0.fc1.weight", path)
-    config: ModelConfig = registry.get("arch", kind.presets[0])()
+    config: ModelConfig = preset(kind.presets[0])
     last = f"{root}layer_norm.weight" in tensors
     changes: dict[str, Any] = {
         "width": width,
@@ -412,14 +412,12 @@ def write_dict(vocab: Vocab, path: Path, rows: int) -> None:
 
 def _kind_of(config: ModelConfig) -> Kind:
     if isinstance(config, EncoderDecoderConfig):
-        kind, free = SEQ2SEQ_KIND, {"decoder_layers", "shared_embeddings", "embedding_scale"}
+        kind, free = SEQ2SEQ_KIND, {"shared_embeddings", "embedding_scale"}
         free |= {"norm_first", "final_norm", "embedding_norm"}
     elif config.head_transform:
         kind, free = ROBERTA_KIND, {"heads", "num_segments"}
     else:
         kind, free = LM_KIND, {"embedding_scale", "final_norm"}
-    preset = registry.get("arch", kind.presets[0])()
-    same_there = {"num_layers", "width", "num_heads", "ffn_width", "activation", "tied"}
-    places = {"max_positions", "position_offset"}
-    check_family(config, preset, free | same_there | places, f"--to fairseq: a {kind.arch}")
+    free |= {"activation", "tied", "position_offset"}
+    check_family(config, kind.presets[0], free, f"--to fairseq: a {kind.arch}")
     return kind

@@ -1,4 +1,4 @@
-"""fairseq's dictionaries: dict.txt, a symbol and its count a line."""
+"""Dictionaries of fairseq (dict.txt) and of XLM (vocab.en-fr): a symbol and its count a line."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from unitk.vocab.subwords import GPT2, Tokenizers, VocabModel
 from unitk.vocab.words import WordList
 
 FIRST = ("<s>", "<pad>", "</s>", "<unk>")
+XLM_FIRST = ("<s>", "</s>", "<pad>", "<unk>", *(f"<special{i}>" for i in range(10)))
 """Symbols that every dictionary has in front and that its file leaves out."""
-SPECIAL = {*FIRST, "<mask>"}
 OVERWRITE = " #fairseq:overwrite"
 END: int = FIRST.index("</s>")
 """What fairseq writes behind every line of text."""
@@ -26,16 +26,47 @@ GLUE = 0.01
 goes on) above which these are marks, and no words that look so."""
 
 
+class Dictionary(WordList):
+    """A file of symbols that leaves out the `first` ones."""
+
+    first: tuple[str, ...]
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data, [*self.first, *symbols_of(data)], self.first.index("<unk>"))
+
+    def silent(self, index: int) -> bool:
+        return index < len(self.first) and index != self.unk
+
+
+@register("vocab", "xlm")
+class XLMDictionary(Dictionary):
+    """XLM's vocab.en-fr: text is split at blanks, as fastBPE left it, whose @@ a decoder joins."""
+
+    kind = "xlm"
+    file = "vocab.xlm"
+    first = special = XLM_FIRST
+
+    @classmethod
+    def opens(cls, path: Path) -> bool:
+        return re.fullmatch(r"vocab\.([a-z]{2}(-[a-z]{2})*|xlm)", path.name) is not None
+
+    def decode(self, ids: list[int]) -> str:
+        text = "".join(f"{self.piece(index)} " for index in ids)
+        return text.replace("@@ ", "").rstrip()
+
+
 @register("vocab", "fairseq")
-class FairseqDictionary(WordList):
+class FairseqDictionary(Dictionary):
     """fairseq's dict.txt: text is split at blanks, as whatever made its words left it."""
 
     kind = "fairseq"
     file = "dict.txt"
-    special = SPECIAL
+    first = FIRST
+    special = {*FIRST, "<mask>"}
 
     def __init__(self, data: bytes) -> None:
-        super().__init__(data, [*FIRST, *symbols_of(data)], FIRST.index("<unk>"))
+        super().__init__(data)
+        # one such symbol may be a word that looks so; a share of them is a mark
         least = GLUE * self.size
         self._blanks = sum(symbol[0] == "\u2581" for symbol in self.symbols) > least
         self._joints = sum(symbol.endswith("@@") for symbol in self.symbols) > least
@@ -91,9 +122,6 @@ class FairseqDictionary(WordList):
     def text(self, index: int) -> str:
         piece = self.piece(index)
         return piece.replace("\u2581", " ", 1) if self._blanks else " " + piece
-
-    def silent(self, index: int) -> bool:
-        return index < len(FIRST) and index != self.unk
 
 
 def symbols_of(data: bytes) -> list[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unitk import registry
 from unitk.errors import CheckpointError, DataError
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import (
@@ -21,9 +20,8 @@ from unitk.interop.files import (
     write_json,
 )
 from unitk.interop.names import Layout, layer, within
-from unitk.interop.settings import changed, check_family, checked, layers_of, sizes_of
+from unitk.interop.settings import changed, check_family, checked, layers_of, preset, sizes_of
 from unitk.interop.vocabs import vocab_beside, write_vocab
-from unitk.models.config import ModelConfig
 from unitk.vocab.base import ALIASES, Vocab
 
 FILE = "mp_rank_00_model_states.pt"
@@ -83,8 +81,7 @@ def read(path: Path, vocab: Path | None) -> Found:
     sizes = sizes_of(tensors, SIZES, weights)
     heads = checked(declared.get(HEADS, max(sizes["width"] // 64, 1)), int, HEADS, where)
     layers = max(layers_of(tensors, "transformer.layers."), 1)
-    preset: ModelConfig = registry.get("arch", PRESETS[0])()
-    config = changed(preset, weights, num_layers=layers, num_heads=heads, **sizes)
+    config = changed(preset(PRESETS[0]), weights, num_layers=layers, num_heads=heads, **sizes)
     own = vocab_beside(weights, vocab)
     # a folder of that tokenizer, or of the port that GLM's authors made
     added = (vocab if vocab and vocab.is_dir() else weights.parent) / ADDED
@@ -118,8 +115,7 @@ def symbols_of(vocab: Vocab, added: Path) -> dict[str, int]:
 def write(parts: Parts, folder: Path) -> None:
     """The file that GLM's code loads, and the tokenizer."""
     config, tensors = parts.model.config, parts.tensors()
-    preset = registry.get("arch", PRESETS[0])()
-    check_family(config, preset, {"num_layers", "num_heads", *SIZES}, "--to glm: a GLM")
+    check_family(config, PRESETS[0], SIZES, "--to glm: a GLM")
     save_pickle({"module": GLM.to_theirs(tensors)}, folder / FILE)
     rows = len(tensors["embed.tokens.weight"])
     about = {

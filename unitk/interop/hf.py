@@ -21,7 +21,7 @@ from unitk.interop.files import find_file, read_json, read_tensors, save_tensors
 from unitk.interop.hf_families import FAMILIES, OUTPUTS, class_of, kind_of, layout_of, tied
 from unitk.interop.hf_tokenizer import write_tokenizer
 from unitk.interop.names import count_from, today
-from unitk.interop.settings import changed, read_settings, refuse, write_settings
+from unitk.interop.settings import changed, preset, read_settings, refuse, write_settings
 from unitk.interop.vocabs import extra_ids, vocab_beside
 from unitk.models.config import EncoderDecoderConfig
 
@@ -47,7 +47,7 @@ def read(path: Path, vocab: Path | None) -> Found:
     family = FAMILIES[kind]
     refuse(given, family.fixed, where)
     tensors = modern(read_tensors(weights), family.root)
-    config = read_settings(family.preset, family.keys, given, where)
+    config = read_settings(preset(family.presets[0]), family.keys, given, where)
     changes = {"tied": tied(family.layout, tensors)}
     config = changed(config, where, **changes | family.complete((config, tensors, given, where)))
     own = vocab_beside(weights, vocab)

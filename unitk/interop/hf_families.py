@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unitk import registry
 from unitk.errors import CheckpointError, UsageError
 from unitk.interop import names
 from unitk.interop.names import Layout, same
-from unitk.interop.settings import Keys, check_family, checked, keys, layers_of, sizes_of
+from unitk.interop.settings import Keys, check_family, checked, keys, layers_of, preset, sizes_of
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 
 BERT_KEYS = keys("""
@@ -76,10 +75,6 @@ def bert_sizes(root: str, tensors: Mapping[str, Tensor], path: Path) -> dict[str
     return found | {"num_attention_heads": max(found["hidden_size"] // 64, 1)}
 
 
-def _masked(checkpoint: Checkpoint) -> Changes:
-    return masked_changes(checkpoint[1])
-
-
 def _roberta(checkpoint: Checkpoint) -> Changes:
     config, tensors, given, where = checkpoint
     # positions are counted from the pad's id
@@ -119,14 +114,6 @@ def _t5(checkpoint: Checkpoint) -> Changes:
     return {"ffn_gate": gate, "activation": activation, "output_scale": scaled}
 
 
-def _about_gpt(config: ModelConfig) -> Changes:
-    return {"embd_pdrop": config.dropout}
-
-
-def _about_bart(config: ModelConfig) -> Changes:
-    return {"decoder_attention_heads": config.num_heads, "decoder_ffn_dim": config.ffn_width}
-
-
 def _about_t5(config: ModelConfig) -> Changes:
     ours = (config.ffn_gate, config.activation)
     projection = next((theirs for theirs, one in PROJECTIONS.items() if one == ours), None)
@@ -144,7 +131,7 @@ class Family:
     root: str
     """What the names of a bare model lack."""
     presets: tuple[str, ...]
-    """Our architectures of that kind."""
+    """Our architectures of that kind; what the first one is holds where nothing else is said."""
     task: str
     layout: Layout
     keys: Keys
@@ -159,19 +146,18 @@ class Family:
     free: tuple[str, ...] = ()
     """Fields beside `keys` that may differ from the preset's."""
 
-    @property
-    def preset(self) -> ModelConfig:
-        """The settings that hold where nothing else is said."""
-        first: ModelConfig = registry.get("arch", self.presets[0])()
-        return first
-
 
 OUTPUTS = ("cls.", "lm_head.", "final_logits_bias", "predictions.", "sop_classifier.")
 """How the names of output layers begin, which a root never stands before."""
 CLASSES = {"mlm": "ForMaskedLM", "lm": "LMHeadModel", "seq2seq": "ForConditionalGeneration"}
 """Task -> how the names of their classes end."""
 BARE = ("head_transform", "output_bias", "heads")
-ENCODER: dict[str, Any] = {"task": "mlm", "keys": BERT_KEYS, "complete": _masked, "free": BARE}
+ENCODER: dict[str, Any] = {
+    "task": "mlm",
+    "keys": BERT_KEYS,
+    "complete": lambda found: masked_changes(found[1]),
+    "free": BARE,
+}
 """What BERT and its kin have in common."""
 ABSOLUTE = {"position_embedding_type": "absolute", "add_cross_attention": False}
 ENCODES = {**ABSOLUTE, "is_decoder": False}
@@ -225,7 +211,7 @@ FAMILIES = {
             "add_cross_attention": False,
         },
         complete=_gpt2,
-        about=_about_gpt,
+        about=lambda config: {"embd_pdrop": config.dropout},
         options={"opening": "sep"},
     ),
     "openai-gpt": Family(
@@ -237,7 +223,7 @@ FAMILIES = {
         keys=GPT_KEYS,
         fixed={"afn": "gelu"},  # the tanh form, there
         complete=_gpt2,
-        about=_about_gpt,
+        about=lambda config: {"embd_pdrop": config.dropout},
         options={"opening": "none", "ends": "off"},
     ),
     "bart": Family(
@@ -249,7 +235,10 @@ FAMILIES = {
         keys=BART_KEYS,
         fixed={"normalize_before": False, "add_final_layer_norm": False},
         complete=_bart,
-        about=_about_bart,
+        about=lambda config: {
+            "decoder_attention_heads": config.num_heads,
+            "decoder_ffn_dim": config.ffn_width,
+        },
         options={"opening": "both"},
         free=("output_bias",),
     ),
@@ -285,8 +274,8 @@ def kind_of(config: ModelConfig, arch: str = "") -> str:
     else:
         kind = "roberta" if config.position_offset else "bert"
     family = FAMILIES[kind]
-    free = {*family.keys, *family.free, "tied", "position_offset", "ffn_width"}
-    check_family(config, family.preset, free, f"--to hf: a {kind} model")
+    free = {*family.keys, *family.free, "tied", "position_offset"}
+    check_family(config, family.presets[0], free, f"--to hf: a {kind} model")
     return kind
 
 
@@ -299,7 +288,7 @@ def class_of(family: Family, config: ModelConfig) -> str:
     """The class of transformers that a model is, for `architectures`."""
     if config.head_sizes.keys() & {"class:nsp", "class:sop"}:
         return f"{family.name}ForPreTraining"
-    bare = family.preset.head_transform and not config.head_transform
+    bare = preset(family.presets[0]).head_transform and not config.head_transform
     return family.name + ("Model" if bare else CLASSES[family.task])
 
 

@@ -14,18 +14,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unitk import registry
 from unitk.errors import CheckpointError
 from unitk.fairseq.checkpoints import SEQ2SEQ_KIND, config_of, modern, options_of
-from unitk.fairseq.dictionary import symbols_of
+from unitk.fairseq.dictionary import XLMDictionary, symbols_of
 from unitk.interop import mass_xlm
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import find_file, read_pickle, save_pickle, tensors_of
 from unitk.interop.names import count_from
 from unitk.interop.settings import check_family
 from unitk.interop.vocabs import vocab_beside
-from unitk.interop.words_xlm import XLMDictionary
-from unitk.models.config import EncoderDecoderConfig
 from unitk.vocab.base import Vocab, adopt, open_vocab, opening
 from unitk.vocab.subwords import WordPiece
 
@@ -78,10 +75,7 @@ def write(parts: Parts, folder: Path) -> None:
     config, tensors = parts.model.config, parts.tensors()
     if isinstance(parts.task.vocab.model, XLMDictionary):
         return mass_xlm.write(parts, folder)
-    preset = registry.get("arch", KIND.presets[0])()
-    assert isinstance(preset, EncoderDecoderConfig)
-    sizes = {"num_layers", "decoder_layers", "width", "num_heads", "ffn_width", "max_positions"}
-    check_family(config, preset, sizes | {"position_offset", "activation"}, "--to mass: a MASS")
+    check_family(config, KIND.presets[0], {"position_offset", "activation"}, "--to mass: a MASS")
     count_from(tensors, config.position_offset, FIRST)
     theirs = packed(KIND.layout.to_theirs(tensors, copies=True))
     theirs.pop("decoder.output_projection.weight")

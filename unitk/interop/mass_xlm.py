@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unitk import registry
 from unitk.errors import CheckpointError, DataError, UsageError
+from unitk.fairseq.dictionary import XLM_FIRST, XLMDictionary
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import tensors_of
 from unitk.interop.names import Layout, cross, layer, same, within
@@ -26,13 +26,13 @@ from unitk.interop.settings import (
     checked,
     keys,
     layers_of,
+    preset,
     read_settings,
     refuse,
     shape_of,
     sizes_of,
     write_settings,
 )
-from unitk.interop.words_xlm import FIRST, XLMDictionary
 from unitk.models.config import EncoderDecoderConfig
 from unitk.vocab.base import SYMBOLS, Vocab, open_vocab
 
@@ -118,12 +118,11 @@ def config_of(
     tensors: Mapping[str, Tensor], given: Mapping[str, Any], path: Path
 ) -> EncoderDecoderConfig:
     """The configuration, from shapes and params."""
-    config: EncoderDecoderConfig = registry.get("arch", PRESET)()
     sizes = sizes_of(tensors, SIZES, path)
     words = tensors[WORDS]
     gelu = checked(given.get("gelu_activation", False), bool, "gelu_activation", path)
-    config = changed(
-        config,
+    config: EncoderDecoderConfig = changed(
+        preset(PRESET),
         path,
         **sizes,
         num_layers=layers_of(tensors, "encoder.attentions."),
@@ -143,9 +142,9 @@ def vocab_of(found: Mapping[str, Any], given: Mapping[str, Any], path: Path) -> 
     if not isinstance(by_id, dict) or not isinstance(counts, dict):
         raise CheckpointError(f"{path} has no dictionary: --vocab is needed")
     words = [str(by_id.get(i)) for i in range(len(by_id))]
-    if tuple(words[: len(FIRST)]) != FIRST:
+    if tuple(words[: len(XLM_FIRST)]) != XLM_FIRST:
         raise CheckpointError(f"{path}: the dictionary does not begin as one of XLM")
-    lines = (f"{word} {counts.get(word, 0)}\n" for word in words[len(FIRST) :])
+    lines = (f"{word} {counts.get(word, 0)}\n" for word in words[len(XLM_FIRST) :])
     try:
         model = XLMDictionary("".join(lines).encode())
     except (DataError, UnicodeEncodeError) as error:
@@ -162,11 +161,9 @@ def vocab_of(found: Mapping[str, Any], given: Mapping[str, Any], path: Path) -> 
 def write(parts: Parts, folder: Path) -> None:
     """mass.pth, as `translate.py` opens it; the languages are called by their numbers."""
     config, vocab, tensors = parts.model.config, parts.task.vocab, parts.tensors()
-    preset = registry.get("arch", PRESET)()
+    free = ("num_segments", "cross_by_segment", "activation", "tied")
+    check_family(config, PRESET, free, "--to mass: a MASS for translation")
     assert isinstance(config, EncoderDecoderConfig)
-    free = {"num_layers", "decoder_layers", "width", "num_heads", "ffn_width", "max_positions"}
-    free |= {"num_segments", "cross_by_segment", "activation", "tied"}
-    check_family(config, preset, free, "--to mass: a MASS for translation")
     if not isinstance(vocab.model, XLMDictionary):
         kind = vocab.model.kind
         raise UsageError(f"--to mass: a MASS for translation has XLM's dictionary, not {kind}")
@@ -202,7 +199,7 @@ def dictionary(model: XLMDictionary, rows: int) -> dict[str, Any]:
     """The entries of a file for the words of so many rows; those behind the last have no count."""
     words = [model.piece(i) if i < model.size else f"<row{i}>" for i in range(rows)]
     lines = model.data.decode().splitlines()
-    counts = [0] * len(FIRST) + [int(line.rpartition(" ")[2]) for line in lines]
+    counts = [0] * len(XLM_FIRST) + [int(line.rpartition(" ")[2]) for line in lines]
     counts += [0] * (rows - len(counts))
     return {
         "dico_id2word": dict(enumerate(words)),

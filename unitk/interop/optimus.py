@@ -35,6 +35,7 @@ from unitk.interop.settings import (
     changed,
     check_family,
     layers_of,
+    preset,
     read_settings,
     shape_of,
     write_settings,
@@ -131,8 +132,8 @@ def config_of(
 ) -> LatentConfig:
     """The configuration, from shapes and both config.json; heads of 64 where there is none."""
     declared: dict[str, Any] = bert_sizes("encoder.", tensors, path)
-    encoder: ModelConfig = registry.get("arch", "bert_base")()
-    encoder = read_settings(encoder, BERT_KEYS, declared | dict(given.get("encoder", {})), path)
+    declared |= given.get("encoder", {})
+    encoder: ModelConfig = read_settings(preset("bert_base"), BERT_KEYS, declared, path)
     size, width = shape_of(tensors, "decoder.transformer.wpe.weight", path)
     memory, embedding = (
         f"decoder.transformer.{name}.weight" in tensors for name in ("linear", "linear_emb")
@@ -145,9 +146,8 @@ def config_of(
         "n_head": max(width // 64, 1),
         "n_inner": 4 * width,
     }
-    config: LatentConfig = registry.get("arch", PRESETS[0])()
-    config = changed(
-        config,
+    config: LatentConfig = changed(
+        preset(PRESETS[0]),
         path,
         encoder=named(encoder, path),
         latent=shape_of(tensors, "encoder.linear.weight", path)[0] // 2,
@@ -163,10 +163,9 @@ def named(encoder: ModelConfig, path: Path) -> str:
     """The registered architecture that an encoder is."""
     matter = [one.name for one in fields(encoder) if one.name not in FREE | OUTPUTS]
     for name in sorted(registry.names("arch"), key=lambda name: not name.startswith("bert")):
-        preset = registry.get("arch", name)()
-        if type(preset) is ModelConfig and all(
-            getattr(preset, one) == getattr(encoder, one) for one in matter
-        ):
+        there = preset(name)
+        alike = all(getattr(there, one) == getattr(encoder, one) for one in matter)
+        if type(there) is ModelConfig and alike:
             return name
     raise CheckpointError(
         f"{path}: no registered architecture is the encoder ({encoder.num_layers} layers of"
@@ -187,9 +186,8 @@ def write(parts: Parts, folder: Path) -> None:
     config, tensors = parts.model.config, parts.tensors()
     if not isinstance(config, LatentConfig):
         raise CheckpointError("--to optimus: the model has no latent, so it is no Optimus")
-    preset = registry.get("arch", PRESETS[0])()
     free = {*GPT2_KEYS, "encoder", "latent", "inject"}
-    check_family(config, preset, free, "--to optimus: an Optimus")
+    check_family(config, PRESETS[0], free, "--to optimus: an Optimus")
     theirs = OPTIMUS.to_theirs(tensors, copies=True)
     vocabs = {"encoder": parts.task.source_vocab, "decoder": parts.task.vocab}
     settings = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
@@ -29,6 +29,8 @@ ACTIVATIONS = {
 """Theirs -> ours; the first of several is written."""
 FREE = {"scaled_init", "dropout", "attention_dropout", "activation_dropout", "init_std"}
 """Fields that a trained model computes the same without."""
+SIZES = {"num_layers", "decoder_layers", "width", "num_heads", "ffn_width", "max_positions"}
+"""Fields in which the models of one family differ."""
 
 
 def keys(text: str) -> dict[str, tuple[str, ...]]:
@@ -102,11 +104,18 @@ def write_settings(
     return {theirs[0]: values[name] for name, theirs in keys.items()}
 
 
-def check_family(config: ModelConfig, preset: ModelConfig, free: set[str], what: str) -> None:
-    """Raise where a model has a setting that its family elsewhere has otherwise."""
-    for one in fields(preset):
-        ours, theirs = getattr(config, one.name), getattr(preset, one.name)
-        if one.name not in free | FREE and ours != theirs:
+def preset(name: str) -> Any:
+    """The settings of a registered architecture."""
+    return registry.get("arch", name)()
+
+
+def check_family(config: ModelConfig, name: str, free: Collection[str], what: str) -> None:
+    """Raise where a model has a setting, none of the `free` ones, that its family elsewhere has
+    otherwise: as the registered architecture `name`."""
+    family = preset(name)
+    for one in fields(family):
+        ours, theirs = getattr(config, one.name, None), getattr(family, one.name)
+        if one.name not in {*free, *FREE, *SIZES} and ours != theirs:
             option = flag(f"arch.{one.name}")
             raise UsageError(f"{what} has {option} {theirs}, but this model has {ours}")
 
@@ -115,8 +124,7 @@ def preset_of(names: Sequence[str], config: ModelConfig) -> str:
     """Which of these architectures a model is, found from layers and widths; else the first."""
     for sizes in (("num_layers", "width", "ffn_width"), ("num_layers", "width")):
         for name in names:
-            preset = registry.get("arch", name)()
-            if all(getattr(preset, size) == getattr(config, size) for size in sizes):
+            if all(getattr(preset(name), size) == getattr(config, size) for size in sizes):
                 return name
     return names[0]
 

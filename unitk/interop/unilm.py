@@ -14,7 +14,6 @@ from pathlib import Path
 
 from torch import Tensor
 
-from unitk import registry
 from unitk.errors import CheckpointError
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import find_file, read_json, read_tensors, save_pickle, write_json
@@ -24,13 +23,13 @@ from unitk.interop.settings import (
     changed,
     check_family,
     keys,
+    preset,
     read_settings,
     refuse,
     shape_of,
     write_settings,
 )
 from unitk.interop.vocabs import vocab_beside, write_vocab
-from unitk.models.config import ModelConfig
 
 SPLIT_BIAS, FAST_BIAS = "bert.rel_pos_bias", "bert.encoder.rel_pos_bias"
 SELF = "bert.encoder.layer.#.attention.self."
@@ -76,8 +75,8 @@ def read(path: Path, vocab: Path | None) -> Found:
             sizes["rel_pos_bins"] = shape_of(tensors, name, weights)[1]
     given = sizes | given
     presets = PRESETS[6 if given["type_vocab_size"] == 6 else 2]
-    preset: ModelConfig = registry.get("arch", presets[0])()
-    config = read_settings(replace(preset, num_virtual=0, relative_buckets=0), KEYS, given, where)
+    plain = replace(preset(presets[0]), num_virtual=0, relative_buckets=0)
+    config = read_settings(plain, KEYS, given, where)
     config = changed(config, where, tied=tied(BERT, tensors), **masked_changes(tensors))
     unilm1 = config.num_segments == 6
     return Found(
@@ -110,9 +109,8 @@ def modern(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def write(parts: Parts, folder: Path) -> None:
     """pytorch_model.bin, config.json and vocab.txt, as s2s-ft opens them with model_type unilm."""
     config, tensors = parts.model.config, parts.tensors()
-    preset = registry.get("arch", "unilm_base")()
     free = {*KEYS, *BARE, "tied"}
-    check_family(config, preset, free, "--to unilm: a model of UniLM")
+    check_family(config, "unilm_base", free, "--to unilm: a model of UniLM")
     fast = config.relative_buckets > 0
     theirs = (FAST if fast else SPLIT).to_theirs(tensors, copies=True)
     for name in theirs:

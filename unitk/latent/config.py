@@ -9,10 +9,12 @@ from typing import Literal
 from unitk.data.reading.sources import Format
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.files.outputs import STDOUT
-from unitk.errors import require
+from unitk.errors import at_least, require
 from unitk.latent.geometry import Curve, Metric
 
 Feature = Literal["mean", "std", "kl", "pooled"]
+LEAST = {"max_tokens": 1, "count": 1, "spread": 0, "steps": 2, "active": 1, "seeds": 2}
+"""Options of any verb and the least that they may be."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +47,7 @@ class Common:
     """Folder of plug-ins."""
 
     def __post_init__(self) -> None:
-        require(self.max_tokens >= 1, f"--max-tokens must be at least 1, got {self.max_tokens}")
+        at_least(self, **{name: n for name, n in LEAST.items() if hasattr(self, name)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,11 +85,6 @@ class Sample(Decoding):
     spread: float = 1.0
     """Scales the deviation from the mean: below 1 more usual texts, above 1 stranger ones."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.count >= 1, f"--count must be at least 1, got {self.count}")
-        require(self.spread >= 0, f"--spread must be at least 0, got {self.spread:g}")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Reconstruct(Decoding):
@@ -103,10 +100,6 @@ class Interpolate(Decoding):
     """Points of the way, both ends among them."""
     path: Curve = "lerp"
     """lerp: straight; slerp: on the arc around the origin, at whose distance most texts lie."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.steps >= 2, f"--steps must be at least 2, got {self.steps}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,9 +130,7 @@ class Traverse(Decoding):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.active >= 1, f"--active must be at least 1, got {self.active}")
         require(self.reach > 0, f"--reach must be above 0, got {self.reach:g}")
-        require(self.steps >= 2, f"--steps must be at least 2, got {self.steps}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,10 +144,6 @@ class Neighbors(Written):
     metric: Metric = "euclidean"
     """What is far: the distance of the most likely latents, or one minus the cosine of the angle
     between them."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.count >= 1, f"--count must be at least 1, got {self.count}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +182,6 @@ class Probe(Written):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.seeds >= 2, f"--seeds must be at least 2, got {self.seeds}")
         require(self.penalty > 0, f"--penalty must be above 0, got {self.penalty:g}")
         some = len(self.per_class) > 0 and min(self.per_class) >= 0
         require(some, "--per-class needs numbers of at least 0, such as 1,10,100")

@@ -13,9 +13,9 @@ from unitk.data.batching import single_batches
 from unitk.latent.elbo import ELBO, Autoencoder
 from unitk.latent.evidence import gather, nll_of, partners
 from unitk.latent.panel import IGNORED
-from unitk.score.language import Units
+from unitk.score.language import Units, perplexities
 from unitk.slots import Batch, Ids
-from unitk.training.evaluate import Evaluation, Report, in_units, texts_of, units_of
+from unitk.training.evaluate import Evaluation, Report, texts_of, units_of
 
 
 def has_latent(evaluation: Evaluation) -> bool:
@@ -62,19 +62,14 @@ def latent(evaluation: Evaluation, draws: int, max_tokens: int, report: Report) 
             gap = float((other - own).mean())
     units = units_of(evaluation, texts)
     each = seen.kl.mean(0).tolist()
-    reconstruction = float(seen.nll.mean())
+    told = seen.figures(evaluation.criterion.objective)
     figures = {
         "bound": -float(seen.bound.mean()),
-        "elbo": reconstruction + sum(each),
-        "reconstruction": reconstruction,
-        "kl": sum(each),
-        "kl_objective": float(evaluation.criterion.objective(seen.kl)) / count,
-        "mi": seen.mutual_information,
-        "mi_ceiling": math.log(count),
-        "active": seen.active,
+        "elbo": told["reconstruction"] + told["kl"],
+        **told,
         "dimensions": len(each),
         "z_gap": gap,
-        **in_units(-float(seen.bound.sum()), units),
+        **perplexities(-float(seen.bound.sum()), units),
     }
     notes = list(_notes(evaluation, figures, units))
     return Latent(figures, each, seen.mean.numpy(), texts, notes)

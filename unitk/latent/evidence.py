@@ -43,13 +43,16 @@ class Evidence:
     bound: Tensor
     """[M]: importance-weighted lower bound of its log-likelihood."""
 
-    @property
-    def mutual_information(self) -> float:
-        return mutual_information(self.z, self.mean, self.logvar)
-
-    @property
-    def active(self) -> int:
-        return active_units(self.mean)
+    def figures(self, objective: Callable[[Tensor], Tensor]) -> dict[str, float]:
+        """What is told during training and afterwards: docs/latent-measures.md."""
+        return {
+            "reconstruction": float(self.nll.mean()),
+            "kl": sum(self.kl.mean(0).tolist()),
+            "kl_objective": float(objective(self.kl)) / len(self.kl),
+            "mi": mutual_information(self.z, self.mean, self.logvar),
+            "mi_ceiling": math.log(len(self.z)),
+            "active": active_units(self.mean),
+        }
 
 
 def noise(numbers: Iterable[int], latent: int) -> Iterator[Tensor]:

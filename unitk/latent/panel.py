@@ -47,21 +47,12 @@ def collapse(
         return None
     gap = float((nll_of(model, batches, seen.z[partners(count)]) - seen.nll).mean())
     each = seen.kl.mean(0).tolist()
-    values = {
-        "reconstruction": float(seen.nll.mean()),
-        "kl": sum(each),
-        "kl_objective": float(objective(seen.kl)) / count,
-        "mi": seen.mutual_information,
-        "mi_ceiling": math.log(count),
-        "active": float(seen.active),
-        "z_gap": gap,
-        "beta": beta,
-    }
+    values = {**seen.figures(objective), "z_gap": gap, "beta": beta}
     lines = [
         f"reconstruction {values['reconstruction']:.2f}  kl {values['kl']:.2f}"
         f" (objective {values['kl_objective']:.2f})"
         f"  mi {values['mi']:.2f} of at most {values['mi_ceiling']:.2f} (ln {count:,})"
-        f"  active {seen.active}/{len(each)}  z-gap {gap:.2f}  beta {beta:.3g}",
+        f"  active {values['active']}/{len(each)}  z-gap {gap:.2f}  beta {beta:.3g}",
         f"kl of each dimension, sorted  {bars(each)}",
     ]
     named = {f"panel/{name}": value for name, value in values.items()}

@@ -21,37 +21,28 @@ class Units:
     size: int = 0
     """Bytes in UTF-8."""
 
-    def __add__(self, other: Units) -> Units:
-        return Units(
-            self.texts + other.texts,
-            self.tokens + other.tokens,
-            self.words + other.words,
-            self.size + other.size,
-        )
-
     @staticmethod
-    def of(text: str, tokens: int) -> Units:
-        """A text of so many tokens; words are what stands between white space."""
-        return Units(1, tokens + 1, len(text.split()) + 1, len(text.encode()) + 1)
+    def of(texts: Iterable[tuple[str, int]]) -> Units:
+        """Texts of so many tokens each; words are what stands between white space."""
+        each = [(1, n + 1, len(one.split()) + 1, len(one.encode()) + 1) for one, n in texts]
+        return Units(*map(sum, zip(*each, strict=True)))
 
 
 def perplexities(nats: float, units: Units) -> dict[str, float]:
-    """`nats`: what all texts together cost.
+    """Perplexities of texts that cost so many `nats` together, and what they are counted in.
 
     Per word: exp(nats / words), comparable between tokenizers, as papers on word-level models give
     it. Per token: of this tokenizer only. Bits per byte: nats / (ln 2 * bytes), also comparable
     where words are not separated by spaces.
     """
     return {
+        "tokens": units.tokens,
+        "words": units.words,
+        "bytes": units.size,
         "ppl_word": _exp(nats / units.words),
         "ppl_token": _exp(nats / units.tokens),
         "bits_per_byte": nats / math.log(2) / units.size,
     }
-
-
-def total(units: Iterable[Units]) -> Units:
-    """All texts together."""
-    return sum(units, Units())
 
 
 def _exp(value: float) -> float:

@@ -16,7 +16,7 @@ from unitk.data.batching import FixedBatches
 from unitk.data.examples import Data, open_data
 from unitk.data.storing.folders import is_corpus, parts
 from unitk.errors import DataError
-from unitk.score.language import Units, perplexities, total
+from unitk.score.language import Units, perplexities
 from unitk.slots import DOC, Batch, Ids
 from unitk.training.config import CUT, TrainConfig
 from unitk.training.means import Means
@@ -126,7 +126,7 @@ def objective(evaluation: Evaluation, max_tokens: int, report: Report) -> dict[s
     tokens = int(evaluation.data.train.lengths().sum()) + evaluation.num_texts
     labels = sum(len(text) + 1 for text in texts)
     if evaluation.data.kind == "text" and labels == means.counts.get(TEXT) == tokens:
-        found |= in_units(found[f"{TEXT}/nll"] * tokens, units_of(evaluation, texts))
+        found |= perplexities(found[f"{TEXT}/nll"] * tokens, units_of(evaluation, texts))
     return found
 
 
@@ -140,10 +140,4 @@ def texts_of(batch: Batch) -> list[Ids]:
 def units_of(evaluation: Evaluation, texts: list[Ids]) -> Units:
     """Tokens, words and bytes of texts."""
     decode = evaluation.data.vocab.decode
-    return total(Units.of(decode(text), len(text)) for text in texts)
-
-
-def in_units(nats: float, units: Units) -> dict[str, float]:
-    """Perplexities of texts that cost so many nats, and what they are counted in."""
-    counts = {"tokens": units.tokens, "words": units.words, "bytes": units.size}
-    return {**counts, **perplexities(nats, units)}
+    return Units.of((decode(text), len(text)) for text in texts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from unitk.decoding.files.inputs import Item
+from unitk.errors import UsageError
 from unitk.files import new_file
 from unitk.slots import Floats
 from unitk.vocab.base import Vocab
@@ -21,6 +23,13 @@ if TYPE_CHECKING:
 
 STDOUT = Path("-")
 Alignment = Literal["off", "hard", "soft"]
+
+
+def check_writable(output: Path) -> None:
+    """Raise a `UsageError` unless --output is standard output, or in a folder to write into."""
+    folder = output.absolute().parent
+    if output != STDOUT and not (folder.is_dir() and os.access(folder, os.W_OK)):
+        raise UsageError(f"--output {output}: cannot write into {folder}")
 
 
 @dataclass(frozen=True)
