@@ -45,11 +45,21 @@ class Given:
     origin: str
 
 
-def modern(key: str, text: str | None) -> tuple[str, str | None]:
-    """An option as this version has it: class_heads nsp:2 of version 0.1 is heads class:nsp:2."""
-    if key != "arch.class_heads":
-        return key, text
-    return "arch.heads", ",".join(f"class:{head}" for head in (text or "").split(",") if head)
+GONE = {"task.languages": "0,0", "arch.cross_by_segment": "off"}
+"""Options that fewer components have than in version 0.1, with the value that changed nothing."""
+
+
+def modern(given: Iterable[tuple[str, str | None]]) -> list[tuple[str, str | None]]:
+    """Options of version 0.1 as this version has them."""
+    now = dict[tuple[str, str | None], tuple[str, str | None]]()
+    given = list(given)
+    if any(key == "task.languages" and text != GONE[key] for key, text in given):
+        now |= {("task", name): ("task", "mass_translation") for name in ("mass", "seq2seq")}
+    for key, text in given:
+        if key == "arch.class_heads":  # nsp:2 is class:nsp:2
+            heads = (text or "").split(",")
+            now[key, text] = "arch.heads", ",".join(f"class:{head}" for head in heads if head)
+    return [now.get(item, item) for item in given]
 
 
 @dataclass(frozen=True)
@@ -207,7 +217,10 @@ def _flatten(tree: dict[str, Any], prefix: str) -> Iterable[tuple[str, str]]:
 
 def resolve(main: type, given: Sequence[Given], kinds: Sequence[str] = ()) -> Parsed:
     """Build the dataclasses from given values (later ones win) and check that each one landed."""
-    renamed = [Given(*modern(item.key, item.text), item.origin) for item in given]
+    renamed = [
+        Given(key, text, item.origin)
+        for item, (key, text) in zip(given, modern((i.key, i.text) for i in given), strict=True)
+    ]
     given = _drop_orphans(renamed, kinds)
     origins: dict[str, str] = {}
     components: dict[str, Component] = {}
@@ -366,14 +379,16 @@ def _unknown(
 ) -> str:
     """What is wrong with a given value that no component takes; nothing if one does."""
     kind, dot, _ = item.key.partition(".")
+    name = item.key.rpartition(".")[2]
     if item.key in flat or item.key in known.get(kind, []):
+        return ""
+    if GONE.get(f"{kind}.{name}") == item.text:
         return ""
     if not item.key:
         meant = next((f"; did you mean --{name} {item.text}?" for name in BARE if name in flat), "")
         return f"unexpected word {item.text!r}: options begin with --{meant}"
     where = "" if item.origin.startswith("-") else f" (in {item.origin})"
     shown = flag(item.key) if where else item.origin
-    name = item.key.rpartition(".")[2]
     spelled = [flag(key) for key in known.get("task", []) if key.endswith(f".{name}")]
     if kind == "task" and item.key.count(".") == 1 and spelled and known["task"][0].count(".") > 1:
         return f"{shown}{where}: tasks are mixed, write {' or '.join(spelled)}"

@@ -70,7 +70,9 @@ def test_one_pass_and_compaction_are_those_of_the_models(two):
     cache = both.new_cache(len(prompts), 16, condition=both.condition(batch))
     rows = torch.tensor([2, 0])
     kept = cache.select(rows)
-    assert all(torch.equal(k.pos, c.pos[rows]) for k, c in zip(kept.each, cache.each, strict=True))
+    assert all(
+        torch.equal(k.slots, c.slots[:, rows]) for k, c in zip(kept.each, cache.each, strict=True)
+    )
     alone = decode(both, collate([[prompts[0]]]).to("cpu"), one.protocol, CONFIG)
     assert (
         alone[0][0].ids.tolist() == generate(both, prompts, one.protocol, CONFIG)[0][0].ids.tolist()

@@ -121,7 +121,7 @@ KINDS = {
     "glm": ("glm_infill", "glm_tiny"),
     "t5": ("seq2seq", "t5_tiny"),
     "mass": ("mass", "mass_tiny"),
-    "xlm": ("mass", "mass_translation"),
+    "xlm": ("mass_translation", "mass_translation"),
     "fairseq": ("seq2seq", "bart_tiny"),
     "optimus": ("optimus", "optimus_tiny"),
 }

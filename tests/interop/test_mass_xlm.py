@@ -1,6 +1,8 @@
 """MASS for translation, written by a reference in plain torch under the names of XLM's code."""
 
+import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +13,9 @@ from rounding import near
 import unitk
 from unitk.decoding.config import GenerateConfig
 from unitk.errors import CheckpointError, UsageError
+from unitk.files import seal
+from unitk.models import archs
+from unitk.slots import Example, collate, stay
 from unitk.training.saving.checkpoint import load
 from unitk.vocab.base import open_vocab
 
@@ -201,8 +206,6 @@ def test_a_span_has_its_places_and_its_language(kit, store, tmp_path):
 
 def test_directions_are_packed_together(kit, store, tmp_path):
     """Every slot finds the output map of its own language."""
-    from unitk.slots import collate
-
     found, rng = original(), np.random.default_rng(4)
     there, examples, wanted = store(found), [], []
     for pair in ((0, 1), (1, 0)):
@@ -216,6 +219,43 @@ def test_directions_are_packed_together(kit, store, tmp_path):
         states = loaded.model(batch)[0]["dec"].flatten(0, 1)
         logits = loaded.model.head(states[batch.asks["lm"].rows[:, 0]])[:, :V]
     near(logits, torch.cat(wanted))
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_checkpoint_of_version_01_is_read_as_it_was_meant(kit, store, tmp_path, count):
+    """There every encoder-decoder had these options, and the task was `mass`."""
+    dest = kit.to_unitk("mass", store(original(count)), tmp_path / "ours")
+    [checkpoint] = dest.glob("**/model.safetensors")
+    path = checkpoint.parent / "state.json"
+    state = json.loads(path.read_text())
+    options = state["config"]
+    assert options["task"] == "mass_translation"
+    assert options["arch.cross_by_segment"] == ("on" if count > 1 else "off")
+    options |= {"task": "mass", "task.languages": "1,0" if count > 1 else "0,0"}
+    path.write_text(json.dumps(state))
+    seal(checkpoint.parent)
+    loaded = load(dest)
+    tower = loaded.task.prompt([np.array([20])]).towers
+    assert [int(tower[side].seg[0]) for side in ("enc", "dec")] == [count - 1, 0]
+    kit.from_unitk(dest, "mass", tmp_path / "back")
+
+
+def test_an_output_map_for_each_language_is_counted_and_changes_outputs():
+    small = {"num_layers": 2, "width": 16, "num_heads": 2, "ffn_width": 32, "max_positions": 9}
+    several = replace(archs.preset("mass_translation"), **small)
+    slots = stay(np.arange(6), np.arange(6), at=np.arange(6), seg=[0, 0, 0, 1, 1, 1])
+    batch = collate([[Example({"enc": slots, "dec": slots})]]).to("cpu")
+    states, sizes = [], []
+    for config in (several, replace(several, cross_by_segment=False)):
+        torch.manual_seed(0)
+        model = config.build(10).eval()
+        sizes.append(sum(p.numel() for p in model.parameters() if p.dim() > 1))
+        assert sizes[-1] == config.num_weights(10)
+        states.append(model(batch)[0]["dec"])
+    assert sizes[0] > sizes[1]
+    assert not torch.allclose(*states, atol=1e-3)
+    with pytest.raises(UsageError, match="cross-by-segment must be off where --arch.num-segments"):
+        replace(several, num_segments=0)
 
 
 def test_what_cannot_be_read_is_named(kit, store, tmp_path, caplog):

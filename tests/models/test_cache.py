@@ -50,7 +50,7 @@ def test_beams_that_share_a_prompt_and_ancestors_equal_full_passes(model):
     states = model.step(columns, masks.dense(columns, columns), None, cache, 0)
     for b, prompt in enumerate(alone):
         near(states[b, batch.last[b]], states_of(model, prompt))
-    assert torch.equal(cache.pos[:, :width], columns[1])
+    assert torch.equal(cache.slots[:, :, :width], columns)
 
     mine = (columns[BORN] < NEVER)[:, None].expand(2, BEAMS, width)
     paths = [[prompt for _ in range(BEAMS)] for prompt in alone]

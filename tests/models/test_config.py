@@ -62,10 +62,9 @@ OTHER = {
 BESIDE = {
     "relative_distance": {"relative_buckets": 8},
     "embedding_width": {"head_transform": True},
-    "cross_by_segment": {"num_segments": 2},
 }
 """Settings that a field needs to matter."""
-TWO_TOWERS = {"decoder_layers": 1, "shared_embeddings": False, "cross_by_segment": True}
+TWO_TOWERS = {"decoder_layers": 1, "shared_embeddings": False}
 
 
 def batch():

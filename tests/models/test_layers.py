@@ -51,7 +51,8 @@ def test_layer_equals_torch(norm_first, activation):
     sight = torch.rand(7, 7) < 0.6
     sight.fill_diagonal_(True)
     expected = theirs(x, src_mask=~sight)
-    view = View(7, bias(sight.expand(2, 7, 7), x.dtype))
+    slots = torch.zeros(9, 2, 7, dtype=torch.int64)
+    view = View(slots, slots, bias(sight.expand(2, 7, 7), x.dtype))
     near(ours(x, view), expected)
 
 
@@ -59,7 +60,8 @@ def test_layer_equals_torch(norm_first, activation):
 def test_what_a_layer_adds_is_dropped():
     x = torch.randn(2, 5, 32)
     config = ModelConfig(width=32, num_heads=4, ffn_width=48, dropout=0.999999)
-    assert torch.equal(Layer(config).train()(x, View(5)), x)
+    slots = torch.zeros(9, 2, 5, dtype=torch.int64)
+    assert torch.equal(Layer(config).train()(x, View(slots, slots)), x)
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from unitk.models.config import EncoderDecoderConfig as TwoTowers
 from unitk.models.config import ModelConfig
 from unitk.models.stack import Model
 from unitk.tasks.base import Task
-from unitk.tasks.seq2seq import Seq2Seq
 from unitk.vocab.base import Vocab
 
 FORMATS = {name: f"unitk.interop.{name}" for name in ("hf", "unilm", "glm", "mass", "optimus")}
@@ -68,6 +67,8 @@ class Found:
     """Of the encoder, if it has one of its own."""
     notes: Sequence[str] = ()
     """What was left out."""
+    check: Callable[[Task], None] = lambda task: None
+    """Refuses options of the task that the checkpoint has no tensors for."""
     says_heads: bool = True
     """Whether it says how many heads there are; if not, heads of 64 are assumed."""
 
@@ -125,8 +126,7 @@ def read_checkpoint(
     for one, (source, begin) in task.first_rows.items():
         if begin and one in state and len(state[one]) < arch.num_segments:
             state[one] = state[source][torch.tensor(begin).clamp(max=len(state[source]) - 1)]
-    if isinstance(task, Seq2Seq) and (last := max(task.languages)) >= max(arch.num_segments, 1):
-        raise UsageError(f"--task.languages: {found.path} has no embedding of language {last}")
+    found.check(task)
     sizes = dict.fromkeys(ROWS, len(own))
     if ENCODER in state:
         given_one = task.source_vocab if task.source_vocab is not own else found.source_vocab

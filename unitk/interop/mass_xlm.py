@@ -9,11 +9,12 @@ it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.fairseq.dictionary import XLM_FIRST, XLMDictionary
@@ -33,11 +34,13 @@ from unitk.interop.settings import (
     sizes_of,
     write_settings,
 )
-from unitk.models.config import EncoderDecoderConfig
+from unitk.interop.xlm import PRESET, Translation, TranslationConfig
+from unitk.models.attention import CrossAttention, Source
+from unitk.slots import SEG
+from unitk.tasks.base import Task
 from unitk.vocab.base import SYMBOLS, Vocab, open_vocab
 
 FILE = "mass.pth"
-PRESET = "mass_translation"
 WORDS, OUTPUT = "decoder.embeddings.weight", "decoder.pred_layer.proj.weight"
 LANGUAGES = "decoder.lang_embeddings.weight"
 INDEX = {"sep": "eos_index", "pad": "pad_index", "unk": "unk_index", "mask": "mask_index"}
@@ -52,6 +55,26 @@ SIZES = {
     "max_positions": ("decoder.position_embeddings.weight", 0),
 }
 FIXED = {"asm": False, "attention_setting": "v1"}
+
+
+class CrossBySegment(CrossAttention):
+    """Cross-attention whose output map depends on the segment of the slot that reads.
+
+    The maps stand one below the other.
+    """
+
+    def __init__(self, config: TranslationConfig):
+        super().__init__(config)
+        self.maps = config.cross_maps
+        inner, bias = config.heads_width, config.bias
+        self.out = nn.Linear(inner, self.maps * config.width, bias=bias)
+
+    def forward(self, x_BTD: Tensor, source: Source) -> Tensor:
+        each_BTsD = super().forward(x_BTD, source).unflatten(2, (self.maps, -1))
+        # without languages there is one map, whatever the segment
+        own_BT11 = source.view.queries[SEG, ..., None, None].clamp(max=self.maps - 1)
+        own_BTD: Tensor = each_BTsD.take_along_dim(own_BT11, 2).squeeze(2)
+        return own_BTD
 
 
 def layout(maps: int) -> Layout:
@@ -94,7 +117,7 @@ def read(found: Mapping[str, Any], path: Path, vocab: Path | None) -> Found:
         raise CheckpointError(f"{path} has no params of its model")
     refuse(given, FIXED, path)
     config = config_of(tensors, given, path)
-    options, notes = {"opening": "seps"}, []
+    options, notes = dict[str, str](), []
     if config.num_segments > 1:
         options["languages"] = "0,1"
         names = given.get("id2lang")
@@ -107,21 +130,28 @@ def read(found: Mapping[str, Any], path: Path, vocab: Path | None) -> Found:
         layout(config.num_segments * config.cross_by_segment),
         (PRESET,),
         config,
-        "mass",
+        PRESET,
         open_vocab(vocab) if vocab else vocab_of(found, given, path),
         options,
         notes=notes,
+        check=partial(check_languages, max(config.num_segments, 1), path),
     )
+
+
+def check_languages(number: int, path: Path, task: Task) -> None:
+    """`UsageError` where a task has a language that a model of so many has no embedding of."""
+    if isinstance(task, Translation) and (last := max(task.config.languages)) >= number:
+        raise UsageError(f"--task.languages: {path} has no embedding of language {last}")
 
 
 def config_of(
     tensors: Mapping[str, Tensor], given: Mapping[str, Any], path: Path
-) -> EncoderDecoderConfig:
+) -> TranslationConfig:
     """The configuration, from shapes and params."""
     sizes = sizes_of(tensors, SIZES, path)
     words = tensors[WORDS]
     gelu = checked(given.get("gelu_activation", False), bool, "gelu_activation", path)
-    config: EncoderDecoderConfig = changed(
+    config: TranslationConfig = changed(
         preset(PRESET),
         path,
         **sizes,
@@ -163,7 +193,7 @@ def write(parts: Parts, folder: Path) -> None:
     config, vocab, tensors = parts.model.config, parts.task.vocab, parts.tensors()
     free = ("num_segments", "cross_by_segment", "activation", "tied")
     check_family(config, PRESET, free, "--to mass: a MASS for translation")
-    assert isinstance(config, EncoderDecoderConfig)
+    assert isinstance(config, TranslationConfig)
     if not isinstance(vocab.model, XLMDictionary):
         kind = vocab.model.kind
         raise UsageError(f"--to mass: a MASS for translation has XLM's dictionary, not {kind}")
@@ -180,7 +210,7 @@ def write(parts: Parts, folder: Path) -> None:
     torch.save(whole | {"params": params} | dictionary(vocab.model, rows), folder / FILE)
 
 
-def params_of(config: EncoderDecoderConfig) -> dict[str, Any]:
+def params_of(config: TranslationConfig) -> dict[str, Any]:
     """The configuration as XLM's params."""
     languages = {i: str(i) for i in range(max(config.num_segments, 1))}
     return {

@@ -36,8 +36,10 @@ log = logging.getLogger(__name__)
 class View:
     """How the queries of one forward see its keys; made once and shared by the layers."""
 
-    num_keys: int
-    """Keys and values are made for the first so many slots."""
+    queries: Tensor
+    """Slots [9, B, T] that look."""
+    keys: Tensor
+    """Slots [9, B, S] that are looked at; keys of a prefix before them have none."""
     bias_BHTS: Tensor | None = None
     """Added to the scores: -inf where a query may not look, else 0 or the bias of the distance, in
     the scores' dtype; H is 1 where all heads share it. SDPA would turn a bool mask into this again
@@ -50,6 +52,11 @@ class View:
     flex: Flex | None = None
     """FlexAttention, which has all that stands above within it."""
 
+    @property
+    def num_keys(self) -> int:
+        """Keys and values are made for the first so many slots."""
+        return self.keys.shape[2]
+
     def behind(self, sight_BTP: Tensor) -> View:
         """The same queries with further keys in front, which they see where it says so."""
         assert self.bias_BHTS is not None
@@ -59,29 +66,44 @@ class View:
 
     def of(self, asked_Ba: Tensor) -> View:
         """How the asked slots among the queries see the keys."""
-        bias = self.bias_BHTS
-        return self if bias is None else replace(self, bias_BHTS=take(bias, asked_Ba))
+        assert self.bias_BHTS is not None
+        queries = self.queries.gather(2, asked_Ba.expand(len(self.queries), -1, -1))
+        return replace(self, queries=queries, bias_BHTS=take(self.bias_BHTS, asked_Ba))
 
     def __call__(
-        self, query_BHTK: Tensor, key_BHSK: Tensor, value_BHSK: Tensor, scale: float
+        self,
+        query_BHTK: Tensor,
+        key_BHSK: Tensor,
+        value_BHSK: Tensor,
+        scale: float,
+        more_BHTS: Tensor | None = None,
     ) -> Tensor:
-        """What the queries find, [B, H, T, K]; scores are multiplied by `scale`."""
+        """What the queries find, [B, H, T, K]; scores are multiplied by `scale`.
+
+        `more_BHTS` is added to them: for the last S keys, where some of a prefix stand before.
+        """
         if self.flex is not None:
+            assert more_BHTS is None
             return self.flex(query_BHTK, key_BHSK, value_BHSK, scale)
+        bias_BHTS = self.bias_BHTS
+        if more_BHTS is not None:
+            assert bias_BHTS is not None
+            ahead = key_BHSK.shape[2] - more_BHTS.shape[3]
+            bias_BHTS = bias_BHTS + F.pad(more_BHTS.to(bias_BHTS.dtype), (ahead, 0))
         if not self.products:
             return F.scaled_dot_product_attention(
                 query_BHTK,
                 key_BHSK.to(query_BHTK.dtype),
                 value_BHSK.to(query_BHTK.dtype),
-                attn_mask=self.bias_BHTS,
+                attn_mask=bias_BHTS,
                 is_causal=self.causal,
                 dropout_p=self.dropout,
                 scale=scale,
             )
         scaled_BHTK = query_BHTK.to(key_BHSK.dtype) * scale
         score_BHTS = multiply(scaled_BHTK, key_BHSK.mT)
-        if self.bias_BHTS is not None:
-            score_BHTS += self.bias_BHTS
+        if bias_BHTS is not None:
+            score_BHTS += bias_BHTS
         weight_BHTS = F.dropout(score_BHTS.softmax(dim=-1), self.dropout)
         return multiply(weight_BHTS, value_BHSK).to(query_BHTK.dtype)
 
@@ -93,13 +115,10 @@ class Source:
     view: View
     key: Tensor
     value: Tensor
-    segment_BT: Tensor
-    """Of the slots that read."""
 
     def of(self, asked_Ba: Tensor) -> Source:
         """What the asked slots alone read."""
-        segment_Ba = self.segment_BT.gather(1, asked_Ba)
-        return replace(self, view=self.view.of(asked_Ba), segment_BT=segment_Ba)
+        return replace(self, view=self.view.of(asked_Ba))
 
 
 def render(
@@ -110,29 +129,38 @@ def render(
     dropout: float,
     relative: RelativeBias | None = None,
     choice: Rendering = "auto",
+    *,
+    own_bias: bool = False,
 ) -> View:
     """How slots [9, B, T] see each other; `sight` is what collate found: full, causal or rule.
 
-    This is the one place that chooses a kernel, unless the `choice` is made.
+    This is the one place that chooses a kernel, unless the `choice` is made. With `own_bias`, the
+    layers add a bias of their own to the scores (`Attention.score_bias`).
     """
     width = slots.shape[2]
     # whole multiples of WIDTH, as the kernels like; the few keys more are never born
     num_keys = min(width, -(-num_keys // WIDTH) * WIDTH)
     keys = slots[:, :, :num_keys]
-    products, how = _kernel(slots, dtype, dropout, biased=relative is not None)
-    exact = relative is None and (sight == "full" or (sight == "causal" and not products))
+    biased = own_bias or relative is not None
+    products, how = _kernel(slots, dtype, dropout, biased=biased)
+    exact = not biased and (sight == "full" or (sight == "causal" and not products))
     if exact and choice == "auto":
         _say_once(logging.INFO, f"{how}, {'no mask' if sight == 'full' else 'causal'}")
-        return View(width, causal=sight == "causal", dropout=dropout, products=products)
-    if _flexible(slots, dropout, choice):
-        return View(num_keys, flex=render_flex(slots, keys, dtype, relative))
+        return View(slots, slots, causal=sight == "causal", dropout=dropout, products=products)
+    if own_bias:
+        # FlexAttention would need that bias of every pair in memory too, which it is there to spare
+        free = "--attention flex excludes an architecture whose layers bias scores by the query"
+        require(choice != "flex", f"{free}: give --attention dense")
+        how += ", scores biased by the query: a table for each layer, head and row takes memory"
+    elif _flexible(slots, dropout, choice):
+        return View(slots, keys, flex=render_flex(slots, keys, dtype, relative))
     score_BHTS = None
     if relative is not None:
         how += ", relative positions: a table of its own for each head and row takes memory"
         score_BHTS = relative(slots[POS], keys[POS], dtype)
     _say_once(logging.INFO, f"{how}, dense mask")
     table_BHTS = bias(masks.dense(slots, keys), dtype, score_BHTS)
-    return View(num_keys, table_BHTS, dropout=dropout, products=products)
+    return View(slots, keys, table_BHTS, dropout=dropout, products=products)
 
 
 def render_cross(
@@ -140,11 +168,11 @@ def render_cross(
 ) -> View:
     """How a decoder's slots [9, B, T] see an encoder's [9, B, S]."""
     if _flexible(source, dropout, choice):
-        return View(source.shape[2], flex=render_flex_cross(slots, source))
+        return View(slots, source, flex=render_flex_cross(slots, source))
     products, how = _kernel(slots, dtype, dropout, biased=False)
     _say_once(logging.INFO, f"cross-{how}, dense mask")
     table_B1TS = bias(masks.cross(slots, source), dtype)
-    return View(source.shape[2], table_B1TS, dropout=dropout, products=products)
+    return View(slots, source, table_B1TS, dropout=dropout, products=products)
 
 
 def _flexible(slots: Tensor, dropout: float, choice: Rendering) -> bool:
@@ -207,9 +235,25 @@ class Attention(nn.Module):
             query = take(query, asked)
         if store is not None:
             key, value = store(key, value)
-        mixed_BHTK = view(query, key, value, self.scale)
+        more = self.score_bias(query, key[:, :, -view.num_keys :], view)
+        mixed_BHTK = view(query, key, value, self.scale, more)
         added_BTD: Tensor = self.out(mixed_BHTK.transpose(1, 2).flatten(2))
         return added_BTD
+
+    def score_bias(self, query_BHTK: Tensor, key_BHSK: Tensor, view: View) -> Tensor | None:
+        """What is added to the scaled scores, [B, H, T, S]: here nothing.
+
+        A subclass overrides it whose scores depend on what a query (or key) is and on where both
+        stand (XLNet's (q + v) r_{i-j}, DeBERTa). `view.queries` [9, B, T] and `view.keys` [9, B, S]
+        are their slots, in a step of decoding those of the step and of all columns of the cache.
+        Keys of a prefix have no slot, and scores without this.
+        """
+        return None
+
+    @property
+    def biased(self) -> bool:
+        """Whether this layer has a `score_bias`."""
+        return type(self).score_bias is not Attention.score_bias
 
     def project(self, x_BTD: Tensor, num_keys: int) -> tuple[Tensor, Tensor, Tensor]:
         """Queries of all slots, keys and values of the first `num_keys`, each [B, H, ., K]."""
@@ -230,29 +274,20 @@ class Attention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Multi-head attention of a decoder's slots to an encoder's states.
-
-    Where every segment has an output map of its own, they stand one below the other.
-    """
+    """Multi-head attention of a decoder's slots to an encoder's states."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.num_heads, self.scale = config.num_heads, _scale(config)
         self.query = nn.Linear(config.width, config.heads_width, bias=config.bias)
         self.kv = nn.Linear(config.width, 2 * config.heads_width, bias=config.bias)
-        self.maps = config.cross_maps
-        self.out = nn.Linear(config.heads_width, self.maps * config.width, bias=config.bias)
+        self.out = nn.Linear(config.heads_width, config.width, bias=config.bias)
 
     def forward(self, x_BTD: Tensor, source: Source) -> Tensor:
         query_BHTK = _heads(self.query(x_BTD), self.num_heads)
         mixed_BHTK = source.view(query_BHTK, source.key, source.value, self.scale)
         added_BTD: Tensor = self.out(mixed_BHTK.transpose(1, 2).flatten(2))
-        if self.maps == 1:
-            return added_BTD
-        each_BTsD = added_BTD.unflatten(2, (self.maps, -1))
-        own_BT11 = source.segment_BT[..., None, None]
-        own_BTD: Tensor = each_BTsD.take_along_dim(own_BT11, 2).squeeze(2)
-        return own_BTD
+        return added_BTD
 
     def weights(self, x_BTD: Tensor, source: Source) -> Tensor:
         """How much each slot looks at each state that is read, [B, T, S]: the mean of the heads."""

@@ -11,14 +11,14 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Cache:
-    """Per layer the keys and values [B, H, S, K], written in place; `pos` [B, S] of each column.
+    """Per layer the keys and values [B, H, S, K], written in place; their `slots` [9, B, S].
 
     Columns that were not written are zeros; who may look at which column is for the caller to say.
     """
 
     key: list[Tensor]
     value: list[Tensor]
-    pos: Tensor
+    slots: Tensor
     cross: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     """Per layer the keys and values of the encoder's states, made once for every input."""
     prefix: int = 0
@@ -26,7 +26,7 @@ class Cache:
 
     @property
     def columns(self) -> int:
-        return self.pos.shape[1]
+        return self.slots.shape[2]
 
     def write(
         self, layer: int, at: int | Tensor, until: int, key_BHqK: Tensor, value_BHqK: Tensor
@@ -53,7 +53,7 @@ class Cache:
             self,
             key=[lay_out(key.index_select(0, rows)) for key in self.key],
             value=[value.index_select(0, rows) for value in self.value],
-            pos=self.pos.index_select(0, rows),
+            slots=self.slots.index_select(1, rows),
             cross=[
                 (lay_out(key.index_select(0, rows)), value.index_select(0, rows))
                 for key, value in self.cross
@@ -68,7 +68,7 @@ class Cache:
             self,
             key=[lay_out(F.pad(key, (0, 0, 0, more))) for key in self.key],
             value=[F.pad(value, (0, 0, 0, more)) for value in self.value],
-            pos=F.pad(self.pos, (0, more)),
+            slots=F.pad(self.slots, (0, more)),
         )
 
 

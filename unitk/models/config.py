@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from unitk.errors import UsageError
 from unitk.registry import imported
@@ -22,6 +22,10 @@ UNSHAPED = (
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """A single-tower Transformer; BERT, GPT-2, UniLM and GLM are settings of it."""
+
+    attention_type: ClassVar[str] = "unitk.models.attention:Attention"
+    cross_attention_type: ClassVar[str] = "unitk.models.attention:CrossAttention"
+    """The modules of a layer; a family that attends otherwise names subclasses of them."""
 
     num_layers: int = 12
     """Transformer layers."""
@@ -150,11 +154,6 @@ class ModelConfig:
         return self.num_heads * self.key_width
 
     @property
-    def cross_maps(self) -> int:
-        """How many output maps cross-attention has; a slot's segment says which is its own."""
-        return 1
-
-    @property
     def head_sizes(self) -> dict[str, int]:
         """Size of each further head by KIND:NAME; 0 where none is given."""
         parts = (head.split(":") for head in self.heads)
@@ -220,9 +219,6 @@ class EncoderDecoderConfig(ModelConfig):
     """Layers of the decoder. 0: as many as the encoder."""
     shared_embeddings: bool = True
     """Encoder and decoder have one token embedding."""
-    cross_by_segment: bool = False
-    """Cross-attention has an output map of its own for each segment (MASS for translation: for each
-    language)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -230,21 +226,15 @@ class EncoderDecoderConfig(ModelConfig):
         # in the decoder, half of the buckets have one distance each
         fits = self.relative_distance > self.relative_buckets // 2
         self._require("relative_distance", fits, "above half of --arch.relative-buckets")
-        several = self.num_segments > 0 or not self.cross_by_segment
-        self._require("cross_by_segment", several, "off where --arch.num-segments is 0")
 
     @property
     def towers(self) -> tuple[str, ...]:
         return "enc", "dec"
 
-    @property
-    def cross_maps(self) -> int:
-        return self.num_segments if self.cross_by_segment else 1
-
     def num_weights(self, vocab_size: int) -> int:
         encoder = self._weights(vocab_size, self.num_layers, output=False)
         layers = self.decoder_layers or self.num_layers
-        decoder = self._weights(vocab_size, layers, cross=3 + self.cross_maps)
+        decoder = self._weights(vocab_size, layers, cross=4)
         return encoder + decoder - self.shared_embeddings * vocab_size * self.table_width
 
     def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Any:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from unitk.models.attention import Attention, CrossAttention, Source, Store, View, take
 from unitk.models.config import ModelConfig
 from unitk.models.lean import Dropout, Table, applied_again
+from unitk.registry import imported
 from unitk.slots import POS, POS2, SEG, TOKEN
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -114,9 +115,11 @@ class Layer(nn.Module):
         super().__init__()
         self.norm_first = config.norm_first
         self.attention_norm = norm(config)
-        self.attention = Attention(config)
+        self.attention: Attention = imported(config.attention_type)(config)
         self.cross_norm = norm(config) if cross else nn.Identity()
-        self.cross_attention = CrossAttention(config) if cross else None
+        self.cross_attention: CrossAttention | None = None
+        if cross:
+            self.cross_attention = imported(config.cross_attention_type)(config)
         self.ffn_norm = norm(config)
         self.ffn = FeedForward(config)
         self.dropout = Dropout(config.dropout)

@@ -33,7 +33,7 @@ from unitk.models.heads.words import Words
 from unitk.models.layers import Embedding, Layer, norm
 from unitk.models.products import few
 from unitk.models.relative import RelativeBias
-from unitk.slots import POS, SEG, Batch
+from unitk.slots import FIELDS, POS, Batch
 
 STORED = {"enc": "encoder"}
 """Under which name a tower that is not decoded is stored, where that is not its own."""
@@ -51,6 +51,7 @@ class Stack(nn.Module):
         self.embed = Embedding(config, vocab_size)
         self.relative = RelativeBias(config, one_sided=cross) if config.relative_buckets else None
         own = [Layer(config, cross) for _ in range(config.layer_groups or config.num_layers)]
+        self.own_bias = any(layer.attention.biased for layer in own)
         # layers of a group are one module, several times over
         times = config.num_layers // len(own)
         self.layers = nn.ModuleList(layer for layer in own for _ in range(times))
@@ -78,13 +79,14 @@ class Stack(nn.Module):
         dropout = self.config.attention_dropout if self.training else 0.0
         dtype = compute_dtype(self.embed.tokens.weight)
         choice: Rendering = "dense" if condition.prefix else self.attention
-        view = render(slots, sight, num_keys, dtype, dropout, self.relative, choice)
+        given = slots, sight, num_keys, dtype, dropout, self.relative, choice
+        view = render(*given, own_bias=self.own_bias)
         sources: Sequence[Source | None] = [None] * len(self.layers)
         stores: Sequence[Store | None] = [None] * len(self.layers)
         if condition.slots is not None:
             across = render_cross(slots, condition.slots, dtype, dropout, self.attention)
             pairs = self.project(condition.cross)
-            sources = [Source(across, *pair, slots[SEG]) for pair in pairs]
+            sources = [Source(across, *pair) for pair in pairs]
         if condition.prefix:
             view = view.behind(condition.prefix_sight(slots))
             stores = [partial(prepend, *pair) for pair in condition.row_prefix()]
@@ -124,15 +126,16 @@ class Stack(nn.Module):
         until = sight_BqS.shape[2]
         stop = columns.shape[2] + (at if isinstance(at, int) else 0)
         assert stop <= until <= cache.columns, f"slots {at}:{stop} of {until} in {cache.columns}"
-        # places of all columns, which a relative bias of later slots reads
-        put(cache.pos, 1, at, columns[POS])
+        # slots of all columns, whose places a bias on the scores of later slots reads
+        put(cache.slots, 2, at, columns)
+        keys = cache.slots[:, :, :until]
         # a CPU is faster with plain products than with SDPA for the few queries of a step
         products = few(columns)
         dtype = cache.key[0].dtype if products else compute_dtype(self.embed.tokens.weight)
         score = None
         if self.relative is not None:
-            score = self.relative(columns[POS], cache.pos[:, :until], dtype)
-        view = View(until, bias(sight_BqS, dtype, score), products=products)
+            score = self.relative(columns[POS], keys[POS], dtype)
+        view = View(columns, keys, bias(sight_BqS, dtype, score), products=products)
         if cache.prefix:  # the latent's keys stand before the columns; everybody sees them
             view = view.behind(sight_BqS.new_ones(*sight_BqS.shape[:2], cache.prefix))
         condition = Condition() if condition is None else condition
@@ -140,8 +143,8 @@ class Stack(nn.Module):
         if condition.slots is not None:
             # keys and values of the encoder were made once, when the cache was
             seen = bias(cross(columns, condition.slots), dtype)
-            across = View(condition.slots.shape[2], seen, products=products)
-            sources = [Source(across, *pair, columns[SEG]) for pair in cache.cross]
+            across = View(columns, condition.slots, seen, products=products)
+            sources = [Source(across, *pair) for pair in cache.cross]
         x_BqD = self.embed(columns, condition.added(columns))
         for number, (layer, source) in enumerate(zip(self.layers, sources, strict=True)):
             store = partial(cache.write, number, at, until)
@@ -178,8 +181,8 @@ class Stack(nn.Module):
         # zeros: a column that nobody looks at still meets a weight of 0, and 0 * nan is nan
         value = [torch.zeros(shape, dtype=dtype, device=device) for _ in self.layers]
         key = [lay_out(torch.zeros_like(table)) for table in value]
-        pos = torch.zeros(batch_size, columns, dtype=torch.int64, device=device)
-        cache = Cache(key, value, pos, prefix=length)
+        slots = torch.zeros(len(FIELDS), batch_size, columns, dtype=torch.int64, device=device)
+        cache = Cache(key, value, slots, prefix=length)
         for layer, pair in enumerate(prefix):
             cache.key[layer][:, :, :length], cache.value[layer][:, :, :length] = pair
         if condition.slots is not None:

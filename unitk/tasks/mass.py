@@ -31,15 +31,15 @@ from unitk.tasks.base import check_share, check_weights
 from unitk.tasks.seq2seq import Seq2Seq
 
 
-def layout(tokens: Ids, spans: Spans, shown: Ids, seen: Ids, language: int = 0) -> Example:
+def layout(tokens: Ids, spans: Spans, shown: Ids, seen: Ids) -> Example:
     """Lay out framed tokens; hidden ones read `shown`; `seen`: may the decoder look at these?"""
     hidden = places(spans)
     read, cross = tokens.copy(), np.ones_like(tokens)
     read[hidden], cross[hidden] = shown, seen
     steps = np.arange(len(hidden))
     towers = {
-        "enc": stay(read, pos=np.arange(len(tokens)), cross=cross, seg=language),
-        "dec": stay(tokens[hidden - 1], pos=hidden - 1, at=steps, seg=language),
+        "enc": stay(read, pos=np.arange(len(tokens)), cross=cross),
+        "dec": stay(tokens[hidden - 1], pos=hidden - 1, at=steps),
     }
     return Example(towers, [lm(steps, tokens[hidden], tower="dec")])
 
@@ -70,7 +70,6 @@ class MASS(Seq2Seq):
         """May the decoder look at encoder slots that read [MASK]?"""
 
         def __post_init__(self) -> None:
-            super().__post_init__()
             check_share("mask-ratio", self.mask_ratio)
             edge = self.edge_chance
             require(0 <= edge <= 0.5, f"--task.edge-chance must be in [0, 0.5], got {edge:g}")
@@ -89,7 +88,7 @@ class MASS(Seq2Seq):
         spans = self.spans(len(tokens), rng)
         shown = corrupt(tokens[places(spans)], v.mask, self.words, c.mask_keep_random, rng)
         seen = (shown != v.mask) | c.cross_masks
-        return layout(tokens, spans, shown, seen, self.languages[0])
+        return layout(tokens, spans, shown, seen)
 
     def spans(self, tokens: int, rng: np.random.Generator) -> Spans:
         """A span in every block of all tokens but C."""
@@ -111,9 +110,8 @@ class MASS(Seq2Seq):
         tokens = np.concatenate([[self.opener], ids, [self.vocab.sep]])
         cross = np.ones_like(tokens)
         cross[1 + run] = self.config.cross_masks
-        language = self.languages[0]
-        enc = stay(tokens, pos=np.arange(len(tokens)), cross=cross, seg=language)
-        return Example({"enc": enc, "dec": stay([tokens[run[0]]], [run[0]], seg=language)})
+        enc = stay(tokens, pos=np.arange(len(tokens)), cross=cross)
+        return Example({"enc": enc, "dec": stay([tokens[run[0]]], [run[0]])})
 
     def length(self, source: list[Ids]) -> int | None:
         return len(self.run(source)) or None

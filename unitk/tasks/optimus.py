@@ -56,7 +56,7 @@ class Optimus(Seq2Seq):
     symbols = ("pad", "unk", "cls", "sep", "mask")
     arch = "optimus_small"
     criterion = "elbo"
-    opening, languages = "cls", (0, 0)
+    opening = "cls"
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
@@ -86,7 +86,7 @@ class Optimus(Seq2Seq):
             enc = enc.take(np.arange(kept.sum()))
         return Example({"enc": enc, "dec": dec}, example.asks)
 
-    def encoder(self, source: list[Ids]) -> Slots:
+    def reading(self, source: list[Ids]) -> Slots:
         """C, the source, S; nothing that a decoder might look at."""
         tokens, vocab = self.joined(source), self.source_vocab
         if vocab is not self.vocab:

@@ -17,7 +17,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from unitk.errors import require
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, Slots, stay, unroll
 from unitk.tasks.base import Task
@@ -29,18 +28,12 @@ class Seq2Seq(Task):
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        """What stands before source and target, and their languages."""
+        """What stands before source and target."""
 
         opening: Literal["cls", "sep", "both", "pad", "seps"] = "cls"
         """Pairs and prompts: [CLS] opens source and target; sep: nothing the source, and the
         target what ended it (fairseq, MASS); both: [CLS] the source, [SEP] [CLS] the target
         (BART); pad: nothing the source, [PAD] the target (T5); seps: [SEP] both (XLM)."""
-        languages: tuple[int, int] = (0, 0)
-        """Numbers of the languages of source and target, for a model with a segment for each."""
-
-        def __post_init__(self) -> None:
-            least = min(self.languages)
-            require(least >= 0, f"--task.languages must be at least 0, got {least}")
 
     symbols: ClassVar[tuple[str, ...]] = ("pad", "cls", "sep", "mask")
     arch = "bart_small"
@@ -49,11 +42,6 @@ class Seq2Seq(Task):
     def opening(self) -> str:
         opening: str = self.config.opening
         return opening
-
-    @property
-    def languages(self) -> tuple[int, int]:
-        languages: tuple[int, int] = self.config.languages
-        return languages
 
     @cached_property
     def start(self) -> list[int]:
@@ -77,14 +65,10 @@ class Seq2Seq(Task):
 
     def prompt(self, source: list[Ids]) -> Example:
         steps = np.arange(len(self.start))
-        first = stay(self.start, steps, at=steps, seg=self.languages[1])
-        return Example({"enc": self.encoder(source), "dec": first})
+        return Example({"enc": self.reading(source), "dec": stay(self.start, steps, at=steps)})
 
     def reading(self, source: list[Ids]) -> Slots:
-        return self.encoder(source)
-
-    def encoder(self, source: list[Ids]) -> Slots:
         """C (or nothing), the source, S."""
         before = [] if self.opening in ("sep", "pad") else [self.opener]
         tokens = np.concatenate([before, self.joined(source), [self.vocab.sep]]).astype(np.int64)
-        return stay(tokens, pos=np.arange(len(tokens)), seg=self.languages[0])
+        return stay(tokens, pos=np.arange(len(tokens)))

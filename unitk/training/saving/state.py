@@ -154,4 +154,4 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     config = state["config"]
     if not ({"task", "arch"} <= set(config) and all(isinstance(v, str) for v in config.values())):
         raise CheckpointError(f"{path} is damaged: its 'config' is not that of a run")
-    return {**state, "config": dict(modern(*item) for item in config.items())}
+    return {**state, "config": dict(modern(config.items()))}

@@ -1,0 +1,108 @@
+"""What MASS for translation registers: its architecture and its task.
+
+Song et al. 2019, arXiv 1905.02450, section 3.3. Each language has an embedding, which is a segment
+here, and in the decoder an output map of cross-attention. Checkpoints are read by mass_xlm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+import numpy as np
+
+from unitk.data.cuts import Text
+from unitk.errors import require
+from unitk.models.archs import MASS as SUMMARIZING
+from unitk.models.archs import Preset, sized
+from unitk.models.config import EncoderDecoderConfig
+from unitk.registry import register
+from unitk.slots import Example, Ids, Slots
+from unitk.tasks.mass import MASS
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationConfig(EncoderDecoderConfig):
+    """Two towers with an embedding for each language, which is a segment (MASS, XLM)."""
+
+    cross_by_segment: bool = False
+    """Cross-attention has an output map of its own for each segment, that is for each language."""
+
+    cross_attention_type = "unitk.interop.mass_xlm:CrossBySegment"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        several = self.num_segments > 0 or not self.cross_by_segment
+        self._require("cross_by_segment", several, "off where --arch.num-segments is 0")
+
+    @property
+    def cross_maps(self) -> int:
+        """How many output maps cross-attention has."""
+        return self.num_segments if self.cross_by_segment else 1
+
+    def num_weights(self, vocab_size: int) -> int:
+        layers = self.decoder_layers or self.num_layers
+        more = (self.cross_maps - 1) * layers * self.width * self.heads_width
+        return super().num_weights(vocab_size) + more
+
+
+PRESET = "mass_translation"
+BASE = TranslationConfig(**{f.name: getattr(SUMMARIZING, f.name) for f in fields(SUMMARIZING)})
+register("arch", PRESET)(
+    Preset(
+        replace(
+            sized(BASE, 6, 1024, 8),
+            position_offset=0,
+            embedding_scale=False,
+            num_segments=2,
+            cross_by_segment=True,
+            shared_embeddings=False,
+            output_bias=True,
+            norm_eps=1e-12,
+            activation_dropout=0.0,
+        ),
+        "MASS for translation, as XLM's code has it: two languages, 6 + 6 layers of 1024.",
+    )
+)
+
+
+@register("task", PRESET)
+class Translation(MASS):
+    """MASS in several languages: pre-train in one, translate from one into another (XLM)."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(MASS.Config):
+        """The languages, and the law of the span.
+
+        Texts are in the language of sources.
+        """
+
+        opening: Literal["cls", "sep", "both", "pad", "seps"] = "seps"
+        languages: tuple[int, int] = (0, 0)
+        """Numbers of the languages of source and target."""
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            least = min(self.languages)
+            require(least >= 0, f"--task.languages must be at least 0, got {least}")
+
+    config: Config
+    arch = PRESET
+
+    def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
+        return self.spoken(super().pretrain(text, rng), alone=True)
+
+    def prompt(self, source: list[Ids]) -> Example:
+        return self.spoken(super().prompt(source), alone=len(self.run(source)) > 0)
+
+    def reading(self, source: list[Ids]) -> Slots:
+        slots = super().reading(source)
+        slots.seg[:] = self.config.languages[0]
+        return slots
+
+    def spoken(self, example: Example, alone: bool) -> Example:
+        """The example in the languages of source and target, or of the source alone."""
+        source, target = self.config.languages
+        example.towers["enc"].seg[:] = source
+        example.towers["dec"].seg[:] = source if alone else target
+        return example
