@@ -15,7 +15,7 @@ BOUND = np.random.default_rng(0).integers(3, 40, 60)
 def toy(bound=BOUND):
     """Examples whose tokens all read the example's number; up to 2 slots shorter than the bound."""
 
-    def make(epoch, index, rng):
+    def make(epoch, index, rng, when):
         n = int(bound[index] - rng.integers(0, 3))
         slots = stay(np.full(n, index), np.arange(n), at=np.arange(n))
         return Example({"x": slots}, [lm(np.arange(n), np.full(n, index))])
@@ -114,7 +114,7 @@ def test_a_prefetched_error_reaches_the_reader():
 
 
 def test_a_failing_layout_names_its_example():
-    def make(epoch, index, rng):
+    def make(epoch, index, rng, when):
         raise ValueError("no room")
 
     examples = Examples(lambda epoch: BOUND, lambda epoch: 1.0, make)
@@ -141,7 +141,7 @@ def test_ranks_without_a_validation_batch_have_an_empty_one():
 
 
 def test_packing_wastes_less_than_padding():
-    made = [toy().draw(0, i, np.random.default_rng([1, 0, i])) for i in range(60)]
+    made = [draw(toy(), 1, 0, i) for i in range(60)]
     packed, padded = make_batch(made), collate([[example] for example in made])
     assert tokens(packed) == tokens(padded)
     assert packed.num_real / packed.num_slots > 0.85 > padded.num_real / padded.num_slots

@@ -15,6 +15,7 @@ import pytest
 from unitk import registry
 from unitk.training import loop
 from unitk.training.reporting.sinks import read_events
+from unitk.training.saving.state import read_state
 
 SPEED = {"seconds", "tokens/s", "slots/s", "wait", "padding"}
 """What is measured since the last log line or start."""
@@ -85,6 +86,34 @@ def test_stopped_after_each_of_59_updates(
     every = (task, precision, micro_batches, fetched) == ("glm_infill", *WAYS[1])
     tails = range(1, 60) if every else random.Random(task).sample(range(1, 60), 2)
     check_stops(runs, tmp_path, words, 60, tails)
+
+
+SHARE = "--task.mask-ratio linear:value=0.3,floor=0.5"
+BLOCKS = "--blocks stream --block-size constant:value=48,warmup=3 --max-epochs 4"
+
+
+@pytest.mark.parametrize("fetched", ["ahead", pytest.param("when asked", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "task, schedule",
+    [
+        ("mlm", SHARE),
+        ("lm", BLOCKS),
+        pytest.param("glm_infill", SHARE, marks=pytest.mark.slow),
+        pytest.param("mlm", BLOCKS, marks=pytest.mark.slow),
+    ],
+)
+def test_shares_and_block_sizes_by_schedule(runs, tmp_path, monkeypatch, task, schedule, fetched):
+    """Stopped within epochs and at their ends."""
+    if fetched == "when asked":
+        monkeypatch.setattr(loop, "prefetch", lambda updates: updates)
+    words = runs.words(task)
+    if schedule is BLOCKS:
+        words = words.replace(" --block-size 64", "").replace(" --blocks line", "")
+    words += f" {schedule} --precision fp32 --batch-tokens 1200 --max-tokens 600 --valid-every 4"
+    check_stops(runs, tmp_path, words, steps=7, tails=[3])
+    states = (read_state(step(tmp_path / "whole", number)) for number in range(1, 8))
+    at = [(state["epoch"], state["cursor"]) for state in states]
+    assert {epoch for epoch, _ in at} >= {0, 1} and 0 in {cursor for _, cursor in at}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ import pytest
 
 from unitk.data.cuts import Text
 
+from ..training.conftest import start  # noqa: F401
+
 LETTERS = {letter: number for number, letter in enumerate("abcdefghijxyCSMP", start=10)}
 
 

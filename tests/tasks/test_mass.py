@@ -45,7 +45,7 @@ def test_half_is_hidden_and_the_rest_is_untouched(toy_vocab, some_text):
 def test_the_start_rule(toy_vocab):
     """As measured in the official code: 20 tokens of which 10 are hidden."""
     made, rng = task(toy_vocab), np.random.default_rng(0)
-    starts = np.bincount([made.spans(20, rng)[0, 0] for _ in range(30000)]) / 30000
+    starts = np.bincount([made.spans(20, 0.5, rng)[0, 0] for _ in range(30000)]) / 30000
     assert starts[1] == pytest.approx(0.26, abs=0.01)
     assert starts[10] == pytest.approx(0.26, abs=0.01)
     assert starts[2:10] == pytest.approx([0.06] * 8, abs=0.006)
@@ -95,7 +95,7 @@ def test_the_block_variant_hides_a_span_in_every_64_tokens(toy_vocab):
     for tokens, count in ((512, 8), (132, 3), (130, 2), (65, 1), (3, 1)):
         starts = []
         for _ in range(300):
-            spans = made.spans(tokens, rng)
+            spans = made.spans(tokens, made.config.mask_ratio, rng)
             assert len(spans) == count
             for number, (a, b) in enumerate(spans):
                 first = 1 + 64 * number

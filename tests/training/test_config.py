@@ -25,7 +25,6 @@ def test_defaults():
         ("--data d --save-dir s", "one of --max-steps, --max-epochs and --max-hours is needed"),
         ("--data d --max-steps 5", "--save-dir is needed"),
         ("--save-dir s --max-steps 5", "--data is needed"),
-        ("--data d --save-dir s --max-hours 2", "--max-hours alone does not tell --lr-schedule"),
         (f"{NEEDED} --threads 100000", "--threads must be at most"),
         (f"{NEEDED} --lr inf", "--lr must be above 0 and finite, got inf"),
         (f"{NEEDED} --lr 0", "--lr must be above 0 and finite, got 0"),
@@ -49,8 +48,16 @@ def test_mistakes_are_named(words, message):
     assert error.value.code == 2 and "\n" not in str(error.value)
 
 
-def test_hours_alone_suit_a_schedule_without_end():
-    assert config("--data d --save-dir s --max-hours 2 --lr-schedule inverse_sqrt:warmup=9")
+def test_hours_alone_suit_schedules_without_end(start):
+    linear = "linear:value=0.3,floor=0.5"
+    hours = "--max-hours 2 --lr-schedule inverse_sqrt:warmup=9"
+    assert start(hours).config.max_hours == 2
+    for words, option in (
+        ("--max-hours 2", "--lr-schedule"),
+        (f"{hours} --task.mask-ratio {linear}", "--task.mask-ratio"),
+    ):
+        with pytest.raises(UsageError, match=f"--max-hours alone does not tell {option} when"):
+            start(words)
 
 
 def test_data_and_valid_are_taken_apart():

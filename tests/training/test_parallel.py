@@ -75,6 +75,20 @@ def test_two_ranks_are_one_run(words, toy_data, tmp_path, task):
     }
 
 
+def test_a_share_that_is_a_schedule_on_two_ranks(words, tmp_path):
+    """The same run on one rank, and bit for bit after a stop in the midst of an epoch."""
+    more = "--max-steps 6 --task.mask-ratio linear:value=0.3,floor=0.1"
+    one, two, again = (tmp_path / name for name in ("1", "2", "3"))
+    assert run_ranks(words("glm_infill", more, one), 1) == [0]
+    assert run_ranks(words("glm_infill", more, two), 2) == [0, 0]
+    check_same_run(one, two)
+    assert run_ranks(words("glm_infill", more, again), 2, partial(stop_at, 2)) == [143, 143]
+    assert run_ranks(words("glm_infill", f"{more} --resume", again), 2) == [0, 0]
+    assert curve(two) == curve(again)
+    a, b = (load_file(run / "last" / "model.safetensors") for run in (two, again))
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["glm_infill", "mass", "optimus"])
 def test_shards_are_one_run(words, toy_data, tmp_path, task):

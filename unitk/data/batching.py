@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from unitk.data.cuts import AT_THE_END, When
 from unitk.data.plan import Plan, in_rows, micro_batches, pack, plan
 from unitk.errors import DataError, require
 from unitk.slots import WIDTH, Batch, Example, Ids, collate
@@ -26,8 +27,8 @@ class Examples:
     """Epoch -> the most slots each example may become."""
     weights: Callable[[int], float | npt.NDArray[np.float64]]
     """Epoch -> how often each example appears."""
-    draw: Callable[[int, int, np.random.Generator], Example]
-    """(epoch, index, generator) -> the example; a pure function of its arguments."""
+    draw: Callable[[int, int, np.random.Generator, When], Example]
+    """(epoch, index, generator, update) -> the example; a pure function of its arguments."""
     copies: int = 0
     """Epochs after which the same draws come again; 0: never."""
     parts: dict[str, Examples] = field(default_factory=dict)
@@ -112,7 +113,7 @@ class Feed:
     ) -> Iterator[Update]:
         """Updates from there on, epoch after epoch, without end.
 
-        `step` and `total` matter where tasks are mixed: updates done, and to do in all.
+        `step` and `total` are the updates done, and to do in all: what schedules depend on.
         """
         while True:
             today = self.plan(epoch)
@@ -122,7 +123,7 @@ class Feed:
                 shares = self.examples.shares(step, total)
                 ids = today.ids(begin, cursor)
                 make = self._in_rows if self.rows else self._packed
-                numbers, batches = make(today, epoch, ids, shares)
+                numbers, batches = make(today, epoch, ids, shares, (step, total))
                 update = Update(epoch, 0, batches, numbers, ids, shares, self.examples.asks)
                 update = replace(update, begins=not begin)
                 if cursor == len(today):
@@ -132,7 +133,7 @@ class Feed:
             epoch, cursor = epoch + 1, 0
 
     def _in_rows(
-        self, today: Plan, epoch: int, ids: Ids, shares: dict[str, float]
+        self, today: Plan, epoch: int, ids: Ids, shares: dict[str, float], when: When
     ) -> tuple[list[int], list[Batch]]:
         """The rows of this rank, in as many micro-batches as every rank has."""
         own = np.arange(self.rows).reshape(self.world, -1)[self.rank]
@@ -140,12 +141,12 @@ class Feed:
         parts = np.array_split(own, -(-len(own) // most))
         batches = []
         for part in parts:
-            drawn = [[draw(self.examples, self.seed, epoch, int(i))] for i in ids[part]]
+            drawn = [[draw(self.examples, self.seed, epoch, int(i), when)] for i in ids[part]]
             batches.append(replace(collate(drawn), stateful_rows=part))
         return [number * self.world + self.rank for number in range(len(parts))], batches
 
     def _packed(
-        self, today: Plan, epoch: int, ids: Ids, shares: dict[str, float]
+        self, today: Plan, epoch: int, ids: Ids, shares: dict[str, float], when: When
     ) -> tuple[list[int], list[Batch]]:
         """Micro-batches of one task each."""
         lots: list[tuple[Examples, Ids, Ids]] = []
@@ -156,7 +157,7 @@ class Feed:
             cuts = micro_batches(own, bound, self.max_tokens, self.world)
             lots += [(part, lot, own) for lot in cuts]
         numbers = list(range(self.rank, len(lots), self.world))
-        return numbers, [self._batch(epoch, *lots[m]) for m in numbers]
+        return numbers, [self._batch(epoch, *lots[m], when) for m in numbers]
 
     def _parts(
         self, epoch: int, ids: Ids, shares: dict[str, float]
@@ -172,19 +173,19 @@ class Feed:
             if len(own):
                 yield part, own
 
-    def _batch(self, epoch: int, part: Examples, lot: Ids, ids: Ids) -> Batch:
+    def _batch(self, epoch: int, part: Examples, lot: Ids, ids: Ids, when: When) -> Batch:
         """A micro-batch; an empty one (the ranks' uneven end) runs an example with weight 0."""
-        drawn = [draw(part, self.seed, epoch, int(i)) for i in (lot if len(lot) else ids[:1])]
-        batch = make_batch(drawn)
+        some = lot if len(lot) else ids[:1]
+        batch = make_batch([draw(part, self.seed, epoch, int(i), when) for i in some])
         return batch if len(lot) else emptied(batch)
 
 
-def draw(examples: Examples, seed: int, epoch: int, index: int) -> Example:
+def draw(examples: Examples, seed: int, epoch: int, index: int, when: When = AT_THE_END) -> Example:
     """Example `index`, from a generator of its own; a failing layout is named."""
     if examples.copies:
         epoch %= examples.copies
     try:
-        return examples.draw(epoch, index, generator(seed, epoch, index))
+        return examples.draw(epoch, index, generator(seed, epoch, index), when)
     except (ValueError, IndexError, AssertionError) as error:
         raise DataError(f"example {index} of epoch {epoch} cannot be laid out: {error}") from error
 

@@ -15,6 +15,11 @@ from unitk.errors import UsageError
 from unitk.registry import nearest
 from unitk.slots import Ids
 
+When = tuple[int, int | None]
+"""The number of an update from 1 on, and how many the run has, if that is known."""
+AT_THE_END: When = 1 << 40, 1 << 40
+"""What all but training reads, so that its figures compare: every schedule has come to its end."""
+
 
 @dataclass(frozen=True)
 class Text:
@@ -22,13 +27,14 @@ class Text:
 
     `sentences` are the offsets at which sentences begin within the joined parts; `notes` is the
     annotation byte of each token where the corpus has one; `flag` tells a sampler's verdict on the
-    parts (next sentence or not).
+    parts (next sentence or not); `when` is what shares that are schedules depend on.
     """
 
     parts: list[Ids]
     sentences: Ids
     notes: Ids | None = None
     flag: int = 0
+    when: When = AT_THE_END
 
     @property
     def ids(self) -> Ids:

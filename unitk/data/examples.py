@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,7 +13,7 @@ import numpy as np
 
 from unitk.config import Parsed, flag
 from unitk.data.batching import Examples, Feed, Update
-from unitk.data.cuts import Text
+from unitk.data.cuts import Text, When
 from unitk.data.kinds import KINDS, Source, Task
 from unitk.data.limits import (
     PARTS,
@@ -239,7 +239,7 @@ def _texts(
     examples = Examples(
         bounds=lambda epoch: task.slots(of(epoch).lengths),
         weights=lambda epoch: of(epoch).weights(weights),
-        draw=lambda epoch, i, rng: lay_out(of(epoch).text(i), rng),
+        draw=lambda epoch, i, rng, when: lay_out(replace(of(epoch).text(i), when=when), rng),
         copies=task.copies,
         asks=task.asks,
     )
@@ -273,7 +273,7 @@ def _records(
     sides = [side for corpus in corpora for side in corpus.token_files]
     tables = tables_of(arch)
 
-    def draw(epoch: int, i: int, rng: np.random.Generator) -> Example:
+    def draw(epoch: int, i: int, rng: np.random.Generator, when: When) -> Example:
         source, target = records.record(i)
         return _checked(
             [*source, *([target] if len(sides) > len(corpora) else [])],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -69,8 +70,8 @@ def mixed(sources: dict[str, Source], tasks: dict[str, Component]) -> Source:
 
 
 def _named(name: str, draw: Callable[..., Example]) -> Callable[..., Example]:
-    def renamed(epoch: int, index: int, rng: np.random.Generator) -> Example:
-        example = draw(epoch, index, rng)
+    def renamed(*drawn: Any) -> Example:
+        example = draw(*drawn)
         asks = [replace(ask, name=f"{name}.{ask.name}") for ask in example.asks]
         return replace(example, asks=asks)
 

@@ -222,7 +222,11 @@ def options(task: str, arch: str, cfg: Any) -> Parsed:
     given = [f"--task={task}", *([f"--arch={arch}"] if arch else []), *(f"--{w}" for w in words)]
     # what a run of unitk needs beside, and fairseq sees to
     given += [f"--data={cfg.data}", f"--seed={cfg.seed}", "--max-steps=1", "--save-dir=unused"]
-    return parse("train", TrainConfig, given, KINDS)
+    parsed = parse("train", TrainConfig, given, KINDS)
+    for key, (_, value) in parsed.fields().items():
+        fixed = not (callable(value) and key.startswith("task."))
+        require(fixed, f"--unitk-options: {key} cannot be a schedule: fairseq counts the updates")
+    return parsed
 
 
 def register(user_dir: str | None = None) -> None:

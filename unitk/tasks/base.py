@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from unitk import registry
-from unitk.data.cuts import Cutter, Text
+from unitk.data.cuts import Cutter, Text, When
 from unitk.errors import UsageError, require
 from unitk.slots import Example, Ids, Protocol, Slots, stay
+from unitk.values import Schedule
 from unitk.vocab.base import Vocab
 
 
@@ -149,9 +150,27 @@ class Task:
         return UsageError(f"--task {name} cannot {what}; {can}")
 
 
-def check_share(option: str, share: float, *, least: float = 0.0) -> None:
-    """Raise a `UsageError` unless the option's value is a share in (least, 1]."""
-    require(least < share <= 1, f"--task.{option} must be in ({least:g}, 1], got {share:g}")
+def largest(share: float | Schedule) -> float:
+    """The most that a share is at any time: of a schedule its `value`."""
+    value: float = share.value if callable(share) else share
+    return value
+
+
+def share_at(share: float | Schedule, when: When) -> float:
+    """A share at an update. Where it is a schedule, validation and evaluation have that at the end.
+
+    A layout hides one token at least, also where a schedule comes down to 0.
+    """
+    now: float = share(*when) if callable(share) else share
+    return now
+
+
+def check_share(option: str, share: float | Schedule, most: float = 1, why: str = "") -> None:
+    """Raise a `UsageError` unless a share is in (0, most], or of a schedule its largest."""
+    bounded = not callable(share) or hasattr(share, "value")
+    require(bounded, f"--task.{option}: schedule {type(share).__name__} has no largest `value`")
+    value = largest(share)
+    require(0 < value <= most, f"--task.{option} must be in (0, {most:.2g}]{why}, got {value:g}")
 
 
 def check_chance(option: str, chance: float) -> None:

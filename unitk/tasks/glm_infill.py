@@ -24,7 +24,8 @@ from unitk.errors import require
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, lm, stay, unroll
 from unitk.spans import Spans, choose, long_span, most_spans, places, poisson_spans, sentence_spans
-from unitk.tasks.base import Task, check_weights
+from unitk.tasks.base import Task, check_share, check_weights, largest, share_at
+from unitk.values import Schedule
 
 MODES = "lm", "sentences", "document"  # their asks; lm: short spans, and fine-tuning
 
@@ -32,20 +33,19 @@ MODES = "lm", "sentences", "document"  # their asks; lm: short spans, and fine-t
 def layout(text: Ids, spans: Spans, *, mask: int, start: int, end: int, name: str) -> Example:
     """Lay out one text; `spans` [n, 2] do not overlap and come in the order of part B."""
     first, sizes = spans[:, 0], spans[:, 1] - spans[:, 0]
-    hidden, stops = places(spans), (sizes + 1).cumsum()
-    words = np.ones(stops[-1], bool)  # of part B: what is predicted, but for the E of each span
-    words[stops - 1] = False
-    label = np.full(len(words), end)
-    label[words] = text[hidden]
-    fed = np.append(start, label[:-1])  # read: the word before, S in the place of E
-    fed[stops[:-1]] = start
-    steps = np.arange(1, len(words) + 1)
-    within = steps - (stops - sizes - 1).repeat(sizes + 1)  # 1, 2, 3, ... in each span
+    hidden = places(spans)
     shown, kept = text.copy(), np.ones(len(text), bool)
-    shown[first], kept[hidden], kept[first] = mask, False, True  # MASK is its first word
+    shown[first], kept[hidden], kept[first] = mask, False, True  # MASK stands for the whole span
     home = kept.cumsum() - 1  # where word i of the text stands in part A
     part_a = stay(shown[kept], pos=np.arange(home[-1] + 1))
-    part_b = stay(fed, pos=home[first].repeat(sizes + 1), pos2=within, at=steps)
+    # in part B a span has one slot more than words, so span i moves its words by i: those that are
+    # predicted stand before the E of their span, those that are read one later, behind its S
+    slot = np.arange(len(hidden)) + np.arange(len(spans)).repeat(sizes)
+    label, fed = np.full((2, len(hidden) + len(spans)), [[end], [start]])
+    label[slot], fed[slot + 1] = text[hidden], text[hidden]
+    steps, sizes = np.arange(1, len(label) + 1), sizes + 1
+    within = steps - (sizes.cumsum() - sizes).repeat(sizes)  # 1, 2, 3, ... in each span
+    part_b = stay(fed, pos=home[first].repeat(sizes), pos2=within, at=steps)
     return Example({"x": part_a + part_b}, [lm(len(part_a) + steps - 1, label, name=name)])
 
 
@@ -57,8 +57,9 @@ class GLMInfill(Task):
     class Config:
         """Span laws and mixture of GLM pre-training; where the blank stands in fine-tuning."""
 
-        mask_ratio: float = 0.15
-        """Share of the text that moves to part B in token and sentence mode (section 2.1)."""
+        mask_ratio: float | Schedule = 0.15
+        """Share of the text that moves to part B in token and sentence mode (section 2.1); may be a
+        schedule, of which validation and evaluation have the end."""
         mean_span: float = 3.0
         """Mean of the Poisson law of span lengths."""
         max_span: int = 39
@@ -79,8 +80,7 @@ class GLMInfill(Task):
             require(self.mean_span > 0, f"--task.mean-span must be above 0, got {self.mean_span}")
             require(self.max_span > 0, f"--task.max-span must be above 0, got {self.max_span}")
             most = 0.9 * self.mean_span / (self.mean_span + 1)  # a word stands between spans
-            limit = f"--task.mask-ratio must be in (0, {most:.2f}] at mean span {self.mean_span:g}"
-            require(0 < self.mask_ratio <= most, f"{limit}, got {self.mask_ratio:g}")
+            check_share("mask-ratio", self.mask_ratio, most, f" at mean span {self.mean_span:g}")
             check_weights("mixture", self.mixture)
 
     config: Config
@@ -99,18 +99,19 @@ class GLMInfill(Task):
         return Protocol(end=v.eop, dpos=0, dpos2=1, begin=v.sop, banned=banned)
 
     def slots(self, n: Ids) -> Ids:
-        return n + self.frame + 2 * self.limits(n)[1]
+        return n + self.frame + 2 * self.limits(n, largest(self.config.mask_ratio))[1]
 
-    def limits(self, n: Ids) -> tuple[Ids, Ids]:
+    def limits(self, n: Ids, share: float) -> tuple[Ids, Ids]:
         """Tokens to hide of texts of `n` (the frame counts, as in the original); most blanks."""
-        budget = np.maximum(1, (self.config.mask_ratio * (n + self.frame)).astype(np.int64))
+        budget = np.maximum(1, (share * (n + self.frame)).astype(np.int64))
         most = most_spans(budget, self.config.mean_span, self.config.max_span)
         return budget, np.minimum(most, np.maximum(n, 1))
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, ids, c = self.vocab, text.ids, self.config
         mode = choose(c.mixture, rng)
-        budget, most = map(int, self.limits(np.array(len(ids))))
+        share = share_at(c.mask_ratio, text.when)
+        budget, most = map(int, self.limits(np.array(len(ids)), share))
         framed, end = np.concatenate([[v.cls], ids, [v.sep]]), v.eop
         borders = ids == v.sep  # of documents
         if mode == 0:

@@ -27,8 +27,9 @@ from unitk.errors import UsageError, require
 from unitk.registry import register
 from unitk.slots import Example, Ids, lm, stay
 from unitk.spans import Spans, corrupt, edge_start, places
-from unitk.tasks.base import check_share, check_weights
+from unitk.tasks.base import check_share, check_weights, share_at
 from unitk.tasks.seq2seq import Seq2Seq
+from unitk.values import Schedule
 
 
 def layout(tokens: Ids, spans: Spans, shown: Ids, seen: Ids) -> Example:
@@ -56,8 +57,9 @@ class MASS(Seq2Seq):
         --task.cross-masks on.
         """
 
-        mask_ratio: float = 0.5
-        """Share of the text that a span hides (section 3.2)."""
+        mask_ratio: float | Schedule = 0.5
+        """Share of the text that a span hides (section 3.2); may be a schedule, of which validation
+        and evaluation have the end."""
         edge_chance: float = 0.2
         """How often a span begins the text, and how often it ends it; otherwise it is anywhere
         (official code)."""
@@ -85,18 +87,18 @@ class MASS(Seq2Seq):
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
         tokens = np.concatenate([[self.opener], text.ids, [v.sep]])
-        spans = self.spans(len(tokens), rng)
+        spans = self.spans(len(tokens), share_at(c.mask_ratio, text.when), rng)
         shown = corrupt(tokens[places(spans)], v.mask, self.words, c.mask_keep_random, rng)
         seen = (shown != v.mask) | c.cross_masks
         return layout(tokens, spans, shown, seen)
 
-    def spans(self, tokens: int, rng: np.random.Generator) -> Spans:
-        """A span in every block of all tokens but C."""
+    def spans(self, tokens: int, share: float, rng: np.random.Generator) -> Spans:
+        """A span of this share of every block of all tokens but C."""
         size = self.config.block_size or tokens
         found = []
         for begin in range(1, tokens, size):
             block = min(size, tokens - begin)
-            length = round(self.config.mask_ratio * block)
+            length = round(share * block)
             if length or begin == 1:
                 length = max(length, 1)
                 start = begin + edge_start(block, length, self.config.edge_chance, rng)

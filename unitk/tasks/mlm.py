@@ -29,7 +29,8 @@ from unitk.errors import UsageError, require
 from unitk.registry import register
 from unitk.slots import Ask, Example, Ids, Slots, lm, stay
 from unitk.spans import Bools, corrupt, fitting, run_places
-from unitk.tasks.base import Task, check_share, check_weights
+from unitk.tasks.base import Task, check_share, check_weights, share_at
+from unitk.values import Schedule
 from unitk.vocab.base import Vocab
 
 
@@ -64,8 +65,9 @@ class MLM(Task):
     class Config:
         """Which tokens are hidden, what is shown of them, and next-sentence prediction."""
 
-        mask_ratio: float = 0.15
-        """Share of the tokens that are hidden, special symbols counted (section 3.1)."""
+        mask_ratio: float | Schedule = 0.15
+        """Share of the tokens that are hidden, special symbols counted (section 3.1); may be a
+        schedule, of which validation and evaluation have the end."""
         rounding: Literal["nearest", "random"] = "nearest"
         """The number of hidden tokens is the nearest one (BERT), or rounded up as often as its
         fraction says (RoBERTa)."""
@@ -103,7 +105,7 @@ class MLM(Task):
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
         tokens, seg = framed(text.parts, v.cls, v.sep)
-        wanted = c.mask_ratio * len(tokens)
+        wanted = share_at(c.mask_ratio, text.when) * len(tokens)
         count = round(wanted) if c.rounding == "nearest" else int(wanted + rng.random())
         free = (tokens != v.cls) & (tokens != v.sep)
         hidden, run = self.hide(tokens, free, max(count, 1), rng)

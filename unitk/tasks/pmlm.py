@@ -32,8 +32,9 @@ from unitk.data.sentence_pairs import SentencePairs
 from unitk.registry import register
 from unitk.slots import TOKEN, Example, Ids, Protocol, Slots, lm, probe, stay, unroll
 from unitk.spans import Spans, block_spans, corrupt, places
-from unitk.tasks.base import Task, check_chance, check_share, check_weights
+from unitk.tasks.base import Task, check_chance, check_share, check_weights, largest, share_at
 from unitk.tasks.mlm import framed
+from unitk.values import Schedule
 from unitk.vocab.base import Vocab
 
 LONGEST = 6  # tokens of a block (algorithm 1)
@@ -67,8 +68,9 @@ class PMLM(Task):
         blockwise: bool = True
         """Blocks of several tokens are predicted in one step; off: every block is one token, which
         makes PAR autoregressive (table 6)."""
-        mask_ratio: float = 0.15
-        """Share of the tokens that are hidden, special symbols counted (algorithm 1)."""
+        mask_ratio: float | Schedule = 0.15
+        """Share of the tokens that are hidden, special symbols counted (algorithm 1); may be a
+        schedule, of which validation and evaluation have the end."""
         ngram_chance: float = 0.4
         """How often a block has 2 to 6 tokens instead of one (algorithm 1)."""
         mask_keep_random: tuple[float, float, float] = (0.8, 0.1, 0.1)
@@ -106,7 +108,7 @@ class PMLM(Task):
 
     def slots(self, n: Ids) -> Ids:
         tokens = n + self.frame
-        most = np.ceil(self.config.mask_ratio * tokens).astype(np.int64) + LONGEST - 1
+        most = np.ceil(largest(self.config.mask_ratio) * tokens).astype(np.int64) + LONGEST - 1
         more: Ids = 2 * np.minimum(most, n)
         return tokens if self.config.objective == "ae" else tokens + more
 
@@ -115,7 +117,8 @@ class PMLM(Task):
         tokens, seg = framed(text.parts, v.cls, v.sep)
         free = (tokens != v.cls) & (tokens != v.sep)
         chance = c.ngram_chance if c.blockwise else 0.0
-        blocks = block_spans(free, math.ceil(c.mask_ratio * len(tokens)), chance, LONGEST, rng)
+        count = max(math.ceil(share_at(c.mask_ratio, text.when) * len(tokens)), 1)
+        blocks = block_spans(free, count, chance, LONGEST, rng)
         shown = corrupt(tokens[places(blocks)], v.mask, self.words, c.mask_keep_random, rng)
         example = layout(tokens, seg, blocks, shown, mask=v.mask, pseudo=self.p)
         asks = [ask for ask in example.asks if ask.name in c.objective.split("+")]

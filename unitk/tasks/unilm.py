@@ -30,8 +30,9 @@ from unitk.data.sentence_pairs import SentencePairs
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, lm, probe, stay
 from unitk.spans import choose, corrupt, ngram_places
-from unitk.tasks.base import Task, check_chance, check_share, check_weights
+from unitk.tasks.base import Task, check_chance, check_share, check_weights, share_at
 from unitk.tasks.mlm import framed, nsp
+from unitk.values import Schedule
 from unitk.vocab.base import Vocab
 
 BOTH, SEQ2SEQ, LEFT, RIGHT = range(4)
@@ -60,8 +61,9 @@ class UniLM(Task):
         shares: tuple[float, float, float, float] = (2.0, 2.0, 1.0, 1.0)
         """Weights of the masks: both directions, seq2seq, left to right, right to left
         (section 2.3: 1/3, 1/3, 1/6, 1/6)."""
-        mask_ratio: float = 0.15
-        """Share of the tokens that are hidden, special symbols counted (section 2.3)."""
+        mask_ratio: float | Schedule = 0.15
+        """Share of the tokens that are hidden, special symbols counted (section 2.3); may be a
+        schedule, of which validation and evaluation have the end."""
         ngram_chance: float = 0.2
         """How often a bigram or trigram is hidden instead of one token (section 2.3)."""
         mask_keep_random: tuple[float, float, float] = (0.8, 0.1, 0.1)
@@ -108,7 +110,7 @@ class UniLM(Task):
             borders = text.sentences[text.sentences > 0]
             parts = np.split(text.ids, [rng.choice(borders if len(borders) else len(text.ids))])
         tokens, part = framed(parts, v.cls, v.sep)
-        count = max(round(c.mask_ratio * len(tokens)), 1)
+        count = max(round(share_at(c.mask_ratio, text.when) * len(tokens)), 1)
         free = (tokens != v.cls) & (tokens != v.sep)
         hidden = ngram_places(free, count, c.ngram_chance, 3, rng)
         shown = corrupt(tokens[hidden], v.mask, self.words, c.mask_keep_random, rng)

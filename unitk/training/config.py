@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from unitk.config import flag
-from unitk.errors import UsageError, require
+from unitk.errors import require
 from unitk.optim.schedules import Linear
 from unitk.values import Schedule, local
 
@@ -194,7 +194,10 @@ class TrainConfig:
         good = self.thaw in (None, "epoch") or (self.thaw or "").isdecimal() and self.thaw != "0"
         require(good, f"--thaw must be epoch or a number of updates, got {self.thaw!r}")
         bad_steps(self.on_nonfinite)
-        self._check_end()
+        require(
+            bool(self.max_steps or self.max_epochs or self.max_hours),
+            "one of --max-steps, --max-epochs and --max-hours is needed",
+        )
         for text in self.data:
             weighted(text)
         names = [name for name, _ in self.named_valid]
@@ -217,18 +220,6 @@ class TrainConfig:
     def named_valid(self) -> list[tuple[str, Path]]:
         """The sets of `--valid`."""
         return [] if self.valid == ("none",) else [named(text) for text in self.valid]
-
-    def _check_end(self) -> None:
-        if self.max_steps is None and self.max_epochs is None:
-            if self.max_hours is None:
-                raise UsageError("one of --max-steps, --max-epochs and --max-hours is needed")
-            try:
-                self.lr_schedule(1 << 40, None)
-            except UsageError as error:
-                raise UsageError(
-                    "--max-hours alone does not tell --lr-schedule when the run ends: give"
-                    " --max-steps or --max-epochs too, or a schedule such as constant:warmup=100"
-                ) from error
 
 
 COUNTS = (

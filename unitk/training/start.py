@@ -182,6 +182,7 @@ def prepare(parsed: Parsed) -> Start:
     run.check(config.resume)
     choose_loggers(config.writers)
     parse_rules(config.group, parsed.components["optimizer"].config)
+    _check_ends(parsed)
     data = open_data(parsed)
     _check_stateful(parsed, data, ranks.world)
     for name in ("patience", "best_metric"):
@@ -206,6 +207,22 @@ def prepare(parsed: Parsed) -> Start:
         config = replace(config, batch_tokens=config.max_tokens * ranks.world)
     parsed = replace(parsed, main=config)
     return Start(parsed, data, run, resumed, new_epoch, init_from, init_towers, ranks, changed)
+
+
+def _check_ends(parsed: Parsed) -> None:
+    """Refuse schedules that need the run's last update where only its hours are known."""
+    if parsed.main.max_steps or parsed.main.max_epochs:
+        return
+    schedules = {key: value for key, (_, value) in parsed.fields().items() if callable(value)}
+    schedules |= {f"task.{name}": part.share for name, part in parsed.mixture.items()}
+    for key, schedule in schedules.items():
+        try:
+            schedule(1 << 40, None)
+        except UsageError as error:
+            raise UsageError(
+                f"--max-hours alone does not tell {flag(key)} when the run ends: give"
+                " --max-steps or --max-epochs too, or a schedule such as constant:warmup=100"
+            ) from error
 
 
 def _check_stateful(parsed: Parsed, data: Data, world: int) -> None:
