@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import torch
 
 from unitk import registry
 from unitk.data.batching import draw
@@ -124,6 +125,28 @@ def test_every_kind_trains_evaluates_and_resumes(corpora, form):
     found = [[loss for loss in losses(run) if loss is not None] for run in ("whole", "parts")]
     assert found[0] == found[1] and len(found[0]) >= 10
     assert all(np.isfinite(found[0]))
+
+
+def test_checkpoints_keep_the_labels(corpora):
+    """They come back with the model; other ones at any beginning are refused, as is their order."""
+    from unitk.training.evaluate import open_evaluation
+    from unitk.training.loop import train
+    from unitk.training.saving import checkpoint
+
+    train(begin(corpora, "class", "--max-steps 1"))
+    state = json.loads((corpora / "run" / "last" / "state.json").read_text())
+    assert state["labels"] == ["c0", "c1"]
+    assert checkpoint.load(corpora / "run").task.labels == ("c0", "c1")
+    again = f"--init-from {corpora / 'run'} --max-steps 1"
+    assert begin(corpora, "class", again, "next").data.task.labels == ("c0", "c1")
+    wanted = r"--data has 2 labels \(t0, t1\), but .*step-1 has 2 \(c0, c1\)"
+    for words, run in ((again, "next"), ("--resume --new-data", "run"), ("--resume", "run")):
+        with pytest.raises(DataError, match=wanted):
+            begin(corpora, "tags", words, run)
+    with pytest.raises(DataError, match=wanted):
+        open_evaluation(corpora / "run", corpora / "tags", torch.device("cpu"))
+    # whoever has none yet, or learns something else from them, takes any
+    assert begin(corpora, "span", again, "other").data.task.labels == ()
 
 
 def test_a_separable_set_is_learnt(corpora):

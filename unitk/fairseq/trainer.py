@@ -34,7 +34,7 @@ from unitk.training.config import TrainConfig
 from unitk.training.saving.checkpoint import load_weights
 from unitk.training.saving.folder import find
 from unitk.training.saving.state import read_state
-from unitk.training.start import check_vocab
+from unitk.training.start import check_data
 
 UnitkError.with_flags = True  # fairseq-train is a command line
 NAME = "unitk"
@@ -157,7 +157,7 @@ class UnitkModel(BaseFairseqModel):
         network = task.parsed.components["arch"].config.build(*sizes)
         if main.init_from is not None:
             folder = find(main.init_from)
-            check_vocab(read_state(folder), data.vocab, folder)
+            check_data(read_state(folder), data, folder)
             load_weights(network, folder, averages=True)
         return cls(network)
 

@@ -23,7 +23,7 @@ from unitk.training.means import Means
 from unitk.training.saving import checkpoint
 from unitk.training.saving.folder import reading
 from unitk.training.saving.state import read_state
-from unitk.training.start import check_vocab
+from unitk.training.start import check_data
 
 NOISE = ("task.encoder_drop", "task.decoder_drop")
 """Options of the run that hide words: an autoencoder is judged on whole texts."""
@@ -84,7 +84,7 @@ def _open_evaluation(folder: Path, corpus: Path, device: torch.device, bf16: boo
     wanted = ("task", "arch", "criterion")
     parsed = checkpoint.components(state, folder, wanted, TrainConfig, options | place)
     data = open_data(parsed)
-    check_vocab(state, data.vocab, folder)
+    check_data(state, data, folder)
     loaded = checkpoint.load(folder, device, next(iter(parsed.mixture), None))
     criterion = parsed.components["criterion"].config.build(data.vocab)
     return Evaluation(folder, corpus, loaded.model, criterion, data, parsed, state, device, bf16)

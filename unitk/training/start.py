@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from unitk.config import Parsed, flag, options, parse, read_flags, read_yaml
@@ -69,7 +70,7 @@ class Start:
         values = self.parsed.values()
         data = self.data
         hashes = data.fingerprint, data.vocab.hash
-        return Identity(values, user_dir, *hashes, data.kind, data.train.most)
+        return Identity(values, user_dir, *hashes, data.kind, data.train.most, data.task.labels)
 
 
 def parse_train(argv: Sequence[str]) -> Parsed:
@@ -196,7 +197,7 @@ def prepare(parsed: Parsed) -> Start:
     init_from, init_towers, changed = _beginning(parsed, data) if not resumed else (None, {}, [])
     if resumed is not None:
         state = read_state(resumed)
-        check_vocab(state, data.vocab, resumed)
+        check_data(state, data, resumed)
         new_epoch = _check_frozen(state, parsed, data, resumed)
         if not (config.batch_tokens or config.batch_texts):
             # the default depends on --max-tokens, which may change; the size of an update does not
@@ -250,7 +251,7 @@ def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path]
     init_from = find(config.init_from) if config.init_from else None
     if init_from is not None:
         state = read_state(init_from)
-        check_vocab(state, data.vocab, init_from)
+        check_data(state, data, init_from)
         changed = _differences(parsed, options_of(state, init_from), init_from)
     given = {"encoder": config.init_encoder, "decoder": config.init_decoder}
     towers = {name: find(path) for name, path in given.items() if path is not None}
@@ -278,6 +279,21 @@ def check_vocab(state: dict[str, Any], vocab: Vocab, checkpoint: Path) -> None:
         raise DataError(
             f"--data was made with another vocabulary than {checkpoint}:"
             f" preprocess it with --vocab {checkpoint}"
+        )
+
+
+def check_data(state: dict[str, Any], data: Data, checkpoint: Path) -> None:
+    """`DataError` unless the data's vocabulary, and its labels where both have some, are those of
+    the checkpoint."""
+    check_vocab(state, data.vocab, checkpoint)
+    here, there = data.task.labels, tuple(state.get("labels", ()))
+    if here and there and here != there:
+        ours, theirs = (
+            shorten(", ".join(names), 60, placeholder=" ...") for names in (here, there)
+        )
+        raise DataError(
+            f"--data has {len(here)} labels ({ours}), but {checkpoint} has {len(there)} ({theirs}):"
+            " their numbers would mean other labels; use the same names in both"
         )
 
 

@@ -102,6 +102,7 @@ def _load(
             raise UsageError(f"--task {task_name}: {folder} was trained with {', '.join(tasks)}")
         chosen = tasks[task_name]
     task: Task = chosen.made_from(chosen.config, vocab)
+    task.labels = tuple(state.get("labels", ()))
     task.answers = state.get("kind", "pairs") == "pairs"  # earlier versions did not say
     check_room(parts["arch"].config, len(vocab), 4, torch.device("cpu"))
     model = parts["arch"].config.build(len(vocab), len(task.source_vocab))

@@ -139,6 +139,8 @@ class Identity:
     """"text" or "pairs": what it is trained on."""
     lengths: tuple[int, int] | None = None
     """Of pairs: the most tokens of a source and of a target, beyond which they are shortened."""
+    labels: tuple[str, ...] = ()
+    """Of labelled data: the names of classes, tags or entities, by their numbers."""
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
