@@ -84,10 +84,10 @@ def require(holds: bool, message: str) -> None:
         raise UsageError(message)
 
 
-def at_least(given: object, **least: float) -> None:
+def at_least(given: object, prefix: str = "", /, **least: float) -> None:
     """Raise a `UsageError` for the first of these options of `given` that is below its limit."""
     for name, limit in least.items():
         value = getattr(given, name)
         if value is not None and value < limit:
-            flag = f"--{name.replace('_', '-')}"
+            flag = f"--{prefix}{name.replace('_', '-')}"
             raise UsageError(f"{flag} must be at least {limit}, got {value:g}")

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from unitk.data.cuts import Text
-from unitk.errors import require
+from unitk.errors import at_least
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, Slots, lm, stay, unroll
 from unitk.tasks.base import Task
@@ -55,8 +55,7 @@ class LM(Task):
         always: [SEP] ends every prompt."""
 
         def __post_init__(self) -> None:
-            weight = self.source_weight
-            require(weight >= 0, f"--task.source-weight must be at least 0, got {weight:g}")
+            at_least(self, "task.", source_weight=0)
 
     config: Config
     arch = "gpt2_mini"

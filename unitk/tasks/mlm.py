@@ -25,7 +25,7 @@ import numpy as np
 
 from unitk.data.cuts import Text
 from unitk.data.sentence_pairs import SentencePairs
-from unitk.errors import UsageError, require
+from unitk.errors import UsageError, at_least
 from unitk.registry import register
 from unitk.slots import Ask, Example, Ids, Slots, lm, stay
 from unitk.spans import Bools, corrupt, fitting, run_places
@@ -88,8 +88,7 @@ class MLM(Task):
         def __post_init__(self) -> None:
             check_share("mask-ratio", self.mask_ratio)
             check_weights("mask-keep-random", self.mask_keep_random)
-            require(self.copies >= 0, f"--task.copies must be at least 0, got {self.copies}")
-            require(self.max_span > 0, f"--task.max-span must be at least 1, got {self.max_span}")
+            at_least(self, "task.", copies=0, max_span=1)
 
     config: Config
     symbols = ("pad", "cls", "sep", "mask")
