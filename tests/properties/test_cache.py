@@ -40,10 +40,11 @@ SMALL = {
 CONFIG = GenerateConfig(beam=4, nbest=4, max_len=6, lenpen=0.6, search="exact")
 
 
+DISTANCES = ["lm distances", "glm_infill distances", "unilm distances", "seq2seq distances2"]
 SHIFTED = "unilm unilm_small position_shift"
 
 
-@pytest.fixture(params=[*TASKS, "seq2seq t5_mini", "seq2seq t5_v1_1_small", SHIFTED])
+@pytest.fixture(params=[*TASKS, "seq2seq t5_mini", "seq2seq t5_v1_1_small", SHIFTED, *DISTANCES])
 def setting(request, toy_vocab):
     """A task with its default architecture made small, and prompts of 1 to 30 words."""
     name, _, more = request.param.partition(" ")

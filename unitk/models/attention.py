@@ -235,20 +235,23 @@ class Attention(nn.Module):
             query = take(query, asked)
         if store is not None:
             key, value = store(key, value)
-        more = self.score_bias(query, key[:, :, -view.num_keys :], view)
+        more = None
+        if self.biased:  # a cache may have fewer bits
+            own = key[:, :, -view.num_keys :].type_as(query)
+            more = self.score_bias(query, own, view)
         mixed_BHTK = view(query, key, value, self.scale, more)
         added_BTD: Tensor = self.out(mixed_BHTK.transpose(1, 2).flatten(2))
         return added_BTD
 
-    def score_bias(self, query_BHTK: Tensor, key_BHSK: Tensor, view: View) -> Tensor | None:
-        """What is added to the scaled scores, [B, H, T, S]: here nothing.
+    def score_bias(self, query_BHTK: Tensor, key_BHSK: Tensor, view: View) -> Tensor:
+        """What is added to the scaled scores, [B, H, T, S]; no layer has it that does not say so.
 
         A subclass overrides it whose scores depend on what a query (or key) is and on where both
         stand (XLNet's (q + v) r_{i-j}, DeBERTa). `view.queries` [9, B, T] and `view.keys` [9, B, S]
         are their slots, in a step of decoding those of the step and of all columns of the cache.
         Keys of a prefix have no slot, and scores without this.
         """
-        return None
+        raise NotImplementedError
 
     @property
     def biased(self) -> bool:
