@@ -7,7 +7,7 @@ import torch
 
 from unitk.errors import UsageError
 from unitk.models import archs
-from unitk.optim.config import AdamWConfig, BertAdamConfig
+from unitk.optim.config import AdamWConfig, BertAdamConfig, LambConfig
 from unitk.optim.plan import OptimPlan
 from unitk.optim.schedules import Constant
 
@@ -99,6 +99,34 @@ def test_bert_adam_goes_on_from_its_state():
             state, second = second.state_dict(), build(BertAdamConfig(), two, 0.1)
             second.load_state_dict(state)
     assert torch.equal(one.weight, two.weight)
+
+
+@pytest.mark.parametrize("always_adapt", [True, False])
+def test_steps_are_lambs(always_adapt):
+    """You et al. 2020, arXiv 1904.00962, algorithm 2, one tensor after the other."""
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(3, 2).double()
+    with torch.no_grad():
+        layer.bias.zero_()  # without a norm of its own, the first update is Adam's
+    config = LambConfig(betas=(0.8, 0.9), weight_decay=0.5, always_adapt=always_adapt)
+    optimizer = build(config, layer, 0.1)
+    tensors = [(layer.weight, 0.5), (layer.bias, 0.0)]
+    expected = [tensor.detach().clone() for tensor, _ in tensors]
+    means = [(torch.zeros_like(one), torch.zeros_like(one)) for one in expected]
+    for t in (1, 2, 3):
+        for i, (tensor, decay) in enumerate(tensors):
+            grad = torch.randn_like(tensor)
+            tensor.grad = grad.clone()
+            mean, square = means[i]
+            means[i] = mean, square = 0.8 * mean + 0.2 * grad, 0.9 * square + 0.1 * grad**2
+            ascent = (mean / (1 - 0.8**t)) / ((square / (1 - 0.9**t)).sqrt() + 1e-6)
+            ascent = ascent + decay * expected[i]
+            if expected[i].norm() and (decay or always_adapt):
+                ascent = ascent * expected[i].norm() / ascent.norm()
+            expected[i] = expected[i] - 0.1 * ascent
+        optimizer.step()
+    for (tensor, _), one in zip(tensors, expected, strict=True):
+        assert torch.allclose(tensor, one, rtol=1e-12)
 
 
 def test_the_kernel_is_fused():

@@ -6,7 +6,7 @@ import pytest
 
 from unitk import registry
 from unitk.errors import UsageError
-from unitk.optim.schedules import Constant, Cosine, Cyclical, InverseSqrt, Linear
+from unitk.optim.schedules import Constant, Cosine, Cyclical, InverseSqrt, Linear, Wsd
 
 
 def test_linear():
@@ -30,6 +30,15 @@ def test_cosine():
     assert schedule(350, 1100) == pytest.approx(0.1 + 0.9 * (1 + math.sqrt(0.5)) / 2)
     assert schedule(600, 1100) == pytest.approx(0.55)
     assert schedule(1100, 1100) == schedule(9999, 1100) == pytest.approx(0.1)
+
+
+def test_wsd_is_flat_and_then_a_line():
+    schedule = Wsd(warmup=10)
+    assert [schedule(step, 100) for step in (0, 5, 10, 50, 80)] == [0, 0.5, 1, 1, 1]
+    assert [schedule(step, 100) for step in (85, 90, 100, 999)] == [0.75, 0.5, 0, 0]
+    assert Wsd(decay=40, floor=0.5, value=4)(80, 100) == 4 * 0.75
+    # a decay that is longer than what follows the warm-up begins where that ends
+    assert [Wsd(decay=90, warmup=20)(step, 100) for step in (20, 60)] == [1, 0.5]
 
 
 def test_inverse_sqrt_needs_no_end():
@@ -91,7 +100,7 @@ def test_warmup_below_one_is_a_share_of_the_run(name):
 
 
 @pytest.mark.parametrize(
-    "schedule", [Linear(), Cosine(warmup=5), InverseSqrt(warmup=0.1), Cyclical()]
+    "schedule", [Linear(), Wsd(), Cosine(warmup=5), InverseSqrt(warmup=0.1), Cyclical()]
 )
 def test_an_end_that_is_needed_and_missing_is_told(schedule):
     with pytest.raises(UsageError, match="give --max-steps"):
@@ -101,6 +110,8 @@ def test_an_end_that_is_needed_and_missing_is_told(schedule):
 def test_what_cannot_be_meant_is_told():
     with pytest.raises(UsageError, match="warmup must be at least 0, got -1"):
         Linear(warmup=-1)
+    with pytest.raises(UsageError, match="decay must be above 0, got 0"):
+        Wsd(decay=0)
     with pytest.raises(UsageError, match=r"floor must be in \[0, 1\], got 5"):
         Cosine(floor=5)
     with pytest.raises(UsageError, match="zero and ramp are shares of a cycle, got 0.9 and 0.2"):

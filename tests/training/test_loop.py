@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from rounding import near
 from safetensors.torch import load_file
 
 from unitk.errors import CheckpointError, NonFiniteError, UsageError
@@ -80,6 +81,7 @@ PLANS = (
     "--thaw 3 --optimizer.layer-decay 0.5",  # stopped within the second and the third stage
     "--thaw epoch --freeze 'layers.0.*'",
     "--group 'layers.*.weight optimizer=bert_adam lr-factor=2'",
+    "--optimizer muon --thaw 3 --optimizer.layer-decay 0.5 --lr 1e-3",
 )
 
 
@@ -103,7 +105,7 @@ def test_frozen_and_unthawed_parameters_keep_their_values(train, tmp_path):
     assert moved == tops  # two updates of the norm, then two of the top layer too
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "bert_adam"])
+@pytest.mark.parametrize("optimizer", ["adamw", "bert_adam", "lamb", "muon"])
 def test_a_stopped_run_continues_bit_for_bit(train, curve, tmp_path, monkeypatch, long, optimizer):
     words = f"{long} --optimizer {optimizer}"
     check_resume(train, curve, tmp_path, monkeypatch, words, stops=[5])
@@ -569,6 +571,22 @@ def test_the_average_of_the_weights_is_what_is_judged_and_used(
     stopped(train, monkeypatch, 4, words, run="again")
     again = train(f"{words} --resume", run="again")
     assert again.ranking == whole.ranking
+    assert same(*(load_file(tmp_path / run / "last/ema.safetensors") for run in ("whole", "again")))
+
+
+def test_the_last_updates_are_averaged(train, tmp_path, toy_data, monkeypatch):
+    """Of eight updates the last half; before it the average is what was trained."""
+    words = f"--max-steps 8 --average-last 0.5 --valid {toy_data / 'text'} --save-every 1"
+    train(f"{words} --keep-last 9", run="whole")
+    steps = [tmp_path / f"whole/checkpoints/step-{step}" for step in range(1, 9)]
+    trained = [load_file(step / "model.safetensors") for step in steps]
+    for step, here in zip(steps[:5], trained[:5], strict=True):
+        assert same(load_file(step / "ema.safetensors"), here)
+    used = checkpoint.load(tmp_path / "whole/last").model.state_dict()
+    for name, tensor in used.items():
+        near(tensor, sum(here[name] for here in trained[4:]) / 4)
+    stopped(train, monkeypatch, 6, words, run="again")
+    train(f"{words} --resume", run="again")
     assert same(*(load_file(tmp_path / run / "last/ema.safetensors") for run in ("whole", "again")))
 
 

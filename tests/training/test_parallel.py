@@ -116,6 +116,18 @@ def test_a_plan_on_two_ranks_is_one_run(words, tmp_path, shard):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("shard", ["", "--shard"])
+@pytest.mark.parametrize("optimizer", ["muon --optimizer.precision fp32", "lamb"])
+def test_an_optimizer_of_whole_matrices_has_them_on_two_ranks(words, tmp_path, optimizer, shard):
+    more = f"--max-steps 8 --optimizer {optimizer}"
+    assert run_ranks(words("mass", more, tmp_path / "1"), 1) == [0]
+    two = words("mass", f"{more} {shard}", tmp_path / "2")
+    assert run_ranks(two, 2, partial(stop_at, 4)) == [143, 143]
+    assert run_ranks(f"{two} --resume", 2) == [0, 0]
+    check_same_run(tmp_path / "1", tmp_path / "2")
+
+
+@pytest.mark.slow
 def test_ranks_may_change_when_a_run_is_resumed(words, tmp_path):
     assert run_ranks(words("glm_infill", "--max-steps 9", tmp_path / "whole"), 1) == [0]
     again = words("glm_infill", "--max-steps 9 --resume", tmp_path / "run")

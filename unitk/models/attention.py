@@ -214,13 +214,27 @@ def compute_dtype(parameter: Tensor) -> torch.dtype:
     return parameter.dtype
 
 
+class Fused(nn.Linear):
+    """Linear maps of the same inputs as one, their matrices one below the other."""
+
+    def __init__(self, inputs: int, outputs: int, count: int, bias: bool):
+        super().__init__(inputs, count * outputs, bias)
+        self.count = count
+
+
+def fused(model: nn.Module) -> dict[str, int]:
+    """How many matrices stand one below the other in the parameters that hold several."""
+    counts = {part.weight: part.count for part in model.modules() if isinstance(part, Fused)}
+    return {name: counts[p] for name, p in model.named_parameters() if p in counts}
+
+
 class Attention(nn.Module):
     """Multi-head self-attention with one projection for queries, keys and values, in thirds."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.num_heads, self.scale = config.num_heads, _scale(config)
-        self.qkv = nn.Linear(config.width, 3 * config.heads_width, bias=config.bias)
+        self.qkv = Fused(config.width, config.heads_width, 3, config.bias)
         self.out = nn.Linear(config.heads_width, config.width, bias=config.bias)
 
     def forward(
@@ -283,7 +297,7 @@ class CrossAttention(nn.Module):
         super().__init__()
         self.num_heads, self.scale = config.num_heads, _scale(config)
         self.query = nn.Linear(config.width, config.heads_width, bias=config.bias)
-        self.kv = nn.Linear(config.width, 2 * config.heads_width, bias=config.bias)
+        self.kv = Fused(config.width, config.heads_width, 2, config.bias)
         self.out = nn.Linear(config.heads_width, config.width, bias=config.bias)
 
     def forward(self, x_BTD: Tensor, source: Source) -> Tensor:

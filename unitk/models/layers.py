@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unitk.models.attention import Attention, CrossAttention, Source, Store, View, take
+from unitk.models.attention import Attention, CrossAttention, Fused, Source, Store, View, take
 from unitk.models.config import ModelConfig
 from unitk.models.lean import Dropout, Table, applied_again
 from unitk.registry import imported
@@ -79,8 +79,7 @@ class FeedForward(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.gated = config.ffn_gate
-        inner = config.ffn_width * (1 + self.gated)
-        self.up: nn.Module = nn.Linear(config.width, inner, bias=config.bias)
+        self.up: nn.Module = Fused(config.width, config.ffn_width, 1 + self.gated, config.bias)
         self.activation: Callable[[Tensor], Tensor] = ACTIVATIONS[config.activation]
         self.dropout = Dropout(config.activation_dropout)
         self.down = nn.Linear(config.ffn_width, config.width, bias=config.bias)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from unitk.errors import UsageError, require
 from unitk.options import flag, options
@@ -37,6 +37,10 @@ class OptimizerConfig:
     def build(self, groups: Groups) -> Optimizer:
         """The optimizer of these groups; it reads each group's "lr" and "weight_decay"."""
         raise NotImplementedError
+
+    def of(self, name: str, dims: int) -> OptimizerConfig:
+        """What trains a parameter of this name with so many dimensions: this, or another."""
+        return self
 
 
 @register("optimizer", "adamw")
@@ -84,6 +88,52 @@ class BertAdamConfig(AdamWConfig):
     def build(self, groups: Groups) -> Optimizer:
         made: Optimizer = imported("unitk.optim.optimizers:BertAdam")(self, groups)
         return made
+
+
+@register("optimizer", "lamb")
+@dataclass(frozen=True, kw_only=True)
+class LambConfig(AdamWConfig):
+    """LAMB: Adam whose update of each tensor is scaled to the norm of its weights."""
+
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Decay of the running means of the gradient and of its square."""
+    weight_decay: float = 0.01
+    """Of matrices; biases and norms never decay."""
+    always_adapt: bool = True
+    """Scale the updates of biases and norms too, as in the paper; GPT-BERT's code does not."""
+
+    def build(self, groups: Groups) -> Optimizer:
+        made: Optimizer = imported("unitk.optim.optimizers:Lamb")(self, groups)
+        return made
+
+
+@register("optimizer", "muon")
+@dataclass(frozen=True, kw_only=True)
+class MuonConfig(AdamWConfig):
+    """Muon for the matrices of the layers; AdamW, with these betas and eps, for all the rest:
+    embeddings, output layers, norms and biases."""
+
+    betas: tuple[float, float] = (0.9, 0.95)
+    """AdamW's decay of the running means of the gradient and of its square."""
+    momentum: float = 0.95
+    """Muon's decay of the running mean of the gradient."""
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """In which matrices are orthogonalised; auto: bf16 where the processor computes in it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = self.momentum
+        require(0 <= given < 1, f"--optimizer.momentum must be in [0, 1), got {given:g}")
+
+    def build(self, groups: Groups) -> Optimizer:
+        made: Optimizer = imported("unitk.optim.muon:Muon")(self, groups)
+        return made
+
+    def of(self, name: str, dims: int) -> OptimizerConfig:
+        if dims == 2 and re.search(r"(^|\.)layers\.\d+\..*weight$", name):
+            return self
+        shared = {field.name: getattr(self, field.name) for field in fields(AdamWConfig)}
+        return AdamWConfig(**shared)
 
 
 @dataclass(frozen=True)

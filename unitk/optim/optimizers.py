@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from unitk.optim.config import AdamWConfig, BertAdamConfig, Groups
+from unitk.optim.config import AdamWConfig, BertAdamConfig, Groups, LambConfig
 
 FUSED = {"cpu", "cuda"}
 """Devices with one kernel for the whole update."""
@@ -47,3 +47,35 @@ class BertAdam(torch.optim.Optimizer):
             torch._foreach_add_(roots, config.eps)
             torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
             torch._foreach_addcdiv_(parameters, means, roots, -group["lr"])
+
+
+class Lamb(torch.optim.Optimizer):
+    """You et al. 2020, arXiv 1904.00962, algorithm 2, with both means corrected for their bias."""
+
+    def __init__(self, config: LambConfig, groups: Groups) -> None:
+        super().__init__(groups, {})
+        self.config = config
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One update with the gradients."""
+        config, (first, second) = self.config, self.config.betas
+        for group in self.param_groups:
+            for one in group["params"]:
+                if one.grad is None:
+                    continue
+                state, decay = self.state[one], group["weight_decay"]
+                if not state:
+                    state |= {"step": 0, "exp_avg": torch.zeros_like(one)}
+                    state["exp_avg_sq"] = torch.zeros_like(one)
+                state["step"] += 1
+                mean = state["exp_avg"].lerp_(one.grad, 1 - first)
+                square = state["exp_avg_sq"].lerp_(one.grad.square(), 1 - second)
+                mean = mean / (1 - first ** state["step"])
+                square = square / (1 - second ** state["step"])
+                update = mean / (square.sqrt() + config.eps) + decay * one
+                if config.always_adapt or decay:
+                    weight, size = one.norm(), update.norm()
+                    known = (weight > 0) & (size > 0)
+                    update *= torch.where(known, weight / size, torch.ones_like(weight))
+                one.sub_(update, alpha=group["lr"])

@@ -9,15 +9,16 @@ the rate once for each unit of it; `thaw` begins with the smallest and lets in o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import Any
 
 from torch import nn
 
 from unitk.errors import UsageError, require
 from unitk.optim.config import OptimizerConfig, Rule
-from unitk.registry import nearest
+from unitk.registry import name_of, nearest
 
 
 class OptimPlan:
@@ -31,8 +32,10 @@ class OptimPlan:
         schedule: Any,
         rules: Sequence[Rule] = (),
         thaw: str | None = None,
+        fused: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        """`rules`: the first one whose pattern matches counts; `thaw`: "epoch", or updates."""
+        """`rules`: the first one whose pattern matches counts; `thaw`: "epoch", or updates;
+        `fused`: how many matrices stand one below the other in a parameter, where not one."""
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}
         require(len(named) > 0, "--freeze leaves nothing to train")
         self.lr, self.schedule, self.thaw = lr, schedule, thaw
@@ -42,19 +45,27 @@ class OptimPlan:
             for name in matching(rule.pattern, named, "--group"):
                 taken.setdefault(name, rule)
         parts: dict[Any, list[tuple[str, nn.Parameter]]] = {}
+        wanted: dict[type, str] = {}  # kinds of optimizers, each with the first pattern it is for
         for name, parameter in named.items():
             rule = taken.get(name, Rule("*", optimizer))
             # vectors (norms, biases) and whatever is called a bias do not decay
             decays = parameter.dim() >= 2 and not name.endswith("bias")
             factor = rule.lr_factor * rule.optimizer.layer_decay ** distance[name]
-            key = not decays, rule.optimizer, factor, rule.lr_schedule
+            config = rule.optimizer.of(name, parameter.dim())
+            key = not decays, config, factor, rule.lr_schedule
             parts.setdefault(key, []).append((name, parameter))
+            wanted.setdefault(type(rule.optimizer), rule.pattern)
         groups: dict[OptimizerConfig, list[dict[str, Any]]] = {}
         for key in sorted(parts, key=lambda key: key[0]):  # what decays comes first
             plain, config, factor, own = key
             group = {"params": parts[key], "lr": lr, "factor": factor, "schedule": own}
             group["weight_decay"] = 0.0 if plain else config.weight_decay
+            group["matrices"] = [fused.get(name, 1) for name, _ in parts[key]]
             groups.setdefault(config, []).append(group)
+        for kind, pattern in wanted.items():
+            where = "--optimizer" if pattern == "*" else f"--group {pattern}"
+            idle = f"{where}: {name_of('optimizer', kind)} has no effect: it trains none of these"
+            require(any(type(config) is kind for config in groups), f"{idle} parameters")
         self.optimizers = [config.build(own) for config, own in groups.items()]
         depths = sorted({distance[name] for name in named})
         message = "--thaw has no effect: all that is trained stands at one depth"

@@ -57,10 +57,10 @@ class Falling(Constant):
                 f"schedule {type(self).__name__}: floor must be in [0, 1], got {self.floor:g}"
             )
 
-    def _gone(self, step: int, warmup: float, total: int | None) -> float:
-        """The share of the way from the warm-up's end to the run's, 1 beyond it."""
+    def _gone(self, step: int, start: float, total: int | None) -> float:
+        """The share of the way from `start` to the run's end, 1 beyond it."""
         end = _end(self, total)
-        return (step - warmup) / (end - warmup) if step < end else 1.0
+        return (step - start) / (end - start) if step < end else 1.0
 
 
 @register("schedule", "linear")
@@ -80,6 +80,28 @@ class Cosine(Falling):
     def _after(self, step: int, warmup: float, total: int | None) -> float:
         wave = (1 + math.cos(math.pi * self._gone(step, warmup, total))) / 2
         return self.floor + (1 - self.floor) * wave
+
+
+@register("schedule", "wsd")
+@dataclass(frozen=True, kw_only=True)
+class Wsd(Falling):
+    """Warm-up, stable, decay: flat after the warm-up, and a straight line down at the end.
+
+    Hu et al. 2024, arXiv 2404.06395, section 4; linear as in Haegele et al. 2024, arXiv 2405.18392.
+    """
+
+    decay: float = 0.2
+    """How long it falls: below 1 a share of the run, otherwise updates."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.decay <= 0:
+            raise UsageError(f"schedule Wsd: decay must be above 0, got {self.decay:g}")
+
+    def _after(self, step: int, warmup: float, total: int | None) -> float:
+        end = _end(self, total)
+        start = max(warmup, end - (self.decay * end if self.decay < 1 else self.decay))
+        return 1 - (1 - self.floor) * max(0.0, self._gone(step, start, total))
 
 
 @register("schedule", "inverse_sqrt")

@@ -77,6 +77,8 @@ class TrainConfig:
     ema: float | None = None
     """Keep a moving average of the weights with this decay, such as 0.999: validation uses it, and
     so does who loads the model."""
+    average_last: float | None = None
+    """Average the weights of this last share of the updates, such as 0.2: used as with --ema."""
     clip_norm: float = 1.0
     """Scale gradients of a larger norm down to it; 0: never."""
 
@@ -177,7 +179,15 @@ class TrainConfig:
         require(
             (self.threads or 1) <= most, f"--threads must be at most {most}, got {self.threads}"
         )
-        require(self.ema is None or 0 < self.ema < 1, f"--ema must be in (0, 1), got {self.ema}")
+        for name in ("ema", "average_last"):
+            value = getattr(self, name)
+            good = value is None or 0 < value < 1
+            require(good, f"{flag(name)} must be in (0, 1), got {value}")
+        require(not (self.ema and self.average_last), "--ema and --average-last exclude each other")
+        require(
+            not self.average_last or bool(self.max_steps or self.max_epochs),
+            "--average-last needs the number of updates: give --max-steps or --max-epochs",
+        )
         for name in ("seed", "clip_norm", "panel_every", "stateful_rows"):
             value = getattr(self, name)
             require(value >= 0, f"{flag(name)} must be at least 0, got {value}")

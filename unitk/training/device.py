@@ -14,6 +14,7 @@ from torch import nn
 from unitk.errors import UsageError, require
 from unitk.models.layers import FeedForward, Layer
 from unitk.models.stack import Model, Stack
+from unitk.optim.muon import computes_in_bf16
 from unitk.training.config import TrainConfig
 
 
@@ -87,10 +88,7 @@ def choose_precision(config: TrainConfig, device: torch.device) -> str:
         )
     if config.precision != "auto":
         return config.precision
-    if device.type == "cuda":
-        return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
-    can = torch.cpu.get_capabilities()
-    return "bf16" if can.get("avx512_bf16") or can.get("amx_bf16") else "fp32"
+    return "bf16" if computes_in_bf16(device) else "fp32"
 
 
 def mix(seed: int, *numbers: int) -> int:

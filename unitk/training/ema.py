@@ -1,4 +1,5 @@
-"""A moving average of the weights, which validation and whoever uses the model take (`--ema`)."""
+"""An average of the weights, which validation and whoever uses the model take (`--ema`,
+`--average-last`)."""
 
 from __future__ import annotations
 
@@ -10,18 +11,25 @@ from torch import Tensor, nn
 
 
 class Average:
-    """After every update `average = decay * average + (1 - decay) * weights`, in fp32."""
+    """After every update `average = (1 - share) * average + share * weights`, in fp32.
 
-    def __init__(self, model: nn.Module, decay: float) -> None:
-        self.decay = decay
+    A moving average has the share `1 - decay`; the mean of the `last` part of a run 1 / n at the
+    n-th update of that part, and until then 1.
+    """
+
+    def __init__(self, model: nn.Module, decay: float | None, last: float | None = None) -> None:
+        self.decay, self.last = decay, last
         self.weights = {name: parameter.data for name, parameter in model.named_parameters()}
         self.tensors = {name: tensor.float().clone() for name, tensor in self.weights.items()}
 
-    def update(self) -> None:
-        """Take the weights of an update in."""
-        torch._foreach_lerp_(
-            list(self.tensors.values()), list(self.weights.values()), 1 - self.decay
-        )
+    def update(self, step: int, total: int | None) -> None:
+        """Take in the weights after update `step` of `total`."""
+        if self.decay is not None:
+            share = 1 - self.decay
+        else:
+            assert self.last is not None and total is not None
+            share = 1 / max(1, step - round((1 - self.last) * total))
+        torch._foreach_lerp_(list(self.tensors.values()), list(self.weights.values()), share)
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Go on from what a checkpoint holds."""

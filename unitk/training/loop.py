@@ -22,6 +22,7 @@ from torch import Tensor
 from unitk.criterions.base import Loss
 from unitk.data.batching import Feed, FixedBatches, Update, prefetch
 from unitk.errors import UsageError
+from unitk.models.attention import fused
 from unitk.models.condition import StatefulRows
 from unitk.models.products import choose_products, computing
 from unitk.optim.config import parse_rules
@@ -79,8 +80,11 @@ class Trainer:
         self.criterion = parts["criterion"].config.build(self.data.vocab)
         own, schedule = parts["optimizer"].config, config.lr_schedule
         rules = parse_rules(config.group, own)
-        self.plan = OptimPlan(self.model, own, config.lr, schedule, rules, config.thaw)
-        self.average = Average(self.model, config.ema) if config.ema else None
+        thaw, several = config.thaw, fused(self.model)
+        self.plan = OptimPlan(self.model, own, config.lr, schedule, rules, thaw, several)
+        self.ranks.prepare(self.plan.optimizers)
+        averaged = config.ema, config.average_last
+        self.average = Average(self.model, *averaged) if any(averaged) else None
         self.progress = Progress()
         if (resumed := start.resumed) is not None:
             optimizers, average = self.plan.optimizers, self.average
@@ -215,7 +219,7 @@ class Trainer:
             self.plan.step()
             self.stateful.advance()
             if self.average is not None:
-                self.average.update()
+                self.average.update(at.step + 1, self.total)
             self.means.add(sums, totals)
             self.noise.add(noise, self.norm, len(update.ids))
             at.bad_row = 0

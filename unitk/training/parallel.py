@@ -114,6 +114,9 @@ class Ranks:
         """A table [R, ...] in host memory, with the equal shares of rows that each rank knows."""
         return rows.to("cpu", copy=True).contiguous()
 
+    def prepare(self, optimizers: Iterable[Any]) -> None:
+        """Let optimizers that need whole matrices gather them."""
+
     def copied(self, tensor: Tensor) -> Tensor:
         """A copy in host memory (of the whole, for the leading rank, where each has a part)."""
         return tensor.detach().to("cpu", copy=True).contiguous()
@@ -319,6 +322,14 @@ class Sharded(Group):
         import torch
 
         torch._foreach_mul_(_local_gradients(parameters), largest / (norm + 1e-6))
+
+    def prepare(self, optimizers: Iterable[Any]) -> None:
+        from unitk.optim.muon import Muon
+
+        for one in optimizers:
+            if isinstance(one, Muon):
+                one.gather = lambda tensor: tensor.full_tensor()  # type: ignore[attr-defined]
+                one.divide = self.shard_like
 
     def copied(self, tensor: Tensor) -> Tensor:
         from torch.distributed.tensor import DTensor

@@ -175,8 +175,11 @@ def prepare(parsed: Parsed) -> Start:
     alone = ranks.world == 1 and (launched() or config.nproc == 1)
     if config.shard and alone:
         raise UsageError("--shard has no effect in one process: --nproc N starts several")
-    if config.shard and config.ema:
-        raise UsageError("--shard and --ema exclude each other: averages are not divided")
+    for name in ("ema", "average_last"):
+        if config.shard and getattr(config, name):
+            raise UsageError(
+                f"--shard and {flag(name)} exclude each other: averages are not divided"
+            )
     if config.shard and config.oom_retry:
         raise UsageError("--shard and --oom-retry exclude each other: ranks would wait for ever")
     run = RunFolder(config.save_dir)

@@ -1,7 +1,7 @@
 """What a checkpoint holds, and how a run or a model comes back from it. No pickle anywhere.
 
     model.safetensors   parameters and buffers, a tied tensor once
-    ema.safetensors     the weights' moving average, with --ema: what is used of the model
+    ema.safetensors     with --ema or --average-last: the average, which is used of the model
     carry.safetensors   with --stateful-rows: what each row carries into the next update
     optim.safetensors   the optimizer's tensors, "PARAMETER/STATE"
     state.json          progress, configuration, fingerprints, versions
@@ -298,7 +298,7 @@ def load_weights(
 ) -> None:
     """Copy a checkpoint's weights into a model of the same shapes, else `CheckpointError`.
 
-    With `averages` those of `--ema`, where there are any.
+    With `averages` those of `--ema` or `--average-last`, where there are any.
     A position table may be longer here: the rows of positions 0, 1, ... come again, as in UniLM.
     Where a model of a `task` begins, tables that lack rows are filled as the task says.
     """
@@ -335,7 +335,7 @@ def check_finite(tensor: Tensor, what: str) -> Tensor:
 
 
 def _weights(folder: Path, averages: bool) -> dict[str, Tensor]:
-    """The weights of a checkpoint; with `averages` those of `--ema`, where there are any."""
+    """The weights of a checkpoint; with `averages` their average, where there is one."""
     averaged = averages and EMA in sealed(folder)
     return load_tensors(folder / (EMA if averaged else "model.safetensors"))
 

@@ -1,0 +1,87 @@
+"""What an update costs with each optimizer, in turns on the same batches.
+
+    python recipes/benchmarks/optimizers.py [--optimizers adamw,muon,lamb] [--arch gpt2_mini]
+
+The data is a corpus folder (--data), or else the bundled sample, preprocessed into a temporary
+folder. Every update is made with each optimizer in turn, so that a busy machine slows all of them;
+printed are the median seconds of processor time (of the clock on a GPU), the ratio to the first
+optimizer (the median of the updates' own ratios), and the share of the optimizer's own step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from statistics import median
+
+import torch
+from train import sample
+
+from unitk.training.loop import Trainer
+from unitk.training.start import parse_train, prepare
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--data", type=Path, help="corpus folder instead of the bundled sample")
+    parser.add_argument("--task", default="lm")
+    parser.add_argument("--arch", default="gpt2_mini")
+    parser.add_argument("--optimizers", default="adamw,muon,lamb")
+    parser.add_argument("--max-tokens", type=int, default=4096, help="slots of an update")
+    parser.add_argument("--precision", default="auto")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--updates", type=int, default=20)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        measure(given, given.data or sample(Path(folder)), Path(folder))
+
+
+def measure(given: argparse.Namespace, data: Path, folder: Path) -> None:
+    """The same updates by every optimizer, in turns."""
+    trainers = {}
+    for name in given.optimizers.split(","):
+        words = (
+            f"--data={data} --task={given.task} --arch={given.arch} --valid=none --max-steps=1000"
+            f" --arch.dropout=0 --max-tokens={given.max_tokens} --precision={given.precision}"
+            f" --threads={given.threads} --optimizer={name} --save-dir={folder / name}"
+        )
+        trainers[name] = Trainer(prepare(parse_train(words.split())))
+        trainers[name].model.train()
+    one = next(iter(trainers.values()))
+    size = sum(parameter.numel() for parameter in one.model.parameters())
+    print(f"{given.task}, {given.arch}: {size / 1e6:.1f} M parameters, {one.precision}")
+    whole: dict[str, list[float]] = {name: [] for name in trainers}
+    alone: dict[str, list[float]] = {name: [] for name in trainers}
+    for update, _ in islice(one.updates(), 2 + given.updates):
+        for name, trainer in trainers.items():
+            trainer.plan.step = timed(type(trainer.plan).step, trainer.plan, alone[name])
+            timed(Trainer.update, trainer, whole[name])(update)
+    first = whole[given.optimizers.split(",")[0]][2:]
+    for name in trainers:
+        took, own = whole[name][2:], alone[name][2:]  # the first two warm up
+        ratio = median(a / b for a, b in zip(took, first, strict=True))
+        print(f"{name:<10} {median(took):.3f} s  x {ratio:.3f}  own step {median(own):.3f} s")
+    print(f"{given.updates} updates, {given.threads} threads, torch {torch.__version__}")
+
+
+def timed(call: Callable[..., None], self: object, into: list[float]) -> Callable[..., None]:
+    """The method, noting how long it takes."""
+    clock = time.perf_counter if torch.cuda.is_available() else time.process_time
+
+    def noted(*given: object) -> None:
+        start = clock()
+        call(self, *given)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        into.append(clock() - start)
+
+    return noted
+
+
+if __name__ == "__main__":
+    main()

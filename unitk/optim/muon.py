@@ -1,0 +1,126 @@
+"""Muon: momentum whose matrices are orthogonalised before they are added to the weights.
+
+Jordan et al. 2024, https://kellerjordan.github.io/posts/muon; the scale is that of Liu et al. 2025,
+arXiv 2502.16982, section 2.2: an update is as large as AdamW's, so that learning rates and weight
+decay carry over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from unitk.optim.config import Groups, MuonConfig
+
+COEFFICIENTS = (3.4445, -4.775, 2.0315)
+"""Of X, XX'X and XX'XX'X in an iteration: small singular values rise fastest."""
+ITERATIONS = 5
+EPS = 1e-7
+"""What a matrix with a smaller norm is divided by."""
+SCALE = 0.2
+"""About the root of the mean square of AdamW's updates."""
+BATCH = 1 << 25
+"""Values of the matrices that are orthogonalised at once."""
+
+
+class Update(NamedTuple):
+    """Where the step of a parameter is made from, and what it is multiplied by."""
+
+    parameter: Tensor
+    direction: Tensor
+    fused: int
+    rate: float
+
+
+class Muon(torch.optim.Optimizer):
+    """For matrices; "matrices" of a group: how many stand one below the other in a parameter."""
+
+    gather: Callable[[Tensor], Tensor] | None = None
+    """With --shard: the whole of a tensor of which each rank has some rows."""
+    divide: Callable[[Tensor, Tensor], Tensor] | None = None
+    """With --shard: this rank's rows of a whole tensor, as those of a parameter."""
+
+    def __init__(self, config: MuonConfig, groups: Groups) -> None:
+        super().__init__(groups, {})
+        self.config = config
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One update with the gradients, which are overwritten."""
+        alike: dict[tuple[int, ...], list[Update]] = {}
+        for group in self.param_groups:
+            both = zip(group["params"], group["matrices"], strict=True)
+            fused = {one: number for one, number in both if one.grad is not None}
+            if not fused:
+                continue
+            parameters, grads = [*fused], [one.grad for one in fused]
+            for one in parameters:
+                if not self.state[one]:
+                    self.state[one]["momentum"] = torch.zeros_like(one)
+            momenta = [self.state[one]["momentum"] for one in parameters]
+            torch._foreach_lerp_(momenta, grads, 1 - self.config.momentum)
+            torch._foreach_lerp_(grads, momenta, self.config.momentum)  # Nesterov's look ahead
+            torch._foreach_mul_(parameters, 1 - group["lr"] * group["weight_decay"])
+            for one, direction in zip(parameters, grads, strict=True):
+                sides = sorted((len(one) // fused[one], one.shape[1]))
+                update = Update(one, direction, fused[one], group["lr"])
+                alike.setdefault((*sides,), []).append(update)
+        for (_, longer), updates in alike.items():
+            size = max(1, BATCH // max(update.parameter.numel() for update in updates))
+            for at in range(0, len(updates), size):
+                self._add(updates[at : at + size], SCALE * longer**0.5)
+
+    def _add(self, updates: list[Update], scale: float) -> None:
+        """Add the steps of parameters whose matrices have one shape, or that turned on its side."""
+        directions = [one.direction for one in updates]
+        if self.gather is not None:
+            directions = [self.gather(one) for one in directions]
+        matrices: list[Tensor] = []
+        for update, direction in zip(updates, directions, strict=True):
+            matrices += [wide(one) for one in direction.chunk(update.fused)]
+        steps = orthogonal(torch.stack(matrices), self.dtype(matrices[0].device)).float()
+        counts = [update.fused for update in updates]
+        for update, direction, parts in zip(updates, directions, steps.split(counts), strict=True):
+            rows = len(direction) // update.fused
+            step = (parts if parts.shape[1] == rows else parts.mT).reshape(direction.shape)
+            if self.divide is not None:
+                step = self.divide(step, update.parameter)
+            update.parameter.add_(step, alpha=-update.rate * scale)
+
+    def dtype(self, device: torch.device) -> torch.dtype:
+        """What matrices are orthogonalised in on a device."""
+        chosen = self.config.precision
+        if chosen == "auto":
+            chosen = "bf16" if computes_in_bf16(device) else "fp32"
+        return torch.bfloat16 if chosen == "bf16" else torch.float32
+
+
+def wide(matrix: Tensor) -> Tensor:
+    """The matrix, or its transpose if that has fewer rows."""
+    return matrix.T.contiguous() if len(matrix) > matrix.shape[1] else matrix
+
+
+def orthogonal(matrices_NRC: Tensor, dtype: torch.dtype) -> Tensor:
+    """About UV' of each matrix USV' with R <= C: five iterations of Newton and Schulz.
+
+    They leave singular values of about 0.5 to 1.2: what counts is that none is much smaller.
+    """
+    a, b, c = COEFFICIENTS
+    norm_N11 = matrices_NRC.norm(dim=(1, 2), keepdim=True).clamp(min=EPS)
+    x_NRC: Tensor = (matrices_NRC / norm_N11).to(dtype)
+    for _ in range(ITERATIONS):
+        gram_NRR = x_NRC @ x_NRC.mT
+        factor_NRR = torch.baddbmm(gram_NRR, gram_NRR, gram_NRR, beta=b, alpha=c)
+        x_NRC = torch.baddbmm(x_NRC, factor_NRR, x_NRC, beta=a)
+    return x_NRC
+
+
+def computes_in_bf16(device: torch.device) -> bool:
+    """Whether the device multiplies in bf16, not only stores it."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    can = torch.cpu.get_capabilities()
+    return bool(can.get("avx512_bf16") or can.get("amx_bf16"))
