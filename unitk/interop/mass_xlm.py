@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.fairseq.dictionary import XLM_FIRST, XLMDictionary
@@ -35,7 +35,7 @@ from unitk.interop.settings import (
     write_settings,
 )
 from unitk.interop.xlm import PRESET, Translation, TranslationConfig
-from unitk.models.attention import CrossAttention, Source
+from unitk.models.attention import CrossAttention, Fused, Source
 from unitk.slots import SEG
 from unitk.tasks.base import Task
 from unitk.vocab.base import SYMBOLS, Vocab, open_vocab
@@ -67,7 +67,7 @@ class CrossBySegment(CrossAttention):
         super().__init__(config)
         self.maps = config.cross_maps
         inner, bias = config.heads_width, config.bias
-        self.out = nn.Linear(inner, self.maps * config.width, bias=bias)
+        self.out = Fused(inner, config.width, self.maps, bias)
 
     def forward(self, x_BTD: Tensor, source: Source) -> Tensor:
         each_BTsD = super().forward(x_BTD, source).unflatten(2, (self.maps, -1))
