@@ -92,11 +92,6 @@ def names(kind: str) -> list[str]:
     return sorted(_entries[kind])
 
 
-def defined_at(kind: str, name: str) -> str:
-    """File and line where a component was registered."""
-    return _places[kind, name]
-
-
 def discover(kind: str) -> None:
     """Import the modules of the package that register components of a kind, once."""
     for module in _registering().get(kind, []):

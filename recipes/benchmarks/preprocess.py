@@ -31,8 +31,7 @@ from pathlib import Path
 
 import sentencepiece
 
-from unitk.data.reading.files import open_source
-from unitk.data.reading.sources import Reading
+from unitk.data.reading.files import ReadingOptions
 from unitk.vocab.base import Vocab, train_vocab
 from unitk_cli import preprocess
 
@@ -119,7 +118,7 @@ def processor_time() -> float:
 
 def first_lines(path: Path, size: float) -> list[str]:
     """Lines of a file until they have about `size` bytes."""
-    source = open_source([path], "auto", Reading(), "--data")
+    source = ReadingOptions().source([path], "--data")
     lines, total = [], 0
     for line in source.lines():
         lines.append(line)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -30,31 +30,7 @@ from unitk.data.storing.folders import corpus_vocab, open_corpus, part, train_pa
 from unitk.data.texts import Records, Texts
 from unitk.errors import DataError, UsageError, require
 from unitk.slots import Example, Ids
-from unitk.values import Schedule
 from unitk.vocab.base import Vocab
-
-
-class Options(Protocol):
-    """What a run's options say of its data."""
-
-    @property
-    def weighted_data(self) -> list[tuple[Path, float]]: ...
-    @property
-    def named_valid(self) -> list[tuple[str, Path]]: ...
-    @property
-    def valid(self) -> tuple[str, ...]: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def blocks(self) -> str: ...
-    @property
-    def block_size(self) -> int | Schedule: ...
-    @property
-    def max_epochs(self) -> int | None: ...
-    @property
-    def max_source_len(self) -> int | None: ...
-    @property
-    def max_target_len(self) -> int | None: ...
 
 
 @dataclass(frozen=True)
@@ -86,7 +62,7 @@ class Data:
 
 def open_data(parsed: Parsed) -> Data:
     """Open and check the corpora of a run; milliseconds, whatever their size."""
-    options: Options = parsed.main
+    options = parsed.main
     places = options.weighted_data
     trained = [(one, weight) for place, weight in places for one in train_parts(place)]
     weights = [weight for _, weight in trained]
@@ -194,7 +170,7 @@ def _check_alike(folders: Sequence[Path], opened: Sequence[Any]) -> None:
             raise DataError(f"{folder} was made with another vocabulary than {folders[0]}")
 
 
-def _text_size(options: Options, arch: Any, frame: int, epoch: int) -> int:
+def _text_size(options: Any, arch: Any, frame: int, epoch: int) -> int:
     """Most tokens of a text of an epoch without its special symbols."""
     table, name, given = arch.room or UNLIMITED, flag("block_size"), options.block_size
     try:
@@ -215,7 +191,7 @@ def _texts(
     task: Task,
     frame: int,
     arch: Any,
-    options: Options,
+    options: Any,
     corpora: Sequence[Corpus],
     weights: Sequence[float],
     seed: int,

@@ -59,28 +59,29 @@ class Texts:
         """Text `index` of the epoch that `begin` named."""
         which = int(np.searchsorted(self.first, index, "right")) - 1
         block, corpus = self.cuts[which], self.corpora[which]
-        start, stop = (int(edge[index - self.first[which]]) for edge in (block.starts, block.stops))
-        ids, sentences = _run(corpus, start, stop)
-        notes = corpus.notes(start, stop)
-        if len(block.flags):
-            flag = int(block.flags[index - self.first[which]])
-            begin, end = block.seconds[index - self.first[which]].tolist()
-            if begin == end:
-                return Text([ids], sentences, notes, flag)
-            more, further = _run(corpus, begin, end)
-            others = corpus.notes(begin, end)
-            if notes is not None and others is not None:
-                notes = np.append(notes, others)
-            return Text([ids, more], np.append(sentences, len(ids) + further), notes, flag)
+        i = index - self.first[which]
+        runs = [(int(block.starts[i]), int(block.stops[i]))]
+        if len(block.seconds) and block.seconds[i, 0] < block.seconds[i, 1]:
+            runs.append((int(block.seconds[i, 0]), int(block.seconds[i, 1])))
+        flag = int(block.flags[i]) if len(block.flags) else 0
+        parts, begins = zip(*(_run(corpus, *run) for run in runs), strict=True)
+        sentences, notes = begins[0], corpus.notes(*runs[0])
+        if len(runs) > 1:
+            sentences = np.append(sentences, len(parts[0]) + begins[1])
+            more = corpus.notes(*runs[1])
+            notes = None if notes is None or more is None else np.append(notes, more)
         if not len(block.breaks):
-            return Text([ids], sentences, notes)
+            return Text([*parts], sentences, notes, flag)
+        start, stop = runs[0]
         low, high = np.searchsorted(block.breaks, [start + 1, stop])
         inside = block.breaks[low:high] - start
-        if len(inside):  # a separator closes each document that ends inside the block
-            ids = np.insert(ids, inside, self.separator)
+        if len(inside):
+            # a separator closes each document that ends inside the block, and moves by one place
+            # what stands behind it
+            parts = (np.insert(parts[0], inside, self.separator),)
             notes = None if notes is None else np.insert(notes, inside, 0)
             sentences = sentences + np.searchsorted(inside, sentences, "right")
-        return Text([ids], sentences, notes)
+        return Text([*parts], sentences, notes, flag)
 
 
 def _run(corpus: Corpus, start: int, stop: int) -> tuple[Ids, Ids]:

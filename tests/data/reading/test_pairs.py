@@ -6,12 +6,13 @@ import json
 import pytest
 
 from unitk.data.reading import sources
-from unitk.data.reading.files import open_source
+from unitk.data.reading.files import ReadingOptions
 from unitk.data.reading.pairs import Fields, read_records
-from unitk.data.reading.sources import PairText, Reading
+from unitk.data.reading.sources import PairText
 from unitk.errors import DataError, UsageError
 
 FIELDS = Fields(("body",), ("title",))
+RECORDS = ReadingOptions(source_field=("body",), target_field=("title",))
 
 
 def write(path, text):
@@ -116,7 +117,7 @@ def test_blocks_are_small_and_tell_how_far_they_are(tmp_path, monkeypatch):
         lines(tmp_path / "x.jsonl", *records),
         write(tmp_path / "x.json", json.dumps(records)),
     ):
-        source = open_source([path], "auto", FIELDS, "--input")
+        source = RECORDS.source([path], "--input")
         found = list(source.blocks())
         assert [len(block.pairs) for block in found] == [2, 2, 1]
         assert [block.at for block in found] == sorted(block.at for block in found)
@@ -125,6 +126,6 @@ def test_blocks_are_small_and_tell_how_far_they_are(tmp_path, monkeypatch):
 
 def test_fields_are_of_json(tmp_path):
     with pytest.raises(UsageError, match="--input: .*x.txt is text, --source-field is of json"):
-        open_source([tmp_path / "x.txt"], "auto", FIELDS, "--input")
+        RECORDS.source([tmp_path / "x.txt"], "--input")
     write(tmp_path / "x.json", '{"data": []}')
-    assert open_source([tmp_path / "x.json"], "auto", Reading(), "--input", 9).window == 9
+    assert ReadingOptions(window=9).source([tmp_path / "x.json"], "--input").window == 9

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unitk.data.reading import sources
-from unitk.data.reading.files import Source, expand, open_source
+from unitk.data.reading.files import ReadingOptions, Source, expand
 from unitk.data.reading.pairs import read_squad
 from unitk.data.reading.records import read_documents
 from unitk.data.reading.sources import (
@@ -294,7 +294,7 @@ def test_the_ending_tells_the_format(tmp_path):
     (tmp_path / "a.txt").write_text("a")
     with pytest.raises(UsageError, match="--input: .*a.txt is text, but .*a.b.json is squad"):
         write(tmp_path / "a.b.json", '{"data": []}')
-        open_source([tmp_path / n for n in ("a.txt", "a.b.json")], "auto", BLANK, "--input")
+        ReadingOptions().source([tmp_path / n for n in ("a.txt", "a.b.json")], "--input")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -203,17 +203,29 @@ class ReadingOptions:
                 raise UsageError(f"{flag(name)} has no effect on {about}")
         return held
 
-    def source(self, paths: Iterable[Path], option: str) -> Source:
-        """The files that an option names."""
-        reading: Reading | Fields = Reading(
-            documents=self.documents, sentences=self.sentences, field=self.field
-        )
+    def source(self, paths: Sequence[Path], option: str) -> Source:
+        """The files that an option names: of texts, of SQuAD, or of records."""
+        formats = [format_of(path, self.input_format, option) for path in paths]
         if self.source_field:
-            names = self.source_field, self.target_field
+            # a json that begins as SQuAD does may be a record a line
+            formats = ["jsonl" if name == "squad" else name for name in formats]
+            if "text" in formats:
+                what = f"{paths[formats.index('text')]} is text"
+                raise UsageError(f"{option}: {what}, --source-field is of {', '.join(TABLES)}")
             form = self.labels if self.label_field else ""
-            reading = Fields(*names, self.sentence_mark, self.skip_empty, self.label_field, form)
-        spans, how = "span" if self.labels == "span" else "", self.input_format
-        return open_source(paths, how, reading, option, self.window, self.squad_source, spans)
+            names = self.source_field, self.target_field
+            fields = Fields(*names, self.sentence_mark, self.skip_empty, self.label_field, form)
+            return Source([*paths], [], None, fields, formats=formats, labels=form)
+        if "squad" not in formats:
+            reading = Reading(documents=self.documents, sentences=self.sentences, field=self.field)
+            return Source([*paths], [], reading, formats=formats)
+        if other := next((name for name in formats if name != "squad"), ""):
+            one, two = (paths[formats.index(name)] for name in (other, "squad"))
+            raise UsageError(f"{option}: {one} is {other}, but {two} is squad")
+        if self.labels == "span":
+            return Source([*paths], [], None, formats=formats, labels="span")
+        how = self.window, self.squad_source
+        return Source([*paths], [], None, None, *how, formats)
 
 
 CONCERNS: dict[str, tuple[str, ...]] = {
@@ -231,32 +243,3 @@ CONCERNS: dict[str, tuple[str, ...]] = {
     "skip_empty": ("pairs of records", "labelled records"),
 }
 """Options of some formats only."""
-
-
-def open_source(
-    paths: Iterable[Path],
-    given: Format,
-    reading: Reading | Fields,
-    option: str,
-    window: int | None = None,
-    form: str = "",
-    labels: str = "",
-) -> Source:
-    """Files of texts, of SQuAD, or of records of pairs and labelled texts."""
-    paths = list(paths)
-    formats = [format_of(path, given, option) for path in paths]
-    if isinstance(reading, Fields):
-        # a json that begins as SQuAD does may be a record a line
-        formats = ["jsonl" if name == "squad" else name for name in formats]
-        if "text" in formats:
-            first = paths[formats.index("text")]
-            raise UsageError(f"{option}: {first} is text, --source-field is of {', '.join(TABLES)}")
-        return Source(paths, [], None, reading, formats=formats, labels=reading.form)
-    squads = formats.count("squad")
-    if 0 < squads < len(formats):
-        other = next(name for name in formats if name != "squad")
-        one, two = (paths[formats.index(name)] for name in (other, "squad"))
-        raise UsageError(f"{option}: {one} is {other}, but {two} is squad")
-    if squads and labels:
-        return Source(paths, [], None, formats=formats, labels=labels)
-    return Source(paths, [], None if squads else reading, window=window, form=form, formats=formats)

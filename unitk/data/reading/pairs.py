@@ -66,11 +66,15 @@ def record_blocks(
 def _pair(record: Any, where: str, fields: Fields) -> PairText | None:
     source, found = source_of(record, where, fields), targets_of(record, where, fields)
     if not found or not all(source):
-        if fields.skip_empty:
-            return None
-        empty = ", ".join(fields.target if all(source) else fields.source)
-        raise DataError(f"{where}: {empty} is empty; --skip-empty leaves such records out")
+        _check_skipped(where, fields.target if all(source) else fields.source, fields)
+        return None
     return PairText(source, found[0], tuple(found[1:]))
+
+
+def _check_skipped(where: str, empty: tuple[str, ...], fields: Fields) -> None:
+    names = ", ".join(empty)
+    if not fields.skip_empty:
+        raise DataError(f"{where}: {names} is empty; --skip-empty leaves such records out")
 
 
 def _labelled(record: Any, where: str, fields: Fields) -> PairText | None:
@@ -82,10 +86,8 @@ def _labelled(record: Any, where: str, fields: Fields) -> PairText | None:
     else:
         source = source_of(record, where, fields)
     if not source or not all(source):
-        if fields.skip_empty:
-            return None
-        empty = ", ".join(fields.source)
-        raise DataError(f"{where}: {empty} is empty; --skip-empty leaves such records out")
+        _check_skipped(where, fields.source, fields)
+        return None
     label = label_of(record[name], fields.form, f"{where}: field {name!r}")
     if fields.form == "tags" and len(label) != len(source):
         raise DataError(f"{where}: {len(source)} words, but {len(label)} tags in {name!r}")
@@ -206,25 +208,23 @@ def read_squad(path: Path, spans: bool = False) -> Iterator[PairText]:
             passage = _member(paragraph, "context", str, place)
             for k, entry in enumerate(_member(paragraph, "qas", list, place)):
                 spot = f"{place}.qas[{k}]"
-                question = _member(entry, "question", str, spot)
+                question = _member(entry, "question", str, spot).strip()
                 answers = _member(entry, "answers", list, spot)
+                asked = [question, passage.strip()]
                 if not answers and entry.get("is_impossible"):
                     if spans:
-                        texts = [question.strip(), passage.strip()]
-                        yield PairText(texts, "", label=NO_SPAN, where=spot)
+                        yield PairText(asked, "", label=NO_SPAN, where=spot)
                     continue
                 if not answers:
                     raise DataError(f"{spot} has no answer, and is not marked is_impossible")
                 answer = _member(answers[0], "text", str, f"{spot}.answers[0]").strip()
                 focus = _found(answer, passage, answers[0].get("answer_start"))
-                if spans:
-                    if focus is None:
-                        raise DataError(f"{spot}: answer {answer!r} is not in its passage")
-                    texts = [question.strip(), passage.strip()]
-                    yield PairText(texts, "", label=[*focus], where=spot)
-                    continue
-                parts = [answer, passage.strip()]
-                yield PairText(parts, question.strip(), focus=focus)
+                if not spans:
+                    yield PairText([answer, passage.strip()], question, focus=focus)
+                elif focus is not None:
+                    yield PairText(asked, "", label=[*focus], where=spot)
+                else:
+                    raise DataError(f"{spot}: answer {answer!r} is not in its passage")
 
 
 def _found(answer: str, passage: str, start: Any) -> tuple[int, int] | None:

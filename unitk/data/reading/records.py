@@ -20,6 +20,7 @@ from unitk.data.reading.sources import (
     Reading,
     blocks,
     head,
+    json_lines,
     lines_of,
     name_of,
     opened,
@@ -50,10 +51,8 @@ def records(path: Path, name: str, fields: tuple[str, ...]) -> Iterator[Record]:
 
 def _lines(path: Path) -> Iterator[Record]:
     for block in blocks(path):
-        for number, line in enumerate(lines_of(block), block.line):
-            if line.strip():
-                where = f"{name_of(path)}, line {number}"
-                yield parse_json(line, where), where, block.at
+        for record, where in json_lines(block):
+            yield record, where, block.at
 
 
 def _listed(path: Path) -> Iterator[Record]:

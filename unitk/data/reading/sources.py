@@ -339,19 +339,10 @@ def parse(block: Block, reading: Reading) -> Parsed:
     """The documents of a block; whole lists and arrays, as this is done for every line."""
     if block.texts is not None:
         return _documents(block.texts, reading)
-    lines = lines_of(block)
     if block.format == "jsonl":
-        numbered = enumerate(lines, block.line)
-        return _documents(
-            [
-                text
-                for i, line in numbered
-                if line.strip()
-                for text in _texts(block, i, line, reading.field)
-            ],
-            reading,
-        )
-    lines = list(map(str.strip, lines))
+        each = (texts_of(one, reading.field, where) for one, where in json_lines(block))
+        return _documents([*chain(*each)], reading)
+    lines = list(map(str.strip, lines_of(block)))
     sentences = [line for line in lines if line]
     sizes = np.ones(len(sentences), np.int64)
     if reading.sentences == "punct":
@@ -375,9 +366,12 @@ def _sizes(found: Sequence[Sequence[str]]) -> Ids:
     return np.fromiter(map(len, found), np.int64, len(found))
 
 
-def _texts(block: Block, number: int, line: str, fields: tuple[str, ...]) -> list[str]:
-    where = f"{name_of(block.path)}, line {number}"
-    return texts_of(parse_json(line, where), fields, where)
+def json_lines(block: Block) -> Iterator[tuple[Any, str]]:
+    """The records of json-lines, each with its place for messages."""
+    for number, line in enumerate(lines_of(block), block.line):
+        if line.strip():
+            where = f"{name_of(block.path)}, line {number}"
+            yield parse_json(line, where), where
 
 
 def texts_of(record: Any, fields: tuple[str, ...], where: str) -> list[str]:

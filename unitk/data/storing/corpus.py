@@ -23,7 +23,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -70,18 +70,37 @@ class Counts:
         )
 
 
-class Corpus:
-    """A corpus of kind "text", opened for reading."""
+class Stored:
+    """What all kinds of corpora have, opened for reading."""
 
-    kind = "text"
+    kind: ClassVar[str]
     note = ""
     """What else there is to say of it."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.manifest = path, read_manifest(path, self.kind)
-        self.file = path / TOKENS
         self.vocab_hash: str = self.manifest["vocab"]
-        self.fingerprint = _fingerprint(self.manifest)
+        listed = self.manifest["files"].items()
+        hashes = sorted((name, entry["sha256"]) for name, entry in listed if name != BLOCKS)
+        self.fingerprint = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
+
+    def made_up(self, parts: list[Ids], words: Ids) -> Any:
+        """What parts that are not in the corpus may lead to."""
+        return words
+
+    def verify(self) -> None:
+        """Compare the contents of all files with the manifest: a `DataError` names the first."""
+        check_files(self.path, self.manifest["files"], hashed=True)
+
+
+class Corpus(Stored):
+    """A corpus of kind "text"."""
+
+    kind = "text"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.file = path / TOKENS
         try:
             self.counts = Counts(**self.manifest["counts"])
             self.dtype = np.dtype(self.manifest["dtype"]).newbyteorder("<")
@@ -105,7 +124,7 @@ class Corpus:
         """The hashes of the blocks of so many bytes; none in format 1."""
         if BLOCKS not in self.manifest["files"]:
             return b""
-        check_file(self.path, self.manifest, BLOCKS)
+        self.check_file(BLOCKS)
         hashes = (self.path / BLOCKS).read_bytes()
         if len(hashes) != 32 * -(-size // BLOCK):
             raise DataError(f"{self.path / BLOCKS} is not that of {size:,} bytes")
@@ -116,9 +135,9 @@ class Corpus:
         """Whether there is anything in it."""
         return self.num_tokens > 0
 
-    def made_up(self, parts: list[Ids], words: Ids) -> Any:
-        """What parts that are not in the corpus may lead to."""
-        return words
+    def check_file(self, name: str) -> None:
+        """Compare one file with its SHA-256."""
+        check_files(self.path, {name: self.manifest["files"].get(name)}, hashed=True)
 
     @functools.cached_property
     def sentences(self) -> Ids:
@@ -132,7 +151,7 @@ class Corpus:
 
     def _index(self, name: str, count: int, total: int) -> Ids:
         """The offsets in an index file: `count` + 1 of them, rising from 0 to `total`."""
-        check_file(self.path, self.manifest, name)
+        self.check_file(name)
         path, header = self.path / name, _header(count + 1)
         with path.open("rb") as file:
             whole = file.read(len(header)) == header
@@ -170,7 +189,7 @@ class Corpus:
     def _notes(self) -> npt.NDArray[Any] | None:
         if NOTES not in self.manifest["files"]:
             return None
-        check_file(self.path, self.manifest, NOTES)
+        self.check_file(NOTES)
         notes = mapped(self.path / NOTES, np.uint8) if self.num_tokens else np.empty(0, np.uint8)
         if len(notes) != self.num_tokens:
             raise DataError(f"{self.path / NOTES} has {len(notes)} bytes for {self.num_tokens} ids")
@@ -200,21 +219,14 @@ class Corpus:
         """How many tokens each document has."""
         return np.diff(self.sentences[self.documents])
 
-    def verify(self) -> None:
-        """Compare the contents of all files with the manifest: a `DataError` names the first."""
-        verify(self.path, self.manifest)
 
-
-class Pairs:
-    """A corpus of kind "pairs", opened for reading."""
+class Pairs(Stored):
+    """A corpus of kind "pairs"."""
 
     kind = "pairs"
-    note = ""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.manifest = path, read_manifest(path, self.kind)
-        self.vocab_hash: str = self.manifest["vocab"]
-        self.fingerprint = _fingerprint(self.manifest)
+        super().__init__(path)
         self.source, self.target = (Corpus(path / side) for side in SIDES)
         self._check_even()
 
@@ -257,19 +269,11 @@ class Pairs:
         """A pair whose source has been shortened, with a target of at most so many tokens."""
         return source, target[:most]
 
-    def made_up(self, parts: list[Ids], words: Ids) -> Any:
-        """What parts that are not in the corpus may lead to."""
-        return words
-
     def record(self, index: int) -> tuple[list[Ids], Ids]:
         """The parts of a source, and its target."""
         first, last = self.target.documents[index : index + 2]
         start, stop = self.target.sentences[first], self.target.sentences[last]
         return self.source.document(index), self.target.tokens(start, stop)
-
-    def verify(self) -> None:
-        """Compare the contents of all files with the manifest: a `DataError` names the first."""
-        verify(self.path, self.manifest)
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:
@@ -293,20 +297,13 @@ def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
     manifest = manifest_of(folder)
     if manifest["kind"] != kind:
         raise DataError(f"{folder} holds {manifest['kind']}, not {kind}")
-    if fault := files.differs(folder, manifest["files"], lambda name: False):
-        raise DataError(f"{folder}{os.sep}{fault}")
+    check_files(folder, manifest["files"], hashed=False)
     return manifest
 
 
-def verify(folder: Path, manifest: dict[str, Any]) -> None:
-    """Compare every file with its SHA-256."""
-    if fault := files.differs(folder, manifest["files"], lambda name: True):
-        raise DataError(f"{folder}{os.sep}{fault}")
-
-
-def check_file(folder: Path, manifest: dict[str, Any], name: str) -> None:
-    """Compare one file with its SHA-256."""
-    if fault := files.differs(folder, {name: manifest["files"].get(name)}, lambda name: True):
+def check_files(folder: Path, entries: dict[str, Any], hashed: bool) -> None:
+    """Compare files with the sizes that a manifest lists, and where `hashed` with the SHA-256."""
+    if fault := files.differs(folder, entries, lambda name: hashed):
         raise DataError(f"{folder}{os.sep}{fault}")
 
 
@@ -329,12 +326,6 @@ def _own_hash(manifest: dict[str, Any]) -> str:
 def digest(paths: Sequence[Path], *words: str) -> str:
     """A hash of files, and of words."""
     return hashlib.sha256(" ".join([*map(files.digest, paths), *words]).encode()).hexdigest()
-
-
-def _fingerprint(manifest: dict[str, Any]) -> str:
-    listed = manifest["files"].items()
-    hashes = sorted((name, entry["sha256"]) for name, entry in listed if name != BLOCKS)
-    return hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
 
 
 def _header(count: int) -> bytes:

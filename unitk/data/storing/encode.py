@@ -52,6 +52,8 @@ class Encoded:
     """A block as ids: one side, or source and target."""
 
     path: Path
+    at: int
+    """How far into all files it begins, as `Block.at`."""
     sides: list[Side]
     goes_on: bool
     labels: list[tuple[Any, str]] = field(default_factory=list)
@@ -80,10 +82,10 @@ def encode_block(
             places = block.labels in ("span", "links")
             labels = _in_tokens(vocab, pairs, side) if places else [pair.label for pair in pairs]
             found = [(label, pair.where) for label, pair in zip(labels, pairs, strict=True)]
-            return Encoded(block.path, [side], False, found)
+            return Encoded(block.path, block.at, [side], False, found)
         targets = [pair.target for pair in pairs]
         sides = [_encode(vocab, sources, sizes), _encode(vocab, targets, np.ones_like(sizes))]
-        return Encoded(block.path, sides, False)
+        return Encoded(block.path, block.at, sides, False)
     assert reading is not None
     parsed = parse(block, reading)
     side = _encode(vocab, parsed.sentences, parsed.sizes, parsed.text)
@@ -96,7 +98,7 @@ def encode_block(
         owner = np.repeat(np.arange(len(side.sizes)), side.sizes)
         sizes = np.bincount(owner[side.lengths > 0], minlength=len(side.sizes))
         side = replace(side, lengths=side.lengths[side.lengths > 0], sizes=sizes)
-    return Encoded(block.path, [side], parsed.goes_on)
+    return Encoded(block.path, block.at, [side], parsed.goes_on)
 
 
 def _in_tokens(vocab: Vocab, pairs: Sequence[PairText], side: Side) -> list[Any]:

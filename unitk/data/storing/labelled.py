@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from unitk.data.reading.pairs import Label
-from unitk.data.storing.corpus import Corpus, check_file
+from unitk.data.storing.corpus import Corpus
 from unitk.errors import DataError
 from unitk.files import MANIFEST
 from unitk.slots import Ids
@@ -32,7 +32,7 @@ NAMED = ("class", "tags", "links")
 
 
 class Labelled(Corpus):
-    """A corpus of kind "labelled", opened for reading."""
+    """A corpus of kind "labelled"."""
 
     kind = "labelled"
 
@@ -46,7 +46,7 @@ class Labelled(Corpus):
     @functools.cached_property
     def values(self) -> Any:
         """The rows of the labels."""
-        check_file(self.path, self.manifest, LABELS)
+        self.check_file(LABELS)
         rows = np.load(self.path / LABELS, mmap_mode="r", allow_pickle=False)
         count = {"tags": self.num_sentences, "links": len(rows)}.get(self.form, self.num_documents)
         wild = self.form in NAMED and (rows[:, -1] >= len(self.labels)).any()

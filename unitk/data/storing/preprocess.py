@@ -22,8 +22,9 @@ from unitk.data.storing.corpus import CorpusWriter, Counts, close_corpus, manife
 from unitk.data.storing.encode import Encode, encoders, num_workers
 from unitk.data.storing.folders import building
 from unitk.data.storing.labelled import LabelWriter
-from unitk.data.storing.progress import Progress
+from unitk.data.storing.progress import progress
 from unitk.errors import DataError, UsageError, require
+from unitk.options import flag
 from unitk.vocab.base import Vocab, open_vocab, train_vocab
 
 MANY_UNKNOWN = 0.01
@@ -136,37 +137,29 @@ def preprocess(options: Options) -> dict[str, dict[str, Counts]]:
 def open_parts(options: Options) -> dict[str, Source]:
     """The files of train, valid and test."""
     options.check()
-    given: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
-        "train": ("", options.input, options.source_file, options.target_file),
-        "valid": ("valid-", options.valid, options.valid_source_file, options.valid_target_file),
-        "test": ("test-", options.test, options.test_source_file, options.test_target_file),
-    }
     parts = {}
-    for name, (prefix, texts, sources, targets) in given.items():
-        option = "--input" if name == "train" else f"--{name}"
-        pair = f"--{prefix}source-file", f"--{prefix}target-file"
+    for name, own in {"train": "input", "valid": "valid", "test": "test"}.items():
+        prefix = "" if name == "train" else f"{name}_"
+        pair = f"{prefix}source_file", f"{prefix}target_file"
+        texts, sources, targets = (getattr(options, one) for one in (own, *pair))
         if texts and (sources or targets):
-            raise UsageError(f"{option} and {pair[0]} exclude each other")
+            raise UsageError(f"{flag(own)} and {flag(pair[0])} exclude each other")
         if texts:
-            parts[name] = options.source(expand(texts, option), option)
+            parts[name] = options.source(expand(texts, flag(own)), flag(own))
         elif sources or targets:
-            sides = [
-                expand(files, one) for files, one in zip((sources, targets), pair, strict=True)
-            ]
-            if len(sides[0]) != len(sides[1]):
+            one, other = (expand(getattr(options, side), flag(side)) for side in pair)
+            if len(one) != len(other):
                 raise UsageError(
-                    f"{pair[0]} and {pair[1]} must name as many files,"
-                    f" got {len(sides[0])} and {len(sides[1])}"
+                    f"{flag(pair[0])} and {flag(pair[1])} must name as many files,"
+                    f" got {len(one)} and {len(other)}"
                 )
-            parts[name] = Source(sides[0], sides[1], None)
-    for name, source in parts.items():
-        fits = not options.annotate or source.kind == "text"
-        require(fits, f"--annotate has no effect: {name} holds {source.kind}, not text")
-    if not parts:
-        raise UsageError("--input FILES is needed, or --source-file and --target-file")
-    if len({source.kind for source in parts.values()}) > 1:
-        kinds = ", ".join(f"{name} holds {source.kind}" for name, source in parts.items())
-        raise UsageError(f"all parts must be of one kind, but {kinds}")
+            parts[name] = Source(one, other, None)
+    require(bool(parts), "--input FILES is needed, or --source-file and --target-file")
+    kinds = {name: source.kind for name, source in parts.items()}
+    each = ", ".join(f"{name} holds {kind}" for name, kind in kinds.items())
+    require(len({*kinds.values()}) == 1, f"all parts must be of one kind, but {each}")
+    only = not options.annotate or "text" in kinds.values()
+    require(only, f"--annotate has no effect: {each}, not text")
     return parts
 
 
@@ -174,9 +167,9 @@ def parse_shard(text: str | None) -> tuple[int, int] | None:
     """`i/n` as numbers."""
     if text is None:
         return None
-    i, slash, n = text.partition("/")
-    if not (slash and i.isdecimal() and n.isdecimal() and int(i) < int(n)):
-        raise UsageError(f"--shard must be i/n with i from 0 to n - 1, got {text!r}")
+    i, _, n = text.partition("/")
+    good = i.isdecimal() and n.isdecimal() and int(i) < int(n)
+    require(good, f"--shard must be i/n with i from 0 to n - 1, got {text!r}")
     return int(i), int(n)
 
 
@@ -187,20 +180,19 @@ def _vocabulary(options: Options, parts: dict[str, Source]) -> Vocab:
         beyond = f"; appended beyond the last one of {options.vocab}:{added}" if added else ""
         print(f"vocabulary: {len(vocab):,} ids{beyond}")
         return vocab
-    if options.vocab_size is None:
+    size = options.vocab_size
+    if size is None:
         raise UsageError("--vocab-size N is needed to train a vocabulary, or --vocab to reuse one")
-    if options.shard is not None:
-        raise UsageError(
-            "--shard needs --vocab, the same for all shards; --vocab-only makes one first"
-        )
-    if "train" not in parts:
-        raise UsageError("a vocabulary is trained on --input or --source-file; give one or --vocab")
+    shared = "--shard needs --vocab, the same for all shards; --vocab-only makes one first"
+    require(options.shard is None, shared)
+    lacking = "a vocabulary is trained on --input or --source-file; give one or --vocab"
+    require("train" in parts, lacking)
     start = time.perf_counter()
     if sys.stderr.isatty():
-        print(f"training a vocabulary of {options.vocab_size:,} ids ...", file=sys.stderr)
+        print(f"training a vocabulary of {size:,} ids ...", file=sys.stderr)
     vocab = train_vocab(
         parts["train"].lines(),
-        options.vocab_size,
+        size,
         options.vocab_kind,
         byte_fallback=options.byte_fallback,
         normalization=options.vocab_normalization,
@@ -227,8 +219,8 @@ def write_part(
     sides = KINDS[source.kind].sides
     writers = {side: CorpusWriter(folder / side, len(vocab), noted) for side in sides}
     labels = LabelWriter(source.labels, known) if source.labels else None
-    with Progress(name, source.size) as progress:
-        blocks = in_shard(progress.follow(source.blocks()), source.size, shard)
+    with progress(name, source.size) as tell:
+        blocks = in_shard(source.blocks(), source.size, shard)
         for encoded in encode(blocks, source.reading):
             for writer, side in zip(writers.values(), encoded.sides, strict=True):
                 writer.add(side.ids, side.lengths, side.sizes, encoded.goes_on, side.notes)
@@ -238,7 +230,7 @@ def write_part(
                 num_bytes += side.num_bytes
             if labels:
                 labels.add(encoded.labels)
-            progress.tell(num_bytes)
+            tell(encoded.at, num_bytes)
     if not shard:
         _check_found(source.paths, found)
     about: dict[str, Any] = {"sources": [str(path) for path in source.paths]}
