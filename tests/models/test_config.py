@@ -32,6 +32,7 @@ OTHER = {
     "max_positions2": 5,
     "position_offset": 2,
     "num_segments": 2,
+    "num_tasks": 2,
     "num_virtual": 1,
     "relative_buckets": 8,
     "relative_distance": 5,

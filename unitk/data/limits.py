@@ -120,9 +120,11 @@ def source_and_target(
 
 
 def tables_of(arch: Any) -> dict[str, list[int]]:
-    """Rows of the tables that `TABLES` names in each tower a task may lay out; 0: no limit."""
+    """Rows of the tables that `TABLES` names in each tower a task may lay out, and of that of task
+    numbers; 0: no limit."""
     towers = {name: arch.tower(name) for name in ("x", "enc", "dec")}
-    return {name: [getattr(tower, table) for table in TABLES] for name, tower in towers.items()}
+    rows = {name: [getattr(tower, table) for table in TABLES] for name, tower in towers.items()}
+    return rows | {"task": [arch.num_tasks]}
 
 
 def misfit(example: Example, tables: dict[str, list[int]]) -> str:
@@ -132,4 +134,7 @@ def misfit(example: Example, tables: dict[str, list[int]]) -> str:
         for last, size, (table, what) in zip(most, tables[name], TABLES.items(), strict=True):
             if 0 < size <= last:
                 return f"{what} {last} is beyond {flag('arch.' + table)} {size}"
+    last = int(example.inputs.get("task", np.zeros(1)).max())
+    if 0 < tables["task"][0] <= last:
+        return f"task number {last} is beyond --arch.num-tasks {tables['task'][0]}"
     return ""

@@ -39,7 +39,8 @@ class LatentConfig(ModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._require("latent", self.latent >= 1, "at least 1")
-        self._require("embedding_width", not self.embedding_width, "0 with a latent")
+        for name in ("embedding_width", "num_tasks"):
+            self._require(name, not getattr(self, name), "0 with a latent")
         known = get_args(Inject)
         self._require("inject", self.inject in known, f"one of {', '.join(known)}")
         plain = type(get("arch", self.encoder, "--arch.encoder")()) is ModelConfig

@@ -48,6 +48,11 @@ class ArchConfig(Limits, Protocol):
         ...
 
     @property
+    def num_tasks(self) -> int:
+        """Numbers of tasks that have an embedding; 0: none has."""
+        ...
+
+    @property
     def latent(self) -> int:
         """Dimensions of the latent of a text; 0: it has none."""
         ...

@@ -49,6 +49,9 @@ class ModelConfig:
     """Rows the position table has before the one of position 0 (RoBERTa: 2)."""
     num_segments: int = 0
     """Segment (token type) embeddings. 0: none."""
+    num_tasks: int = 0
+    """Task embeddings, one for each number that a task gives its examples (ERNIE 2.0: one for each
+    objective); examples without a number have that of 0. 0: none."""
     num_virtual: int = 0
     """Input ids beyond the vocabulary, which are never predicted (UniLMv2: a pseudo token of its
     own)."""
@@ -112,7 +115,7 @@ class ModelConfig:
             self._require(name, getattr(self, name) >= 1, "at least 1")
         tables = ("max_positions", "max_positions2", "position_offset", "num_segments")
         widths = ("head_width", "embedding_width")
-        for name in (*tables, *widths, "num_virtual", "relative_buckets"):
+        for name in (*tables, *widths, "num_tasks", "num_virtual", "relative_buckets"):
             self._require(name, getattr(self, name) >= 0, "at least 0")
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             self._require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
@@ -192,7 +195,7 @@ class ModelConfig:
         layer = (4 + cross) * self.width * self.heads_width
         layer += (2 + self.ffn_gate) * self.width * self.ffn_width
         rows = vocab_size * (1 + (output and not self.tied)) + self.num_virtual + self.num_segments
-        rows += self.max_positions + self.max_positions2 + self.position_offset
+        rows += self.max_positions + self.max_positions2 + self.position_offset + self.num_tasks
         heads = output * len(self.heads) * self.width**2 + 2 * self.width * self.embedding_width
         return (self.layer_groups or layers) * layer + rows * self.table_width + heads
 

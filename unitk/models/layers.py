@@ -14,7 +14,7 @@ from unitk.models.attention import Attention, CrossAttention, Fused, Source, Sto
 from unitk.models.config import ModelConfig
 from unitk.models.lean import Dropout, Table, applied_again
 from unitk.registry import imported
-from unitk.slots import POS, POS2, SEG, TOKEN
+from unitk.slots import POS, POS2, SEG, TOKEN, Batch
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -39,6 +39,7 @@ class Embedding(nn.Module):
         self.positions = _table(config.max_positions and config.max_positions + self.offset, config)
         self.positions2 = _table(config.max_positions2, config)
         self.segments = _table(config.num_segments, config)
+        self.tasks = _table(config.num_tasks, config)
         width = config.table_width
         self.norm = norm(config, width) if config.embedding_norm else nn.Identity()
         self.dropout = Dropout(config.dropout)
@@ -57,6 +58,17 @@ class Embedding(nn.Module):
             x_BTD = x_BTD + added
         embedded_BTD: Tensor = self.map(self.dropout(self.norm(x_BTD)))
         return embedded_BTD
+
+    def of_tasks(self, batch: Batch) -> Tensor | None:
+        """What is added to every slot of a doc for its task (ERNIE 2.0), [N, D].
+
+        Examples name the task by the input "task"; without it, it is 0.
+        """
+        if self.tasks is None:
+            return None
+        number_N = batch.inputs.get("task", torch.zeros_like(batch.owner))
+        added_ND: Tensor = self.tasks(number_N)
+        return added_ND
 
     def look_up(self, token_BT: Tensor) -> Tensor:
         """The rows of real and virtual tokens [B, T, D]."""

@@ -294,9 +294,9 @@ class Model(Answers):
         assert isinstance(head, Words)
         head.trained = min([head.trained, *own])
 
-    def condition(self, batch: Batch) -> Condition | None:
-        """What enters beside the slots: nothing for a single tower."""
-        return None
+    def condition(self, batch: Batch) -> Condition:
+        """What enters beside the slots: for a single tower the embeddings of the docs' tasks."""
+        return Condition(bias=self.decoder.embed.of_tasks(batch))
 
     def latents(self, batch: Batch) -> Tensor:
         """The most likely latents [N, Z] of the docs."""
@@ -367,8 +367,9 @@ class EncoderDecoder(Model):
         """The encoder's states."""
         self.check_tower("enc", batch)
         slots = batch.towers["enc"]
-        states_BSD = self.reader.encode(slots, batch.sight["enc"], batch.num_keys["enc"])
-        return Condition(states_BSD, slots)
+        own = Condition(bias=self.reader.embed.of_tasks(batch))
+        states_BSD = self.reader.encode(slots, batch.sight["enc"], batch.num_keys["enc"], own)
+        return Condition(states_BSD, slots, bias=self.decoder.embed.of_tasks(batch))
 
     def forward(
         self, batch: Batch, condition: Condition | None = None
