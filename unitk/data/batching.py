@@ -65,8 +65,13 @@ class Update:
     """Whether it is the first one of an epoch: nothing is carried into it."""
 
     def weight(self, ask: str) -> float:
-        """What the mean of an ask counts in the loss, its task's share included."""
-        return self.shares.get(ask.partition(".")[0], 1.0) * self.asks.get(ask, 1.0)
+        """What the mean of an ask counts in the loss, its task's share included.
+
+        A share r counts r / (1 - (1 - r) ** n) where it is asked, as n texts lack its task with
+        probability (1 - r) ** n: over updates, each mean counts its share.
+        """
+        share = self.shares.get(ask.partition(".")[0], 1.0)
+        return share / (1 - (1 - share) ** len(self.ids)) * self.asks.get(ask, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
