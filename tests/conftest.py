@@ -77,9 +77,10 @@ def write_text(folder: Path, vocab: Vocab, lines: list[str], in_document: int = 
     """A corpus of sentences, so many to a document."""
     ids = [vocab.encode(line) for line in lines]
     sizes = [len(ids[i : i + in_document]) for i in range(0, len(ids), in_document)]
-    writer = CorpusWriter(folder, len(vocab))
+    writer = CorpusWriter(folder, len(vocab), words=True)
     vocab.save(folder / "vocab")
-    writer.add(np.concatenate(ids), np.array([len(one) for one in ids]), np.array(sizes))
+    lengths, words = (np.array([*map(len, some)]) for some in (ids, map(str.split, lines)))
+    writer.add(np.concatenate(ids), lengths, np.array(sizes), words=words)
     writer.close({"vocab": vocab.hash})
 
 

@@ -69,10 +69,29 @@ def local(text: str, name: str) -> Path:
 def _parse_tuple(text: str, inner: tuple[Any, ...], name: str) -> tuple[Any, ...]:
     parts = [part.replace("\\,", ",").strip() for part in COMMA.split(text)] if text else []
     if len(inner) == 2 and inner[1] is Ellipsis:
+        if inner[0] is int and "..." in parts:
+            return _progressions(parts, name)
         return tuple(parse_value(part, inner[0], name) for part in parts)
     if len(parts) != len(inner):
         raise UsageError(f"{name} takes {len(inner)} values separated by commas, got {text!r}")
     return tuple(parse_value(part, one, name) for part, one in zip(parts, inner, strict=True))
+
+
+def _progressions(parts: list[str], name: str) -> tuple[int, ...]:
+    """Whole numbers, of which `a,b,...,z` are all from a to z at the distance of a and b."""
+    found: list[int] = []
+    for before, part in zip(["", *parts], [*parts, ""], strict=True):
+        step = found[-1] - found[-2] if len(found) > 1 else 0
+        if part not in ("...", ""):
+            number = int(_parse_number(part, int, name))
+            if before == "..." and step > 0 and number in range(found[-1], number + 1, step):
+                found += range(found[-1] + step, number, step)
+                before = part
+            found.append(number)
+        if before == "...":
+            form = "numbers that rise in equal steps, as in 1M,2M,...,10M"
+            raise UsageError(f"{name}: ... stands between {form}")
+    return tuple(found)
 
 
 def _parse_number(text: str, kind: type, name: str) -> int | float:

@@ -29,7 +29,7 @@ def test_tokens_are_those_of_the_examples(start):
     updates = begun.data.updates(trainer.feed, 0, 0)
     total = 0
     while True:
-        update, tokens = next(updates)
+        update, tokens, _ = next(updates)
         total += tokens
         if update.cursor == 0:
             break

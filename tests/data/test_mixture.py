@@ -128,7 +128,7 @@ def test_the_loss_is_the_shares_of_the_means(begin):
     from unitk.training.loop import Trainer
 
     trainer = Trainer(begin(f"{MIXED} --max-steps 1"))
-    update, _ = next(trainer.updates())
+    update, *_ = next(trainer.updates())
     trainer.model.eval()
     means = {"mlm": [0.0, 0.0], "unilm": [0.0, 0.0]}
     for batch in update.batches:
@@ -273,7 +273,7 @@ def test_gpts_auxiliary_loss_is_half_of_a_mean_whatever_the_lengths(begin):
 
     words = "--task lm --task.source-weight 0.5 --arch gpt2_tiny --max-steps 1"
     trainer = Trainer(begin(words, data="pairs"))
-    update, _ = next(trainer.updates())
+    update, *_ = next(trainer.updates())
     nats = {name: torch.tensor(1.0, requires_grad=True) for name in ("lm", "source")}
 
     class Equal:

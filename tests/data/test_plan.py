@@ -25,7 +25,7 @@ def test_each_example_once_an_epoch_and_updates_within_budget(bound, size, epoch
     today = plan(bound, 1.0, 7, epoch)
     updates = list(walk(today, size))
     assert sorted(np.concatenate(updates)) == list(range(len(bound)))
-    assert len(updates) == today.updates(size)
+    assert len(updates) == len(today.stops(size))
     for ids in updates[:-1]:
         cost = bound[ids].sum()
         assert cost <= size or len(ids) == 1

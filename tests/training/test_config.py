@@ -22,7 +22,10 @@ def test_defaults():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--data d --save-dir s", "one of --max-steps, --max-epochs and --max-hours is needed"),
+        (
+            "--data d --save-dir s",
+            "one of --max-steps, --max-epochs, --max-words and --max-hours is needed",
+        ),
         ("--data d --max-steps 5", "--save-dir is needed"),
         ("--save-dir s --max-steps 5", "--data is needed"),
         (f"{NEEDED} --threads 100000", "--threads must be at most"),

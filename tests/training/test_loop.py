@@ -133,7 +133,7 @@ def test_micro_batches_add_up_to_the_gradient_of_one_batch(start, monkeypatch):
         trainer = Trainer(start(f"--max-steps 9 --max-tokens {max_tokens} --arch.dropout 0"))
         monkeypatch.setattr(trainer.plan, "step", lambda: None)
         monkeypatch.setattr(trainer.plan, "zero_grad", lambda: None)
-        update, _ = next(trainer.updates())
+        update, *_ = next(trainer.updates())
         trainer.update(update)
         gradients.append([p.grad for p in trainer.plan.parameters])
         assert len(update.batches) >= 800 // max_tokens
@@ -144,7 +144,7 @@ def test_micro_batches_add_up_to_the_gradient_of_one_batch(start, monkeypatch):
 
 def test_an_ask_has_its_exact_mean_over_the_update(start):
     trainer = Trainer(start("--max-steps 9 --max-tokens 200 --arch.dropout 0"))
-    update, _ = next(trainer.updates())
+    update, *_ = next(trainer.updates())
     with torch.no_grad():
         losses = [trainer.loss(batch, 1) for batch in update.batches]
     trainer.update(update)

@@ -108,10 +108,14 @@ class Feed:
         size = self.batch_texts or self.batch_tokens
         return epoch_plan.stop(cursor, size, texts=self.batch_texts is not None)
 
+    def stops(self, epoch_plan: Plan) -> list[int]:
+        """Where the updates of an epoch end."""
+        size = self.batch_texts or self.batch_tokens
+        return epoch_plan.stops(size, texts=self.batch_texts is not None)
+
     def updates_per_epoch(self, epoch: int = 0) -> int:
         """How many updates an epoch has."""
-        size = self.batch_texts or self.batch_tokens
-        return self.plan(epoch).updates(size, texts=self.batch_texts is not None)
+        return len(self.stops(self.plan(epoch)))
 
     def updates(
         self, epoch: int = 0, cursor: int = 0, step: int = 0, total: int | None = None

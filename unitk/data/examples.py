@@ -54,10 +54,24 @@ class Data:
 
     def updates(
         self, feed: Feed, epoch: int, cursor: int, step: int = 0, total: int | None = None
-    ) -> Iterator[tuple[Update, int]]:
-        """The feed's updates, each with the number of its tokens (special symbols not counted)."""
+    ) -> Iterator[tuple[Update, int, int]]:
+        """The feed's updates, each with the number of its tokens (special symbols not counted), and
+        of its words, 0 where the corpora do not say."""
         for update in feed.updates(epoch, cursor, step, total):
-            yield update, int(self.train.lengths()[update.ids].sum())
+            words = self.train.words()[update.ids].sum() if self.train.words else 0
+            yield update, int(self.train.lengths()[update.ids].sum()), int(words)
+
+    def updates_until(self, feed: Feed, words: int) -> int:
+        """How many updates read so many words."""
+        step = seen = epoch = 0
+        while self.train.words:
+            stops = feed.stops(plan := feed.plan(epoch))
+            ends = seen + self.train.words()[plan.order].cumsum()[np.array(stops) - 1]
+            if ends[-1] >= words:
+                return step + int(ends.searchsorted(words)) + 1
+            require(ends[-1] > seen, "--max-words: the training data has no words")
+            step, seen, epoch = step + len(ends), int(ends[-1]), epoch + 1
+        raise AssertionError("open_data refuses data without words")
 
 
 def open_data(parsed: Parsed) -> Data:
@@ -72,6 +86,8 @@ def open_data(parsed: Parsed) -> Data:
     folders = [folder for folder, _ in trained] + [*judged.values()]
     opened: list[Any] = [open_corpus(folder) for folder in folders]
     _check_alike(folders, opened)
+    if options.counts_words:
+        _check_words(trained, opened)
     corpora, rest = opened[: len(trained)], opened[len(trained) :]
     vocab, kind = corpus_vocab(folders[0]), opened[0].kind
     named = parsed.mixture or {parsed.components["task"].name: parsed.components["task"]}
@@ -170,6 +186,15 @@ def _check_alike(folders: Sequence[Path], opened: Sequence[Any]) -> None:
             raise DataError(f"{folder} was made with another vocabulary than {folders[0]}")
 
 
+def _check_words(trained: list[tuple[Path, float]], opened: Sequence[Any]) -> None:
+    what = "--max-words and --save-at-words count the words of texts"
+    for (folder, _), corpus in zip(trained, opened, strict=False):
+        require(corpus.kind == "text", f"{what}, but {folder} holds {corpus.kind}")
+        if not corpus.has_words:
+            lacks = f"{folder} does not say how many its sentences have"
+            raise DataError(f"{what}, but {lacks}: run unitk preprocess again")
+
+
 def _text_size(options: Any, arch: Any, frame: int, epoch: int) -> int:
     """Most tokens of a text of an epoch without its special symbols."""
     table, name, given = arch.room or UNLIMITED, flag("block_size"), options.block_size
@@ -227,6 +252,7 @@ def _texts(
         lambda: texts.lengths,
         f"{sum(c.num_documents for c in corpora):,} documents of"
         f" {sum(c.num_tokens for c in corpora):,} tokens{corpora[0].note}",
+        (lambda: texts.words) if all(c.has_words for c in corpora) else None,
         f"{long:,} lines are cut off at {size(0)} tokens (--block-size)" if long else "",
         cut=(how, task.copies),
         counts=lambda epoch: np.diff(of(epoch).first),
@@ -270,6 +296,7 @@ def _records(
         examples,
         lambda: lengths,
         f"{len(lengths):,} {kind.noun} of {lengths.sum():,} tokens{corpora[0].note}",
+        None,
         f"{records.shortened:,} of {len(lengths):,} {kind.noun} are shortened to {most[0]} source"
         f" and {most[1]} target tokens (--max-source-len, --max-target-len)"
         if records.shortened

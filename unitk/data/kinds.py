@@ -58,6 +58,8 @@ class Source:
     """Tokens of each example of the epoch that `examples` was last asked about."""
     about: str
     """What it holds, in words."""
+    words: Callable[[], Ids] | None = None
+    """Words of each example of that epoch, where the corpora say how many they have."""
     shortened: str = ""
     """What is cut off, in words."""
     most: tuple[int, int] | None = None

@@ -43,12 +43,12 @@ class Plan:
         """The examples of an update."""
         return self.order[cursor:stop]
 
-    def updates(self, size: int, *, texts: bool = False) -> int:
-        """How many updates of `size` the epoch has."""
-        count = cursor = 0
+    def stops(self, size: int, *, texts: bool = False) -> list[int]:
+        """Where the updates of `size` of the epoch end."""
+        found, cursor = list[int](), 0
         while cursor < len(self):
-            cursor, count = self.stop(cursor, size, texts=texts), count + 1
-        return count
+            found.append(cursor := self.stop(cursor, size, texts=texts))
+        return found
 
 
 def plan(

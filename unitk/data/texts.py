@@ -49,7 +49,20 @@ class Texts:
         ]
         self.lengths: Ids = np.concatenate([one.lengths for one in self.cuts])
         self.first = np.cumsum([0] + [len(one.starts) for one in self.cuts])
+        self._words: Ids | None = None
         self.epoch = epoch
+
+    @property
+    def words(self) -> Ids:
+        """The words of each text of the epoch."""
+        if self._words is None:
+            each = [np.empty(0, np.int64)]
+            for corpus, cut in zip(self.corpora, self.cuts, strict=True):
+                runs = np.stack([cut.starts, cut.stops], axis=1), cut.seconds.reshape(-1, 2)
+                counts = [np.diff(_words_before(corpus, run))[:, 0] for run in runs if len(run)]
+                each += [np.sum(counts, axis=0)] if counts else []
+            self._words = np.concatenate(each)
+        return self._words
 
     def weights(self, weight: Sequence[float]) -> npt.NDArray[np.float64]:
         """The weight of each text, given one per corpus."""
@@ -82,6 +95,15 @@ class Texts:
             notes = None if notes is None else np.insert(notes, inside, 0)
             sentences = sentences + np.searchsorted(inside, sentences, "right")
         return Text([*parts], sentences, notes, flag)
+
+
+def _words_before(corpus: Corpus, places: Ids) -> Ids:
+    """The words before these tokens; within a sentence in proportion, rounded down."""
+    at = corpus.sentences.searchsorted(places, "right").clip(1, corpus.num_sentences) - 1
+    start, words = corpus.sentences[at], corpus.words[at]
+    size = np.maximum(corpus.sentences[at + 1] - start, 1)
+    found: Ids = words + (places - start) * (corpus.words[at + 1] - words) // size
+    return found
 
 
 def _run(corpus: Corpus, start: int, stop: int) -> tuple[Ids, Ids]:

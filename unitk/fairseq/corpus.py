@@ -25,8 +25,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unitk.data.reading.sources import name_of, pieces
-from unitk.data.storing.corpus import SMALL, Corpus, Counts, Pairs, digest, mapped
+from unitk.data.storing.corpus import SMALL, Corpus, Counts, Pairs, digest
 from unitk.data.storing.folders import building
+from unitk.data.storing.offsets import mapped
 from unitk.errors import DataError, UsageError, require
 from unitk.fairseq.dictionary import (
     END,

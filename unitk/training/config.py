@@ -57,6 +57,8 @@ class TrainConfig:
     """Stop after so many updates."""
     max_epochs: int | None = None
     """Stop after so many passes over the data."""
+    max_words: int | None = None
+    """Stop after reading so many words of text, repetitions counted, such as 100M."""
     max_hours: float | None = None
     """Stop after so many hours of training, those before a --resume counted."""
     patience: int | None = None
@@ -154,6 +156,9 @@ class TrainConfig:
     """Texts of the first validation set that are looked at."""
     save_every: int = 500
     """Updates between checkpoints; there is one at the end too."""
+    save_at_words: tuple[int, ...] = ()
+    """Words read at which a checkpoint is kept beside all others: 1M,2M,...,10M,20M,...,100M makes
+    --save-dir/words_1M and so on. Each is that of the first update that reaches them."""
     keep_last: int = 2
     """Newest checkpoints that are kept."""
     keep_best: int = 1
@@ -171,6 +176,8 @@ class TrainConfig:
             value = getattr(self, name)
             counts = isinstance(value, int)  # no schedule
             require(not counts or value >= 1, f"{flag(name)} must be at least 1, got {value}")
+        least = min(self.save_at_words, default=1)
+        require(least >= 1, f"--save-at-words must be at least 1, got {least}")
         for name in ("lr", "max_hours", "rank_timeout"):
             value = getattr(self, name)
             good = value is None or 0 < value < float("inf")
@@ -205,8 +212,8 @@ class TrainConfig:
         require(good, f"--thaw must be epoch or a number of updates, got {self.thaw!r}")
         bad_steps(self.on_nonfinite)
         require(
-            bool(self.max_steps or self.max_epochs or self.max_hours),
-            "one of --max-steps, --max-epochs and --max-hours is needed",
+            bool(self.max_steps or self.max_epochs or self.max_words or self.max_hours),
+            "one of --max-steps, --max-epochs, --max-words and --max-hours is needed",
         )
         for text in self.data:
             weighted(text)
@@ -222,6 +229,11 @@ class TrainConfig:
         return bad_steps(self.on_nonfinite)
 
     @property
+    def counts_words(self) -> bool:
+        """Whether the words that are read matter."""
+        return bool(self.max_words or self.save_at_words)
+
+    @property
     def weighted_data(self) -> list[tuple[Path, float]]:
         """The folders of `--data` and their weights."""
         return [weighted(text) for text in self.data]
@@ -233,7 +245,7 @@ class TrainConfig:
 
 
 COUNTS = (
-    "max_steps", "max_epochs", "patience", "max_tokens", "batch_tokens", "batch_texts",
+    "max_steps", "max_epochs", "max_words", "patience", "max_tokens", "batch_tokens", "batch_texts",
     "block_size", "max_source_len", "max_target_len", "threads",
     "log_every", "valid_every", "save_every", "keep_last", "keep_best", "nproc",
     "panel_texts", "valid_texts",

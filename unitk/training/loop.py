@@ -121,7 +121,8 @@ class Trainer:
         epochs = config.max_epochs and config.max_epochs * self.per_epoch
         if config.max_epochs and not isinstance(config.block_size, int):
             epochs = sum(map(self.feed.updates_per_epoch, range(config.max_epochs)))
-        ends = [config.max_steps, epochs]
+        words = config.max_words and self.data.updates_until(self.feed, config.max_words)
+        ends = [config.max_steps, epochs, words]
         self.total = min((end for end in ends if end), default=None)
         self.log_every = config.log_every or max(1, min(50, (self.total or 2000) // 40))
         self.signals, self.began = Signals(), time.perf_counter()
@@ -133,6 +134,7 @@ class Trainer:
         self.began = time.perf_counter() - at.seconds
         self.model.train()
         traced = self.start.run.path if config.profile and self.ranks.leads else None
+        marked = False
         with (
             self.saver,
             self.signals,
@@ -152,7 +154,7 @@ class Trainer:
                 if at.due(self.watch.every, self.watch.done, bool(end)):
                     self.watch.look(self.model, at.step, self.total, self.plan.rate, self.journal)
                 last, ranked = bool(end or signal), at.step in at.best_steps(config.keep_best)
-                if at.due(config.save_every, self.saved, last or ranked):
+                if at.due(config.save_every, self.saved, last or ranked or marked):
                     self.save()
                 if last:  # a checkpoint that cannot be written is an error only here
                     self.saver.finish()
@@ -164,12 +166,13 @@ class Trainer:
                     return
                 with self.speed.at_work():
                     with self.speed.waiting():
-                        update, tokens = next(updates)
+                        update, tokens, words = next(updates)
                     self.update(update)
                 self.speed.count(update, tokens)
                 at.step += 1
                 at.epoch, at.cursor = update.epoch, update.cursor
                 at.tokens, at.texts = at.tokens + tokens, at.texts + len(update.ids)
+                marked = at.read(words, config.save_at_words)
                 self.journal.advance(at.step)
                 profiler()
 
@@ -182,12 +185,13 @@ class Trainer:
             self.saved = -1
         return int(number)
 
-    def updates(self) -> Iterator[tuple[Update, int]]:
-        """The updates to come, on the device, each with the number of its tokens."""
+    def updates(self) -> Iterator[tuple[Update, int, int]]:
+        """The updates to come, on the device, each with the numbers of its tokens and words."""
         at = self.progress
         place = at.epoch, at.cursor, at.step, self.total
-        for update, tokens in self.data.updates(self.feed, *place):
-            yield replace(update, batches=[b.to(self.device) for b in update.batches]), tokens
+        for update, tokens, words in self.data.updates(self.feed, *place):
+            moved = [batch.to(self.device) for batch in update.batches]
+            yield replace(update, batches=moved), tokens, words
 
     def update(self, update: Update) -> None:
         """Forward and backward of all micro-batches, clip, step; NaN or infinity: no step."""
@@ -338,6 +342,7 @@ class Trainer:
             "tokens": at.tokens,
             "texts": at.texts,
         }
+        values |= {"words": at.words} if at.words else {}
         values |= {"seconds": at.seconds, "bad_steps": at.bad_steps}
         values |= {"gnorm": self.norm} if math.isfinite(self.norm) else {}
         scale = at.loss_scale(self.precision)
@@ -368,7 +373,7 @@ class Trainer:
         taken = checkpoint.snapshot(self.model, optimizers, at, identity, task, copy, averages)
         taken = replace(taken, carry=rows)
         if self.ranks.leads:
-            self.saver.save(taken, at.best_steps(self.config.keep_best))
+            self.saver.save(taken, at.best_steps(self.config.keep_best), dict(at.kept))
 
 
 def beginning(start: Start, device: torch.device) -> Any:
@@ -409,6 +414,8 @@ def train(start: Start) -> Progress:
                     folder.rewind(at.step)
                     folder.link("last", at.step)
                     folder.link("best", at.best_step)
+                    for name, step in at.kept.items():
+                        folder.link(name, step)
                 sinks = open_sinks(folder.path, choose_loggers(start.config.writers), at.step)
                 folder.describe(readme(trainer))
         except OSError as error:

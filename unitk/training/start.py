@@ -215,7 +215,7 @@ def prepare(parsed: Parsed) -> Start:
 
 def _check_ends(parsed: Parsed) -> None:
     """Refuse schedules that need the run's last update where only its hours are known."""
-    if parsed.main.max_steps or parsed.main.max_epochs:
+    if parsed.main.max_steps or parsed.main.max_epochs or parsed.main.max_words:
         return
     schedules = {key: value for key, (_, value) in parsed.fields().items() if callable(value)}
     schedules |= {f"task.{name}": part.share for name, part in parsed.mixture.items()}
@@ -324,6 +324,8 @@ def _check_frozen(state: dict[str, Any], parsed: Parsed, data: Data, checkpoint:
                 f"{flag(key)} is {render(here[key][1])}, but the run to resume has {there[key]}:"
                 f" it cannot change{hint} ({checkpoint})"
             )
+    counted = bool(state.get("words")) or not parsed.main.counts_words
+    require(counted, f"--max-words and --save-at-words: {checkpoint} did not count its words")
     if state["data"] != data.fingerprint and not parsed.main.new_data:
         raise UsageError(
             f"--data: contents or weights are not those of the run to resume ({checkpoint});"

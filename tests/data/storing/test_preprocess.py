@@ -324,7 +324,8 @@ def test_appended_symbols_are_said(here, capsys):
 def test_words_stand_between_blanks():
     for text in ("", " ", "a", " a", "a ", "a  b\tc\n\nd ", "中 é\u00a0x"):
         expected = len(text.replace("\u00a0", "_").split())  # a hard blank joins
-        assert count_words(text.encode()) == expected, text
+        assert count_words(f"{text}\n".encode()).sum() == expected, text
+    assert count_words(b"a b\n\n c\n").tolist() == [2, 0, 1]
 
 
 @pytest.mark.parametrize(

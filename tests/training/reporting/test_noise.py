@@ -54,7 +54,7 @@ def test_the_first_micro_batch_is_measured_as_if_it_were_the_update(start, monke
     add = Noise.add
     monkeypatch.setattr(Noise, "add", lambda self, *args: (seen.append(args), add(self, *args)))
     trainer = loop.Trainer(start("--max-steps 9 --max-tokens 270 --arch.dropout 0"))
-    update, _ = next(trainer.updates())
+    update, *_ = next(trainer.updates())
     first = update.batches[0]
     trainer.criterion(trainer.model, first, 0, 9).sums["lm"].div(first.count["lm"]).backward()
     norm = float(trainer.ranks.norm(trainer.plan.parameters))

@@ -4,6 +4,7 @@
     sentences.npy   int64 [S + 1], where each sentence begins in the tokens; the last entry is T
     documents.npy   int64 [D + 1], the first sentence of each document; the last entry is S
     blocks.sha256   SHA-256 of every 2 ** 20 bytes of the tokens, 32 bytes each
+    words.npy       int64 [S + 1], the words before each sentence; the last entry is their number
     notes.bin       with `--annotate`: the annotation byte of each token
     vocab/          what the ids mean
     manifest.json   kind, counts, size and SHA-256 of every file and of itself, written last
@@ -11,7 +12,7 @@
 A corpus of pairs has two such folders, source/ and target/: pair i is document i of both, and the
 sentences of a source document are its parts. Files are mapped into memory, so that opening takes
 milliseconds: sizes are checked then, an index and a block of tokens when it is first read. Format 1
-had no blocks.sha256 and no hash of the manifest.
+had no blocks.sha256 and no hash of the manifest; corpora of earlier versions have no words.npy.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unitk import files
+from unitk.data.storing.offsets import IndexFile, mapped, offsets
 from unitk.errors import DataError
 from unitk.files import MANIFEST
 from unitk.foreign import read_json
@@ -39,6 +41,7 @@ FORMAT = 2
 VOCAB = "vocab"
 TOKENS, SENTENCES, DOCUMENTS = "tokens.bin", "sentences.npy", "documents.npy"
 NOTES = "notes.bin"
+WORDS = "words.npy"
 BLOCKS, BLOCK = "blocks.sha256", 1 << 20
 SIDES = ("source", "target")
 SMALL = 65_500
@@ -81,7 +84,9 @@ class Stored:
         self.path, self.manifest = path, read_manifest(path, self.kind)
         self.vocab_hash: str = self.manifest["vocab"]
         listed = self.manifest["files"].items()
-        hashes = sorted((name, entry["sha256"]) for name, entry in listed if name != BLOCKS)
+        # what follows from the text is left out: the same text has the fingerprint it always had
+        told = [(name, entry) for name, entry in listed if not name.endswith(WORDS)]
+        hashes = sorted((name, entry["sha256"]) for name, entry in told if name != BLOCKS)
         self.fingerprint = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
 
     def made_up(self, parts: list[Ids], words: Ids) -> Any:
@@ -149,21 +154,25 @@ class Corpus(Stored):
         """The first sentence of each document."""
         return self._index(DOCUMENTS, self.num_documents, self.num_sentences)
 
+    @property
+    def token_files(self) -> tuple[Corpus, ...]:
+        """The corpora that hold its tokens."""
+        return (self,)
+
+    @property
+    def has_words(self) -> bool:
+        """Whether it says how many words each sentence has."""
+        return WORDS in self.manifest.get("files", ())
+
+    @functools.cached_property
+    def words(self) -> Ids:
+        """The words before each sentence."""
+        return self._index(WORDS, self.num_sentences, self.counts.words)
+
     def _index(self, name: str, count: int, total: int) -> Ids:
         """The offsets in an index file: `count` + 1 of them, rising from 0 to `total`."""
         self.check_file(name)
-        path, header = self.path / name, _header(count + 1)
-        with path.open("rb") as file:
-            whole = file.read(len(header)) == header
-        if whole and path.stat().st_size == len(header) + 8 * (count + 1):
-            offsets: Ids = mapped(path, "<i8", len(header))
-            rising = all(
-                (np.diff(offsets[start : start + BLOCK + 1]) >= 0).all()
-                for start in range(0, count, BLOCK)
-            )
-            if offsets[0] == 0 and offsets[-1] == total and rising:
-                return offsets
-        raise DataError(f"{path} is damaged: it should lead from 0 to {total} in {count} steps")
+        return offsets(self.path / name, count, total)
 
     def _check_blocks(self, start: int, stop: int) -> None:
         """Compare what is first read of the tokens with its hashes."""
@@ -328,12 +337,6 @@ def digest(paths: Sequence[Path], *words: str) -> str:
     return hashlib.sha256(" ".join([*map(files.digest, paths), *words]).encode()).hexdigest()
 
 
-def _header(count: int) -> bytes:
-    """The start of an .npy file of `count` int64, always of the same length."""
-    about = f"{{'descr': '<i8', 'fortran_order': False, 'shape': ({count},), }}"
-    return b"\x93NUMPY\x01\x00" + bytes([118, 0]) + about.ljust(117).encode() + b"\n"
-
-
 def stored_dtype(vocab_size: int) -> np.dtype[Any]:
     """How ids are stored."""
     return np.dtype("<u2" if vocab_size < SMALL else "<i4")
@@ -342,16 +345,20 @@ def stored_dtype(vocab_size: int) -> np.dtype[Any]:
 class CorpusWriter:
     """Writes the tokens and indices of a text corpus into a folder as they come."""
 
-    def __init__(self, folder: Path, vocab_size: int, notes: bool = False) -> None:
+    def __init__(
+        self, folder: Path, vocab_size: int, notes: bool = False, words: bool = False
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.dtype = stored_dtype(vocab_size)
         self.counts = Counts()
         self._tokens = (folder / TOKENS).open("wb")
         self._notes = (folder / NOTES).open("wb") if notes else None
-        self._sentences = _IndexFile(folder / SENTENCES)
-        self._documents = _IndexFile(folder / DOCUMENTS)
-        self._sentences.add(np.zeros(1, np.int64))
+        self._sentences = IndexFile(folder / SENTENCES)
+        self._documents = IndexFile(folder / DOCUMENTS)
+        self._words = IndexFile(folder / WORDS) if words else None
+        for index in filter(None, (self._sentences, self._words)):
+            index.add(np.zeros(1, np.int64))
         self._open = False  # whether the last document has a sentence yet
 
     def add(
@@ -361,8 +368,9 @@ class CorpusWriter:
         sizes: Ids,
         goes_on: bool = False,
         notes: npt.NDArray[Any] | None = None,
+        words: Ids | None = None,
     ) -> None:
-        """Append sentences of `lengths` tokens, in documents of `sizes` sentences.
+        """Append sentences of `lengths` tokens and `words`, in documents of `sizes` sentences.
 
         The first of these documents is the rest of the last one written if it `goes_on`.
         Documents without a sentence are left out.
@@ -372,6 +380,9 @@ class CorpusWriter:
             assert notes is not None and len(notes) == len(ids)
             self._notes.write(np.ascontiguousarray(notes, np.uint8).data)
         self._sentences.add(self.counts.tokens + np.cumsum(lengths))
+        if self._words and words is not None:
+            self._words.add(self.counts.words + np.cumsum(words))
+            self.counts.words += int(words.sum())
         begins = sizes > 0
         if len(sizes):
             joined = goes_on and self._open
@@ -386,10 +397,9 @@ class CorpusWriter:
     def close(self, about: dict[str, Any]) -> None:
         """Complete the files and write the manifest, `about` being what the writer cannot know."""
         self._documents.add(np.array([self.counts.sentences]))
-        for file in (self._tokens, self._sentences, self._documents):
-            file.close()
-        if self._notes:
-            self._notes.close()
+        for file in (self._tokens, self._sentences, self._documents, self._words, self._notes):
+            if file:
+                file.close()
         self._hash_blocks()
         counts = {"counts": asdict(self.counts), "unknown_rate": self.counts.unknown_rate}
         write_manifest(self.folder, {"kind": "text", "dtype": self.dtype.name, **counts, **about})
@@ -410,26 +420,3 @@ def close_corpus(
         writer.close(meaning if side else {**meaning, **about})
     if "" not in writers:
         write_manifest(folder, {"kind": "pairs", **meaning, **about})
-
-
-class _IndexFile:
-    """An int64 .npy file whose length is known at the end only."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("wb")
-        self._file.write(_header(0))
-        self._count = 0
-
-    def add(self, values: Ids) -> None:
-        self._file.write(np.ascontiguousarray(values, "<i8").data)
-        self._count += len(values)
-
-    def close(self) -> None:
-        self._file.seek(0)
-        self._file.write(_header(self._count))
-        self._file.close()
-
-
-def mapped(path: Path, dtype: npt.DTypeLike, offset: int = 0) -> npt.NDArray[Any]:
-    """A file as a plain array that is read where it is looked at; numpy's memmap slices slower."""
-    return np.asarray(np.memmap(path, dtype, "r", offset))

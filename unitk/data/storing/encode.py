@@ -40,7 +40,8 @@ class Side:
     ids: npt.NDArray[Any]
     lengths: Ids
     sizes: Ids
-    words: int
+    words: Ids
+    """Of each sentence."""
     unknown: int
     num_bytes: int
     notes: Notes | None = None
@@ -88,7 +89,7 @@ def encode_block(
         return Encoded(block.path, block.at, sides, False)
     assert reading is not None
     parsed = parse(block, reading)
-    side = _encode(vocab, parsed.sentences, parsed.sizes, parsed.text)
+    side = _encode(vocab, parsed.sentences, parsed.sizes, len(parsed.text))
     if annotate:
         each = np.split(side.ids, side.lengths.cumsum()[:-1])
         both = zip(parsed.sentences, each, strict=True) if parsed.sentences else ()
@@ -97,7 +98,8 @@ def encode_block(
     if not side.lengths.all():
         owner = np.repeat(np.arange(len(side.sizes)), side.sizes)
         sizes = np.bincount(owner[side.lengths > 0], minlength=len(side.sizes))
-        side = replace(side, lengths=side.lengths[side.lengths > 0], sizes=sizes)
+        kept = side.lengths > 0
+        side = replace(side, lengths=side.lengths[kept], sizes=sizes, words=side.words[kept])
     return Encoded(block.path, block.at, [side], parsed.goes_on)
 
 
@@ -118,18 +120,21 @@ def _in_tokens(vocab: Vocab, pairs: Sequence[PairText], side: Side) -> list[Any]
     return found
 
 
-def _encode(vocab: Vocab, sentences: list[str], sizes: Ids, text: bytes = b"") -> Side:
+def _encode(vocab: Vocab, sentences: list[str], sizes: Ids, num_bytes: int = 0) -> Side:
     ids, lengths = vocab.encode_packed(sentences)
-    text = text or "\n".join(sentences).encode()
+    lines = "".join([sentence.replace("\n", " ") + "\n" for sentence in sentences]).encode()
     unknown = int(np.count_nonzero(ids == vocab.unk))
     ids = ids.astype(stored_dtype(len(vocab)))
-    return Side(ids, lengths, sizes, count_words(text), unknown, len(text))
+    return Side(ids, lengths, sizes, count_words(lines), unknown, num_bytes or len(lines))
 
 
-def count_words(text: bytes) -> int:
-    """Runs of bytes between blanks and control characters."""
-    blank = np.frombuffer(text, np.uint8) <= 32
-    return int(np.count_nonzero(blank[:-1] > blank[1:])) + int(len(blank) > 0 and not blank[0])
+def count_words(lines: bytes) -> Ids:
+    """The words of each line: runs of bytes between blanks and control characters."""
+    text = np.frombuffer(b"\n" + lines, np.uint8)
+    blank = text <= 32
+    first = np.flatnonzero(blank[:-1] > blank[1:])  # a word begins after each of these bytes
+    found: Ids = np.diff(first.searchsorted(np.flatnonzero(text == 10)))
+    return found
 
 
 def num_workers(given: int | None, size: int) -> int:

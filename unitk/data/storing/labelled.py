@@ -69,11 +69,6 @@ class Labelled(Corpus):
         """How many parts each record has."""
         return np.diff(self.documents)
 
-    @property
-    def token_files(self) -> tuple[Corpus, ...]:
-        """The corpora that hold its tokens."""
-        return (self,)
-
     def __len__(self) -> int:
         return self.num_documents
 

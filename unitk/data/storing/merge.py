@@ -14,7 +14,6 @@ from unitk.data.storing.corpus import (
     NOTES,
     Corpus,
     CorpusWriter,
-    Pairs,
     close_corpus,
     manifest_of,
 )
@@ -84,14 +83,14 @@ def _join(folders: Sequence[Path], dest: Path, known: list[str] | None) -> None:
     noted = [NOTES in one.manifest.get("files", ()) for one in opened]
     if any(noted) and not all(noted):
         raise DataError(f"{folders[noted.index(False)]} has no annotations, but others have")
-    writers = {side: CorpusWriter(dest / side, len(vocab), noted[0]) for side in sides}
+    counted = all(side.has_words for one in opened for side in one.token_files)
+    writers = {side: CorpusWriter(dest / side, len(vocab), noted[0], counted) for side in sides}
     labels = LabelWriter(first.form, known) if isinstance(first, Labelled) else None
     for one in opened:
-        found = [one.source, one.target] if isinstance(one, Pairs) else [one]
         if labels and isinstance(one, Labelled):
             labels.join(one)
-        for writer, corpus in zip(writers.values(), found, strict=True):
-            _copy(corpus, writer)
+        for writer, corpus in zip(writers.values(), one.token_files, strict=True):
+            _copy(corpus, writer, counted)
     if not any(writer.counts.tokens for writer in writers.values()):
         raise DataError(f"{folders[0]}: there is no text in it, nor in the other parts")
     if labels:
@@ -118,7 +117,7 @@ def _about(folders: Sequence[Path], manifests: list[dict[str, Any]]) -> dict[str
     return {key: first[key] for key in keys}
 
 
-def _copy(corpus: Corpus, writer: CorpusWriter) -> None:
+def _copy(corpus: Corpus, writer: CorpusWriter, counted: bool) -> None:
     begins = np.asarray(corpus.sentences[corpus.documents])
     cuts = np.searchsorted(begins, np.arange(0, max(corpus.num_tokens, 1), TOKENS_AT_ONCE))
     edges = np.unique(np.append(cuts, corpus.num_documents)).tolist()
@@ -127,6 +126,8 @@ def _copy(corpus: Corpus, writer: CorpusWriter) -> None:
         sentences = np.asarray(corpus.sentences[start : stop + 1])
         sizes = np.diff(corpus.documents[first : last + 1])
         run = sentences[0], sentences[-1]
-        writer.add(corpus.tokens(*run), np.diff(sentences), sizes, notes=corpus.notes(*run))
-    writer.counts.words += corpus.counts.words
+        words = np.diff(corpus.words[start : stop + 1]) if counted else None
+        more = corpus.notes(*run), words
+        writer.add(corpus.tokens(*run), np.diff(sentences), sizes, False, *more)
+    writer.counts.words += 0 if counted else corpus.counts.words
     writer.counts.unknown += corpus.counts.unknown

@@ -217,14 +217,14 @@ def write_part(
     """Encode one part into a folder, and print what it holds."""
     name, start, num_bytes, found = folder.name, time.perf_counter(), 0, Counter[Path]()
     sides = KINDS[source.kind].sides
-    writers = {side: CorpusWriter(folder / side, len(vocab), noted) for side in sides}
+    writers = {side: CorpusWriter(folder / side, len(vocab), noted, True) for side in sides}
     labels = LabelWriter(source.labels, known) if source.labels else None
     with progress(name, source.size) as tell:
         blocks = in_shard(source.blocks(), source.size, shard)
         for encoded in encode(blocks, source.reading):
             for writer, side in zip(writers.values(), encoded.sides, strict=True):
-                writer.add(side.ids, side.lengths, side.sizes, encoded.goes_on, side.notes)
-                writer.counts.words += side.words
+                more = encoded.goes_on, side.notes, side.words
+                writer.add(side.ids, side.lengths, side.sizes, *more)
                 writer.counts.unknown += side.unknown
                 found[encoded.path] += len(side.lengths)
                 num_bytes += side.num_bytes

@@ -153,8 +153,9 @@ def summary(at: Progress) -> str:
     """What was done, in words."""
     best = f"; best {at.best:.4g} at step {at.best_step:,}" if at.best is not None else ""
     bad = f", {at.bad_steps:,} skipped" if at.bad_steps else ""
+    words = f" ({at.words:,} words)" if at.words else ""
     return (
-        f"{at.step:,} updates{bad}, {at.tokens:,} tokens of {at.texts:,} texts"
+        f"{at.step:,} updates{bad}, {at.tokens:,} tokens of {at.texts:,} texts{words}"
         f" in {clock(at.seconds)}{best}"
     )
 

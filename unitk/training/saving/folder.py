@@ -1,7 +1,7 @@
 """A run on disk: checkpoints that are whole or not there at all. Nothing here needs torch.
 
     RUN/README.md  config.yaml  log.jsonl
-    RUN/last -> checkpoints/step-200  best -> checkpoints/step-150
+    RUN/last -> checkpoints/step-200  best -> checkpoints/step-150  words_1M -> (--save-at-words)
     RUN/checkpoints/step-150/  step-200/     each with manifest.json: size and SHA-256 of every file
 
 A checkpoint is written to a temporary folder beside them, synced and renamed, so a process that is
@@ -134,10 +134,10 @@ class RunFolder:
         else:
             files.link(self.path / name, self.step(number).relative_to(self.path))
 
-    def prune(self, keep_last: int, best: Collection[int]) -> None:
-        """Remove all checkpoints but the newest `keep_last` and the best ones."""
+    def prune(self, keep_last: int, kept: Collection[int]) -> None:
+        """Remove all checkpoints but the newest `keep_last` and those of the steps `kept`."""
         for number in self.steps()[keep_last:]:
-            if number not in best:
+            if number not in kept:
                 # renamed first: a checkpoint that is half removed must not look like one
                 doomed = self.checkpoints / f"{TEMPORARY}old-step-{number}"
                 files.move(self.step(number), doomed)

@@ -41,15 +41,16 @@ class Saver:
             if isinstance(self._error, OSError):
                 log.warning("%s", self._told(self._error))
 
-    def save(self, snapshot: checkpoint.Snapshot, best: list[int]) -> None:
-        """Begin to write a snapshot; `best` are the steps to keep, the best one first."""
+    def save(self, snapshot: checkpoint.Snapshot, best: list[int], named: dict[str, int]) -> None:
+        """Begin to write a snapshot; `best` are the steps to keep, the best one first, and `named`
+        those to keep by name."""
         self._done.wait()
         if self._error is not None:
             self._untold = self._report()
         self._step = snapshot.step
         self._done.clear()
         threading.Thread(
-            target=self._write, args=(snapshot, best), name="saver", daemon=True
+            target=self._write, args=(snapshot, best, named), name="saver", daemon=True
         ).start()
 
     def failed(self, wait: bool = False) -> int:
@@ -67,13 +68,15 @@ class Saver:
             raise CheckpointError(self._told(error)) from error
         self._report()
 
-    def _write(self, snapshot: checkpoint.Snapshot, best: list[int]) -> None:
+    def _write(self, snapshot: checkpoint.Snapshot, best: list[int], named: dict[str, int]) -> None:
         folder, step = self.folder, snapshot.step
         try:
             folder.publish(step, lambda path: checkpoint.write_snapshot(path, snapshot))
             folder.link("last", step)
             folder.link("best", best[0] if best else None)
-            folder.prune(self.keep_last, best)
+            for name, number in named.items():
+                folder.link(name, number)
+            folder.prune(self.keep_last, [*best, *named.values()])
         except BaseException as error:  # whatever it is, the loop must get it
             self._error = error
         finally:

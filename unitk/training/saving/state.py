@@ -13,6 +13,7 @@ from unitk.errors import CheckpointError
 from unitk.files import sealed
 from unitk.foreign import read_json
 from unitk.training.config import TrainConfig
+from unitk.values import SUFFIXES
 
 SOURCE_VOCAB = "source_vocab"
 """Folder of a checkpoint, and option of a task."""
@@ -53,7 +54,8 @@ class Progress:
     """Units of the epoch's plan that are done."""
     tokens: int = 0
     texts: int = 0
-    """What was read, repetitions counted."""
+    words: int = 0
+    """What was read, repetitions counted; words are 0 where the corpora do not count them."""
     seconds: float = 0.0
     """Time spent, validations and saving included."""
     bad_steps: int = 0
@@ -63,6 +65,8 @@ class Progress:
     """Step of the last validation."""
     ranking: list[list[Any]] = field(default_factory=list)
     """[value, step] of the best validations, which were or are being saved, the best first."""
+    kept: dict[str, int] = field(default_factory=dict)
+    """Names of the checkpoints of --save-at-words -> their steps."""
     stale: int = 0
     """Validations since the best one."""
     means: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -103,6 +107,8 @@ class Progress:
             return "--max-steps reached"
         if config.max_epochs and self.epoch >= config.max_epochs:
             return "--max-epochs reached"
+        if config.max_words and self.words >= config.max_words:
+            return "--max-words reached"
         if config.max_hours and self.seconds >= 3600 * config.max_hours:
             return "--max-hours reached"
         if config.patience and self.stale >= config.patience:
@@ -118,9 +124,25 @@ class Progress:
             self.ranking = ranking
         return entered
 
+    def read(self, words: int, marks: tuple[int, ...]) -> bool:
+        """Count words of an update; whether it reaches some of the `marks`, which are entered."""
+        reached = [mark for mark in marks if self.words < mark <= self.words + words]
+        self.words += words
+        self.kept |= {f"words_{short(mark)}": self.step for mark in reached}
+        return bool(reached)
+
     def forget(self, step: int) -> None:
-        """Leave out the validation at a step whose checkpoint could not be saved."""
+        """Leave out what names a step whose checkpoint could not be saved."""
         self.ranking = [entry for entry in self.ranking if entry[1] != step]
+        self.kept = {name: kept for name, kept in self.kept.items() if kept != step}
+
+
+def short(number: int) -> str:
+    """A number as `1M`, `500k` or in full."""
+    for suffix, scale in sorted(SUFFIXES.items(), key=lambda one: -one[1]):
+        if number % scale == 0:
+            return f"{number // scale}{suffix}"
+    return str(number)
 
 
 @dataclass(frozen=True)
