@@ -23,6 +23,7 @@ from torch import Tensor
 from unitk.config import Given, NoOptions, resolve
 from unitk.errors import CheckpointError
 from unitk.fairseq.dictionary import FairseqDictionary, open_dictionary
+from unitk.interop import settings
 from unitk.interop.convert import KINDS, Found, Parts
 from unitk.interop.files import find_file, read_pickle, save_pickle, tensors_of
 from unitk.interop.names import (
@@ -34,19 +35,6 @@ from unitk.interop.names import (
     count_from,
     same,
     within,
-)
-from unitk.interop.settings import (
-    Keys,
-    changed,
-    check_family,
-    checked,
-    keys,
-    layers_of,
-    preset,
-    read_settings,
-    refuse,
-    shape_of,
-    write_settings,
 )
 from unitk.interop.vocabs import vocab_beside, write_vocab
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
@@ -122,9 +110,9 @@ class Kind:
     """How the names of that tower begin."""
 
     @property
-    def keys(self) -> Keys:
+    def keys(self) -> settings.Keys:
         """Our fields under the names of fairseq's options."""
-        return keys(f"""
+        return settings.keys(f"""
             num_heads={self.side}_attention_heads norm_first={self.side}_normalize_before
             activation=activation_fn dropout=dropout attention_dropout=attention_dropout
             activation_dropout=activation_dropout|relu_dropout
@@ -277,17 +265,17 @@ def config_of(
     kind: Kind, tensors: dict[str, Tensor], given: Mapping[str, Any], path: Path, first: int
 ) -> ModelConfig:
     """The configuration, from shapes and options; `first` is the row of position 0."""
-    refuse(given, FIXED, path)
+    settings.refuse(given, FIXED, path)
     root = kind.root
-    _, width = shape_of(tensors, f"{root}embed_tokens.weight", path)
-    inner, _ = shape_of(tensors, f"{root}layers.0.fc1.weight", path)
-    config: ModelConfig = preset(kind.presets[0])
+    _, width = settings.shape_of(tensors, f"{root}embed_tokens.weight", path)
+    inner, _ = settings.shape_of(tensors, f"{root}layers.0.fc1.weight", path)
+    config: ModelConfig = settings.preset(kind.presets[0])
     last = f"{root}layer_norm.weight" in tensors
     changes: dict[str, Any] = {
         "width": width,
         "ffn_width": inner,
         "num_heads": max(width // 64, 1),
-        "num_layers": layers_of(tensors, f"{root}layers."),
+        "num_layers": settings.layers_of(tensors, f"{root}layers."),
         "embedding_norm": f"{root}layernorm_embedding.weight" in tensors,
         "final_norm": last,
         "norm_first": last,
@@ -313,14 +301,14 @@ def config_of(
             raise CheckpointError(f"{path}: encoder and decoder need the same attention heads")
         shared = same(tensors["encoder.embed_tokens.weight"], words)
         changes |= {"shared_embeddings": shared, "decoder_layers": changes["num_layers"]}
-        changes["num_layers"] = layers_of(tensors, "encoder.layers.")
-    config = changed(config, path, **changes)
+        changes["num_layers"] = settings.layers_of(tensors, "encoder.layers.")
+    config = settings.changed(config, path, **changes)
     # before 0.10, RoBERTa's option of that name was about the embeddings
     known = dict(kind.keys)
     if kind is not SEQ2SEQ_KIND:
         del known["norm_first"]
         config = replace(config, norm_first=config.norm_first or kind is LM_KIND)
-    return read_settings(config, known, given, path, ACTIVATIONS)
+    return settings.read(config, known, given, path, ACTIVATIONS)
 
 
 def places(
@@ -331,10 +319,10 @@ def places(
     if name not in tensors:
         side = "source" if root == "encoder." else "target"
         size = given.get(f"max_{side}_positions") or given.get("tokens_per_sample") or 1024
-        count = checked(size, int, f"max_{side}_positions", path)
-        _, width = shape_of(tensors, f"{root}embed_tokens.weight", path)
+        count = settings.checked(size, int, f"max_{side}_positions", path)
+        _, width = settings.shape_of(tensors, f"{root}embed_tokens.weight", path)
         tensors[name] = waves(count + first, width)
-    return max(shape_of(tensors, name, path)[0] - first, 0)
+    return max(settings.shape_of(tensors, name, path)[0] - first, 0)
 
 
 def waves(rows: int, width: int) -> Tensor:
@@ -391,12 +379,12 @@ def write_options(kind: Kind, config: ModelConfig) -> dict[str, Any]:
         "share_decoder_input_output_embed": config.tied,
     }
     for side in ("encoder", "decoder"):
-        given |= write_settings(config, replace(kind, side=side).keys, ACTIVATIONS)
+        given |= settings.write(config, replace(kind, side=side).keys, ACTIVATIONS)
         sizes = {"layers": config.num_layers, "embed_dim": config.width}
         sizes |= {"ffn_embed_dim": config.ffn_width}
         given |= {f"{side}_{name}": size for name, size in sizes.items()}
     if isinstance(config, EncoderDecoderConfig):
-        given |= write_settings(config, keys("decoder_layers=decoder_layers"))
+        given |= settings.write(config, settings.keys("decoder_layers=decoder_layers"))
         given["share_all_embeddings"] = config.shared_embeddings and config.tied
     return given
 
@@ -419,5 +407,5 @@ def _kind_of(config: ModelConfig) -> Kind:
     else:
         kind, free = LM_KIND, {"embedding_scale", "final_norm"}
     free |= {"activation", "tied", "position_offset"}
-    check_family(config, kind.presets[0], free, f"--to fairseq: a {kind.arch}")
+    settings.check_family(config, kind.presets[0], free, f"--to fairseq: a {kind.arch}")
     return kind

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from unitk.errors import CheckpointError, DataError
+from unitk.interop import settings
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import (
     find_file,
@@ -20,7 +21,6 @@ from unitk.interop.files import (
     write_json,
 )
 from unitk.interop.names import Layout, layer, within
-from unitk.interop.settings import changed, check_family, checked, layers_of, preset, sizes_of
 from unitk.interop.vocabs import vocab_beside, write_vocab
 from unitk.vocab.base import ALIASES, Vocab
 
@@ -78,10 +78,12 @@ def read(path: Path, vocab: Path | None) -> Found:
     }
     where = weights.parent / "config.json"
     declared = read_json(where) if where.exists() else {}
-    sizes = sizes_of(tensors, SIZES, weights)
-    heads = checked(declared.get(HEADS, max(sizes["width"] // 64, 1)), int, HEADS, where)
-    layers = max(layers_of(tensors, "transformer.layers."), 1)
-    config = changed(preset(PRESETS[0]), weights, num_layers=layers, num_heads=heads, **sizes)
+    sizes = settings.sizes_of(tensors, SIZES, weights)
+    heads = settings.checked(declared.get(HEADS, max(sizes["width"] // 64, 1)), int, HEADS, where)
+    layers = max(settings.layers_of(tensors, "transformer.layers."), 1)
+    config = settings.changed(
+        settings.preset(PRESETS[0]), weights, num_layers=layers, num_heads=heads, **sizes
+    )
     own = vocab_beside(weights, vocab)
     # a folder of that tokenizer, or of the port that GLM's authors made
     added = (vocab if vocab and vocab.is_dir() else weights.parent) / ADDED
@@ -115,7 +117,7 @@ def symbols_of(vocab: Vocab, added: Path) -> dict[str, int]:
 def write(parts: Parts, folder: Path) -> None:
     """The file that GLM's code loads, and the tokenizer."""
     config, tensors = parts.model.config, parts.tensors()
-    check_family(config, PRESETS[0], SIZES, "--to glm: a GLM")
+    settings.check_family(config, PRESETS[0], SIZES, "--to glm: a GLM")
     save_pickle({"module": GLM.to_theirs(tensors)}, folder / FILE)
     rows = len(tensors["embed.tokens.weight"])
     about = {

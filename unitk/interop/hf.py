@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from unitk.errors import CheckpointError, UsageError
+from unitk.interop import settings
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import find_file, read_json, read_tensors, save_tensors, write_json
 from unitk.interop.hf_families import FAMILIES, OUTPUTS, class_of, kind_of, layout_of, tied
 from unitk.interop.hf_tokenizer import write_tokenizer
 from unitk.interop.names import count_from, today
-from unitk.interop.settings import changed, preset, read_settings, refuse, write_settings
 from unitk.interop.vocabs import extra_ids, vocab_beside
 from unitk.models.config import EncoderDecoderConfig
 
@@ -45,11 +45,13 @@ def read(path: Path, vocab: Path | None) -> Found:
         known = ", ".join(FAMILIES)
         raise CheckpointError(f"{where}: model_type must be one of {known}, got {kind!r}")
     family = FAMILIES[kind]
-    refuse(given, family.fixed, where)
+    settings.refuse(given, family.fixed, where)
     tensors = modern(read_tensors(weights), family.root)
-    config = read_settings(preset(family.presets[0]), family.keys, given, where)
+    config = settings.read(settings.preset(family.presets[0]), family.keys, given, where)
     changes = {"tied": tied(family.layout, tensors)}
-    config = changed(config, where, **changes | family.complete((config, tensors, given, where)))
+    config = settings.changed(
+        config, where, **changes | family.complete((config, tensors, given, where))
+    )
     own = vocab_beside(weights, vocab)
     return Found(
         weights,
@@ -84,7 +86,7 @@ def write(parts: Parts, folder: Path) -> None:
     pad = _pad(parts, rows)
     theirs = renamed(parts, tensors)
     about = {"model_type": kind, "architectures": [class_of(family, config)], **family.fixed}
-    about |= write_settings(config, family.keys)
+    about |= settings.write(config, family.keys)
     about |= {"vocab_size": rows, "tie_word_embeddings": config.tied}
     if kind == "roberta":
         about["max_position_embeddings"] = config.max_positions + pad + 1

@@ -18,22 +18,10 @@ from torch import Tensor
 
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.fairseq.dictionary import XLM_FIRST, XLMDictionary
+from unitk.interop import settings
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import tensors_of
 from unitk.interop.names import Layout, cross, layer, same, within
-from unitk.interop.settings import (
-    changed,
-    check_family,
-    checked,
-    keys,
-    layers_of,
-    preset,
-    read_settings,
-    refuse,
-    shape_of,
-    sizes_of,
-    write_settings,
-)
 from unitk.interop.xlm import PRESET, Translation, TranslationConfig
 from unitk.models.attention import CrossAttention, Fused, Source
 from unitk.slots import SEG
@@ -45,8 +33,8 @@ WORDS, OUTPUT = "decoder.embeddings.weight", "decoder.pred_layer.proj.weight"
 LANGUAGES = "decoder.lang_embeddings.weight"
 INDEX = {"sep": "eos_index", "pad": "pad_index", "unk": "unk_index", "mask": "mask_index"}
 """Our symbols under XLM's names of their ids."""
-KEYS = keys("num_heads=n_heads dropout=dropout attention_dropout=attention_dropout")
-WRITTEN = KEYS | keys(
+KEYS = settings.keys("num_heads=n_heads dropout=dropout attention_dropout=attention_dropout")
+WRITTEN = KEYS | settings.keys(
     "width=emb_dim num_layers=n_layers decoder_layers=n_dec_layers tied=share_inout_emb"
 )
 SIZES = {
@@ -115,7 +103,7 @@ def read(found: Mapping[str, Any], path: Path, vocab: Path | None) -> Found:
     given = found.get("params")
     if not isinstance(given, dict):
         raise CheckpointError(f"{path} has no params of its model")
-    refuse(given, FIXED, path)
+    settings.refuse(given, FIXED, path)
     config = config_of(tensors, given, path)
     options, notes = dict[str, str](), []
     if config.num_segments > 1:
@@ -148,22 +136,22 @@ def config_of(
     tensors: Mapping[str, Tensor], given: Mapping[str, Any], path: Path
 ) -> TranslationConfig:
     """The configuration, from shapes and params."""
-    sizes = sizes_of(tensors, SIZES, path)
+    sizes = settings.sizes_of(tensors, SIZES, path)
     words = tensors[WORDS]
-    gelu = checked(given.get("gelu_activation", False), bool, "gelu_activation", path)
-    config: TranslationConfig = changed(
-        preset(PRESET),
+    gelu = settings.checked(given.get("gelu_activation", False), bool, "gelu_activation", path)
+    config: TranslationConfig = settings.changed(
+        settings.preset(PRESET),
         path,
         **sizes,
-        num_layers=layers_of(tensors, "encoder.attentions."),
-        decoder_layers=layers_of(tensors, "decoder.attentions."),
-        num_heads=checked(given.get("n_heads", 8), int, "n_heads", path),
-        num_segments=shape_of(tensors, LANGUAGES, path)[0] if LANGUAGES in tensors else 0,
+        num_layers=settings.layers_of(tensors, "encoder.attentions."),
+        decoder_layers=settings.layers_of(tensors, "decoder.attentions."),
+        num_heads=settings.checked(given.get("n_heads", 8), int, "n_heads", path),
+        num_segments=settings.shape_of(tensors, LANGUAGES, path)[0] if LANGUAGES in tensors else 0,
         cross_by_segment="decoder.encoder_attn.0.out_lin.0.weight" in tensors,
         activation="gelu" if gelu else "relu",
         tied=same(tensors.get(OUTPUT, words), words),
     )
-    return read_settings(config, KEYS, given, path)
+    return settings.read(config, KEYS, given, path)
 
 
 def vocab_of(found: Mapping[str, Any], given: Mapping[str, Any], path: Path) -> Vocab:
@@ -192,7 +180,7 @@ def write(parts: Parts, folder: Path) -> None:
     """mass.pth, as `translate.py` opens it; the languages are called by their numbers."""
     config, vocab, tensors = parts.model.config, parts.task.vocab, parts.tensors()
     free = ("num_segments", "cross_by_segment", "activation", "tied")
-    check_family(config, PRESET, free, "--to mass: a MASS for translation")
+    settings.check_family(config, PRESET, free, "--to mass: a MASS for translation")
     assert isinstance(config, TranslationConfig)
     if not isinstance(vocab.model, XLMDictionary):
         kind = vocab.model.kind
@@ -214,7 +202,7 @@ def params_of(config: TranslationConfig) -> dict[str, Any]:
     """The configuration as XLM's params."""
     languages = {i: str(i) for i in range(max(config.num_segments, 1))}
     return {
-        **write_settings(config, WRITTEN),
+        **settings.write(config, WRITTEN),
         "gelu_activation": config.activation == "gelu",
         "sinusoidal_embeddings": False,
         **FIXED,

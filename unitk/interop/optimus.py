@@ -18,7 +18,7 @@ from torch import Tensor
 
 from unitk import registry
 from unitk.errors import CheckpointError
-from unitk.interop import names
+from unitk.interop import names, settings
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import (
     read_json,
@@ -30,16 +30,6 @@ from unitk.interop.files import (
 )
 from unitk.interop.hf_families import BERT_KEYS, GPT2_KEYS, bert_sizes
 from unitk.interop.names import Layout
-from unitk.interop.settings import (
-    FREE,
-    changed,
-    check_family,
-    layers_of,
-    preset,
-    read_settings,
-    shape_of,
-    write_settings,
-)
 from unitk.interop.vocabs import vocab_beside, write_vocab
 from unitk.latent.components import LatentConfig
 from unitk.models.config import ModelConfig
@@ -84,12 +74,13 @@ def read(path: Path, vocab: Path | None) -> Found:
         for side in SIDES:
             there = read_tensors(folders[side] / "pytorch_model.bin")
             tensors |= {f"{side}.{name}": tensor for name, tensor in there.items()}
-    settings = {side: there / "config.json" for side, there in folders.items() if side != "full"}
-    given = {side: read_json(there) for side, there in settings.items() if there.exists()}
+    halves = {side: there for side, there in folders.items() if side != "full"}
+    files = {side: there / "config.json" for side, there in halves.items()}
+    given = {side: read_json(file) for side, file in files.items() if file.exists()}
     config = config_of(tensors, given, where)
-    beside = {side: vocab_beside(there) for side, there in folders.items() if side != "full"}
+    beside = {side: vocab_beside(there) for side, there in halves.items()}
     own = open_vocab(vocab) if vocab else beside.get("decoder")
-    rows = shape_of(tensors, "decoder.transformer.wte.weight", where)[0]
+    rows = settings.shape_of(tensors, "decoder.transformer.wte.weight", where)[0]
     return Found(
         where,
         tensors,
@@ -133,37 +124,37 @@ def config_of(
     """The configuration, from shapes and both config.json; heads of 64 where there is none."""
     declared: dict[str, Any] = bert_sizes("encoder.", tensors, path)
     declared |= given.get("encoder", {})
-    encoder: ModelConfig = read_settings(preset("bert_base"), BERT_KEYS, declared, path)
-    size, width = shape_of(tensors, "decoder.transformer.wpe.weight", path)
+    encoder: ModelConfig = settings.read(settings.preset("bert_base"), BERT_KEYS, declared, path)
+    size, width = settings.shape_of(tensors, "decoder.transformer.wpe.weight", path)
     memory, embedding = (
         f"decoder.transformer.{name}.weight" in tensors for name in ("linear", "linear_emb")
     )
     if not (memory or embedding):
         raise CheckpointError(f"{path}: the decoder gets no latent: neither memory nor embedding")
     declared = {
-        "n_layer": layers_of(tensors, "decoder.transformer.h."),
+        "n_layer": settings.layers_of(tensors, "decoder.transformer.h."),
         "n_embd": width,
         "n_head": max(width // 64, 1),
         "n_inner": 4 * width,
     }
-    config: LatentConfig = changed(
-        preset(PRESETS[0]),
+    config: LatentConfig = settings.changed(
+        settings.preset(PRESETS[0]),
         path,
         encoder=named(encoder, path),
-        latent=shape_of(tensors, "encoder.linear.weight", path)[0] // 2,
+        latent=settings.shape_of(tensors, "encoder.linear.weight", path)[0] // 2,
         inject="both" if memory and embedding else "memory" if memory else "embedding",
     )
     found = {key: value for key, value in given.get("decoder", {}).items() if value is not None}
     # with a memory, the first row is never used: positions begin at 1
     declared |= found | {"n_positions": size - memory}
-    return read_settings(config, GPT2_KEYS, declared, path)
+    return settings.read(config, GPT2_KEYS, declared, path)
 
 
 def named(encoder: ModelConfig, path: Path) -> str:
     """The registered architecture that an encoder is."""
-    matter = [one.name for one in fields(encoder) if one.name not in FREE | OUTPUTS]
+    matter = [one.name for one in fields(encoder) if one.name not in settings.FREE | OUTPUTS]
     for name in sorted(registry.names("arch"), key=lambda name: not name.startswith("bert")):
-        there = preset(name)
+        there = settings.preset(name)
         alike = all(getattr(there, one) == getattr(encoder, one) for one in matter)
         if type(there) is ModelConfig and alike:
             return name
@@ -187,12 +178,12 @@ def write(parts: Parts, folder: Path) -> None:
     if not isinstance(config, LatentConfig):
         raise CheckpointError("--to optimus: the model has no latent, so it is no Optimus")
     free = {*GPT2_KEYS, "encoder", "latent", "inject"}
-    check_family(config, PRESETS[0], free, "--to optimus: an Optimus")
+    settings.check_family(config, PRESETS[0], free, "--to optimus: an Optimus")
     theirs = OPTIMUS.to_theirs(tensors, copies=True)
     vocabs = {"encoder": parts.task.source_vocab, "decoder": parts.task.vocab}
-    settings = {
-        "encoder": write_settings(config.tower("enc"), BERT_KEYS),
-        "decoder": write_settings(config, GPT2_KEYS)
+    told = {
+        "encoder": settings.write(config.tower("enc"), BERT_KEYS),
+        "decoder": settings.write(config, GPT2_KEYS)
         | {"n_positions": config.max_positions + config.memory, "latent_size": config.latent},
     }
     tables = {"encoder": "encoder.embed.tokens.weight", "decoder": "embed.tokens.weight"}
@@ -202,7 +193,7 @@ def write(parts: Parts, folder: Path) -> None:
         own = {n.removeprefix(f"{side}."): t for n, t in theirs.items() if n.startswith(side)}
         save_pickle(own, inner / "pytorch_model.bin")
         rows = len(tensors[tables[side]])
-        about = settings[side] | {"vocab_size": rows}
+        about = told[side] | {"vocab_size": rows}
         write_json(about, inner / "config.json")
         write_vocab(vocabs[side], inner, rows, plain=True)
     (folder / "checkpoint-full-0").mkdir()

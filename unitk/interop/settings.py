@@ -39,7 +39,7 @@ def keys(text: str) -> dict[str, tuple[str, ...]]:
     return {ours: tuple(theirs.split("|")) for ours, theirs in pairs}
 
 
-def read_settings(
+def read(
     config: Config,
     keys: Keys,
     given: Mapping[str, Any],
@@ -87,7 +87,7 @@ def refuse(given: Mapping[str, Any], fixed: Mapping[str, Any], where: object) ->
             raise CheckpointError(f"{where}: unitk reads {key} {value!r} only, got {given[key]!r}")
 
 
-def write_settings(
+def write(
     config: ModelConfig, keys: Keys, activations: Mapping[str, str] = ACTIVATIONS
 ) -> dict[str, Any]:
     """The configuration under their names."""

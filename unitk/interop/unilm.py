@@ -15,20 +15,11 @@ from pathlib import Path
 from torch import Tensor
 
 from unitk.errors import CheckpointError
+from unitk.interop import settings
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import find_file, read_json, read_tensors, save_pickle, write_json
 from unitk.interop.hf_families import BARE, BERT_KEYS, bert_sizes, masked_changes, tied
 from unitk.interop.names import BERT, Layout, Theirs, today
-from unitk.interop.settings import (
-    changed,
-    check_family,
-    keys,
-    preset,
-    read_settings,
-    refuse,
-    shape_of,
-    write_settings,
-)
 from unitk.interop.vocabs import vocab_beside, write_vocab
 
 SPLIT_BIAS, FAST_BIAS = "bert.rel_pos_bias", "bert.encoder.rel_pos_bias"
@@ -47,7 +38,7 @@ FAST_NAMES: dict[str, Theirs] = {
 }
 """One matrix for queries, keys and values, whose name shadows that of the module."""
 FAST = replace(SPLIT, names={**SPLIT.names, **FAST_NAMES})
-KEYS = {**BERT_KEYS, **keys("relative_buckets=rel_pos_bins relative_distance=max_rel_pos")}
+KEYS = {**BERT_KEYS, **settings.keys("relative_buckets=rel_pos_bins relative_distance=max_rel_pos")}
 OFF = {"relax_projection": 0, "new_pos_ids": False, "task_idx": None}
 OFF |= {"ffn_type": 0, "num_qkv": 0, "seg_emb": False}
 """Switches that no released model has on."""
@@ -62,7 +53,7 @@ def read(path: Path, vocab: Path | None) -> Found:
     tensors = modern(read_tensors(weights))
     where = weights.parent / "config.json"
     given = read_json(where) if where.exists() else {}
-    refuse(given, OFF, where)
+    settings.refuse(given, OFF, where)
     types = given.get("source_type_id", 0), given.get("target_type_id", 1)
     if types not in ((0, 1), (4, 5)):
         raise CheckpointError(
@@ -72,12 +63,12 @@ def read(path: Path, vocab: Path | None) -> Found:
     sizes = bert_sizes("bert.", tensors, weights)
     for name in (f"{SPLIT_BIAS}.weight", f"{FAST_BIAS}.weight"):
         if name in tensors:
-            sizes["rel_pos_bins"] = shape_of(tensors, name, weights)[1]
+            sizes["rel_pos_bins"] = settings.shape_of(tensors, name, weights)[1]
     given = sizes | given
     presets = PRESETS[6 if given["type_vocab_size"] == 6 else 2]
-    plain = replace(preset(presets[0]), num_virtual=0, relative_buckets=0)
-    config = read_settings(plain, KEYS, given, where)
-    config = changed(config, where, tied=tied(BERT, tensors), **masked_changes(tensors))
+    plain = replace(settings.preset(presets[0]), num_virtual=0, relative_buckets=0)
+    config = settings.read(plain, KEYS, given, where)
+    config = settings.changed(config, where, tied=tied(BERT, tensors), **masked_changes(tensors))
     unilm1 = config.num_segments == 6
     return Found(
         weights,
@@ -110,7 +101,7 @@ def write(parts: Parts, folder: Path) -> None:
     """pytorch_model.bin, config.json and vocab.txt, as s2s-ft opens them with model_type unilm."""
     config, tensors = parts.model.config, parts.tensors()
     free = {*KEYS, *BARE, "tied"}
-    check_family(config, "unilm_base", free, "--to unilm: a model of UniLM")
+    settings.check_family(config, "unilm_base", free, "--to unilm: a model of UniLM")
     fast = config.relative_buckets > 0
     theirs = (FAST if fast else SPLIT).to_theirs(tensors, copies=True)
     for name in theirs:
@@ -119,7 +110,7 @@ def write(parts: Parts, folder: Path) -> None:
     save_pickle(theirs, folder / "pytorch_model.bin")
     rows = len(tensors["embed.tokens.weight"])
     first = 4 if config.num_segments == 6 else 0
-    about = write_settings(config, KEYS) | {"vocab_size": rows, "model_type": "unilm"}
+    about = settings.write(config, KEYS) | {"vocab_size": rows, "model_type": "unilm"}
     about |= {"source_type_id": first, "target_type_id": first + 1}
     if not fast:
         del about["rel_pos_bins"], about["max_rel_pos"]
