@@ -1,22 +1,46 @@
 """What the reports of the recipes share."""
 
 import json
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from unitk.training.reporting.sinks import read_events
 
 
+def records(path: Path) -> list[dict[str, Any]]:
+    """What `unitk generate --output-format jsonl` wrote."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
 def outputs(run: Path) -> list[str]:
     """The best output for every source of RUN/written.jsonl."""
-    lines = (run / "written.jsonl").read_text(encoding="utf-8").splitlines()
-    return [record["outputs"][0]["text"] for record in map(json.loads, lines)]
+    return [record["outputs"][0]["text"] for record in records(run / "written.jsonl")]
 
 
-def save(run: Path, **texts: list[str]) -> None:
+def save(run: Path, **texts: Iterable[str]) -> None:
     """Write lists of texts as RUN/NAME.txt, a text a line."""
     for name, lines in texts.items():
         one = [line.replace("\n", " ") + "\n" for line in lines]
         (run / f"{name}.txt").write_text("".join(one), encoding="utf-8")
+
+
+def events(run: Path, kind: str) -> list[dict[str, Any]]:
+    """The events of a kind in the log of a run or a stage."""
+    return [event for event in read_events(run / "log.jsonl") if event["kind"] == kind]
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Markdown of a table."""
+    lines = [f"| {' | '.join(cells)} |" for cells in (titles, ["---"] * len(titles), *rows)]
+    return "\n".join(lines) + "\n"
+
+
+def examples(count: int, show: Callable[..., str], *columns: Sequence[Any]) -> list[str]:
+    """What `show` makes of some numbered rows of the columns, from all over them."""
+    rows = list(zip(*columns, strict=True))
+    some = rows[:: max(1, len(rows) // count)][:count]
+    return [show(number, *row) for number, row in enumerate(some, start=1)]
 
 
 def training(run: Path) -> str:
@@ -24,8 +48,7 @@ def training(run: Path) -> str:
     lines = []
     for stage in ("pretrain", "finetune"):
         if (run / stage).is_dir():
-            last = {event["kind"]: event for event in read_events(run / stage / "log.jsonl")}
-            train, valid = last["train"], last["valid"]
+            train, valid = (events(run / stage, kind)[-1] for kind in ("train", "valid"))
             lines.append(
                 f"- {stage}: {train['step']:,} updates, {train['tokens']:,} tokens,"
                 f" {train['seconds']:.0f} s; validation loss {valid['valid/loss']:.3f}\n"

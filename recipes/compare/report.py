@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from stages import events, records, table
+
 from unitk.score.bleu import bleu
 from unitk.score.rouge import rouge
 from unitk.training.saving.folder import find
@@ -22,18 +24,12 @@ COLUMNS = ["pre-training", "fine-tuned as", "arch", "pre-training loss", "dev lo
 COLUMNS += ["BLEU-4", "ROUGE-L", "pre-training s", "fine-tuning s"]
 
 
-def events(run: Path, kind: str) -> list[dict[str, Any]]:
-    """The events of a kind in a run's log."""
-    found = map(json.loads, (run / "log.jsonl").read_text().splitlines())
-    return [event for event in found if event["kind"] == kind]
-
-
 def row(objective: str | None, finetune: Path) -> dict[str, Any]:
     """What came of one fine-tuned model."""
     config = read_state(find(finetune))["config"]
-    records = [json.loads(line) for line in (finetune / "written.jsonl").read_text().splitlines()]
-    written = [record["outputs"][0]["text"] for record in records]
-    references = [[record["target"]] for record in records]
+    found = records(finetune / "written.jsonl")
+    written = [record["outputs"][0]["text"] for record in found]
+    references = [[record["target"]] for record in found]
     scores = bleu(written, references, lowercase=True).figures | rouge(written, references).figures
     figures: dict[str, Any] = {
         "pre-training": objective or "none",
@@ -62,20 +58,8 @@ def shown(value: Any, column: str) -> str:
     """A cell."""
     if not isinstance(value, float):
         return str(value or "")
-    return (
-        f"{value:.0f}"
-        if column.endswith(" s")
-        else f"{value:.3f}"
-        if "loss" in column
-        else f"{value:.2f}"
-    )
-
-
-def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown."""
-    lines = ["| " + " | ".join(COLUMNS) + " |", "| --- " * len(COLUMNS) + "|"]
-    cells = [[shown(one.get(column), column) for column in COLUMNS] for one in rows]
-    return "\n".join([*lines, *("| " + " | ".join(line) + " |" for line in cells)]) + "\n"
+    digits = 0 if column.endswith(" s") else 3 if "loss" in column else 2
+    return f"{value:.{digits}f}"
 
 
 def verdicts(rows: list[dict[str, Any]]) -> list[str]:
@@ -121,9 +105,10 @@ def main(run: Path) -> None:
     """Print and write everything."""
     rows = collect(run)
     (run / "table.json").write_text(json.dumps(rows, indent=1) + "\n")
-    (run / "table.md").write_text(table(rows))
+    cells = [[shown(one.get(column), column) for column in COLUMNS] for one in rows]
+    (run / "table.md").write_text(table(COLUMNS, cells))
     chart(rows, run / "compare.png")
-    print(table(rows), *verdicts(rows), f"chart: {run / 'compare.png'}", sep="\n")
+    print(table(COLUMNS, cells), *verdicts(rows), f"chart: {run / 'compare.png'}", sep="\n")
 
 
 if __name__ == "__main__":

@@ -12,13 +12,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from stages import outputs, save, training
+from stages import examples, outputs, save, table, training
 
 from unitk.data.reading.pairs import read_squad
 from unitk.data.reading.sources import PairText, read_lines, split_sentences
 from unitk.score.qg import qg, treebank
 from unitk.score.stats import stats
 
+FIGURES = ("bleu4", "rougeL", "bleu4_single")
 SHOWN = 10
 AROUND = 200
 """Characters of the passage shown on either side of an answer."""
@@ -52,18 +53,6 @@ def scores(written: list[str], pairs: list[PairText], questions: Path) -> dict[s
     return rows
 
 
-def table(rows: dict[str, dict[str, Any]]) -> str:
-    """Markdown."""
-    lines = [
-        "| grouped by | keys | BLEU-4 | ROUGE-L | BLEU-4, single reference |",
-        "| --- " * 5 + "|",
-    ]
-    for name, row in rows.items():
-        figures = " | ".join(f"{row[key]:.2f}" for key in ("bleu4", "rougeL", "bleu4_single"))
-        lines.append(f"| {name} | {row['sources']:,} | {figures} |")
-    return "\n".join(lines) + "\n"
-
-
 def example(number: int, pair: PairText, written: str) -> str:
     """A question beside what it was made from; the answer is bold."""
     answer, passage = pair.source
@@ -86,7 +75,14 @@ def main(run: Path, questions: Path) -> None:
     about = stats(written, wanted, [pair.source[-1] for pair in pairs]).figures
     copied = scores([sentence(pair).lower() for pair in pairs], pairs, questions)
     found = scores(written, pairs, questions)
-    rows = table(found | {f"{name}: that sentence, copied": row for name, row in copied.items()})
+    found |= {f"{name}: that sentence, copied": row for name, row in copied.items()}
+    rows = table(
+        ("grouped by", "keys", "BLEU-4", "ROUGE-L", "BLEU-4, single reference"),
+        [
+            (name, f"{row['sources']:,}", *(f"{row[key]:.2f}" for key in FIGURES))
+            for name, row in found.items()
+        ],
+    )
     parts = [
         f"# {len(written):,} questions\n",
         rows,
@@ -97,8 +93,7 @@ def main(run: Path, questions: Path) -> None:
         f" (asked: {about['reference_new2']:.0f} %)\n",
         f"## {SHOWN} of them\n",
     ]
-    some = range(0, len(pairs), max(1, len(pairs) // SHOWN))[:SHOWN]
-    parts += [example(n, pairs[i], written[i]) for n, i in enumerate(some, start=1)]
+    parts += examples(SHOWN, example, pairs, written)
     (run / "report.md").write_text("\n".join(parts))
     print(f"{rows}\nten questions: {run / 'report.md'}    texts: {run}/written.txt, wanted.txt")
 

@@ -5,47 +5,39 @@ python3 report.py RUN SECONDS
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from stages import events, records, save
 
 from unitk.score.bleu import bleu
 from unitk.score.rouge import rouge
 
 
-def last_event(run: Path, kind: str) -> dict[str, Any]:
-    """The last event of a kind in a run's log."""
-    events = map(json.loads, (run / "log.jsonl").read_text().splitlines())
-    return [event for event in events if event["kind"] == kind][-1]
-
-
 def main(run: Path, seconds: float) -> None:
     """Print the table and the examples; write the texts that were scored."""
-    records = [json.loads(line) for line in (run / "questions.jsonl").read_text().splitlines()]
-    written = [record["outputs"][0]["text"] for record in records]
-    wanted = [record["target"] for record in records]
-    for name, texts in (("written.txt", written), ("wanted.txt", wanted)):
-        (run / name).write_text("\n".join(texts) + "\n")
+    found = records(run / "questions.jsonl")
+    written = [record["outputs"][0]["text"] for record in found]
+    wanted = [record["target"] for record in found]
+    save(run, written=written, wanted=wanted)
     references = [[text] for text in wanted]
     scores = bleu(written, references, lowercase=True).figures | rouge(written, references).figures
 
-    table = Table("", "", title=f"{len(records)} questions about unseen articles")
+    table = Table("", "", title=f"{len(found)} questions about unseen articles")
     table.add_row("BLEU-4 (sacrebleu, lower-cased)", f"{scores['bleu']:.2f}")
     table.add_row("ROUGE-L", f"{scores['rougeL']:.2f}")
     for stage in ("pretrain", "finetune"):
-        trained, valid = last_event(run / stage, "train"), last_event(run / stage, "valid")
+        trained, valid = (events(run / stage, kind)[-1] for kind in ("train", "valid"))
         table.add_row(f"{stage}: tokens read", f"{trained['tokens']:,}")
         table.add_row(f"{stage}: validation loss", f"{valid['valid/loss']:.3f}")
         table.add_row(f"{stage}: seconds", f"{trained['seconds']:.0f}")
-    table.add_row("words written", f"{sum(len(r['outputs'][0]['tokens']) for r in records):,}")
+    table.add_row("words written", f"{sum(len(r['outputs'][0]['tokens']) for r in found):,}")
     table.add_row("seconds in all", f"{seconds:.0f}")
     console = Console(width=100)
     console.print(table)
-    for record in records[:: max(1, len(records) // 5)][:5]:
+    for record in found[:: max(1, len(found) // 5)][:5]:
         answer, passage = record["source"]
         at = max(0, passage.find(answer) - 60)
         console.print(f"\n... {passage[at : at + 160]} ...", style="dim", markup=False)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from stages import outputs, save, training
+from stages import examples, outputs, save, table, training
 
 from unitk.data.reading.pairs import Fields, joined, read_records
 from unitk.data.reading.sources import PairText, read_pairs, split_sentences
@@ -48,18 +48,13 @@ def row(texts: list[str], pairs: list[PairText], separator: str) -> dict[str, fl
     references = [[pair.target, *pair.others] for pair in pairs]
     sources = [pair.source[-1] for pair in pairs]
     found = rouge(texts, references, separator=separator).figures
-    return (
-        found | stats(texts, [pair.target for pair in pairs], sources, separator=separator).figures
-    )
+    targets = [pair.target for pair in pairs]
+    return found | stats(texts, targets, sources, separator=separator).figures
 
 
-def table(rows: dict[str, dict[str, float]]) -> str:
-    """Markdown."""
-    lines = ["| | " + " | ".join(COLUMNS.values()) + " |", "| --- " * (1 + len(COLUMNS)) + "|"]
-    for name, figures in rows.items():
-        cells = [f"{figures[key]:.1f}" if key in figures else "" for key in COLUMNS]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+def cells(figures: dict[str, float]) -> list[str]:
+    """A row of the table; not every text has all figures."""
+    return [f"{figures[key]:.1f}" if key in figures else "" for key in COLUMNS]
 
 
 def example(number: int, pair: PairText, written: str) -> str:
@@ -103,15 +98,14 @@ def main() -> None:
     }
     parts = [
         f"# {len(pairs):,} summaries\n",
-        table(rows),
+        table(("", *COLUMNS.values()), [(name, *cells(one)) for name, one in rows.items()]),
         f"{sum(1 + len(pair.others) for pair in pairs):,} references, of which the best counts;"
         f" {len(set(written)):,} different outputs, {figures['empty']} empty;"
         f" {figures['source_words']:.0f} words a source.\n",
         training(run),
         f"## {SHOWN} of them\n",
     ]
-    some = range(0, len(pairs), max(1, len(pairs) // SHOWN))[:SHOWN]
-    parts += [example(n, pairs[i], written[i]) for n, i in enumerate(some, start=1)]
+    parts += examples(SHOWN, example, pairs, written)
     (run / "report.md").write_text("\n".join(parts), encoding="utf-8")
     print(f"{parts[1]}\n{parts[2]}\nexamples: {run / 'report.md'}    texts: {run}/*.txt")
 

@@ -8,25 +8,20 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from unitk.training.reporting.sinks import read_events
+from stages import events, table
 
-COLUMNS = ("reconstruction", "kl", "mi", "active", "z_gap")
+COLUMNS = {"reconstruction": 2, "kl": 2, "mi": 2, "active": 0, "z_gap": 2}
+"""Measures of the panel and their digits."""
 
 
 def main(run: Path, regimes: list[str]) -> None:
     """Print a row for each regime."""
-    names = [column.replace("_", "-") for column in COLUMNS]
-    print(f"\n| {' | '.join(['regime', *names, 'seconds'])} |\n|{' --- |' * (len(names) + 2)}")
+    rows = []
     for regime in regimes:
-        events = read_events(run / regime / "log.jsonl")
-        panel = [event for event in events if event["kind"] == "panel"][-1]
-        seconds = [event["seconds"] for event in events if event["kind"] == "train"][-1]
-        numbers = [panel[f"panel/{name}"] for name in COLUMNS]
-        cells = [
-            f"{n:.0f}" if name == "active" else f"{n:.2f}"
-            for name, n in zip(COLUMNS, numbers, strict=True)
-        ]
-        print(f"| {' | '.join([regime, *cells, f'{seconds:.0f}'])} |")
+        panel, train = (events(run / regime, kind)[-1] for kind in ("panel", "train"))
+        cells = [f"{panel[f'panel/{name}']:.{digits}f}" for name, digits in COLUMNS.items()]
+        rows.append([regime, *cells, f"{train['seconds']:.0f}"])
+    print("\n" + table(("regime", *(name.replace("_", "-") for name in COLUMNS), "seconds"), rows))
 
 
 if __name__ == "__main__":
