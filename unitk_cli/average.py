@@ -33,6 +33,7 @@ def run(argv: Sequence[str]) -> None:
     found = newest(given) if given.last is not None else [find(path) for path in given.checkpoint]
     require(len(found) > 1, "--checkpoint: give two or more, or a run folder with --last N")
     with new_folder(given.dest, "--dest", CheckpointError) as folder:
+        # what is wrong with the options was told before torch is imported
         from unitk.training.average import average
 
         average(found, folder)

@@ -64,6 +64,7 @@ def import_checkpoint(
 
     parts = read_checkpoint(source, path, given.vocab, inner)
     user_dir = str(given.user_dir.resolve()) if given.user_dir else None
+    # an import has seen no data: this stands where the data's fingerprint does
     about = f"{source} {path}", parts.task.vocab.hash, "text"
     identity = Identity(dict(parts.values), user_dir, *about)
     checkpoint.write(folder, parts.model, (), Progress(), identity, parts.task)

@@ -22,8 +22,7 @@ from unitk.latent.config import Common
 from unitk_cli.generate import open_generator
 from unitk_cli.progress import progress
 
-TOGETHER = 1024
-"""Texts that are read by the model, and written, before the next ones."""
+TOGETHER = 1024  # texts that are read by the model, and written, before the next ones
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +85,7 @@ def answers(
     alone = not isinstance(inputs, list)  # one bad line of a stream costs no other its answer
     if isinstance(inputs, list):
         total = len(inputs)
+        # in parts: standard output has answers before all texts are read
         inputs = iter([inputs[at : at + TOGETHER] for at in range(0, total, TOGETHER)])
     with progress(total) as report:
 

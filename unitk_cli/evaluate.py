@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from unitk.latent.evaluate import Latent
     from unitk.training.evaluate import Evaluation
 
-LATENT_ONLY = ("draws", "beam", "max_len")
-"""Options for models with a latent."""
+LATENT_ONLY = ("draws", "beam", "max_len")  # options for models with a latent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +79,7 @@ def run(argv: Sequence[str]) -> None:
         evaluation = open_evaluation(given.checkpoint, corpus, device, given.precision == "bf16")
         if evaluation.data.train.shortened:
             print(f"unitk evaluate: {evaluation.data.train.shortened}", file=sys.stderr)
+        # a file's own name, not that of the folder it is encoded into
         data = evaluation.corpus if corpus == given.data else given.data
         about: dict[str, Any] = {"checkpoint": str(evaluation.path), "data": str(data)}
         if has_latent(evaluation):
@@ -96,6 +96,7 @@ def run(argv: Sequence[str]) -> None:
             ]
             about["texts"] = evaluation.num_texts
     if given.output_format == "json":
+        # NaN is no JSON
         finite = {k: None if v != v else v for k, v in figures.items()}
         print(json.dumps(about | finite))
         return
@@ -146,6 +147,7 @@ def _written(evaluation: Evaluation, given: Options, seen: Latent) -> dict[str, 
     from unitk_cli.progress import progress
 
     longest = given.max_len or max(1, *map(len, seen.texts))
+    # no longer than the longest text: what goes on is wrong already
     how = GenerateConfig(beam=given.beam, max_len=longest, max_tokens=given.max_tokens)
     space = LatentSpace(evaluation.model, evaluation.data.task)
     with progress(len(seen.texts)) as report, evaluation.autocast():

@@ -42,6 +42,7 @@ def run(argv: Sequence[str]) -> None:
     """Write the folder."""
     given: Options = config.parse("fairseq-plugin", Options, argv).main
     name = given.dest.name
+    # fairseq imports the folder by its name, beside all that is installed
     free = name.isidentifier() and not taken(name, given.dest)
     require(free, f"--dest {given.dest}: fairseq imports it as {name!r}, which is no free name")
     registry.load_plugins(given.user_dir)  # its mistakes are told here

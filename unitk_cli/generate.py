@@ -129,6 +129,7 @@ def generate(given: Options, parsed: config.Parsed) -> None:
     given = as_trained(given, parsed.origins)
     options = {item.key: item.text or "on" for item in parsed.aside}
     generator = open_generator(given, options)
+    # auto was resolved when the model was loaded
     device = next(generator.model.parameters()).device.type
     require(device == "cuda" or not given.capture, "--capture has an effect on a GPU only")
     inputs: Sequence[Input] | Pairs | Iterator[list[Input]]
@@ -137,6 +138,7 @@ def generate(given: Options, parsed: config.Parsed) -> None:
     total = None if isinstance(inputs, Iterator) else len(inputs)
     sink, done = None, 0
     if given.output != STDOUT:
+        # only an output made of the same things goes on with --resume
         made_from = made_of(given, parsed.values() | options | {"device": device})
         sink = OutputFile(given.output, made_from, given.resume)
         done = sink.done
@@ -168,6 +170,7 @@ def generate(given: Options, parsed: config.Parsed) -> None:
             else:
                 print("".join(line + "\n" for line in lines), end="", flush=True)
             tally.add(outputs)
+            # empty inputs reach no model, which would have counted them
             report(sum(not any(map(len, item.source)) for item in items))
     if sink:
         sink.close()
@@ -208,9 +211,11 @@ def check(parsed: config.Parsed) -> None:
 def as_trained(given: Options, origins: Container[str]) -> Options:
     """The options, sources being shortened as in training where nothing else is given."""
     states = [read_state(find(path)) for path in given.checkpoint]
+    # an ensemble's members may differ: what fits all is taken
     most = [state["lengths"][0] for state in states if state.get("lengths")]
     if not most or given.infill is not None:
         return given
+    # a model saw no longer sources in training, and cuts them now as it did then
     tokens = given.max_source_len if "max_source_len" in origins else min(most)
     truncate = given.truncate if "truncate" in origins else True
     return replace(given, max_source_len=tokens, truncate=truncate)

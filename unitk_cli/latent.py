@@ -133,6 +133,7 @@ def traverse(given: options.Traverse, opened: Opened) -> None:
         inside = 0 <= dimension < space.dimensions
         require(inside, f"--dimension must be 0 to {space.dimensions - 1}, got {dimension}")
     latents = encoded(space, texts, given)
+    # the dimensions that tell most, the first ones first where they are equal
     most = np.argsort(-latents.kl.mean(0), kind="stable")[: given.active].tolist()
     values = np.linspace(-given.reach, given.reach, given.steps)
     walks = [
@@ -226,6 +227,7 @@ def encode_groups(
     """The space, and groups of texts with their latents [size, Z]."""
     groups = read_groups(given, size)
     space = opened()
+    # all texts at once fill the batches; a group has so many rows in a row
     mean = encoded(space, [text for group in groups for text in group], given).mean
     return space, list(zip(groups, mean.reshape(len(groups), size, -1), strict=True))
 

@@ -32,6 +32,7 @@ def run(argv: Sequence[str]) -> None:
         raise UsageError(
             f"--kind must be one of {', '.join(registry.KINDS)}, got {given.kind!r}{hint}"
         )
+    # those of modules named in MODULES import torch
     quick = [kind for kind in registry.KINDS if kind not in registry.MODULES]
     for kind in quick if given.kind is None else [given.kind.removesuffix("s")]:
         print(f"{kind}")

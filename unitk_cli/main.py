@@ -54,6 +54,7 @@ class Verb(click.Command):
         if incomplete.startswith("-"):
             with redirect_stdout(io.StringIO()) as page, suppress(SystemExit, UnitkError):
                 module(str(self.name)).run([*words, "--help"])
+            # the help page depends on the words so far: --task mass brings the options of mass
             found = ["--quiet", *re.findall(r"^ +(--[\w.-]+)", page.getvalue(), re.M)]
         elif kind in KINDS:
             load_plugins()
@@ -73,6 +74,7 @@ class Verbs(click.Group):
         if name not in VERBS:
             hint = nearest(name, VERBS) or f" (known: {', '.join(VERBS)})"
             raise UsageError(f"there is no verb {name!r}{hint}")
+        # help is the verb's own: click knows none of its options
         return Verb(
             name,
             callback=lambda: call(name, ctx.meta["words"]),
@@ -91,7 +93,9 @@ class Verbs(click.Group):
 def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Print what no verb expected: the fault of a plug-in from its own lines on."""
     frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(trace)]
+    # the first frame of a plug-in, else of unitk itself
     first = next((i for i, name in enumerate(frames) if name.startswith(PLUGIN)), 0)
+    # unitk's own frames say nothing about a mistake in a plug-in
     for _ in range(first):
         trace = trace and trace.tb_next
     traceback.print_exception(kind, error, trace, chain=first == 0)

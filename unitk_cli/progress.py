@@ -32,6 +32,7 @@ def progress(
 
         def report(more: int) -> None:
             task = bar.tasks[job]
+            # the first report may come before the clock has moved
             seconds = max(task.elapsed or 0.0, 1e-9)
             bar.update(job, advance=more, rate=(task.completed + more - done) / seconds)
 

@@ -78,6 +78,7 @@ def run(argv: Sequence[str]) -> None:
     if given.sources:
         sources = [text for text, *_ in _read(given.sources, "--sources", "source", count, given)]
     texts = []
+    # a line may hold several references, and so may its place in further files
     for (first, *others), *more in zip(*files, strict=True):
         texts.append([first, *filter(None, [*others, *(text for line in more for text in line)])])
     wanted = [first for first, *_ in texts]

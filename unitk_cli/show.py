@@ -67,6 +67,7 @@ def run(argv: Sequence[str]) -> None:
 
 def _draw(title: str, task: Task, tower: str, example: Example, options: Options) -> None:
     slots, vocab, output = example.towers[tower], task.vocab, options.output
+    # slot -> what is asked there
     labels: dict[int, str] = {}
     for ask in example.asks:
         words = ask.head == "lm" and ask.among is None
@@ -75,6 +76,7 @@ def _draw(title: str, task: Task, tower: str, example: Example, options: Options
                 text = _names(task, [label])[0] if words else f"{ask.name}={label}"
                 labels[row] = f"{labels[row]},{text}" if row in labels else text
     if options.order == "pos":
+        # stable: slots of one position stay as the task has written them
         order = np.argsort(slots.pos, kind="stable")
         slots = slots.take(order)
         labels = {i: labels[row] for i, row in enumerate(order.tolist()) if row in labels}

@@ -43,8 +43,7 @@ from unitk.vocab.base import Vocab, open_vocab
 FILE = "checkpoint_best.pt"
 TASK, MODEL = "unitk_", "network."
 """How the names of the plug-in's tasks and of its tensors begin."""
-FIRST = 2
-"""Row of position 0: positions are counted from the pad's id, which is 1."""
+FIRST = 2  # row of position 0: positions are counted from the pad's id, which is 1
 IGNORED = (
     r"(en|de)coder\.version",
     r".*\.embed_positions\._float_tensor",
@@ -99,15 +98,12 @@ ACTIVATIONS |= {"gelu_fast": "gelu_tanh", "gelu_accurate": "gelu_tanh"}
 class Kind:
     """A kind of model there."""
 
-    arch: str
-    """Theirs, of which settings are written in full."""
+    arch: str  # theirs, of which settings are written in full
     presets: tuple[str, ...]
     task: str
     layout: Layout
-    side: str
-    """Which tower's options its settings are."""
-    root: str
-    """How the names of that tower begin."""
+    side: str  # which tower's options its settings are
+    root: str  # how the names of that tower begin
 
     @property
     def keys(self) -> settings.Keys:
@@ -189,11 +185,13 @@ def read_ours(
 
 def own_layout(tensors: Mapping[str, Tensor]) -> Layout:
     """Our names behind `MODEL`; layers that share their weights are stored once."""
+    # tensors of one memory are one weight under several names
     first: dict[int, str] = {}
     copies = {}
     for name, tensor in tensors.items():
         if (same := first.setdefault(tensor.data_ptr(), name)) != name:
             copies[name] = same
+    # the first number in a name is the layer's
     kept = (re.sub(r"(?<=\.)\d+(?=\.)", "#", name, count=1) for name in tensors.keys() - copies)
     modules = {name.rpartition(".")[0] for name in kept}
     return Layout({name.removeprefix(MODEL): name for name in modules}, copies=copies)
@@ -241,6 +239,7 @@ def modern(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for name, tensor in tensors.items():
         name = re.sub(r"^decoder\.(sentence_encoder|lm_head)\.", r"encoder.\1.", name)
         name = name.replace(".emb_layer_norm.", ".layernorm_embedding.")
+        # 0.8 called it so
         name = OUTPUT if name == "decoder.embed_out" else name
         packed = re.fullmatch(r"(.*_attn)\.in_proj_(weight|bias)", name)
         if packed and tensor.dim() and len(tensor) % 3 == 0:
@@ -270,6 +269,7 @@ def config_of(
     _, width = settings.shape_of(tensors, f"{root}embed_tokens.weight", path)
     inner, _ = settings.shape_of(tensors, f"{root}layers.0.fc1.weight", path)
     config: ModelConfig = settings.preset(kind.presets[0])
+    # only towers whose norms stand before their parts have one behind the last layer
     last = f"{root}layer_norm.weight" in tensors
     changes: dict[str, Any] = {
         "width": width,
@@ -284,6 +284,7 @@ def config_of(
     }
     output = str(kind.layout.names["heads.lm.weight"])
     words = tensors[f"{root}embed_tokens.weight"]
+    # untied matrices that are equal compute the same as one
     changes["tied"] = same(tensors.get(output, words), words)
     scaled = not given.get("no_scale_embedding", False)
     if kind is ROBERTA_KIND:
@@ -293,6 +294,7 @@ def config_of(
     else:
         changes["embedding_scale"] = scaled
     if isinstance(config, EncoderDecoderConfig):
+        # both towers have the positions of one setting here
         rows = places(tensors, "encoder.", given, path, first)
         if rows != changes["max_positions"]:
             both = f"{rows} and {changes['max_positions']}"
@@ -327,6 +329,7 @@ def places(
 
 def waves(rows: int, width: int) -> Tensor:
     """fairseq's positions of sines and cosines; the pad's row is zero."""
+    # as tensor2tensor has them: all sines before all cosines, rates from 1 down to 1/10000
     half = width // 2
     rate = torch.exp(torch.arange(half, dtype=torch.float) * -(math.log(10000) / max(half - 1, 1)))
     angle = torch.arange(rows, dtype=torch.float)[:, None] * rate
@@ -352,9 +355,11 @@ def write(parts: Parts, folder: Path) -> None:
         place = f"{root}embed_positions.weight"
         table = theirs.get(place)
         learned = table is None or not same(table, waves(*table.shape))
+        # what is not learned is computed there, and a stored table would be unexpected
         given[f"{root[:-1]}_learned_pos"] = learned
         if not learned:
             del theirs[place]
+    # fairseq stumbles over a checkpoint without the history of an optimizer, even to decode
     history = {"criterion_name": "CrossEntropyCriterion", "optimizer_name": "FairseqAdam"}
     about = {
         "args": argparse.Namespace(**given),

@@ -49,8 +49,7 @@ HEADER = struct.Struct("<9sQBQ")
 CODES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2", 9: "<u4", 10: "<u8"}
 OTHERS = {b"TNTIDX\x00\x00": "cached or lazy", b"HUFFIDX\x00": "huffman"}
 """How indices of fairseq's other formats begin, and what `--dataset-impl` calls these."""
-LARGE = (1 << 32) - 1
-"""Vocabularies below `SMALL` are stored as uint16, below this as uint32."""
+LARGE = (1 << 32) - 1  # vocabularies below `SMALL` are stored as uint16, below this as uint32
 PAIR = re.compile(r"([^.]+)\.([^.-]+)-([^.-]+)\.([^.-]+)\.idx")
 
 
@@ -96,6 +95,7 @@ def find(path: Path) -> Split | None:
     if folder.joinpath(f"{name}.idx").is_file():
         return Split((path,))
     found: dict[str, tuple[Path, ...]] = {}
+    # train.de-en.de.idx: a split, its pair of languages, and one of these
     for file in sorted(folder.glob("*.idx")):
         parts = PAIR.fullmatch(file.name)
         split, one, other = parts.groups()[:3] if parts else ("", "", "")
@@ -145,16 +145,19 @@ class FairseqCorpus(Corpus):
         self._tokens = mapped(self.file, self.dtype) if sizes.any() else np.empty(0, self.dtype)
         if wild := self.first_beyond(vocab.model.size):
             raise DataError(f"{wild} is beyond the {vocab.model.size} of the dictionary")
+        # where each item ends, and its last id (0 for an item without any)
         stops = np.cumsum(sizes)
         lasts = np.zeros(len(sizes), self.dtype)
         lasts[sizes > 0] = self._tokens[stops[sizes > 0] - 1]
         self.ended = bool((lasts == END).all())
         """Whether the end symbol of every item is dropped."""
         blank = (sizes == 1) & (lasts == END) & (not lines)
+        # blank lines are no sentences: they and the ends of items are passed over
         lengths = (sizes - self.ended)[~blank]
         self.sentences = np.append(0, np.cumsum(lengths))
         self._gaps: Ids = (stops - sizes)[~blank] - self.sentences[:-1]
         """How much further behind a sentence stands in the file, as ends are dropped."""
+        # a sentence's document is the number of blank lines before it
         owner = np.arange(len(lengths)) if lines else np.cumsum(blank)[~blank]
         first = np.flatnonzero(np.diff(owner, prepend=-1))
         self.documents = np.append(first, len(lengths))
@@ -169,6 +172,7 @@ class FairseqCorpus(Corpus):
 
     def tokens(self, start: int, stop: int) -> Ids:
         """The ids from token `start` up to token `stop`, dropped ends not counted."""
+        # sentences low to high hold the tokens; what is wanted of each is moved by its gap
         low = int(self.sentences.searchsorted(start, "right")) - 1
         high = int(self.sentences.searchsorted(stop))
         counts = np.diff(self.sentences[low : high + 1].clip(start, stop))
@@ -211,6 +215,7 @@ def read_index(path: Path, data: Path) -> tuple[np.dtype[Any], Ids]:
             if magic != MAGIC or version != 1:
                 raise DataError(f"{path} does not begin as an index of fairseq's format mmap")
             if length != HEADER.size + 12 * count:
+                # Megatron has the number of documents behind the header, their places at the end
                 more = int.from_bytes(file.read(8), "little")
                 if length == HEADER.size + 8 + 12 * count + 8 * more:
                     raise DataError(
@@ -318,6 +323,7 @@ def _write_side(stem: Path, paths: Sequence[Path], words: FairseqDictionary) -> 
             file.write(np.array(ids, dtype).data)
             sizes.append(len(ids))
             unknown += ids.count(words.unk)
+    # offsets pass 2 GB, sizes do not
     each = np.array(sizes, np.int64) * dtype.itemsize
     with stem.with_name(f"{stem.name}.idx").open("wb") as file:
         file.write(HEADER.pack(MAGIC, 1, code, len(sizes)))

@@ -18,8 +18,7 @@ FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 XLM_FIRST = ("<s>", "</s>", "<pad>", "<unk>", *(f"<special{i}>" for i in range(10)))
 """Symbols that every dictionary has in front and that its file leaves out."""
 OVERWRITE = " #fairseq:overwrite"
-END: int = FIRST.index("</s>")
-"""What fairseq writes behind every line of text."""
+END: int = FIRST.index("</s>")  # what fairseq writes behind every line of text
 GPT2_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
 GLUE = 0.01
 """Share of symbols with sentencepiece's mark (\u2581 before a word) or subword-nmt's (@@ where one
@@ -150,6 +149,7 @@ def built(counts: Counter[str], size: int | None = None, threshold: int = 0) -> 
     words = sorted(counts.keys() - set(FIRST), key=lambda word: (-counts[word], word))
     room = None if size is None else max(size - len(FIRST), 0)
     lines = {word: counts[word] for word in words[:room] if counts[word] >= threshold}
+    # fairseq wants a multiple of 8 ids, for the speed of half precision
     filler = 0
     while (len(FIRST) + len(lines)) % 8:
         lines.setdefault(f"madeupword{filler:04d}", 0)

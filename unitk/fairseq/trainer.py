@@ -73,6 +73,7 @@ class CriterionOptions(FairseqDataclass):
 class UnitkDataset(FairseqDataset):
     """The examples of a split: of each epoch anew in training, otherwise always the same."""
 
+    # draws change with the epoch, and with them the lengths that batches are made of
     can_reuse_epoch_itr_across_epochs = False
 
     def __init__(self, source: Source, seed: int | None) -> None:
@@ -80,6 +81,7 @@ class UnitkDataset(FairseqDataset):
         self.set_epoch(1)
 
     def set_epoch(self, epoch: int) -> None:
+        # fairseq counts epochs from 1; validation has the draws of epoch 0 for ever
         self.epoch = epoch - 1 if self.seed is not None else 0
         self.sizes = self.source.examples.bounds(self.epoch)
 
@@ -99,6 +101,7 @@ class UnitkDataset(FairseqDataset):
 
     def ordered_indices(self) -> Ids:
         """By length, equal ones in an order that fairseq has seeded."""
+        # stable, so that equal lengths keep the shuffled order
         order = np.random.permutation(len(self))
         return order[np.argsort(self.sizes[order], kind="stable")]
 
@@ -128,6 +131,7 @@ class UnitkTask(FairseqTask):
         return super().build_criterion(cfg)
 
     def open_split(self, split: str) -> Data:
+        # fairseq asks for its splits one by one
         main = replace(self.parsed.main, valid=("none",))
         if split != "train":
             main = replace(main, valid=(f"{split}={Path(self.cfg.data) / split}",))

@@ -29,16 +29,15 @@ from unitk.models.stack import Model
 from unitk.tasks.base import Task
 from unitk.vocab.base import Vocab
 
+# the module that reads and writes each format; imported when it is named, as all need torch
 FORMATS = {name: f"unitk.interop.{name}" for name in ("hf", "unilm", "glm", "mass", "optimus")}
 FORMATS["fairseq"] = "unitk.fairseq.checkpoints"
-"""The module that reads and writes each format."""
 KINDS = ("task", "arch")
 TOKENS, ENCODER = "embed.tokens.weight", "encoder.embed.tokens.weight"
 ROWS = (TOKENS, "heads.lm.weight", "heads.lm.bias")
 """What has a row for every id of the vocabulary."""
 
-MOST_LAYERS = 10_000
-"""Of a model that is to be believed."""
+MOST_LAYERS = 10_000  # of a model that is to be believed
 
 log = logging.getLogger(__name__)
 
@@ -47,26 +46,20 @@ log = logging.getLogger(__name__)
 class Found:
     """A checkpoint of another system, as its format reads it."""
 
-    path: Path
-    """The file, for errors."""
+    path: Path  # the file, for errors
     tensors: Mapping[str, Tensor]
     layout: Layout
     presets: Sequence[str]
     """Registered architectures, of which the nearest is taken, and the settings in full."""
     config: ModelConfig
     task: str
-    vocab: Vocab | None
-    """Of the files beside it, if there are any."""
-    options: Mapping[str, str] = field(default_factory=dict)
-    """Of the task."""
-    symbols: Mapping[str, int] = field(default_factory=dict)
-    """Ids that the system fixes."""
+    vocab: Vocab | None  # of the files beside it, if there are any
+    options: Mapping[str, str] = field(default_factory=dict)  # of the task
+    symbols: Mapping[str, int] = field(default_factory=dict)  # ids that the system fixes
     spelled: Mapping[int, str] = field(default_factory=dict)
     """Ids without a piece that have a name there."""
-    source_vocab: Vocab | None = None
-    """Of the encoder, if it has one of its own."""
-    notes: Sequence[str] = ()
-    """What was left out."""
+    source_vocab: Vocab | None = None  # of the encoder, if it has one of its own
+    notes: Sequence[str] = ()  # what was left out
     check: Callable[[Task], None] = lambda task: None
     """Refuses options of the task that the checkpoint has no tensors for."""
     says_heads: bool = True
@@ -79,6 +72,7 @@ class Found:
 
     def rows(self, name: str) -> int:
         """How many rows a table of ours has there; 0 if it has none."""
+        # a table has one name there, whereas projections may have several
         theirs = self.layout.names.get(name.removesuffix(".weight"), "")
         assert isinstance(theirs, str)
         table = self.tensors.get(f"{theirs}.weight")
@@ -91,8 +85,7 @@ class Parts:
 
     model: Model
     task: Task
-    values: Mapping[str, str]
-    """Task and architecture as options."""
+    values: Mapping[str, str]  # task and architecture as options
     rows: Mapping[str, int]
     """How many rows a tensor has for the ids of a vocabulary, where the other system has less than
     this model."""
@@ -124,6 +117,7 @@ def read_checkpoint(
     task: Task = chosen.made_from(chosen.config, own)
     task.answers = False
     for one, (source, begin) in task.first_rows.items():
+        # segments of the task that the checkpoint lacks begin as copies of those it has
         if begin and one in state and len(state[one]) < arch.num_segments:
             state[one] = state[source][torch.tensor(begin).clamp(max=len(state[source]) - 1)]
     found.check(task)
@@ -135,6 +129,7 @@ def read_checkpoint(
         elif len(state[ENCODER]) != len(state[TOKENS]):
             raise UsageError(f"--task.source-vocab is needed: the encoder of {found.path} has one")
         sizes[ENCODER] = len(task.source_vocab)
+    # what the vocabulary has beyond the checkpoint's rows is added behind them
     rows = {name: len(state[name]) for name in sizes if name in state}
     generator = torch.Generator().manual_seed(1)
     for one, count in rows.items():
@@ -142,6 +137,7 @@ def read_checkpoint(
     with torch.device("meta"):
         model = arch.build(len(own), len(task.source_vocab))
     model.load_state_dict(state, strict=False, assign=True)
+    # a row that nobody trained must not win against those that were: its logits are -inf
     model.leave_out(rows)
     if not found.says_heads and all(item.key != "arch.num_heads" for item in given):
         what = f"{found.path} does not say how many heads a layer has"
@@ -169,8 +165,10 @@ def _state(found: Found, arch: ModelConfig) -> dict[str, Tensor]:
     """Our tensors as the checkpoint has them, before anything is added to a table."""
     layers = (arch.num_layers, arch.decoder_layers if isinstance(arch, TwoTowers) else 0)
     stored = arch.layer_groups or max(layers)
+    # a damaged file may claim millions of layers, which would take hours to lay out
     if stored > len(found.tensors) or max(layers) > MOST_LAYERS:
         raise CheckpointError(f"{found.path} has not the tensors of {max(layers):,} layers")
+    # tables of positions and segments as long as there; `_resized` makes them longer
     places = {name: getattr(found.config, name) for name in ("max_positions", "max_positions2")}
     if 0 < found.config.num_segments < arch.num_segments:
         places["num_segments"] = found.config.num_segments

@@ -37,8 +37,7 @@ ALLOWED: list[Any] = [
     type(np.dtype(np.uint32)),
 ]
 """What a pickle may name, beside torch's own list of tensors and plain values; all harmless."""
-LARGEST = 10**7
-"""Of a number in a configuration; a larger one is damage."""
+LARGEST = 10**7  # of a number in a configuration; a larger one is damage
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
@@ -97,6 +96,7 @@ def read_pickle(path: Path) -> Any:
     with reading(path), torch.serialization.safe_globals(ALLOWED), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about old ways of writing
         zipped = zipfile.is_zipfile(path)
+        # torch does not look at the checksums of what it maps
         if zipped:
             with zipfile.ZipFile(path) as archive:
                 if (bad := archive.testzip()) is not None:

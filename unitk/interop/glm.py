@@ -48,6 +48,7 @@ SIZES = {
     "max_positions2": ("transformer.block_position_embeddings.weight", 0),
 }
 PRESETS = ("glm_large", "glm_base", "glm_410m", "glm_515m", "glm_roberta", "glm_2b", "glm_10b")
+# GLM ends a text with its pad, 0, which is our sep; our pad is BERT's [SEP], 102
 WORDPIECE = {"sep": 0, "pad": 102, "sop": 30522, "eop": 30523, "gmask": 30524, "smask": 30525}
 GPT2 = {
     "sep": 50256,
@@ -80,6 +81,7 @@ def read(path: Path, vocab: Path | None) -> Found:
     declared = read_json(where) if where.exists() else {}
     sizes = settings.sizes_of(tensors, SIZES, weights)
     heads = settings.checked(declared.get(HEADS, max(sizes["width"] // 64, 1)), int, HEADS, where)
+    # with at least one layer, the table of names tells what a file lacks
     layers = max(settings.layers_of(tensors, "transformer.layers."), 1)
     config = settings.changed(
         settings.preset(PRESETS[0]), weights, num_layers=layers, num_heads=heads, **sizes

@@ -31,8 +31,7 @@ WEIGHTS = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
-BEAM, MAX_LEN = 5, 64
-"""What `unitk generate` does by default."""
+BEAM, MAX_LEN = 5, 64  # what `unitk generate` does by default
 
 
 def read(path: Path, vocab: Path | None) -> Found:
@@ -89,12 +88,14 @@ def write(parts: Parts, folder: Path) -> None:
     about |= settings.write(config, family.keys)
     about |= {"vocab_size": rows, "tie_word_embeddings": config.tied}
     if kind == "roberta":
+        # its table counts the rows that stand in front of position 0
         about["max_position_embeddings"] = config.max_positions + pad + 1
     ids = {"pad": pad, "bos": vocab.cls, "eos": vocab.sep}
     about |= {f"{name}_token_id": index if index < rows else None for name, index in ids.items()}
     if kind == "bart":
         bias = theirs.pop("final_logits_bias", torch.zeros(rows))
-        theirs["final_logits_bias"] = bias[None]
+        # a buffer there, so it is stored even where it is zero
+        theirs["final_logits_bias"] = bias[None]  # a buffer of [1, V] there
     about |= family.about(config)
     if parts.task.protocol is not None and family.task != "mlm":
         generation = _generation(parts, rows)
@@ -145,6 +146,7 @@ def _generation(parts: Parts, rows: int) -> dict[str, Any]:
         "pad_token_id": vocab.pad if vocab.pad < rows else end,
         "bad_words_ids": [[index] for index in protocol.banned if index < rows] or None,
         "num_beams": BEAM,
+        # the end symbol counts there, and the search goes on until no open hypothesis can win
         "max_new_tokens": MAX_LEN + 1,
         "early_stopping": False,
     }

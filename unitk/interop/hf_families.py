@@ -126,10 +126,8 @@ def _about_t5(config: ModelConfig) -> Changes:
 class Family:
     """A kind of model there: its names, its settings, and what these cannot say."""
 
-    name: str
-    """How the names of its classes begin."""
-    root: str
-    """What the names of a bare model lack."""
+    name: str  # how the names of its classes begin
+    root: str  # what the names of a bare model lack
     presets: tuple[str, ...]
     """Our architectures of that kind; what the first one is holds where nothing else is said."""
     task: str
@@ -141,10 +139,8 @@ class Family:
     """Reading: what `keys` cannot say, found from tensors and config.json."""
     about: Callable[[ModelConfig], Changes] = lambda config: {}
     """Writing: what `keys` cannot say of config.json."""
-    options: Mapping[str, str] = field(default_factory=dict)
-    """Of the task."""
-    free: tuple[str, ...] = ()
-    """Fields beside `keys` that may differ from the preset's."""
+    options: Mapping[str, str] = field(default_factory=dict)  # of the task
+    free: tuple[str, ...] = ()  # fields beside `keys` that may differ from the preset's
 
 
 OUTPUTS = ("cls.", "lm_head.", "final_logits_bias", "predictions.", "sop_classifier.")

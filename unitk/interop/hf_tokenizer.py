@@ -24,8 +24,7 @@ from unitk.vocab.words import WordList
 
 GLUE, TILDE = "\ufff0", "\ufff1"
 """Code points that are no characters: between characters, and for the fullwidth tilde."""
-NORMAL, UNKNOWN, CONTROL, USER, BYTE = 1, 2, 3, 4, 6
-"""Types of sentencepiece's pieces."""
+NORMAL, UNKNOWN, CONTROL, USER, BYTE = 1, 2, 3, 4, 6  # types of sentencepiece's pieces
 BLANKS = "".join(filter(str.isspace, map(chr, range(sys.maxunicode))))
 """What Python's `split` splits at; the library's own notion of white space has less."""
 
@@ -83,6 +82,7 @@ def _frame(task: Task, pieces: Sequence[str]) -> dict[str, Any]:
         towers = task.prompt([np.array([word]) for _ in names]).towers
         slots, parts = towers["enc" if "enc" in towers else "x"], iter(names)
         template = []
+        # a slot that dies is the probe of a search, and no part of the prompt
         for index, seg in slots.table[:, slots.dies == NEVER][[TOKEN, SEG]].T.tolist():
             if index == word:
                 template.append({"Sequence": {"id": next(parts), "type_id": seg}})
@@ -113,6 +113,8 @@ def _sentencepiece(model: SentencePiece) -> dict[str, Any]:
     blanks: list[tuple[Any, str]] = [(R(r"\A +"), ""), (R(" +"), "▁"), (R(r"▁+\z"), "")]
     blanks = blanks if rules.get(4, 1) else [(" ", "▁")]  # remove_extra_whitespaces
     if trainer.get(3, 1) == 2:  # model_type: BPE
+        # sentencepiece keeps scores, the library wants merges: each cut of a piece into two
+        # pieces is one, and those of the best pieces come first
         merges = [
             (piece[:cut], piece[cut:])
             for piece in sorted(plain, key=lambda one: -plain[one])
@@ -125,6 +127,7 @@ def _sentencepiece(model: SentencePiece) -> dict[str, Any]:
     else:
         pieces = list(zip(names, score, strict=True))
         tokenizer = Tokenizer(models.Unigram(pieces, unk, has_bytes))
+        # no text becomes these in sentencepiece; the library's unigram model would find them
         apart = [names[i] for i, kind in enumerate(kinds) if kind in (UNKNOWN, CONTROL)]
         cuts, gone = _cuts([*apart, "<0xFF>"] if has_bytes else apart, set(plain), has_bytes)
         blanks += [(one, one[0]) for one in gone]
@@ -205,6 +208,7 @@ def _words(model: WordList) -> dict[str, Any]:
         known = "|".join(map(re.escape, sorted(model.special)))
         pattern = Regex(f"(?<![^{BLANKS}])(?:{known})(?![^{BLANKS}])")
         tokenizer.normalizer = normalizers.Replace(pattern, model.piece(model.unk))
+    # two such words tell whether the vocabulary joins them
     joint = next((i for word, i in ids.items() if word.endswith("@@")), model.unk)
     steps: list[Any] = [decoders.WordPiece(prefix=GLUE, cleanup=False), decoders.Fuse()]
     if not model.text(model.unk).startswith(" "):  # pieces bring their blanks

@@ -26,8 +26,7 @@ class Line:
     """One of our tensors, and those that it is made of there, one below the other."""
 
     ours: str
-    theirs: tuple[str, ...]
-    """An empty name stands for zeros that are not stored."""
+    theirs: tuple[str, ...]  # an empty name stands for zeros that are not stored
     transposed: bool
 
 
@@ -38,23 +37,22 @@ class Layout:
     Every tensor of a checkpoint must have its place here, or be one of the `copies` or `ignored`.
     """
 
-    names: Names
-    """Our module, or one tensor of it, -> theirs; several are joined."""
-    transposed: Collection[str] = ()
-    """Our modules whose weight is stored [in, out]."""
+    names: Names  # our module, or one tensor of it, -> theirs; several are joined
+    transposed: Collection[str] = ()  # our modules whose weight is stored [in, out]
     copies: Mapping[str, str] = field(default_factory=dict)
     """Their second name of a tensor -> its first; both are equal, or the checkpoint is refused."""
-    ignored: Collection[str] = ()
-    """Patterns of whole names that carry nothing a model needs."""
+    ignored: Collection[str] = ()  # patterns of whole names that carry nothing a model needs
 
     def lines(self, ours: Iterable[str]) -> list[Line]:
         """The line of each of our tensors; an error lists those that have none."""
         found, without = [], []
         for name in ours:
             module, _, leaf = name.rpartition(".")
+            # the first number of a name is the layer's, for which the tables have `#`
             number = re.search(r"\.(\d+)\.", f".{name}")
             digits = number[1] if number else ""
             generic, of_module = (_generic(text, digits) for text in (name, module))
+            # a single tensor may stand elsewhere than the rest of its module (UniLM's q_bias)
             if generic in self.names:
                 theirs, end = self.names[generic], ""
             elif of_module in self.names:
@@ -314,6 +312,7 @@ BART = Layout(
 
 def t5(side: str, ours: str, halves: tuple[str, ...]) -> dict[str, Any]:
     """A tower of T5: the parts of a block are numbered, and so are the halves of a gated map."""
+    # a decoder's block has cross-attention as its part 1
     ffn = "2" if side == "decoder" else "1"
     parts = layer(
         tuple(f"0.SelfAttention.{part}" for part in "qkv"),

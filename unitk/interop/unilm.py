@@ -27,6 +27,7 @@ SELF = "bert.encoder.layer.#.attention.self."
 IGNORED = (*BERT.ignored, r"crit_mask_lm_smoothed\.one_hot")
 SPLIT = Layout(
     {**BERT.names, "relative.table": SPLIT_BIAS},
+    # a linear map of one-hot buckets: [heads, buckets]
     transposed=("relative.table",),
     copies={"cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight"},
     ignored=IGNORED,
@@ -40,8 +41,7 @@ FAST_NAMES: dict[str, Theirs] = {
 FAST = replace(SPLIT, names={**SPLIT.names, **FAST_NAMES})
 KEYS = {**BERT_KEYS, **settings.keys("relative_buckets=rel_pos_bins relative_distance=max_rel_pos")}
 OFF = {"relax_projection": 0, "new_pos_ids": False, "task_idx": None}
-OFF |= {"ffn_type": 0, "num_qkv": 0, "seg_emb": False}
-"""Switches that no released model has on."""
+OFF |= {"ffn_type": 0, "num_qkv": 0, "seg_emb": False}  # switches that no released model has on
 PRESETS = {6: ("unilm_base", "unilm_large"), 2: ("unilm2_base",)}
 """By the number of token types."""
 
@@ -109,6 +109,7 @@ def write(parts: Parts, folder: Path) -> None:
             theirs[name] = theirs[name].view(1, 1, -1)
     save_pickle(theirs, folder / "pytorch_model.bin")
     rows = len(tensors["embed.tokens.weight"])
+    # segments 4 and 5 are those of seq2seq
     first = 4 if config.num_segments == 6 else 0
     about = settings.write(config, KEYS) | {"vocab_size": rows, "model_type": "unilm"}
     about |= {"source_type_id": first, "target_type_id": first + 1}

@@ -12,8 +12,7 @@ from unitk.vocab.subwords import SentencePiece, Tokenizers
 
 FILES = ("sentencepiece.model", "tokenizer.json", "vocab.json", "vocab.txt", "*.model")
 """Of a tokenizer that stands beside a model, the best one first."""
-EXTRA = 100
-"""Sentinels of T5."""
+EXTRA = 100  # sentinels of T5
 
 
 def vocab_beside(path: Path, given: Path | None = None) -> Vocab | None:

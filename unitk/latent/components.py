@@ -133,6 +133,7 @@ class ELBOConfig:
         steps, share = self.aggressive_steps, self.aggressive_share
         require(steps >= 0, f"--criterion.aggressive-steps must be at least 0, got {steps}")
         require(0 < share <= 1, f"--criterion.aggressive-share must be in (0, 1], got {share:g}")
+        # at the end of a run of a million updates
         name, end = type(self.beta).__name__.lower(), self.beta(1 << 20, 1 << 20)
         if end < self.beta.value:
             raise UsageError(

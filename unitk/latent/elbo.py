@@ -62,6 +62,7 @@ class ELBO:
                 "--criterion elbo needs an --arch with a latent, such as optimus_small"
             )
         if model.training and self.config.aggressive_steps:
+            # a weight without a gradient is left as it is by the optimizer, decay included
             both = not self.encoder_alone(step, total)
             for parameter in model.generator_parameters():
                 parameter.requires_grad_(both)

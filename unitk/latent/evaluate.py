@@ -27,16 +27,11 @@ def has_latent(evaluation: Evaluation) -> bool:
 class Latent:
     """An autoencoder on M texts."""
 
-    figures: dict[str, float]
-    """By name, see docs/latent-measures.md."""
-    each: list[float]
-    """Nats of divergence of each dimension."""
-    means: np.ndarray
-    """[M, Z]: the most likely latents."""
-    texts: list[Ids]
-    """The words of each text, in the same order."""
-    notes: list[str]
-    """What is absurd, and why."""
+    figures: dict[str, float]  # by name, see docs/latent-measures.md
+    each: list[float]  # nats of divergence of each dimension
+    means: np.ndarray  # [M, Z]: the most likely latents
+    texts: list[Ids]  # the words of each text, in the same order
+    notes: list[str]  # what is absurd, and why
 
 
 @torch.no_grad()

@@ -18,12 +18,9 @@ from torch import Tensor
 
 from unitk.slots import DOC, Batch
 
-TEXT = "lm"
-"""The ask whose labels are the text's words."""
-SEED = 20040092
-"""Of the draws: a text's draws are those of its number, in every run."""
-ACTIVE = 0.01
-"""Variance of a dimension's posterior means from which on it counts as active."""
+TEXT = "lm"  # the ask whose labels are the text's words
+SEED = 20040092  # of the draws: a text's draws are those of its number, in every run
+ACTIVE = 0.01  # variance of a dimension's posterior means from which on it counts as active
 DENSITIES = 1 << 22
 """Most densities that are computed at a time: blocks of texts against all texts."""
 
@@ -34,14 +31,10 @@ class Evidence:
 
     mean: Tensor
     logvar: Tensor
-    z: Tensor
-    """[M, Z]: the first draw of each text."""
-    kl: Tensor
-    """[M, Z]: divergence of each dimension from the prior."""
-    nll: Tensor
-    """[M]: what the text costs given its latent, the mean over the draws."""
-    bound: Tensor
-    """[M]: importance-weighted lower bound of its log-likelihood."""
+    z: Tensor  # [M, Z]: the first draw of each text
+    kl: Tensor  # [M, Z]: divergence of each dimension from the prior
+    nll: Tensor  # [M]: what the text costs given its latent, the mean over the draws
+    bound: Tensor  # [M]: importance-weighted lower bound of its log-likelihood
 
     def figures(self, objective: Callable[[Tensor], Tensor]) -> dict[str, float]:
         """What is told during training and afterwards: docs/latent-measures.md."""
@@ -57,6 +50,7 @@ class Evidence:
 
 def noise(numbers: Iterable[int], latent: int) -> Iterator[Tensor]:
     """Standard normal draws [N, Z] without end, those of a text a function of its number."""
+    # a generator for each text, so that batches do not change what it draws
     sources = [np.random.default_rng([SEED, number]) for number in numbers]
     while True:
         yield torch.from_numpy(np.stack([one.standard_normal(latent) for one in sources]))
@@ -66,6 +60,7 @@ def partners(count: int) -> Tensor:
     """Another text for each of `count` texts, at random: z is shuffled so."""
     order = np.random.default_rng(SEED).permutation(count)
     found = np.empty(count, np.int64)
+    # one cycle through all texts: none is its own partner
     found[order] = np.roll(order, 1)
     return torch.from_numpy(found)
 
@@ -121,6 +116,7 @@ def text_nll(model: Any, batch: Batch, z_NZ: Tensor) -> Tensor:
     """[N] nats of the words of each doc given its latent."""
     ask = batch.asks[TEXT]
     nll_K: Tensor = -model.log_probs(batch, ask, model.latent(z_NZ, batch))
+    # words are asked in any order of docs, so each is added to its own
     doc_K = batch.towers[ask.tower][DOC].flatten()[ask.first]
     return nll_K.new_zeros(len(z_NZ), dtype=torch.double).index_add(
         0, doc_K, (ask.weight * nll_K).double()
@@ -150,6 +146,7 @@ def mutual_information(z: Tensor, mean: Tensor, logvar: Tensor, chunk: int = DEN
     rows = max(1, chunk // len(z))
     for start in range(0, len(z), rows):
         some = z[start : start + rows]
+        # (z - mean)^2 / var multiplied out: two products of matrices instead of [rows, M, Z]
         square = some**2 @ precision.T - 2 * some @ (mean * precision).T
         density = -(square + scale_M) / 2
         # the text's own posterior, to the last bit: the ceiling holds

@@ -72,6 +72,7 @@ def nearest(
         far = ((points - query) ** 2).sum(1, dtype=np.float64) / 2  # no loss of digits near 0
     else:
         far = np.sqrt(((points - query) ** 2).sum(1, dtype=np.float64))
+    # stable, so that equally near ones keep their order
     best = np.argsort(far, kind="stable")[:count]
     return best, far[best]
 
@@ -89,6 +90,7 @@ def principal(points: Points, count: int) -> tuple[Points, npt.NDArray[np.float6
     """
     centred = points - points.mean(0)
     _, spread, axes = np.linalg.svd(centred, full_matrices=False)
+    # the decomposition leaves the sign open: without this a picture could be mirrored
     largest = np.abs(axes).argmax(1)
     axes = axes * np.sign(axes[np.arange(len(axes)), largest])[:, None]
     share = spread**2 / max(float((spread**2).sum()), np.finfo(np.float64).tiny)

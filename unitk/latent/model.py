@@ -45,8 +45,10 @@ class LatentModel(Model):
         self.config: LatentConfig = config
         settings = config.tower("enc")
         self.towers["enc"] = encoder = Stack(settings, source_vocab_size)
+        # `Model` has drawn the decoder's weights only
         init_weights(encoder, settings)
         self.pool = nn.Linear(settings.width, settings.width)
+        # mean above log variance, in one map as in Optimus; no bias there either
         self.bridge = nn.Linear(settings.width, 2 * config.latent, bias=False)
         keys = config.num_layers * config.heads_width
         self.memory = _linear(config.memory, config.latent, keys)
@@ -66,6 +68,7 @@ class LatentModel(Model):
         slots = batch.towers["enc"]
         states_BTD = self.reader.encode(slots, batch.sight["enc"], batch.num_keys["enc"])
         first_ND = states_BTD.flatten(0, 1)[_first(slots, len(batch.owner))]
+        # the latent is small: full precision costs nothing, and rounding it would be noise
         with torch.autocast(slots.device.type, enabled=False):
             return torch.tanh(self.pool(first_ND.to(self.decoder.embed.tokens.weight.dtype)))
 

@@ -20,11 +20,9 @@ if TYPE_CHECKING:
 class Walk:
     """Points that belong together, and what is known of each: {"t": 0.5}, or nothing."""
 
-    source: list[str]
-    """The texts it was made of."""
+    source: list[str]  # the texts it was made of
     at: list[dict[str, float]]
-    points: Points
-    """[len(at), Z]"""
+    points: Points  # [len(at), Z]
 
 
 def walk_lines(

@@ -19,12 +19,9 @@ from unitk.slots import Batch
 
 IGNORED = 0.1
 """A z-gap below so many nats a text: the decoder might as well not have the latent."""
-EARLY = 0.1
-"""Share of a run in which a decoder need not use its latent yet."""
-EARLY_STEPS = 100, 1000
-"""The same in updates, at least and at most."""
-WIDTH = 48
-"""Most bars; with more dimensions a bar is the mean of several."""
+EARLY = 0.1  # share of a run in which a decoder need not use its latent yet
+EARLY_STEPS = 100, 1000  # the same in updates, at least and at most
+WIDTH = 48  # most bars; with more dimensions a bar is the mean of several
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -58,6 +55,7 @@ def collapse(
     named = {f"panel/{name}": value for name, value in values.items()}
     named |= {f"panel_kl/{i}": value for i, value in enumerate(each)}
     least, most = EARLY_STEPS
+    # a run without an end has the most early updates
     early = min(max(EARLY * (total or math.inf), least), most)
     ignored = gap < IGNORED and beta > 0 and step >= early
     return Panel(named, lines, advice(gap, config) if ignored else "")
@@ -66,6 +64,7 @@ def collapse(
 def bars(values: Sequence[float]) -> str:
     """Sorted values as bars, the largest first, with the largest and the smallest as numbers."""
     ordered = sorted(values, reverse=True)
+    # so many dimensions share a bar that all bars fit
     top, size = max(ordered[0], 1e-9), -(-len(ordered) // WIDTH)
     groups = [ordered[i : i + size] for i in range(0, len(ordered), size)]
     heights = [sum(group) / len(group) / top for group in groups]

@@ -14,8 +14,7 @@ from unitk.files import new_file
 from unitk.latent.geometry import Points, principal
 from unitk.masks import save
 
-COLOURS = 20
-"""The most frequent labels have a colour of their own, the others are grey."""
+COLOURS = 20  # the most frequent labels have a colour of their own, the others are grey
 
 
 def plane(points: Points, method: str, seed: int) -> tuple[Points, tuple[str, str]]:
@@ -27,6 +26,7 @@ def plane(points: Points, method: str, seed: int) -> tuple[Points, tuple[str, st
         if method == "tsne":
             from sklearn.manifold import TSNE
 
+            # the library wants fewer neighbours than points
             perplexity = min(30.0, (len(points) - 1) / 3)
             embed: Any = TSNE(2, perplexity=perplexity, init="pca", random_state=seed)
         else:
@@ -58,6 +58,7 @@ def draw(
     label_of = np.array([label if label in shown else "" for label in labels])
     colours = colormaps["tab10" if len(shown) <= 10 else "tab20"]
     size = float(np.clip(2000 / len(flat), 4, 40))
+    # grey points first, so that they hide no other
     for label in ["", *sorted(shown)]:
         some = flat[label_of == label]
         if not len(some):

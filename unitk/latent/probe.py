@@ -72,6 +72,7 @@ def probe(
     wanted_N = torch.tensor([names.index(name) for name in test[1]])
     found = []
     for seed in range(seeds if per_class else 1):
+        # the first texts of each class in a permutation: fewer labels are a part of more
         order = np.random.default_rng(seed).permutation(len(label))
         taken = [order[label[order] == c][: per_class or None] for c in range(len(names))]
         chosen = torch.from_numpy(np.concatenate(taken))

@@ -33,8 +33,7 @@ from unitk.models.stack import Model
 from unitk.slots import Batch, Example, collate
 from unitk.tasks.base import Task
 
-LITTLE = 0.1
-"""Nats of divergence a text below which a decoder cannot be told much."""
+LITTLE = 0.1  # nats of divergence a text below which a decoder cannot be told much
 NOTHING = np.empty(0, np.int64)
 
 log = logging.getLogger(__name__)
@@ -44,14 +43,10 @@ log = logging.getLogger(__name__)
 class Latents:
     """Where texts lie, arrays of a row a text."""
 
-    mean: Points
-    """[N, Z]: the most likely latents."""
-    std: Points
-    """[N, Z]: how exactly the encoder knows them."""
-    kl: Points
-    """[N, Z]: nats that each dimension tells of a text."""
-    pooled: Points
-    """[N, D]: the encoder's feature, of which the latent is made."""
+    mean: Points  # [N, Z]: the most likely latents
+    std: Points  # [N, Z]: how exactly the encoder knows them
+    kl: Points  # [N, Z]: nats that each dimension tells of a text
+    pooled: Points  # [N, D]: the encoder's feature, of which the latent is made
 
     def draw(self, rng: np.random.Generator, spread: float = 1.0) -> Points:
         """One latent of each text [N, Z]; `spread` scales the deviation from the mean."""
@@ -88,6 +83,7 @@ class LatentSpace:
 
         Too long a text raises DataError, or is shortened if `truncate`.
         """
+        # equal texts are encoded once
         row = {text: i for i, text in enumerate(dict.fromkeys(texts))}
         ids = self.task.vocab.encode_batch(list(row))
         prompts = [self._prompt(text, one, truncate) for text, one in zip(row, ids, strict=True)]

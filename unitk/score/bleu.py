@@ -27,6 +27,7 @@ def bleu(
     metric = BLEU(
         tokenize=tokenize, lowercase=lowercase, smooth_method=smooth, force=tokenize == "none"
     )
+    # sacrebleu wants the first references of all texts, then the second ones; None is none
     found = metric.corpus_score(hypotheses, list(zip_longest(*references)))
     precisions = {f"precision{n}": value for n, value in enumerate(found.precisions, start=1)}
     return Score(

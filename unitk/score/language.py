@@ -18,8 +18,7 @@ class Units:
     texts: int = 0
     tokens: int = 0
     words: int = 0
-    size: int = 0
-    """Bytes in UTF-8."""
+    size: int = 0  # bytes in UTF-8
 
     @staticmethod
     def of(texts: Iterable[tuple[str, int]]) -> Units:

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from unitk.score import Score
 from unitk.score.bleu import bleu
 
-BETA = 1.2
-"""Weight of recall in qgevalcap's ROUGE-L (Lin 2004, equation 4)."""
+BETA = 1.2  # weight of recall in qgevalcap's ROUGE-L (Lin 2004, equation 4)
 
 
 def qg(hypotheses: Sequence[str], references: Sequence[str], sources: Sequence[str]) -> Score:
@@ -81,6 +80,7 @@ def _common(a: Sequence[str], b: Sequence[str]) -> int:
     full = (1 << len(b)) - 1
     column = full
     for word in a:
+        # the addition carries each hit up to the next zero: a whole row of the table at once
         hit = column & places.get(word, 0)
         column = (column + hit | column - hit) & full
     return len(b) - column.bit_count()

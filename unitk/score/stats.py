@@ -55,6 +55,7 @@ def words(text: str) -> list[str]:
 
 def grams(text: Sequence[str], n: int) -> list[Gram]:
     """The n-grams of a text, in order."""
+    # the text beside itself, one word further each time, up to the shortest
     return list(zip(*(text[i:] for i in range(n)), strict=False))
 
 
