@@ -57,7 +57,7 @@ from unitk.training.reporting.sinks import Sink, choose_loggers, open_sinks
 from unitk.training.reporting.watch import Watch
 from unitk.training.saving import checkpoint
 from unitk.training.saving.saver import Saver
-from unitk.training.saving.state import Progress
+from unitk.training.saving.state import Progress, plugins_named, read_state
 from unitk.training.signals import EXIT, Signals
 from unitk.training.start import Start
 
@@ -383,8 +383,10 @@ def beginning(start: Start, device: torch.device) -> Any:
     parted = ranks.world if config.shard else 1
     # a weight, its gradient and two averages of AdamW, four bytes each
     check_room(arch, len(data.vocab), 16 / parted, device)
-    model = arch.build(*map(len, vocabs))
-    if folder := start.resumed or start.init_from:
+    folder = start.resumed or start.init_from
+    with plugins_named(read_state(folder), folder) if folder else nullcontext():
+        model = arch.build(*map(len, vocabs))
+    if folder:
         fresh = start.resumed is None
         checkpoint.load_weights(model, folder, averages=fresh, task=data.task if fresh else None)
         rows = checkpoint.imported_rows(folder).get("embed.tokens.weight", len(data.vocab))

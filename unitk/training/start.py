@@ -24,7 +24,7 @@ from unitk.training.config import CUT, FROZEN, KINDS, TrainConfig, weighted
 from unitk.training.parallel import Ranks, join, launched
 from unitk.training.reporting.sinks import choose_loggers
 from unitk.training.saving.folder import CONFIG, RunFolder, find
-from unitk.training.saving.state import Identity, options_of, read_state
+from unitk.training.saving.state import Identity, options_of, plugins_named, read_state
 from unitk.values import parse_value, render
 from unitk.vocab.base import Vocab
 
@@ -116,7 +116,8 @@ def _parse(argv: Sequence[str]) -> Parsed:
         folder = find(parsed.main.init_from)
     if folder is None:
         return parsed
-    values = options_of(read_state(folder), folder)
+    state = read_state(folder)
+    values = options_of(state, folder)
     inherited = _of_same_tasks(values, parsed)
     if parsed.origins["arch"].startswith("task "):
         inherited |= {key: v for key, v in values.items() if key.partition(".")[0] == "arch"}
@@ -126,7 +127,8 @@ def _parse(argv: Sequence[str]) -> Parsed:
     inherited = {key: text for key, text in inherited.items() if key not in given}
     words = [f"{flag(key)}={text}" for key, text in inherited.items()]
     origin = f"checkpoint {folder}"
-    parsed = parse("train", TrainConfig, [*argv, *words], kinds=KINDS)
+    with plugins_named(state, folder):
+        parsed = parse("train", TrainConfig, [*argv, *words], kinds=KINDS)
     return replace(parsed, origins=parsed.origins | dict.fromkeys(inherited, origin))
 
 

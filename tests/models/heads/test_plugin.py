@@ -10,6 +10,7 @@ import torch.nn.functional as F
 
 from unitk import registry
 from unitk.data.batching import draw
+from unitk.errors import UsageError
 from unitk.slots import collate
 from unitk.training.evaluate import open_evaluation
 from unitk.training.saving.checkpoint import load
@@ -95,3 +96,22 @@ def test_it_trains_resumes_and_is_evaluated(plugin, toy_data, tmp_path, capsys):
         losses.append(F.cross_entropy(logits, torch.tensor(example.asks[0].label[0])).item())
     assert told["odd"] == pytest.approx(sum(losses) / len(losses), rel=1e-5)
     assert set(told) >= {"loss", "odd", "odd/correct"} and "odd/nll" not in told
+
+
+def test_a_checkpoint_without_its_head_names_the_plugins(plugin, toy_data, tmp_path, monkeypatch):
+    """Of a plug-in head alone, and of a task."""
+    words = f"--arch bert_tiny --arch.heads bag:parity:2 --data {toy_data / 'text'} --valid none"
+    words += " --max-tokens 400 --max-steps 1 --precision fp32 --threads 1 --save-dir"
+    for task in ("mlm", "parity"):
+        train(f"--user-dir {plugin} --task {task} {words} {tmp_path / task}".split())
+    monkeypatch.setattr(registry, "_loaded", set())
+    for kind, name in (("head", "bag"), ("task", "parity")):
+        monkeypatch.delitem(registry._entries[kind], name)
+    hint = rf"there is no {{}}.* was trained with plug-ins: give --user-dir .*{plugin.name}"
+    for task, what in (("mlm", "head 'bag'"), ("parity", "task 'parity'")):
+        with pytest.raises(UsageError, match=hint.format(what)):
+            load(tmp_path / task)
+    begins = f"--task mlm --data {toy_data / 'text'} --save-dir {tmp_path / 'more'} --max-steps 1"
+    with pytest.raises(UsageError, match=hint.format("head 'bag'")):
+        begins += f" --arch bert_tiny --arch.heads bag:parity:2 --init-from {tmp_path / 'mlm'}"
+        train(begins.split())

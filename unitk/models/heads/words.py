@@ -75,8 +75,9 @@ class Borders(Words):
     """Words of a hidden span from the slots at its borders and the place in it (SpanBERT).
 
     Joshi et al. 2020, arXiv 1907.10529, section 3.2: two dense maps, each with GeLU and layer norm,
-    of the two states and an embedding of the distance to the left border. A row reads the left
-    border, the right one and the word's own slot, of which the position alone is used.
+    of the two states and an embedding of the distance to the left border; from SIZE (20) on, they
+    share one (the official code leaves the words there out). A row reads the left border, the right
+    one and the word's own slot, of which the position alone is used.
     """
 
     def __init__(self, config: ModelConfig, vocab_size: int, size: int | None = None):
@@ -95,6 +96,6 @@ class Borders(Words):
 
     def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
         left_K, _, own_K = asked.slots[POS].unbind(1)
-        place = self.places(own_K - left_K - 1)
+        place = self.places((own_K - left_K - 1).clamp(max=self.places.num_embeddings - 1))
         inputs = torch.cat([asked.states[:, 0], asked.states[:, 1], place], -1)
         return self.logits(self.transform(inputs), tokens_VD, asked.among)

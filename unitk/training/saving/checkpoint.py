@@ -20,7 +20,6 @@ import logging
 import platform
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,14 @@ from unitk.training.device import check_room
 from unitk.training.ema import Average
 from unitk.training.parallel import Ranks
 from unitk.training.saving.folder import OPTIMIZER, reading
-from unitk.training.saving.state import SOURCE_VOCAB, Identity, Progress, options_of, read_state
+from unitk.training.saving.state import (
+    SOURCE_VOCAB,
+    Identity,
+    Progress,
+    options_of,
+    plugins_named,
+    read_state,
+)
 from unitk.vocab.base import Vocab
 
 log = logging.getLogger(__name__)
@@ -90,7 +96,7 @@ def _load(
     folder: Path, device: str | torch.device, task_name: str | None, given: Sequence[Given]
 ) -> Loaded:
     state = read_state(folder)
-    with _plugins(state, folder):
+    with plugins_named(state, folder):
         vocab = Vocab.load(folder / "vocab")
     parsed = components(state, folder, given=given)
     parts, chosen = parsed.components, parsed.components["task"]
@@ -105,7 +111,8 @@ def _load(
     task.labels = tuple(state.get("labels", ()))
     task.answers = state.get("kind", "pairs") == "pairs"  # earlier versions did not say
     check_room(parts["arch"].config, len(vocab), 4, torch.device("cpu"))
-    model = parts["arch"].config.build(len(vocab), len(task.source_vocab))
+    with plugins_named(state, folder):  # of a head
+        model = parts["arch"].config.build(len(vocab), len(task.source_vocab))
     if given:
         _check_shapes(state, folder, given, vocab)
     load_weights(model, folder, averages=True)
@@ -139,23 +146,8 @@ def components(
     origin = str(folder / "state.json")
     values = {k: v for k, v in options_of(state, folder).items() if k.partition(".")[0] in wanted}
     own = [Given(key, text, origin) for key, text in {**values, **(options or {})}.items()]
-    with _plugins(state, folder):
+    with plugins_named(state, folder):
         return resolve(main or NoOptions, [*own, *given], wanted)
-
-
-@contextmanager
-def _plugins(state: dict[str, Any], folder: Path) -> Iterator[None]:
-    """Name the plug-ins of a run where something is unknown without them. A checkpoint never
-    decides which code runs."""
-    try:
-        yield
-    except UsageError as error:
-        if state["user_dir"] is None:
-            raise
-        raise UsageError(
-            f"{error}; {folder} was trained with plug-ins: give --user-dir if you trust those of"
-            f" {state['user_dir']!r}"
-        ) from error
 
 
 def _check_shapes(

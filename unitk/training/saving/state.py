@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from unitk import registry
 from unitk.config import modern
-from unitk.errors import CheckpointError
+from unitk.errors import CheckpointError, UsageError
 from unitk.files import sealed
 from unitk.foreign import read_json
 from unitk.training.config import TrainConfig
@@ -41,6 +43,21 @@ def options_of(state: dict[str, Any], folder: Path) -> dict[str, str]:
         own = str(folder / SOURCE_VOCAB)
         values |= {key: own for key in values if key.endswith(f".{SOURCE_VOCAB}")}
     return values
+
+
+@contextmanager
+def plugins_named(state: dict[str, Any], folder: Path) -> Iterator[None]:
+    """Name the plug-ins of a run where something is unknown without them. A checkpoint never
+    decides which code runs."""
+    try:
+        yield
+    except UsageError as error:
+        if state["user_dir"] is None:
+            raise
+        raise UsageError(
+            f"{error}; {folder} was trained with plug-ins: give --user-dir if you trust those of"
+            f" {state['user_dir']!r}"
+        ) from error
 
 
 @dataclass
