@@ -28,6 +28,8 @@ OTHER = {
     "head_width": 12,
     "ffn_width": 40,
     "ffn_gate": True,
+    "positions": "rotary",
+    "rotary_base": 100.0,
     "max_positions": 9,
     "max_positions2": 5,
     "position_offset": 2,
@@ -44,11 +46,16 @@ OTHER = {
     "final_norm": False,
     "norm": "rms",
     "norm_eps": 0.1,
+    "norm_inside": True,
+    "qk_norm": True,
+    "head_gate": True,
+    "embedding_skip": True,
     "score_scale": False,
     "activation": "relu",
     "bias": False,
     "tied": False,
     "output_scale": True,
+    "logit_cap": 2.0,
     "output_bias": True,
     "head_transform": True,
     "heads": ("class:nsp:2",),
@@ -57,10 +64,12 @@ OTHER = {
     "activation_dropout": 0.5,
     "init_std": 0.1,
     "scaled_init": False,
+    "zero_init": True,
     "fan_in_init": True,
 }
 
 BESIDE = {
+    "rotary_base": {"positions": "rotary"},
     "relative_distance": {"relative_buckets": 8},
     "embedding_width": {"head_transform": True},
 }
@@ -186,7 +195,7 @@ def test_position_offset_shifts_the_table():
         ({"max_positions": -1}, "--arch.max-positions must be at least 0, got -1"),
         (
             {"activation": "swish"},
-            "--arch.activation must be one of gelu, gelu_tanh, relu, got swish",
+            "--arch.activation must be one of gelu, gelu_tanh, relu, relu2, got swish",
         ),
         (
             {"relative_buckets": 30},
@@ -202,7 +211,7 @@ def test_position_offset_shifts_the_table():
         ),
         (
             {"position_offset": 2, "max_positions": 0},
-            "--arch.position-offset must be 0 where --arch.max-positions is 0, got 2",
+            "--arch.position-offset must be 0 where there is no table of positions, got 2",
         ),
     ],
 )

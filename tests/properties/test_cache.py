@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 
+import modern
 import numpy as np
 import pytest
 import torch
@@ -44,7 +45,12 @@ DISTANCES = ["lm distances", "glm_infill distances", "unilm distances", "seq2seq
 SHIFTED = "unilm unilm_small position_shift"
 
 
-@pytest.fixture(params=[*TASKS, "seq2seq t5_mini", "seq2seq t5_v1_1_small", SHIFTED, *DISTANCES])
+MODERN = [pair for pair in modern.PAIRS if pair.split()[0] in TASKS]
+
+
+@pytest.fixture(
+    params=[*TASKS, "seq2seq t5_mini", "seq2seq t5_v1_1_small", SHIFTED, *DISTANCES, *MODERN]
+)
 def setting(request, toy_vocab):
     """A task with its default architecture made small, and prompts of 1 to 30 words."""
     name, _, more = request.param.partition(" ")
@@ -55,7 +61,7 @@ def setting(request, toy_vocab):
     config = replace(registry.get("arch", arch or cls.arch)(), **SMALL)
     if config.fan_in_init:
         config = replace(config, init_std=1.0)
-    model = config.build(len(toy_vocab)).eval()
+    model = modern.begun(config.build(len(toy_vocab))).eval()
     if isinstance(model, LatentModel):  # latents that tell the sources apart
         model.bridge.weight.data *= 100
     rng = np.random.default_rng(1)

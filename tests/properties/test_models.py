@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import modern
 import numpy as np
 import pytest
 import torch
@@ -23,7 +24,7 @@ from unitk.slots import collate
 TASKS = [*registry.names("task"), "mlm gpt2_mini", "seq2seq t5_mini", "mass t5_v1_1_small"]
 DISTANCES = ["lm distances", "glm_infill distances", "unilm distances", "mass distances2"]
 """With scores that depend on the query and on distances."""
-TASKS += DISTANCES
+TASKS += [*DISTANCES, *modern.PAIRS]
 """Registered names, some with an architecture other than their own."""
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,9 +35,12 @@ def build(name, vocab):
     cls = registry.get("task", name)
     config = registry.get("arch", arch or cls.arch)()
     small = {"num_layers": 2, "width": 32, "num_heads": 2, "ffn_width": 64}
+    task = cls(cls.Config(), vocab)
+    if arch:
+        small["num_virtual"] = len(task.virtual)
     torch.manual_seed(1)
     model = replace(config, **small, dropout=0.0, attention_dropout=0.0).build(len(vocab)).eval()
-    return cls(cls.Config(), vocab), model
+    return task, modern.begun(model)
 
 
 def examples(task, vocab, count=7):

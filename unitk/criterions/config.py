@@ -23,15 +23,19 @@ class CrossEntropyConfig:
     smoothed_over: Literal["all", "others"] = "all"
     """What it is spread over. all: the whole vocabulary. others: all but the label and [PAD], and
     the loss is the divergence from these targets, which sharp predictions cannot beat (UniLM)."""
+    z_loss: float = 0.0
+    """Weight of the square of the logarithm of the softmax's denominator, which keeps logits from
+    drifting (PaLM: 1e-4; Chowdhery et al. 2022, arXiv 2204.02311, section 5). Words only."""
 
     def __post_init__(self) -> None:
         given = self.label_smoothing
         require(0 <= given < 1, f"--criterion.label-smoothing must be in [0, 1), got {given}")
         idle = self.smoothed_over != "all" and not given
         require(not idle, "--criterion.smoothed-over has no effect without a label-smoothing")
+        require(self.z_loss >= 0, f"--criterion.z-loss must be at least 0, got {self.z_loss:g}")
 
     def build(self, vocab: Vocab) -> Criterion:
         pad = vocab.pad if self.smoothed_over == "others" else None
         build = imported("unitk.criterions.cross_entropy:CrossEntropy")
-        made: Criterion = build(self.label_smoothing, pad)
+        made: Criterion = build(self.label_smoothing, pad, self.z_loss)
         return made

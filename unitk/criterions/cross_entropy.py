@@ -13,6 +13,7 @@ from unitk.slots import Ask, Batch
 class CrossEntropy:
     """Sums of (1 - e) nll + e * mean over the vocabulary of -log p, e being the label smoothing.
 
+    To each row `z_loss` times the squared logarithm of its softmax's denominator is added.
     With a `pad` the mean is over all words but it and the label, and the least value that targets
     of this kind allow is subtracted (UniLM's KL divergence). Only words are smoothed: other heads
     have their own losses, such as the squared error of a number.
@@ -20,6 +21,7 @@ class CrossEntropy:
 
     label_smoothing: float = 0.0
     pad: int | None = None
+    z_loss: float = 0.0
 
     def counts(self, batch: Batch) -> dict[str, float]:
         return batch.count
@@ -35,7 +37,7 @@ class CrossEntropy:
             together.setdefault((ask.tower, ask.head, own), []).append(ask)
         loss = Loss({}, {}, carry)
         for (tower, head, _), asks in together.items():
-            smoothed = self.label_smoothing, self.pad
+            smoothed = self.label_smoothing, self.pad, self.z_loss
             terms = model.answer(states[tower], batch, asks, None, *smoothed)
             for ask, (mean, nll, correct) in zip(asks, totals(terms, asks), strict=True):
                 loss.sums[ask.name] = mean

@@ -111,7 +111,7 @@ def prepare(model: Model, precision: Precision) -> Model:
         if isinstance(part, Stack) and kind is Int8 and packs("bf16"):
             part.cache_dtype = torch.bfloat16  # nearer to the truth than 8 bits, half of 32
         if isinstance(part, FeedForward) and isinstance(part.up, nn.Linear):
-            if kind is Packed and not part.gated:
+            if kind is Packed and not part.gated and part.activation in FUSED:
                 part.up = Packed(part.up.weight, part.up.bias, FUSED[part.activation])
                 part.activation = nn.Identity()
         for name, linear in part.named_children():

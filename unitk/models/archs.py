@@ -8,14 +8,15 @@ arXiv 1905.02450. BART: Lewis et al. 2020, arXiv 1910.13461. T5: Raffel et al. 2
 et al. 2022, arXiv 2103.10360; the sizes are those of the official configurations, whose position
 tables have one row more than the longest input.
 
-Parameters are counted with the official vocabularies. Of every family, `tiny` is for tests, and
+Parameters are counted with the official vocabularies, those of `modern_*` with 16,384 words (the
+mini ones with 8,000). Of every family, `tiny` is for tests, and
 one of four layers in all, 256 wide, is for a CPU: `small`, or `mini` where there is a small.
 T5 has one more dropout behind the final norm of each tower, which matters to training only.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
@@ -51,6 +52,12 @@ def tiny(config: Config) -> Config:
 def for_cpu(config: Config, num_layers: int = 4) -> Config:
     """256 wide; without attention dropout, which is slow on a CPU."""
     return replace(sized(config, num_layers, 256, 4), attention_dropout=0.0)
+
+
+def modern(config: Config, num_layers: int, width: int, num_heads: int, ffn_width: int) -> Config:
+    """A size of the modern stack; weights vary as LTG-BERT's, less in wider models."""
+    std = round((2 / (5 * width)) ** 0.5, 4)
+    return replace(sized(config, num_layers, width, num_heads), ffn_width=ffn_width, init_std=std)
 
 
 BERT = ModelConfig(
@@ -119,6 +126,25 @@ T5 = EncoderDecoderConfig(
 T5_1_1 = replace(T5, ffn_gate=True, activation="gelu_tanh", tied=False, output_scale=False)
 GLM = ModelConfig(max_positions=513, max_positions2=513)
 GLM_LONG = ModelConfig(max_positions=1025, max_positions2=1025)
+# both positions turn half of every head: any task, GLM's too, takes the same architecture
+MODERN = ModelConfig(
+    positions="rotary",
+    max_positions=0,
+    max_positions2=8192,
+    num_virtual=1,
+    ffn_width=2048,
+    ffn_gate=True,
+    norm="rms",
+    norm_inside=True,
+    qk_norm=True,
+    embedding_skip=True,
+    activation="gelu",
+    bias=False,
+    attention_dropout=0.0,
+    zero_init=True,
+    scaled_init=False,
+)
+MODERN2 = EncoderDecoderConfig(**{one.name: getattr(MODERN, one.name) for one in fields(MODERN)})
 
 TESTS = "2 layers of 64, no dropout: for tests."
 TESTS2 = "2 + 2 layers of 64, no dropout: for tests."
@@ -212,6 +238,23 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     ),
     "glm_2b": (sized(GLM_LONG, 36, 2048, 32), "GLM-2B, 1.92 billion parameters."),
     "glm_10b": (sized(GLM_LONG, 48, 4096, 64), "GLM-10B, 9.88 billion parameters."),
+    "modern_tiny": (modern(tiny(MODERN), 2, 64, 4, 176), TESTS),
+    "modern_mini": (
+        modern(MODERN, 4, 256, 4, 704),
+        "4 layers of 256, 5.3 M parameters: for a CPU.",
+    ),
+    "modern_small": (modern(MODERN, 12, 384, 6, 1280), "12 layers of 384, 31 M parameters."),
+    "modern_base": (
+        modern(replace(MODERN, tied=False), 12, 768, 12, 2048),
+        "12 layers of 768 and an output matrix of its own, 110 M parameters.",
+    ),
+    "modern_encdec_tiny": (modern(tiny(MODERN2), 2, 64, 4, 176), TESTS2),
+    "modern_encdec_mini": (
+        modern(MODERN2, 2, 256, 4, 576),
+        "2 + 2 layers of 256, 5.4 M parameters: for a CPU.",
+    ),
+    "modern_encdec_small": (modern(MODERN2, 6, 384, 6, 1280), "6 + 6 layers of 384, 35 M."),
+    "modern_encdec_base": (modern(MODERN2, 6, 768, 12, 2048), "6 + 6 layers of 768, 112 M."),
 }
 
 for _name, (_config, _about) in PRESETS.items():

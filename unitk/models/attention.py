@@ -16,8 +16,9 @@ from unitk import masks
 from unitk.errors import require
 from unitk.models.config import ModelConfig
 from unitk.models.flex import Flex, render_flex, render_flex_cross
+from unitk.models.lean import norm, unit_rms
 from unitk.models.products import multiply, scores_by_products
-from unitk.models.relative import RelativeBias
+from unitk.models.relative import RelativeBias, turned
 from unitk.slots import POS, WIDTH
 
 Store = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -51,6 +52,8 @@ class View:
     """Compute scores, softmax and sums one by one instead of calling SDPA's kernel."""
     flex: Flex | None = None
     """FlexAttention, which has all that stands above within it."""
+    rotation: Tensor | None = None
+    """By what these slots turn their queries, and in self-attention their keys (`rotation`)."""
 
     @property
     def num_keys(self) -> int:
@@ -118,7 +121,9 @@ class Source:
 
     def of(self, asked_Ba: Tensor) -> Source:
         """What the asked slots alone read."""
-        return replace(self, view=self.view.of(asked_Ba))
+        turns = self.view.rotation
+        turns = turns if turns is None else take(turns, asked_Ba)
+        return replace(self, view=replace(self.view.of(asked_Ba), rotation=turns))
 
 
 def render(
@@ -228,12 +233,50 @@ def fused(model: nn.Module) -> dict[str, int]:
     return {name: counts[p] for name, p in model.named_parameters() if p in counts}
 
 
-class Attention(nn.Module):
-    """Multi-head self-attention with one projection for queries, keys and values, in thirds."""
+class Heads(nn.Module):
+    """What attention does in every head before scores are made and after values are mixed."""
+
+    out: nn.Module
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.num_heads, self.scale = config.num_heads, _scale(config)
+        self.num_heads, self.eps = config.num_heads, config.norm_eps
+        self.scale = config.key_width**-0.5 if config.score_scale else 1.0
+        # without it, no score of normed vectors would be above the root of a head's width
+        self.query_scale = nn.Parameter(torch.ones(self.num_heads)) if config.qk_norm else None
+        self.gate = nn.Linear(config.width, self.num_heads) if config.head_gate else None
+        self.norm = norm(config, config.heads_width, inside=True)
+
+    def queries(self, x_BTM: Tensor, rotation_B1TP: Tensor | None) -> Tensor:
+        """Queries [B, H, T, K] of [B, T, H * K]."""
+        query_BHTK = self.keys(x_BTM, rotation_B1TP)
+        if self.query_scale is None:
+            return query_BHTK
+        return query_BHTK * self.query_scale[:, None, None].type_as(x_BTM)
+
+    def keys(self, x_BSM: Tensor, rotation_B1SP: Tensor | None) -> Tensor:
+        """Keys [B, H, S, K] of [B, S, H * K], turned and normed if they are to be."""
+        made_BHSK = _heads(x_BSM, self.num_heads)
+        if rotation_B1SP is not None:
+            made_BHSK = turned(made_BHSK, rotation_B1SP)
+        if self.query_scale is not None:
+            made_BHSK = unit_rms(made_BHSK, self.eps)
+        return made_BHSK.type_as(x_BSM)
+
+    def join(self, mixed_BHTK: Tensor, x_BTD: Tensor) -> Tensor:
+        """What slots with the states [B, T, D] add to them, made of what their heads found."""
+        mixed_BTHK = mixed_BHTK.transpose(1, 2)
+        if self.gate is not None:
+            mixed_BTHK = mixed_BTHK * (2 * self.gate(x_BTD).sigmoid())[..., None]
+        added_BTD: Tensor = self.out(self.norm(mixed_BTHK.flatten(2)))
+        return added_BTD
+
+
+class Attention(Heads):
+    """Multi-head self-attention with one projection for queries, keys and values, in thirds."""
+
+    def __init__(self, config: ModelConfig):
+        super().__init__(config)
         self.qkv = Fused(config.width, config.heads_width, 3, config.bias)
         self.out = nn.Linear(config.heads_width, config.width, bias=config.bias)
 
@@ -244,18 +287,16 @@ class Attention(nn.Module):
         store: Store | None = None,
         asked: Tensor | None = None,
     ) -> Tensor:
-        query, key, value = self.project(x_BTD, view.num_keys)
+        query, key, value = self.project(x_BTD, view.num_keys, view.rotation)
         if asked is not None:
-            query = take(query, asked)
+            query, x_BTD = take(query, asked), take(x_BTD, asked)
         if store is not None:
             key, value = store(key, value)
         more = None
         if self.biased:  # a cache may have fewer bits
             own = key[:, :, -view.num_keys :].type_as(query)
             more = self.score_bias(query, own, view)
-        mixed_BHTK = view(query, key, value, self.scale, more)
-        added_BTD: Tensor = self.out(mixed_BHTK.transpose(1, 2).flatten(2))
-        return added_BTD
+        return self.join(view(query, key, value, self.scale, more), x_BTD)
 
     def score_bias(self, query_BHTK: Tensor, key_BHSK: Tensor, view: View) -> Tensor:
         """What is added to the scaled scores, [B, H, T, S]; no layer has it that does not say so.
@@ -272,7 +313,9 @@ class Attention(nn.Module):
         """Whether this layer has a `score_bias`."""
         return type(self).score_bias is not Attention.score_bias
 
-    def project(self, x_BTD: Tensor, num_keys: int) -> tuple[Tensor, Tensor, Tensor]:
+    def project(
+        self, x_BTD: Tensor, num_keys: int, rotation_B1TP: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries of all slots, keys and values of the first `num_keys`, each [B, H, ., K]."""
         if num_keys >= x_BTD.shape[1] or not isinstance(self.qkv, nn.Linear):
             query, key, value = self.qkv(x_BTD).chunk(3, dim=-1)
@@ -283,42 +326,39 @@ class Attention(nn.Module):
             first, rest = (None, None) if bias is None else (bias[:width], bias[width:])
             query = F.linear(x_BTD, weight[:width], first)
             key, value = F.linear(x_BTD[:, :num_keys], weight[width:], rest).chunk(2, dim=-1)
-        return (
-            _heads(query, self.num_heads),
-            _heads(key, self.num_heads),
-            _heads(value, self.num_heads),
-        )
+        seen = rotation_B1TP if rotation_B1TP is None else rotation_B1TP[:, :, :num_keys]
+        queries = self.queries(query, rotation_B1TP)
+        return queries, self.keys(key, seen), _heads(value, self.num_heads)
 
 
-class CrossAttention(nn.Module):
+class CrossAttention(Heads):
     """Multi-head attention of a decoder's slots to an encoder's states."""
 
     def __init__(self, config: ModelConfig):
-        super().__init__()
-        self.num_heads, self.scale = config.num_heads, _scale(config)
+        super().__init__(config)
         self.query = nn.Linear(config.width, config.heads_width, bias=config.bias)
         self.kv = Fused(config.width, config.heads_width, 2, config.bias)
         self.out = nn.Linear(config.heads_width, config.width, bias=config.bias)
 
     def forward(self, x_BTD: Tensor, source: Source) -> Tensor:
-        query_BHTK = _heads(self.query(x_BTD), self.num_heads)
-        mixed_BHTK = source.view(query_BHTK, source.key, source.value, self.scale)
-        added_BTD: Tensor = self.out(mixed_BHTK.transpose(1, 2).flatten(2))
-        return added_BTD
+        query_BHTK = self.queries(self.query(x_BTD), source.view.rotation)
+        return self.join(source.view(query_BHTK, source.key, source.value, self.scale), x_BTD)
 
     def weights(self, x_BTD: Tensor, source: Source) -> Tensor:
         """How much each slot looks at each state that is read, [B, T, S]: the mean of the heads."""
-        query_BHTK = _heads(self.query(x_BTD), self.num_heads)
+        query_BHTK = self.queries(self.query(x_BTD), source.view.rotation)
         score_BHTS = (query_BHTK * self.scale) @ source.key.mT
         if source.view.bias_BHTS is not None:
             score_BHTS = score_BHTS + source.view.bias_BHTS
         weight_BTS: Tensor = score_BHTS.softmax(dim=-1).mean(1)
         return weight_BTS
 
-    def project(self, states_BSD: Tensor) -> tuple[Tensor, Tensor]:
+    def project(
+        self, states_BSD: Tensor, rotation_B1SP: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Keys and values [B, H, S, K] of what is read."""
         key, value = self.kv(states_BSD).chunk(2, dim=-1)
-        return _heads(key, self.num_heads), _heads(value, self.num_heads)
+        return self.keys(key, rotation_B1SP), _heads(value, self.num_heads)
 
 
 def take(table: Tensor, asked_Ba: Tensor) -> Tensor:
@@ -326,10 +366,6 @@ def take(table: Tensor, asked_Ba: Tensor) -> Tensor:
     index = asked_Ba[..., None] if table.dim() == 3 else asked_Ba[:, None, :, None]
     rows: Tensor = table.gather(-2, index.expand(*table.shape[:-2], -1, table.shape[-1]))
     return rows
-
-
-def _scale(config: ModelConfig) -> float:
-    return config.key_width**-0.5 if config.score_scale else 1.0
 
 
 def _heads(x_BTD: Tensor, num_heads: int) -> Tensor:

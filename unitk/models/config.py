@@ -6,15 +6,17 @@ import re
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-from unitk.errors import UsageError
+from unitk.errors import UsageError, require
 from unitk.registry import imported
 
-Activation = Literal["gelu", "gelu_tanh", "relu"]
+Activation = Literal["gelu", "gelu_tanh", "relu", "relu2"]
 Norm = Literal["layer", "rms"]
+Positions = Literal["learned", "rotary"]
 
 UNSHAPED = (
-    "num_heads", "position_offset", "relative_distance", "embedding_scale", "norm_first", "norm",
-    "norm_eps", "score_scale", "activation", "output_scale", "encoder",
+    "num_heads", "positions", "rotary_base", "position_offset", "relative_distance",
+    "embedding_scale", "norm_first", "norm", "norm_eps", "norm_inside", "score_scale",
+    "activation", "output_scale", "logit_cap", "encoder",
 )  # fmt: skip
 """Settings that change what weights compute, but not their shapes."""
 
@@ -41,10 +43,18 @@ class ModelConfig:
     ffn_gate: bool = False
     """The activation is of a second map of the same inputs, and multiplies the inner values
     (T5 1.1; Shazeer 2020, arXiv 2002.05202)."""
+    positions: Positions = "learned"
+    """learned: a slot's position is a row of a table, added to its embedding. rotary: queries and
+    keys turn by angles that grow with the position, so that attention scores depend on differences
+    of positions (Su et al. 2021, arXiv 2104.09864)."""
+    rotary_base: float = 10000.0
+    """Rotary positions: how many times slower the last pair of channels turns than the first."""
     max_positions: int = 512
-    """Learned positions: a slot's position is below it. 0: no position table."""
+    """A slot's position is below it: the rows of the table of learned positions. 0: no table, and
+    no limit."""
     max_positions2: int = 0
-    """Second learned positions (GLM: the place within a blank). 0: no such table."""
+    """The same for the second position (GLM: the place within a blank), which turns the second half
+    of every head where positions are rotary (ChatGLM-6B). 0: it is not read."""
     position_offset: int = 0
     """Rows the position table has before the one of position 0 (RoBERTa: 2)."""
     num_segments: int = 0
@@ -79,16 +89,31 @@ class ModelConfig:
     square, with a weight (T5; Zhang 2019, arXiv 1910.07467)."""
     norm_eps: float = 1e-5
     """Added to the variance (or mean square) in every norm."""
+    norm_inside: bool = False
+    """Also normalise what enters the output maps of attention and feed-forward part, without
+    weights (LTG-BERT; Samuel et al. 2023, arXiv 2303.09859)."""
+    qk_norm: bool = False
+    """Divide each query and key by its root mean square; each head's queries have a learned factor
+    (Henry et al. 2020, arXiv 2010.04245)."""
+    head_gate: bool = False
+    """Multiply what each head finds by a gate from 0 to 2, twice the sigmoid of a learned map of
+    the slot's states; at first all are 1 (Qiu et al. 2025, arXiv 2505.06708)."""
+    embedding_skip: bool = False
+    """What enters a layer is the sum of the states and the embedding, each times a learned factor;
+    at first 1 and 0."""
     score_scale: bool = True
     """Divide attention scores by the square root of the head's width (T5: off)."""
     activation: Activation = "gelu_tanh"
-    """Of the feed-forward part and the head's transform: gelu (exact), gelu_tanh or relu."""
+    """Of the feed-forward part and the head's transform: gelu (exact), gelu_tanh, relu, or relu2,
+    its square (So et al. 2021, arXiv 2109.08668)."""
     bias: bool = True
     """Biases in the linear maps of the layers and of the head's transform."""
     tied: bool = True
     """The output matrix is the token embedding."""
     output_scale: bool = False
     """Divide what enters the output matrix by the square root of the width (T5)."""
+    logit_cap: float = 0.0
+    """Bound the logits over the vocabulary smoothly: cap * tanh(logit / cap). 0: no bound."""
     output_bias: bool = False
     """A bias per word of the vocabulary on the logits (BERT)."""
     head_transform: bool = False
@@ -106,6 +131,9 @@ class ModelConfig:
     """Standard deviation of the normal law that weights are drawn from."""
     scaled_init: bool = True
     """Divide it by sqrt(2 * layers) for the two maps of a layer that add to the hidden states."""
+    zero_init: bool = False
+    """The maps of a layer that add to the hidden states start at zero, so that a layer changes
+    nothing at first."""
     fan_in_init: bool = False
     """Divide it by the square root of a map's inputs, for queries also by that of the head's width
     where scores are not (T5)."""
@@ -115,18 +143,19 @@ class ModelConfig:
             self._require(name, getattr(self, name) >= 1, "at least 1")
         tables = ("max_positions", "max_positions2", "position_offset", "num_segments")
         widths = ("head_width", "embedding_width")
-        for name in (*tables, *widths, "num_tasks", "num_virtual", "relative_buckets"):
+        counts = ("num_tasks", "num_virtual", "relative_buckets")
+        for name in (*tables, *widths, *counts, "logit_cap"):
             self._require(name, getattr(self, name) >= 0, "at least 0")
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             self._require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
-        for name in ("norm_eps", "init_std"):
+        for name in ("norm_eps", "init_std", "rotary_base"):
             self._require(name, getattr(self, name) > 0, "above 0")
         divides = self.head_width > 0 or self.width % self.num_heads == 0
         self._require("num_heads", divides, f"a divisor of --arch.width {self.width}")
-        for name, known in (("activation", get_args(Activation)), ("norm", get_args(Norm))):
+        for name, kind in (("activation", Activation), ("norm", Norm), ("positions", Positions)):
+            known = get_args(kind)
             self._require(name, getattr(self, name) in known, f"one of {', '.join(known)}")
-        offset = self.max_positions > 0 or self.position_offset == 0
-        self._require("position_offset", offset, "0 where --arch.max-positions is 0")
+        self._check_positions()
         groups = self.layer_groups == 0 or self.num_layers % self.layer_groups == 0
         self._require("layer_groups", groups and self.layer_groups >= 0, "a divisor of the layers")
         reached = not self.embedding_width or self.head_transform
@@ -140,6 +169,17 @@ class ModelConfig:
                 raise UsageError(f"--arch.heads must be KIND:NAME[:SIZE],..., got {head!r}")
         twice = len({*self.head_sizes}) < len(self.heads)
         self._require("heads", not twice, "heads of different names")
+
+    def _check_positions(self) -> None:
+        rotary, base = self.positions == "rotary", self.rotary_base
+        idle = not rotary and base != ModelConfig.rotary_base
+        require(not idle, f"--arch.rotary-base {base:g} has no effect: positions are learned")
+        offset = not self.position_offset or (self.max_positions > 0 and not rotary)
+        self._require("position_offset", offset, "0 where there is no table of positions")
+        step = 4 if self.max_positions2 else 2  # a pair of channels for each position
+        even = not rotary or self.key_width % step == 0
+        width = f"heads {step} channels wide, or a multiple of it"
+        require(even, f"--arch.positions rotary needs {width}, got {self.key_width}")
 
     @property
     def table_width(self) -> int:
@@ -195,7 +235,9 @@ class ModelConfig:
         layer = (4 + cross) * self.width * self.heads_width
         layer += (2 + self.ffn_gate) * self.width * self.ffn_width
         rows = vocab_size * (1 + (output and not self.tied)) + self.num_virtual + self.num_segments
-        rows += self.max_positions + self.max_positions2 + self.position_offset + self.num_tasks
+        rows += self.num_tasks
+        if self.positions == "learned":
+            rows += self.max_positions + self.max_positions2 + self.position_offset
         heads = output * len(self.heads) * self.width**2 + 2 * self.width * self.embedding_width
         return (self.layer_groups or layers) * layer + rows * self.table_width + heads
 

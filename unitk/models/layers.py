@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from unitk.models.attention import Attention, CrossAttention, Fused, Source, Store, View, take
 from unitk.models.config import ModelConfig
-from unitk.models.lean import Dropout, Table, applied_again
+from unitk.models.lean import Dropout, Table, applied_again, norm
 from unitk.registry import imported
 from unitk.slots import POS, POS2, SEG, TOKEN, Batch
 
@@ -20,6 +20,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "relu": torch.relu,
+    "relu2": lambda x: torch.relu(x).square(),
 }
 
 
@@ -36,8 +37,10 @@ class Embedding(nn.Module):
         self.tokens = Table(vocab_size, config.table_width)
         self.virtual = _table(config.num_virtual, config)
         self.scale = config.table_width**0.5 if config.embedding_scale else 1.0
-        self.positions = _table(config.max_positions and config.max_positions + self.offset, config)
-        self.positions2 = _table(config.max_positions2, config)
+        learned = config.positions == "learned"
+        rows = config.max_positions and config.max_positions + self.offset
+        self.positions = _table(learned * rows, config)
+        self.positions2 = _table(learned * config.max_positions2, config)
         self.segments = _table(config.num_segments, config)
         self.tasks = _table(config.num_tasks, config)
         width = config.table_width
@@ -94,6 +97,7 @@ class FeedForward(nn.Module):
         self.up: nn.Module = Fused(config.width, config.ffn_width, 1 + self.gated, config.bias)
         self.activation: Callable[[Tensor], Tensor] = ACTIVATIONS[config.activation]
         self.dropout = Dropout(config.activation_dropout)
+        self.norm = norm(config, config.ffn_width, inside=True)
         self.down = nn.Linear(config.ffn_width, config.width, bias=config.bias)
         self.lean = False
         """In training, keep what enters the activation only and apply it again in backward."""
@@ -105,7 +109,7 @@ class FeedForward(nn.Module):
         if self.lean and self.training and not self.dropout.p:
             again = applied_again(self.activate, raw_BTF, active_BTF)
         with again:
-            x_BTD = self.down(self.dropout(active_BTF))
+            x_BTD = self.down(self.norm(self.dropout(active_BTF)))
         return x_BTD
 
     def activate(self, raw_BTF: Tensor) -> Tensor:
@@ -119,7 +123,8 @@ class FeedForward(nn.Module):
 class Layer(nn.Module):
     """Attention and feed-forward part, each added to what came in, normalised before or after.
 
-    A decoder's layer has cross-attention between the two.
+    A decoder's layer has cross-attention between the two. What comes in may be mixed with the
+    embedding.
     """
 
     def __init__(self, config: ModelConfig, cross: bool = False):
@@ -134,6 +139,7 @@ class Layer(nn.Module):
         self.ffn_norm = norm(config)
         self.ffn = FeedForward(config)
         self.dropout = Dropout(config.dropout)
+        self.mix = nn.Parameter(torch.tensor([1.0, 0.0])) if config.embedding_skip else None
 
     def forward(
         self,
@@ -142,8 +148,12 @@ class Layer(nn.Module):
         store: Store | None = None,
         source: Source | None = None,
         asked: Tensor | None = None,
+        embedded_BTD: Tensor | None = None,
     ) -> Tensor:
         """The states [B, T, D] that follow; of the `asked` [B, a] slots alone, whose view it is."""
+        if self.mix is not None:
+            assert embedded_BTD is not None
+            x_BTD = self.mix[0] * x_BTD + self.mix[1] * embedded_BTD
         attend = partial(self.attention, view=view, store=store, asked=asked)
         x_BTD = self.add(x_BTD, self.attention_norm, attend, asked)
         if self.cross_attention is not None:
@@ -165,30 +175,6 @@ class Layer(nn.Module):
         if not self.norm_first:
             x_BTD = norm(x_BTD)
         return x_BTD
-
-
-class RMSNorm(nn.Module):
-    """States over their root mean square, times a weight.
-
-    Faster to train on a CPU than torch's; what is squared has 32 bits at least.
-    """
-
-    def __init__(self, width: int, eps: float):
-        super().__init__()
-        self.eps = eps
-        self.weight = nn.Parameter(torch.ones(width))
-
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        wide_BTD = x_BTD.float() if x_BTD.dtype.itemsize < 4 else x_BTD
-        factor_BT1 = (wide_BTD.square().mean(-1, keepdim=True) + self.eps).rsqrt()
-        normal_BTD: Tensor = (wide_BTD * factor_BT1).type_as(x_BTD) * self.weight.type_as(x_BTD)
-        return normal_BTD
-
-
-def norm(config: ModelConfig, width: int | None = None) -> nn.Module:
-    """A norm of the configured kind, of the model's width unless another is given."""
-    kind = RMSNorm if config.norm == "rms" else nn.LayerNorm
-    return kind(width or config.width, eps=config.norm_eps)
 
 
 def _table(rows: int, config: ModelConfig) -> nn.Embedding | None:

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.autograd.graph import saved_tensors_hooks
 
+from unitk.models.config import ModelConfig
+
 
 class Dropout(nn.Dropout):
     """Dropout whose mask takes a byte a value on CPU too, and a 64-bit random number for four.
@@ -63,6 +65,57 @@ class _Rows(torch.autograd.Function):
 
         torch.autograd.Variable._execution_engine.queue_callback(add)
         return None, None
+
+
+class RMSNorm(nn.Module):
+    """States over their root mean square, times a weight if there is one."""
+
+    def __init__(self, width: int, eps: float, elementwise_affine: bool = True):
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(width)) if elementwise_affine else None
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        unit_BTD = unit_rms(x_BTD, self.eps)
+        return unit_BTD if self.weight is None else unit_BTD * self.weight.type_as(x_BTD)
+
+
+def norm(config: ModelConfig, width: int = 0, inside: bool = False) -> nn.Module:
+    """A norm of the configured kind, of the model's width unless another is given.
+
+    One `inside` a layer's parts has no weights, as the map that follows has its own.
+    """
+    if inside and not config.norm_inside:
+        return nn.Identity()
+    kind = RMSNorm if config.norm == "rms" else nn.LayerNorm
+    return kind(width or config.width, eps=config.norm_eps, elementwise_affine=not inside)
+
+
+class _Unit(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, eps: float) -> Tensor:
+        wide = x.float() if x.dtype.itemsize < 4 else x
+        factor = (wide.square().mean(-1, keepdim=True) + eps).rsqrt()
+        y = (wide * factor).type_as(x)
+        ctx.save_for_backward(y, factor)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        y, factor = ctx.saved_tensors
+        wide_g, wide_y = (one.to(factor.dtype) for one in (g, y))
+        along = (wide_g * wide_y).mean(-1, keepdim=True)
+        return torch.addcmul(wide_g, wide_y, along, value=-1).mul_(factor).type_as(g), None
+
+
+def unit_rms(x: Tensor, eps: float) -> Tensor:
+    """States over the root of their mean square plus eps, which has 32 bits at least.
+
+    Backward keeps the result, which what comes next keeps as well.
+    """
+    y: Tensor = _Unit.apply(x, eps)  # type: ignore[no-untyped-call]
+    return y
 
 
 def applied_again(

@@ -1,4 +1,4 @@
-"""A learned bias on attention scores for the distance between two positions."""
+"""How attention knows distances: a learned bias on scores, or queries and keys that turn."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from unitk.models.config import ModelConfig
+from unitk.slots import POS, POS2
 
 
 class RelativeBias(nn.Module):
@@ -52,3 +53,27 @@ def buckets(distance: Tensor, count: int, far: int, one_sided: bool = False) -> 
     wide = (exact + (factors + 1e-9).long()).clamp(max=side - 1)
     bucket = torch.where(size < exact, size.long(), wide)
     return bucket if one_sided else bucket + side * (distance > 0)
+
+
+def rotation(config: ModelConfig, slots: Tensor) -> Tensor | None:
+    """By what slots [9, B, T] turn their queries and keys: complex [B, 1, T, K / 2] of length 1.
+
+    Pair i of n turns by pos * base^(-i / n) (Su et al. 2021, arXiv 2104.09864, section 3.2). With
+    second positions half of the pairs turn by each. None: positions are not rotary.
+    """
+    if config.positions != "rotary":
+        return None
+    channels = [POS, POS2] if config.max_positions2 else [POS]
+    pairs = config.key_width // (2 * len(channels))
+    each = torch.arange(pairs, dtype=torch.float64, device=slots.device)
+    speed_P = config.rotary_base ** (-each / pairs)
+    # in doubles: in floats, far positions lose their differences
+    angle_BTP = torch.cat([slots[one][..., None] * speed_P for one in channels], -1)
+    return torch.polar(torch.ones_like(angle_BTP), angle_BTP)[:, None].to(torch.complex64)
+
+
+def turned(x_BHTK: Tensor, rotation_B1TP: Tensor) -> Tensor:
+    """Queries or keys whose pairs of channels (2i, 2i + 1) are turned, in 32 bits at least."""
+    wide_BHTK = x_BHTK.float() if x_BHTK.dtype.itemsize < 4 else x_BHTK
+    pairs_BHTP = torch.view_as_complex(wide_BHTK.unflatten(-1, (-1, 2)))
+    return torch.view_as_real(pairs_BHTP * rotation_B1TP).flatten(-2)

@@ -30,9 +30,10 @@ from unitk.models.condition import Carry, Condition, prepend
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.models.heads.base import LM, Answers, Asked, Heads
 from unitk.models.heads.words import Words
-from unitk.models.layers import Embedding, Layer, norm
+from unitk.models.layers import Embedding, Layer
+from unitk.models.lean import norm
 from unitk.models.products import few
-from unitk.models.relative import RelativeBias
+from unitk.models.relative import RelativeBias, rotation
 from unitk.slots import FIELDS, POS, Batch
 
 STORED = {"enc": "encoder"}
@@ -80,34 +81,37 @@ class Stack(nn.Module):
         dtype = compute_dtype(self.embed.tokens.weight)
         choice: Rendering = "dense" if condition.prefix else self.attention
         given = slots, sight, num_keys, dtype, dropout, self.relative, choice
-        view = render(*given, own_bias=self.own_bias)
+        turns = rotation(self.config, slots)
+        view = replace(render(*given, own_bias=self.own_bias), rotation=turns)
         sources: Sequence[Source | None] = [None] * len(self.layers)
         stores: Sequence[Store | None] = [None] * len(self.layers)
         if condition.slots is not None:
             across = render_cross(slots, condition.slots, dtype, dropout, self.attention)
-            pairs = self.project(condition.cross)
-            sources = [Source(across, *pair) for pair in pairs]
+            across = replace(across, rotation=turns)
+            sources = [Source(across, *pair) for pair in self.project(condition)]
         if condition.prefix:
             view = view.behind(condition.prefix_sight(slots))
             stores = [partial(prepend, *pair) for pair in condition.row_prefix()]
-        x_BTD = self.embed(slots, condition.added(slots))
+        x_BTD = embedded_BTD = self.embed(slots, condition.added(slots))
         for layer, store, source in zip(self.layers, stores, sources, strict=True):
             if layers is not None:
                 layers.append(x_BTD)
+            entering = x_BTD, view, store, source, None, embedded_BTD
             if self.recompute and self.training:
-                x_BTD = checkpoint(layer, x_BTD, view, store, source, use_reentrant=False)
+                x_BTD = checkpoint(layer, *entering, use_reentrant=False)
             else:
-                x_BTD = layer(x_BTD, view, store, source)
+                x_BTD = layer(*entering)
         states_BTD: Tensor = self.norm(x_BTD)
         if layers is not None:
             layers.append(states_BTD)
         return states_BTD
 
-    def project(self, states_BSD: Tensor | None) -> list[tuple[Tensor, Tensor]]:
+    def project(self, condition: Condition) -> list[tuple[Tensor, Tensor]]:
         """Per layer the keys and values [B, H, S, K] that it reads of an encoder's states."""
-        assert states_BSD is not None
+        assert condition.cross is not None and condition.slots is not None
+        given = condition.cross, rotation(self.config, condition.slots)
         parts = [layer.cross_attention for layer in self.layers]
-        return [p.project(states_BSD) for p in parts if isinstance(p, CrossAttention)]
+        return [p.project(*given) for p in parts if isinstance(p, CrossAttention)]
 
     def extend(
         self,
@@ -135,7 +139,8 @@ class Stack(nn.Module):
         score = None
         if self.relative is not None:
             score = self.relative(columns[POS], keys[POS], dtype)
-        view = View(columns, keys, bias(sight_BqS, dtype, score), products=products)
+        turns, table = rotation(self.config, columns), bias(sight_BqS, dtype, score)
+        view = View(columns, keys, table, products=products, rotation=turns)
         if cache.prefix:  # the latent's keys stand before the columns; everybody sees them
             view = view.behind(sight_BqS.new_ones(*sight_BqS.shape[:2], cache.prefix))
         condition = Condition() if condition is None else condition
@@ -143,17 +148,17 @@ class Stack(nn.Module):
         if condition.slots is not None:
             # keys and values of the encoder were made once, when the cache was
             seen = bias(cross(columns, condition.slots), dtype)
-            across = View(columns, condition.slots, seen, products=products)
+            across = View(columns, condition.slots, seen, products=products, rotation=turns)
             sources = [Source(across, *pair) for pair in cache.cross]
-        x_BqD = self.embed(columns, condition.added(columns))
+        x_BqD = embedded_BqD = self.embed(columns, condition.added(columns))
         for number, (layer, source) in enumerate(zip(self.layers, sources, strict=True)):
             store = partial(cache.write, number, at, until)
             # in the last layer, slots that nobody asks are keys and values only
             if asked is None or number < len(self.layers) - 1:
-                x_BqD = layer(x_BqD, view, store, source)
+                x_BqD = layer(x_BqD, view, store, source, None, embedded_BqD)
             else:
                 source = source and source.of(asked)
-                x_BqD = layer(x_BqD, view.of(asked), store, source, asked)
+                x_BqD = layer(x_BqD, view.of(asked), store, source, asked, embedded_BqD)
         states_BqD: Tensor = self.norm(x_BqD)
         return states_BqD
 
@@ -186,7 +191,7 @@ class Stack(nn.Module):
         for layer, pair in enumerate(prefix):
             cache.key[layer][:, :, :length], cache.value[layer][:, :, :length] = pair
         if condition.slots is not None:
-            for first, second in self.project(condition.cross):
+            for first, second in self.project(condition):
                 cache.cross.append((lay_out(first.to(dtype)), second.to(dtype).contiguous()))
         return cache
 
@@ -387,8 +392,10 @@ def init_weights(model: nn.Module, config: ModelConfig) -> None:
     with more inputs."""
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear | nn.Embedding):
-            scaled = config.scaled_init and name.endswith(("attention.out", ".ffn.down"))
-            scale = (2 * config.num_layers) ** -0.5 if scaled else 1.0
+            adds = name.endswith(("attention.out", ".ffn.down"))
+            scale = (2 * config.num_layers) ** -0.5 if config.scaled_init and adds else 1.0
+            if name.endswith(".gate") or (config.zero_init and adds):
+                scale = 0.0
             if config.fan_in_init and isinstance(module, nn.Linear):
                 scale *= module.in_features**-0.5
             if config.fan_in_init and name == "relative.table":

@@ -90,7 +90,13 @@ class Head(nn.Module):
         raise NotImplementedError
 
     def terms(
-        self, output: Tensor, label: Tensor, price_K: Tensor, smoothing: float, pad: int | None
+        self,
+        output: Tensor,
+        label: Tensor,
+        price_K: Tensor,
+        smoothing: float = 0.0,
+        pad: int | None = None,
+        z_loss: float = 0.0,
     ) -> Terms:
         """Loss terms of an output; it may be overwritten."""
         raise NotImplementedError
@@ -104,10 +110,16 @@ class Categorical(Head):
     """A head whose output are logits [K, C], of which the label's is to be the largest."""
 
     def terms(
-        self, output: Tensor, label: Tensor, price_K: Tensor, smoothing: float, pad: int | None
+        self,
+        output: Tensor,
+        label: Tensor,
+        price_K: Tensor,
+        smoothing: float = 0.0,
+        pad: int | None = None,
+        z_loss: float = 0.0,
     ) -> Terms:
-        own = smoothing if self.words else 0.0
-        return Terms(*fused.compare(output, label, price_K, own, pad))
+        own = (smoothing, pad, z_loss) if self.words else ()
+        return Terms(*fused.compare(output, label, price_K, *own))
 
     def mean(self, outputs: Sequence[Tensor]) -> Tensor:
         """The logarithm of the mean of the models' probabilities."""
@@ -160,6 +172,7 @@ class Answers(nn.Module):
         price_K: Tensor | None = None,
         smoothing: float = 0.0,
         pad: int | None = None,
+        z_loss: float = 0.0,
     ) -> Terms:
         """The terms of the rows of asks of one tower and one head, one ask after the other.
 
@@ -167,7 +180,7 @@ class Answers(nn.Module):
         """
         label = torch.cat([ask.label for ask in asks])
         price_K = torch.cat([ask.weight for ask in asks]) if price_K is None else price_K
-        chunk = partial(self._chunk, asks[0].head, smoothing=smoothing, pad=pad)
+        chunk = partial(self._chunk, asks[0].head, smoothing=smoothing, pad=pad, z_loss=z_loss)
         return _in_chunks(chunk, gather(states_BTD, batch, asks), label, price_K)
 
     def _chunk(
@@ -178,9 +191,10 @@ class Answers(nn.Module):
         price_K: Tensor,
         smoothing: float,
         pad: int | None,
+        z_loss: float,
     ) -> Terms:
         output = self.head(asked, name)
-        return self.heads.named(name).terms(output, label, price_K, smoothing, pad)
+        return self.heads.named(name).terms(output, label, price_K, smoothing, pad, z_loss)
 
     def log_probs(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
         """Log-probabilities [K] of the labels; a condition that is not given is the batch's."""
@@ -196,7 +210,7 @@ class Answers(nn.Module):
         logits_KV = self.head(gather(states[ask.tower], batch, [ask]), ask.head)
         logits_KV[:, banned] = -torch.inf
         word_K = logits_KV.argmax(-1)
-        found = self.heads.named(ask.head).terms(logits_KV, word_K, ask.weight, 0.0, None)
+        found = self.heads.named(ask.head).terms(logits_KV, word_K, ask.weight)
         assert found.nll is not None
         return word_K, -found.nll
 

@@ -59,7 +59,13 @@ class Regression(Pooled):
         return self.scores(asked)[:, 0, 0]
 
     def terms(
-        self, output: Tensor, label: Tensor, price_K: Tensor, smoothing: float, pad: int | None
+        self,
+        output: Tensor,
+        label: Tensor,
+        price_K: Tensor,
+        smoothing: float = 0.0,
+        pad: int | None = None,
+        z_loss: float = 0.0,
     ) -> Terms:
         return Terms(price_K * (output.to(label.dtype) - label) ** 2)
 

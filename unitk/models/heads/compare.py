@@ -29,6 +29,7 @@ class Compare(torch.autograd.Function):
         price_K: Tensor,
         smoothing: float,
         pad: int | None,
+        z_loss: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
         exact = torch.promote_types(logits_KV.dtype, torch.float32)
         rows = BLOCK if logits_KV.is_cpu else CHUNK
@@ -54,8 +55,9 @@ class Compare(torch.autograd.Function):
             pad_KP = z_KV[:, pads]
             total_K1 = z_KV.exp_().sum(-1, keepdim=True)
             loss_K1 = nll_K1 = total_K1.log() - score_K1
-            # the gradient: price * (softmax - target)
-            z_KV *= price_K1 / total_K1
+            log_z_K1 = total_K1.log() + top_K1
+            # the gradient: price * (softmax - target), with the z-loss' share of softmax
+            z_KV *= price_K1 * (1 + 2 * z_loss * log_z_K1) / total_K1
             if smoothing:
                 rest_K1 = total_K1.log() - mean_K1
                 z_KV.addcmul_(price_K1, live_V.to(exact), value=-share)
@@ -65,6 +67,7 @@ class Compare(torch.autograd.Function):
                     z_KV[:, pads] += price_K1 * share
                     z_KV.scatter_add_(1, label_K1, price_K1 * share)
                 loss_K1 = torch.lerp(nll_K1, rest_K1, smoothing) - least
+            loss_K1 = loss_K1 + z_loss * log_z_K1.square()
             own_KV.copy_(z_KV.scatter_add_(1, label_K1, -at_label * price_K1))
             found.append(torch.cat([price_K1 * loss_K1, nll_K1, best_K1 == label_K1], 1).T)
         loss_K, nll_K, correct_K = torch.cat([logits_KV.new_empty(3, 0, dtype=exact), *found], 1)
@@ -76,7 +79,7 @@ class Compare(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, scale_K: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         (gradient_KV,) = ctx.saved_tensors
-        return gradient_KV.mul_(scale_K[:, None]), None, None, None, None
+        return gradient_KV.mul_(scale_K[:, None]), None, None, None, None, None
 
 
 def _words(logits_KV: Tensor, smoothing: float, pad: int | None) -> tuple[Tensor, list[int]]:
@@ -94,11 +97,14 @@ def compare(
     price_K: Tensor,
     smoothing: float = 0.0,
     pad: int | None = None,
+    z_loss: float = 0.0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Each row's loss times its price, its nll, and whether its label is on top, [K] each.
 
+    To the loss is added `z_loss` times the square of the logarithm of the softmax's denominator.
+
     The logits are overwritten by the gradient of the loss.
     """
-    given = logits_KV, label_K, price_K, smoothing, pad
+    given = logits_KV, label_K, price_K, smoothing, pad, z_loss
     found: tuple[Tensor, Tensor, Tensor] = Compare.apply(*given)  # type: ignore[no-untyped-call]
     return found

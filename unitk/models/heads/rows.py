@@ -40,11 +40,17 @@ class Span(Categorical):
         return scores_K2a.masked_fill(~asked.real[:, None], -torch.inf)
 
     def terms(
-        self, output: Tensor, label: Tensor, price_K: Tensor, smoothing: float, pad: int | None
+        self,
+        output: Tensor,
+        label: Tensor,
+        price_K: Tensor,
+        smoothing: float = 0.0,
+        pad: int | None = None,
+        z_loss: float = 0.0,
     ) -> Terms:
         # both borders of a row are compared as two rows
         price = (price_K / 2).repeat_interleave(2)
-        both = super().terms(output.flatten(0, 1), label.flatten(), price, 0.0, None)
+        both = super().terms(output.flatten(0, 1), label.flatten(), price)
         assert both.nll is not None and both.correct is not None
         each = (part.view(-1, 2) for part in (both.loss, both.nll, both.correct))
         loss, nll, correct = each

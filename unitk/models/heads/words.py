@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from unitk.models.config import ModelConfig
 from unitk.models.heads.base import Asked, Categorical
-from unitk.models.layers import ACTIVATIONS, norm
+from unitk.models.layers import ACTIVATIONS
+from unitk.models.lean import norm
 from unitk.registry import register
 from unitk.slots import POS
 
@@ -42,6 +43,7 @@ class Words(Categorical):
         self.weight = None if config.tied else nn.Parameter(torch.empty(vocab_size, width))
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if config.output_bias else None
         self.scale = config.width**-0.5 if config.output_scale else 1.0
+        self.cap = config.logit_cap
         self.product: nn.Module | None = None  # matrix and bias made ready for decoding
         self.trained = vocab_size  # ids from here on were added by an import: no output is one
         if self.weight is not None:
@@ -63,6 +65,8 @@ class Words(Categorical):
             logits_KV = self.product(states_KD)
         else:
             logits_KV = F.linear(states_KD, weight, bias)
+        if self.cap:  # what comes last may be overwritten (`Compare`): no gradient needs it
+            logits_KV = self.cap * torch.tanh(logits_KV / self.cap)
         if among_C is not None:
             logits_KV.masked_fill_(among_C >= self.trained, -torch.inf)
         elif self.trained < logits_KV.shape[1]:

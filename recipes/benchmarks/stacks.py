@@ -1,0 +1,82 @@
+"""What an update costs with one architecture, as a multiple of what it costs with another.
+
+    python recipes/benchmarks/stacks.py gpt2_mini modern_mini "modern_mini head-gate=on"
+
+The first one is the measure. Behind a name stand options of it (`--arch.head-gate on`). All make
+the same updates, without dropout, in turns; printed are the medians of the processor time of an
+update (of the time that passes, on CUDA) and of its ratio to the first one's in the same turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from itertools import islice
+from pathlib import Path
+
+import torch
+from train import sample
+
+from unitk.training.loop import Trainer
+from unitk.training.start import parse_train, prepare
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("stacks", nargs="+", help="NAME or 'NAME OPTION=VALUE ...'")
+    parser.add_argument("--data", type=Path, help="corpus folder instead of the bundled sample")
+    parser.add_argument("--task", default="lm")
+    parser.add_argument("--block-size", type=int, default=512)
+    parser.add_argument("--max-tokens", type=int, default=4096, help="slots of an update")
+    parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--rounds", type=int, default=9)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        data = given.data or sample(Path(folder))
+        trainers = [trainer(given, data, Path(folder), words) for words in given.stacks]
+        compare(given, trainers)
+
+
+def trainer(given: argparse.Namespace, data: Path, folder: Path, words: str) -> Trainer:
+    """What `unitk train` would train with."""
+    arch, *options = words.split()
+    flags = (
+        f"--data={data} --task={given.task} --arch={arch} --arch.dropout=0 --valid=none"
+        f" --arch.attention-dropout=0 --max-steps=1000 --block-size={given.block_size}"
+        f" --max-tokens={given.max_tokens} --device={given.device} --precision={given.precision}"
+        f" --save-dir={folder / 'run'}"
+    )
+    own = [f"--arch.{option}" for option in options]
+    made = Trainer(prepare(parse_train([*flags.split(), *own])))
+    made.model.train()
+    return made
+
+
+def compare(given: argparse.Namespace, trainers: list[Trainer]) -> None:
+    """Time the same updates in turns; the first one is for warming up."""
+    updates = [update for update, _ in islice(trainers[0].updates(), given.rounds + 1)]
+    turns = [[seconds(one, update) for one in trainers] for update in updates][1:]
+    print(f"{given.task}, {given.precision}, torch {torch.__version__}: milliseconds an update")
+    for number, (name, one) in enumerate(zip(given.stacks, trainers, strict=True)):
+        size = sum(parameter.numel() for parameter in one.model.parameters()) / 1e6
+        median = statistics.median(turn[number] for turn in turns)
+        ratio = statistics.median(turn[number] / turn[0] for turn in turns)
+        print(f"{name:<50} {size:6.2f} M {1e3 * median:9.0f} {ratio:7.3f}")
+
+
+def seconds(one: Trainer, update: object) -> float:
+    """Of processor time on a CPU, which says the same on a busy machine."""
+    clock = time.perf_counter if one.device.type == "cuda" else time.process_time
+    start = clock()
+    one.update(update)  # type: ignore[arg-type]
+    if one.device.type == "cuda":
+        torch.cuda.synchronize()
+    return clock() - start
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""Tasks with the modern stack, which every property over the registry tries beside their own."""
+
+from torch import nn
+
+from unitk import registry
+
+
+def fits(task: str, arch: str) -> bool:
+    """Whether an architecture has the towers of a task's own, and is of the same kind."""
+    own = registry.get("arch", registry.get("task", task).arch)()
+    other = registry.get("arch", arch)()
+    return own.towers == other.towers and not own.latent
+
+
+PAIRS = [
+    f"{task} {arch}"
+    for task in registry.names("task")
+    for arch in ("modern_tiny", "modern_encdec_tiny")
+    if fits(task, arch)
+]
+
+
+def begun(model: nn.Module) -> nn.Module:
+    """The model with numbers where it starts with zeros, as after some training."""
+    for parameter in model.parameters():
+        if not parameter.any():
+            nn.init.normal_(parameter, std=model.config.init_std)
+    return model
