@@ -126,8 +126,8 @@ sys.exit(", ".join(sorted(slow & set(sys.modules))) or 0)
 def test_the_package_does_not_grow_unseen():
     """The figures of `make count`; whoever passes one makes room first, or argues the new one."""
     remarks, code = shape.comments()
-    assert shape.lines(shape.files()) <= 27_212
-    assert shape.lines(shape.core()) <= 21_780
+    assert shape.lines(shape.files()) <= 27_262
+    assert shape.lines(shape.core()) <= 21_830
     assert 100 * remarks / code >= 2.0
     assert not shape.cycles()
     assert not shape.writers()

@@ -13,6 +13,16 @@ from unitk.errors import CheckpointError, UsageError, require
 from unitk.files import new_folder, seal
 
 OURS = "unitk"
+PUSH = """#!/bin/sh
+# Uploads all revisions to one model repository: sh push.sh USER/MODEL
+# (before: pip install huggingface_hub; hf auth login)
+set -eu
+cd "$(dirname "$0")"
+hf upload "$1" main .
+for revision in {}; do
+  hf upload "$1" "$revision" . --revision "$revision"
+done
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,12 +31,15 @@ class Options:
     its format (--from unitk DIR --to FORMAT DIR). Formats: hf (Hugging Face's BERT, ERNIE, RoBERTa,
     ALBERT, GPT, GPT-2, BART, T5), unilm, glm, mass, fairseq, optimus. --task NAME, --task.FIELD and
     --arch.FIELD replace what the checkpoint says: --arch.max-positions 1024 makes a longer position
-    table of copies of its rows."""
+    table of copies of its rows. With --from unitk, --task NAME chooses one of mixed tasks."""
 
     from_: tuple[str, str]
     """FORMAT and PATH of what is read; format unitk: a run folder or a checkpoint."""
     to: tuple[str, str]
     """FORMAT and DIR of what is written; the folder must be empty or not there."""
+    revisions: bool = False
+    """--to hf: write a folder for each checkpoint of --save-at-words (chck_1M, ...) and one called
+    main, and push.sh, which uploads them as revisions of one model repository."""
     vocab: Path | None = None
     """Vocabulary of a checkpoint that has none beside it (vocab.txt, tokenizer.json, ...)."""
     user_dir: Path | None = None
@@ -44,14 +57,20 @@ def run(argv: Sequence[str]) -> None:
     registry.load_plugins(given.user_dir)
     (source, path), (target, dest) = given.from_, given.to
     require((source == OURS) != (target == OURS), "one of --from and --to is unitk, the other not")
+    require(source == OURS or not given.revisions, "--revisions is for --to hf")
     with new_folder(Path(dest), "--to", CheckpointError) as folder:
         if target == OURS:
             import_checkpoint(source, Path(path), given, inner, folder)
         else:
             for word in inner:
-                raise UsageError(f"{word.origin} has no effect with --from unitk")
+                require(word.key == "task", f"{word.origin} has no effect with --from unitk")
             require(given.vocab is None, "--vocab has no effect with --from unitk")
-            give(Path(path), target, folder)
+            task = inner[-1].text if inner else None
+            if given.revisions:
+                require(target == "hf", "--revisions is for --to hf")
+                give_revisions(Path(path), folder, task)
+            else:
+                give(Path(path), target, folder, task)
 
 
 def import_checkpoint(
@@ -73,12 +92,27 @@ def import_checkpoint(
     seal(folder)
 
 
-def give(path: Path, target: str, folder: Path) -> None:
+def give_revisions(run: Path, folder: Path, task: str | None) -> None:
+    """Write the checkpoints of a run that are kept by their words, and its best or newest one."""
+    steps = {one: int(one.resolve().name.partition("-")[2]) for one in run.glob("words_*")}
+    if not steps:
+        raise UsageError(f"--revisions: {run} has no checkpoints of --save-at-words")
+    names = [
+        f"chck_{one.name.removeprefix('words_')}" for one in sorted(steps, key=steps.__getitem__)
+    ]
+    for name in names:
+        give(run / name.replace("chck", "words"), "hf", folder / name, task)
+    give(run, "hf", folder / "main", task)
+    (folder / "push.sh").write_text(PUSH.format(" ".join(names)))
+
+
+def give(path: Path, target: str, folder: Path, task: str | None = None) -> None:
     """Write a model of ours as another system's checkpoint."""
     from unitk.interop.convert import Parts, module
     from unitk.training.saving.checkpoint import load
 
     write = module(target, "--to").write
-    loaded = load(path)
+    folder.mkdir(exist_ok=True)
+    loaded = load(path, task_name=task)
     # as long as it is not trained, what was added to the tables of that system means nothing
     write(Parts(loaded.model, loaded.task, loaded.config, loaded.rows), folder)

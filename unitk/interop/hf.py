@@ -7,6 +7,7 @@ whole models and bare ones, old spellings (gamma, beta) and sharded files. Writt
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unitk.errors import CheckpointError, UsageError
+from unitk.errors import CheckpointError, UsageError, require
 from unitk.interop import settings
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import find_file, read_json, read_tensors, save_tensors, write_json
-from unitk.interop.hf_families import FAMILIES, OUTPUTS, class_of, kind_of, layout_of, tied
+from unitk.interop.hf_families import FAMILIES, OUTPUTS, Family, class_of, kind_of, layout_of, tied
 from unitk.interop.hf_tokenizer import write_tokenizer
 from unitk.interop.names import count_from, today
 from unitk.interop.vocabs import extra_ids, vocab_beside
 from unitk.models.config import EncoderDecoderConfig
+from unitk.tasks.base import Task
+from unitk.tasks.mlm import MLM
 
 WEIGHTS = (
     "model.safetensors",
@@ -32,6 +35,8 @@ WEIGHTS = (
     "pytorch_model.bin.index.json",
 )
 BEAM, MAX_LEN = 5, 64  # what `unitk generate` does by default
+
+log = logging.getLogger(__name__)
 
 
 def read(path: Path, vocab: Path | None) -> Found:
@@ -81,6 +86,7 @@ def write(parts: Parts, folder: Path) -> None:
     config, vocab, tensors = parts.model.config, parts.task.vocab, parts.tensors()
     kind = kind_of(config, parts.values.get("arch", ""))
     family = FAMILIES[kind]
+    _check_sight(parts.task, family)
     rows = len(tensors["embed.tokens.weight"])
     pad = _pad(parts, rows)
     theirs = renamed(parts, tensors)
@@ -115,6 +121,18 @@ def write(parts: Parts, folder: Path) -> None:
     if config.max_positions:
         reads["model_max_length"] = config.max_positions
     write_tokenizer(parts.task, folder, rows, reads)
+
+
+def _check_sight(task: Task, family: Family) -> None:
+    """Refuse a task that sees a text as the family's model does not; say what is read elsewhere."""
+    if family.task in ("lm", "mlm"):
+        causal = bool(task.reading([np.zeros(2, np.int64)]).now.any())
+        sides = ("both sides", "left to right")
+        both = f"{family.name} there reads texts from {sides[family.task == 'lm']}"
+        theirs = f"--to hf: {both}, task {type(task).__name__} from {sides[causal]}"
+        require(causal == (family.task == "lm"), theirs)
+    if isinstance(task, MLM) and task.config.shift:
+        log.warning("what this model says of token i are the logits of token i - 1 (--task.shift)")
 
 
 def renamed(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

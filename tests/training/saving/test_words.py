@@ -90,5 +90,5 @@ def test_an_update_may_reach_several_marks():
 
 def test_names():
     assert [*map(short, (1, 1500, 2000, 1_000_000, 1_500_000, 10**9))] == [
-        *("1", "1500", "2k", "1M", "1500k", "1G"),
+        *("1", "1500", "2k", "1M", "1500k", "1000M"),
     ]

@@ -155,11 +155,9 @@ class Progress:
 
 
 def short(number: int) -> str:
-    """A number as `1M`, `500k` or in full."""
-    for suffix, scale in sorted(SUFFIXES.items(), key=lambda one: -one[1]):
-        if number % scale == 0:
-            return f"{number // scale}{suffix}"
-    return str(number)
+    """A number as `1000M`, `500k` or in full."""
+    fits = [suffix for suffix in ("M", "k") if number % SUFFIXES[suffix] == 0]
+    return f"{number // SUFFIXES[fits[0]]}{fits[0]}" if fits else str(number)
 
 
 @dataclass(frozen=True)
