@@ -10,16 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from unitk.errors import CheckpointError, DataError
-from unitk.interop import settings
+from unitk.interop import files, settings
 from unitk.interop.convert import Found, Parts
-from unitk.interop.files import (
-    find_file,
-    read_json,
-    read_pickle,
-    save_pickle,
-    tensors_of,
-    write_json,
-)
 from unitk.interop.names import Layout, layer, within
 from unitk.interop.vocabs import vocab_beside, write_vocab
 from unitk.vocab.base import ALIASES, Vocab
@@ -68,17 +60,17 @@ TOKENIZERS = {30522: WORDPIECE, 50257: GPT2, 50265: ROBERTA}
 
 def read(path: Path, vocab: Path | None) -> Found:
     """The file, or a folder that holds it; its tokenizer beside it or as `vocab`."""
-    weights = find_file(path, (FILE, f"*/{FILE}", "pytorch_model.bin"), FILE)
+    weights = files.find_file(path, (FILE, f"*/{FILE}", "pytorch_model.bin"), FILE)
     if (weights.parent / "mp_rank_01_model_states.pt").exists():
         raise CheckpointError(f"{weights.parent} holds a model cut over several devices")
-    found = read_pickle(weights)
+    found = files.read_pickle(weights)
     inner = found.get("module", found) if isinstance(found, dict) else found
     tensors = {
         name.removeprefix("module.").removeprefix("glm."): tensor
-        for name, tensor in tensors_of(inner, weights).items()
+        for name, tensor in files.tensors_of(inner, weights).items()
     }
     where = weights.parent / "config.json"
-    declared = read_json(where) if where.exists() else {}
+    declared = files.read_json(where) if where.exists() else {}
     sizes = settings.sizes_of(tensors, SIZES, weights)
     heads = settings.checked(declared.get(HEADS, max(sizes["width"] // 64, 1)), int, HEADS, where)
     # with at least one layer, the table of names tells what a file lacks
@@ -107,7 +99,7 @@ def symbols_of(vocab: Vocab, added: Path) -> dict[str, int]:
     # a vocabulary that was trained here has all symbols among its pieces
     fixed = dict(TOKENIZERS.get(vocab.model.size, {})) if vocab.added else {}
     if added.exists():
-        given = read_json(added)
+        given = files.read_json(added)
         for name, spellings in ALIASES.items():
             for spelling in [one for one in spellings if one in given]:
                 if not isinstance(given[spelling], int):
@@ -120,7 +112,7 @@ def write(parts: Parts, folder: Path) -> None:
     """The file that GLM's code loads, and the tokenizer."""
     config, tensors = parts.model.config, parts.tensors()
     settings.check_family(config, PRESETS[0], SIZES, "--to glm: a GLM")
-    save_pickle({"module": GLM.to_theirs(tensors)}, folder / FILE)
+    files.save_pickle({"module": GLM.to_theirs(tensors)}, folder / FILE)
     rows = len(tensors["embed.tokens.weight"])
     about = {
         "num_layers": config.num_layers,
@@ -129,5 +121,5 @@ def write(parts: Parts, folder: Path) -> None:
         "vocab_size": rows,
         "max_sequence_length": config.max_positions - 1,
     }
-    write_json(about, folder / "config.json")
+    files.write_json(about, folder / "config.json")
     write_vocab(parts.task.vocab, folder, rows, plain=True)

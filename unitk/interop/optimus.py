@@ -18,16 +18,8 @@ from torch import Tensor
 
 from unitk import registry
 from unitk.errors import CheckpointError
-from unitk.interop import names, settings
+from unitk.interop import files, names, settings
 from unitk.interop.convert import Found, Parts
-from unitk.interop.files import (
-    read_json,
-    read_pickle,
-    read_tensors,
-    save_pickle,
-    tensors_of,
-    write_json,
-)
 from unitk.interop.hf_families import BERT_KEYS, GPT2_KEYS, bert_sizes
 from unitk.interop.names import Layout
 from unitk.interop.vocabs import vocab_beside, write_vocab
@@ -66,17 +58,17 @@ def read(path: Path, vocab: Path | None) -> Found:
     folders = places(path)
     where = folders.get("full", folders.get("decoder", path))
     if "full" in folders:
-        found = read_pickle(where / FULL)
+        found = files.read_pickle(where / FULL)
         inner = found.get("model_state_dict") if isinstance(found, dict) else None
-        tensors = tensors_of(inner, where / FULL)
+        tensors = files.tensors_of(inner, where / FULL)
     else:
         tensors = {}
         for side in SIDES:
-            there = read_tensors(folders[side] / "pytorch_model.bin")
+            there = files.read_tensors(folders[side] / "pytorch_model.bin")
             tensors |= {f"{side}.{name}": tensor for name, tensor in there.items()}
     halves = {side: there for side, there in folders.items() if side != "full"}
-    files = {side: there / "config.json" for side, there in halves.items()}
-    given = {side: read_json(file) for side, file in files.items() if file.exists()}
+    told = {side: there / "config.json" for side, there in halves.items()}
+    given = {side: files.read_json(file) for side, file in told.items() if file.exists()}
     config = config_of(tensors, given, where)
     beside = {side: vocab_beside(there) for side, there in halves.items()}
     own = open_vocab(vocab) if vocab else beside.get("decoder")
@@ -191,10 +183,10 @@ def write(parts: Parts, folder: Path) -> None:
         inner = folder / f"checkpoint-{side}-0"
         inner.mkdir()
         own = {n.removeprefix(f"{side}."): t for n, t in theirs.items() if n.startswith(side)}
-        save_pickle(own, inner / "pytorch_model.bin")
+        files.save_pickle(own, inner / "pytorch_model.bin")
         rows = len(tensors[tables[side]])
         about = told[side] | {"vocab_size": rows}
-        write_json(about, inner / "config.json")
+        files.write_json(about, inner / "config.json")
         write_vocab(vocabs[side], inner, rows, plain=True)
     (folder / "checkpoint-full-0").mkdir()
     args = argparse.Namespace(
@@ -203,4 +195,4 @@ def write(parts: Parts, folder: Path) -> None:
         latent_as_gpt_emb=int(config.inject != "memory"),
     )
     whole = {"iter": 0, "model_state_dict": theirs, "args": args}
-    save_pickle(whole, folder / "checkpoint-full-0" / FULL)
+    files.save_pickle(whole, folder / "checkpoint-full-0" / FULL)

@@ -94,17 +94,14 @@ class TextModel(nn.Module):
     def _each(
         self, texts: Sequence[str], targets: Sequence[str] | None
     ) -> list[tuple[Ids, Ids | None]]:
-        texts = [texts] if isinstance(texts, str) else texts
-        targets = [targets] if isinstance(targets, str) else targets
-        require(
-            targets is None or len(targets) == len(texts), "there must be a target for each text"
-        )
-        encode = self.task.vocab.encode
-        sources = [np.array(encode(text), np.int64) for text in texts]
-        if targets is None:
-            return [(source, None) for source in sources]
-        ids = [np.array(encode(target), np.int64) for target in targets]
-        return list(zip(sources, ids, strict=True))
+        def encoded(texts: Sequence[str]) -> list[Ids]:
+            texts = [texts] if isinstance(texts, str) else texts  # a string is a sequence, too
+            return [np.array(self.task.vocab.encode(text), np.int64) for text in texts]
+
+        sources = encoded(texts)
+        wanted = [None] * len(sources) if targets is None else encoded(targets)
+        require(len(wanted) == len(sources), "there must be a target for each text")
+        return list(zip(sources, wanted, strict=True))
 
     def _asking(self, source: Ids, target: Ids | None) -> Example:
         protocol = self.task.protocol
