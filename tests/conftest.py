@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from unitk import registry
 from unitk.data.storing.corpus import CorpusWriter, write_manifest
 from unitk.errors import UnitkError
 from unitk.registry import load_plugins
@@ -40,6 +41,17 @@ def shared_data() -> Callable[[str], Path]:
         return path
 
     return find
+
+
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test registers is forgotten afterwards."""
+    for kind in registry.KINDS:
+        registry.discover(kind)
+    entries = {kind: dict(found) for kind, found in registry._entries.items()}
+    monkeypatch.setattr(registry, "_entries", entries)
+    monkeypatch.setattr(registry, "_places", dict(registry._places))
+    monkeypatch.setattr(registry, "_loaded", set(registry._loaded))
 
 
 @pytest.fixture(scope="session")

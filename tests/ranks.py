@@ -10,19 +10,19 @@ from unitk.training import loop
 from unitk.training.start import parse_train, prepare
 
 
-def run_ranks(words, world, before=lambda rank: None):
-    """Train in so many forks of this process; their exit codes."""
+def forked(action, world, ranked=True):
+    """So many forks of this process, as `torchrun` starts them if `ranked`, that do `action`."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
 
     def child(rank):
-        names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_PORT": port}
-        os.environ |= {name: str(value) for name, value in names.items()}
-        os.environ["MASTER_ADDR"] = "127.0.0.1"
-        before(rank)
+        if ranked:
+            names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_PORT": port}
+            os.environ |= {name: str(value) for name, value in names.items()}
+            os.environ["MASTER_ADDR"] = "127.0.0.1"
         try:
-            loop.train(prepare(parse_train(words.split())))
+            action(rank)
         except UnitkError as error:
             print(error, file=sys.stderr, flush=True)
             os._exit(error.code)
@@ -34,7 +34,22 @@ def run_ranks(words, world, before=lambda rank: None):
     processes = [fork.Process(target=child, args=(rank,)) for rank in range(world)]
     for process in processes:
         process.start()
+    return processes
+
+
+def ended(processes):
+    """The exit codes of processes that are over soon."""
     for process in processes:
         process.join(240)
-        assert process.exitcode is not None, "a rank hangs"
+        assert process.exitcode is not None, "a process hangs"
     return [process.exitcode for process in processes]
+
+
+def run_ranks(words, world, before=lambda rank: None):
+    """Train in so many forks of this process; their exit codes."""
+
+    def action(rank):
+        before(rank)
+        loop.train(prepare(parse_train(words.split())))
+
+    return ended(forked(action, world))

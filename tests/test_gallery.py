@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pictures import WORKED, matrix
 
 from unitk import registry
 
@@ -30,23 +31,6 @@ def test_every_objective_is_in_it(gallery):
     assert shown == built_in | {"permutation_lm"}
 
 
-EXPECTED = """
-       x1  M2  P2  x2  x3  M4  P4  x4  M5  P5  x5  x6
-   x1   1   1   .   .   1   1   .   .   1   .   .   1
-   M2   1   1   .   .   1   1   .   .   1   .   .   1
-   P2   1   1   1   .   1   1   .   1   1   .   1   1
-   x2   1   1   .   1   1   1   .   1   1   .   1   1
-   x3   1   1   .   .   1   1   .   .   1   .   .   1
-   M4   1   1   .   .   1   1   .   .   1   .   .   1
-   P4   1   1   .   .   1   1   1   .   1   1   .   1
-   x4   1   1   .   .   1   1   .   1   1   .   1   1
-   M5   1   1   .   .   1   1   .   .   1   .   .   1
-   P5   1   1   .   .   1   1   1   .   1   1   .   1
-   x5   1   1   .   .   1   1   .   1   1   .   1   1
-   x6   1   1   .   .   1   1   .   .   1   .   .   1
-"""
-
-
 def read(gallery, name):
     """What a picture's table says, by row, and its mask."""
     [one] = [one for one in gallery.PICTURES if one.name == name]
@@ -56,19 +40,13 @@ def read(gallery, name):
     return rows, np.array([[cell == "█" for cell in row] for row in body])
 
 
-def matrix(expected):
-    """The header and the cells of a table of 1 and ."""
-    header, *lines = (line.split() for line in expected.split("\n")[1:-1])
-    return header, np.array([[cell == "1" for cell in line[1:]] for line in lines])
-
-
 def test_the_worked_example_is_the_matrix_of_the_specification(gallery):
     rows, drawn = read(gallery, "pmlm")
     names = [
         token if token.startswith("x") else token.strip("[]")[0] + pos
         for token, pos in zip(rows["token"], rows["pos"], strict=True)
     ]
-    header, expected = matrix(EXPECTED)
+    header, expected = matrix(WORKED)
     order = [names.index(name) for name in header]
     assert (drawn[np.ix_(order, order)] == expected).all()
 

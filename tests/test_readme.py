@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import pytest
 
-from unitk import config, registry
+from unitk import config
 from unitk.errors import UsageError
 from unitk_cli import main
 
@@ -68,7 +68,7 @@ class Accepted(BaseException):
 
 
 @pytest.fixture
-def only_parse(monkeypatch):
+def only_parse(monkeypatch, own_registry):  # a documented --user-dir registers names
     resolve = config.resolve
 
     def stop(*args, **kwargs):
@@ -77,13 +77,6 @@ def only_parse(monkeypatch):
 
     monkeypatch.setattr(config, "resolve", stop)
     monkeypatch.chdir(ROOT)
-    # a documented --user-dir must not leave its names behind for other tests
-    for kind in registry.KINDS:
-        registry.discover(kind)
-    entries = {kind: dict(found) for kind, found in registry._entries.items()}
-    monkeypatch.setattr(registry, "_entries", entries)
-    monkeypatch.setattr(registry, "_places", dict(registry._places))
-    monkeypatch.setattr(registry, "_loaded", set(registry._loaded))
 
 
 def check(words: list[str]) -> None:

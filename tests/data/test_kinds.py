@@ -54,12 +54,7 @@ class Sorts(Task):
 
 
 @pytest.fixture(autouse=True)
-def plugged(monkeypatch):
-    for kind in registry.KINDS:
-        registry.discover(kind)
-    entries = {kind: dict(found) for kind, found in registry._entries.items()}
-    monkeypatch.setattr(registry, "_entries", entries)
-    monkeypatch.setattr(registry, "_places", dict(registry._places))
+def plugged(own_registry):
     registry.register("task", "sorts")(Sorts)
 
 

@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from itertools import product
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -36,11 +35,8 @@ def build(inject="both", **settings):
 
 
 @pytest.fixture(scope="module")
-def texts(toy_vocab):
-    cls = registry.get("task", "optimus")
-    task, rng = cls(cls.Config(), toy_vocab), np.random.default_rng(0)
-    words = [rng.integers(30, V, n) for n in (7, 2, 4)]
-    return [task.finetune([one], one, rng) for one in words]
+def texts(texts_of):
+    return texts_of(7, 2, 4)
 
 
 def reference(model, texts, noise, *, mode, limit, beta, weighted):

@@ -2,12 +2,10 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 from rounding import near
 
-from unitk import registry
 from unitk.errors import UsageError
 from unitk.models.archs import preset
 from unitk.slots import collate
@@ -16,11 +14,8 @@ V = 60
 
 
 @pytest.fixture
-def texts(toy_vocab):
-    cls = registry.get("task", "optimus")
-    task, rng = cls(cls.Config(), toy_vocab), np.random.default_rng(0)
-    words = [rng.integers(30, V, n) for n in (7, 2, 4)]
-    return [task.finetune([one], one, rng) for one in words]
+def texts(texts_of):
+    return texts_of(7, 2, 4)
 
 
 def build(**settings):

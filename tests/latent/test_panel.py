@@ -30,11 +30,8 @@ V, LATENT, LATE, TOTAL = 60, 5, 800, 1000
 
 
 @pytest.fixture(scope="module")
-def texts(toy_vocab):
-    cls = registry.get("task", "optimus")
-    task, rng = cls(cls.Config(), toy_vocab), np.random.default_rng(0)
-    words = [rng.integers(30, V, n) for n in (9, 7, 6, 4, 4, 2, 1)]
-    return [task.finetune([one], one, rng) for one in words]
+def texts(texts_of):
+    return texts_of(9, 7, 6, 4, 4, 2, 1)
 
 
 @pytest.fixture

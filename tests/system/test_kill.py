@@ -4,16 +4,15 @@ This process has everything imported, and each run is a fork of it: a kill costs
 """
 
 import collections
-import multiprocessing
 import os
 import random
 import signal
-import socket
 import sys
 import time
 
 import pytest
 import torch
+from ranks import ended, forked
 from safetensors.torch import load_file
 
 from unitk.files import damage
@@ -41,35 +40,12 @@ def imported():
 
 def spawn(words, run, world=1):
     """The run in so many forks of this process."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
 
-    def child(rank):
-        if world > 1:
-            names = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_PORT": port}
-            os.environ |= {name: str(value) for name, value in names.items()}
-            os.environ["MASTER_ADDR"] = "127.0.0.1"
+    def action(rank):
         torch.set_num_threads(1)
-        try:
-            train(prepare(parse_train([*words.split(), f"--save-dir={run}"])))
-        except SystemExit as exit:
-            os._exit(exit.code)
-        os._exit(0)
+        train(prepare(parse_train([*words.split(), f"--save-dir={run}"])))
 
-    fork = multiprocessing.get_context("fork")
-    processes = [fork.Process(target=child, args=(rank,)) for rank in range(world)]
-    for process in processes:
-        process.start()
-    return processes
-
-
-def ended(processes):
-    """The exit codes of processes that are over soon."""
-    for process in processes:
-        process.join(240)
-        assert process.exitcode is not None, "a process hangs"
-    return [process.exitcode for process in processes]
+    return forked(action, world, ranked=world > 1)
 
 
 def curve(run):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from pictures import WORKED, matrix
 
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
@@ -46,27 +47,8 @@ def test_what_is_kept_or_random_is_so_at_m_and_p(ids):
     assert x.token.tolist() == ids("C a b c d e f S d x M d x P").tolist()
 
 
-WORKED = """
-       x1  M2  P2  x2  x3  M4  P4  x4  M5  P5  x5  x6
-   x1   1   1   .   .   1   1   .   .   1   .   .   1
-   M2   1   1   .   .   1   1   .   .   1   .   .   1
-   P2   1   1   1   .   1   1   .   1   1   .   1   1
-   x2   1   1   .   1   1   1   .   1   1   .   1   1
-   x3   1   1   .   .   1   1   .   .   1   .   .   1
-   M4   1   1   .   .   1   1   .   .   1   .   .   1
-   P4   1   1   .   .   1   1   1   .   1   1   .   1
-   x4   1   1   .   .   1   1   .   1   1   .   1   1
-   M5   1   1   .   .   1   1   .   .   1   .   .   1
-   P5   1   1   .   .   1   1   1   .   1   1   .   1
-   x5   1   1   .   .   1   1   .   1   1   .   1   1
-   x6   1   1   .   .   1   1   .   .   1   .   .   1
-"""
-"""x1..x6, factorization 4,5 then 2, by the mask function of the official fine-tuning code."""
-
-
 def test_the_worked_example_4_5_then_2():
-    header, *lines = (line.split() for line in WORKED.split("\n")[1:-1])
-    expected = np.array([[cell == "1" for cell in line[1:]] for line in lines])
+    header, expected = matrix(WORKED)
     tokens = np.arange(7)  # x0 stands where C would; x1..x6
     blocks = np.array([[4, 6], [2, 3]])
     x = layout(tokens, np.zeros(7, int), blocks, np.array([99] * 3), mask=99, pseudo=98).towers["x"]

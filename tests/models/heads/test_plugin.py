@@ -8,7 +8,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from unitk import registry
 from unitk.data.batching import draw
 from unitk.errors import UsageError
 from unitk.slots import collate
@@ -59,14 +58,8 @@ class Parity(MLM):
 
 
 @pytest.fixture
-def plugin(tmp_path, monkeypatch):
-    """The folder; the names that it registers are forgotten afterwards."""
-    for kind in registry.KINDS:
-        registry.discover(kind)
-    entries = {kind: dict(found) for kind, found in registry._entries.items()}
-    monkeypatch.setattr(registry, "_entries", entries)
-    monkeypatch.setattr(registry, "_places", dict(registry._places))
-    monkeypatch.setattr(registry, "_loaded", set(registry._loaded))
+def plugin(tmp_path, own_registry):
+    """The folder."""
     folder = tmp_path / "plugins"
     folder.mkdir()
     (folder / "bag.py").write_text(PLUGIN)
