@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import signal
 import sys
 import tempfile
@@ -11,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from unitk import config
 from unitk.config import flag
@@ -21,10 +20,6 @@ from unitk.data.storing.folders import is_corpus
 from unitk.data.storing.preprocess import write_part
 from unitk.errors import UsageError, at_least, require
 from unitk.vocab.base import open_vocab
-
-if TYPE_CHECKING:
-    from unitk.latent.evaluate import Latent
-    from unitk.training.evaluate import Evaluation
 
 LATENT_ONLY = ("draws", "beam", "max_len")  # options for models with a latent
 
@@ -69,7 +64,7 @@ def run(argv: Sequence[str]) -> None:
     """Measure and print."""
     parsed = config.parse("evaluate", Options, argv)
     given: Options = parsed.main
-    from unitk.latent.evaluate import has_latent
+    from unitk.latent.evaluate import has_latent, judge
     from unitk.training.device import choose_device
     from unitk.training.evaluate import objective, open_evaluation
     from unitk_cli.progress import progress
@@ -83,7 +78,8 @@ def run(argv: Sequence[str]) -> None:
         data = evaluation.corpus if corpus == given.data else given.data
         about: dict[str, Any] = {"checkpoint": str(evaluation.path), "data": str(data)}
         if has_latent(evaluation):
-            figures, lines = _latent(evaluation, given)
+            how = {name: getattr(given, name) for name in (*LATENT_ONLY, "max_tokens")}
+            figures, lines = judge(evaluation, progress, **how)
         else:
             for name in LATENT_ONLY:
                 if name in parsed.origins:
@@ -124,64 +120,3 @@ def _corpus(parsed: config.Parsed) -> Iterator[Path]:
         with redirect_stdout(sys.stderr), encoders(vocab, workers, given.user_dir) as encode:
             write_part(source, folder, vocab, encode, None)
         yield folder
-
-
-def _latent(evaluation: Evaluation, given: Options) -> tuple[dict[str, Any], list[str]]:
-    from unitk.latent.evaluate import latent
-    from unitk_cli.progress import progress
-
-    with progress(evaluation.num_texts * given.draws) as report:
-        seen = latent(evaluation, given.draws, given.max_tokens, report)
-    figures = {"texts": len(seen.texts), "draws": given.draws, **seen.figures, "kl_each": seen.each}
-    if given.beam:
-        figures |= _written(evaluation, given, seen)
-    figures["notes"] = seen.notes
-    return figures, _told(figures)
-
-
-def _written(evaluation: Evaluation, given: Options, seen: Latent) -> dict[str, float]:
-    """How well texts come back from the means of their latents."""
-    from unitk.decoding.config import GenerateConfig
-    from unitk.latent.space import LatentSpace
-    from unitk.score.bleu import bleu
-    from unitk_cli.progress import progress
-
-    longest = given.max_len or max(1, *map(len, seen.texts))
-    # no longer than the longest text: what goes on is wrong already
-    how = GenerateConfig(beam=given.beam, max_len=longest, max_tokens=given.max_tokens)
-    space = LatentSpace(evaluation.model, evaluation.data.task)
-    with progress(len(seen.texts)) as report, evaluation.autocast():
-        found = space.decode(seen.means, how, report=report)
-    written = [best[0].text for best in found]
-    truth = [evaluation.data.vocab.decode(text) for text in seen.texts]
-    same = sum(a == b for a, b in zip(written, truth, strict=True))
-    score = bleu(written, [[text] for text in truth])
-    return {"exact": 100 * same / len(truth), "bleu": score.figures["bleu"]}
-
-
-def _told(f: dict[str, Any]) -> list[str]:
-    """The figures for a person."""
-    from unitk.latent.panel import bars
-
-    gap = "-" if math.isnan(f["z_gap"]) else f"{f['z_gap']:.3f}"
-    lines = [
-        f"texts                   {f['texts']:,}, with their ends {f['tokens']:,} tokens,"
-        f" {f['words']:,} words, {f['bytes']:,} bytes",
-        f"bound                   {f['bound']:.3f} nats a text (importance-weighted,"
-        f" {f['draws']} draws); ELBO {f['elbo']:.3f}",
-        f"  reconstruction        {f['reconstruction']:.3f}",
-        f"  kl                    {f['kl']:.3f} (objective {f['kl_objective']:.3f})",
-        f"  kl, sorted            {bars(f['kl_each'])}",
-        f"perplexity at most      {f['ppl_word']:.4g} a word, {f['ppl_token']:.4g} a token;"
-        f" {f['bits_per_byte']:.4f} bits a byte",
-        f"mutual information      {f['mi']:.3f} of at most {f['mi_ceiling']:.3f}"
-        f" (ln {f['texts']:,})",
-        f"active units            {f['active']} of {f['dimensions']}",
-        f"z-gap                   {gap} nats a text",
-    ]
-    if "exact" in f:
-        lines.append(
-            f"written again           {f['exact']:.2f} % exactly, BLEU {f['bleu']:.2f}"
-            " (from the mean of the latent)"
-        )
-    return [*lines, *(f"note: {note}" for note in f["notes"])]

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from unitk.data.batching import single_batches
+from unitk.decoding.config import GenerateConfig
 from unitk.latent.elbo import ELBO, Autoencoder
 from unitk.latent.evidence import gather, nll_of, partners
-from unitk.latent.panel import IGNORED
+from unitk.latent.panel import IGNORED, bars
+from unitk.latent.space import LatentSpace
+from unitk.score.bleu import bleu
 from unitk.score.language import Units, perplexities
 from unitk.slots import Batch, Ids
 from unitk.training.evaluate import Evaluation, Report, texts_of, units_of
@@ -32,6 +37,46 @@ class Latent:
     means: np.ndarray  # [M, Z]: the most likely latents
     texts: list[Ids]  # the words of each text, in the same order
     notes: list[str]  # what is absurd, and why
+
+
+def judge(
+    evaluation: Evaluation,
+    progress: Callable[[int], AbstractContextManager[Report]],
+    *,
+    draws: int,
+    beam: int,
+    max_len: int | None,
+    max_tokens: int,
+) -> tuple[dict[str, Any], list[str]]:
+    """The figures of `unitk evaluate`, by name and as lines for a person.
+
+    `progress` shows how far this is of a number of texts. beam 0: no text is written again.
+    """
+    with progress(evaluation.num_texts * draws) as report:
+        seen = latent(evaluation, draws, max_tokens, report)
+    figures: dict[str, Any] = {"texts": len(seen.texts), "draws": draws, **seen.figures}
+    figures["kl_each"] = seen.each
+    if beam:
+        # no longer than the longest text: what goes on is wrong already
+        longest = max_len or max(1, *map(len, seen.texts))
+        how = GenerateConfig(beam=beam, max_len=longest, max_tokens=max_tokens)
+        with progress(len(seen.texts)) as report, evaluation.autocast():
+            figures |= written(evaluation, seen, how, report)
+    figures["notes"] = seen.notes
+    return figures, _told(figures)
+
+
+def written(
+    evaluation: Evaluation, seen: Latent, how: GenerateConfig, report: Report
+) -> dict[str, float]:
+    """How well texts come back from the means of their latents."""
+    space = LatentSpace(evaluation.model, evaluation.data.task)
+    found = space.decode(seen.means, how, report=report)
+    texts = [best[0].text for best in found]
+    truth = [evaluation.data.vocab.decode(text) for text in seen.texts]
+    same = sum(a == b for a, b in zip(texts, truth, strict=True))
+    score = bleu(texts, [[text] for text in truth])
+    return {"exact": 100 * same / len(truth), "bleu": score.figures["bleu"]}
 
 
 @torch.no_grad()
@@ -87,3 +132,28 @@ def _notes(evaluation: Evaluation, figures: dict[str, float], units: Units) -> I
         )
     if figures["z_gap"] < IGNORED:
         yield "the decoder ignores the latent (posterior collapse): this is a language model"
+
+
+def _told(f: dict[str, Any]) -> list[str]:
+    gap = "-" if math.isnan(f["z_gap"]) else f"{f['z_gap']:.3f}"
+    lines = [
+        f"texts                   {f['texts']:,}, with their ends {f['tokens']:,} tokens,"
+        f" {f['words']:,} words, {f['bytes']:,} bytes",
+        f"bound                   {f['bound']:.3f} nats a text (importance-weighted,"
+        f" {f['draws']} draws); ELBO {f['elbo']:.3f}",
+        f"  reconstruction        {f['reconstruction']:.3f}",
+        f"  kl                    {f['kl']:.3f} (objective {f['kl_objective']:.3f})",
+        f"  kl, sorted            {bars(f['kl_each'])}",
+        f"perplexity at most      {f['ppl_word']:.4g} a word, {f['ppl_token']:.4g} a token;"
+        f" {f['bits_per_byte']:.4f} bits a byte",
+        f"mutual information      {f['mi']:.3f} of at most {f['mi_ceiling']:.3f}"
+        f" (ln {f['texts']:,})",
+        f"active units            {f['active']} of {f['dimensions']}",
+        f"z-gap                   {gap} nats a text",
+    ]
+    if "exact" in f:
+        lines.append(
+            f"written again           {f['exact']:.2f} % exactly, BLEU {f['bleu']:.2f}"
+            " (from the mean of the latent)"
+        )
+    return [*lines, *(f"note: {note}" for note in f["notes"])]
