@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from unitk.decoding.files.outputs import check_writable, write
 from unitk.errors import DataError, UsageError, require
 from unitk.latent import config as options
 from unitk.latent import geometry
-from unitk.latent.outputs import Walk, neighbor_lines, number_lines, walk_lines
+from unitk.latent.outputs import Walk, neighbor_lines, number_lines, probe_lines, walk_lines
 from unitk.registry import nearest
 from unitk_cli.generate import open_generator
 from unitk_cli.progress import progress
@@ -185,9 +184,10 @@ def probe(given: options.Probe, opened: Opened) -> None:
             (train, train_classes), (test, test_classes), number, given.seeds, given.penalty
         )
         deviation = float(np.std(right, ddof=1)) if len(right) > 1 else None
-        rows.append({"per_class": number, "mean": float(np.mean(right)), "deviation": deviation})
+        row = {"per_class": number, "mean": float(np.mean(right)), "deviation": deviation}
+        rows.append({**row, "feature": given.feature, "seeds": given.seeds})
     frequent = max(map(test_classes.count, set(test_classes))) / len(test_classes)
-    write(probe_lines(rows, given, frequent), given.output)
+    write(probe_lines(rows, frequent, given.output_format), given.output)
 
 
 def classes(labels: Sequence[str | None], option: str) -> list[str]:
@@ -195,22 +195,6 @@ def classes(labels: Sequence[str | None], option: str) -> list[str]:
     lacking = labels.index(None) + 1 if None in labels else 0
     require(not lacking, f"{option}: text {lacking} has no label after a tab, or as target")
     return [label for label in labels if label is not None]
-
-
-def probe_lines(
-    rows: Iterable[dict[str, Any]], given: options.Probe, frequent: float
-) -> Iterator[str]:
-    """The table of a probe; `frequent` is the share of the commonest label."""
-    if given.output_format == "text":
-        yield "labels a class\taccuracy\tdeviation"
-    for row in rows:
-        if given.output_format == "jsonl":
-            yield json.dumps({**row, "feature": given.feature, "seeds": given.seeds})
-            continue
-        spread = "" if row["deviation"] is None else f"{row['deviation']:.3f}"
-        yield f"{row['per_class'] or 'all'}\t{row['mean']:.3f}\t{spread}"
-    if given.output_format == "text":
-        yield f"commonest label\t{frequent:.3f}\t"
 
 
 def encoded(space: LatentSpace, texts: Sequence[str], given: options.Common) -> Latents:

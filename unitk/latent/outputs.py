@@ -92,3 +92,15 @@ def neighbor_lines(
         if number:
             yield ""
         yield from (f"{one['distance']:.4f}\t{one_line(one['text'])}" for one in near)
+
+
+def probe_lines(rows: Sequence[dict[str, Any]], frequent: float, format: str) -> Iterator[str]:
+    """The table of a probe; `frequent` is the share of the commonest label."""
+    if format == "jsonl":
+        yield from map(json.dumps, rows)
+        return
+    yield "labels a class\taccuracy\tdeviation"
+    for row in rows:
+        spread = "" if row["deviation"] is None else f"{row['deviation']:.3f}"
+        yield f"{row['per_class'] or 'all'}\t{row['mean']:.3f}\t{spread}"
+    yield f"commonest label\t{frequent:.3f}\t"
