@@ -103,7 +103,7 @@ def test_nothing_is_left_of_a_failure(three, tmp_path, monkeypatch):
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "save_tensors", full)
+    monkeypatch.setattr(module, "save", full)
     with pytest.raises(CheckpointError, match="--dest .*mean: No space left on device"):
         average("--checkpoint", *three, "--dest", tmp_path / "mean")
     assert list(tmp_path.iterdir()) == []
