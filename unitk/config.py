@@ -124,7 +124,7 @@ def parse(
     not resolved. `--config FILE` and
     `--user-dir DIR` are understood when `main` has fields of these names.
     """
-    helping = "--help" in argv or "-h" in argv
+    helping = "--help" in argv or "-h" in argv  # anywhere: what stands beside decides the page
     given = read_flags([word for word in argv if word not in ("--help", "-h")], main, positional)
     from_file = [
         line
@@ -136,7 +136,7 @@ def parse(
     if folders and folders[-1] not in (None, "none"):
         registry.load_plugins(Path(folders[-1]))
     registry.load_plugins()
-    everything = [*from_file, *given]
+    everything = [*from_file, *given]  # later ones win
     left = [item for item in everything if item.key.startswith(tuple(f"{k}." for k in aside))]
     if not helping:
         parsed = resolve(main, [item for item in everything if item not in left], kinds)

@@ -13,7 +13,7 @@ def parse_json(text: str | bytes, where: str, error: type[UnitkError] = DataErro
     """What a json says, or an error that names the place."""
     try:
         return json.loads(text)
-    except RecursionError as cause:
+    except RecursionError as cause:  # brackets within brackets, a thousand deep
         raise error(f"{where}: no JSON (nested too deeply)") from cause
     except ValueError as cause:
         raise error(f"{where}: no JSON ({cause})") from cause

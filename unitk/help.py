@@ -83,7 +83,7 @@ def _table(
         about = option.help.rstrip(".")
         text = textwrap.wrap(f"{about} [{_notes(option, value)}]", width - left)
         if brief:
-            first = re.split(r"\. (?=[A-Z`-])", about)[0]
+            first = re.split(r"\. (?=[A-Z`-])", about)[0]  # its first sentence
             text = [textwrap.shorten(first, width - left, placeholder=" ...")]
         head = f"  {name}".ljust(left)
         if len(head) > left:

@@ -129,7 +129,7 @@ def picture(slots: Slots, names: list[str], masks: Collection[int], title: str) 
     axes = figure.add_subplot()
     image = np.ones((len(names), len(names), 3))
     for key, kind in enumerate(what):
-        image[seen[:, key], key] = to_rgb(COLOURS[kind])
+        image[seen[:, key], key] = to_rgb(COLOURS[kind])  # the column's squares
     axes.imshow(image)
     size = 9 if len(names) <= 30 else 7
     axes.set_xticks(range(len(names)), names, rotation=90)
@@ -182,6 +182,7 @@ def find_fonts(figure: Any) -> None:
         if one.weight in (400, 500) and "Last Resort" not in one.name  # which draws boxes
     }
     families = list(plain.get_family())
+    # the font that has most of what is lacking, again and again
     while known and (best := max(known, key=lambda name: len(known[name] & lacking))):
         if not known[best] & lacking:
             break

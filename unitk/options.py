@@ -52,7 +52,7 @@ def _options(cls: Hashable) -> tuple[Option, ...]:
     assert isinstance(cls, type) and is_dataclass(cls), cls
     hints = typing.get_type_hints(cls, include_extras=True)
     help_of: dict[str, str] = {}
-    for base in reversed(cls.__mro__[:-1]):
+    for base in reversed(cls.__mro__[:-1]):  # a subclass may explain a field anew
         help_of.update(_field_docs(base))
     return tuple(
         Option(

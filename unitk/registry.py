@@ -52,7 +52,7 @@ def register(kind: str, name: str) -> Callable[[T], T]:
     """Give a component its name; the same name twice is an error that shows both places."""
     if kind not in _entries:
         raise UsageError(f"cannot register {name!r}: unknown kind {kind!r}{nearest(kind, KINDS)}")
-    caller = sys._getframe(1)
+    caller = sys._getframe(1)  # for the message of a name given twice
     here = f"{caller.f_code.co_filename}:{caller.f_lineno}"
 
     def add(component: T) -> T:

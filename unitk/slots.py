@@ -359,6 +359,7 @@ def _sight(table: Ids, rows: Sequence[Sequence[Example]], name: str) -> str:
         return "full"
     lengths = np.array([sum(len(example.towers[name]) for example in row) for row in rows])
     real = np.arange(table.shape[2]) < lengths[:, None]
+    # the plain triangle: slots that stay, in the order of their times
     stays = ((born == now) & (dies == NEVER)) | ~real
     rising = (now[:, 1:] > now[:, :-1]) | ~real[:, 1:]
     return "causal" if stays.all() and rising.all() else "rule"
@@ -369,6 +370,7 @@ def _docs(row_of: Ids, sizes: Ids, num_rows: int) -> tuple[Ids, Ids]:
     row = row_of[owner]
     each = np.bincount(row, minlength=num_rows)
     docs = np.full((num_rows, each.max()), -1, np.int64)
+    # a doc's column: its number less that of its row's first doc
     docs[row, np.arange(len(row)) - (np.cumsum(each) - each)[row]] = np.arange(len(row))
     return docs, owner
 
@@ -381,6 +383,7 @@ def _asks(examples: list[Example], places: dict[str, tuple[Ids, Ids]]) -> dict[s
     made = {}
     for name, numbered in found.items():
         asks, (place, starts) = [ask for ask, _ in numbered], places[numbered[0][0].tower]
+        # slot of the example -> of all examples in a line -> flat place in [B, T]
         each = [ask.rows + starts[number] for ask, number in numbered]
         widest = max(own.shape[1] for own in each)
         if widest > 1:  # some questions read fewer slots than others: -1 stands behind these
@@ -438,7 +441,7 @@ def unroll(
         # word, probe, word, probe, ...
         order = np.arange(2 * max(n - 1, 0)).reshape(2, -1).T.ravel()
         more = (kept + asked).take(order)
-        rows = start + 2 * np.arange(n)
+        rows = start + 2 * np.arange(n)  # the probes
     return replace(
         prompt,
         towers={**prompt.towers, tower: slots + more},

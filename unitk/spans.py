@@ -23,6 +23,7 @@ def places(spans: Spans) -> Ids:
     """The places that spans cover, in the order of the spans."""
     start, stop = spans.T
     sizes = stop - start
+    # one run over all places, moved for each span to where it starts
     found: Ids = (start - sizes.cumsum() + sizes).repeat(sizes) + np.arange(sizes.sum())
     return found
 
@@ -38,7 +39,7 @@ def poisson_law(mean: float, longest: int) -> npt.NDArray[np.float64]:
     """Cumulative law of Poisson(mean) restricted to 1..longest (zero excluded)."""
     k = np.arange(1, longest + 1)
     log = k * math.log(mean) - mean - np.array([math.lgamma(i + 1) for i in k])
-    law = np.exp(log - log.max())
+    law = np.exp(log - log.max())  # of large means exp alone would be 0
     cumulative: npt.NDArray[np.float64] = np.cumsum(law) / law.sum()
     return cumulative
 
@@ -60,6 +61,7 @@ def poisson_lengths(budget: int, mean: float, longest: int, rng: np.random.Gener
     law, total = poisson_law(mean, longest), 0
     drawn: list[Ids] = [np.empty(0, np.int64)]
     while total < budget:
+        # by the inverse of the law; a few more than expected, so that one draw is mostly enough
         drawn.append(law.searchsorted(rng.random(int(budget / mean) + 8), "right") + 1)
         total += int(drawn[-1].sum())
     lengths = np.concatenate(drawn)
@@ -161,7 +163,7 @@ def ngram_places(
     budget = min(budget, len(order))
     order = order[:budget]  # each hides one token or more, or is hidden: no more are needed
     sizes = _sizes(budget, chance, longest, rng)
-    open_ = free.tobytes() + bytes(longest)
+    open_ = free.tobytes() + bytes(longest)  # 0 behind the end: an n-gram stops there
     hidden: set[int] = set()
     for start, size in zip(order.tolist(), sizes.tolist(), strict=True):
         if start not in hidden:
@@ -184,7 +186,7 @@ def block_spans(
     open_, left = bytearray(free.tobytes()), min(budget, int(free.sum()))
     blocks: list[tuple[int, int]] = []
     while left > 0:
-        starts = rng.integers(len(free), size=64).tolist()
+        starts = rng.integers(len(free), size=64).tolist()  # one call for many draws
         for start, size in zip(starts, _sizes(64, chance, longest, rng).tolist(), strict=True):
             stop = start + size
             if stop <= len(open_) and open_.find(0, start, stop) < 0:
@@ -223,7 +225,7 @@ def fitting(sizes: Ids, budget: int) -> Ids:
     """
     left, taken = np.arange(len(sizes)), [np.empty(0, np.int64)]
     while True:
-        left = left[sizes[left] <= budget]
+        left = left[sizes[left] <= budget]  # of the others none will fit again
         count = int(np.searchsorted(sizes[left].cumsum(), budget, "right"))
         if not count:
             break

@@ -103,6 +103,7 @@ def _parse_number(text: str, kind: type, name: str) -> int | float:
         if kind is float:
             return number
         if number == int(number):
+            # a float has 53 bits, a seed may have more
             return int(digits) * scale if digits.lstrip("+-").isdigit() else int(number)
     except (ValueError, OverflowError):
         pass
@@ -111,7 +112,7 @@ def _parse_number(text: str, kind: type, name: str) -> int | float:
 
 def parse_schedule(text: str, name: str) -> Any:
     """A number is a constant; otherwise `NAME:field=value,...` of a registered schedule."""
-    try:
+    try:  # a number is a constant
         return registry.get("schedule", "constant")(value=float(text))
     except ValueError:
         pass

@@ -128,7 +128,7 @@ class Feed:
             today = self.plan(epoch)
             while cursor < len(today):
                 begin, cursor = cursor, self.stop(today, cursor)
-                step += 1
+                step += 1  # schedules count updates from 1
                 shares = self.examples.shares(step, total)
                 ids = today.ids(begin, cursor)
                 make = self._in_rows if self.rows else self._packed
@@ -145,7 +145,8 @@ class Feed:
         self, today: Plan, epoch: int, ids: Ids, shares: dict[str, float], when: When
     ) -> tuple[list[int], list[Batch]]:
         """The rows of this rank, in as many micro-batches as every rank has."""
-        own = np.arange(self.rows).reshape(self.world, -1)[self.rank]
+        own = np.arange(self.rows).reshape(self.world, -1)[self.rank]  # the same in every update
+        # all ranks cut alike, by the longest text of the update: they wait for each other
         most = max(1, self.max_tokens // int(today.bound[ids].max()))
         parts = np.array_split(own, -(-len(own) // most))
         batches = []
@@ -165,6 +166,7 @@ class Feed:
                 own, bound = part.group(epoch, own), part.bounds(epoch)
             cuts = micro_batches(own, bound, self.max_tokens, self.world)
             lots += [(part, lot, own) for lot in cuts]
+        # dealt out in turn, so that every rank has micro-batches of every task
         numbers = list(range(self.rank, len(lots), self.world))
         return numbers, [self._batch(epoch, *lots[m], when) for m in numbers]
 
@@ -175,9 +177,11 @@ class Feed:
         if not shares:
             yield self.examples, ids
             return
+        # the last number of the seed keeps these draws apart from those of the layouts
         points = [np.random.default_rng([self.seed, epoch, int(i), 1]).random() for i in ids]
         pick = np.searchsorted(np.cumsum(list(shares.values())), points, "right")
         for number, part in enumerate(self.examples.parts[name] for name in shares):
+            # shares that rounding sums to less than 1 leave a gap above the last one
             own = ids[np.minimum(pick, len(shares) - 1) == number]
             if len(own):
                 yield part, own
@@ -212,6 +216,7 @@ def make_batch(examples: Sequence[Example]) -> Batch:
     # towers are packed jointly: an example counts with its longest tower
     lengths = np.array([max(len(s) for s in e.towers.values()) for e in examples])
     longest = int(lengths.max())
+    # short rows waste less attention, long ones less padding: few widths are worth a try
     widths = {longest, min(2 * longest, max(longest, 256)), max(longest, min(2 * longest, 512))}
     ways = [pack(lengths, -(-width // WIDTH) * WIDTH) for width in sorted(widths)]
     best = min(ways, key=lambda rows: _work([int(lengths[row].sum()) for row in rows]))
@@ -252,6 +257,7 @@ class FixedBatches:
     ) -> None:
         self.rank, self.world = rank, world
         self._lots = []
+        # one rank's cut for all: their number must not change what a batch holds
         for part in examples.parts.values() or [examples]:
             bounds = part.bounds(0)
             ids = spread(len(bounds), texts)
@@ -263,7 +269,7 @@ class FixedBatches:
     def __iter__(self) -> Iterator[tuple[int, Batch]]:
         last = len(self._lots) - 1
         for number in range(self.rank, self.world * len(self), self.world):
-            part, lot = self._lots[min(number, last)]
+            part, lot = self._lots[min(number, last)]  # who has none left runs the last one again
             drawn = [draw(part, 0, 0, int(i)) for i in lot]
             batch = make_batch(drawn)
             yield number, batch if number <= last else emptied(batch)
@@ -295,7 +301,7 @@ def prefetch(updates: Iterator[T], depth: int = 2) -> Generator[T, None, None]:
     def put(item: T | BaseException) -> bool:
         while not stopped.is_set():
             try:
-                ready.put(item, timeout=0.1)
+                ready.put(item, timeout=0.1)  # the reader may be gone
                 return True
             except queue.Full:
                 continue

@@ -63,6 +63,7 @@ class Cut:
     @property
     def lengths(self) -> Ids:
         """Tokens of each block, separators between documents counted."""
+        # documents that begin inside a block, each of which a separator precedes
         inside = np.searchsorted(self.breaks, self.stops, "left")
         inside -= np.searchsorted(self.breaks, self.starts, "right")
         lengths: Ids = self.stops - self.starts + np.maximum(inside, 0)
@@ -137,10 +138,11 @@ def _fill(borders: Ids, sentences: Ids, limit: Ids, size: int, breaks: Ids) -> C
     # positions count a separator before each document that begins inside a block
     ranks = np.searchsorted(breaks, borders, "right")
     place = borders + ranks
+    # for every border the last one that a block from there may reach, whole pieces only
     reach = np.searchsorted(place, place[:-1] + size, "right") - 1
     reach = np.minimum(reach, np.searchsorted(borders, limit[home], "left"))
     follow = np.maximum(reach, np.arange(len(reach)) + 1).tolist()
-    edge, at = [], 0
+    edge, at = [], 0  # only the chain of beginnings is followed one by one
     while at < len(follow):
         edge.append(at)
         at = follow[at]

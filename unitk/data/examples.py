@@ -81,7 +81,7 @@ def open_data(parsed: Parsed) -> Data:
     trained = [(one, weight) for place, weight in places for one in train_parts(place)]
     weights = [weight for _, weight in trained]
     judged = {name: part(place, "valid") or place for name, place in options.named_valid}
-    if not options.valid and (found := part(places[0][0], "valid")):
+    if not options.valid and (found := part(places[0][0], "valid")):  # none given: the data's own
         judged = {"valid": found}
     folders = [folder for folder, _ in trained] + [*judged.values()]
     opened: list[Any] = [open_corpus(folder) for folder in folders]
@@ -120,6 +120,7 @@ def open_data(parsed: Parsed) -> Data:
 
 def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     arch = parsed.components["arch"].config
+    # what it lays out of a few words shows its towers
     words, rng = np.full(4, task.vocab.unk), np.random.default_rng(0)
     made_up = corpus.made_up([words], words)
     short = KINDS[corpus.kind].lay_out(task, [words], made_up, rng)
@@ -144,7 +145,7 @@ def _makers(
     """For each task what makes its examples of corpora, weights and a seed: of the same texts."""
     options, arch = parsed.main, parsed.components["arch"].config
     if kind == "text":
-        frame = max(task.frame for task in tasks.values())
+        frame = max(task.frame for task in tasks.values())  # mixed tasks see the same texts
         return [partial(_texts, task, frame, arch, options) for task in tasks.values()]
     given = options.max_source_len, options.max_target_len
     counts = "source_lengths", "target_lengths", "source_parts"
@@ -159,6 +160,7 @@ def _makers(
         for name, task in tasks.items()
     }
     limits = [source_and_target(extent, arch, longest, given) for extent in extents.values()]
+    # records are shortened once, to what suits every task
     most = min(source for source, _ in limits), min(target for _, target in limits)
     # the longest record, laid out: other tables (GLM: places within a blank) are checked as well
     for name, task in tasks.items():
@@ -222,13 +224,14 @@ def _texts(
     seed: int,
 ) -> Source:
     given, size = options.block_size, partial(_text_size, options, arch, frame)
+    # what an epoch cannot have is refused now, not when it comes
     for epoch in range(1 if isinstance(given, int) else options.max_epochs or 1):
         size(epoch)
     how = task.cut or options.blocks
     texts = Texts(corpora, blocks=how, size=size(0), separator=task.vocab.sep, seed=seed)
 
     def of(epoch: int) -> Texts:
-        epoch = epoch % task.copies if task.copies else epoch
+        epoch = epoch % task.copies if task.copies else epoch  # copies are cut alike
         texts.begin(epoch, size(epoch))
         return texts
 
@@ -270,7 +273,7 @@ def _records(
 ) -> Source:
     records, kind = Records(corpora, *most), KINDS[corpora[0].kind]
     lengths = records.source_lengths + records.target_lengths
-    parts = np.maximum(records.parts, PARTS)
+    parts = np.maximum(records.parts, PARTS)  # as `limits` has measured
     bounds = extent.bound(records.source_lengths, records.target_lengths, parts)
     sides = [side for corpus in corpora for side in corpus.token_files]
     tables = tables_of(arch)
@@ -313,6 +316,7 @@ def _checked(
     lay_out: Callable[[], Example],
 ) -> Example:
     """The example, or ValueError (which names it further up) for a wild id or position."""
+    # before it is laid out: layouts look ids up in tables of the vocabulary
     if max(int(part.max(initial=0)) for part in parts) >= len(task.vocab):
         found = (corpus.first_beyond(len(task.vocab)) for corpus in corpora)
         where = next(filter(None, found))

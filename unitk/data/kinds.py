@@ -87,6 +87,7 @@ class Kind:
 
 
 KINDS = {
+    # a text that is made up, to measure layouts: one sentence; those of a corpus are cut before
     "text": Kind(
         "pre-training on text",
         "texts",

@@ -53,6 +53,7 @@ class Extent:
             told = self.declared(np.array(source + parts - 1), np.array(target))
             return int(_longest(self.positions, source, target, parts) if told is None else told)
 
+        # the end rises with the source: the last length whose end is within the table
         return bisect.bisect_right(range(table + 1), table, key=end) - 1
 
 
@@ -75,7 +76,7 @@ def measure(name: str, lay_out: LayOut, unk: int, declared: Any) -> Extent:
         (laid(n, 2 * n, p) - corner) / n,
         laid(n, n, p + 1) - corner,
     ]
-    alone = corner - n * steps[0] - n * steps[1] - p * steps[2]
+    alone = corner - n * steps[0] - n * steps[1] - p * steps[2]  # without any word or part
     table = np.stack([alone, *steps], axis=-1)  # [tower, slots or positions, 4]
     extent = Extent(table[:, 0], table[:, 1], declared)
     for seed in range(4):  # elsewhere and with other draws, it must hold as well

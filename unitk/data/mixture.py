@@ -29,6 +29,7 @@ def mixed(sources: dict[str, Source], tasks: dict[str, Component]) -> Source:
     def own(other: Source, epoch: int, ids: Ids) -> tuple[Ids, Ids]:
         """The examples [start, stop) of another cut that stand for some of `lead`; at least one."""
         counts, theirs = lead.counts(epoch), other.counts(epoch)
+        # example i of a corpus' n stands for [i m / n, (i + 1) m / n) of the m that it has there
         first, begin = (np.cumsum(each) - each for each in (counts, theirs))
         corpus = np.searchsorted(first + counts, ids, "right")
         i, n, m = ids - first[corpus], counts[corpus], theirs[corpus]
@@ -42,9 +43,9 @@ def mixed(sources: dict[str, Source], tasks: dict[str, Component]) -> Source:
             if name in others:
                 total, planned = np.append(0, bound.cumsum()), lead.examples.bounds(epoch)
                 start, stop = own(one, epoch, np.arange(len(planned)))
-                bound = total[stop] - total[start]
+                bound = total[stop] - total[start]  # of all examples that one stands for
             each.append(bound)
-        return reduce(np.maximum, each)
+        return reduce(np.maximum, each)  # whichever task is picked, it fits the plan
 
     def group(other: Source) -> Callable[[int, Ids], Ids]:
         return lambda epoch, ids: places(np.stack(own(other, epoch, ids), axis=1))

@@ -33,6 +33,7 @@ class Plan:
         It holds at most `size` slots (`texts`: examples), at least one example, and takes a rest of
         less than half an update along instead of leaving a tiny last one.
         """
+        # the sum of costs up to each example, an example costing 1 where texts are counted
         total = np.arange(1, len(self) + 1) if texts else self.total
         done = total[cursor - 1] if cursor else 0
         if total[-1] - done <= 1.5 * size:
@@ -73,6 +74,7 @@ def in_rows(bound: Ids, rows: int) -> Plan:
     Update u has the example u of every row; what is left over (fewer than `rows`) is not read.
     """
     each = len(bound) // rows
+    # row r has the examples r * each, r * each + 1, ...; a column of that table is an update
     order = np.arange(rows * each).reshape(rows, each).T.ravel()
     return Plan(order, np.cumsum(bound[order]), bound)
 
@@ -87,6 +89,7 @@ def micro_batches(
     """
     ids = ids[np.argsort(-bound[ids], kind="stable")] if padded else ids
     cost = bound[ids]
+    # the smallest cap that needs no more micro-batches than the largest makes them most even
     low, high = 1, max_tokens
     count = -(-(len(_runs(cost, high, padded)) - 1) // world) * world
     while low < high:
@@ -96,6 +99,7 @@ def micro_batches(
         else:
             low = cap + 1
     edge = _runs(cost, high, padded)
+    # edges at the end make the empty ones that fill up a multiple of the ranks
     return np.split(ids, edge[1:-1] + [len(ids)] * (count + 1 - len(edge)))
 
 
@@ -105,7 +109,7 @@ def _runs(cost: Ids, cap: int, padded: bool) -> list[int]:
     while edge[-1] < len(cost):
         a = edge[-1]
         if padded:
-            b = a + cap // int(cost[a])
+            b = a + cap // int(cost[a])  # every row is as long as the first one
         else:
             b = int(np.searchsorted(total, total[a] + cap, "right")) - 1
         edge.append(min(max(b, a + 1), len(cost)))
@@ -123,7 +127,7 @@ def pack(lengths: Ids, width: int) -> list[Ids]:
     name: list[int] = []
     for i in np.argsort(-lengths, kind="stable").tolist():
         need = int(lengths[i])
-        at = bisect_left(room, need)
+        at = bisect_left(room, need)  # the fullest row that has room
         if at == len(room):
             rows.append([i])
             left, row = max(width - need, 0), len(rows) - 1

@@ -108,6 +108,7 @@ def _words_before(corpus: Corpus, places: Ids) -> Ids:
 
 def _run(corpus: Corpus, start: int, stop: int) -> tuple[Ids, Ids]:
     """Tokens of a corpus, and the offsets among them at which sentences begin."""
+    # sentences that begin inside; the first one may have begun before
     low, high = corpus.sentences.searchsorted((start + 1, stop))
     begins = np.concatenate([[0], corpus.sentences[low:high] - start])
     # a sentence without tokens begins where the next one does

@@ -140,11 +140,12 @@ class Task:
         """`ids` as text, fill i in the place of `blanks[i]`; a blank without a fill stays."""
         pieces = np.split(ids, np.stack([blanks, blanks + 1], axis=1).ravel())
         for i, fill in enumerate(fills[: len(blanks)]):
-            pieces[2 * i + 1] = fill
+            pieces[2 * i + 1] = fill  # the cuts make every second piece a blank
         return self.vocab.decode(np.concatenate(pieces))
 
     def _lacks(self, method: str, what: str) -> UsageError:
         every = {n: getattr(registry.get("task", n), method) for n in registry.names("task")}
+        # who overrides the method can do it
         able = [name for name, own in every.items() if own is not getattr(Task, method)]
         name, can = registry.name_of("task", type(self)), f"{', '.join(able) or 'no task'} can"
         return UsageError(f"--task {name} cannot {what}; {can}")

@@ -85,7 +85,7 @@ class LM(Task):
         prompt = self.opened(source, self.config.delimiter != "off")
         example = unroll(prompt, self.protocol, np.append(target, self.vocab.sep))
         if self.config.source_weight:
-            given = prompt.towers["x"].token
+            given = prompt.towers["x"].token  # its own words, each asked at the one before
             example.asks.append(lm(np.arange(len(given) - 1), given[1:], name="source"))
         return example
 

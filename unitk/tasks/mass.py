@@ -97,7 +97,7 @@ class MASS(Seq2Seq):
         for begin in range(1, tokens, size):
             block = min(size, tokens - begin)
             length = round(share * block)
-            if length or begin == 1:
+            if length or begin == 1:  # a short last block may have none, a text has one
                 length = max(length, 1)
                 start = begin + edge_start(block, length, self.config.edge_chance, rng)
                 found.append((start, start + length))

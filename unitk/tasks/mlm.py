@@ -121,6 +121,7 @@ class MLM(Task):
         places, c = np.flatnonzero(free), self.config
         unit = np.arange(len(places))
         if c.whole_words:
+            # what follows a symbol begins a word, even where a text was cut inside one
             starts = self.vocab.starts[tokens] | np.append(True, ~free[:-1])
             unit = np.cumsum(starts)[places]  # tokens of a word have its number
         if c.max_span > 1:

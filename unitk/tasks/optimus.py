@@ -78,10 +78,11 @@ class Optimus(Seq2Seq):
         enc, dec = example.towers["enc"], example.towers["dec"]
         if self.config.decoder_drop:
             dropped = rng.random(len(dec)) < self.config.decoder_drop
-            dec.token[1:][dropped[1:]] = self.vocab.unk
+            dec.token[1:][dropped[1:]] = self.vocab.unk  # never what opens the text
         if self.config.encoder_drop:
             kept = rng.random(len(enc)) >= self.config.encoder_drop
-            kept[[0, -1]] = True
+            kept[[0, -1]] = True  # C, whose state becomes the latent, and S
+            # the words close up: positions stay 0, 1, 2, ...
             enc.token[: kept.sum()] = enc.token[kept]
             enc = enc.take(np.arange(kept.sum()))
         return Example({"enc": enc, "dec": dec}, example.asks)

@@ -108,6 +108,7 @@ class PMLM(Task):
 
     def slots(self, n: Ids) -> Ids:
         tokens = n + self.frame
+        # the last block may exceed the share by all its tokens but one
         most = np.ceil(largest(self.config.mask_ratio) * tokens).astype(np.int64) + LONGEST - 1
         more: Ids = 2 * np.minimum(most, n)
         return tokens if self.config.objective == "ae" else tokens + more
@@ -135,6 +136,7 @@ class PMLM(Task):
         shown = corrupt(words, v.mask, self.words, self.config.mask_keep_random, rng)
         table[TOKEN, asked] = np.where(shown == v.mask, self.p, shown)
         drop = rng.random(len(target)) < self.config.word_drop
+        # the slot before a P holds the word that the P before it asked for
         table[TOKEN, asked[1:] - 1] = np.where(drop, shown[:-1], target)
         return example
 

@@ -64,6 +64,7 @@ class Seq2Seq(Task):
         return unroll(self.prompt(source), self.protocol, np.append(target, self.vocab.sep))
 
     def prompt(self, source: list[Ids]) -> Example:
+        # the decoder's clock has nothing to do with the encoder's: it begins at 0
         steps = np.arange(len(self.start))
         return Example({"enc": self.reading(source), "dec": stay(self.start, steps, at=steps)})
 

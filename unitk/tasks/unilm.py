@@ -106,7 +106,7 @@ class UniLM(Task):
         kind, parts = self.kind(text, rng), text.parts
         if kind in (LEFT, RIGHT):
             parts = [text.ids]
-        elif kind == SEQ2SEQ and len(parts) == 1:
+        elif kind == SEQ2SEQ and len(parts) == 1:  # split where a sentence begins, if one does
             borders = text.sentences[text.sentences > 0]
             parts = np.split(text.ids, [rng.choice(borders if len(borders) else len(text.ids))])
         tokens, part = framed(parts, v.cls, v.sep)

@@ -40,6 +40,7 @@ def count(lines: Iterable[str], normalization: str) -> Counter[str]:
     normal = _normalizer(normalization)
     stream, raw = iter(lines), np.zeros(0x110000, np.int64)
     while some := list(islice(stream, 100_000)):
+        # code points are counted as numbers; each different one is normalised once, below
         codes = np.frombuffer("".join(some).encode("utf-32-le"), np.uint32)
         raw += np.bincount(codes, minlength=len(raw))
     found: Counter[str] = Counter()
@@ -51,7 +52,7 @@ def count(lines: Iterable[str], normalization: str) -> Counter[str]:
 
 def choose(counts: Counter[str], size: int, normalization: str) -> tuple[float, str]:
     """The coverage for a vocabulary of this size, and characters that are in whatever it is."""
-    lower = {one.lower() for one in counts} if counts.total() >= LARGE else set()
+    lower = {one.lower() for one in counts} if counts.total() >= LARGE else set()  # a toy's: none
     whole = [each for each in ALPHABETS if len(lower & {*each}) * 2 >= len(each)]
     normal = _normalizer(normalization)
     completed = {one for each in whole for one in normal(each + each.upper())}
@@ -74,7 +75,7 @@ def report(counts: Counter[str], known: Callable[[str], object]) -> None:
 
 
 def _shown(one: str) -> str:
-    plain = one.isprintable() and unicodedata.category(one)[0] != "M"
+    plain = one.isprintable() and unicodedata.category(one)[0] != "M"  # marks need a letter
     return one if plain else f"U+{ord(one):04X}"
 
 
@@ -92,6 +93,7 @@ def _normalizer(name: str) -> Callable[[str], str]:
 
 def _letters(counts: Counter[str]) -> Iterator[str]:
     """The letters and digits of the scripts that are used."""
+    # the first word of a character's name: LATIN, CYRILLIC, CJK of "CJK UNIFIED IDEOGRAPH-4E00"
     script = {one: unicodedata.name(one, "").split(" ")[0].split("-")[0] for one in counts}
     weight: Counter[str] = Counter()
     for one, times in counts.items():

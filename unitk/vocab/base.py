@@ -82,7 +82,7 @@ class Vocab:
                 raise DataError(f"symbol {name} has id {index}, but there are {len(self)} ids")
             setattr(self, name, index)
         described = [model.kind, self.symbols, self.added]
-        head = json.dumps(described, sort_keys=True).encode()
+        head = json.dumps(described, sort_keys=True).encode()  # equal hash: equal ids of any text
         self.hash = hashlib.sha256(head + b"\0" + model.data).hexdigest()
 
     def __len__(self) -> int:
@@ -141,7 +141,7 @@ class Vocab:
         last, known = shared(stop)
         # a token that goes on behind the place is split there: it is the first that differs
         last = last if last == known else last + 1
-        last = min(max(last, 1), len(ids))
+        last = min(max(last, 1), len(ids))  # blanks alone may have no token
         first = min(first, last - 1)
         while first < last - 1 and not self.decode(ids[first : first + 1]).strip():
             first += 1  # a blank that is a token of its own
@@ -181,7 +181,7 @@ class Vocab:
         found = np.ones(len(self), bool)
         found[: self.model.size] = [self.model.silent(i) for i in range(self.model.size)]
         found[list(self.symbols.values())] = True
-        found[self.unk] = self.unk >= self.model.size
+        found[self.unk] = self.unk >= self.model.size  # the model spells its own
         return found
 
     def save(self, folder: Path) -> None:
@@ -269,6 +269,7 @@ def adopt(model: VocabModel) -> Vocab:
         found = [index for one in spellings if (index := model.find(one)) is not None]
         if name == "unk" and model.unk is not None:
             found = [model.unk]
+        # a text that spells "<s>" must not make the symbol
         free = [
             index
             for index in found
@@ -318,6 +319,7 @@ def train_vocab(
             character_coverage=coverage,
             required_chars=required,
             max_sentence_length=1 << 30,
+            # 64-bit offsets, which take twice the memory
             train_extremely_large_corpus=sum(map(len, chosen)) > 1 << 29,
             num_threads=16,
             pad_id=0,
@@ -358,6 +360,8 @@ def _refused(message: str, size: int) -> UsageError | DataError:
 def sample_lines(lines: Iterable[str], count: int, seed: int) -> list[str]:
     """At most `count` lines, each with equal probability, in one pass (Li 1994, algorithm L)."""
     stream: Iterator[str] = iter(lines)
+    # the sample is the lines with the `count` smallest of uniform draws; `weight` is the largest of
+    # these, and a line enters below it: how many do not is a geometric draw, and they are skipped
     chosen = list(islice(stream, count))
     rng = random.Random(seed)
     weight = 1.0

@@ -129,6 +129,7 @@ class SentencePiece(VocabModel):
         return path.suffix == ".model"
 
     def encode_packed(self, texts: list[str], num_threads: int) -> Packed:
+        # many texts in one thread, as `unitk preprocess` has them in each process
         if self._words is not None and num_threads == 1 and len(texts) > 1:
             packed = self._words.encode_packed(texts)
             if packed is not None:
@@ -154,13 +155,13 @@ class SentencePiece(VocabModel):
         return bool(self._processor.is_control(index))
 
     @functools.cached_property
-    def _words(self) -> Words | None:
-        """A cache of words, if it is BPE and no piece reaches over a blank."""
+    def _words(self) -> WordCache | None:
+        """A cache, if it is BPE and no piece reaches over a blank."""
         trainer = dict(fields(dict(fields(self.data)).get(2, b"")))
         if trainer.get(3, 1) != 2:  # TrainerSpec.model_type; 1: unigram (default), 2: BPE
             return None
         inside = any("▁" in self.piece(index)[1:] for index in range(self.size))
-        return None if inside or self.find("▁") is None else Words(self._processor)
+        return None if inside or self.find("▁") is None else WordCache(self._processor)
 
 
 def _encode(processor: Any, texts: list[str], num_threads: int) -> Packed:
@@ -170,7 +171,7 @@ def _encode(processor: Any, texts: list[str], num_threads: int) -> Packed:
     return np.concatenate(rows) if rows else np.zeros(0, np.int32), lengths
 
 
-class Words:
+class WordCache:
     """A cache of words for BPE, whose merges cost far more than looking a word up.
 
     A text is normalised as a whole and cut at its blanks; every word that is new is encoded alone.
@@ -253,7 +254,7 @@ def fields(message: bytes) -> Iterable[tuple[int, Any]]:
     while at < len(message):
         key = varint()
         if key & 7 == 0:
-            yield key >> 3, varint()
+            yield key >> 3, varint()  # the key is the field's number and three bits of its kind
         else:
             kind = key & 7  # 1, 5: of a fixed size; 2: the size stands before it
             size = varint() if kind == 2 else {1: 8, 5: 4}.get(kind, len(message))

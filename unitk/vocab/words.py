@@ -29,6 +29,7 @@ class WordList(VocabModel):
         return pack([[self._id(word) for word in text.split()] for text in texts])
 
     def _id(self, word: str) -> int:
+        # a text that spells a symbol has an unknown word
         return self.unk if word in self.special else self._index.get(word, self.unk)
 
     def encode_inside(self, text: str) -> list[int]:

@@ -24,6 +24,7 @@ def read_column(path: Path, side: Side, names: tuple[str, ...]) -> list[list[str
         return _of_corpus(path, side)
     name = format_of(path)
     if name == "text":
+        # not stripped: scores are of lines as they stand, but for an end from Windows
         found = [[line.removesuffix("\r")] for block in blocks(path) for line in lines_of(block)]
     elif name == "squad" and side != "output":
         pairs = read_squad(path)

@@ -128,6 +128,7 @@ class Source:
         elif self.fields:
             yield from record_blocks(path, self.fields, base, self.formats[number])
         else:
+            # read whole; its pairs are taken to be spread evenly over the file
             pairs = list(read_squad(path, spans=self.labels == "span"))
             step = size_of(path) / max(len(pairs), 1)
             for first in range(0, len(pairs), sources.PAIRS_IN_BLOCK):

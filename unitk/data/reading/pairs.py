@@ -149,6 +149,7 @@ def label_of(value: Any, form: str, where: str) -> Label:
 
 def _is_span(value: Any, size: int) -> bool:
     numbers = isinstance(value, list) and len(value) == size
+    # not isinstance: true is an int in Python, and no place in a text
     return numbers and all(type(number) is int for number in value[:2])
 
 
@@ -231,7 +232,7 @@ def _found(answer: str, passage: str, start: Any) -> tuple[int, int] | None:
     """The characters of the stripped passage that are the answer: where it is said to start if
     that is true, else the first such ones, if any."""
     said = isinstance(start, int) and start >= 0 and passage.startswith(answer, start)
-    first = start if said else passage.find(answer)
+    first = start if said else passage.find(answer)  # a wrong start is common in such files
     cut = len(passage) - len(passage.lstrip())
     return (first - cut, first - cut + len(answer)) if answer and first >= 0 else None
 

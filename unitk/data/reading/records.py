@@ -77,6 +77,7 @@ def _cells(path: Path, name: str) -> Iterator[Record]:
     if name == "tsv":
         how = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
     csv.field_size_limit(LARGEST)
+    # not DictReader, which skips the line's number and takes rows that are too short
     rows = csv.reader(lines(), **how)
     names: list[str] = []
     while True:
@@ -104,6 +105,7 @@ def _rows(path: Path, fields: tuple[str, ...]) -> Iterator[Record]:
         with opened(path) as raw:
             file = parquet.ParquetFile(raw)
             names, number = file.schema_arrow.names, 0
+            # all of them where one is missing: the error names what there is
             columns = list(fields) if set(fields) <= set(names) else names
             step = size_of(path) / max(file.metadata.num_rows, 1)
             for batch in file.iter_batches(sources.PAIRS_IN_BLOCK, columns=columns):

@@ -288,7 +288,7 @@ def blocks(path: Path, blank_ends: bool = False, base: int = 0) -> Iterator[Bloc
     for piece, after in pieces(path):
         if not at and not waiting:
             _check_text(path, piece)
-        cut = piece.rfind(b"\n") + 1
+        cut = piece.rfind(b"\n") + 1  # a newline is never part of another character
         if size + cut < BLOCK or not cut:
             waiting.append(piece)
             size += len(piece)
@@ -301,7 +301,7 @@ def blocks(path: Path, blank_ends: bool = False, base: int = 0) -> Iterator[Bloc
         yield Block(path, line, base + at, fresh, data)
         waiting, size = [piece[cut:]], len(piece) - cut
         line, at = line + data.count(b"\n"), after
-        last = data[data.rfind(b"\n", 0, -1) + 1 :]
+        last = data[data.rfind(b"\n", 0, -1) + 1 :]  # a blank line ends the document
         fresh = not (blank_ends and last.strip())
     if data := b"".join(waiting):
         yield Block(path, line, base + at, fresh, data)
@@ -350,10 +350,11 @@ def parse(block: Block, reading: Reading) -> Parsed:
         sentences, sizes = [*chain(*found)], _sizes(found)
     if reading.documents == "line" or not sentences:
         return Parsed(sentences, sizes, False, text_of(block))
+    # runs of filled lines: 0 -> 1 where a document begins, 1 -> 0 behind its end
     filled = np.fromiter(map(bool, lines), np.int8, len(lines))
     edges = np.flatnonzero(np.diff(filled, prepend=0, append=0)).reshape(-1, 2)
     height = edges[:, 1] - edges[:, 0]  # lines of each document, between blank ones
-    sizes = np.add.reduceat(sizes, np.cumsum(height) - height)
+    sizes = np.add.reduceat(sizes, np.cumsum(height) - height)  # sentences of a run's lines
     return Parsed(sentences, sizes, not block.fresh and bool(lines[0]), text_of(block))
 
 

@@ -37,13 +37,14 @@ def windowed(pair: PairText, limit: int, vocab: Vocab, form: str = SQUAD_SOURCE)
 
     def cut(more: int) -> tuple[int, int]:
         """The characters of the focus and of `more` units, divided between both sides."""
-        left = min(before, max(more // 2, more - after))
+        left = min(before, max(more // 2, more - after))  # half, or what the other side lacks
         last = len(units) - after + more - left
         return units[before - left][0], units[last - 1][1]
 
     def size(more: int) -> int:
         return tokens(passage[slice(*cut(more))])
 
+    # tokens of a window grow with its words: the largest that fits, by bisection
     most = bisect.bisect_right(range(before + after + 1), limit, key=size)
     start, end = cut(max(most - 1, 0))
     kept = passage[start:end]

@@ -52,6 +52,7 @@ class Phrases:
         units = tuple(unit for unit, _, _ in found)
         while at < len(units):
             sizes = self.sizes.get(units[at], ())
+            # the longest form that begins here; what it covers begins no other
             size = next((n for n in sizes if units[at : at + n] in self.forms), 0)
             if size:
                 start, stop = vocab.token_span(text, ids, found[at][1], found[at + size - 1][2])

@@ -108,6 +108,7 @@ class Corpus(Stored):
         self.file = path / TOKENS
         try:
             self.counts = Counts(**self.manifest["counts"])
+            # files are little-endian on every machine
             self.dtype = np.dtype(self.manifest["dtype"]).newbyteorder("<")
             size = self.counts.tokens * self.dtype.itemsize
             good = self.manifest["files"][TOKENS]["size"] == size
@@ -177,6 +178,7 @@ class Corpus(Stored):
     def _check_blocks(self, start: int, stop: int) -> None:
         """Compare what is first read of the tokens with its hashes."""
         size = self.dtype.itemsize
+        # each block once in a process, as it is read: to hash a large corpus takes long
         for block in range(start * size // BLOCK, -(-min(stop, self.num_tokens) * size // BLOCK)):
             if not self._seen[block]:
                 first, last = (edge * BLOCK // size for edge in (block, block + 1))
@@ -383,11 +385,11 @@ class CorpusWriter:
         if self._words and words is not None:
             self._words.add(self.counts.words + np.cumsum(words))
             self.counts.words += int(words.sum())
-        begins = sizes > 0
+        begins = sizes > 0  # one without a sentence is no document
         if len(sizes):
             joined = goes_on and self._open
             self._open = bool(begins[-1]) or (joined and len(sizes) == 1)
-            begins[0] &= not joined
+            begins[0] &= not joined  # its first sentences belong to what was written
         first = self.counts.sentences + np.cumsum(sizes) - sizes
         self._documents.add(first[begins])
         self.counts.documents += int(begins.sum())

@@ -105,6 +105,7 @@ def encode_block(
 
 def _in_tokens(vocab: Vocab, pairs: Sequence[PairText], side: Side) -> list[Any]:
     """The spans or links of records, whose characters become tokens of the last part."""
+    # a record's last part is sentence sizes.cumsum() - 1, which ends at `stops` in the ids
     stops = side.lengths.cumsum()[side.sizes.cumsum() - 1]
     last = side.lengths[side.sizes.cumsum() - 1]
     found = []
@@ -131,7 +132,7 @@ def _encode(vocab: Vocab, sentences: list[str], sizes: Ids, num_bytes: int = 0) 
 def count_words(lines: bytes) -> Ids:
     """The words of each line: runs of bytes between blanks and control characters."""
     text = np.frombuffer(b"\n" + lines, np.uint8)
-    blank = text <= 32
+    blank = text <= 32  # bytes of UTF-8's other characters are above
     first = np.flatnonzero(blank[:-1] > blank[1:])  # a word begins after each of these bytes
     found: Ids = np.diff(first.searchsorted(np.flatnonzero(text == 10)))
     return found
@@ -179,7 +180,7 @@ def encoders(
             waiting: deque[Future[Encoded]] = deque()
             for block in blocks:
                 waiting.append(pool.submit(_work, block, reading))
-                if len(waiting) > 2 * workers:
+                if len(waiting) > 2 * workers:  # enough for all, and memory stays bounded
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()

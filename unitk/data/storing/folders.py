@@ -95,7 +95,7 @@ def part(place: Path, name: str) -> Path | None:
 def train_parts(place: Path) -> list[Path]:
     """A corpus itself, or what a folder has to train on: one, or all shards of another format."""
     for one in formats():
-        if one.find(place / "train"):
+        if one.find(place / "train"):  # of ours there is one: `unitk merge` joins shards
             return one.shards(place)
     return [part(place, "train") or place]
 
@@ -121,6 +121,7 @@ def building(dest: Path, overwrite: bool = False) -> Iterator[Path]:
 def _check_free(dest: Path, overwrite: bool) -> None:
     if not dest.exists() or (dest.is_dir() and not any(dest.iterdir())):
         return
+    # whatever `unitk preprocess` writes, in any format
     made = (MANIFEST, f"train/{MANIFEST}", "vocab.json", "*.idx", "dict*.txt")
     if any(any(dest.glob(name)) for name in made):
         if not overwrite:

@@ -82,7 +82,7 @@ class Labelled(Corpus):
             first, last = self.documents[index : index + 2]
             return parts, np.array(values[first:last, 0])
         if self.form == "links":
-            low, high = np.searchsorted(values[:, 0], [index, index + 1])
+            low, high = np.searchsorted(values[:, 0], [index, index + 1])  # sorted by record
             return parts, np.array(values[low:high, 1:])
         return parts, np.array(values[index])
 
@@ -90,7 +90,7 @@ class Labelled(Corpus):
         """What is left of a text, and the labels of that."""
         left = len(source[-1])
         if self.form == "tags":
-            kept = np.array([len(part) > 0 for part in source])
+            kept = np.array([len(part) > 0 for part in source])  # words that are cut off
             return [part for part in source if len(part)], labels[kept]
         if self.form == "links":
             return source, labels[labels[:, 1] <= left]
@@ -102,6 +102,7 @@ class Labelled(Corpus):
         """Labels of a text that is not in the corpus."""
         if self.form == "number":
             return np.zeros(1, np.float32)
+        # labels whatever the head: a task lays them out to show its towers and sizes
         made = {"tags": np.zeros(len(parts), np.int64), "span": np.arange(2)}
         made["links"] = np.array([[0, 1, 0]])
         return made.get(self.form, np.zeros(1, np.int64))
@@ -153,7 +154,7 @@ class LabelWriter:
         rows = np.array(corpus.values)
         if self.form in NAMED:
             names = [self.number(name, str(corpus.path)) for name in corpus.labels]
-            rows[:, -1] = np.array(names, np.int64)[rows[:, -1]]
+            rows[:, -1] = np.array(names, np.int64)[rows[:, -1]]  # theirs -> ours
         if self.form == "links":
             rows[:, 0] += self.count
         self.rows.extend(rows.ravel().tolist())
@@ -164,6 +165,7 @@ class LabelWriter:
         rows = np.array(self.rows).reshape(-1, WIDTH[self.form])
         names = [*self.names] if self.known is not None else sorted(self.names)
         if self.form in NAMED and len(rows):
+            # numbered as they came, stored by the alphabet: shards and files in any order agree
             place = {name: i for i, name in enumerate(names)}
             rows[:, -1] = np.array([place[name] for name in self.names])[rows[:, -1]]
         np.save(folder / LABELS, rows.astype(np.float32 if self.form == "number" else np.int64))

@@ -76,7 +76,7 @@ def _join(folders: Sequence[Path], dest: Path, known: list[str] | None) -> None:
             raise DataError(f"{folders[0]} has labels of {forms[0]}, but {folder} of {forms[1]}")
         if one.vocab_hash != first.vocab_hash:
             raise DataError(f"{folder} was made with another vocabulary than {folders[0]}")
-        one.verify()
+        one.verify()  # what is damaged must not get a good hash
     about = _about(folders, [one.manifest for one in opened])
     vocab = corpus_vocab(folders[0])
     sides = KINDS[first.kind].sides
@@ -118,6 +118,7 @@ def _about(folders: Sequence[Path], manifests: list[dict[str, Any]]) -> dict[str
 
 
 def _copy(corpus: Corpus, writer: CorpusWriter, counted: bool) -> None:
+    # whole documents, up to some 16 million tokens at a time
     begins = np.asarray(corpus.sentences[corpus.documents])
     cuts = np.searchsorted(begins, np.arange(0, max(corpus.num_tokens, 1), TOKENS_AT_ONCE))
     edges = np.unique(np.append(cuts, corpus.num_documents)).tolist()

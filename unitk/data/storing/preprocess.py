@@ -284,6 +284,7 @@ def in_shard(
     owner = 0
     for block in blocks:
         if shard and block.fresh:
+            # by its place in all files; what goes on stays with its beginning
             owner = min(block.at * shard[1] // max(size, 1), shard[1] - 1)
         if not shard or owner == shard[0]:
             yield block
