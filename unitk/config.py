@@ -27,7 +27,7 @@ from unitk.values import WORDS, Schedule, parse_value, render
 
 __all__ = ["Component", "Given", "Parsed", "flag", "options", "parse", "resolve"]
 
-SIBLINGS = {"arch": "arch", "criterion": "criterion"}
+SIBLINGS = ("arch", "criterion")
 """Kinds whose default is named by the task's class attribute."""
 DEFAULTS = {"optimizer": "adamw"}
 BARE = ("data", "input")
@@ -253,8 +253,7 @@ def resolve(main: type, given: Sequence[Given], kinds: Sequence[str] = ()) -> Pa
     ]
     if faults:
         raise UsageError("\n".join(dict.fromkeys(faults)))
-    config = build(main, {o.name: o.name for o in options(main)}, given, origins)
-    return Parsed(config, components, origins, mixture)
+    return Parsed(build(main, "", given, origins), components, origins, mixture)
 
 
 def _mixture(given: Sequence[Given], origins: dict[str, str]) -> dict[str, Component]:
@@ -273,9 +272,8 @@ def _mixture(given: Sequence[Given], origins: dict[str, str]) -> dict[str, Compo
             )
         made_from = registry.get("task", name)
         share = parse_value(text, Schedule, f"--task {name}")
-        keys = {option.name: f"task.{name}.{option.name}" for option in options(made_from.Config)}
         try:
-            config = build(made_from.Config, keys, given, origins)
+            config = build(made_from.Config, f"task.{name}.", given, origins)
         except UsageError as error:  # the task knows its options by their short names
             short = re.sub(rf"--task\.(?!{re.escape(name)}\.)", f"--task.{name}.", str(error))
             raise UsageError(short) from error
@@ -287,7 +285,7 @@ def _check_shared(kind: str, given: Sequence[Given], mixture: dict[str, Componen
     """Mixed tasks have one architecture and one criterion; where theirs differ, it is given."""
     if kind not in SIBLINGS or any(item.key == kind for item in given):
         return
-    wanted = {name: getattr(part.made_from, SIBLINGS[kind]) for name, part in mixture.items()}
+    wanted = {name: getattr(part.made_from, kind) for name, part in mixture.items()}
     if len(set(wanted.values())) > 1:
         each = ", ".join(f"{name}: {default}" for name, default in wanted.items())
         raise UsageError(f"{flag(kind)} is needed: the mixed tasks differ in it ({each})")
@@ -304,7 +302,7 @@ def _component(
         name, origins[kind] = named[-1].text or "", named[-1].origin
     elif kind in SIBLINGS and "task" in chosen:
         task = chosen["task"]
-        name, origins[kind] = getattr(task.made_from, SIBLINGS[kind]), f"task {task.name}"
+        name, origins[kind] = getattr(task.made_from, kind), f"task {task.name}"
     elif kind in DEFAULTS:
         name = DEFAULTS[kind]
     else:
@@ -314,43 +312,35 @@ def _component(
     cls = type(preset) if kind == "arch" else made_from.Config if kind == "task" else made_from
     if preset is not None:
         origins.update({f"{kind}.{option.name}": f"preset {name}" for option in options(cls)})
-    keys = {option.name: f"{kind}.{option.name}" for option in options(cls)}
-    return Component(name, made_from, build(cls, keys, given, origins, preset))
+    return Component(name, made_from, build(cls, f"{kind}.", given, origins, preset))
 
 
 def build(
-    cls: type,
-    keys: dict[str, str],
-    given: Sequence[Given],
-    origins: dict[str, str],
-    preset: Any = None,
+    cls: type, prefix: str, given: Sequence[Given], origins: dict[str, str], preset: Any = None
 ) -> Any:
-    """An instance of `cls` from the given values; `keys` maps its fields to option keys."""
+    """An instance of `cls` from the given values, whose keys are its fields behind a prefix."""
     values: dict[str, Any] = {}
     for option in options(cls):
-        items = [item for item in given if item.key == keys[option.name]]
+        key, is_list = prefix + option.name, get_origin(option.type) is tuple
+        items = [item for item in given if item.key == key]
+        # flags, which come last, win over the config file
+        items = [item for item in items if item.origin == items[-1].origin]
         if not items:
             continue
-        if len({item.origin for item in items}) > 1:  # flags win over the config file
-            items = [item for item in items if item.origin == items[-1].origin]
-        name = flag(keys[option.name])
-        if len(items) > 1 and get_origin(option.type) is not tuple:
-            raise UsageError(f"{name} is given twice: {items[0].text} and {items[1].text}")
-        if get_origin(option.type) is tuple and items[0].origin == UNFLAGGED:
+        texts, origins[key] = [item.text for item in items], items[0].origin
+        if len(items) > 1 and not is_list:
+            raise UsageError(f"{flag(key)} is given twice: {texts[0]} and {texts[1]}")
+        if is_list and items[0].origin == UNFLAGGED:
             kind = get_args(option.type)[0]  # a comma within a word does not part it
-            value: Any = tuple(parse_value(item.text, kind, name) for item in items)
+            values[option.name] = tuple(parse_value(text, kind, flag(key)) for text in texts)
         else:
-            text = items[0].text if len(items) == 1 else ",".join(i.text or "" for i in items)
-            value = parse_value(text, option.type, name)
-        values[option.name] = value
-        origins[keys[option.name]] = items[0].origin
+            text = ",".join(text or "" for text in texts) if len(texts) > 1 else texts[0]
+            values[option.name] = parse_value(text, option.type, flag(key))
     if preset is not None:
         return replace(preset, **values)
-    missing = [o for o in options(cls) if o.default is MISSING and o.name not in values]
-    if missing:
-        raise UsageError(
-            f"{flag(keys[missing[0].name])} is needed: {missing[0].help or 'no default'}"
-        )
+    for option in options(cls):
+        needed = option.default is MISSING and option.name not in values
+        require(not needed, f"{flag(prefix + option.name)} is needed: {option.help}")
     return cls(**values)
 
 

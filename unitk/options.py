@@ -48,7 +48,7 @@ def options(cls: type) -> tuple[Option, ...]:
 
 
 @functools.cache
-def _options(cls: Hashable) -> tuple[Option, ...]:
+def _options(cls: Hashable) -> tuple[Option, ...]:  # so mypy has what a cache takes
     assert isinstance(cls, type) and is_dataclass(cls), cls
     hints = typing.get_type_hints(cls, include_extras=True)
     help_of: dict[str, str] = {}

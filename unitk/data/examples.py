@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from unitk.data.limits import (
 )
 from unitk.data.mixture import mixed
 from unitk.data.storing.corpus import Corpus
-from unitk.data.storing.folders import corpus_vocab, open_corpus, part, train_parts
+from unitk.data.storing.folders import check_alike, corpus_vocab, open_corpus, part, train_parts
 from unitk.data.texts import Records, Texts
 from unitk.errors import DataError, UsageError, require
 from unitk.slots import Example, Ids
@@ -85,7 +84,12 @@ def open_data(parsed: Parsed) -> Data:
         judged = {"valid": found}
     folders = [folder for folder, _ in trained] + [*judged.values()]
     opened: list[Any] = [open_corpus(folder) for folder in folders]
-    _check_alike(folders, opened)
+    check_alike(folders, opened)
+    for folder, one in zip(folders, opened, strict=True):
+        if not one.holds:
+            raise DataError(f"{folder} holds nothing")
+        if one.manifest.get("labels") != opened[0].manifest.get("labels"):
+            raise DataError(f"{folder} has other labels than {folders[0]}: preprocess them at once")
     if options.counts_words:
         _check_words(trained, opened)
     corpora, rest = opened[: len(trained)], opened[len(trained) :]
@@ -172,20 +176,6 @@ def _makers(
             f" {fault}; lower --max-source-len or --max-target-len",
         )
     return [partial(_records, task, extents[n], arch, most) for n, task in tasks.items()]
-
-
-def _check_alike(folders: Sequence[Path], opened: Sequence[Any]) -> None:
-    for folder, corpus in zip(folders, opened, strict=True):
-        if not corpus.holds:
-            raise DataError(f"{folder} holds nothing")
-        if corpus.kind != opened[0].kind:
-            raise UsageError(
-                f"{folders[0]} holds {opened[0].kind}, but {folder} holds {corpus.kind}"
-            )
-        if corpus.manifest.get("labels") != opened[0].manifest.get("labels"):
-            raise DataError(f"{folder} has other labels than {folders[0]}: preprocess them at once")
-        if corpus.vocab_hash != opened[0].vocab_hash:
-            raise DataError(f"{folder} was made with another vocabulary than {folders[0]}")
 
 
 def _check_words(trained: list[tuple[Path, float]], opened: Sequence[Any]) -> None:

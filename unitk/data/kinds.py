@@ -7,46 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from unitk.data.batching import Examples
-from unitk.data.cuts import Cutter, Text
+from unitk.data.cuts import Text
 from unitk.data.storing.corpus import SIDES, Corpus, Pairs
 from unitk.data.storing.labelled import Labelled, Linked, Spans
 from unitk.slots import Example, Ids
-from unitk.vocab.base import Vocab
 
 Rng = np.random.Generator
-
-
-class Task(Protocol):
-    """What data need of an objective (`unitk/tasks/base.py` explains each)."""
-
-    @property
-    def asks(self) -> dict[str, float]: ...
-    @property
-    def segments(self) -> tuple[int, ...]: ...
-    @property
-    def needs(self) -> tuple[str, ...]: ...
-
-    vocab: Vocab
-    source_vocab: Vocab
-    heads: tuple[str, ...]
-    frame: int
-    virtual: tuple[str, ...]
-    cut: Cutter | None
-    copies: int
-    labels: tuple[str, ...]
-
-    def slots(self, n: Ids) -> Ids: ...
-    def pair_slots(self, source: Ids, target: Ids) -> Ids | None: ...
-    def pretrain(self, text: Text, rng: Rng) -> Example: ...
-    def finetune(self, source: list[Ids], target: Ids, rng: Rng) -> Example: ...
-    def classify(self, parts: list[Ids], labels: Any, rng: Rng) -> Example: ...
-    def answer(self, parts: list[Ids], span: Ids, rng: Rng) -> Example: ...
-    def link(self, parts: list[Ids], links: Ids, rng: Rng) -> Example: ...
+Task = Any
+"""An objective, `unitk.tasks.base.Task`: tasks import data, not the other way round."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -108,6 +108,19 @@ def _folder(path: Path) -> Path:
     said = next(filter(None, (one.lacking(wanted) for one in formats())), "")
     lacks = f"{path} is no corpus: there is no {MANIFEST} in it, nor in a train/ of it"
     raise DataError(said or lacks)
+
+
+def check_alike(folders: Sequence[Path], opened: Sequence[Corpus | Pairs]) -> None:
+    """Refuse corpora that are not of one kind, one form of labels and one vocabulary."""
+    first = opened[0]
+    for folder, one in zip(folders, opened, strict=True):
+        if one.kind != first.kind:
+            raise UsageError(f"{folders[0]} holds {first.kind}, but {folder} holds {one.kind}")
+        here, there = (corpus.manifest.get("form") for corpus in (one, first))
+        if here != there:
+            raise DataError(f"{folders[0]} has labels of {there}, but {folder} of {here}")
+        if one.vocab_hash != first.vocab_hash:
+            raise DataError(f"{folder} was made with another vocabulary than {folders[0]}")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from unitk.data.storing.corpus import (
     close_corpus,
     manifest_of,
 )
-from unitk.data.storing.folders import building, corpus_vocab, open_corpus
+from unitk.data.storing.folders import building, check_alike, corpus_vocab, open_corpus
 from unitk.data.storing.labelled import Labelled, LabelWriter
 from unitk.errors import DataError, UsageError
 from unitk.files import MANIFEST
@@ -68,14 +68,8 @@ def _names(part: Path) -> list[str]:
 def _join(folders: Sequence[Path], dest: Path, known: list[str] | None) -> None:
     opened = [open_corpus(folder) for folder in folders]
     first = opened[0]
-    for folder, one in zip(folders, opened, strict=True):
-        if one.kind != first.kind:
-            raise DataError(f"{folders[0]} holds {first.kind}, but {folder} holds {one.kind}")
-        forms = [two.manifest.get("form") for two in (first, one)]
-        if forms[0] != forms[1]:
-            raise DataError(f"{folders[0]} has labels of {forms[0]}, but {folder} of {forms[1]}")
-        if one.vocab_hash != first.vocab_hash:
-            raise DataError(f"{folder} was made with another vocabulary than {folders[0]}")
+    check_alike(folders, opened)
+    for one in opened:
         one.verify()  # what is damaged must not get a good hash
     about = _about(folders, [one.manifest for one in opened])
     vocab = corpus_vocab(folders[0])
