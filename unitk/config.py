@@ -27,13 +27,10 @@ from unitk.values import WORDS, Schedule, parse_value, render
 
 __all__ = ["Component", "Given", "Parsed", "flag", "options", "parse", "resolve"]
 
-SIBLINGS = ("arch", "criterion")
-"""Kinds whose default is named by the task's class attribute."""
+SIBLINGS = ("arch", "criterion")  # kinds whose default is named by the task's class attribute
 DEFAULTS = {"optimizer": "adamw"}
-BARE = ("data", "input")
-"""Options that other systems take as words without a flag."""
-UNFLAGGED = "command line"
-"""The origin of words without a flag."""
+BARE = ("data", "input")  # options that other systems take as words without a flag
+UNFLAGGED = "command line"  # the origin of words without a flag
 
 
 @dataclass(frozen=True)
@@ -68,8 +65,7 @@ class Parsed:
 
     main: Any
     components: dict[str, Component]
-    origins: dict[str, str]
-    """Key -> "default", "preset NAME", the config file or the flag."""
+    origins: dict[str, str]  # key -> "default", "preset NAME", the config file or the flag
     mixture: dict[str, Component] = field(default_factory=dict)
     """Tasks by name where several are mixed; the first one is `components["task"]` too."""
     aside: Sequence[Given] = ()

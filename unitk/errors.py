@@ -28,8 +28,7 @@ class UnitkError(Exception):
     """
 
     code = 1
-    with_flags = False
-    """Whether this process is a command line; set by its entry point."""
+    with_flags = False  # whether this process is a command line; set by its entry point
 
     def __str__(self) -> str:
         text = super().__str__()

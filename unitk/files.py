@@ -33,12 +33,10 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-VERSION = "0.1.0"
-"""Of the package; checkpoints record it."""
+VERSION = "0.1.0"  # of the package; checkpoints record it
 MANIFEST = "manifest.json"
 TEMPORARY, OLD = ".tmp-", ".old-"
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
-"""What a disk answers that knows no locks."""
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)  # what a disk answers that knows no locks
 
 SETTLED = 2 * 10**9
 """Nanoseconds after which a time stamp tells a file from what is written into it later."""

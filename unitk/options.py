@@ -33,8 +33,7 @@ class Component:
     name: str
     made_from: Any
     config: Any
-    share: Any = None
-    """Of a task that is mixed with others: a schedule."""
+    share: Any = None  # of a task that is mixed with others: a schedule
 
 
 def flag(key: str) -> str:

@@ -35,16 +35,14 @@ KINDS = (
     "annotator",
     "head",
 )
-MODULES = ("head",)
-"""Kinds whose components are torch modules: finding them imports torch."""
+MODULES = ("head",)  # kinds whose components are torch modules: finding them imports torch
 REGISTERS = re.compile(rb'\bregister\("(\w+)"')
 """What the source of a module looks like that registers a component, and its kind."""
 
 _entries: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
 _places: dict[tuple[str, str], str] = {}
 _loaded: set[str] = set()
-PLUGIN = "unitk_user_"
-"""How the name of the module that a plug-in's file becomes begins."""
+PLUGIN = "unitk_user_"  # how the name of the module that a plug-in's file becomes begins
 T = TypeVar("T")
 
 

@@ -17,12 +17,10 @@ import numpy.typing as npt
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
-NEVER = 1 << 30
-"""A time no clock reaches; the times of tasks stay below it."""
+NEVER = 1 << 30  # a time no clock reaches; the times of tasks stay below it
 FIELDS = ("token", "pos", "pos2", "seg", "now", "born", "dies", "doc", "cross")
 TOKEN, POS, POS2, SEG, NOW, BORN, DIES, DOC, CROSS = range(len(FIELDS))
-WIDTH = 16
-"""Rows are padded to a multiple of this, as the attention kernels like it."""
+WIDTH = 16  # rows are padded to a multiple of this, as the attention kernels like it
 
 
 @dataclass(frozen=True)
@@ -125,8 +123,7 @@ class Ask:
     weight: Any
     among: Any = None
 
-    first = property(lambda self: self.rows[:, 0])
-    """The first slot of each question, [K]."""
+    first = property(lambda self: self.rows[:, 0])  # the first slot of each question, [K]
     arrays = property(lambda self: (self.rows, self.label, self.weight, self.among))
 
 
@@ -170,19 +167,14 @@ class Example:
 class Protocol:
     """How a task decodes, as data: the decoder calls no task code in a step (docs/design.md)."""
 
-    end: int
-    """Closes an output or a blank; never fed back."""
+    end: int  # closes an output or a blank; never fed back
     probe: int | None = None
     """None: shift, the next word is read at the last one. Otherwise the id that asks for it."""
     dpos: int = 1
-    dpos2: int = 0
-    """Where the next slot stands relative to the one read (GLM: 0, 1)."""
-    begin: int | None = None
-    """Opens the next blank (GLM: start of piece)."""
-    banned: tuple[int, ...] = ()
-    """Ids that are never generated."""
-    endless: bool = False
-    """The model has no end: `--max-len` alone closes an output, at no cost."""
+    dpos2: int = 0  # where the next slot stands relative to the one read (GLM: 0, 1)
+    begin: int | None = None  # opens the next blank (GLM: start of piece)
+    banned: tuple[int, ...] = ()  # ids that are never generated
+    endless: bool = False  # the model has no end: `--max-len` alone closes an output, at no cost
 
 
 @dataclass(frozen=True)
@@ -195,26 +187,17 @@ class Batch:
     towers: dict[str, Any]
     """[9, B, T] each; `doc` is unique in the batch, never-born slots stand last."""
     asks: dict[str, Ask]
-    num_keys: dict[str, int]
-    """Keys are computed for the first so many slots only."""
+    num_keys: dict[str, int]  # keys are computed for the first so many slots only
     sight: dict[str, str]
     """"full": every key is visible; "causal": the plain triangle; "rule": the dense mask."""
-    count: dict[str, float]
-    """Weight sum of each ask, known on the host before backward."""
-    docs: Any
-    """[B, n] docs of each row, -1 where there are fewer."""
-    owner: Any
-    """[N] number of the example a doc belongs to, in the order of `collate`'s rows."""
-    last: Any
-    """[B] the slot decoding reads first: the last slot of the row's decoding tower."""
-    blanks: Any
-    """[B, M, 2] (pos, pos2) of further blanks, right-padded with 0."""
-    num_blanks: Any
-    """[B]"""
-    num_real: int
-    """Slots of all towers that are no pads."""
-    decoded: str
-    """The tower that writes."""
+    count: dict[str, float]  # weight sum of each ask, known on the host before backward
+    docs: Any  # [B, n] docs of each row, -1 where there are fewer
+    owner: Any  # [N] number of the example a doc belongs to, in the order of `collate`'s rows
+    last: Any  # [B] the slot decoding reads first: the last slot of the row's decoding tower
+    blanks: Any  # [B, M, 2] (pos, pos2) of further blanks, right-padded with 0
+    num_blanks: Any  # [B]
+    num_real: int  # slots of all towers that are no pads
+    decoded: str  # the tower that writes
     inputs: dict[str, Any]
     """By the names of `Example.inputs`: [B, T, ...] beside the slots of a tower, or [N, ...]."""
     stateful_rows: Any = None

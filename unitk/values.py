@@ -18,8 +18,7 @@ from unitk.errors import UsageError
 Schedule = Annotated[Any, "schedule"]
 """Marks a field whose value is a schedule: `(step, total) -> float`."""
 
-COMMA = re.compile(r"(?<!\\),")
-"""What parts the values of a list; `\\,` is a comma within one."""
+COMMA = re.compile(r"(?<!\\),")  # what parts the values of a list; `\,` is a comma within one
 SUFFIXES = {"k": 10**3, "M": 10**6, "G": 10**9}
 WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 

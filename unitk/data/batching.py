@@ -23,14 +23,12 @@ T = TypeVar("T")
 class Examples:
     """The examples of an epoch: declared bounds for planning, weights, and the draw itself."""
 
-    bounds: Callable[[int], Ids]
-    """Epoch -> the most slots each example may become."""
+    bounds: Callable[[int], Ids]  # epoch -> the most slots each example may become
     weights: Callable[[int], float | npt.NDArray[np.float64]]
     """Epoch -> how often each example appears."""
     draw: Callable[[int, int, np.random.Generator, When], Example]
     """(epoch, index, generator, update) -> the example; a pure function of its arguments."""
-    copies: int = 0
-    """Epochs after which the same draws come again; 0: never."""
+    copies: int = 0  # epochs after which the same draws come again; 0: never
     parts: dict[str, Examples] = field(default_factory=dict)
     """The same texts or pairs, laid out by several tasks, where these are mixed."""
     shares: Callable[[int, int | None], dict[str, float]] = lambda step, total: {}
@@ -53,16 +51,12 @@ class Update:
     cursor: int
     """Examples of the epoch that are done after this update; 0 when the epoch is complete."""
     batches: list[Batch]
-    numbers: list[int]
-    """The number of each micro-batch over all ranks: what dropout is seeded with."""
-    ids: Ids
-    """Examples of the update, of all ranks."""
-    shares: dict[str, float] = field(default_factory=dict)
-    """Of the tasks that are mixed in it."""
+    numbers: list[int]  # the number of each micro-batch over all ranks: what dropout is seeded with
+    ids: Ids  # examples of the update, of all ranks
+    shares: dict[str, float] = field(default_factory=dict)  # of the tasks that are mixed in it
     asks: dict[str, float] = field(default_factory=dict)
     """What the mean of an ask counts in the loss of its task, where that is not 1."""
-    begins: bool = False
-    """Whether it is the first one of an epoch: nothing is carried into it."""
+    begins: bool = False  # whether it is the first one of an epoch: nothing is carried into it
 
     def weight(self, ask: str) -> float:
         """What the mean of an ask counts in the loss, its task's share included.
@@ -80,12 +74,9 @@ class Feed:
 
     examples: Examples
     seed: int
-    max_tokens: int
-    """Most slots (by their bounds) of one forward on one device."""
-    batch_tokens: int
-    """Slots of one update over all ranks."""
-    batch_texts: int | None = None
-    """If given, examples of one update instead of slots."""
+    max_tokens: int  # most slots (by their bounds) of one forward on one device
+    batch_tokens: int  # slots of one update over all ranks
+    batch_texts: int | None = None  # if given, examples of one update instead of slots
     rank: int = 0
     world: int = 1
     rows: int = 0

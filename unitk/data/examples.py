@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,15 +37,12 @@ from unitk.vocab.base import Vocab
 class Data:
     """Everything a run reads."""
 
-    kind: str
-    """One of `KINDS`."""
+    kind: str  # one of `KINDS`
     vocab: Vocab
-    task: Any
-    """A `unitk.tasks.base.Task`, the first one of a mixture."""
+    task: Any  # a `unitk.tasks.base.Task`, the first one of a mixture
     train: Source
     valid: dict[str, Source]
-    fingerprint: str
-    """Of the corpora's contents and weights."""
+    fingerprint: str  # of the corpora's contents and weights
 
     @property
     def about(self) -> str:

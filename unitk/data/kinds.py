@@ -18,8 +18,7 @@ from unitk.data.storing.labelled import Labelled, Linked, Spans
 from unitk.slots import Example, Ids
 
 Rng = np.random.Generator
-Task = Any
-"""An objective, `unitk.tasks.base.Task`: tasks import data, not the other way round."""
+Task = Any  # an objective, `unitk.tasks.base.Task`: tasks import data, not the other way round
 
 
 @dataclass(frozen=True)
@@ -29,16 +28,13 @@ class Source:
     examples: Examples
     lengths: Callable[[], Ids]
     """Tokens of each example of the epoch that `examples` was last asked about."""
-    about: str
-    """What it holds, in words."""
+    about: str  # what it holds, in words
     words: Callable[[], Ids] | None = None
     """Words of each example of that epoch, where the corpora say how many they have."""
-    shortened: str = ""
-    """What is cut off, in words."""
+    shortened: str = ""  # what is cut off, in words
     most: tuple[int, int] | None = None
     """Of records: the tokens to which a source and a target are shortened."""
-    cut: Any = None
-    """Tasks whose sources have equal cuts number their examples alike."""
+    cut: Any = None  # tasks whose sources have equal cuts number their examples alike
     counts: Callable[[int], Ids] = lambda epoch: np.empty(0, np.int64)
     """Epoch -> how many examples each corpus has."""
 
@@ -47,14 +43,10 @@ class Source:
 class Kind:
     """A kind of data."""
 
-    about: str
-    """What training on it is called."""
-    noun: str
-    """What its examples are called."""
-    opens: Callable[..., Any]
-    """Folder -> the corpus."""
-    sides: tuple[str, ...]
-    """The folders of its token files; "" is the corpus folder itself."""
+    about: str  # what training on it is called
+    noun: str  # what its examples are called
+    opens: Callable[..., Any]  # folder -> the corpus
+    sides: tuple[str, ...]  # the folders of its token files; "" is the corpus folder itself
     lay_out: Callable[[Task, list[Ids], Any, Rng], Example]
     """(task, parts, what they lead to, generator) -> the example."""
 

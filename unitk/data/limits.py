@@ -20,12 +20,10 @@ from unitk.config import flag
 from unitk.errors import require
 from unitk.slots import POS, SEG, Example, Ids
 
-UNLIMITED = 1 << 30
-"""Positions of an architecture that has no table of them."""
+UNLIMITED = 1 << 30  # positions of an architecture that has no table of them
 TABLES = {"max_positions": "position", "max_positions2": "position", "num_segments": "segment"}
 """Options of an architecture that limit `pos`, `pos2` and `seg`, and what these are."""
-PARTS = 2
-"""Room is kept for the separator of so many parts, even where sources have one."""
+PARTS = 2  # room is kept for the separator of so many parts, even where sources have one
 STEP = 8
 LayOut = Callable[[list[Ids], Ids, np.random.Generator], Example]
 
@@ -36,10 +34,8 @@ class Extent:
 
     slots: npt.NDArray[np.float64]
     """[tower, 4]: of a tower alone, for a source token, a target token and a part."""
-    positions: npt.NDArray[np.float64]
-    """The same of the positions in use."""
-    declared: Callable[[Ids, Ids], Ids | None]
-    """`Task.pair_slots`."""
+    positions: npt.NDArray[np.float64]  # the same of the positions in use
+    declared: Callable[[Ids, Ids], Ids | None]  # `Task.pair_slots`
 
     def bound(self, source: Any, target: Any, parts: Any) -> Ids:
         """The most slots of any tower."""

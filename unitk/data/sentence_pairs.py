@@ -20,8 +20,7 @@ from unitk.slots import Ids
 class SentencePairs:
     """A cut into pairs of parts; flag 1 where the second part is from elsewhere."""
 
-    random: float = 0.5
-    """Probability that the second part is from another document."""
+    random: float = 0.5  # probability that the second part is from another document
     short: float = 0.1
     """Probability of a shorter block, of 2 to all tokens. Drawn for each block; the original draws
     it once for a document."""

@@ -29,10 +29,8 @@ class Task:
     symbols: ClassVar[tuple[str, ...]] = ("pad", "cls", "sep")
     """Special symbols the vocabulary must have."""
     arch: ClassVar[str]
-    criterion: ClassVar[str] = "cross_entropy"
-    """Default components, by registered name."""
-    infills: ClassVar[bool] = False
-    """A prompt with [MASK]s has them filled."""
+    criterion: ClassVar[str] = "cross_entropy"  # default components, by registered name
+    infills: ClassVar[bool] = False  # a prompt with [MASK]s has them filled
     needs: ClassVar[tuple[str, ...]] = ()
     """Tables of an architecture that layouts need, by the option of their size."""
     segments: ClassVar[tuple[int, ...]] = ()
@@ -47,8 +45,7 @@ class Task:
     """Options that checkpoints of earlier versions lack, with what these versions did."""
     heads: tuple[str, ...] = ()
     """Heads that are asked beside that over the vocabulary, as in `--arch.heads`."""
-    frame: int = 2
-    """Symbols a layout adds to a text, counted in `--block-size`."""
+    frame: int = 2  # symbols a layout adds to a text, counted in `--block-size`
     virtual: tuple[str, ...] = ()
     """Spellings of input ids beyond the vocabulary, which no output can be: V, V + 1, ..."""
     cut: Cutter | None = None
@@ -57,8 +54,7 @@ class Task:
     """What an encoder reads; a vocabulary of its own comes from the option of the same name."""
     labels: tuple[str, ...] = ()
     """Names of the classes, tags or entities in the data, where these have some."""
-    copies: int = 0
-    """Epochs after which the same draws come again; 0: never."""
+    copies: int = 0  # epochs after which the same draws come again; 0: never
 
     def __init__(self, config: Any, vocab: Vocab) -> None:
         self.config, self.vocab, self.source_vocab = config, vocab, vocab

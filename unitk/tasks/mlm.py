@@ -92,8 +92,7 @@ class MLM(Task):
 
     config: Config
     symbols = ("pad", "cls", "sep", "mask")
-    arch = "bert_small"
-    infills = True
+    arch, infills = "bert_small", True
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)

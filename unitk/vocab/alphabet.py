@@ -14,10 +14,8 @@ from itertools import islice
 
 import numpy as np
 
-COVERAGE = 0.9995
-"""Share of a text of thousands of characters that gets pieces."""
-FEW = 8
-"""All characters are in where they take at most this fraction of the ids."""
+COVERAGE = 0.9995  # share of a text of thousands of characters that gets pieces
+FEW = 8  # all characters are in where they take at most this fraction of the ids
 ALPHABETS = (
     "0123456789",
     "abcdefghijklmnopqrstuvwxyz",
@@ -27,8 +25,7 @@ ALPHABETS = (
 """Completed where half of one occurs."""
 LARGE = 10**6
 """Characters of a text that is worth completing them; a small one may not fill the ids."""
-USED = 1e-4
-"""Share of the text from which on a script counts as used."""
+USED = 1e-4  # share of the text from which on a script counts as used
 IDEOGRAPHS = ("CJK", "HANGUL", "TANGUT", "YI", "NUSHU", "EGYPTIAN", "CUNEIFORM")
 SHOWN = 40
 

@@ -33,14 +33,11 @@ CACHED_WORDS = 1 << 19
 class VocabModel(ABC):
     """A tokenizer whose ids are 0 .. size - 1."""
 
-    kind: ClassVar[str]
-    """The registered name of the class that opens a stored `file` again."""
-    file: ClassVar[str]
-    """Name of the file that holds `data` in a vocabulary folder."""
+    kind: ClassVar[str]  # the registered name of the class that opens a stored `file` again
+    file: ClassVar[str]  # name of the file that holds `data` in a vocabulary folder
     data: bytes
     size: int
-    unk: int | None
-    """What the model itself writes for what it does not know."""
+    unk: int | None  # what the model itself writes for what it does not know
 
     def __init__(self, data: bytes) -> None:
         self.data = data

@@ -86,19 +86,15 @@ class Source:
     """The files of one part of a corpus (train, valid or test)."""
 
     paths: list[Path]
-    targets: list[Path]
-    """For parallel files, the other side of each of `paths`."""
-    reading: Reading | None
-    """None: the files hold pairs."""
+    targets: list[Path]  # for parallel files, the other side of each of `paths`
+    reading: Reading | None  # None: the files hold pairs
     fields: Fields | None = None
     """Of pairs in records; None: in SQuAD's json, or parallel files."""
     window: int | None = None
-    form: str = ""
-    """Of SQuAD's pairs, as `window`: see `PairBlock`."""
+    form: str = ""  # of SQuAD's pairs, as `window`: see `PairBlock`
     formats: list[str] = field(default_factory=list)
     """Of each of `paths`; none: they are plain text."""
-    labels: str = ""
-    """The form of the labels; "": they lead to texts."""
+    labels: str = ""  # the form of the labels; "": they lead to texts
 
     @property
     def kind(self) -> str:

@@ -33,16 +33,12 @@ NO_SPAN: Label = [-1, -1]
 class Fields:
     """What is read of a record."""
 
-    source: tuple[str, ...]
-    """Its parts, in this order."""
-    target: tuple[str, ...]
-    """Those of these that a record has."""
-    mark: str = ""
-    """Stands between the sentences of a target, which are its lines."""
+    source: tuple[str, ...]  # its parts, in this order
+    target: tuple[str, ...]  # those of these that a record has
+    mark: str = ""  # stands between the sentences of a target, which are its lines
     skip_empty: bool = False
     """Leave out records without a source or a target, instead of refusing them."""
-    label: str = ""
-    """Instead of a target: the field of labels of this form."""
+    label: str = ""  # instead of a target: the field of labels of this form
     form: str = ""
 
 

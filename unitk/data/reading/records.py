@@ -32,10 +32,8 @@ from unitk.data.reading.sources import (
 from unitk.errors import DataError
 from unitk.foreign import parse_json
 
-Record = tuple[Any, str, int]
-"""A record, its place for messages, and in bytes."""
-LARGEST = (1 << 31) - 1
-"""Bytes of a field of CSV; what `csv` takes anywhere."""
+Record = tuple[Any, str, int]  # a record, its place for messages, and in bytes
+LARGEST = (1 << 31) - 1  # bytes of a field of CSV; what `csv` takes anywhere
 
 
 def records(path: Path, name: str, fields: tuple[str, ...]) -> Iterator[Record]:

@@ -32,16 +32,14 @@ from unitk.slots import Ids
 BLOCK = 1 << 20
 """Bytes of text parsed at a time. Shards are made of whole blocks, so it is the same everywhere."""
 PAIRS_IN_BLOCK = 2000
-LONGEST = 16 << 20
-"""Bytes of a line; to encode one takes forty times as much memory."""
+LONGEST = 16 << 20  # bytes of a line; to encode one takes forty times as much memory
 STDIN = Path("-")
 Format = Literal["auto", "text", "jsonl", "json", "csv", "tsv", "parquet", "squad"]
 FORMATS = {
     **{"": "text", ".txt": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json"},
     **{".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"},
 }
-TABLES = ("jsonl", "json", "csv", "tsv", "parquet")
-"""Formats of records with named fields."""
+TABLES = ("jsonl", "json", "csv", "tsv", "parquet")  # formats of records with named fields
 MAGIC = {
     **{b"PAR1": "parquet", b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz"},
     **{b"(\xb5/\xfd": "zstd", b"PK\3\4": "zip", b"%PDF": "PDF", b"\x89PNG": "PNG"},
@@ -79,14 +77,11 @@ class PairText:
 
     source: list[str]
     target: str
-    others: tuple[str, ...] = ()
-    """Further targets that would be as good; only scores know them."""
+    others: tuple[str, ...] = ()  # further targets that would be as good; only scores know them
     focus: tuple[int, int] | None = None
     """The characters of the last part that a window of it must keep: where the answer stands."""
-    label: Any = None
-    """What it leads to instead of `target`."""
-    where: str = ""
-    """Its place in its file, for errors in the label."""
+    label: Any = None  # what it leads to instead of `target`
+    where: str = ""  # its place in its file, for errors in the label
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +118,7 @@ class Parsed:
 
     sentences: list[str]
     sizes: Ids
-    goes_on: bool
-    """The first document began before the block."""
+    goes_on: bool  # the first document began before the block
     text: bytes
 
 
@@ -137,10 +131,8 @@ class PairBlock:
     pairs: list[PairText]
     window: int | None = None
     """Most tokens of a source: of a longer one's last part, a window is kept."""
-    form: str = ""
-    """Of answer and passage: how the source is made of them (`arranged`)."""
-    labels: str = ""
-    """The form of the labels that they lead to instead of targets."""
+    form: str = ""  # of answer and passage: how the source is made of them (`arranged`)
+    labels: str = ""  # the form of the labels that they lead to instead of targets
     fresh: bool = True
 
 

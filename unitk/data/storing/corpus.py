@@ -44,8 +44,7 @@ NOTES = "notes.bin"
 WORDS = "words.npy"
 BLOCKS, BLOCK = "blocks.sha256", 1 << 20
 SIDES = ("source", "target")
-SMALL = 65_500
-"""Vocabularies with fewer ids are stored as uint16; above that a few ids stay free."""
+SMALL = 65_500  # vocabularies with fewer ids are stored as uint16; above that a few ids stay free
 
 
 @dataclass
@@ -77,8 +76,7 @@ class Stored:
     """What all kinds of corpora have, opened for reading."""
 
     kind: ClassVar[str]
-    note = ""
-    """What else there is to say of it."""
+    note = ""  # what else there is to say of it
 
     def __init__(self, path: Path) -> None:
         self.path, self.manifest = path, read_manifest(path, self.kind)

@@ -40,12 +40,10 @@ class Side:
     ids: npt.NDArray[Any]
     lengths: Ids
     sizes: Ids
-    words: Ids
-    """Of each sentence."""
+    words: Ids  # of each sentence
     unknown: int
     num_bytes: int
-    notes: Notes | None = None
-    """The annotation byte of each id, with `--annotate`."""
+    notes: Notes | None = None  # the annotation byte of each id, with `--annotate`
 
 
 @dataclass(frozen=True)
@@ -53,8 +51,7 @@ class Encoded:
     """A block as ids: one side, or source and target."""
 
     path: Path
-    at: int
-    """How far into all files it begins, as `Block.at`."""
+    at: int  # how far into all files it begins, as `Block.at`
     sides: list[Side]
     goes_on: bool
     labels: list[tuple[Any, str]] = field(default_factory=list)

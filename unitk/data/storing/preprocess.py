@@ -30,8 +30,7 @@ from unitk.vocab.base import Vocab, open_vocab, train_vocab
 MANY_UNKNOWN = 0.01
 """Share of tokens above which a corpus is hardly what the vocabulary was made for."""
 
-MANY_LINES = 1000
-"""Sentences of a document above which its lines may be documents."""
+MANY_LINES = 1000  # sentences of a document above which its lines may be documents
 
 
 @dataclass(frozen=True, kw_only=True)
