@@ -87,6 +87,6 @@ def at_least(given: object, prefix: str = "", /, **least: float) -> None:
     """Raise a `UsageError` for the first of these options of `given` that is below its limit."""
     for name, limit in least.items():
         value = getattr(given, name)
-        if value is not None and value < limit:
+        if value is not None and not value >= limit:  # nor is NaN
             flag = f"--{prefix}{name.replace('_', '-')}"
             raise UsageError(f"{flag} must be at least {limit}, got {value:g}")

@@ -37,7 +37,8 @@ from unitk_cli.progress import progress
 
 if TYPE_CHECKING:
     from unitk.decoding.constraints.base import Constraint
-    from unitk.decoding.generator import Generator, Output
+    from unitk.decoding.generator import Generator
+    from unitk.decoding.search import Output
     from unitk.latent.config import Common
 
 FILES_ONLY = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from unitk.training.parallel import join, launch, launched
+from unitk.training.config import launched, place
 from unitk.training.signals import Signals
 from unitk.training.start import parse_train, prepare
 
@@ -13,18 +13,16 @@ from unitk.training.start import parse_train, prepare
 def run(argv: Sequence[str]) -> None:
     """Refuse what can be refused, then import torch and train, in one process or in several."""
     with Signals(saves=False):
-        _train(argv)
+        parsed = parse_train(argv)
+        from unitk.training.reporting.log import show_log
 
+        show_log(logging.INFO if place()[0] == 0 else logging.ERROR)
+        start = prepare(parsed)
+        if parsed.main.nproc > 1 and not launched():
+            from unitk.training.parallel import launch
 
-def _train(argv: Sequence[str]) -> None:
-    parsed = parse_train(argv)
-    from unitk.training.reporting.log import show_log
+            launch(parsed.main.nproc, argv, parsed.main.rank_timeout)
+        else:
+            from unitk.training.loop import train
 
-    show_log(logging.INFO if join().leads else logging.ERROR)
-    start = prepare(parsed)
-    if parsed.main.nproc > 1 and not launched():
-        launch(parsed.main.nproc, argv, parsed.main.rank_timeout)
-        return
-    from unitk.training.loop import train
-
-    train(start)
+            train(start)

@@ -13,7 +13,8 @@ from unitk.decoding import decode as module
 from unitk.decoding.capture import Recorded
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraints
-from unitk.decoding.decode import Reader, batches, decode, generate, overrun
+from unitk.decoding.decode import Reader, decode, generate
+from unitk.decoding.fit import batches, overrun
 from unitk.decoding.search import Request, Search
 from unitk.errors import DataError, UsageError
 from unitk.slots import DOC, NEVER, Example, Protocol, collate, stay, unroll
@@ -174,7 +175,7 @@ def test_batches_hold_prompts_of_like_length_within_the_limit(toy):
         for _ in range(60)
     ]
     config = replace(CONFIG, max_tokens=1200)
-    cut = list(batches(prompts, config))
+    cut = list(batches(prompts, config.max_tokens, [6] * len(prompts), config.width))
     assert sorted(i for numbers in cut for i in numbers) == list(range(60))
     for numbers in cut:
         width = collate([[prompts[i]] for i in numbers]).towers["x"].shape[2]

@@ -81,7 +81,7 @@ def test_layers_of_packed_rows_are_those_of_single_ones(generator):
 def test_a_latent_is_that_of_the_space(generator):
     texts = toy_lines(4)
     if type(generator.task).__name__ != "Optimus":
-        with pytest.raises(UsageError, match="--pool latent: task .* has none; optimus has one"):
+        with pytest.raises(UsageError, match="--pool latent: .* has none; optimus_.* have"):
             generator.embed(texts, pool="latent")
         return
     space = LatentSpace(generator.model, generator.task)

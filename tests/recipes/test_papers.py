@@ -8,7 +8,7 @@ import pytest
 
 from unitk.config import parse
 from unitk.data.limits import measure
-from unitk.decoding.decode import overrun
+from unitk.decoding.fit import overrun
 from unitk.errors import UsageError
 from unitk.training.config import KINDS, TrainConfig
 

@@ -16,10 +16,8 @@ from unitk.slots import Ask, Batch
 class Loss:
     """Sums over one micro-batch, keyed by the ask's name; the loop divides, once per update."""
 
-    sums: dict[str, Tensor]
-    """What is minimised."""
-    parts: dict[str, Tensor]
-    """Detached sums for the log, "NAME/PART", divided by the count of NAME."""
+    sums: dict[str, Tensor]  # what is minimised
+    parts: dict[str, Tensor]  # detached sums for the log, "NAME/PART", divided by the count of NAME
     carry: Mapping[str, Tensor] = field(default_factory=dict)
     """What stateful rows take along to the next update (`Batch.carry`)."""
 
@@ -57,7 +55,7 @@ def totals(
     weight_K = torch.cat([ask.weight for ask in asks])
     # products and sums, not `@`, which autocast would do in 16 bits
     rows = [terms.loss] + [x if x is None else weight_K * x for x in (terms.nll, terms.correct)]
-    sizes = [len(ask.label) for ask in asks]
+    sizes = [len(ask.label) for ask in asks]  # the rows of asks lie one behind the other
     parts = [[None] * len(asks) if row is None else row.split(sizes) for row in rows]
     for loss, *others in zip(*parts, strict=True):
         nll, correct = (None if one is None else one.sum() for one in others)
@@ -91,12 +89,9 @@ class Undivided(Protocol):
 class Panel:
     """What training shows of a model every --panel-every updates."""
 
-    values: dict[str, float]
-    """For the log, by full name ("panel/kl")."""
-    lines: list[str]
-    """The same, for a person."""
-    warning: str = ""
-    """What is wrong, and the remedy."""
+    values: dict[str, float]  # for the log, by full name ("panel/kl")
+    lines: list[str]  # the same, for a person
+    warning: str = ""  # what is wrong, and the remedy
 
 
 @runtime_checkable

@@ -35,7 +35,7 @@ class CrossEntropy:
         for ask in batch.asks.values():
             own = "" if ask.among is None else ask.name
             together.setdefault((ask.tower, ask.head, own), []).append(ask)
-        loss = Loss({}, {}, carry)
+        loss = Loss({}, {}, carry)  # never means: the loop divides, once per update
         for (tower, head, _), asks in together.items():
             smoothed = self.label_smoothing, self.pad, self.z_loss
             terms = model.answer(states[tower], batch, asks, None, *smoothed)

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-STEPS = 32
-"""Steps that one recording serves: its keys end where the last of them writes."""
+STEPS = 32  # steps that one recording serves: its keys end where the last of them writes
 
 
 class Recorded:

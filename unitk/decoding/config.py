@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from unitk.errors import UsageError, require
+from unitk.errors import UsageError, at_least, require
 from unitk.registry import nearest
 
 if TYPE_CHECKING:
@@ -26,13 +26,11 @@ class SearchPreset:
     """likely, exact: see `--search`; first: with K finished outputs, later ones replace none; glm:
     the K-th best one is no worse than the best continuation at the length before it; none: where
     nothing is open."""
-    wide: int = 2
-    """Continuations of an input that are looked at, as a multiple of K."""
+    wide: int = 2  # continuations of an input that are looked at, as a multiple of K
     norm: Literal["power", "wu"] = "power"
     """What log-probabilities are divided by. power: n ** lenpen; wu: ((5 + n) / 6) ** lenpen (Wu et
     al. 2016, arXiv 1609.08144, equation 14)."""
-    counts_ends: bool = True
-    """Whether end symbols are part of n."""
+    counts_ends: bool = True  # whether end symbols are part of n
     free_end: bool = False
     """Whether the end that `--max-len` forces costs nothing, and is no part of n."""
 
@@ -46,8 +44,7 @@ SEARCH_PRESETS = {
 }
 """What `--search` names: fairseq 0.12's, GLM's (`generation_utils.py`), UniLM's (`modeling.py`)."""
 
-LENGTH = re.compile(r"(?:(\d*\.?\d+)x(?:\+(\d+))?|(-?\d+))")
-"""12, 1.2x or 1.2x+10."""
+LENGTH = re.compile(r"(?:(\d*\.?\d+)x(?:\+(\d+))?|(-?\d+))")  # 12, 1.2x or 1.2x+10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,10 +128,8 @@ class GenerateConfig(SamplingConfig, RulesConfig, SearchConfig):
     training had, of which `none` is rid."""
 
     def __post_init__(self) -> None:
-        most = self.max_source_len
-        self._require("max_source_len", most is None or most >= 1, "at least 1")
-        for name in ("beam", "nbest", "max_tokens"):
-            self._require(name, getattr(self, name) >= 1, "at least 1")
+        at_least(self, max_source_len=1, beam=1, nbest=1, max_tokens=1, max_words=1, seed=0)
+        at_least(self, no_repeat_ngram_size=0, diverse_beam_strength=0, sampling_topk=0)
         for name in ("min_len", "max_len"):
             known = LENGTH.fullmatch(str(getattr(self, name))) is not None
             self._require(name, known, "a number of words or a line such as 1.2x+10")
@@ -144,12 +139,10 @@ class GenerateConfig(SamplingConfig, RulesConfig, SearchConfig):
         ignores = self.no_repeat_ngram_size > 0 or not self.no_repeat_ngram_ignore
         size = "left out without --no-repeat-ngram-size"
         self._require("no_repeat_ngram_ignore", ignores, size)
-        self._require("no_repeat_ngram_size", self.no_repeat_ngram_size >= 0, "at least 0")
         self._require("lenpen", -10 <= self.lenpen <= 10, "between -10 and 10")
         groups = self.diverse_beam_groups
         parts = groups >= 1 and self.beam % groups == 0
         self._require("diverse_beam_groups", parts, f"a divisor of --beam {self.beam}")
-        self._require("diverse_beam_strength", self.diverse_beam_strength >= 0, "at least 0")
         self._require("diverse_beam_groups", not self.sampling or groups == 1, "1 with --sampling")
         wide = self.beam > groups or self.search != "exact"
         self._require("search", wide, "another one with --beam 1 or groups of 1")
@@ -161,12 +154,8 @@ class GenerateConfig(SamplingConfig, RulesConfig, SearchConfig):
         for name, plain in draws.items():
             idle = not self.sampling and getattr(self, name) != plain
             self._require(name, not idle, f"{plain} without --sampling")
-        for name in ("sampling_topk", "seed"):
-            self._require(name, getattr(self, name) >= 0, "at least 0")
         self._require("temperature", self.temperature > 0, "above 0")
-        most = self.max_words
-        self._require("max_words", most is None or most >= 1, "at least 1")
-        fits = most is None or not (slope(self.min_len) or length(self.min_len, 0))
+        fits = self.max_words is None or not (slope(self.min_len) or length(self.min_len, 0))
         self._require("min_len", fits, "0 with --max-words")
         self._require("sampling_topp", 0 < self.sampling_topp <= 1, "in (0, 1]")
         self._require("sampling_minp", 0 <= self.sampling_minp <= 1, "in [0, 1]")
@@ -203,7 +192,7 @@ class EmbedConfig:
     """Most slots of a batch."""
 
     def __post_init__(self) -> None:
-        require(self.max_tokens >= 1, f"--max-tokens must be at least 1, got {self.max_tokens}")
+        at_least(self, max_tokens=1)
         idle = self.specials and self.pool != "mean"
         require(not idle, f"--specials has no effect with --pool {self.pool}")
         idle = self.layer != -1 and self.pool == "latent"

@@ -9,7 +9,9 @@ task code runs in a step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -17,17 +19,22 @@ import torch
 from torch import Tensor
 
 from unitk import masks
+from unitk.data.texts import shorten
 from unitk.decoding.capture import STEPS, Recorded
 from unitk.decoding.config import GenerateConfig, length
-from unitk.decoding.constraints.base import Constraints
+from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
 from unitk.decoding.constraints.constrained import Constrained
 from unitk.decoding.constraints.diverse import Diverse
+from unitk.decoding.ensemble import Ensemble
+from unitk.decoding.fill import fill
+from unitk.decoding.fit import batches, check_places, fitted, round_up, usable
+from unitk.decoding.forced import attention, watch
 from unitk.decoding.sample import Sampling
-from unitk.decoding.search import Hypothesis, Request, Search, longest
-from unitk.errors import DataError, UsageError, require
+from unitk.decoding.search import Hypothesis, Output, Request, Search, longest
+from unitk.errors import UsageError, require
+from unitk.models.base import Decoder
 from unitk.models.cache import put
 from unitk.models.condition import Condition
-from unitk.models.config import ModelConfig
 from unitk.models.stack import Model
 from unitk.slots import (
     BORN,
@@ -39,12 +46,16 @@ from unitk.slots import (
     POS,
     POS2,
     TOKEN,
-    WIDTH,
     Batch,
     Example,
+    Ids,
     Protocol,
     collate,
+    unroll,
 )
+from unitk.tasks.base import Task
+
+log = logging.getLogger(__name__)
 
 Conditions = Callable[[Batch, Sequence[int]], Condition]
 """From a batch of prompts, and their numbers among all, to what enters the model beside them."""
@@ -53,8 +64,152 @@ LOOK = {"cpu": 1}
 """Steps between two looks at what is finished; elsewhere a look makes the host wait."""
 
 
+class Decoding:
+    """A model, or an ensemble, with its task: sources as ids in, outputs out."""
+
+    def __init__(self, model: Model | Ensemble, task: Task) -> None:
+        if task.protocol is None and not task.infills:
+            raise UsageError(f"--checkpoint: task {type(task).__name__} does not generate")
+        self.model, self.task, self.vocab = model, task, task.vocab
+        self.protocol = usable(task, model.trained)
+
+    def outputs(
+        self,
+        sources: Sequence[list[Ids]],
+        config: GenerateConfig,
+        *,
+        constraints: Sequence[Constraint] = (),
+        truncate: bool = False,
+        first: int = 0,
+        layer: int | None = None,
+        report: Callable[[int], None] = lambda done: None,
+    ) -> list[list[Output]]:
+        """The n best outputs for each source; an empty source has none.
+
+        `constraints` are one for each source, or none at all. Too long a source raises DataError,
+        or is shortened if `truncate`. `first` is the number of the first source among all inputs.
+        With a `layer` of the decoder (`forced.attention`), outputs have its attention.
+        """
+        self._check_layer(layer)
+        if isinstance(self.model, Ensemble) and not config.sampling:
+            require(config.temperature == 1, "--temperature in a search is for one model")
+        kept, prompts = self.prompts(
+            sources, config, constraints=constraints, truncate=truncate, first=first
+        )
+        self._warn(sources, kept, config)
+        found: list[list[Output]] = [[] for _ in sources]
+        decoded = self._decode(prompts, config, first, report)
+        for number, best in zip(prompts, decoded, strict=True):
+            found[number] = [Output(self.task.text(kept[number], one.ids), one) for one in best]
+        if none := [first + number + 1 for number in prompts if not found[number]]:
+            log.warning(
+                "no output that the rules allow: %d sources, first input %d", len(none), none[0]
+            )
+        if layer is None:
+            return found
+        examples = {number: prompt for number, (prompt, _) in prompts.items()}
+        return self._attended(examples, found, layer, config)
+
+    def prompts(
+        self,
+        sources: Sequence[list[Ids]],
+        config: GenerateConfig,
+        *,
+        constraints: Sequence[Constraint] = (),
+        truncate: bool = False,
+        first: int = 0,
+    ) -> tuple[list[list[Ids]], dict[int, tuple[Example, Constraint]]]:
+        """The sources, shortened if they must and may be; by number what is decoded of them.
+
+        Raises DataError, as `outputs` does, for what cannot be decoded.
+        """
+        kept = list(sources)
+        constraints = constraints or [Constraint()] * len(sources)
+        require(len(constraints) == len(sources), "prefixes and constraints: one for each source")
+        prompts: dict[int, tuple[Example, Constraint]] = {}
+        for number, (source, wanted) in enumerate(zip(sources, constraints, strict=True)):
+            if sum(map(len, source)):
+                name = f"input {first + number + 1}"
+                short = shorten(source, config.max_source_len)
+                how = config, self.model.config, wanted, truncate
+                found = fitted(self.task, self.protocol, short, name, *how)
+                kept[number], prompts[number] = found
+        return kept, prompts
+
+    def _decode(
+        self,
+        prompts: dict[int, tuple[Example, Constraint]],
+        config: GenerateConfig,
+        first: int,
+        report: Callable[[int], None],
+    ) -> list[list[Hypothesis]]:
+        examples, vocab = [prompt for prompt, _ in prompts.values()], self.vocab
+        if self.protocol is not None:
+            each = [one for _, one in prompts.values()]
+            inputs = [first + number for number in prompts]
+            return generate(
+                self.model,
+                examples,
+                self.protocol,
+                config,
+                report,
+                constraints=Constraints(each, word_rules(config, vocab)),
+                inputs=inputs,
+            )
+        idle = {
+            "--nbest": config.nbest > 1,
+            "--bad-words": config.bad_words,
+            "--prefix-file": any(one.prefix for _, one in prompts.values()),
+            "--constraints": any(one.phrases for _, one in prompts.values()),
+        }
+        for flag, given in idle.items():
+            require(not given, f"{flag}: masks are filled in one pass, with one output")
+        banned = np.array(list(vocab.symbols.values()))  # a mask stands for a word
+        return fill(self.model, examples, banned, config, report)
+
+    def _attended(
+        self,
+        prompts: dict[int, Example],
+        found: list[list[Output]],
+        layer: int,
+        config: GenerateConfig,
+    ) -> list[list[Output]]:
+        """The outputs, with how much their words look at those of the source."""
+        protocol, vocab = self._ordered("--print-alignment"), self.task.source_vocab
+        examples = [
+            unroll(prompt, protocol, one.hypothesis.ids)
+            for number, prompt in prompts.items()
+            for one in found[number]
+        ]
+        tables = attention(self.model, examples, protocol, vocab, layer, config.max_tokens)
+        each = iter(tables)
+        return [[replace(one, attention=next(each)) for one in outputs] for outputs in found]
+
+    def _check_layer(self, layer: int | None) -> None:
+        """Refuse before the search what has no attention to the source."""
+        if layer is not None:
+            with watch(self.model, layer):
+                pass
+
+    def _warn(
+        self, sources: Sequence[list[Ids]], kept: Sequence[list[Ids]], config: GenerateConfig
+    ) -> None:
+        """Say how many sources were shortened."""
+        shortened = sum(old is not new for old, new in zip(sources, kept, strict=True))
+        if shortened:
+            most = config.max_source_len
+            limit = f" to {most} tokens or fewer (--max-source-len)" if most else ""
+            log.warning("shortened %d of %d sources%s", shortened, len(sources), limit)
+
+    def _ordered(self, flag: str) -> Protocol:
+        """The protocol, of a task that writes word by word."""
+        if self.protocol is None:
+            raise UsageError(f"{flag}: task {type(self.task).__name__} fills masks in one pass")
+        return self.protocol
+
+
 def generate(
-    model: Model,
+    model: Decoder,
     prompts: Sequence[Example],
     protocol: Protocol,
     config: GenerateConfig,
@@ -80,10 +235,11 @@ def generate(
         check_places(prompt, protocol, one.max_len, model.config, f"prompt {number + 1}")
     found: list[list[Hypothesis]] = [[] for _ in prompts]
     device = next(model.parameters()).device
-    training = model.training
+    training = model.training  # it is given back as it was
     model.eval()
     try:
-        for numbers in batches(prompts, config, constraints):
+        most = [one.max_len for one in constraints.each]
+        for numbers in batches(prompts, config.max_tokens, most, config.width):
             batch = collate([[prompts[i]] for i in numbers]).to(device)
             given = conditions(batch, numbers) if conditions else None
             some = constraints.select(numbers)
@@ -97,84 +253,9 @@ def generate(
     return found
 
 
-def batches(
-    prompts: Sequence[Example], config: GenerateConfig, constraints: Constraints | None = None
-) -> Iterator[list[int]]:
-    """Numbers of prompts that are decoded together: of like length, within `--max-tokens`."""
-    constraints = constraints or Constraints.plain(config, len(prompts))
-    size = [
-        (len(p.blanks), max(len(tower) for tower in p.towers.values()), one.max_len)
-        for p, one in zip(prompts, constraints.each, strict=True)
-    ]
-    numbers: list[int] = []
-    most = (0, 0, 0)  # blanks, slots, words
-    for i in sorted(range(len(prompts)), key=size.__getitem__, reverse=True):
-        blanks, slots, words = (max(pair) for pair in zip(most, size[i], strict=True))
-        most = blanks, slots, words
-        columns = _round_up(slots) + config.width * longest(blanks, words)
-        if numbers and (len(numbers) + 1) * columns > config.max_tokens:
-            yield numbers
-            numbers, most = [], size[i]
-        numbers.append(i)
-    if numbers:
-        yield numbers
-
-
-def check_places(
-    prompt: Example,
-    protocol: Protocol,
-    max_len: int,
-    config: ModelConfig,
-    name: str,
-    fits: int = 0,
-) -> None:
-    """Refuse what would leave the model's position tables, before anything is decoded.
-
-    A source of `fits` tokens, if this is known and above 0, would not be refused.
-    """
-    pos, pos2 = overrun(prompt, protocol, max_len, config)
-    if pos2 > 0:
-        at_most = max_len - -(-pos2 // protocol.dpos2) if protocol.dpos2 else 0
-        raise UsageError(
-            f"--max-len {max_len} is more than this model's {config.max_positions2} second "
-            f"positions allow: at most {at_most}"
-        )
-    if pos > 0:
-        wish = f" with --max-len {max_len}" if protocol.dpos else ""
-        raise DataError(
-            f"{name} is too long{wish} by {pos} for the {config.max_positions} positions of this "
-            f"model; --truncate{f' or --max-source-len {fits}' * (fits > 0)} shortens its last part"
-        )
-
-
-def overrun(
-    prompt: Example, protocol: Protocol, max_len: int, config: ModelConfig
-) -> tuple[int, int]:
-    """By how much decoding may pass the end of the two position tables (at most 0: it fits)."""
-    over = []
-    homes = _homes(prompt)
-    strides = (protocol.dpos, protocol.dpos2)
-    ends = homes.max(axis=0) + np.multiply(strides, max_len)
-    for field, axis, name in ((POS, 0, "max_positions"), (POS2, 1, "max_positions2")):
-        found = []
-        for tower, slots in prompt.towers.items():
-            last = int(slots.table[field].max())
-            last = last if tower == "enc" else max(last, int(ends[axis]))
-            if rows := getattr(config.tower(tower), name):
-                found.append(last + 1 - rows)
-        over.append(max(found, default=0))
-    return over[0], over[1]
-
-
-def _homes(prompt: Example) -> np.ndarray:
-    """[M + 1, 2] (pos, pos2) of the slot that is read first in each blank."""
-    tower = prompt.towers[prompt.decoded]
-    return np.concatenate([tower.table[[POS, POS2], -1:].T, prompt.blanks])
-
-
 @torch.inference_mode()
 def decode(
-    model: Model,
+    model: Decoder,
     batch: Batch,
     protocol: Protocol,
     config: GenerateConfig,
@@ -194,7 +275,7 @@ def decode(
     request = Request(reader.homes, batch.num_blanks, protocol, config, constraints, numbers)
     search = start(request)
     rows = torch.arange(len(reader.homes), device=reader.homes.device)
-    found: list[list[Hypothesis]] = [[] for _ in rows]
+    found: list[list[Hypothesis]] = [[] for _ in rows]  # by the row's number in the whole batch
     look = LOOK.get(rows.device.type, 8)
     logits_RV = model.head(reader.read_prompt())
     while True:
@@ -231,7 +312,7 @@ class Reader:
 
     def __init__(
         self,
-        model: Model,
+        model: Decoder,
         batch: Batch,
         protocol: Protocol,
         config: GenerateConfig,
@@ -246,12 +327,12 @@ class Reader:
         asking = 0 if protocol.probe is None else 1
         max_len = max_len or length(config.max_len, 0)
         most = longest(batch.blanks.shape[1], max_len) - 1  # the last `end` is never read
-        total = _round_up(self.width + self.beam * (most + asking))
+        total = round_up(self.width + self.beam * (most + asking))
         self.condition = model.condition(batch) if condition is None else condition
         self.cache = model.new_cache(rows, total, condition=self.condition)
         self.at = self.width
         self.recorded: dict[int, Recorded] | None = {} if config.capture else None
-        self.first_read = batch.last[:, None]
+        self.first_read = batch.last[:, None]  # states of the other prompt slots are not needed
         self.first = self.prompt[:, torch.arange(rows, device=device), batch.last]
         self.homes = torch.cat([self.first[[POS, POS2]].T[:, None], batch.blanks], 1)
         kept = (self.prompt[DIES] == NEVER) & (self.prompt[BORN] < NEVER)
@@ -259,7 +340,7 @@ class Reader:
         # which columns are a hypothesis' own: the prompt, its ancestors, its last word
         self.mine = torch.zeros((rows, self.beam, total), dtype=torch.bool, device=device)
         self.mine[:, :, : self.width] = kept[:, None]
-        self.itself = torch.eye(self.beam, dtype=torch.bool, device=device)
+        self.itself = torch.eye(self.beam, dtype=torch.bool, device=device)  # not its rivals
         self.columns = self._columns()
 
     def _columns(self) -> Tensor:
@@ -289,10 +370,10 @@ class Reader:
         """
         stop = self.at + self.columns.shape[2]
         if self.recorded is None:
-            states = self._read(back, token, place, self.at, _round_up(stop))
+            states = self._read(back, token, place, self.at, round_up(stop))
         else:
             span = STEPS * self.beam
-            until = _round_up(self.width + -(-(stop - self.width) // span) * span)
+            until = round_up(self.width + -(-(stop - self.width) // span) * span)
             until = min(until, self.mine.shape[2])
             step = self.recorded.setdefault(until, Recorded(partial(self._read, until=until)))
             states = step(back, token, place, torch.full_like(back[0, :1], self.at))
@@ -304,7 +385,7 @@ class Reader:
     ) -> Tensor:
         """Read at column `at`, seeing the columns [0, until)."""
         beam, protocol = self.beam, self.protocol
-        self.cache.follow(back)
+        self.cache.follow(back)  # keys and values stay; `mine` tells whose they are
         own = self.mine[:, :, self.width : until]
         own.copy_(own.gather(1, back[..., None].expand_as(own)))
         itself = self.itself.expand(len(token), -1, -1)
@@ -346,7 +427,3 @@ def _prompt(batch: Batch, *, trim: bool) -> Tensor:
         return prompt
     used = (prompt[BORN] < NEVER).any(0).nonzero().amax()
     return prompt[:, :, : int(used.maximum(batch.last.amax())) + 1]
-
-
-def _round_up(columns: int) -> int:
-    return -(-columns // WIDTH) * WIDTH

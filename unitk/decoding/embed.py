@@ -6,24 +6,24 @@ N texts, T slots, D the width of the states.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from unitk.data.texts import shorten
-from unitk.decoding.config import EmbedConfig, GenerateConfig
-from unitk.decoding.decode import batches
+from unitk.decoding.config import EmbedConfig
+from unitk.decoding.ensemble import Ensemble
+from unitk.decoding.fit import batches, shortened
 from unitk.errors import DataError, UsageError, require
+from unitk.models.base import families
 from unitk.models.stack import Model
-from unitk.slots import TOKEN, Example, Floats, Ids, collate
+from unitk.slots import TOKEN, Example, Floats, Ids, Slots, collate
 from unitk.tasks.base import Task
 
 
 @torch.inference_mode()
 def embed(
-    model: Model,
+    model: Model | Ensemble,
     task: Task,
     sources: Sequence[list[Ids]],
     config: EmbedConfig,
@@ -36,14 +36,16 @@ def embed(
     Which sources share a batch changes nothing but rounding. `first` is the number of the first
     source among all. Too long a source raises DataError, or is shortened if the config says so.
     """
-    require(isinstance(model, Model), "--checkpoint: one model embeds, not an ensemble")
+    if isinstance(model, Ensemble):
+        raise UsageError("--checkpoint: one model embeds, not an ensemble")
     layers = len(model.reader.layers)
     depth = config.layer + (layers + 1) * (config.layer < 0)
     require(0 <= depth <= layers, f"--layer must be {-1 - layers} to {layers}, got {config.layer}")
     if config.pool == "latent" and not model.config.latent:
-        raise UsageError(f"--pool latent: task {type(task).__name__} has none; optimus has one")
+        able = families(lambda arch: arch.latent > 0)
+        raise UsageError(f"--pool latent: this architecture has none; {able} have")
     words = [bool(sum(map(len, source))) for source in sources]
-    read = [
+    read = [  # the encoder's name, whatever the tower: nothing is decoded
         Example({"enc": fitted(task, source, model, f"input {first + i + 1}", config.truncate)})
         for i, source in enumerate(sources)
         if words[i]
@@ -51,12 +53,12 @@ def embed(
     found: list[Floats] = [np.zeros(0, np.float32)] * len(read)
     vocab = task.source_vocab
     symbols = torch.tensor([id_ for name, id_ in vocab.symbols.items() if name != "unk"])
-    for numbers in batches(read, GenerateConfig(beam=1, max_len=1, max_tokens=config.max_tokens)):
+    for numbers in batches(read, config.max_tokens):
         batch = collate([[read[i]] for i in numbers])
         batch = batch.to(next(model.parameters()).device)
         slots = batch.towers["enc"]
         if config.pool == "latent":
-            pooled = list(model.latents(batch))
+            pooled = list(model.latents(batch))  # a text's mean latent, before any noise
         else:
             every: list[Tensor] | None = None if depth == layers else []
             given = slots, batch.sight["enc"], batch.num_keys["enc"]
@@ -87,18 +89,17 @@ def _pooled(x_TD: Tensor, token_T: Tensor, symbols: Tensor, config: EmbedConfig)
     return x_TD[counts].mean(0) if counts.any() else torch.zeros_like(x_TD[0])
 
 
-def fitted(task: Task, source: list[Ids], model: Model, name: str, truncate: bool) -> Any:
+def fitted(task: Task, source: list[Ids], model: Model, name: str, truncate: bool) -> Slots:
     """The slots of a source, shortened if it must and may be."""
-    rows, words = model.reader.config.max_positions, sum(map(len, source))
-    while True:
-        slots = task.reading(source)
-        over = int(slots.pos.max()) + 1 - rows if rows else 0
-        if over <= 0:
-            return slots
-        if not truncate or over >= words:
-            raise DataError(
-                f"{name} is too long by {over} for the {rows} positions of this model;"
-                " --truncate shortens its last part"
-            )
-        words -= over
-        source = shorten(source, words)
+    rows = model.reader.config.max_positions
+
+    def over(slots: Slots) -> int:
+        return int(slots.pos.max()) + 1 - rows if rows else 0
+
+    _, slots, _ = shortened(source, task.reading, over, truncate)
+    if over(slots) > 0:
+        raise DataError(
+            f"{name} is too long by {over(slots)} for the {rows} positions of this model;"
+            " --truncate shortens its last part"
+        )
+    return slots

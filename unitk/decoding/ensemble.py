@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from unitk.errors import CheckpointError
-from unitk.models.cache import Cache
-from unitk.models.condition import Carry, Condition
-from unitk.models.config import ModelConfig
+from unitk.models.base import Limits
+from unitk.models.condition import Carry
 from unitk.models.heads.base import LM, Answers, Asked, Heads
 from unitk.models.stack import Model
 from unitk.slots import Batch, Example
@@ -21,30 +20,19 @@ from unitk.tasks.base import Task
 
 
 @dataclass(frozen=True)
-class Conditions:
-    """What enters the models of an ensemble, one for each."""
+class Each:
+    """What enters the models of an ensemble, or their caches: one for each."""
 
-    each: Sequence[Condition | None]
-
-    def select(self, rows: Tensor) -> Conditions:
-        """What enters these batch rows."""
-        return Conditions([one and one.select(rows) for one in self.each])
-
-
-@dataclass(frozen=True)
-class Caches:
-    """The caches of the models of an ensemble, one for each."""
-
-    each: Sequence[Cache]
+    each: Sequence[Any]
 
     def follow(self, back: Tensor) -> None:
         """The hypotheses [B, K] that those of the next step continue."""
         for one in self.each:
             one.follow(back)
 
-    def select(self, rows: Tensor) -> Caches:
-        """The caches of these batch rows, copied."""
-        return Caches([one.select(rows) for one in self.each])
+    def select(self, rows: Tensor) -> Each:
+        """What belongs to these batch rows."""
+        return Each([one and one.select(rows) for one in self.each])
 
 
 class Ensemble(Answers):
@@ -64,39 +52,37 @@ class Ensemble(Answers):
         """Of the model with fewest, the rows of the output layer that were trained."""
         return min(model.trained for model in self.models)
 
-    def condition(self, batch: Batch) -> Conditions:
+    def condition(self, batch: Batch) -> Each:
         """What enters beside the slots."""
-        return Conditions([model.condition(batch) for model in self.models])
+        return Each([model.condition(batch) for model in self.models])
 
     def forward(
-        self, batch: Batch, condition: Conditions | None = None
+        self, batch: Batch, condition: Each | None = None
     ) -> tuple[dict[str, Tensor], Carry]:
         """The states [B, T, sum of D] of the tower whose words are asked for."""
         each = condition.each if condition else [None] * len(self.models)
         found = [model(batch, one)[0] for model, one in zip(self.models, each, strict=True)]
         return {batch.decoded: torch.cat([one[batch.decoded] for one in found], -1)}, {}
 
-    def new_cache(
-        self, batch_size: int, columns: int, *, condition: Conditions | None = None
-    ) -> Caches:
+    def new_cache(self, batch_size: int, columns: int, *, condition: Each | None = None) -> Each:
         """Empty caches for `batch_size` rows of `columns` slots."""
         each = condition.each if condition else [None] * len(self.models)
         pairs = zip(self.models, each, strict=True)
-        return Caches([m.new_cache(batch_size, columns, condition=one) for m, one in pairs])
+        return Each([m.new_cache(batch_size, columns, condition=one) for m, one in pairs])
 
     def step(
         self,
         columns: Tensor,
         sight: Tensor,
-        condition: Conditions,
-        cache: Caches,
+        condition: Each,
+        cache: Each,
         at: int | Tensor,
         asked: Tensor | None = None,
     ) -> Tensor:
         """Read further slots: the states [B, q, sum of D]."""
         parts = zip(self.models, condition.each, cache.each, strict=True)
         states = [m.step(columns, sight, one, own, at, asked) for m, one, own in parts]
-        return torch.cat(states, -1)
+        return torch.cat(states, -1)  # side by side: `head` parts them again
 
     @property
     def heads(self) -> Heads:  # type: ignore[override]
@@ -115,10 +101,15 @@ class Ensemble(Answers):
 class Tightest:
     """The limits of several architectures: of each table of positions the shortest; 0: none."""
 
-    each: Sequence[ModelConfig]
+    each: Sequence[Limits]
 
-    max_positions = property(lambda self: self._least("max_positions"))
-    max_positions2 = property(lambda self: self._least("max_positions2"))
+    @property
+    def max_positions(self) -> int:
+        return self._least("max_positions")
+
+    @property
+    def max_positions2(self) -> int:
+        return self._least("max_positions2")
 
     def tower(self, name: str) -> Tightest:
         """The limits of a tower."""
@@ -147,7 +138,7 @@ def same_slots(one: Task, other: Task) -> bool:
     """Whether two tasks lay out a source alike, and decode alike; a source with a blank serves."""
     if one.protocol != other.protocol or one.infills != other.infills:
         return False
-    word = one.words[:1]
+    word = one.words[:1]  # any word: layouts do not depend on which
     sources = [[np.append(word, one.vocab.mask)]] if one.infills else []
     sources += [[word], [word, word]] if one.protocol is not None else []
     return all(_alike(one.prompt(source), other.prompt(source)) for source in sources)

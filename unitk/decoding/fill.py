@@ -8,15 +8,15 @@ import numpy as np
 import torch
 
 from unitk.decoding.config import GenerateConfig
-from unitk.decoding.decode import batches
+from unitk.decoding.fit import batches
 from unitk.decoding.search import Hypothesis
-from unitk.models.stack import Model
+from unitk.models.base import Decoder
 from unitk.slots import Example, Ids, collate
 
 
 @torch.inference_mode()
 def fill(
-    model: Model,
+    model: Decoder,
     prompts: Sequence[Example],
     banned: Ids,
     config: GenerateConfig,
@@ -26,7 +26,7 @@ def fill(
     found: list[list[Hypothesis]] = [[] for _ in prompts]
     device = next(model.parameters()).device
     model.eval()
-    for numbers in batches(prompts, config):
+    for numbers in batches(prompts, config.max_tokens):
         batch = collate([[prompts[i]] for i in numbers]).to(device)
         [ask] = batch.asks.values()
         words, best = model.likeliest(batch, ask, banned)

@@ -13,11 +13,13 @@ from torch import Tensor
 
 from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig
 from unitk.decoding.ensemble import Ensemble
+from unitk.decoding.fit import batches
 from unitk.decoding.search import Hypothesis
 from unitk.errors import NonFiniteError, UsageError, require
 from unitk.models.attention import CrossAttention
+from unitk.models.base import families
 from unitk.models.stack import Model
-from unitk.slots import WIDTH, Batch, Example, Floats, Ids, Protocol, collate
+from unitk.slots import Batch, Example, Floats, Ids, Protocol, collate
 from unitk.vocab.base import Vocab
 
 
@@ -30,7 +32,7 @@ def score(
 ) -> list[Floats]:
     """The log-probability of every word of unrolled outputs."""
     found: list[Floats] = [np.empty(0, np.float32)] * len(examples)
-    for numbers, batch in _batches(model, examples, max_tokens):
+    for numbers, batch in _collated(model, examples, max_tokens):
         [ask] = batch.asks.values()
         gain = model.log_probs(batch, ask).cpu().numpy()
         if not np.isfinite(gain).all():
@@ -47,11 +49,11 @@ def as_hypothesis(
 ) -> Hypothesis:
     """A given output as the search would report it, whose outputs have at most `max_len` words."""
     way = SEARCH_PRESETS[config.search]
-    ends = np.flatnonzero(ids == protocol.end)
+    ends = np.flatnonzero(ids == protocol.end)  # one for each blank
     if protocol.endless:
         way = replace(way, counts_ends=True)
     words = np.diff(ends, prepend=-1) - 1
-    forced = ends[words >= max_len] if way.free_end else ends[:0]
+    forced = ends[words >= max_len] if way.free_end else ends[:0]  # forced: they cost nothing
     gains = gains.copy()
     gains[forced] = 0
     length = float(max(len(ids) - len(forced) if way.counts_ends else words.sum(), 1))
@@ -79,7 +81,7 @@ def attention(
     special = [id_ for id_ in vocab.symbols.values() if id_ != vocab.unk]
     found: list[Floats] = [np.empty((0, 0), np.float32)] * len(examples)
     with watch(model, layer) as seen:
-        for numbers, batch in _batches(model, examples, max_tokens):
+        for numbers, batch in _collated(model, examples, max_tokens):
             model(batch, model.condition(batch))
             weight = torch.stack([table.float() for table in seen]).mean(0).flatten(0, 1)
             [ask] = batch.asks.values()
@@ -87,7 +89,7 @@ def attention(
             cuts = np.cumsum([len(examples[i].asks[0].label) for i in numbers])[:-1]
             for i, table in zip(numbers, np.split(rows, cuts), strict=True):
                 source, label = examples[i].towers["enc"].token, examples[i].asks[0].label
-                real = ~np.isin(source, special)
+                real = ~np.isin(source, special)  # begin and end draw much, and say nothing
                 places = np.flatnonzero(real)
                 shown = slice(places[0], places[-1] + 1)
                 found[i] = (table[:, : len(source)] * real)[label != protocol.end, shown]
@@ -103,10 +105,12 @@ def watch(model: Model | Ensemble, layer: int) -> Iterator[list[Tensor]]:
         for number, one in enumerate(models):
             depth = len(one.decoder.layers)
             require(0 <= layer <= depth, f"--alignment-layer must be 0 to {depth}, got {layer}")
+            if not one.config.cross_attention:
+                able = families(lambda arch: arch.cross_attention)
+                what = "this architecture has no cross-attention"
+                raise UsageError(f"--print-alignment: {what}; {able} have")
             part = one.decoder.layers[layer - 1].cross_attention
-            if not isinstance(part, CrossAttention):
-                lacks = "this architecture has no cross-attention; mass_*, bart_* have"
-                raise UsageError(f"--print-alignment: {lacks}")
+            assert isinstance(part, CrossAttention)
 
             def note(module: CrossAttention, args: Any, given: Any, number: int = number) -> None:
                 seen[number] = module.weights(*args, **given)
@@ -115,16 +119,11 @@ def watch(model: Model | Ensemble, layer: int) -> Iterator[list[Tensor]]:
         yield seen
 
 
-def _batches(
+def _collated(
     model: Model | Ensemble, examples: Sequence[Example], max_tokens: int
 ) -> Iterator[tuple[list[int], Batch]]:
     """Numbers of examples of like length, and their batch."""
-    size = [max(len(tower) for tower in example.towers.values()) for example in examples]
     device = next(model.parameters()).device
     model.eval()
-    order = sorted(range(len(examples)), key=size.__getitem__, reverse=True)
-    while order:
-        width = -(-size[order[0]] // WIDTH) * WIDTH
-        rows = max(1, max_tokens // width)
-        numbers, order = order[:rows], order[rows:]
+    for numbers in batches(examples, max_tokens):
         yield numbers, collate([[examples[i]] for i in numbers]).to(device)

@@ -27,59 +27,52 @@ class Hypothesis:
     """One output: its words, an end symbol after each blank, and what they were given."""
 
     ids: Ids
-    score: float
-    """log_prob / length ** lenpen, or as the preset of the search has it."""
+    score: float  # log_prob / length ** lenpen, or as the preset of the search has it
     log_prob: float
     token_log_probs: Floats
+
+
+@dataclass(frozen=True)
+class Output:
+    """One output as text: of a source with blanks, the source with the blanks filled."""
+
+    text: str
+    hypothesis: Hypothesis
+    attention: Floats | None = None
+    """[words, source words] of a decoder layer, where it was asked for; see `forced.attention`."""
 
 
 @dataclass(frozen=True)
 class Request:
     """What a search of B inputs is given."""
 
-    homes: Tensor
-    """[B, M + 1, 2] (pos, pos2) of the slot that is read first in each blank."""
-    num_blanks: Tensor
-    """[B] blanks beyond the first one."""
+    homes: Tensor  # [B, M + 1, 2] (pos, pos2) of the slot that is read first in each blank
+    num_blanks: Tensor  # [B] blanks beyond the first one
     protocol: Protocol
     config: GenerateConfig
     constraints: Constraints
-    numbers: Sequence[int] = ()
-    """The numbers that the draws of each input are seeded with."""
+    numbers: Sequence[int] = ()  # the numbers that the draws of each input are seeded with
 
 
 @dataclass
 class State:
     """Everything a search knows of its B inputs; row b of each tensor is input b."""
 
-    homes: Tensor
-    """[B, M + 1, 2] (pos, pos2) of the slot that is read first in each blank."""
-    last_blank: Tensor
-    """[B, 1] the number of the last blank."""
-    least: Tensor
-    """[B, 1] words that a blank needs."""
-    limit: Tensor
-    """[B, 1] words that it may have."""
-    prefix: Tensor
-    """[B, P] the words that outputs begin with, then -1."""
-    score: Tensor
-    """[B, K] log-probability of the open hypotheses, best first; -inf: there is none."""
-    count: Tensor
-    """[B, K] words in the blank at hand."""
-    blank: Tensor
-    """[B, K] its number."""
-    written: Tensor
-    """[B, K, L] the words so far, all blanks."""
-    gain: Tensor
-    """[B, K, L] their log-probabilities."""
-    best: Tensor
-    """[B, K] scores of the finished hypotheses, best first; -inf: there is none."""
-    length: Tensor
-    """[B, K] their lengths."""
+    homes: Tensor  # [B, M + 1, 2] (pos, pos2) of the slot that is read first in each blank
+    last_blank: Tensor  # [B, 1] the number of the last blank
+    least: Tensor  # [B, 1] words that a blank needs
+    limit: Tensor  # [B, 1] words that it may have
+    prefix: Tensor  # [B, P] the words that outputs begin with, then -1
+    score: Tensor  # [B, K] log-probability of the open hypotheses, best first; -inf: there is none
+    count: Tensor  # [B, K] words in the blank at hand
+    blank: Tensor  # [B, K] its number
+    written: Tensor  # [B, K, L] the words so far, all blanks
+    gain: Tensor  # [B, K, L] their log-probabilities
+    best: Tensor  # [B, K] scores of the finished hypotheses, best first; -inf: there is none
+    length: Tensor  # [B, K] their lengths
     best_written: Tensor
     best_gain: Tensor
-    chance: Tensor
-    """[B, K, L] uniform numbers that words are drawn with; [B, K, 0] in a search."""
+    chance: Tensor  # [B, K, L] uniform numbers that words are drawn with; [B, K, 0] in a search
 
     def select(self, rows: Tensor) -> State:
         """The state of these inputs."""

@@ -29,6 +29,7 @@ from unitk.data.batching import draw, make_batch
 from unitk.data.examples import Data, open_data
 from unitk.data.kinds import Source
 from unitk.errors import UnitkError, UsageError, require
+from unitk.models.stack import build
 from unitk.slots import Batch, Example, Ids
 from unitk.training.config import TrainConfig
 from unitk.training.saving.checkpoint import load_weights
@@ -158,7 +159,7 @@ class UnitkModel(BaseFairseqModel):
     def build_model(cls, cfg: Any, task: UnitkTask) -> "UnitkModel":
         data, main = task.opened, task.parsed.main
         sizes = len(data.vocab), len(data.task.source_vocab)
-        network = task.parsed.components["arch"].config.build(*sizes)
+        network = build(task.parsed.components["arch"].config, *sizes)
         if main.init_from is not None:
             folder = find(main.init_from)
             check_data(read_state(folder), data, folder)

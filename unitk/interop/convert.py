@@ -22,10 +22,8 @@ from unitk.errors import CheckpointError, DataError, UsageError, require
 from unitk.interop.names import Layout
 from unitk.interop.settings import preset_of
 from unitk.interop.vocabs import fitted
-from unitk.latent.components import LatentConfig
-from unitk.models.config import EncoderDecoderConfig as TwoTowers
 from unitk.models.config import ModelConfig
-from unitk.models.stack import Model
+from unitk.models.stack import Model, build
 from unitk.tasks.base import Task
 from unitk.vocab.base import Vocab
 
@@ -34,6 +32,7 @@ FORMATS = {name: f"unitk.interop.{name}" for name in ("hf", "unilm", "glm", "mas
 FORMATS["fairseq"] = "unitk.fairseq.checkpoints"
 KINDS = ("task", "arch")
 TOKENS, ENCODER = "embed.tokens.weight", "encoder.embed.tokens.weight"
+POSITIONS = (".positions.weight", ".positions2.weight")
 ROWS = (TOKENS, "heads.lm.weight", "heads.lm.bias")
 """What has a row for every id of the vocabulary."""
 
@@ -111,7 +110,7 @@ def read_checkpoint(
     found: Found = module(name, "--from").read(path, vocab)
     parsed = _parsed(found, given)
     arch: ModelConfig = parsed.components["arch"].config
-    state = _resized(_state(found, arch), found.config, arch)
+    state = _state(found, arch)
     chosen = parsed.components["task"]
     own = _vocab(found.vocab, found, len(state[TOKENS]))
     task: Task = chosen.made_from(chosen.config, own)
@@ -135,7 +134,10 @@ def read_checkpoint(
     for one, count in rows.items():
         state[one] = _grown(state[one], sizes[one] - count, arch.init_std, generator)
     with torch.device("meta"):
-        model = arch.build(len(own), len(task.source_vocab))
+        model = build(arch, len(own), len(task.source_vocab))
+    for one in state:
+        if one.endswith(POSITIONS):
+            state[one] = model.resized(one, state[one])
     model.load_state_dict(state, strict=False, assign=True)
     # a row that nobody trained must not win against those that were: its logits are -inf
     model.leave_out(rows)
@@ -163,18 +165,17 @@ def _parsed(found: Found, given: Sequence[Given]) -> Parsed:
 
 def _state(found: Found, arch: ModelConfig) -> dict[str, Tensor]:
     """Our tensors as the checkpoint has them, before anything is added to a table."""
-    layers = (arch.num_layers, arch.decoder_layers if isinstance(arch, TwoTowers) else 0)
-    stored = arch.layer_groups or max(layers)
+    stored = arch.layer_groups or arch.depth
     # a damaged file may claim millions of layers, which would take hours to lay out
-    if stored > len(found.tensors) or max(layers) > MOST_LAYERS:
-        raise CheckpointError(f"{found.path} has not the tensors of {max(layers):,} layers")
-    # tables of positions and segments as long as there; `_resized` makes them longer
+    if stored > len(found.tensors) or arch.depth > MOST_LAYERS:
+        raise CheckpointError(f"{found.path} has not the tensors of {arch.depth:,} layers")
+    # tables of positions and segments as long as there; `read_checkpoint` makes them longer
     places = {name: getattr(found.config, name) for name in ("max_positions", "max_positions2")}
     if 0 < found.config.num_segments < arch.num_segments:
         places["num_segments"] = found.config.num_segments
     rows = found.rows(TOKENS)
     with torch.device("meta"):
-        model = replace(arch, **places).build(rows, found.rows(ENCODER) or rows)
+        model = build(replace(arch, **places), rows, found.rows(ENCODER) or rows)
     shapes = {name: tensor.shape for name, tensor in model.named_parameters()}
     state = found.layout.to_ours(found.tensors, shapes, found.path)
     for name, tensor in state.items():
@@ -182,24 +183,6 @@ def _state(found: Found, arch: ModelConfig) -> dict[str, Tensor]:
             what = "NaN or infinity" if tensor.is_floating_point() else f"{tensor.dtype}"
             raise CheckpointError(f"{found.path}: {what} in {name}: these are no weights")
     return {name: tensor.to(torch.float32) for name, tensor in state.items()}
-
-
-def _resized(
-    state: Mapping[str, Tensor], there: ModelConfig, arch: ModelConfig
-) -> dict[str, Tensor]:
-    """The position tables cut, or filled with copies of their own rows (s2s-ft)."""
-    resized = dict(state)
-    offset = (arch.decoder if isinstance(arch, LatentConfig) else arch).position_offset
-    tables = {"embed.positions.weight": offset, "embed.positions2.weight": 0}
-    if not isinstance(arch, LatentConfig):  # whose encoder has the settings of a preset
-        tables["encoder.embed.positions.weight"] = offset
-    for name in tables.keys() & state.keys():
-        size = "max_positions2" if "positions2" in name else "max_positions"
-        rows = len(state[name]) + getattr(arch, size) - getattr(there, size)
-        # rows before that of position 0 stay, those of positions are repeated
-        front, body = state[name][: tables[name]], state[name][tables[name] :]
-        resized[name] = torch.cat([front, *[body] * -(-rows // max(len(body), 1))])[:rows]
-    return resized
 
 
 def _vocab(own: Vocab | None, found: Found, rows: int) -> Vocab:

@@ -6,9 +6,9 @@ Optimus: Li et al. 2020, arXiv 2004.04092. Torch is imported when one of them is
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
-from unitk.errors import UsageError, require
+from unitk.errors import UsageError, at_least, require
 from unitk.models.archs import Preset, for_cpu, tiny
 from unitk.models.config import ModelConfig
 from unitk.registry import get, imported, register
@@ -16,6 +16,7 @@ from unitk.values import Schedule, parse_schedule
 
 if TYPE_CHECKING:
     from unitk.criterions.base import Criterion
+    from unitk.models.base import Network
     from unitk.vocab.base import Vocab
 
 Inject = Literal["both", "memory", "embedding"]
@@ -35,20 +36,17 @@ class LatentConfig(ModelConfig):
     unit_variance: bool = False
     """Latents vary by 1 around their means, whatever the text (the autoencoder of the official
     code, --use_deterministic_connect; it goes with --criterion.kl-mode sum)."""
+    towers = ("enc", "dec")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require("latent", self.latent >= 1, "at least 1")
+        at_least(self, "arch.", latent=1)
         for name in ("embedding_width", "num_tasks"):
             self._require(name, not getattr(self, name), "0 with a latent")
         known = get_args(Inject)
         self._require("inject", self.inject in known, f"one of {', '.join(known)}")
         plain = type(get("arch", self.encoder, "--arch.encoder")()) is ModelConfig
         self._require("encoder", plain, "an architecture of a single tower")
-
-    @property
-    def towers(self) -> tuple[str, ...]:
-        return "enc", "dec"
 
     @property
     def memory(self) -> bool:
@@ -79,9 +77,10 @@ class LatentConfig(ModelConfig):
         tables = (self.max_positions, self.tower("enc").max_positions)
         return min((size for size in tables if size), default=0)
 
-    def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Any:
+    def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Network:
         build = imported("unitk.latent.model:LatentModel")
-        return build(self, vocab_size, source_vocab_size or vocab_size)
+        made: Network = build(self, vocab_size, source_vocab_size or vocab_size)
+        return made
 
 
 # with the row for the memory, the decoder's position table is GPT-2's
@@ -128,10 +127,8 @@ class ELBOConfig:
     """Share of the run after which there are no such updates any more."""
 
     def __post_init__(self) -> None:
-        limit = self.kl_threshold
-        require(limit >= 0, f"--criterion.kl-threshold must be at least 0, got {limit:g}")
-        steps, share = self.aggressive_steps, self.aggressive_share
-        require(steps >= 0, f"--criterion.aggressive-steps must be at least 0, got {steps}")
+        at_least(self, "criterion.", kl_threshold=0, aggressive_steps=0)
+        share = self.aggressive_share
         require(0 < share <= 1, f"--criterion.aggressive-share must be in (0, 1], got {share:g}")
         # at the end of a run of a million updates
         name, end = type(self.beta).__name__.lower(), self.beta(1 << 20, 1 << 20)

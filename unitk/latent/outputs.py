@@ -13,7 +13,7 @@ from unitk.decoding.files.outputs import one_line
 from unitk.latent.geometry import Points
 
 if TYPE_CHECKING:
-    from unitk.decoding.generator import Output
+    from unitk.decoding.search import Output
 
 
 @dataclass(frozen=True)

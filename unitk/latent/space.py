@@ -20,11 +20,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from unitk.data.texts import shorten
 from unitk.decoding.config import GenerateConfig, made, slope
 from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
-from unitk.decoding.decode import batches, generate, overrun
-from unitk.decoding.generator import Output, usable
+from unitk.decoding.decode import generate
+from unitk.decoding.ensemble import Ensemble
+from unitk.decoding.fit import batches, overrun, shortened, usable
+from unitk.decoding.search import Output
 from unitk.errors import DataError, UsageError, require
 from unitk.latent.geometry import Points
 from unitk.latent.model import LatentModel
@@ -57,7 +58,7 @@ class Latents:
 class LatentSpace:
     """A model with a latent, and its task: both ways between texts and points."""
 
-    def __init__(self, model: Model, task: Task) -> None:
+    def __init__(self, model: Model | Ensemble, task: Task) -> None:
         protocol = usable(task, model.trained)
         if not isinstance(model, LatentModel) or protocol is None:
             name = type(task).__name__
@@ -88,7 +89,7 @@ class LatentSpace:
         ids = self.task.vocab.encode_batch(list(row))
         prompts = [self._prompt(text, one, truncate) for text, one in zip(row, ids, strict=True)]
         found: list[tuple[Tensor, ...]] = [()] * len(prompts)
-        for numbers in batches(prompts, GenerateConfig(beam=1, max_len=1, max_tokens=max_tokens)):
+        for numbers in batches(prompts, max_tokens):
             batch = collate([[prompts[i]] for i in numbers])
             feature = self.model.feature(batch.to(self.weight.device))
             posterior = self.model.bridged(feature)
@@ -149,15 +150,13 @@ class LatentSpace:
         return spread * rng.standard_normal((count, self.dimensions), np.float32)
 
     def _prompt(self, text: str, ids: npt.NDArray[np.integer[Any]], truncate: bool) -> Example:
-        source = [ids.astype(np.int64)]
-        while True:
-            prompt = self.task.prompt(source)
-            over, _ = overrun(prompt, self.protocol, 1, self.model.config)
-            if over <= 0:
-                return prompt
-            if not truncate or not len(source[0]):
-                raise DataError(
-                    f"{text[:40]!r}... is too long for the encoder by {over} tokens; --truncate "
-                    "shortens it"
-                )
-            source = shorten(source, max(len(source[0]) - over, 0))
+        def over(prompt: Example) -> int:
+            return overrun(prompt, self.protocol, 1, self.model.config)[0]
+
+        _, prompt, _ = shortened([ids.astype(np.int64)], self.task.prompt, over, truncate)
+        if over(prompt) > 0:
+            raise DataError(
+                f"{text[:40]!r}... is too long for the encoder by {over(prompt)} tokens; --truncate"
+                " shortens it"
+            )
+        return prompt

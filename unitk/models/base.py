@@ -5,14 +5,16 @@ Training, checkpoints, ranks, decoding and imports know these two and no layer o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
+
+from unitk import registry
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.nn import Parameter
 
-    from unitk.models.condition import Carry, Condition
-    from unitk.slots import Batch
+    from unitk.slots import Ask, Batch
 
 
 class Limits(Protocol):
@@ -29,49 +31,56 @@ class Limits(Protocol):
         ...
 
 
-class ArchConfig(Limits, Protocol):
+class ArchConfig:
     """A registered architecture: a frozen dataclass whose fields are the options `--arch.*`."""
 
-    @property
-    def towers(self) -> tuple[str, ...]:
-        """The names of the towers, the decoded one last; a task lays out the same."""
-        ...
+    towers: tuple[str, ...] = ("x",)
+    """The names of the towers, the decoded one last; a task lays out the same."""
+    cross_attention: bool = False
+    """Whether the decoded tower looks at the states of another one."""
+    shared_embeddings: bool = False
+    """Whether several towers have one token embedding."""
+    latent: int = 0
+    """Dimensions of the latent of a text; 0: it has none."""
+    carries: bool = False
+    """Whether its models carry anything from one stretch of a row to the next."""
+    max_positions: int
+    max_positions2: int
+    num_virtual: int
+    """Input ids beyond the vocabulary."""
+    num_tasks: int
+    """Numbers of tasks that have an embedding; 0: none has."""
+
+    def tower(self, name: str) -> ArchConfig:
+        """The settings of a tower."""
+        return self
 
     @property
     def room(self) -> int:
         """Positions that every tower has; 0: no tower has a table of them."""
-        ...
+        return self.max_positions
 
     @property
-    def num_virtual(self) -> int:
-        """Input ids beyond the vocabulary."""
-        ...
-
-    @property
-    def num_tasks(self) -> int:
-        """Numbers of tasks that have an embedding; 0: none has."""
-        ...
-
-    @property
-    def latent(self) -> int:
-        """Dimensions of the latent of a text; 0: it has none."""
-        ...
-
-    @property
-    def carries(self) -> bool:
-        """Whether its models carry anything from one stretch of a row to the next."""
-        ...
+    def depth(self) -> int:
+        """Layers of the deepest tower."""
+        raise NotImplementedError
 
     def num_weights(self, vocab_size: int) -> int:
-        """Weights in matrices and tables."""
-        ...
+        """Weights in matrices and tables: nearly all of the parameters."""
+        raise NotImplementedError
 
-    def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Any:
-        """The network with fresh weights, on torch's default device ("meta" makes no weights).
+    def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Network:
+        """The network with fresh weights, on torch's default device ("meta" makes none).
 
         An encoder may have a vocabulary of its own, of so many words.
         """
-        ...
+        raise NotImplementedError
+
+
+def families(holds: Callable[[ArchConfig], bool]) -> str:
+    """The registered architectures of which something holds, by family: "bart_*, mass_*"."""
+    able = [one for one in registry.names("arch") if holds(registry.get("arch", one)())]
+    return ", ".join(dict.fromkeys(f"{one.partition('_')[0]}_*" for one in able))
 
 
 class Cache(Protocol):
@@ -89,8 +98,35 @@ class Cache(Protocol):
 class Decoder(Protocol):
     """What decoding asks of a network or of an ensemble."""
 
+    training: bool
+
     @property
     def config(self) -> Limits: ...
+
+    @property
+    def trained(self) -> int:
+        """Rows of the output layer over the vocabulary that were trained."""
+        ...
+
+    def parameters(self) -> Iterator[Parameter]: ...
+
+    def train(self, mode: bool = True) -> Any: ...
+
+    def eval(self) -> Any: ...
+
+    def __call__(
+        self, batch: Batch, condition: Any = None
+    ) -> tuple[dict[str, Tensor], Mapping[str, Tensor]]:
+        """The states [B, T, D] by tower, and what stateful rows carry on."""
+        ...
+
+    def log_probs(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
+        """Log-probabilities [K] of the labels."""
+        ...
+
+    def likeliest(self, batch: Batch, ask: Ask, banned: Any) -> tuple[Tensor, Tensor]:
+        """The likeliest words [K] that are not banned, and their log-probabilities."""
+        ...
 
     def condition(self, batch: Batch) -> Any:
         """What enters beside the slots, such as an encoder's states; None: nothing."""
@@ -120,18 +156,11 @@ class Decoder(Protocol):
 class Network(Decoder, Protocol):
     """A model: named towers and output layers."""
 
-    training: bool
-    towers: Mapping[str, Any]
+    towers: Any
     between: Mapping[str, str]
     """Parts that stand between the towers -> the tower whose weights they come with ("": none)."""
     beside_forward: Iterable[str]
     """Methods that a criterion calls beside the forward pass."""
-
-    def __call__(
-        self, batch: Batch, condition: Condition | None = None
-    ) -> tuple[dict[str, Tensor], Carry]:
-        """The states [B, T, D] by tower, and what stateful rows carry on."""
-        ...
 
     def latents(self, batch: Batch) -> Tensor:
         """The most likely latents [N, Z] of the docs, where the architecture has any."""

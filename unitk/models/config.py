@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
-from unitk.errors import UsageError, require
+from unitk.errors import UsageError, at_least, require
+from unitk.models.base import ArchConfig, Network
 from unitk.registry import imported
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "relu2"]
@@ -22,12 +23,13 @@ UNSHAPED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelConfig:
+class ModelConfig(ArchConfig):
     """A single-tower Transformer; BERT, GPT-2, UniLM and GLM are settings of it."""
 
+    network: ClassVar[str] = "unitk.models.stack:Model"
     attention_type: ClassVar[str] = "unitk.models.attention:Attention"
     cross_attention_type: ClassVar[str] = "unitk.models.attention:CrossAttention"
-    """The modules of a layer; a family that attends otherwise names subclasses of them."""
+    """What is built, and the modules of a layer; a family that computes otherwise names others."""
 
     num_layers: int = 12
     """Transformer layers."""
@@ -139,13 +141,10 @@ class ModelConfig:
     where scores are not (T5)."""
 
     def __post_init__(self) -> None:
-        for name in ("num_layers", "width", "num_heads", "ffn_width"):
-            self._require(name, getattr(self, name) >= 1, "at least 1")
-        tables = ("max_positions", "max_positions2", "position_offset", "num_segments")
-        widths = ("head_width", "embedding_width")
-        counts = ("num_tasks", "num_virtual", "relative_buckets")
-        for name in (*tables, *widths, *counts, "logit_cap"):
-            self._require(name, getattr(self, name) >= 0, "at least 0")
+        at_least(self, "arch.", num_layers=1, width=1, num_heads=1, ffn_width=1, head_width=0)
+        at_least(self, "arch.", max_positions=0, max_positions2=0, position_offset=0)
+        at_least(self, "arch.", num_segments=0, embedding_width=0, num_tasks=0, num_virtual=0)
+        at_least(self, "arch.", relative_buckets=0, logit_cap=0)
         for name in ("dropout", "attention_dropout", "activation_dropout"):
             self._require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
         for name in ("norm_eps", "init_std", "rotary_base"):
@@ -202,32 +201,14 @@ class ModelConfig:
         parts = (head.split(":") for head in self.heads)
         return {":".join(part[:2]): int(part[2]) if part[2:] else 0 for part in parts}
 
-    @property
-    def towers(self) -> tuple[str, ...]:
-        """The names of the towers: "x", or "enc" and "dec"."""
-        return ("x",)
-
     def tower(self, name: str) -> ModelConfig:
-        """The settings of a tower."""
         return self
 
     @property
-    def latent(self) -> int:
-        """Dimensions of the latent of a text; 0: it has none."""
-        return 0
-
-    @property
-    def carries(self) -> bool:
-        """Whether its models carry anything from one stretch of a row to the next."""
-        return False
-
-    @property
-    def room(self) -> int:
-        """Positions that every tower has; 0: no tower has a table of them."""
-        return self.max_positions
+    def depth(self) -> int:
+        return self.num_layers
 
     def num_weights(self, vocab_size: int) -> int:
-        """Weights in matrices and tables: nearly all of the parameters."""
         return self._weights(vocab_size, self.num_layers)
 
     def _weights(self, vocab_size: int, layers: int, cross: int = 0, output: bool = True) -> int:
@@ -241,12 +222,9 @@ class ModelConfig:
         heads = output * len(self.heads) * self.width**2 + 2 * self.width * self.embedding_width
         return (self.layer_groups or layers) * layer + rows * self.table_width + heads
 
-    def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Any:
-        """The `base.Network` with fresh weights, on torch's default device ("meta" makes none).
-
-        An encoder may have a vocabulary of its own, of so many words.
-        """
-        return imported("unitk.models.stack:Model")(self, vocab_size)
+    def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Network:
+        made: Network = imported(self.network)(self, vocab_size)
+        return made
 
     def _require(self, name: str, holds: bool, what: str) -> None:
         if not holds:
@@ -264,23 +242,22 @@ class EncoderDecoderConfig(ModelConfig):
     """Layers of the decoder. 0: as many as the encoder."""
     shared_embeddings: bool = True
     """Encoder and decoder have one token embedding."""
+    towers, cross_attention = ("enc", "dec"), True
+    network = "unitk.models.stack:EncoderDecoder"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require("decoder_layers", self.decoder_layers >= 0, "at least 0")
+        at_least(self, "arch.", decoder_layers=0)
         # in the decoder, half of the buckets have one distance each
         fits = self.relative_distance > self.relative_buckets // 2
         self._require("relative_distance", fits, "above half of --arch.relative-buckets")
 
     @property
-    def towers(self) -> tuple[str, ...]:
-        return "enc", "dec"
+    def depth(self) -> int:
+        return max(self.num_layers, self.decoder_layers)
 
     def num_weights(self, vocab_size: int) -> int:
         encoder = self._weights(vocab_size, self.num_layers, output=False)
         layers = self.decoder_layers or self.num_layers
         decoder = self._weights(vocab_size, layers, cross=4)
         return encoder + decoder - self.shared_embeddings * vocab_size * self.table_width
-
-    def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Any:
-        return imported("unitk.models.stack:EncoderDecoder")(self, vocab_size)

@@ -73,6 +73,17 @@ class Embedding(nn.Module):
         added_ND: Tensor = self.tasks(number_N)
         return added_ND
 
+    def resized(self, name: str, table: Tensor) -> Tensor:
+        """A position table of that name, with as many rows as it has here.
+
+        It is cut off, or the rows of positions 0, 1, ... come again (as in s2s-ft and UniLM).
+        """
+        part = name.split(".")[-2]
+        first = self.offset if part == "positions" else 0  # rows before that of position 0 stay
+        rows, body = len(getattr(self, part).weight), table[first:]
+        again = body.repeat(-(-rows // max(len(body), 1)), 1)
+        return torch.cat([table[:first], again])[:rows]
+
     def look_up(self, token_BT: Tensor) -> Tensor:
         """The rows of real and virtual tokens [B, T, D]."""
         x_BTD: Tensor

@@ -25,6 +25,7 @@ from unitk.models.attention import (
     render,
     render_cross,
 )
+from unitk.models.base import ArchConfig, families
 from unitk.models.cache import Cache, lay_out, put
 from unitk.models.condition import Carry, Condition, prepend
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
@@ -284,6 +285,12 @@ class Model(Answers):
         """A part by its stored name."""
         return super().get_submodule(self.inner(target))
 
+    def resized(self, name: str, table: Tensor) -> Tensor:
+        """A position table of a checkpoint, by its stored name, with as many rows as here."""
+        embed = self.get_submodule(name.rsplit(".", 2)[0])
+        assert isinstance(embed, Embedding)
+        return embed.resized(name, table)
+
     @property
     def trained(self) -> int:
         """Rows of the output layer over the vocabulary that were trained; those behind them have
@@ -305,7 +312,8 @@ class Model(Answers):
 
     def latents(self, batch: Batch) -> Tensor:
         """The most likely latents [N, Z] of the docs."""
-        raise UsageError("this architecture has no latent of a text; optimus_* have")
+        able = families(lambda arch: arch.latent > 0)
+        raise UsageError(f"this architecture has no latent of a text; {able} have")
 
     def forward(
         self, batch: Batch, condition: Condition | None = None
@@ -384,6 +392,13 @@ class EncoderDecoder(Model):
         states, carry = super().forward(batch, condition)
         assert condition.cross is not None
         return {"enc": condition.cross, **states}, carry
+
+
+def build(arch: ArchConfig, vocab_size: int, source_vocab_size: int | None = None) -> Model:
+    """The network of an architecture (`ArchConfig.build`), which is a module of torch."""
+    network = arch.build(vocab_size, source_vocab_size)
+    assert isinstance(network, Model), f"{type(arch).__name__} builds no Model"
+    return network
 
 
 @torch.no_grad()

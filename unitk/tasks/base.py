@@ -41,6 +41,8 @@ class Task:
     """Whether its model was trained on pairs; one that was not goes on with a prompt."""
     first_rows: dict[str, tuple[str, tuple[int, ...]]]
     """What a table begins as where a checkpoint has fewer rows: those rows of a table there."""
+    hides: ClassVar[tuple[str, ...]] = ()
+    """Options that hide words of the input in training; a model is judged on whole texts."""
     earlier: ClassVar[dict[str, str]] = {}
     """Options that checkpoints of earlier versions lack, with what these versions did."""
     heads: tuple[str, ...] = ()

@@ -55,7 +55,7 @@ class Optimus(Seq2Seq):
     config: Config
     symbols = ("pad", "unk", "cls", "sep", "mask")
     arch = "optimus_small"
-    criterion = "elbo"
+    criterion, hides = "elbo", ("encoder_drop", "decoder_drop")
     opening = "cls"
 
     def __init__(self, config: Config, vocab: Vocab) -> None:

@@ -15,10 +15,9 @@ from torch import Tensor
 
 from unitk.errors import CheckpointError
 from unitk.files import seal, sealed
-from unitk.training.saving.checkpoint import EMA, IMPORTED, check_finite, save_tensors
+from unitk.training.saving.checkpoint import EMA, IMPORTED, WEIGHTS, check_finite
+from unitk.training.saving.checkpoint import save_tensors as save
 from unitk.training.saving.state import SOURCE_VOCAB, read_state
-
-WEIGHTS = "model.safetensors"
 
 
 def average(checkpoints: Sequence[Path], folder: Path) -> None:
@@ -31,8 +30,8 @@ def average(checkpoints: Sequence[Path], folder: Path) -> None:
     for path, state in zip(checkpoints, states, strict=True):
         check_alike(checkpoints[0], states[0], path, state)
     last = checkpoints[-1]
-    save_tensors(mean(checkpoints), folder / WEIGHTS)
-    save_tensors({}, folder / "optim.safetensors")
+    save(mean(checkpoints), folder / WEIGHTS)
+    save({}, folder / "optim.safetensors")  # no run goes on from a mean
     more = {"optimizer": {}, "averaged": [str(path) for path in checkpoints]}
     text = json.dumps(states[-1] | more, indent=1, allow_nan=False, ensure_ascii=False)
     (folder / "state.json").write_text(text, encoding="utf-8")
@@ -62,7 +61,7 @@ def _kind(config: dict[str, str]) -> dict[str, str]:
     """What the weights mean: the tasks by name, and the architecture but for its training."""
     names = " ".join(sorted(word.partition("=")[0] for word in config["task"].split()))
     arch = {k: text for k, text in config.items() if k.startswith("arch.")}
-    idle = ("dropout", "init_std", "scaled_init")
+    idle = ("dropout", "init_std", "scaled_init")  # change training alone, not what weights mean
     return {"task": names} | {k: v for k, v in arch.items() if not k.endswith(idle)}
 
 

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Literal
 
 from unitk.config import flag
-from unitk.errors import require
+from unitk.errors import at_least, require
 from unitk.optim.schedules import Linear
 from unitk.values import Schedule, local
 
-KINDS = ("task", "arch", "criterion", "optimizer")
-"""Components a run is made of."""
+KINDS = ("task", "arch", "criterion", "optimizer")  # components a run is made of
 CUT = ("blocks", "block_size", "max_source_len", "max_target_len")
 """Options that say what an example is."""
 FROZEN = ("seed", "stateful_rows", "freeze", "thaw", "group", *CUT)
@@ -172,10 +171,9 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         require(len(self.data) > 0, "--data needs a corpus folder")
-        for name in COUNTS:
-            value = getattr(self, name)
-            counts = isinstance(value, int)  # no schedule
-            require(not counts or value >= 1, f"{flag(name)} must be at least 1, got {value}")
+        scheduled = () if isinstance(self.block_size, int) else ("block_size",)
+        at_least(self, **{name: 1 for name in COUNTS if name not in scheduled})
+        at_least(self, seed=0, clip_norm=0, panel_every=0, stateful_rows=0)
         least = min(self.save_at_words, default=1)
         require(least >= 1, f"--save-at-words must be at least 1, got {least}")
         for name in ("lr", "max_hours", "rank_timeout"):
@@ -195,9 +193,6 @@ class TrainConfig:
             not self.average_last or bool(self.max_steps or self.max_epochs),
             "--average-last needs the number of updates: give --max-steps or --max-epochs",
         )
-        for name in ("seed", "clip_norm", "panel_every", "stateful_rows"):
-            value = getattr(self, name)
-            require(value >= 0, f"{flag(name)} must be at least 0, got {value}")
         require(
             self.batch_tokens is None or self.batch_texts is None,
             "--batch-tokens and --batch-texts exclude each other",
@@ -218,10 +213,8 @@ class TrainConfig:
         for text in self.data:
             weighted(text)
         names = [name for name, _ in self.named_valid]
-        for name in names:
-            require(
-                names.count(name) == 1, f"--valid: two sets are called {name!r}; write NAME=DIR"
-            )
+        twice = next((name for name in names if names.count(name) > 1), None)
+        require(twice is None, f"--valid: two sets are called {twice!r}; write NAME=DIR")
 
     @property
     def bad_steps(self) -> int:
@@ -251,6 +244,22 @@ COUNTS = (
     "panel_texts", "valid_texts",
 )  # fmt: skip
 """Options that count something: 1 or more."""
+
+
+def launched() -> bool:
+    """Whether torchrun, or another launcher with its variables, started this process."""
+    return "WORLD_SIZE" in os.environ
+
+
+def place() -> tuple[int, int, int]:
+    """This process's number in the run, how many there are, and its number on this machine."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))  # the names that torchrun sets
+    if world == 1:
+        return 0, 1, 0
+    for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR"):
+        there = name in os.environ
+        require(there, f"WORLD_SIZE is {world}, but {name} is not set: use torchrun")
+    return int(os.environ["RANK"]), world, int(os.environ["LOCAL_RANK"])
 
 
 def bad_steps(text: str) -> int:

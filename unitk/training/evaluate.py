@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from unitk import registry
 from unitk.config import Parsed
 from unitk.data.batching import FixedBatches
 from unitk.data.examples import Data, open_data
@@ -25,11 +26,7 @@ from unitk.training.saving.folder import reading
 from unitk.training.saving.state import read_state
 from unitk.training.start import check_data
 
-NOISE = ("task.encoder_drop", "task.decoder_drop")
-"""Options of the run that hide words: an autoencoder is judged on whole texts."""
-
-TEXT = "lm"
-"""The ask whose labels are a text's words, named like its head."""
+TEXT = "lm"  # the ask whose labels are a text's words, named like its head
 
 Report = Callable[[int], None]
 
@@ -79,7 +76,9 @@ def _open_evaluation(folder: Path, corpus: Path, device: torch.device, bf16: boo
     options = {k: state["config"][k] for k in (*CUT, "max_epochs") if k in state["config"]}
     most = state.get("lengths") or ()
     options |= {key: str(tokens) for key, tokens in zip(CUT[2:], most, strict=False)}
-    options |= {key: "0.0" for key in NOISE if key in state["config"]}
+    for name, share in (word.partition("=")[::2] for word in state["config"]["task"].split()):
+        known = registry.get("task", name).hides if name in registry.names("task") else ()
+        options |= {f"task.{f'{name}.' * bool(share)}{key}": "0.0" for key in known}
     place = {"data": f"{corpus}=1", "valid": "none", "save_dir": str(folder), "max_steps": "1"}
     wanted = ("task", "arch", "criterion")
     parsed = checkpoint.components(state, folder, wanted, TrainConfig, options | place)

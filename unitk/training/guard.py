@@ -22,8 +22,7 @@ from unitk.training.config import TrainConfig
 from unitk.training.parallel import Ranks
 from unitk.training.saving.state import Progress
 
-GROWTH = 2000
-"""Updates after which the scale of fp16 doubles (as in PyTorch's GradScaler)."""
+GROWTH = 2000  # updates after which the scale of fp16 doubles (as in PyTorch's GradScaler)
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -67,7 +66,7 @@ def culprit(
 
 def bad_gradient(model: nn.Module) -> str:
     """The first gradient in backward order that has NaN or infinity, in words, or nothing."""
-    for name, parameter in reversed(list(model.named_parameters())):
+    for name, parameter in reversed(list(model.named_parameters())):  # backward order
         if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
             return f"gradient of {name}"
     return ""
@@ -80,11 +79,13 @@ def unscale(parameters: Iterable[nn.Parameter], scale: float) -> None:
             parameter.grad.div_(scale)
 
 
-def adapt(at: Progress, overflow: bool) -> None:
+def adapt(at: Progress, precision: str, overflow: bool = False) -> None:
     """The scale of fp16 halves after an overflow and doubles after `GROWTH` updates without."""
+    if precision != "fp16":
+        return
     at.unscaled = 0 if overflow else at.unscaled + 1
     if overflow:
-        at.scale, at.bad_steps = at.scale / 2, at.bad_steps + 1
+        at.scale, at.bad_steps = at.scale / 2, at.bad_steps + 1  # exact: a power of two
         log.warning("step %d: fp16 overflow: skipped, loss scale %g", at.step + 1, at.scale)
     elif at.unscaled >= GROWTH:
         at.scale, at.unscaled = at.scale * 2, 0
@@ -96,7 +97,7 @@ def give_up(path: Path, update: Update, row: int, what: str) -> NoReturn:
         save_batches(path, update)
         where = f"is in {path}"
     except OSError as error:
-        where = f"could not be saved: {error}"
+        where = f"could not be saved: {error}"  # the run ends anyway: its own message comes first
     raise NonFiniteError(
         f"{row} updates in a row had NaN or infinity (--on-nonfinite), the last one with {what};"
         f" its batch {where}; the checkpoints before it are good"
@@ -120,7 +121,7 @@ def halved(update: Update) -> Update:
     for number, batch in zip(update.numbers, update.batches, strict=True):
         parts = halves(batch)
         batches += parts
-        numbers += [2 * number + i for i in range(len(parts))]
+        numbers += [2 * number + i for i in range(len(parts))]  # own seeds of dropout
     return replace(update, batches=batches, numbers=numbers)
 
 
@@ -135,14 +136,14 @@ def halves(batch: Batch) -> list[Batch]:
 def _rows(batch: Batch, start: int, stop: int) -> Batch:
     """The batch of rows [start, stop), its docs numbered from 0."""
     docs = batch.docs[start:stop]
-    first, last = int(docs[docs >= 0].min()), int(docs.max()) + 1
+    first, last = int(docs[docs >= 0].min()), int(docs.max()) + 1  # rows hold consecutive docs
     towers = {name: table[:, start:stop].clone() for name, table in batch.towers.items()}
     for table in towers.values():
-        table[DOC] -= first
+        table[DOC] -= first  # pads have a doc of their row
     asks = {}
     for name, ask in batch.asks.items():
         width = batch.towers[ask.tower].shape[2]
-        row_K = ask.first // width
+        row_K = ask.first // width  # asked rows are flat slot numbers: row * width + column
         mine_K = (row_K >= start) & (row_K < stop)
         asks[name] = replace(
             ask,

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +24,7 @@ from unitk.errors import UsageError
 from unitk.models.attention import fused
 from unitk.models.condition import StatefulRows
 from unitk.models.products import choose_products, computing
+from unitk.models.stack import Model, build
 from unitk.optim.config import parse_rules
 from unitk.optim.plan import OptimPlan, freeze
 from unitk.registry import nearest
@@ -41,18 +41,11 @@ from unitk.training.device import (
 )
 from unitk.training.ema import Average
 from unitk.training.means import Means, Speed, values_line
+from unitk.training.parallel import Ranks, join
+from unitk.training.reporting import report
 from unitk.training.reporting.log import Journal
 from unitk.training.reporting.noise import PARTS, Noise, first_part
 from unitk.training.reporting.profile import profiled
-from unitk.training.reporting.report import (
-    clock,
-    first_lines,
-    last_lines,
-    readme,
-    so_best,
-    summary,
-    warnings,
-)
 from unitk.training.reporting.sinks import Sink, choose_loggers, open_sinks
 from unitk.training.reporting.watch import Watch
 from unitk.training.saving import checkpoint
@@ -69,14 +62,15 @@ class Trainer:
 
     def __init__(self, start: Start) -> None:
         config, parts = start.config, start.parsed.components
-        self.start, self.config, self.ranks, self.data = start, config, start.ranks, start.data
+        self.start, self.config, self.data = start, config, start.data
+        self.ranks = join(config.shard)
         configure_torch(config)
         self.device = choose_device(config.device, self.ranks.local)
         self.precision = choose_precision(config, self.device)
         self.ranks.connect(self.device, config.rank_timeout)
         self.ranks.check_same(f"{start.identity} {start.resumed} {start.beginning}")
-        torch.manual_seed(mix(config.seed))
-        self.model = beginning(start, self.device)
+        torch.manual_seed(mix(config.seed))  # of the weights; dropout has seeds of its own
+        self.model = beginning(start, self.device, self.ranks)
         self.criterion = parts["criterion"].config.build(self.data.vocab)
         own, schedule = parts["optimizer"].config, config.lr_schedule
         rules = parse_rules(config.group, own)
@@ -101,7 +95,7 @@ class Trainer:
         if found is not None:  # all ranks compute as the first one does
             found = self.ranks.all_gather_texts(" ".join(found))[0].split()
         self.progress.products = found
-        self.watch = Watch(start, self.criterion, self.device, self.precision, self.progress.step)
+        self.watch = Watch(self, self.criterion)
         self.saver = Saver(start.run, config.keep_last)
         self.means, self.speed, self.spent = Means(**self.progress.means), Speed(), Speed()
         self.noise = Noise(self.progress.noise)
@@ -134,7 +128,6 @@ class Trainer:
         self.began = time.perf_counter() - at.seconds
         self.model.train()
         traced = self.start.run.path if config.profile and self.ranks.leads else None
-        marked = False
         with (
             self.saver,
             self.signals,
@@ -143,38 +136,108 @@ class Trainer:
             profiled(traced) as profiler,
             torch.autograd.set_detect_anomaly(config.detect_anomaly),
         ):
-            while True:
-                signal, end = self.agreed_signal(), at.end(config)
-                if at.due(self.log_every, self.logged, bool(end)):
-                    self.log_train()
-                judges = self.data.valid and not signal
-                if judges and at.due(config.valid_every, at.validated, bool(end)):
-                    self.validate()
-                    signal, end = self.agreed_signal(), at.end(config)  # patience may have ended
-                if at.due(self.watch.every, self.watch.done, bool(end)):
-                    self.watch.look(self.model, at.step, self.total, self.plan.rate, self.journal)
-                last, ranked = bool(end or signal), at.step in at.best_steps(config.keep_best)
-                if at.due(config.save_every, self.saved, last or ranked or marked):
-                    self.save()
-                if last:  # a checkpoint that cannot be written is an error only here
-                    self.saver.finish()
-                if signal:
-                    log.info("stopped by a signal after %s; --resume continues", summary(at))
-                    raise SystemExit(EXIT[signal])
-                if end:
-                    log.info("%s: %s", end, summary(at))
-                    return
-                with self.speed.at_work():
-                    with self.speed.waiting():
+            while not self.ends():
+                with self.speed.timed("busy"):
+                    with self.speed.timed("waited"):
                         update, tokens, words = next(updates)
                     self.update(update)
                 self.speed.count(update, tokens)
                 at.step += 1
-                at.epoch, at.cursor = update.epoch, update.cursor
+                at.epoch, at.cursor = update.epoch, update.cursor  # where a resumed run goes on
                 at.tokens, at.texts = at.tokens + tokens, at.texts + len(update.ids)
-                marked = at.read(words, config.save_at_words)
+                at.read(words, config.save_at_words)
                 self.journal.advance(at.step)
                 profiler()
+
+    def update(self, update: Update) -> None:
+        """Forward and backward of all micro-batches, clip, step; NaN or infinity: no step."""
+        config, at, plan = self.config, self.progress, self.plan
+        plan.begin(at.step, self.total, at.epoch)
+        if update.begins:
+            self.stateful.tables = {}
+        tried = plan.zero_grad, config, at.step, self.ranks
+        sums, counts = guard.fitting(self.gradients, update, *tried)
+        sums, norm = self.all_ranks(sums)
+        noise = {name: sums.pop(name) for name in PARTS if name in sums}
+        total = torch.stack([sums[name] for name in counts if name in sums]).sum()
+        # the one wait for the device in an update
+        self.norm, loss = torch.stack([norm.double(), total]).tolist()
+        if math.isfinite(self.norm) and math.isfinite(loss):
+            if 0 < config.clip_norm < self.norm:
+                self.ranks.clip(plan.parameters, config.clip_norm, norm)
+            plan.step()
+            self.stateful.advance()
+            if self.average is not None:
+                self.average.update(at.step + 1, self.total)
+            self.means.add(sums, counts)
+            self.noise.add(noise, self.norm, len(update.ids))
+            at.bad_row = 0
+            guard.adapt(at, self.precision)
+        elif at.loss_scale(self.precision) > 1 and math.isfinite(loss):
+            guard.adapt(at, self.precision, overflow=True)
+        else:
+            self.skip(update, loss)
+        plan.zero_grad()
+
+    def gradients(self, update: Update) -> tuple[dict[str, Tensor], dict[str, float]]:
+        """Forward and backward of all micro-batches of this rank: the sums of their losses, and
+        the counts of the whole update that these are divided by."""
+        found, own, at, parameters = Means(), Means(), self.progress, self.plan.parameters
+        scale = at.loss_scale(self.precision)
+        guard.check_whole(self.criterion, len(update.batches) * self.ranks.world)
+        for batch in update.batches:
+            own.add({}, self.criterion.counts(batch) if batch.num_real else {})
+        # before the first backward pass: an ask's loss is divided by its count in the update
+        counts = self.ranks.total(own.counts)
+        for number, batch in zip(update.numbers, update.batches, strict=True):
+            if batch.num_real or self.ranks.sharded:
+                loss = self.loss(batch, mix(self.config.seed, at.step, number))
+                self.stateful.leaving(batch, loss.carry)
+                # an ask that the whole update does not ask has no mean
+                asks = [
+                    update.weight(name) * total / counts[name]
+                    for name, total in loss.sums.items()
+                    if counts.get(name)
+                ]
+                if asks:
+                    total = scale * torch.stack(asks).sum()
+                    # shards wait for each other: one without texts computes too, and adds nothing
+                    torch.autograd.backward(total if batch.num_real else 0 * total)
+                found.add({**loss.sums, **loss.parts} if batch.num_real else {}, {})
+            if batch is update.batches[0]:
+                found.add(first_part(update, at.step, parameters, self.ranks, scale), {})
+        return found.sums, counts
+
+    def loss(self, batch: Batch, seed: int) -> Loss:
+        """The criterion's sums for a micro-batch; `seed` fixes dropout and the latent's noise."""
+        reseed(self.device, seed)
+        with computing(self.device, self.precision, self.progress.products):
+            at, batch = self.progress.step, self.stateful.entering(batch)
+            loss: Loss = self.criterion(self.model, batch, at, self.total)
+        return loss
+
+    def ends(self) -> bool:
+        """What is due before the next update: log, validation, checkpoint; whether none follows."""
+        config, at = self.config, self.progress
+        signal, end = self.agreed_signal(), at.end(config)
+        if at.due(self.log_every, self.logged, bool(end)):
+            self.log_train()
+        if self.data.valid and not signal and at.due(config.valid_every, at.validated, bool(end)):
+            self.validate()
+            signal, end = self.agreed_signal(), at.end(config)  # patience may have ended
+        if at.due(self.watch.every, self.watch.done, bool(end)):
+            self.watch.look(self.model, at.step, self.total, self.plan.rate, self.journal)
+        last, named = bool(end or signal), [*at.best_steps(config.keep_best), *at.kept.values()]
+        if at.due(config.save_every, self.saved, last or at.step in named):
+            self.save()
+        if last:  # a checkpoint that cannot be written is an error only here
+            self.saver.finish()
+        if signal:
+            log.info("stopped by a signal after %s; --resume continues", report.summary(at))
+            raise SystemExit(EXIT[signal])
+        if end:
+            log.info("%s: %s", end, report.summary(at))
+        return bool(end)
 
     def agreed_signal(self, wait: bool = False) -> int:
         """What all ranks must know alike: the time spent, a failed checkpoint, a signal (or 0)."""
@@ -193,81 +256,13 @@ class Trainer:
             moved = [batch.to(self.device) for batch in update.batches]
             yield replace(update, batches=moved), tokens, words
 
-    def update(self, update: Update) -> None:
-        """Forward and backward of all micro-batches, clip, step; NaN or infinity: no step."""
-        config, at = self.config, self.progress
-        self.stateful.tables = {} if update.begins else self.stateful.tables
-        self.plan.begin(at.step, self.total, at.epoch)
-        counts = Means()
-        for batch in update.batches:
-            counts.add({}, self.criterion.counts(batch) if batch.num_real else {})
-        # before the first backward pass: an ask's loss is divided by its count in the update
-        totals = self.ranks.total(counts.counts)
-        scale = at.loss_scale(self.precision)
-        sums = guard.fitting(
-            lambda update: self.gradients(update, totals, scale),
-            *(update, self.plan.zero_grad, config, at.step, self.ranks),
-        )
-        self.ranks.add_gradients(self.plan.parameters)
+    def all_ranks(self, sums: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
+        """Make the gradients those of all ranks; their sums, and the norm of the gradients."""
+        parameters, scale = self.plan.parameters, self.progress.loss_scale(self.precision)
+        self.ranks.add_gradients(parameters)
         if scale != 1:
-            guard.unscale(self.plan.parameters, scale)
-        sums = self.ranks.total_tensors(sums)
-        noise = {name: sums.pop(name) for name in PARTS if name in sums}
-        norm = self.ranks.norm(self.plan.parameters)
-        total = torch.stack([sums[name] for name in totals if name in sums]).sum()
-        # the one wait for the device in an update
-        self.norm, value = torch.stack([norm.double(), total]).tolist()
-        if math.isfinite(self.norm) and math.isfinite(value):
-            if 0 < config.clip_norm < self.norm:
-                self.ranks.clip(self.plan.parameters, config.clip_norm, norm)
-            self.plan.step()
-            self.stateful.advance()
-            if self.average is not None:
-                self.average.update(at.step + 1, self.total)
-            self.means.add(sums, totals)
-            self.noise.add(noise, self.norm, len(update.ids))
-            at.bad_row = 0
-            if self.precision == "fp16":
-                guard.adapt(at, overflow=False)
-        elif scale > 1 and math.isfinite(value):
-            guard.adapt(at, overflow=True)
-        else:
-            self.skip(update, value)
-        self.plan.zero_grad()
-
-    def gradients(
-        self, update: Update, counts: dict[str, float], scale: float
-    ) -> dict[str, Tensor]:
-        """Forward and backward of all micro-batches of this rank; their sums, and parts of them."""
-        found, step = Means(), self.progress.step
-        guard.check_whole(self.criterion, len(update.batches) * self.ranks.world)
-        for number, batch in zip(update.numbers, update.batches, strict=True):
-            if batch.num_real or self.ranks.sharded:
-                loss = self.loss(batch, mix(self.config.seed, step, number))
-                self.stateful.leaving(batch, loss.carry)
-                # an ask that the whole update does not ask has no mean
-                asks = [
-                    update.weight(name) * total / counts[name]
-                    for name, total in loss.sums.items()
-                    if counts.get(name)
-                ]
-                if asks:
-                    total = scale * torch.stack(asks).sum()
-                    # shards wait for each other: one without texts computes too, and adds nothing
-                    torch.autograd.backward(total if batch.num_real else 0 * total)
-                found.add({**loss.sums, **loss.parts} if batch.num_real else {}, {})
-            if batch is update.batches[0]:
-                parts = first_part(update, step, self.plan.parameters, self.ranks, scale)
-                found.add(parts, {})
-        return found.sums
-
-    def loss(self, batch: Batch, seed: int) -> Loss:
-        """The criterion's sums for a micro-batch; `seed` fixes dropout and the latent's noise."""
-        reseed(self.device, seed)
-        with computing(self.device, self.precision, self.progress.products):
-            at, batch = self.progress.step, self.stateful.entering(batch)
-            loss: Loss = self.criterion(self.model, batch, at, self.total)
-        return loss
+            guard.unscale(parameters, scale)
+        return self.ranks.total_tensors(sums), self.ranks.norm(parameters)
 
     def skip(self, update: Update, loss: float) -> None:
         """Count and report an update with NaN or infinity; too many in a row end the run."""
@@ -307,7 +302,7 @@ class Trainer:
         at.rank(values[metric], config.keep_best)
         at.stale = 0 if at.best != best else at.stale + 1
         shown = "  ".join(f"{name} {values_line(name, values, 'ppl')}" for name in self.data.valid)
-        self.journal.event("valid", at.step, values, f"{shown}  ({so_best(at)})")
+        self.journal.event("valid", at.step, values, f"{shown}  ({report.so_best(at)})")
 
     def measure(self, show: Callable[[str], None] = lambda text: None) -> dict[str, float] | None:
         """What is logged of each validation set: means over its examples; None after a signal."""
@@ -332,17 +327,12 @@ class Trainer:
     def log_train(self) -> None:
         """A log event over the updates since the last one."""
         at = self.progress
-        self.logged = at.step
+        self.logged = at.step  # a resumed run logs no step twice
         self.speed.all_ranks(self.ranks.total)
         weights = self.data.train.examples.loss_weights(at.step, self.total)
         values = self.means.values("train", weights) | self.speed.values()
-        values |= {
-            "lr": self.plan.rate,
-            "epoch": at.epoch,
-            "tokens": at.tokens,
-            "texts": at.texts,
-        }
-        values |= {"words": at.words} if at.words else {}
+        values |= {"lr": self.plan.rate, "epoch": at.epoch, "tokens": at.tokens}
+        values |= {"texts": at.texts, **({"words": at.words} if at.words else {})}
         values |= {"seconds": at.seconds, "bad_steps": at.bad_steps}
         values |= {"gnorm": self.norm} if math.isfinite(self.norm) else {}
         scale = at.loss_scale(self.precision)
@@ -353,7 +343,7 @@ class Trainer:
         if self.total:
             left = (self.total - at.step) * self.speed.busy / self.speed.updates
             more = -(-self.total // self.config.valid_every) - at.step // self.config.valid_every
-            line += f"  eta {clock(left + more * self.validation_seconds)}"
+            line += f"  eta {report.clock(left + more * self.validation_seconds)}"
         self.last = values_line("train", values)
         self.journal.event("train", at.step, values, line)
         self.spent.add(self.speed)
@@ -370,22 +360,22 @@ class Trainer:
         identity, task, copy = self.start.identity, self.data.task, self.ranks.copied
         averages = self.average.tensors if self.average is not None else None
         optimizers = self.plan.optimizers
-        taken = checkpoint.snapshot(self.model, optimizers, at, identity, task, copy, averages)
-        taken = replace(taken, carry=rows)
+        own = identity, task, copy, averages, rows
+        taken = checkpoint.snapshot(self.model, optimizers, at, *own)
         if self.ranks.leads:
             self.saver.save(taken, at.best_steps(self.config.keep_best), dict(at.kept))
 
 
-def beginning(start: Start, device: torch.device) -> Any:
+def beginning(start: Start, device: torch.device, ranks: Ranks) -> Model:
     """The model of a run on the device, with the weights that it begins or goes on with."""
-    config, data, ranks = start.config, start.data, start.ranks
+    config, data = start.config, start.data
     arch, vocabs = start.parsed.components["arch"].config, (data.vocab, data.task.source_vocab)
     parted = ranks.world if config.shard else 1
     # a weight, its gradient and two averages of AdamW, four bytes each
     check_room(arch, len(data.vocab), 16 / parted, device)
     folder = start.resumed or start.init_from
     with plugins_named(read_state(folder), folder) if folder else nullcontext():
-        model = arch.build(*map(len, vocabs))
+        model = build(arch, *map(len, vocabs))
     if folder:
         fresh = start.resumed is None
         checkpoint.load_weights(model, folder, averages=fresh, task=data.task if fresh else None)
@@ -402,9 +392,8 @@ def beginning(start: Start, device: torch.device) -> Any:
 
 def train(start: Start) -> Progress:
     """Train as the options say; returns how far the run came."""
-    folder, ranks = start.run, start.ranks
-    trainer = Trainer(start)
-    at = trainer.progress
+    folder, trainer = start.run, Trainer(start)
+    at, ranks = trainer.progress, trainer.ranks
     with ExitStack() as stack:
         stack.callback(ranks.leave)
         sinks: list[Sink] = []
@@ -419,18 +408,18 @@ def train(start: Start) -> Progress:
                     for name, step in at.kept.items():
                         folder.link(name, step)
                 sinks = open_sinks(folder.path, choose_loggers(start.config.writers), at.step)
-                folder.describe(readme(trainer))
+                folder.describe(report.readme(trainer))
         except OSError as error:
             raise UsageError(f"--save-dir {folder.path} cannot be written to: {error}") from error
-        for line in first_lines(trainer):
+        for line in report.first_lines(trainer):
             log.info("%s", line)
-        for line in warnings(trainer):
+        for line in report.warnings(trainer):
             log.warning("%s", line)
         try:
             trainer.run(Journal(sinks, step=at.step, total=trainer.total, shown=ranks.leads))
         finally:
             if ranks.leads:
-                folder.describe(readme(trainer))
-                for line in last_lines(trainer):
+                folder.describe(report.readme(trainer))
+                for line in report.last_lines(trainer):
                     log.info("%s", line)
     return at

@@ -52,11 +52,11 @@ class Means:
             return {f"{prefix}/loss": total, **found}
         for name, value in self.sums.items():
             ask, _, part = name.partition("/")
-            if not self.counts[ask]:
+            if not self.counts[ask]:  # an ask that no text had has no mean
                 continue
             found[f"{prefix}/{name}"] = mean = float(value) / self.counts[ask]
             if part == "nll":
-                found[f"{prefix}/{ask}/ppl"] = math.exp(min(mean, 99.0))
+                found[f"{prefix}/{ask}/ppl"] = math.exp(min(mean, 99.0))  # no overflow
         asks = [ask for ask in self.sums if f"{prefix}/{ask}" in found and "/" not in ask]
         total = sum(weights.get(ask, 1.0) * found[f"{prefix}/{ask}"] for ask in asks)
         return {f"{prefix}/loss": total, **found} if asks else found
@@ -104,18 +104,11 @@ class Speed:
             setattr(self, part.name, getattr(self, part.name) + getattr(other, part.name))
 
     @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Time an update, data included."""
+    def timed(self, part: str) -> Iterator[None]:
+        """Time an update with its data ("busy"), or the wait for these ("waited")."""
         began = time.perf_counter()
         yield
-        self.busy += time.perf_counter() - began
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Time the wait for data."""
-        began = time.perf_counter()
-        yield
-        self.waited += time.perf_counter() - began
+        setattr(self, part, getattr(self, part) + time.perf_counter() - began)
 
     def count(self, update: Update, tokens: int) -> None:
         """Count an update of so many tokens."""

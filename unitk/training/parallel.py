@@ -22,21 +22,22 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from unitk.errors import RanksError, UsageError
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor, nn
+from unitk.errors import RanksError
+from unitk.models.attention import CrossAttention
+from unitk.models.layers import Layer
+from unitk.models.stack import Model
+from unitk.training.config import place
+from unitk.training.signals import EXIT
 
-    from unitk.models.stack import Model
+BUCKET = 25_000_000  # bytes of gradients that are sent at a time
 
-BUCKET = 25_000_000
-"""Bytes of gradients that are sent at a time."""
-
-PARENT_DEATH_SIGNAL = 1
-"""PR_SET_PDEATHSIG of prctl(2)."""
+PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 T = TypeVar("T")
 
@@ -47,10 +48,8 @@ class Ranks:
 
     rank: int = 0
     world: int = 1
-    sharded: bool = False
-    """Whether each holds only a part of the parameters."""
-    local: int = 0
-    """Its number on this machine, which is the number of its GPU."""
+    sharded: bool = False  # whether each holds only a part of the parameters
+    local: int = 0  # its number on this machine, which is the number of its GPU
 
     @property
     def leads(self) -> bool:
@@ -92,15 +91,11 @@ class Ranks:
 
     def norm(self, parameters: Sequence[nn.Parameter]) -> Tensor:
         """The norm of all gradients."""
-        import torch
-
         gradients = [p.grad for p in parameters if p.grad is not None]
         return torch.nn.utils.get_total_norm(gradients)
 
     def clip(self, parameters: Sequence[nn.Parameter], largest: float, norm: Tensor) -> None:
         """Scale gradients of this norm to `largest`."""
-        import torch
-
         torch.nn.utils.clip_grads_with_norm_(parameters, largest, norm)
 
     def to_device(self, model: Model, device: torch.device) -> None:
@@ -132,13 +127,9 @@ class Group(Ranks):
 
     timeout: float = 0.0
     device: Any = None
-    names: set[str] = field(default_factory=set)
-    """Names of sums that any rank has had yet."""
+    names: set[str] = field(default_factory=set)  # names of sums that any rank has had yet
 
     def connect(self, device: torch.device, timeout: float) -> None:
-        import torch
-        import torch.distributed as dist
-
         self.device, self.timeout = device, timeout
         if "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux":
             # where the launcher is killed, its ranks save and end too
@@ -157,13 +148,9 @@ class Group(Ranks):
         )
 
     def leave(self) -> None:
-        import torch.distributed as dist
-
         dist.destroy_process_group()
 
     def check_same(self, what: str) -> None:
-        import torch
-
         digest = hashlib.sha256(what.encode()).digest()
         own = torch.tensor([int.from_bytes(digest[i : i + 4], "big") for i in range(0, 32, 4)])
         largest, least = self._reduced(own, "MAX"), self._reduced(own, "MIN")
@@ -174,22 +161,16 @@ class Group(Ranks):
             )
 
     def all_reduce_max(self, *values: float) -> list[float]:
-        import torch
-
         found: list[float] = self._reduced(torch.tensor(values, dtype=torch.double), "MAX").tolist()
         return found
 
     def total(self, values: dict[str, float]) -> dict[str, float]:
-        import torch
-
         names = self._agreed(values)
         own = torch.tensor([values.get(name, 0.0) for name in names], dtype=torch.double)
         sums = self._reduced(own).tolist()
         return dict(zip(names, sums, strict=True))
 
     def total_tensors(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
-        import torch
-
         if not (names := self._agreed(values)):
             return {}
         zero = torch.zeros((), dtype=torch.double, device=self.device)
@@ -197,8 +178,6 @@ class Group(Ranks):
         return dict(zip(names, self._reduced(own).unbind(), strict=True))
 
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        import torch
-
         # a rank may have no gradient where others have one: its share is 0
         own = torch.tensor([p.grad is not None for p in parameters], dtype=torch.uint8)
         somewhere = self._reduced(own, "MAX").tolist()
@@ -229,9 +208,6 @@ class Group(Ranks):
 
     def all_gather_texts(self, text: str) -> list[str]:
         # as bytes, since what PyTorch does with objects is pickle
-        import torch
-        import torch.distributed as dist
-
         raw = text.encode()
         size = int(self.all_reduce_max(len(raw))[0])
         own = torch.tensor([*raw.ljust(size)], dtype=torch.uint8)
@@ -240,9 +216,6 @@ class Group(Ranks):
         return [bytes(one.tolist()).decode().strip() for one in found]
 
     def joined(self, rows: Tensor) -> Tensor:
-        import torch
-        import torch.distributed as dist
-
         whole = super().joined(rows)
         parts = [one.contiguous() for one in whole.chunk(self.world)]
         own = parts[self.rank].clone()
@@ -250,15 +223,11 @@ class Group(Ranks):
         return torch.cat(parts)
 
     def _reduced(self, values: Tensor, how: str = "SUM") -> Tensor:
-        import torch.distributed as dist
-
         found = values.clone()
         self._ask(lambda: dist.all_reduce(found, getattr(dist.ReduceOp, how)))
         return found
 
     def _sum(self, flat: Tensor) -> Any:
-        import torch.distributed as dist
-
         return self._ask(lambda: dist.all_reduce(flat, async_op=True))
 
     def _ask(self, call: Callable[[], T]) -> T:
@@ -286,9 +255,6 @@ class Sharded(Group):
         import torch.distributed.fsdp as fsdp
         from torch.distributed.device_mesh import init_device_mesh
 
-        from unitk.models.attention import CrossAttention
-        from unitk.models.layers import Layer
-
         # nothing here changes what a model returned in place
         warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view tensor")
         mesh = init_device_mesh(device.type, (self.world,))
@@ -313,14 +279,10 @@ class Sharded(Group):
         """Each backward pass has added its own."""
 
     def norm(self, parameters: Sequence[nn.Parameter]) -> Tensor:
-        import torch
-
         own = torch.nn.utils.get_total_norm(_local_gradients(parameters))
         return self._reduced(own.square()).sqrt()
 
     def clip(self, parameters: Sequence[nn.Parameter], largest: float, norm: Tensor) -> None:
-        import torch
-
         torch._foreach_mul_(_local_gradients(parameters), largest / (norm + 1e-6))
 
     def prepare(self, optimizers: Iterable[Any]) -> None:
@@ -353,21 +315,12 @@ def _local_gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
     return [p.grad.to_local() for p in parameters if isinstance(p.grad, DTensor)]
 
 
-def launched() -> bool:
-    """Whether torchrun, or another launcher with its variables, started this process."""
-    return "WORLD_SIZE" in os.environ
-
-
 def join(shard: bool = False) -> Ranks:
-    """This process's place among those that `torchrun` started, if it did."""
-    world = int(os.environ.get("WORLD_SIZE", "1"))
+    """This process among those that `torchrun` started, if it did."""
+    rank, world, local = place()
     if world == 1:
         return Ranks()
-    missing = [name for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR") if name not in os.environ]
-    if missing:
-        raise UsageError(f"WORLD_SIZE is {world}, but {missing[0]} is not set: use torchrun")
-    kind = Sharded if shard else Group
-    return kind(int(os.environ["RANK"]), world, local=int(os.environ["LOCAL_RANK"]))
+    return (Sharded if shard else Group)(rank, world, local=local)
 
 
 def buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
@@ -412,6 +365,4 @@ def launch(processes: int, argv: Sequence[str], timeout: float) -> None:
             print(f"unitk train: rank {rank} was ended by {name}", file=sys.stderr)
         raise SystemExit(code if code > 0 else 128 - code) from None
     except SignalException as error:
-        from unitk.training.signals import EXIT
-
         raise SystemExit(EXIT.get(error.sigval, 128 + error.sigval)) from None

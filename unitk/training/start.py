@@ -18,10 +18,9 @@ from typing import Any
 from unitk.config import Parsed, flag, options, parse, read_flags, read_yaml
 from unitk.data.examples import Data, open_data
 from unitk.errors import DataError, UsageError, require
-from unitk.models.config import UNSHAPED, EncoderDecoderConfig
+from unitk.models.config import UNSHAPED
 from unitk.optim.config import parse_rules
-from unitk.training.config import CUT, FROZEN, KINDS, TrainConfig, weighted
-from unitk.training.parallel import Ranks, join, launched
+from unitk.training.config import CUT, FROZEN, KINDS, TrainConfig, launched, place, weighted
 from unitk.training.reporting.sinks import choose_loggers
 from unitk.training.saving.folder import CONFIG, RunFolder, find
 from unitk.training.saving.state import Identity, options_of, plugins_named, read_state
@@ -36,17 +35,11 @@ class Start:
     parsed: Parsed
     data: Data
     run: RunFolder
-    resumed: Path | None
-    """Checkpoint to continue from."""
-    new_epoch: bool
-    """Whether it begins an epoch on other data than before (`--new-data`)."""
-    init_from: Path | None
-    """Checkpoint to take the weights from."""
-    init_towers: dict[str, Path]
-    """Checkpoints to take the weights of "encoder" and "decoder" from."""
-    ranks: Ranks
-    changed: list[str]
-    """What differs from the checkpoint of `init_from`, in words."""
+    resumed: Path | None  # checkpoint to continue from
+    new_epoch: bool  # whether it begins an epoch on other data than before (`--new-data`)
+    init_from: Path | None  # checkpoint to take the weights from
+    init_towers: dict[str, Path]  # checkpoints to take the weights of "encoder" and "decoder" from
+    changed: list[str]  # what differs from the checkpoint of `init_from`, in words
 
     @property
     def beginning(self) -> str:
@@ -81,17 +74,17 @@ def parse_train(argv: Sequence[str]) -> Parsed:
     if not (resumes and given.get("save_dir") and "config" not in given and path.is_file()):
         return _parse(argv)
     there = {item.key: item.text for item in read_yaml(path)}
-    plugins = there.get("user_dir", "none")
+    plugins = there.get("user_dir", "none")  # never loaded unasked: plug-ins are code
     require(
         plugins == "none" or "user_dir" in given,
         f"--resume: {path.parent} was trained with plug-ins: give --user-dir {plugins}",
     )
-    words = [f"--config={path}"]
+    words = [f"--config={path}"]  # what argv gives wins over it
     for one, other in (("batch_tokens", "batch_texts"), ("batch_texts", "batch_tokens")):
         if one in given and other not in given:
             words.append(f"{flag(other)}=none")
     nproc = given.get("nproc") or there.get("nproc", "1")
-    if "shard" not in given and join().world == 1 and (launched() or nproc == "1"):
+    if "shard" not in given and place()[1] == 1 and (launched() or nproc == "1"):
         words.append("--shard=off")  # the number of processes may change
     parsed = _parse([*words, *argv])
     lines = path.read_text(encoding="utf-8").splitlines()
@@ -173,8 +166,8 @@ def _differences(
 def prepare(parsed: Parsed) -> Start:
     """Open the data, look into the run folder and the checkpoint to begin with."""
     config: TrainConfig = parsed.main
-    ranks = join(config.shard)
-    alone = ranks.world == 1 and (launched() or config.nproc == 1)
+    _, world, _ = place()
+    alone = world == 1 and (launched() or config.nproc == 1)
     if config.shard and alone:
         raise UsageError("--shard has no effect in one process: --nproc N starts several")
     for name in ("ema", "average_last"):
@@ -185,12 +178,12 @@ def prepare(parsed: Parsed) -> Start:
     if config.shard and config.oom_retry:
         raise UsageError("--shard and --oom-retry exclude each other: ranks would wait for ever")
     run = RunFolder(config.save_dir)
-    run.check(config.resume)
+    run.check(config.resume)  # before data are opened, which may take longer
     choose_loggers(config.writers)
     parse_rules(config.group, parsed.components["optimizer"].config)
     _check_ends(parsed)
     data = open_data(parsed)
-    _check_stateful(parsed, data, ranks.world)
+    _check_stateful(parsed, data, world)
     for name in ("patience", "best_metric"):
         if getattr(config, name) is not None and not data.valid:
             raise UsageError(f"{flag(name)} has no effect without --valid")
@@ -210,9 +203,9 @@ def prepare(parsed: Parsed) -> Start:
             tokens, texts = (None if text == "none" else int(text) for text in recorded)
             config = replace(config, batch_tokens=tokens, batch_texts=texts)
     if not (config.batch_tokens or config.batch_texts):
-        config = replace(config, batch_tokens=config.max_tokens * ranks.world)
+        config = replace(config, batch_tokens=config.max_tokens * world)
     parsed = replace(parsed, main=config)
-    return Start(parsed, data, run, resumed, new_epoch, init_from, init_towers, ranks, changed)
+    return Start(parsed, data, run, resumed, new_epoch, init_from, init_towers, changed)
 
 
 def _check_ends(parsed: Parsed) -> None:
@@ -269,9 +262,8 @@ def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path]
         state = read_state(path)
         check_vocab(state, data.task.source_vocab if name == "encoder" else data.vocab, path)
         changed += _differences(parsed, state["config"], path, name[:3])
-    shared = isinstance(arch.config, EncoderDecoderConfig) and arch.config.shared_embeddings
     require(
-        not (shared and len(set(towers.values())) > 1),
+        not (arch.config.shared_embeddings and len(set(towers.values())) > 1),
         "--init-encoder and --init-decoder have a token embedding each: they need"
         " --arch.shared-embeddings off",
     )

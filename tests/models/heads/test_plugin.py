@@ -21,6 +21,7 @@ import numpy as np
 from torch import nn
 
 from unitk.models.heads.base import Categorical
+from unitk import registry
 from unitk.registry import register
 from unitk.slots import Ask, Example, stay
 from unitk.tasks.mlm import MLM, framed

@@ -20,12 +20,9 @@ class Constraint:
 
     prefix: tuple[int, ...] = ()
     """The words that they begin with; of several blanks, the first one does."""
-    phrases: tuple[tuple[int, ...], ...] = ()
-    """Runs of words that they contain, in any order."""
-    min_len: int = 0
-    """Fewest words of a blank."""
-    max_len: int = 0
-    """Most words of a blank."""
+    phrases: tuple[tuple[int, ...], ...] = ()  # runs of words that they contain, in any order
+    min_len: int = 0  # fewest words of a blank
+    max_len: int = 0  # most words of a blank
 
     def sized(
         self, config: GenerateConfig, words: int, *, exactly: int | None = None, name: str = ""
@@ -42,7 +39,7 @@ class Constraint:
             )
         if len(self.prefix) > high:
             raise DataError(f"{name} begins with {len(self.prefix)} words, and --max-len is {high}")
-        longest = max(map(len, self.phrases), default=0)
+        longest = max(map(len, self.phrases), default=0)  # they may overlap
         if longest > high:
             raise DataError(f"{name} needs a phrase of {longest} words, and --max-len is {high}")
         return replace(self, min_len=low, max_len=high)
@@ -52,14 +49,10 @@ class Constraint:
 class WordRules:
     """What holds for certain words in the outputs of all inputs."""
 
-    unk: int | None = None
-    """The unknown word, which `--unkpen` makes less likely."""
-    free: tuple[int, ...] = ()
-    """Words with which an n-gram may be repeated."""
-    bad: tuple[tuple[int, ...], ...] = ()
-    """Runs of words that are never written."""
-    allowed: tuple[int, ...] = ()
-    """Symbols that may be written though the task bans them."""
+    unk: int | None = None  # the unknown word, which `--unkpen` makes less likely
+    free: tuple[int, ...] = ()  # words with which an n-gram may be repeated
+    bad: tuple[tuple[int, ...], ...] = ()  # runs of words that are never written
+    allowed: tuple[int, ...] = ()  # symbols that may be written though the task bans them
 
 
 @dataclass(frozen=True)
@@ -112,7 +105,7 @@ def _spelt(vocab: Vocab) -> dict[str, set[int]]:
     for index, piece in enumerate(vocab.pieces(range(len(vocab)))):
         found[piece].add(index)
     for index in range(vocab.model.size):
-        found[vocab.model.text(index).strip()].add(index)
+        found[vocab.model.text(index).strip()].add(index)  # "." and "▁." read alike
     return dict(found)
 
 

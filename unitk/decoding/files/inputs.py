@@ -37,8 +37,7 @@ from unitk.slots import Ids
 if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
 
-WAIT = 0.02
-"""Seconds that a line which has arrived waits for others."""
+WAIT = 0.02  # seconds that a line which has arrived waits for others
 Blanks = Literal["none", "some", "all"]
 """Whether texts write down blanks to fill; some: those that do."""
 
@@ -49,8 +48,7 @@ class Input:
 
     source: list[str]
     target: str | None = None
-    error: str = ""
-    """Why a line of a stream is no input."""
+    error: str = ""  # why a line of a stream is no input
 
 
 EMPTY = Input([""])
@@ -129,7 +127,7 @@ def read_inputs(
     missing. Raises DataError naming file and line.
     """
     name = format_of(path, given)
-    name = "jsonl" if name == "squad" and fields else name
+    name = "jsonl" if name == "squad" and fields else name  # fields tell
     if name == "text" and fields:
         raise UsageError(f"--source-field has no effect on {name_of(path)}, which is text")
     if name != "squad":
@@ -200,7 +198,7 @@ def _numbered(stream: Iterable[bytes], path: Path = STDIN) -> Iterator[Block]:
     line = 1
     for data in stream:
         yield Block(path, line, 0, True, data)
-        line += data.count(b"\n")
+        line += data.count(b"\n")  # errors name lines as an editor counts them
 
 
 def _arrived(stream: io.BufferedReader, size: int) -> Iterator[bytes]:
@@ -210,7 +208,7 @@ def _arrived(stream: io.BufferedReader, size: int) -> Iterator[bytes]:
     while lines or not ended:
         until = 0.0
         while not ended and (not lines or len(lines) < size and _ready(stream, until)):
-            piece = stream.read1(1 << 16)
+            piece = stream.read1(1 << 16)  # what is there, without waiting for a full buffer
             ended = not piece
             first, *more = piece.split(b"\n")
             rest += first

@@ -19,7 +19,7 @@ from unitk.slots import Floats
 from unitk.vocab.base import Vocab
 
 if TYPE_CHECKING:
-    from unitk.decoding.generator import Output
+    from unitk.decoding.search import Output
 
 STDOUT = Path("-")
 Alignment = Literal["off", "hard", "soft"]
@@ -39,8 +39,7 @@ class Formatter:
     format: str
     vocab: Vocab
     nbest: int = 1
-    scores: bool = False
-    """The outputs were given: their lines are scores."""
+    scores: bool = False  # the outputs were given: their lines are scores
     alignment: Alignment = "off"
 
     def lines(self, items: Sequence[Item], found: Sequence[Sequence[Output]]) -> Iterator[str]:
@@ -99,14 +98,14 @@ class Formatter:
         Scores are to the base 2. A target's unknown words are marked, as they equal no output's.
         """
         number, unk = item.number, self.vocab.unk
-        separator = f" {self.pieces([self.vocab.sep])} "
+        separator = f" {self.pieces([self.vocab.sep])} "  # between the parts of a source
         yield f"S-{number}\t{separator.join(map(self.pieces, item.source))}"
         if item.target is not None:
             pairs = zip(self.vocab.pieces(item.target), item.target, strict=True)
             marked = [f"<{piece}>" if i == unk else piece for piece, i in pairs]
             yield f"T-{number}\t{one_line(' '.join(marked))}"
         for output in outputs:
-            score = f"{output.hypothesis.score / math.log(2):.6f}"
+            score = f"{output.hypothesis.score / math.log(2):.6f}"  # fairseq prints base 2
             yield f"H-{number}\t{score}\t{self.pieces(output.hypothesis.ids[:-1])}"
             yield f"D-{number}\t{score}\t{one_line(output.text)}"
             gains = output.hypothesis.token_log_probs / math.log(2)

@@ -28,8 +28,7 @@ class OutputFile:
 
     def __init__(self, path: Path, made_from: dict[str, str], resume: bool) -> None:
         self.path, self.made_from = path, made_from
-        self.done = 0
-        """Inputs whose lines are written."""
+        self.done = 0  # inputs whose lines are written
         path = path.resolve()  # of a link, what it leads to is replaced
         self.partial = path.with_name(f".{path.name}.partial")
         self.progress = path.with_name(f".{path.name}.progress")

@@ -78,7 +78,7 @@ class Journal:
         """Record values; `line` tells them to a person."""
         for sink in self.sinks:
             self._attempt(partial(sink.write, kind, step, values))
-        if kind == "train" and console.is_terminal:
+        if kind == "train" and console.is_terminal:  # the bar shows them
             self.show(line)
         else:
             place = f"{step:,}" + (f"/{self.total:,}" if self.total else "")
@@ -90,4 +90,4 @@ class Journal:
         except OSError as error:
             if not self._trouble:
                 log.warning("the log cannot be written: %s; training goes on", error)
-            self._trouble = True
+            self._trouble = True  # once: a full disk refuses every line

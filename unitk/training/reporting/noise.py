@@ -22,14 +22,10 @@ from torch import Tensor, nn
 from unitk.data.batching import Update
 from unitk.training.parallel import Ranks
 
-EVERY = 10
-"""Updates between those that are looked at."""
-DECAY = 0.95
-"""Of the averages over the updates that were looked at."""
-LEAST = 10
-"""How many of these make an average."""
-PARTS = ("noise/norm2", "noise/inverse", "noise/ranks")
-"""What ranks sum up beside their losses."""
+EVERY = 10  # updates between those that are looked at
+DECAY = 0.95  # of the averages over the updates that were looked at
+LEAST = 10  # how many of these make an average
+PARTS = ("noise/norm2", "noise/inverse", "noise/ranks")  # what ranks sum up beside their losses
 
 
 def first_part(
@@ -55,8 +51,7 @@ def first_part(
 class Noise:
     """The averages."""
 
-    state: list[float]
-    """[|G|^2, tr(S), updates looked at], which checkpoints keep."""
+    state: list[float]  # [|G|^2, tr(S), updates looked at], which checkpoints keep
 
     def add(self, parts: dict[str, Tensor], norm: float, texts: int) -> None:
         """Look at an update of so many texts, whose gradient has this norm."""

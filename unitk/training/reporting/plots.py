@@ -12,8 +12,7 @@ from unitk.files import new_file
 from unitk.masks import save
 from unitk.training.reporting.sinks import LOG, read_events
 
-LOSS = "/loss"
-"""How the names of losses end: NAME/loss, where tasks are mixed also NAME.TASK/loss."""
+LOSS = "/loss"  # how the names of losses end: NAME/loss, where tasks are mixed also NAME.TASK/loss
 PANELS = {
     LOSS: "loss",
     "lr": "learning rate",
@@ -95,8 +94,8 @@ def _draw(axis: Any, value: str, events: list[dict[str, Any]], run: str, color: 
     logged = dict.fromkeys(name for event in events for name in event)
     for i, name in enumerate(drawn(value, logged)):
         points = [(e["step"], e[name]) for e in events if e.get(name) is not None]
-        style = "-" if i == 0 else ("--", ":", "-.")[(i - 1) % 3]
+        style = "-" if i == 0 else ("--", ":", "-.")[(i - 1) % 3]  # the first is the training set
         data = re.split("[./]", name)[0] if value.endswith(LOSS) else ""
         label = " ".join(filter(None, [run, data]))
-        marker = "." if len(points) < 20 else ""
+        marker = "." if len(points) < 20 else ""  # a line through few points hides where they are
         axis.plot(*zip(*points, strict=True), style, color=color, marker=marker, label=label)

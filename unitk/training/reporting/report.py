@@ -34,8 +34,7 @@ class Run(Protocol):
     total: int | None
     spent: Speed
     noise: Noise
-    last: str
-    """The last losses, in words."""
+    last: str  # the last losses, in words
 
 
 def first_lines(run: Run) -> list[str]:
@@ -82,7 +81,7 @@ def warnings(run: Run) -> Iterator[str]:
 
 def last_lines(run: Run) -> list[str]:
     """Where the time of the updates went and how noisy their gradients are, as far as known."""
-    spent, at, lines = run.spent, run.progress, []
+    spent, at, lines = run.spent, run.progress, []  # of this process, not of those before a resume
     if spent.updates:
         values = spent.values()
         lines.append(
@@ -115,7 +114,7 @@ def readme(run: Run) -> str:
     rows = "\n".join(
         f"| `{flag(key)}` | {values[key]} | {origin} |" for key, origin in given.items()
     )
-    quoted = shlex.quote(str(folder))
+    quoted = shlex.quote(str(folder))  # pasted into a shell as it stands
     user_dir = start.config.user_dir
     plugins = f" --user-dir {shlex.quote(str(user_dir))}" if user_dir else ""
     return f"""# {folder.resolve().name}

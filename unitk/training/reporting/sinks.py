@@ -45,10 +45,10 @@ class JsonLines:
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
-        finite = {k: v if math.isfinite(v) else None for k, v in values.items()}
+        finite = {k: v if math.isfinite(v) else None for k, v in values.items()}  # JSON has no NaN
         self._file.write(json.dumps({"kind": kind, "step": step, **finite}) + "\n")
         self._file.flush()
-        if not os.fstat(self._file.fileno()).st_nlink:
+        if not os.fstat(self._file.fileno()).st_nlink:  # writing to a removed file raises nothing
             raise OSError(f"{LOG} was removed")
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class WandB:
         import wandb
 
         number = folder / "wandb" / "run-id"
-        number.parent.mkdir(exist_ok=True)
+        number.parent.mkdir(exist_ok=True)  # a resumed run is the same one
         if not number.exists():
             number.write_text(secrets.token_hex(8))
         name, own = folder.resolve().name, number.read_text()
@@ -158,7 +158,7 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     found = []
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, start=1):
-            if not line.endswith("\n"):
+            if not line.endswith("\n"):  # the process was killed while it wrote
                 break
             found.append(parse_json(line, f"{path} line {number}"))
     return found

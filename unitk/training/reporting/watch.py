@@ -14,7 +14,7 @@ from unitk.errors import UsageError
 from unitk.models.products import computing
 from unitk.slots import Batch
 from unitk.training.reporting.log import Journal
-from unitk.training.start import Start
+from unitk.training.reporting.report import Run
 
 log = logging.getLogger(__name__)
 
@@ -25,14 +25,13 @@ class Watch:
     Without one they are training texts. Nothing here changes what training computes.
     """
 
-    def __init__(
-        self, start: Start, criterion: Any, device: torch.device, precision: str, done: int
-    ) -> None:
-        """`done`: the updates before; what there was to see then has been logged."""
+    def __init__(self, run: Run, criterion: Any) -> None:
+        """What there was to see before the run's step has been logged."""
+        start, device, self.precision = run.start, run.device, run.precision
         config, data = start.config, start.data
-        self.criterion, self.precision, self.device = criterion, precision, device
-        self.done, self.ranks = done, start.ranks
-        self.every, self.batches = sys.maxsize, list[Batch]()
+        self.criterion, self.device, self.ranks = criterion, device, run.ranks
+        self.done = run.progress.step
+        self.every, self.batches = sys.maxsize, list[Batch]()  # never due
         if not isinstance(criterion, Watching):
             for name in ("panel_every", "panel_texts"):
                 if start.parsed.origins.get(name, "").startswith("--"):
@@ -43,7 +42,7 @@ class Watch:
         if config.panel_every:
             examples = next(iter(data.valid.values()), data.train).examples
             count = len(examples.bounds(0))
-            ids = spread(count, config.panel_texts)
+            ids = spread(count, config.panel_texts)  # each time the same ones: looks compare
             self.every = config.panel_every
             self.batches = [b.to(device) for b in single_batches(examples, ids, config.max_tokens)]
 

@@ -20,7 +20,7 @@ import logging
 import platform
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from unitk.config import Given, NoOptions, Parsed, resolve
 from unitk.errors import CheckpointError, NonFiniteError, UsageError
 from unitk.files import VERSION, sealed
 from unitk.foreign import read_json
-from unitk.models.stack import Model
+from unitk.models.stack import Model, build
 from unitk.tasks.base import Task
 from unitk.training.device import check_room
 from unitk.training.ema import Average
@@ -53,11 +53,10 @@ from unitk.vocab.base import Vocab
 
 log = logging.getLogger(__name__)
 
-POSITIONS = ".positions.weight"
-"""How the name of an embedding's position table ends."""
+POSITIONS = ".positions.weight"  # how the name of an embedding's position table ends
 SHARED = ("embed.tokens.weight", "embed.virtual.weight")
 """What an encoder may share with its decoder."""
-EMA = "ema.safetensors"
+WEIGHTS, EMA = "model.safetensors", "ema.safetensors"
 CARRY = "carry.safetensors"
 IMPORTED = "imported.json"
 
@@ -69,8 +68,7 @@ class Loaded:
     model: Any
     task: Task
     vocab: Vocab
-    config: dict[str, str]
-    """Every option of the run as text, under its dotted key."""
+    config: dict[str, str]  # every option of the run as text, under its dotted key
     state: dict[str, Any]
     path: Path
     rows: dict[str, int]
@@ -110,9 +108,9 @@ def _load(
     task: Task = chosen.made_from(chosen.config, vocab)
     task.labels = tuple(state.get("labels", ()))
     task.answers = state.get("kind", "pairs") == "pairs"  # earlier versions did not say
-    check_room(parts["arch"].config, len(vocab), 4, torch.device("cpu"))
+    check_room(parts["arch"].config, len(vocab), 4, torch.device("cpu"))  # fp32, of four bytes
     with plugins_named(state, folder):  # of a head
-        model = parts["arch"].config.build(len(vocab), len(task.source_vocab))
+        model = build(parts["arch"].config, len(vocab), len(task.source_vocab))
     if given:
         _check_shapes(state, folder, given, vocab)
     load_weights(model, folder, averages=True)
@@ -142,7 +140,7 @@ def components(
     `wanted` may name further kinds; `main` and `options` are the other options and their values;
     `given` wins over all.
     """
-    registry.load_plugins()
+    registry.load_plugins()  # entry points only; --user-dir was loaded by whoever asked for it
     origin = str(folder / "state.json")
     values = {k: v for k, v in options_of(state, folder).items() if k.partition(".")[0] in wanted}
     own = [Given(key, text, origin) for key, text in {**values, **(options or {})}.items()]
@@ -159,11 +157,11 @@ def _check_shapes(
         parsed = components(state, folder, given=some)
         chosen = parsed.components["task"]
         task = chosen.made_from(chosen.config, vocab)
-        with torch.device("meta"):
-            model = parsed.components["arch"].config.build(len(vocab), len(task.source_vocab))
+        with torch.device("meta"):  # shapes only: no weight takes memory
+            model = build(parsed.components["arch"].config, len(vocab), len(task.source_vocab))
         return {name: tensor.shape for name, tensor in _tensors(model).items()}
 
-    there = shapes(())
+    there = shapes(())  # as trained
     if shapes(given) == there:
         return
     for item in given:
@@ -180,12 +178,9 @@ class Snapshot:
     """Everything a checkpoint holds, in host memory; training may go on."""
 
     step: int
-    averages: dict[str, Tensor]
-    model: dict[str, Tensor]
-    optimizer: dict[str, Tensor]
+    files: dict[str, dict[str, Tensor]]  # tensors by file and name
     state: str
     task: Task
-    carry: dict[str, Tensor] = field(default_factory=dict)
 
 
 def write(
@@ -212,8 +207,9 @@ def snapshot(
     task: Task,
     copy: Callable[[Tensor], Tensor],
     averages: dict[str, Tensor] | None = None,
+    carry: dict[str, Tensor] | None = None,
 ) -> Snapshot:
-    """Copy what a checkpoint holds; `copy` brings a tensor to host memory."""
+    """Copy what a checkpoint holds; `copy` brings a tensor to host memory, where `carry` is."""
     versions = {
         "unitk": VERSION,
         "python": platform.python_version(),
@@ -231,24 +227,21 @@ def snapshot(
                 else:
                     numbers.setdefault(name, {})[part] = value
     state = asdict(progress) | asdict(identity) | {"optimizer": numbers, "versions": versions}
-    return Snapshot(
-        progress.step,
-        {name: copy(tensor) for name, tensor in (averages or {}).items()},
-        {name: copy(tensor) for name, tensor in _tensors(model).items()},
-        {name: copy(tensor) for name, tensor in tensors.items()},
-        json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False),
-        task,
-    )
+    parts = {WEIGHTS: _tensors(model), OPTIMIZER: tensors, EMA: averages}
+    files = {
+        file: {name: copy(tensor) for name, tensor in part.items()}
+        for file, part in parts.items()
+        if part is not None
+    }
+    files |= {CARRY: carry} if carry else {}
+    text = json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False)
+    return Snapshot(progress.step, files, text, task)
 
 
 def write_snapshot(folder: Path, snapshot: Snapshot) -> None:
     """Write a snapshot; the folder exists. Raises OSError when the disk does."""
-    save_tensors(snapshot.model, folder / "model.safetensors")
-    if snapshot.averages:
-        save_tensors(snapshot.averages, folder / EMA)
-    if snapshot.carry:
-        save_tensors(snapshot.carry, folder / CARRY)
-    save_tensors(snapshot.optimizer, folder / OPTIMIZER)
+    for name, tensors in snapshot.files.items():
+        save_tensors(tensors, folder / name)
     (folder / "state.json").write_text(snapshot.state, encoding="utf-8")
     task = snapshot.task
     task.vocab.save(folder / "vocab")
@@ -278,7 +271,7 @@ def restore(
     for optimizer in optimizers:
         names = [name for name, _ in _named_parameters(optimizer)]
         packed = {i: by_name[name] for i, name in enumerate(names) if name in by_name}
-        groups = optimizer.state_dict()["param_groups"]
+        groups = optimizer.state_dict()["param_groups"]  # today's options, the checkpoint's state
         optimizer.load_state_dict({"state": packed, "param_groups": groups})
     if average is not None and EMA in sealed(folder):
         average.restore(load_tensors(folder / EMA))
@@ -302,8 +295,7 @@ def load_weights(
             there[name] = there[source][torch.tensor(rows).clamp(max=len(there[source]) - 1)]
     for name, tensor in here.items():
         if name.endswith(POSITIONS) and name in there and len(tensor) > len(there[name]):
-            first = model.get_submodule(name.removesuffix(POSITIONS)).offset
-            there[name] = _repeated(there[name], len(tensor), first)
+            there[name] = model.resized(name, there[name])
     for name in [*here, *there]:
         if name not in there:
             raise CheckpointError(f"{folder} has no tensor {name}, which this architecture needs")
@@ -329,7 +321,7 @@ def check_finite(tensor: Tensor, what: str) -> Tensor:
 def _weights(folder: Path, averages: bool) -> dict[str, Tensor]:
     """The weights of a checkpoint; with `averages` their average, where there is one."""
     averaged = averages and EMA in sealed(folder)
-    return load_tensors(folder / (EMA if averaged else "model.safetensors"))
+    return load_tensors(folder / (EMA if averaged else WEIGHTS))
 
 
 def load_tower(model: Model, tower: str, folder: Path) -> None:
@@ -356,7 +348,7 @@ def load_tower(model: Model, tower: str, folder: Path) -> None:
         if one in there:
             found = there[one]
             if one == f"embed{POSITIONS}":
-                found = _repeated(found, len(tensor), stack.embed.offset)
+                found = stack.embed.resized(one, found)
             if found.shape != tensor.shape:
                 a, b = list(found.shape), list(tensor.shape)
                 raise CheckpointError(f"{name}: {one} has shape {a}, here it is {b}")
@@ -369,7 +361,7 @@ def _tower(tensors: dict[str, Tensor], tower: str, between: Mapping[str, str]) -
 
     With those of the parts `between` the towers that come with it.
     """
-    inner = {name for name in tensors if name.startswith("encoder.")}
+    inner = {name for name in tensors if name.startswith("encoder.")}  # two towers
     if tower == "decoder":
         own = {name for name in tensors if between.get(name.partition(".")[0], tower) == tower}
         return {name: tensors[name] for name in tensors if name in own - inner}
@@ -384,15 +376,9 @@ def _tower(tensors: dict[str, Tensor], tower: str, between: Mapping[str, str]) -
     return {pooler.sub(pools[0], name) if pools else name: t for name, t in tensors.items()}
 
 
-def _repeated(table: Tensor, rows: int, first: Any) -> Tensor:
-    """A position table cut off, or with the rows of positions 0, 1, ... again."""
-    again = table[first:].repeat(-(-rows // len(table[first:])), 1)
-    return torch.cat([table[:first], again])[:rows]
-
-
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers by name; a tensor with several names under the first."""
-    first = {name for name, _ in [*model.named_parameters(), *model.named_buffers()]}
+    first = {name for name, _ in [*model.named_parameters(), *model.named_buffers()]}  # tied: once
     return {name: tensor for name, tensor in model.state_dict().items() if name in first}
 
 

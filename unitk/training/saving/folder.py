@@ -52,7 +52,7 @@ class RunFolder:
             )
         there = self.path.absolute()
         while not there.exists():
-            there = there.parent
+            there = there.parent  # the nearest folder that exists decides
         if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
             reason = "no permission" if there.is_dir() else "not a folder"
             raise UsageError(f"--save-dir {self.path} cannot be written to: {there}: {reason}")
@@ -171,7 +171,7 @@ def find(path: Path) -> Path:
 
 def _checked(path: Path) -> tuple[Path, str | None]:
     """The checkpoint a link leads to, and its damage. If a run removes it meanwhile, the next."""
-    for _ in range(2):
+    for _ in range(2):  # once more, where the link moved on meanwhile
         found = path.resolve()
         fault = damage(found, used)
         if fault is None or found.exists():

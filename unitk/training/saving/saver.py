@@ -72,7 +72,7 @@ class Saver:
         folder, step = self.folder, snapshot.step
         try:
             folder.publish(step, lambda path: checkpoint.write_snapshot(path, snapshot))
-            folder.link("last", step)
+            folder.link("last", step)  # only once the checkpoint has its name
             folder.link("best", best[0] if best else None)
             for name, number in named.items():
                 folder.link(name, number)

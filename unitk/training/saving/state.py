@@ -17,8 +17,7 @@ from unitk.foreign import read_json
 from unitk.training.config import TrainConfig
 from unitk.values import SUFFIXES
 
-SOURCE_VOCAB = "source_vocab"
-"""Folder of a checkpoint, and option of a task."""
+SOURCE_VOCAB = "source_vocab"  # folder of a checkpoint, and option of a task
 FIELDS: dict[str, Any] = {
     "config": dict,
     "user_dir": str | None,
@@ -64,36 +63,29 @@ def plugins_named(state: dict[str, Any], folder: Path) -> Iterator[None]:
 class Progress:
     """How far a run has come: all that a stopped run needs beside tensors and options."""
 
-    step: int = 0
-    """Updates done, skipped ones counted."""
+    step: int = 0  # updates done, skipped ones counted
     epoch: int = 0
-    cursor: int = 0
-    """Units of the epoch's plan that are done."""
+    cursor: int = 0  # units of the epoch's plan that are done
     tokens: int = 0
     texts: int = 0
     words: int = 0
     """What was read, repetitions counted; words are 0 where the corpora do not count them."""
-    seconds: float = 0.0
-    """Time spent, validations and saving included."""
+    seconds: float = 0.0  # time spent, validations and saving included
     bad_steps: int = 0
-    bad_row: int = 0
-    """Updates skipped for NaN or infinity: all, and the last ones in a row."""
-    validated: int = 0
-    """Step of the last validation."""
+    bad_row: int = 0  # updates skipped for NaN or infinity: all, and the last ones in a row
+    validated: int = 0  # step of the last validation
     ranking: list[list[Any]] = field(default_factory=list)
     """[value, step] of the best validations, which were or are being saved, the best first."""
     kept: dict[str, int] = field(default_factory=dict)
     """Names of the checkpoints of --save-at-words -> their steps."""
-    stale: int = 0
-    """Validations since the best one."""
+    stale: int = 0  # validations since the best one
     means: dict[str, dict[str, float]] = field(default_factory=dict)
     """Sums and counts since the last log line."""
     noise: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
     """How noisy gradients are (unitk/training/reporting/noise.py)."""
     scale: float = 65536.0
     """fp16: what losses are multiplied by before the backward pass, a power of two."""
-    unscaled: int = 0
-    """Updates since it last changed."""
+    unscaled: int = 0  # updates since it last changed
     products: list[str] | None = None
     """What oneDNN computes (`products.PARTS`): chosen at the start, so that no rerun differs."""
 
@@ -132,14 +124,12 @@ class Progress:
             return f"no better validation for {self.stale} times (--patience)"
         return ""
 
-    def rank(self, value: float, keep: int) -> bool:
-        """Enter a validation at this step where it is among the `keep` best; whether it is."""
+    def rank(self, value: float, keep: int) -> None:
+        """Enter a validation at this step where it is among the `keep` best."""
         # one more is remembered: it moves up where the newest one cannot be saved
         ranking = sorted([*self.ranking, [value, self.step]])[: keep + 1]
-        entered = math.isfinite(value) and [value, self.step] in ranking[:keep]
-        if entered:
+        if math.isfinite(value) and [value, self.step] in ranking[:keep]:
             self.ranking = ranking
-        return entered
 
     def read(self, words: int, marks: tuple[int, ...]) -> bool:
         """Count words of an update; whether it reaches some of the `marks`, which are entered."""
@@ -164,16 +154,11 @@ def short(number: int) -> str:
 class Identity:
     """What a run is: its options, and the data it is bound to."""
 
-    config: dict[str, str]
-    """Every option as text under its dotted key."""
-    user_dir: str | None
-    """Folder of plug-ins, absolute."""
-    data: str
-    """Fingerprint of the training data and their weights."""
-    vocab: str
-    """Hash of the vocabulary."""
-    kind: str
-    """"text" or "pairs": what it is trained on."""
+    config: dict[str, str]  # every option as text under its dotted key
+    user_dir: str | None  # folder of plug-ins, absolute
+    data: str  # fingerprint of the training data and their weights
+    vocab: str  # hash of the vocabulary
+    kind: str  # "text" or "pairs": what it is trained on
     lengths: tuple[int, int] | None = None
     """Of pairs: the most tokens of a source and of a target, beyond which they are shortened."""
     labels: tuple[str, ...] = ()

@@ -1,0 +1,165 @@
+"""Whether a source and its output fit a model: batches, position tables, sources made shorter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from unitk.data.texts import shorten
+from unitk.decoding.config import GenerateConfig, slope
+from unitk.decoding.constraints.base import Constraint
+from unitk.decoding.search import longest
+from unitk.errors import DataError, UsageError
+from unitk.models.base import Limits
+from unitk.slots import POS, POS2, WIDTH, Example, Ids, Protocol
+from unitk.tasks.base import Task
+
+T = TypeVar("T")
+
+
+def usable(task: Task, trained: int) -> Protocol | None:
+    """How a task decodes with a model whose output layer has so many trained rows.
+
+    Raises UsageError where what it must write or read was added by an import.
+    """
+    protocol = task.protocol
+    if protocol is None:
+        return None
+    added = range(trained, len(task.vocab))
+    needed = [protocol.end, protocol.begin, protocol.probe][task.continues :]
+    if lacking := [id_ for id_ in needed if id_ is not None and id_ in added]:
+        names = ", ".join(task.vocab.pieces(lacking))
+        raise UsageError(
+            f"--checkpoint: task {type(task).__name__} needs {names} to generate, which the"
+            " imported model lacks: train it with --init-from first"
+        )
+    return replace(protocol, endless=True) if protocol.end in added else protocol
+
+
+def batches(
+    prompts: Sequence[Example], max_tokens: int, max_len: Sequence[int] = (), width: int = 1
+) -> Iterator[list[int]]:
+    """Numbers of prompts that are read together: of like length, within so many slots.
+
+    `max_len`: the most words that each of `width` hypotheses writes in a blank; none: they are
+    read only.
+    """
+    size = [
+        (len(p.blanks) * bool(max_len), max(len(tower) for tower in p.towers.values()), words)
+        for p, words in zip(prompts, max_len or [-1] * len(prompts), strict=True)
+    ]
+    numbers: list[int] = []
+    most = (0, 0, -1)  # blanks, slots, words
+    for i in sorted(range(len(prompts)), key=size.__getitem__, reverse=True):
+        blanks, slots, words = (max(pair) for pair in zip(most, size[i], strict=True))
+        most = blanks, slots, words
+        columns = round_up(slots) + width * longest(blanks, words)
+        if numbers and (len(numbers) + 1) * columns > max_tokens:
+            yield numbers
+            numbers, most = [], size[i]
+        numbers.append(i)
+    if numbers:
+        yield numbers
+
+
+def round_up(columns: int) -> int:
+    """The next width that rows may have."""
+    return -(-columns // WIDTH) * WIDTH
+
+
+def shortened(
+    source: list[Ids],
+    lay_out: Callable[[list[Ids]], T],
+    over: Callable[[T], int],
+    truncate: bool,
+    slope: float = 0.0,
+) -> tuple[list[Ids], T, int]:
+    """A source, made shorter while it is `over` what fits; what is laid out; tokens that would fit.
+
+    The least that must go is taken away each time: with the source, outputs lose `slope` words for
+    each of its tokens. Where it cannot get short enough it is still over.
+    """
+    while True:
+        laid, words = lay_out(source), sum(map(len, source))
+        beyond = over(laid)
+        left = words - max(1, int(beyond / (1 + slope)))
+        if not truncate or beyond <= 0 or left <= 0:
+            return source, laid, max(left, 0)
+        source = shorten(source, left)
+
+
+def fitted(
+    task: Task,
+    protocol: Protocol | None,
+    source: list[Ids],
+    name: str,
+    config: GenerateConfig,
+    limits: Limits,
+    wanted: Constraint,
+    truncate: bool,
+) -> tuple[list[Ids], tuple[Example, Constraint]]:
+    """The source, shortened if it must and may be; its prompt and its outputs' constraint."""
+
+    def lay_out(source: list[Ids]) -> tuple[Example, Constraint]:
+        exactly, words = task.length(source), sum(map(len, source))
+        sized = wanted.sized(config, words, exactly=exactly, name=name)
+        return task.prompt(source), sized
+
+    if protocol is None:
+        prompt, sized = lay_out(source)
+        size, last = limits.max_positions, prompt.towers["x"].pos.max()
+        if 0 < size <= last:
+            raise DataError(f"{name} is too long: position {last} of {size}")
+        return source, (prompt, sized)
+    source, (prompt, sized), fits = shortened(
+        source,
+        lay_out,
+        lambda laid: overrun(laid[0], protocol, laid[1].max_len, limits)[0],
+        truncate,
+        slope(config.max_len),  # the longest output may become shorter with the source
+    )
+    check_places(prompt, protocol, sized.max_len, limits, name, fits)
+    return source, (prompt, sized)
+
+
+def check_places(
+    prompt: Example, protocol: Protocol, max_len: int, limits: Limits, name: str, fits: int = 0
+) -> None:
+    """Refuse what would leave the model's position tables, before anything is decoded.
+
+    A source of `fits` tokens, if this is known and above 0, would not be refused.
+    """
+    pos, pos2 = overrun(prompt, protocol, max_len, limits)
+    if pos2 > 0:
+        at_most = max_len - -(-pos2 // protocol.dpos2) if protocol.dpos2 else 0
+        raise UsageError(
+            f"--max-len {max_len} is more than this model's {limits.max_positions2} second "
+            f"positions allow: at most {at_most}"
+        )
+    if pos > 0:
+        wish = f" with --max-len {max_len}" if protocol.dpos else ""
+        raise DataError(
+            f"{name} is too long{wish} by {pos} for the {limits.max_positions} positions of this "
+            f"model; --truncate{f' or --max-source-len {fits}' * (fits > 0)} shortens its last part"
+        )
+
+
+def overrun(prompt: Example, protocol: Protocol, max_len: int, limits: Limits) -> tuple[int, int]:
+    """By how much decoding may pass the end of the two position tables (at most 0: it fits)."""
+    own = prompt.towers[prompt.decoded].table
+    # [M + 1, 2] (pos, pos2) of the slot that is read first in each blank
+    homes = np.concatenate([own[[POS, POS2], -1:].T, prompt.blanks])
+    ends = homes.max(axis=0) + np.multiply((protocol.dpos, protocol.dpos2), max_len)
+    over, tables = [], {POS: "max_positions", POS2: "max_positions2"}
+    for (field, name), end in zip(tables.items(), ends, strict=True):
+        found = []
+        for tower, slots in prompt.towers.items():
+            last = int(slots.table[field].max())
+            last = max(last, int(end)) if tower == prompt.decoded else last
+            if rows := getattr(limits.tower(tower), name):
+                found.append(last + 1 - rows)
+        over.append(max(found, default=0))
+    return over[0], over[1]
