@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from unitk import registry
 from unitk.data.batching import draw
 from unitk.errors import UsageError
 from unitk.slots import collate
@@ -21,7 +22,6 @@ import numpy as np
 from torch import nn
 
 from unitk.models.heads.base import Categorical
-from unitk import registry
 from unitk.registry import register
 from unitk.slots import Ask, Example, stay
 from unitk.tasks.mlm import MLM, framed
