@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from unitk.slots import Example, collate, lm, stay
 from unitk_cli import convert
@@ -63,6 +64,19 @@ def from_unitk(path, target, dest):
     return dest
 
 
+def goes_back(path, target, dest, file, tensors):
+    """Writes a model of ours in another format, where `file` holds these tensors bit for bit."""
+    back = from_unitk(path, target, dest)
+    if file.endswith(".safetensors"):
+        found = load_file(back / file)
+    else:  # fairseq has a namespace of options beside the tensors
+        found = torch.load(back / file, weights_only=target != "fairseq")
+    written = found.get("module", found.get("model", found))
+    assert written.keys() == tensors.keys()
+    assert all(torch.equal(written[name], tensors[name]) for name in tensors)
+    return back
+
+
 def perturbed(model, std=0.1):
     """The model with weights far from those at the start."""
     with torch.no_grad():
@@ -81,5 +95,15 @@ def kit():
         logits=logits,
         to_unitk=to_unitk,
         from_unitk=from_unitk,
+        goes_back=goes_back,
         perturbed=perturbed,
     )
+
+
+@pytest.fixture(scope="session")
+def hf():
+    """transformers, quiet."""
+    found = pytest.importorskip("transformers")
+    found.logging.set_verbosity_error()
+    found.logging.disable_progress_bar()
+    return found

@@ -28,14 +28,6 @@ SOURCES = ["".join(LETTERS[(7 * i + 3 * j) % 52] for j in range(2 + i % 5)) for 
 MOST = 12
 
 
-@pytest.fixture(scope="module")
-def hf():
-    found = pytest.importorskip("transformers")
-    found.logging.set_verbosity_error()
-    found.logging.disable_progress_bar()
-    return found
-
-
 def saved(model, words, folder):
     """A folder of theirs, with a tokenizer of letters, whose special symbols are these."""
     model.save_pretrained(folder)
