@@ -40,7 +40,8 @@ def help_page(
         names = [name for name in left if name in owner.__dict__.get("__annotations__", ())]
         own = [row for row in rows if row[1].name in names]
         left = dict.fromkeys(name for name in left if name not in names)
-        lines += ["", *_about(owner, main), *_table(own, width, _left(rows), brief)] if own else []
+        heading = [] if owner is main else [(owner.__doc__ or "").partition("\n")[0]]
+        lines += ["", *heading, *_table(own, width, _left(rows), brief)] if own else []
     if parts is None:
         known = ", ".join(registry.names("task"))
         lines += ["", f"--task NAME chooses the objective ({known});"]
@@ -63,11 +64,6 @@ def _component_pages(parts: dict[str, Component], width: int, brief: bool) -> li
         kind = key.partition(".")[0]
         lines += ["", f"{flag(kind)} {component.name}", *_table(rows, width, _left(rows), brief)]
     return lines
-
-
-def _about(owner: type, main: type) -> list[str]:
-    """The heading of the options that are inherited from a class: its first line."""
-    return [] if owner is main else [(owner.__doc__ or "").partition("\n")[0]]
 
 
 def _left(rows: Sequence[tuple[str, Option, Any]]) -> int:

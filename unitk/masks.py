@@ -48,7 +48,6 @@ def cross(queries: Any, keys: Any) -> Any:
     return same & (keys[CROSS][..., None, :] == 1)
 
 
-KINDS = ("context", "target", "mask", "probe", "query")
 COLOURS = {
     "context": "#4c78a8",
     "target": "#59a14f",
@@ -141,7 +140,7 @@ def picture(slots: Slots, names: list[str], masks: Collection[int], title: str) 
     axes.grid(which="minor", color="white" if len(names) > 40 else "#dddddd", linewidth=0.6)
     axes.tick_params(which="minor", length=0)
     axes.set_xlabel(f"{title}: a row looks at the coloured columns")
-    patches = [Patch(color=COLOURS[kind], label=kind) for kind in KINDS if kind in what]
+    patches = [Patch(color=COLOURS[kind], label=kind) for kind in COLOURS if kind in what]
     axes.legend(handles=patches, loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False)
     return figure
 

@@ -13,7 +13,22 @@ from unitk.data.storing.corpus import Corpus
 from unitk.slots import Ids
 
 
-class Texts:
+class Joined:
+    """Corpora one after the other; `first[i]` is the number of the first example of corpus i."""
+
+    first: Ids
+
+    def weights(self, weight: Sequence[float]) -> npt.NDArray[np.float64]:
+        """The weight of each example, given one per corpus."""
+        return np.repeat(np.asarray(weight, np.float64), np.diff(self.first))
+
+    def place(self, index: int) -> tuple[int, int]:
+        """The corpus of an example, and its number there."""
+        which = int(np.searchsorted(self.first, index, "right")) - 1
+        return which, index - int(self.first[which])
+
+
+class Texts(Joined):
     """Corpora of documents, cut anew for each epoch; `lengths[i]` are the tokens of text i."""
 
     def __init__(
@@ -64,15 +79,10 @@ class Texts:
             self._words = np.concatenate(each)
         return self._words
 
-    def weights(self, weight: Sequence[float]) -> npt.NDArray[np.float64]:
-        """The weight of each text, given one per corpus."""
-        return np.repeat(np.asarray(weight, np.float64), np.diff(self.first))
-
     def text(self, index: int) -> Text:
         """Text `index` of the epoch that `begin` named."""
-        which = int(np.searchsorted(self.first, index, "right")) - 1
+        which, i = self.place(index)
         block, corpus = self.cuts[which], self.corpora[which]
-        i = index - self.first[which]
         runs = [(int(block.starts[i]), int(block.stops[i]))]
         if len(block.seconds) and block.seconds[i, 0] < block.seconds[i, 1]:
             runs.append((int(block.seconds[i, 0]), int(block.seconds[i, 1])))
@@ -115,7 +125,7 @@ def _run(corpus: Corpus, start: int, stop: int) -> tuple[Ids, Ids]:
     return corpus.tokens(start, stop), begins[np.append(True, begins[1:] != begins[:-1])]
 
 
-class Records:
+class Records(Joined):
     """Corpora of records; sources and targets longer than the limits are shortened at their end."""
 
     def __init__(self, corpora: Sequence[Any], max_source: int, max_target: int) -> None:
@@ -129,14 +139,10 @@ class Records:
         self.shortened = int(((source > max_source) | (target > max_target)).sum())
         self.first = np.cumsum([0] + [len(one) for one in corpora])
 
-    def weights(self, weight: Sequence[float]) -> npt.NDArray[np.float64]:
-        """The weight of each record, given one per corpus."""
-        return np.repeat(np.asarray(weight, np.float64), np.diff(self.first))
-
     def record(self, index: int) -> tuple[list[Ids], Any]:
         """The parts of source `index`, and what it leads to."""
-        which = int(np.searchsorted(self.first, index, "right")) - 1
-        source, target = self.corpora[which].record(index - int(self.first[which]))
+        which, number = self.place(index)
+        source, target = self.corpora[which].record(number)
         short = shorten(source, self.max_source)
         found: tuple[list[Ids], Any] = self.corpora[which].shortened(target, short, self.max_target)
         return found
