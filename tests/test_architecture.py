@@ -29,7 +29,12 @@ FORBIDDEN = {"tasks": "models"}
 DOOR = "unitk/__init__.py"
 """What users import; its functions lead to all layers."""
 
-LONG_FILES: dict[str, str] = {"unitk/tasks/base.py": "it is the interface, not an objective"}
+LONG_FILES: dict[str, str] = {
+    "unitk/tasks/base.py": "it is the interface, not an objective",
+    "unitk/tasks/glm_infill.py": "four lines: a text to judge is laid out otherwise",
+    "unitk/tasks/unilm.py": "two lines, for the same reason",
+    "unitk/tasks/pmlm.py": "two lines, for the same reason",
+}
 """File -> why it may be longer than its budget."""
 LONG_FUNCTIONS: dict[str, str] = {}
 """`file:function` -> why it may be longer than its budget."""
@@ -126,8 +131,8 @@ sys.exit(", ".join(sorted(slow & set(sys.modules))) or 0)
 def test_the_package_does_not_grow_unseen():
     """The figures of `make count`; whoever passes one makes room first, or argues the new one."""
     remarks, code = shape.comments()
-    assert shape.lines(shape.files()) <= 27_076
-    assert shape.lines(shape.core()) <= 21_583
+    assert shape.lines(shape.files()) <= 27_615
+    assert shape.lines(shape.core()) <= 22_122
     assert 100 * remarks / code >= 3.5
     assert not shape.cycles()
     assert not shape.writers()

@@ -7,11 +7,12 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import unitk
 from unitk import config
 from unitk.config import flag
 from unitk.data.reading.files import ReadingOptions, expand
@@ -19,24 +20,38 @@ from unitk.data.storing.encode import encoders, num_workers
 from unitk.data.storing.folders import is_corpus
 from unitk.data.storing.preprocess import write_part
 from unitk.errors import UsageError, at_least, require
+from unitk.files import new_file
 from unitk.vocab.base import open_vocab
 
 LATENT_ONLY = ("draws", "beam", "max_len")  # options for models with a latent
+PAIRS_ONLY = ("whole_words", "output", "task")  # options of minimal pairs
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(ReadingOptions):
-    """Compute a model's losses and perplexities on a corpus; with a latent, all about its use.
+    """Compute a model's losses and perplexities on a corpus; with a latent, all about its use. Or
+    compare the sentences of minimal pairs.
 
     unitk evaluate --checkpoint runs/lm --data data/docs/valid
     unitk evaluate --checkpoint runs/lm --data dev.csv --field text
+    unitk evaluate --checkpoint runs/lm --pairs blimp
     """
 
     checkpoint: Path
     """A run folder (its best checkpoint is taken) or a checkpoint."""
-    data: Path
+    data: Path | None = None
     """Corpus folder, made with the checkpoint's vocabulary, or a folder with valid/ in it; or a
     file that `unitk preprocess` reads, which the checkpoint's vocabulary encodes."""
+    pairs: Path | None = None
+    """Minimal pairs instead of --data: json-lines with the fields sentence_good and sentence_bad,
+    and as in BLiMP UID (a set) and linguistics_term (its phenomenon); or a folder of such files."""
+    whole_words: bool = False
+    """Pairs, models of hidden tokens: a token is asked for with the later pieces of its word hidden
+    too, instead of alone."""
+    output: Path | None = None
+    """Pairs: json-lines to write, with the scores of each pair."""
+    task: str | None = None
+    """Pairs: judge as this task, where the model was trained with several."""
     draws: int = 100
     """Optimus: draws of each latent for the importance-weighted bound."""
     beam: int = 1
@@ -62,8 +77,17 @@ class Options(ReadingOptions):
 
 def run(argv: Sequence[str]) -> None:
     """Measure and print."""
-    parsed = config.parse("evaluate", Options, argv)
+    parsed = config.parse("evaluate", Options, argv, aside=("task", "arch"))
     given: Options = parsed.main
+    require((given.data is None) != (given.pairs is None), "give either --data or --pairs")
+    if given.pairs is not None:
+        reading = (option.name for option in config.options(ReadingOptions))
+        parsed.idle("with --pairs", *reading, *LATENT_ONLY)
+        _pairs(given, given.pairs, {item.key: item.text or "on" for item in parsed.aside})
+        return
+    parsed.idle("without --pairs", *PAIRS_ONLY)
+    for item in parsed.aside:
+        raise UsageError(f"{flag(item.key)} has no effect without --pairs")
     from unitk.latent.evaluate import has_latent, judge
     from unitk.training.device import choose_device
     from unitk.training.evaluate import objective, open_evaluation
@@ -99,11 +123,41 @@ def run(argv: Sequence[str]) -> None:
     print(*(f"{name:<24}{value}" for name, value in about.items()), *lines, sep="\n")
 
 
+def _pairs(given: Options, path: Path, of_model: dict[str, str]) -> None:
+    """Score minimal pairs, and print."""
+    from unitk.decoding.likelihood.pairs import figures, judge, read_pairs, table
+    from unitk.training.device import choose_device
+    from unitk_cli.progress import progress
+
+    pairs = read_pairs(expand((str(path),), "--pairs"))
+    generator = unitk.load(
+        given.checkpoint,
+        choose_device(given.device),
+        task=given.task,
+        precision=given.precision,
+        options=of_model,
+        user_dir=given.user_dir,
+    )
+    with nullcontext() if given.output is None else new_file(given.output, "--output") as part:
+        how: dict[str, Any] = {"whole_words": given.whole_words, "max_tokens": given.max_tokens}
+        with progress(2 * len(pairs)) as report:
+            scored = judge(generator, pairs, **how, report=report)
+        if part is not None:
+            part.write_text("".join(f"{json.dumps(one)}\n" for one in scored.lines()), "utf-8")
+    found = figures(scored)
+    about = {"checkpoint": str(given.checkpoint), "data": str(path)}
+    if given.output_format == "json":
+        print(json.dumps(about | found))
+        return
+    print(*(f"{name:<24}{value}" for name, value in about.items()), *table(found), sep="\n")
+
+
 @contextmanager
 def _corpus(parsed: config.Parsed) -> Iterator[Path]:
     """The corpus of --data; of a file, one that is removed afterwards."""
     given: Options = parsed.main
     path = given.data
+    assert path is not None
     if path.is_dir() or is_corpus(path):
         parsed.idle("on a corpus", *(option.name for option in config.options(ReadingOptions)))
         yield path

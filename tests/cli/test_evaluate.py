@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import unitk
 from unitk.data.storing.folders import open_corpus
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.latent import evaluate as measured
@@ -299,3 +300,69 @@ def test_data_that_cannot_be_judged(judge, toy_data, tmp_path):
         judge("lm", data=tmp_path / "other" / "train")
     with pytest.raises(CheckpointError):
         run(["--checkpoint", str(tmp_path / "none"), "--data", str(toy_data / "text")])
+
+
+PAIRS = [
+    {"sentence_good": "ba to ki", "sentence_bad": "ki ba to", "UID": "x", "linguistics_term": "p"},
+    {"sentence_good": "ba to ki", "sentence_bad": "ba to ki", "UID": "y"},
+]
+
+
+@pytest.fixture
+def compare(runs, tmp_path, capsys):
+    """`compare("lm", "--output-format json")`: what is printed about the pairs above."""
+
+    def call(name, words="", rows=PAIRS):
+        records(tmp_path / "pairs.jsonl", rows)
+        capsys.readouterr()
+        flags = f"--checkpoint {runs / name} --pairs {tmp_path / 'pairs.jsonl'} --device cpu"
+        run([*flags.split(), *words.split()])
+        return capsys.readouterr().out
+
+    return call
+
+
+@pytest.mark.parametrize("name", ["lm", "qa"])
+def test_minimal_pairs(compare, runs, tmp_path, name):
+    found = json.loads(compare(name, f"--output-format json --output {tmp_path / 'scores.jsonl'}"))
+    assert found["checkpoint"] == str(runs / name) and found["ties"] == 1
+    assert found["sets"]["y"]["accuracy"] == 50 and found["phenomena"]["p"]["sets"] == 1
+    lines = list(map(json.loads, (tmp_path / "scores.jsonl").read_text().splitlines()))
+    model = unitk.load(runs / name)
+    for row, line in zip(PAIRS, lines, strict=True):
+        for side in ("good", "bad"):
+            [own] = model.likelihood(row[f"sentence_{side}"])
+            assert line[f"score_{side}"] == pytest.approx(own.sum(), abs=1e-4)
+            assert line[f"tokens_{side}"] == len(own)
+    text = compare(name)
+    assert text.splitlines()[1] == f"data                    {tmp_path / 'pairs.jsonl'}"
+    assert "2 pairs, 1 ties" in text
+
+
+def test_a_failure_leaves_no_scores(compare, tmp_path):
+    with pytest.raises(DataError, match=r"pairs.jsonl, line 3: sentence_bad is too long"):
+        long = {"sentence_good": "ba", "sentence_bad": "ba " * 2000}
+        compare("lm", f"--output {tmp_path / 'scores.jsonl'}", [*PAIRS, long])
+    assert [path.name for path in tmp_path.iterdir()] == ["pairs.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--data x", "give either --data or --pairs"),
+        ("--field title", "--field has no effect with --pairs"),
+        ("--draws 3", "--draws has no effect with --pairs"),
+        ("--whole-words", "--whole-words has no effect: task LM hides no tokens"),
+        ("--task mlm", "--task mlm: .* was trained with lm"),
+        ("--task.delimitr off", "delimitr"),
+    ],
+)
+def test_usage_of_pairs(compare, words, message):
+    with pytest.raises(UsageError, match=message):
+        compare("lm", words)
+
+
+@pytest.mark.parametrize("words", ["--whole-words", "--output x", "--task lm", "--task.ends off"])
+def test_options_of_pairs_alone(judge, words):
+    with pytest.raises(UsageError, match=f"{words.split()[0]} has no effect without --pairs"):
+        judge("lm", words)

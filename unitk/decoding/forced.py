@@ -22,6 +22,10 @@ from unitk.models.stack import Model
 from unitk.slots import Batch, Example, Floats, Ids, Protocol, collate
 from unitk.vocab.base import Vocab
 
+PACKED = 128
+"""Slots of a row of several outputs that are scored: longer rows cost more attention than they save
+in padding."""
+
 
 @torch.inference_mode()
 def score(
@@ -32,7 +36,7 @@ def score(
 ) -> list[Floats]:
     """The log-probability of every word of unrolled outputs."""
     found: list[Floats] = [np.empty(0, np.float32)] * len(examples)
-    for numbers, batch in _collated(model, examples, max_tokens):
+    for numbers, batch in _collated(model, examples, max_tokens, PACKED):
         [ask] = batch.asks.values()
         gain = model.log_probs(batch, ask).cpu().numpy()
         if not np.isfinite(gain).all():
@@ -120,10 +124,13 @@ def watch(model: Model | Ensemble, layer: int) -> Iterator[list[Tensor]]:
 
 
 def _collated(
-    model: Model | Ensemble, examples: Sequence[Example], max_tokens: int
+    model: Model | Ensemble, examples: Sequence[Example], max_tokens: int, packed: int = 0
 ) -> Iterator[tuple[list[int], Batch]]:
-    """Numbers of examples of like length, and their batch."""
+    """Numbers of examples of like length, and their batch; rows hold several of `packed` slots."""
     device = next(model.parameters()).device
     model.eval()
     for numbers in batches(examples, max_tokens):
-        yield numbers, collate([[examples[i]] for i in numbers]).to(device)
+        longest = max(len(tower) for tower in examples[numbers[0]].towers.values())
+        several = max(1, packed // longest)
+        rows = [numbers[i : i + several] for i in range(0, len(numbers), several)]
+        yield numbers, collate([[examples[i] for i in row] for row in rows]).to(device)

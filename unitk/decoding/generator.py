@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from unitk.decoding.decode import Decoding
 from unitk.decoding.embed import embed
 from unitk.decoding.fit import overrun, shortened
 from unitk.decoding.forced import as_hypothesis, score
+from unitk.decoding.likelihood.texts import likelihoods
 from unitk.decoding.search import Hypothesis, Output
 from unitk.errors import DataError, UsageError, require
 from unitk.slots import Example, Floats, Ids, unroll
@@ -79,6 +81,27 @@ class Generator(Decoding):
         if empty:
             raise DataError(f"input {empty[0]} is empty")
         return [output for (output,) in found]
+
+    def likelihood(
+        self,
+        texts: str | Sequence[str],
+        before: Sequence[str] = (),
+        *,
+        whole_words: bool = False,
+        max_tokens: int = 16384,
+    ) -> list[Floats]:
+        """The log-probability of each token of each text; `before`, what stands before each text.
+
+        Models of hidden tokens hide each token in turn, with `whole_words` also the pieces that
+        follow it in its word; the sum is a pseudo-log-likelihood then. The end is not counted.
+        """
+        texts = [texts] if isinstance(texts, str) else texts
+        before = before or [""] * len(texts)
+        require(len(before) == len(texts), "before: one for each text, or none at all")
+        ids = self.encode([[*pair] for pair in zip(before, texts, strict=True)])
+        pairs = [(first, text) for first, text in ids]
+        how: dict[str, Any] = {"whole_words": whole_words, "max_tokens": max_tokens}
+        return likelihoods(self.model, self.task, pairs, **how)
 
     def encode(self, sources: Sequence[Sequence[str]]) -> list[list[Ids]]:
         """The ids of each part of each source."""

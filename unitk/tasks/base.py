@@ -11,7 +11,7 @@ import numpy as np
 from unitk import registry
 from unitk.data.cuts import Cutter, Text, When
 from unitk.errors import UsageError, require
-from unitk.slots import Example, Ids, Protocol, Slots, stay
+from unitk.slots import Example, Ids, Protocol, Slots, stay, unroll
 from unitk.values import Schedule
 from unitk.vocab.base import Vocab
 
@@ -120,6 +120,20 @@ class Task:
     def prompt(self, source: list[Ids]) -> Example:
         """Everything up to and including the slot that decoding reads first; no asks."""
         raise self._lacks("prompt", "generate")
+
+    def likelihood(self, before: Ids, text: Ids) -> Example:
+        """Lay out a text that comes after `before`: its tokens are the labels of the only ask.
+
+        Their log-probabilities sum to that of the text; no end symbol is asked for. A task without
+        a protocol hides each token instead (`decoding/likelihood`).
+        """
+        kind = Task if self.answers else type(self)
+        return kind.continued(self, before, text)
+
+    def continued(self, before: Ids, text: Ids) -> Example:
+        """`likelihood` to a model of texts. One of pairs writes the text as output for `before`."""
+        assert self.protocol is not None
+        return unroll(self.prompt([before]), self.protocol, text)
 
     def length(self, source: list[Ids]) -> int | None:
         """The words that must be written for a source, if their number is fixed."""

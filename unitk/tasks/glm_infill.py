@@ -139,6 +139,10 @@ class GLMInfill(Task):
         homes = np.stack([at, np.ones_like(at)], axis=1)
         return Example({"x": part_a + stay([v.sop], at[:1], pos2=1, at=1)}, blanks=homes[1:])
 
+    def continued(self, before: Ids, text: Ids) -> Example:
+        blank = self.vocab.symbols[self.config.mask_symbol]
+        return super().continued(np.append(before, blank), text)
+
     def text(self, source: list[Ids], written: Ids) -> str:
         ends = np.flatnonzero(written == self.vocab.eop) + 1
         fills = [fill[fill != self.vocab.eop] for fill in np.split(written, ends)]

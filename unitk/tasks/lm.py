@@ -12,7 +12,7 @@ Every token is predicted from the tokens before it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -88,6 +88,12 @@ class LM(Task):
             given = prompt.towers["x"].token  # its own words, each asked at the one before
             example.asks.append(lm(np.arange(len(given) - 1), given[1:], name="source"))
         return example
+
+    def continued(self, before: Ids, text: Ids) -> Example:
+        tokens = np.concatenate([self.start, before, text])
+        # where nothing opens a text, its first token is no label
+        asked = np.arange(max(len(tokens) - len(text), 1), len(tokens))
+        return replace(layout(tokens), asks=[lm(asked - 1, tokens[asked])])
 
     def reading(self, source: list[Ids]) -> Slots:
         return self.opened(source, delimited=False).towers["x"]

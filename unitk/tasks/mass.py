@@ -113,6 +113,10 @@ class MASS(Seq2Seq):
         enc = stay(tokens, pos=np.arange(len(tokens)), cross=cross)
         return Example({"enc": enc, "dec": stay([tokens[run[0]]], [run[0]])})
 
+    def continued(self, before: Ids, text: Ids) -> Example:
+        hidden = np.full(len(text), self.vocab.mask)
+        return super().continued(np.append(before, hidden), text)
+
     def length(self, source: list[Ids]) -> int | None:
         return len(self.run(source)) or None
 

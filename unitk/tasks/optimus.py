@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from unitk.data.cuts import Text
+from unitk.errors import UsageError
 from unitk.registry import register
 from unitk.slots import Example, Ids, Slots, stay
 from unitk.tasks.base import check_chance
@@ -86,6 +87,10 @@ class Optimus(Seq2Seq):
             enc.token[: kept.sum()] = enc.token[kept]
             enc = enc.take(np.arange(kept.sum()))
         return Example({"enc": enc, "dec": dec}, example.asks)
+
+    def likelihood(self, before: Ids, text: Ids) -> Example:
+        why = "an autoencoder bounds the likelihood of a text, which unitk evaluate --data measures"
+        raise UsageError(f"--task optimus gives no log-probability of a text: {why}")
 
     def reading(self, source: list[Ids]) -> Slots:
         """C, the source, S; nothing that a decoder might look at."""

@@ -140,6 +140,12 @@ class PMLM(Task):
         table[TOKEN, asked[1:] - 1] = np.where(drop, shown[:-1], target)
         return example
 
+    def continued(self, before: Ids, text: Ids) -> Example:
+        tokens, mask = self.reading([np.append(before, text)]).token, self.vocab.mask
+        blocks = np.add.outer(np.arange(len(text)) + 1 + len(before), (0, 1))
+        one = layout(tokens, 0 * tokens, blocks, np.full(len(text), mask), mask=mask, pseudo=self.p)
+        return replace(one, asks=one.asks[1:])
+
     def prompt(self, source: list[Ids]) -> Example:
         tokens = np.concatenate([[self.vocab.cls], self.joined(source), [self.vocab.sep]])
         given = stay(tokens, pos=np.arange(len(tokens)))

@@ -28,7 +28,7 @@ import numpy as np
 from unitk.data.cuts import Text
 from unitk.data.sentence_pairs import SentencePairs
 from unitk.registry import register
-from unitk.slots import Example, Ids, Protocol, lm, probe, stay
+from unitk.slots import Example, Ids, Protocol, lm, probe, stay, unroll
 from unitk.spans import choose, corrupt, ngram_places
 from unitk.tasks.base import Task, check_chance, check_share, check_weights, share_at
 from unitk.tasks.mlm import framed, nsp
@@ -137,6 +137,12 @@ class UniLM(Task):
         shown = corrupt(tokens[hidden], v.mask, self.words, c.mask_keep_random, rng)
         made = layout(SEQ2SEQ, tokens[: len(tokens) - shift], int(places[0]) - shift, hidden, shown)
         return replace(made, asks=[lm(places - 1, tokens[places])]) if shift else made
+
+    def continued(self, before: Ids, text: Ids) -> Example:
+        given, mask = np.append(self.vocab.cls, before), self.vocab.mask
+        at = np.arange(len(given) + 1)
+        left = stay(given, at[:-1], at=at[:-1], seg=2) + probe([mask], at[-1:], at=at[-1:], seg=2)
+        return unroll(Example({"x": left}), replace(self.protocol, probe=mask), text)
 
     def prompt(self, source: list[Ids]) -> Example:
         tokens, _ = framed([self.joined(source)], self.vocab.cls, self.vocab.sep)

@@ -1,0 +1,111 @@
+"""Texts that begin alike, laid out as a tree, so that their common beginning is computed once.
+
+Two texts `a b c` and `a b d e` of a causal model; a slot is a key while what follows it is read:
+
+    token    C  a  b  c  d  e
+    pos      0  1  2  3  3  4
+    born     0  1  2  3  4  5        = now: each slot has a time of its own
+    dies     5  5  5  3  5  5        the last time of all that follows the slot
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unitk.slots import BORN, DIES, NEVER, NOW, Example, Ids, Slots, lm
+
+ROW = 128
+"""Most slots of a tree of several examples."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Some neighbours as one example; the i-th of them asks what the asks `index[i]` do."""
+
+    example: Example
+    index: list[Ids]
+
+
+def share(examples: Sequence[Example]) -> list[Tree]:
+    """Neighbours that begin alike as one example each, which asks for the same only once.
+
+    Every example has one ask. It is answered as if it were alone, but for rounding.
+    """
+    found, begin = list[Tree](), 0
+    prompts = [_prompt(example) for example in examples]
+    for end in range(1, len(examples) + 1):
+        if end == len(examples) or not _alike(prompts[begin], prompts[end]):
+            head = prompts[begin][-1].shape[1]
+            found += _trees(examples[begin:end], head)
+            begin = end
+    return found
+
+
+def _prompt(example: Example) -> list[Ids]:
+    """All slots but those at the end that come one by one, each after all before it."""
+    *others, (_, slots) = example.towers.items()
+    before = np.maximum.accumulate(slots.now)[:-1]
+    single = (slots.now[1:] > before) & (slots.born[1:] == slots.now[1:])
+    head = len(slots) - int(np.append(single[::-1], False).argmin())
+    return [*(tower.table for _, tower in others), slots.table[:, :head]]
+
+
+def _alike(one: Sequence[Ids], other: Sequence[Ids]) -> bool:
+    return all(map(np.array_equal, one, other))
+
+
+def _trees(examples: Sequence[Example], head: int) -> list[Tree]:
+    """Examples whose first `head` slots are the same, as few trees of at most `ROW` slots."""
+    tails = [example.towers[example.decoded].table[:, head:] for example in examples]
+    shared = [0, *(_common(*pair) for pair in zip(tails[:-1], tails[1:], strict=True))]
+    found, begin, size = [], 0, head
+    for number, (tail, common) in enumerate(zip(tails, shared, strict=True)):
+        fresh = tail.shape[1] - common
+        if number > begin and size + fresh > ROW:
+            found.append(_tree(examples[begin:number], tails[begin:number], shared[begin:number]))
+            begin, size, fresh = number, head, tail.shape[1]
+            shared[number] = 0
+        size += fresh
+    return [*found, _tree(examples[begin:], tails[begin:], shared[begin:])]
+
+
+def _common(one: Ids, other: Ids) -> int:
+    """How many slots two tails begin with alike."""
+    size = min(one.shape[1], other.shape[1])
+    same = (one[:, :size] == other[:, :size]).all(axis=0)
+    return size if same.all() else int(same.argmin())
+
+
+def _tree(examples: Sequence[Example], tails: Sequence[Ids], shared: Sequence[int]) -> Tree:
+    first, tower = examples[0], examples[0].decoded
+    if len(examples) == 1:
+        return Tree(first, [np.arange(len(first.asks[0].label))])
+    slots = first.towers[tower]
+    head = len(slots) - tails[0].shape[1]
+    table = np.concatenate(
+        [slots.table[:, :head], *(t[:, n:] for t, n in zip(tails, shared, strict=True))], axis=1
+    )
+    time = slots.now[:head].max() + np.arange(1 - head, table.shape[1] - head + 1)
+    dies = time.copy()
+    # depth first: what follows a slot has the times up to that of the newest slot
+    path, size = np.arange(head), head
+    keys = list[Ids]()
+    many = 1 + max(int(example.asks[0].label.max(initial=0)) for example in examples)
+    for example, tail, common in zip(examples, tails, shared, strict=True):
+        fresh = np.arange(size, size + tail.shape[1] - common)
+        path = np.concatenate([path[: head + common], fresh])
+        size += len(fresh)
+        dies[path[head:]] = time[size - 1]
+        [ask] = example.asks
+        keys.append(path[ask.first] * many + ask.label)
+    lasting = table[DIES] == NEVER
+    table[NOW, head:] = table[BORN, head:] = time[head:]
+    table[DIES, head:] = np.where(lasting, dies, time)[head:]
+    # a row and a label are asked once
+    asked, index = np.unique(np.concatenate(keys), return_inverse=True)
+    ask = lm(asked // many, asked % many, name=first.asks[0].name, tower=tower)
+    made = replace(first, towers={**first.towers, tower: Slots(table)}, asks=[ask])
+    return Tree(made, np.split(index, np.cumsum([len(one) for one in keys])[:-1]))

@@ -1,0 +1,112 @@
+"""The log-probabilities of given texts, to a model of any task.
+
+Autoregressive tasks read a text in one pass (`Task.likelihood`). Where hidden tokens are predicted
+from both sides, each token is hidden alone, in a copy of its own: the pseudo-log-likelihood of
+Salazar et al. 2020, arXiv 1910.14659. With whole words, the pieces that follow it in its word are
+hidden too (Kauf and Ivanova 2023, arXiv 2305.10588).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from unitk.decoding.ensemble import Ensemble
+from unitk.decoding.forced import score
+from unitk.decoding.likelihood.share import ROW, share
+from unitk.errors import DataError, UsageError, require
+from unitk.models.base import Limits
+from unitk.models.stack import Model
+from unitk.slots import DOC, TOKEN, Example, Floats, Ids, Slots, lm
+from unitk.tasks.base import Task
+
+TOGETHER = 2048
+"""Texts that are laid out before the next ones."""
+
+Texts = Sequence[tuple[Ids, Ids]]
+"""What stands before each text, and the text."""
+
+
+def likelihoods(
+    model: Model | Ensemble,
+    task: Task,
+    texts: Texts,
+    *,
+    whole_words: bool = False,
+    max_tokens: int = 16384,
+    name: Callable[[int], str] = lambda number: f"input {number + 1}",
+    report: Callable[[int], None] = lambda done: None,
+) -> list[Floats]:
+    """The log-probability of each token of each text after what stands before it, in float32.
+
+    Equal texts have equal numbers. Too long a text raises DataError with its `name`.
+    """
+    check_task(task, whole_words)
+    same: dict[tuple[tuple[int, ...], ...], list[int]] = {}
+    for number, text in enumerate(texts):
+        same.setdefault(tuple(tuple(part.tolist()) for part in text), []).append(number)
+    order = [same[text] for text in sorted(same)]  # what begins alike becomes neighbours
+    found: list[Floats] = [np.empty(0, np.float32)] * len(texts)
+    for at in range(0, len(order), TOGETHER):
+        some = order[at : at + TOGETHER]
+        laid = [layouts(task, *texts[numbers[0]], whole_words) for numbers in some]
+        for numbers, examples in zip(some, laid, strict=True):
+            check_length(examples[0], model.config, name(numbers[0]))
+        trees = share([example for examples in laid for example in examples])
+        gains = score(model, [tree.example for tree in trees], max_tokens)
+        each = iter([gain[i] for gain, tree in zip(gains, trees, strict=True) for i in tree.index])
+        for numbers, examples in zip(some, laid, strict=True):
+            own = np.concatenate([next(each) for _ in examples])
+            for number in numbers:
+                found[number] = own
+        report(sum(map(len, some)))
+    return found
+
+
+def check_task(task: Task, whole_words: bool) -> None:
+    """`UsageError` where the task cannot judge texts, or where `whole_words` has no effect."""
+    name = type(task).__name__
+    if task.protocol is None and not task.infills:
+        raise UsageError(f"--checkpoint: task {name} gives no log-probabilities of texts")
+    idle = whole_words and task.protocol is not None
+    require(not idle, f"--whole-words has no effect: task {name} hides no tokens in turn")
+
+
+def layouts(task: Task, before: Ids, text: Ids, whole_words: bool = False) -> list[Example]:
+    """Examples whose labels, one after the other, are the tokens of a text."""
+    if task.protocol is not None:
+        return [task.likelihood(before, text)]
+    mask = task.vocab.mask
+    prompt = task.prompt([np.append(before, np.full(len(text), mask))])
+    [slots], [ask] = prompt.towers.values(), prompt.asks
+    places = np.flatnonzero(slots.token == mask)[-len(text) :]
+    shown = slots.token.copy()
+    shown[places] = text
+    begins = task.vocab.starts[text] | (np.arange(len(text)) == 0)
+    word = np.cumsum(begins) if whole_words else np.arange(len(text))
+    later = np.arange(len(text)) >= np.arange(len(text))[:, None]
+    hides = (word == word[:, None]) & later  # in copy i, token j
+    per = max(1, ROW // len(slots))
+    found = []
+    for some in np.split(np.arange(len(text)), range(per, len(text), per)):
+        table = np.tile(slots.table, len(some))
+        token = np.tile(shown, (len(some), 1))
+        copy, hidden = np.nonzero(hides[some])
+        token[copy, places[hidden]] = mask
+        table[TOKEN] = token.ravel()
+        table[DOC] = np.arange(len(some)).repeat(len(slots))
+        rows = ask.first[some] + len(slots) * np.arange(len(some))
+        asks = [lm(rows, text[some], name=ask.name, tower=ask.tower)]
+        found.append(Example({ask.tower: Slots(table)}, asks))
+    return found
+
+
+def check_length(example: Example, config: Limits, name: str) -> None:
+    """`DataError` where a table of positions is too short for an example."""
+    for tower, slots in example.towers.items():
+        limits = config.tower(tower)
+        tables = (slots.pos, limits.max_positions), (slots.pos2, limits.max_positions2)
+        for places, rows in tables:
+            if 0 < rows <= (last := int(places.max())):
+                raise DataError(f"{name} is too long: position {last} of {rows}")
