@@ -1,5 +1,6 @@
 """The presets are the published sizes."""
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -101,3 +102,13 @@ def test_gpt_draws_all_weights_from_one_law():
             config.build(9).decoder.layers[0].attention.out.weight
         )  # 590,000 numbers: 0.1 % of error
         assert out.std().item() == pytest.approx(std, rel=0.01)
+
+
+def test_weights_begin_as_their_width_asks():
+    """The papers' sizes with the papers' deviation, sizes of our own with a variance of 1 / D."""
+    own = re.compile(r"_(tiny|mini)$|^(bert|unilm2?|mass|bart|glm|optimus)_small$")
+    for name in registry.names("arch"):
+        config = registry.get("arch", name)()
+        if not config.fan_in_init:
+            expected = config.width**-0.5 if own.search(name) else 0.02
+            assert config.init_std == expected, name

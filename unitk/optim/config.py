@@ -110,8 +110,8 @@ class LambConfig(AdamWConfig):
 @register("optimizer", "muon")
 @dataclass(frozen=True, kw_only=True)
 class MuonConfig(AdamWConfig):
-    """Muon for the matrices of the layers; AdamW, with these betas and eps, for all the rest:
-    embeddings, output layers, norms and biases."""
+    """Muon for the matrices of the layers, AdamW for all the rest: embeddings, output layers, norms
+    and biases, with these betas and eps."""
 
     betas: tuple[float, float] = (0.9, 0.95)
     """AdamW's decay of the running means of the gradient and of its square."""

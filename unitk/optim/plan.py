@@ -64,8 +64,8 @@ class OptimPlan:
             groups.setdefault(config, []).append(group)
         for kind, pattern in wanted.items():
             where = "--optimizer" if pattern == "*" else f"--group {pattern}"
-            idle = f"{where}: {name_of('optimizer', kind)} has no effect: it trains none of these"
-            require(any(type(config) is kind for config in groups), f"{idle} parameters")
+            idle = f"{where}: {name_of('optimizer', kind)} has no effect: it would train nothing here"
+            require(any(type(config) is kind for config in groups), idle)
         self.optimizers = [config.build(own) for config, own in groups.items()]
         depths = sorted({distance[name] for name in named})
         message = "--thaw has no effect: all that is trained stands at one depth"

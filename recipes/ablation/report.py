@@ -1,0 +1,93 @@
+"""The table of an ablation.
+
+    python3 report.py RUN
+
+Reads the finished rows of RUN, prints the table and writes it to RUN/table.md. `share` is the share
+of the updates after which a row has the last validation loss of the row that it is measured
+against: the best AdamW row of the same task and architecture, or for another architecture than the
+task's first one the best row of that one with the same optimizer.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+Curve = list[tuple[int, float]]
+
+
+class Row(NamedTuple):
+    """A finished run: its settings, and validation losses by update."""
+
+    task: str
+    arch: str
+    optimizer: str
+    rate: str
+    curve: Curve
+
+    @property
+    def last(self) -> float:
+        """The validation loss after the last update."""
+        return self.curve[-1][1]
+
+
+def read(run: Path, name: str) -> Row:
+    """The row of a finished run, whose name is TASK.ARCH.OPTIMIZER.RATE."""
+    task, arch, optimizer, rate = name.split(".", 3)
+    log = (run / "rows" / name / "log.jsonl").read_text().splitlines()
+    events: list[dict[str, Any]] = [json.loads(line) for line in log]
+    curve = [(e["step"], e["valid/loss"]) for e in events if e["kind"] == "valid"]
+    return Row(task, arch, optimizer, rate, curve)
+
+
+def reached(curve: Curve, loss: float) -> float | None:
+    """The update at which the curve comes down to a loss, between two validations on a line."""
+    if curve[0][1] <= loss:
+        return curve[0][0]
+    for (before, high), (after, low) in pairwise(curve):
+        if low <= loss:
+            return before + (after - before) * (high - loss) / (high - low)
+    return None
+
+
+def against(row: Row, rows: list[Row]) -> Row | None:
+    """The row that another one is measured against."""
+    own = [one for one in rows if one.task == row.task]
+    first = own[0].arch
+    if row.arch != first:
+        own = [one for one in own if one.arch == first and one.optimizer == row.optimizer]
+    else:
+        own = [one for one in own if one.arch == first and one.optimizer == "adamw"]
+        own = [] if row.optimizer == "adamw" else own
+    return min(own, key=lambda one: one.last, default=None)
+
+
+def main() -> None:
+    """Print and write the table."""
+    run = Path(sys.argv[1])
+    marks = sorted(run.glob(".*.*.*.*"), key=lambda path: path.stat().st_mtime)
+    rows = [read(run, path.name[1:]) for path in marks if (run / "rows" / path.name[1:]).is_dir()]
+    lines = [
+        "| task | arch | optimizer | rate | loss at 1/4 | 1/2 | 3/4 | end | share | of |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for row in sorted(rows, key=lambda one: [other.task for other in rows].index(one.task)):
+        total = row.curve[-1][0]
+        parts = [min(row.curve, key=lambda at: abs(at[0] - total * q / 4))[1] for q in (1, 2, 3)]
+        other = against(row, rows)
+        step = other and reached(row.curve, other.last)
+        share = "" if other is None else "not reached" if step is None else f"{step / total:.2f}"
+        name = "" if other is None else f"{other.arch} {other.optimizer} {other.rate}"
+        losses = " | ".join(f"{loss:.3f}" for loss in [*parts, row.last])
+        settings = f"`{row.task}` | `{row.arch}` | `{row.optimizer}` | {row.rate}"
+        lines.append(f"| {settings} | {losses} | {share} | {name} |")
+    text = "\n".join(lines) + "\n"
+    (run / "table.md").write_text(text)
+    print(text, end="")
+
+
+if __name__ == "__main__":
+    main()
