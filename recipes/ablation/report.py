@@ -10,12 +10,14 @@ task's first one the best row of that one with the same optimizer.
 
 from __future__ import annotations
 
-import json
 import sys
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from stages import events, table
+
+TITLES = ["task", "arch", "optimizer", "rate", "loss at 1/4", "1/2", "3/4", "end", "share", "of"]
 Curve = list[tuple[int, float]]
 
 
@@ -37,9 +39,7 @@ class Row(NamedTuple):
 def read(run: Path, name: str) -> Row:
     """The row of a finished run, whose name is TASK.ARCH.OPTIMIZER.RATE."""
     task, arch, optimizer, rate = name.split(".", 3)
-    log = (run / "rows" / name / "log.jsonl").read_text().splitlines()
-    events: list[dict[str, Any]] = [json.loads(line) for line in log]
-    curve = [(e["step"], e["valid/loss"]) for e in events if e["kind"] == "valid"]
+    curve = [(one["step"], one["valid/loss"]) for one in events(run / "rows" / name, "valid")]
     return Row(task, arch, optimizer, rate, curve)
 
 
@@ -70,10 +70,7 @@ def main() -> None:
     run = Path(sys.argv[1])
     marks = sorted(run.glob(".*.*.*.*"), key=lambda path: path.stat().st_mtime)
     rows = [read(run, path.name[1:]) for path in marks if (run / "rows" / path.name[1:]).is_dir()]
-    lines = [
-        "| task | arch | optimizer | rate | loss at 1/4 | 1/2 | 3/4 | end | share | of |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    cells = []
     for row in sorted(rows, key=lambda one: [other.task for other in rows].index(one.task)):
         total = row.curve[-1][0]
         parts = [min(row.curve, key=lambda at: abs(at[0] - total * q / 4))[1] for q in (1, 2, 3)]
@@ -81,10 +78,10 @@ def main() -> None:
         step = other and reached(row.curve, other.last)
         share = "" if other is None else "not reached" if step is None else f"{step / total:.2f}"
         name = "" if other is None else f"{other.arch} {other.optimizer} {other.rate}"
-        losses = " | ".join(f"{loss:.3f}" for loss in [*parts, row.last])
-        settings = f"`{row.task}` | `{row.arch}` | `{row.optimizer}` | {row.rate}"
-        lines.append(f"| {settings} | {losses} | {share} | {name} |")
-    text = "\n".join(lines) + "\n"
+        losses = [f"{loss:.3f}" for loss in [*parts, row.last]]
+        words = [f"`{word}`" for word in (row.task, row.arch, row.optimizer)]
+        cells.append([*words, row.rate, *losses, share, name])
+    text = table(TITLES, cells)
     (run / "table.md").write_text(text)
     print(text, end="")
 

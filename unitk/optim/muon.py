@@ -68,13 +68,14 @@ class Muon(torch.optim.Optimizer):
                 sides = sorted((len(one) // fused[one], one.shape[1]))
                 update = Update(one, direction, fused[one], group["lr"])
                 alike.setdefault((*sides,), []).append(update)
+        # one product for all matrices of a shape: alone, small ones leave a GPU idle
         for (_, longer), updates in alike.items():
             size = max(1, BATCH // max(update.parameter.numel() for update in updates))
             for at in range(0, len(updates), size):
                 self._add(updates[at : at + size], SCALE * longer**0.5)
 
     def _add(self, updates: list[Update], scale: float) -> None:
-        """Add the steps of parameters whose matrices have one shape, or that turned on its side."""
+        """Add the steps of parameters whose matrices have one shape, or its transpose."""
         directions = [one.direction for one in updates]
         if self.gather is not None:
             directions = [self.gather(one) for one in directions]
@@ -99,7 +100,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def wide(matrix: Tensor) -> Tensor:
-    """The matrix, or its transpose if that has fewer rows."""
+    """The matrix, or its transpose if that has fewer rows: the iteration multiplies R x R."""
     return matrix.T.contiguous() if len(matrix) > matrix.shape[1] else matrix
 
 

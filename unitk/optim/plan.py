@@ -64,7 +64,9 @@ class OptimPlan:
             groups.setdefault(config, []).append(group)
         for kind, pattern in wanted.items():
             where = "--optimizer" if pattern == "*" else f"--group {pattern}"
-            idle = f"{where}: {name_of('optimizer', kind)} has no effect: it would train nothing here"
+            idle = (
+                f"{where}: {name_of('optimizer', kind)} has no effect: it would train nothing here"
+            )
             require(any(type(config) is kind for config in groups), idle)
         self.optimizers = [config.build(own) for config, own in groups.items()]
         depths = sorted({distance[name] for name in named})
