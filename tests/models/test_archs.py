@@ -109,6 +109,6 @@ def test_weights_begin_as_their_width_asks():
     own = re.compile(r"_(tiny|mini)$|^(bert|unilm2?|mass|bart|glm|optimus)_small$")
     for name in registry.names("arch"):
         config = registry.get("arch", name)()
-        if not config.fan_in_init:
+        if not config.fan_in_init and not name.startswith("modern"):  # of LTG-BERT's law
             expected = config.width**-0.5 if own.search(name) else 0.02
             assert config.init_std == expected, name
