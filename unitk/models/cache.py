@@ -40,6 +40,7 @@ class Cache:
         at, until = at + self.prefix, until + self.prefix
         put(key, 2, at, key_BHqK)
         put(value, 2, at, value_BHqK)
+        # of a prompt: what was just made lies closer together than the cache's columns
         if alone:
             return key_BHqK, value_BHqK
         return key[:, :, :until], value[:, :, :until]
@@ -49,15 +50,16 @@ class Cache:
 
     def select(self, rows: Tensor) -> Cache:
         """The cache of these batch rows, copied."""
+
+        def pick(table: Tensor) -> Tensor:
+            return table.index_select(0, rows)
+
         return replace(
             self,
-            key=[lay_out(key.index_select(0, rows)) for key in self.key],
-            value=[value.index_select(0, rows) for value in self.value],
+            key=[lay_out(pick(key)) for key in self.key],
+            value=[pick(value) for value in self.value],
             slots=self.slots.index_select(1, rows),
-            cross=[
-                (lay_out(key.index_select(0, rows)), value.index_select(0, rows))
-                for key, value in self.cross
-            ],
+            cross=[(lay_out(pick(key)), pick(value)) for key, value in self.cross],
         )
 
     def grow(self, columns: int) -> Cache:
@@ -78,6 +80,7 @@ def lay_out(key_BHSK: Tensor) -> Tensor:
     On CPU in 16 bits that is one channel after the other.
     """
     if key_BHSK.device.type == "cpu" and key_BHSK.dtype.itemsize == 2:
+        # [B, H, K, S] in memory: the scores of one query are then sums of whole rows
         return key_BHSK.mT.contiguous().mT
     return key_BHSK.contiguous()
 

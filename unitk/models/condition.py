@@ -60,12 +60,13 @@ class Condition:
         """Which keys of the rows' prefixes each slot sees: bool [B, T, n * P]."""
         assert self.docs is not None
         length = self.prefix[0][0].shape[2]
+        # the keys of a row's docs stand one after the other, `length` of each
         return slots[DOC][..., None] == self.docs.repeat_interleave(length, 1)[:, None]
 
     def row_prefix(self) -> list[tuple[Tensor, Tensor]]:
         """Per layer the keys and values [B, H, n * P, K] of the rows' docs, one after the other."""
         assert self.docs is not None
-        docs_Bn = self.docs.clamp(min=0)
+        docs_Bn = self.docs.clamp(min=0)  # of rows with fewer docs any other's, which nobody sees
 
         def of_rows(table_NHPK: Tensor) -> Tensor:
             return table_NHPK[docs_Bn].transpose(1, 2).flatten(2, 3)

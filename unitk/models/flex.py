@@ -86,9 +86,10 @@ def block_mask(now: Tensor, query_doc: Tensor, born: Tensor, dies: Tensor, key_d
         return seen
 
     # least and largest value in each block of BLOCK queries [n, 1] or keys [1, m]
-    (now_0, now_1), (asks_0, asks_1) = _ends(now_N[:, None]), _ends(query_doc_N[:, None])
-    (born_0, born_1), (dies_0, dies_1) = _ends(born_M[None]), _ends(dies_M[None])
-    doc_0, doc_1 = _ends(key_doc_M[None])
+    (now_0, now_1), (asks_0, asks_1) = _ends(now_N, 1), _ends(query_doc_N, 1)
+    (born_0, born_1), (dies_0, dies_1), (doc_0, doc_1) = (
+        _ends(field_M, 0) for field_M in (born_M, dies_M, key_doc_M)
+    )
     # some: intervals of doc meet, and some key may be alive at some query's time
     some = (asks_0 <= doc_1) & (doc_0 <= asks_1) & (born_0 <= now_1) & (now_0 <= dies_1)
     # full: one doc on both sides, and every key alive at every query's time; no rule is computed
@@ -128,23 +129,25 @@ def _flat(field: Tensor, size: int, pad: int) -> Tensor:
 
 def _row(x_BHTK: Tensor, size: int) -> Tensor:
     """The rows of a batch one after the other, [1, H, size, K]."""
+    # pads are zeros: no query sees them, but 0 * nan would be nan
     x_HNK = x_BHTK.transpose(0, 1).flatten(1, 2)
     return F.pad(x_HNK, (0, 0, 0, size - x_HNK.shape[1]))[None]
 
 
-def _ends(field: Tensor) -> tuple[Tensor, Tensor]:
-    """Least and largest value of each block of queries [N, 1] or keys [1, M]."""
-    blocks = field.view(-1, BLOCK, 1) if field.shape[1] == 1 else field.view(1, -1, BLOCK)
-    axis = 1 if field.shape[1] == 1 else 2
-    return blocks.amin(axis), blocks.amax(axis)
+def _ends(field: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """Least and largest value of each block, so that queries [n, 1] (`axis` 1) meet keys [1, m]."""
+    blocks = field.view(-1, BLOCK)
+    return blocks.amin(1).unsqueeze(axis), blocks.amax(1).unsqueeze(axis)
 
 
 def _listed(blocks_QK: Tensor) -> tuple[Tensor, Tensor]:
     """How many blocks of keys each block of queries has, and which, those it has first."""
+    # sorted by whether they are seen; stable, so that keys are read in the order of memory
     which = blocks_QK.int().argsort(dim=1, descending=True, stable=True)
     return blocks_QK.sum(1).int()[None, None], which.int()[None, None]
 
 
 @cache
 def _kernel(compiled: bool) -> Any:
+    # shapes are known when it is compiled: `_size` leaves few of them
     return torch.compile(flex_attention, dynamic=False) if compiled else flex_attention

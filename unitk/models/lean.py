@@ -25,6 +25,7 @@ class Dropout(nn.Dropout):
         if not (self.training and self.p and x.is_cpu) or torch.compiler.is_compiling():
             return F.dropout(x, self.p, self.training)
         dropped = min(max(round(self.p * 65536), 1), 65535)
+        # four masks of 16 bits in each number: drawing is what a mask costs on a CPU
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
         bits = words.view(torch.int16)[: x.numel()].view(x.shape)
         return x * (bits >= dropped - 32768) * (65536 / (65536 - dropped))
@@ -63,6 +64,7 @@ class _Rows(torch.autograd.Function):
                 weight.grad = torch.zeros_like(weight)
             weight.grad.index_add_(0, index.flatten(), g.flatten(0, -2))
 
+        # behind all other gradients of this pass: autograd's own sum would not know of these rows
         torch.autograd.Variable._execution_engine.queue_callback(add)
         return None, None
 
@@ -124,6 +126,7 @@ def applied_again(
     """While entered, whoever keeps y = function(x) for backward keeps x and computes y again."""
 
     def pack(kept: Tensor) -> tuple[Tensor, torch.Size | None]:
+        # y itself or a view of all of it, such as a linear map flattens; dropout's is another
         own = kept.data_ptr() == y.data_ptr() and kept.numel() == y.numel()
         return (x.detach(), kept.shape) if own and kept.is_contiguous() else (kept, None)
 

@@ -43,9 +43,6 @@ MARGIN = {"forward": 1.05, "inputs": 1.05, "weights": 1.2}
 """oneDNN must be so much faster: a Zen 4 gave 1.08 to 1.32 and, for the weights, 0.83 to 1.13, so
 that a rerun there comes to the same choice."""
 
-NAMED: dict[str, list[str]] = {"torch": [], "onednn": list(PARTS)}
-"""What the values of `--products` mean."""
-
 log = logging.getLogger(__name__)
 
 
@@ -117,6 +114,7 @@ class Linear(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             dx = product(g, weight.t()) if "inputs" in ctx.parts else g @ weight
         if ctx.needs_input_grad[1]:
+            # one row for each vector, whatever stood around them; transposes are not copied
             g_KN, x_KM = g.flatten(0, -2), x.flatten(0, -2)
             dw = product(g_KN.t(), x_KM.t()) if "weights" in ctx.parts else g_KN.t() @ x_KM
         if ctx.needs_input_grad[2]:
@@ -134,6 +132,7 @@ class Products(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        # nn.Linear gives no keywords; autocast has cast x and weight before they come here
         if func is F.linear and not kwargs:
             x, weight, bias = (*args, None)[:3]
             plain = x.is_cpu and x.dtype == weight.dtype == torch.float32 and x.dim() > 1
@@ -169,6 +168,7 @@ def gains(width: int, inner: int, threads: int) -> dict[str, float]:
     }
     found = {}
     for part, calls in ways.items():
+        # in turns, and the least of each: what else the machine does only ever adds
         turns = [[_seconds(call) for call in calls] for _ in range(6)]
         plain, other = (min(column) for column in zip(*turns, strict=True))
         found[part] = plain / other
@@ -199,9 +199,11 @@ def choose_products(
         return None
     able = wanted != "onednn" or has_onednn()
     require(able, "--products onednn needs an x86-64 processor, and a PyTorch with oneDNN")
+    if wanted != "auto":
+        return list(PARTS) if wanted == "onednn" else []
+    # measured once a run: what a rerun or a resumed run computes must not depend on the moment
     known = recorded if has_onednn() else []
-    found = known if wanted == "auto" else NAMED[wanted]
-    return choose(rows, *widths) if found is None else found
+    return choose(rows, *widths) if known is None else known
 
 
 @contextmanager
