@@ -23,8 +23,8 @@ class DistanceAttention(Attention):
         heads = self.num_heads, config.key_width
         self.width = config.width
         self.map = nn.Linear(config.width, config.heads_width, bias=False)
-        self.u, self.v, self.w = (nn.Parameter(torch.randn(heads)) for _ in range(3))
-        self.s = nn.Parameter(torch.randn(2, *heads))
+        self.u, self.v, self.w = (nn.Parameter(0.2 * torch.randn(heads)) for _ in range(3))
+        self.s = nn.Parameter(0.2 * torch.randn(2, *heads))
 
     def score_bias(self, query_BHTK, key_BHSK, view):
         i, j = view.queries[POS][:, :, None], view.keys[POS][:, None]
@@ -48,20 +48,24 @@ def sinusoid(distance, width):
 
 @dataclass(frozen=True, kw_only=True)
 class Distances(ModelConfig):
-    """No positions are added; the scores have the distances."""
+    """One tower."""
 
-    max_positions: int = 0
-    max_positions2: int = 64
-    num_segments: int = 6
     attention_type = f"{__name__}:DistanceAttention"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TwoTowers(EncoderDecoderConfig):
-    """The same with an encoder."""
+class Segmented(Distances):
+    """With places within blanks and with segments."""
 
-    max_positions: int = 0
+    max_positions2: int = 64
+    num_segments: int = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoTowers(EncoderDecoderConfig):
+    """An encoder and a decoder."""
+
     attention_type = f"{__name__}:DistanceAttention"
 
 
-ARCHS = {"distances": Distances, "distances2": TwoTowers}
+ARCHS = {"distances": Distances, "distances_seg": Segmented, "distances2": TwoTowers}

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from distances import Distances
+from distances import Segmented
 from rounding import near
 
 from unitk.errors import UsageError
@@ -23,7 +23,7 @@ def model():
     torch.manual_seed(0)
     sizes = {"num_layers": 1, "width": K * H, "num_heads": H, "ffn_width": 32}
     plain = {"dropout": 0.0, "attention_dropout": 0.0, "init_std": 0.3}
-    return Distances(**sizes, **plain, norm_first=False).build(50).eval()
+    return Segmented(**sizes, **plain, norm_first=False).build(50).eval()
 
 
 @pytest.fixture

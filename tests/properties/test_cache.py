@@ -41,7 +41,12 @@ SMALL = {
 CONFIG = GenerateConfig(beam=4, nbest=4, max_len=6, lenpen=0.6, search="exact")
 
 
-DISTANCES = ["lm distances", "glm_infill distances", "unilm distances", "seq2seq distances2"]
+DISTANCES = [
+    "lm distances",
+    "glm_infill distances_seg",
+    "unilm distances_seg",
+    "seq2seq distances2",
+]
 SHIFTED = "unilm unilm_small position_shift"
 
 

@@ -22,7 +22,7 @@ from unitk.models.stack import Stack
 from unitk.slots import collate
 
 TASKS = [*registry.names("task"), "mlm gpt2_mini", "seq2seq t5_mini", "mass t5_v1_1_small"]
-DISTANCES = ["lm distances", "glm_infill distances", "unilm distances", "mass distances2"]
+DISTANCES = ["lm distances", "glm_infill distances_seg", "unilm distances_seg", "mass distances2"]
 """With scores that depend on the query and on distances."""
 TASKS += [*DISTANCES, *modern.PAIRS]
 """Registered names, some with an architecture other than their own."""

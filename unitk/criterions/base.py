@@ -38,9 +38,7 @@ class Network(Protocol):
         batch: Batch,
         asks: Sequence[Ask],
         price_K: Tensor | None = None,
-        smoothing: float = 0.0,
-        pad: int | None = None,
-        z_loss: float = 0.0,
+        *smoothed: Any,
     ) -> Any:
         """Loss, nll and correct of the rows of asks of one tower and head (`heads.base.Terms`)."""
 

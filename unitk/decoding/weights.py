@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from unitk.errors import require
-from unitk.models.heads.words import Words
 from unitk.models.layers import ACTIVATIONS, FeedForward
 from unitk.models.products import packs
 from unitk.models.stack import Model, Stack
@@ -118,8 +117,7 @@ def prepare(model: Model, precision: Precision) -> Model:
             if isinstance(linear, nn.Linear):
                 setattr(part, name, kind(linear.weight, linear.bias))
         if isinstance(part, Model):
-            head = part.heads["lm"]
-            assert isinstance(head, Words)
+            head = part.words
             weight = part.decoder.embed.tokens.weight if head.weight is None else head.weight
             head.product = kind(weight, head.bias)
     return model

@@ -63,6 +63,7 @@ class View:
     def behind(self, sight_BTP: Tensor) -> View:
         """The same queries with further keys in front, which they see where it says so."""
         assert self.bias_BHTS is not None
+        # in front, where `prepend` and the cache put a prefix' keys and values
         first_B1TP = bias(sight_BTP, self.bias_BHTS.dtype)
         wide = first_B1TP.expand(-1, self.bias_BHTS.shape[1], -1, -1)
         return replace(self, bias_BHTS=torch.cat([wide, self.bias_BHTS], 3))
@@ -91,9 +92,11 @@ class View:
         bias_BHTS = self.bias_BHTS
         if more_BHTS is not None:
             assert bias_BHTS is not None
+            # 0 for keys of a prefix, which have no place
             ahead = key_BHSK.shape[2] - more_BHTS.shape[3]
             bias_BHTS = bias_BHTS + F.pad(more_BHTS.to(bias_BHTS.dtype), (ahead, 0))
         if not self.products:
+            # SDPA wants one dtype: a cache may have fewer bits than queries
             return F.scaled_dot_product_attention(
                 query_BHTK,
                 key_BHSK.to(query_BHTK.dtype),
@@ -103,6 +106,7 @@ class View:
                 dropout_p=self.dropout,
                 scale=scale,
             )
+        # scaled before the product: there are far fewer queries than scores
         scaled_BHTK = query_BHTK.to(key_BHSK.dtype) * scale
         score_BHTS = multiply(scaled_BHTK, key_BHSK.mT)
         if bias_BHTS is not None:
@@ -121,6 +125,7 @@ class Source:
 
     def of(self, asked_Ba: Tensor) -> Source:
         """What the asked slots alone read."""
+        # these queries are made of the asked slots; those of self-attention before they are taken
         turns = self.view.rotation
         turns = turns if turns is None else take(turns, asked_Ba)
         return replace(self, view=replace(self.view.of(asked_Ba), rotation=turns))
@@ -148,6 +153,7 @@ def render(
     keys = slots[:, :, :num_keys]
     biased = own_bias or relative is not None
     products, how = _kernel(slots, dtype, dropout, biased=biased)
+    # plain products need the table even of a causal mask
     exact = not biased and (sight == "full" or (sight == "causal" and not products))
     if exact and choice == "auto":
         _say_once(logging.INFO, f"{how}, {'no mask' if sight == 'full' else 'causal'}")
@@ -317,6 +323,8 @@ class Attention(Heads):
         self, x_BTD: Tensor, num_keys: int, rotation_B1TP: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Queries of all slots, keys and values of the first `num_keys`, each [B, H, ., K]."""
+        # slots that only ask (XLNet's queries, pads) are no keys: their share of the product is
+        # left out, where the matrix is not packed or in 8 bits
         if num_keys >= x_BTD.shape[1] or not isinstance(self.qkv, nn.Linear):
             query, key, value = self.qkv(x_BTD).chunk(3, dim=-1)
             key, value = key[:, :num_keys], value[:, :num_keys]
@@ -363,6 +371,7 @@ class CrossAttention(Heads):
 
 def take(table: Tensor, asked_Ba: Tensor) -> Tensor:
     """The rows of the asked slots: of [B, T, D] or [B, H, T, .] those along T."""
+    # gather wants an index for every value; expand makes one without a copy
     index = asked_Ba[..., None] if table.dim() == 3 else asked_Ba[:, None, :, None]
     rows: Tensor = table.gather(-2, index.expand(*table.shape[:-2], -1, table.shape[-1]))
     return rows

@@ -90,6 +90,7 @@ class Embedding(nn.Module):
         if self.virtual is None:
             x_BTD = self.tokens(token_BT)
         else:
+            # both tables are read at rows that exist, and one is taken: no value is waited for
             beyond_BT = token_BT - self.tokens.num_embeddings
             x_BTD = torch.where(
                 (beyond_BT >= 0)[..., None],
@@ -116,6 +117,7 @@ class FeedForward(nn.Module):
     def forward(self, x_BTD: Tensor) -> Tensor:
         raw_BTF = self.up(x_BTD)
         active_BTF = self.activate(raw_BTF)
+        # with dropout, what `down` keeps is another tensor, which the activation alone cannot give
         again: AbstractContextManager[None] = nullcontext()
         if self.lean and self.training and not self.dropout.p:
             again = applied_again(self.activate, raw_BTF, active_BTF)
@@ -165,6 +167,7 @@ class Layer(nn.Module):
         if self.mix is not None:
             assert embedded_BTD is not None
             x_BTD = self.mix[0] * x_BTD + self.mix[1] * embedded_BTD
+        # a part is called with the states alone; what else it needs is bound to it here
         attend = partial(self.attention, view=view, store=store, asked=asked)
         x_BTD = self.add(x_BTD, self.attention_norm, attend, asked)
         if self.cross_attention is not None:
@@ -181,6 +184,7 @@ class Layer(nn.Module):
         asked: Tensor | None = None,
     ) -> Tensor:
         """What came in with what a part makes of it."""
+        # GPT: x + part(norm(x)); BERT: norm(x + part(x))
         made_BTD = part(norm(x_BTD) if self.norm_first else x_BTD)
         x_BTD = (x_BTD if asked is None else take(x_BTD, asked)) + self.dropout(made_BTD)
         if not self.norm_first:

@@ -80,6 +80,7 @@ class Stack(nn.Module):
         condition = Condition() if condition is None else condition
         dropout = self.config.attention_dropout if self.training else 0.0
         dtype = compute_dtype(self.embed.tokens.weight)
+        # keys of a prefix have neither clock nor doc: a table alone can say who sees them
         choice: Rendering = "dense" if condition.prefix else self.attention
         given = slots, sight, num_keys, dtype, dropout, self.relative, choice
         turns = rotation(self.config, slots)
@@ -93,18 +94,37 @@ class Stack(nn.Module):
         if condition.prefix:
             view = view.behind(condition.prefix_sight(slots))
             stores = [partial(prepend, *pair) for pair in condition.row_prefix()]
-        x_BTD = embedded_BTD = self.embed(slots, condition.added(slots))
-        for layer, store, source in zip(self.layers, stores, sources, strict=True):
+        embedded_BTD = self.embed(slots, condition.added(slots))
+        states_BTD = self.pass_through(embedded_BTD, view, stores, sources, layers=layers)
+        if layers is not None:
+            layers.append(states_BTD)
+        return states_BTD
+
+    def pass_through(
+        self,
+        embedded_BTD: Tensor,
+        view: View,
+        stores: Sequence[Store | None],
+        sources: Sequence[Source | None],
+        asked: Tensor | None = None,
+        layers: list[Tensor] | None = None,
+    ) -> Tensor:
+        """What the layers make of embeddings, normed; of the `asked` [B, a] slots if given."""
+        x_BTD = embedded_BTD
+        each = zip(self.layers, stores, sources, strict=True)
+        for number, (layer, store, source) in enumerate(each):
             if layers is not None:
                 layers.append(x_BTD)
-            entering = x_BTD, view, store, source, None, embedded_BTD
+            last = asked if number == len(self.layers) - 1 else None
+            if last is not None:
+                # the last layer: slots that nobody asks are keys and values only
+                view, source = view.of(last), source and source.of(last)
+            entering = x_BTD, view, store, source, last, embedded_BTD
             if self.recompute and self.training:
                 x_BTD = checkpoint(layer, *entering, use_reentrant=False)
             else:
                 x_BTD = layer(*entering)
         states_BTD: Tensor = self.norm(x_BTD)
-        if layers is not None:
-            layers.append(states_BTD)
         return states_BTD
 
     def project(self, condition: Condition) -> list[tuple[Tensor, Tensor]]:
@@ -131,12 +151,14 @@ class Stack(nn.Module):
         until = sight_BqS.shape[2]
         stop = columns.shape[2] + (at if isinstance(at, int) else 0)
         assert stop <= until <= cache.columns, f"slots {at}:{stop} of {until} in {cache.columns}"
-        # slots of all columns, whose places a bias on the scores of later slots reads
+        # slots of all columns, whose places a bias on the scores of later slots reads; which ones
+        # are a hypothesis' own is in `sight_BqS` alone
         put(cache.slots, 2, at, columns)
         keys = cache.slots[:, :, :until]
         # a CPU is faster with plain products than with SDPA for the few queries of a step
         products = few(columns)
         dtype = cache.key[0].dtype if products else compute_dtype(self.embed.tokens.weight)
+        # what `render` does for a whole pass: the bias of distances where a query looks, else -inf
         score = None
         if self.relative is not None:
             score = self.relative(columns[POS], keys[POS], dtype)
@@ -151,24 +173,15 @@ class Stack(nn.Module):
             seen = bias(cross(columns, condition.slots), dtype)
             across = View(columns, condition.slots, seen, products=products, rotation=turns)
             sources = [Source(across, *pair) for pair in cache.cross]
-        x_BqD = embedded_BqD = self.embed(columns, condition.added(columns))
-        for number, (layer, source) in enumerate(zip(self.layers, sources, strict=True)):
-            store = partial(cache.write, number, at, until)
-            # in the last layer, slots that nobody asks are keys and values only
-            if asked is None or number < len(self.layers) - 1:
-                x_BqD = layer(x_BqD, view, store, source, None, embedded_BqD)
-            else:
-                source = source and source.of(asked)
-                x_BqD = layer(x_BqD, view.of(asked), store, source, asked, embedded_BqD)
-        states_BqD: Tensor = self.norm(x_BqD)
-        return states_BqD
+        # each layer's new keys and values go to its table, which is what it then looks at
+        stores = [partial(cache.write, number, at, until) for number in range(len(self.layers))]
+        embedded_BqD = self.embed(columns, condition.added(columns))
+        return self.pass_through(embedded_BqD, view, stores, sources, asked)
 
     def new_cache(
         self,
         batch_size: int,
         columns: int,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
         condition: Condition | None = None,
     ) -> Cache:
         """An empty cache for `batch_size` rows of `columns` slots.
@@ -179,9 +192,8 @@ class Stack(nn.Module):
         condition = Condition() if condition is None else condition
         prefix = condition.row_prefix() if condition.prefix else []
         length = prefix[0][0].shape[2] if prefix else 0
-        weight = self.embed.tokens.weight
-        device = weight.device if device is None else device
-        dtype = dtype or self.cache_dtype or compute_dtype(weight)
+        device = self.embed.tokens.weight.device
+        dtype = self.cache_dtype or compute_dtype(self.embed.tokens.weight)
         shape = (batch_size, self.config.num_heads, length + columns, self.config.key_width)
 
         # zeros: a column that nobody looks at still meets a weight of 0, and 0 * nan is nan
@@ -189,6 +201,7 @@ class Stack(nn.Module):
         key = [lay_out(torch.zeros_like(table)) for table in value]
         slots = torch.zeros(len(FIELDS), batch_size, columns, dtype=torch.int64, device=device)
         cache = Cache(key, value, slots, prefix=length)
+        # the same for all steps: it has no column that could be overwritten
         for layer, pair in enumerate(prefix):
             cache.key[layer][:, :, :length], cache.value[layer][:, :, :length] = pair
         if condition.slots is not None:
@@ -243,6 +256,7 @@ class Model(Answers):
         for tower in self.config.towers[:-1]:
             if root == STORED.get(tower, tower):
                 return f"towers.{tower}.{rest}".rstrip(".")
+        # a part beside the towers (heads, a latent's bridge), else one of the decoded tower
         own = root in self._modules or root in self._parameters
         return name if own else f"towers.{self.config.towers[-1]}.{name}".rstrip(".")
 
@@ -252,11 +266,10 @@ class Model(Answers):
         """Parameters by their stored names; a shared one has that of the decoded tower."""
         found = list(super().named_parameters(prefix, recurse, remove_duplicate=False))
         # the decoded tower and the heads come first
-        kinds = (f"towers.{self.config.towers[-1]}.", "heads.", "towers.")
-        ranks = [[name.startswith(kind) for kind in (*kinds, "")].index(True) for name, _ in found]
+        kinds = (f"towers.{self.config.towers[-1]}.", "heads.", "towers.", "")
+        found.sort(key=lambda one: [one[0].startswith(kind) for kind in kinds].index(True))
         seen = set[nn.Parameter]()
-        for at in sorted(range(len(found)), key=ranks.__getitem__):
-            name, parameter = found[at]
+        for name, parameter in found:
             if not (remove_duplicate and parameter in seen):
                 seen.add(parameter)
                 yield self.stored(name), parameter
@@ -292,19 +305,22 @@ class Model(Answers):
         return embed.resized(name, table)
 
     @property
+    def words(self) -> Words:
+        """The output layer over the vocabulary."""
+        head = self.heads[LM]
+        assert isinstance(head, Words)
+        return head
+
+    @property
     def trained(self) -> int:
         """Rows of the output layer over the vocabulary that were trained; those behind them have
         no probability."""
-        head = self.heads[LM]
-        assert isinstance(head, Words)
-        return head.trained
+        return self.words.trained
 
     def leave_out(self, rows: Mapping[str, int]) -> None:
         """Give no probability to what an import added to tensors that had so many rows."""
         own = [count for name, count in rows.items() if not name.startswith("encoder.")]
-        head = self.heads[LM]
-        assert isinstance(head, Words)
-        head.trained = min([head.trained, *own])
+        self.words.trained = min([self.words.trained, *own])
 
     def condition(self, batch: Batch) -> Condition:
         """What enters beside the slots: for a single tower the embeddings of the docs' tasks."""

@@ -58,6 +58,7 @@ class Asked:
 
     def part(self, some: slice) -> Asked:
         """Some of the rows."""
+        # `batch` stays whole: rows are numbers of its slots
         rows = None if self.rows is None else self.rows[some]
         return replace(self, states=self.states[some], rows=rows)
 
@@ -89,16 +90,11 @@ class Head(nn.Module):
         """Logits [K, C] or values [K]; `tokens_VD` is the model's token embedding."""
         raise NotImplementedError
 
-    def terms(
-        self,
-        output: Tensor,
-        label: Tensor,
-        price_K: Tensor,
-        smoothing: float = 0.0,
-        pad: int | None = None,
-        z_loss: float = 0.0,
-    ) -> Terms:
-        """Loss terms of an output; it may be overwritten."""
+    def terms(self, output: Tensor, label: Tensor, price_K: Tensor, *smoothed: Any) -> Terms:
+        """Loss terms of an output, which may be overwritten.
+
+        `smoothed` are label smoothing, pad and z-loss as `compare` has them; those of words only.
+        """
         raise NotImplementedError
 
     def mean(self, outputs: Sequence[Tensor]) -> Tensor:
@@ -109,16 +105,8 @@ class Head(nn.Module):
 class Categorical(Head):
     """A head whose output are logits [K, C], of which the label's is to be the largest."""
 
-    def terms(
-        self,
-        output: Tensor,
-        label: Tensor,
-        price_K: Tensor,
-        smoothing: float = 0.0,
-        pad: int | None = None,
-        z_loss: float = 0.0,
-    ) -> Terms:
-        own = (smoothing, pad, z_loss) if self.words else ()
+    def terms(self, output: Tensor, label: Tensor, price_K: Tensor, *smoothed: Any) -> Terms:
+        own = smoothed if self.words else ()
         return Terms(*fused.compare(output, label, price_K, *own))
 
     def mean(self, outputs: Sequence[Tensor]) -> Tensor:
@@ -134,6 +122,7 @@ class Heads(nn.ModuleDict):
         super().__init__()
         for given in (LM, *config.heads):
             kind, name, size = (*given.split(":"), "", "")[:3]
+            # finding heads imports their modules, so that a typo in `--arch.heads` is told here
             made = get("head", kind, "--arch.heads")
             need = f"--arch.heads {given}: a head of kind {kind} needs a size, {given}:2"
             require(bool(size) or not made.needs_size, need)
@@ -170,31 +159,22 @@ class Answers(nn.Module):
         batch: Batch,
         asks: Sequence[Ask],
         price_K: Tensor | None = None,
-        smoothing: float = 0.0,
-        pad: int | None = None,
-        z_loss: float = 0.0,
+        *smoothed: Any,
     ) -> Terms:
         """The terms of the rows of asks of one tower and one head, one ask after the other.
 
-        The losses are multiplied by the asks' weights, or by `price_K`.
+        The losses are multiplied by the asks' weights, or by `price_K`; `smoothed`: `Head.terms`.
         """
         label = torch.cat([ask.label for ask in asks])
         price_K = torch.cat([ask.weight for ask in asks]) if price_K is None else price_K
-        chunk = partial(self._chunk, asks[0].head, smoothing=smoothing, pad=pad, z_loss=z_loss)
-        return _in_chunks(chunk, gather(states_BTD, batch, asks), label, price_K)
+        name = asks[0].head
 
-    def _chunk(
-        self,
-        name: str,
-        asked: Asked,
-        label: Tensor,
-        price_K: Tensor,
-        smoothing: float,
-        pad: int | None,
-        z_loss: float,
-    ) -> Terms:
-        output = self.head(asked, name)
-        return self.heads.named(name).terms(output, label, price_K, smoothing, pad, z_loss)
+        def chunk(asked: Asked, label: Tensor, price_K: Tensor) -> Terms:
+            # through the model, which brings the shards of its weights together first
+            output = self.head(asked, name)
+            return self.heads.named(name).terms(output, label, price_K, *smoothed)
+
+        return _in_chunks(chunk, gather(states_BTD, batch, asks), label, price_K)
 
     def log_probs(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
         """Log-probabilities [K] of the labels; a condition that is not given is the batch's."""
@@ -208,6 +188,7 @@ class Answers(nn.Module):
         """The likeliest words [K] that are not banned, and their log-probabilities among these."""
         states, _ = self(batch, self.condition(batch))
         logits_KV = self.head(gather(states[ask.tower], batch, [ask]), ask.head)
+        # before the softmax: the rest share all of the probability
         logits_KV[:, banned] = -torch.inf
         word_K = logits_KV.argmax(-1)
         found = self.heads.named(ask.head).terms(logits_KV, word_K, ask.weight)
@@ -229,6 +210,7 @@ def _in_chunks(chunk: Callable[..., Terms], asked: Asked, label: Tensor, price_K
     """The terms of all rows; beyond `CHUNK` of them no more logits than of a chunk are held."""
     if len(price_K) <= fused.CHUNK:
         return chunk(asked, label, price_K)
+    # a chunk's logits are made again in backward; nothing random is in a head
     again = partial(checkpoint, chunk, use_reentrant=False, preserve_rng_state=False)
     some = [slice(i, i + fused.CHUNK) for i in range(0, len(price_K), fused.CHUNK)]
     each = [again(asked.part(one), label[one], price_K[one]) for one in some]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -58,15 +59,7 @@ class Regression(Pooled):
     def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
         return self.scores(asked)[:, 0, 0]
 
-    def terms(
-        self,
-        output: Tensor,
-        label: Tensor,
-        price_K: Tensor,
-        smoothing: float = 0.0,
-        pad: int | None = None,
-        z_loss: float = 0.0,
-    ) -> Terms:
+    def terms(self, output: Tensor, label: Tensor, price_K: Tensor, *smoothed: Any) -> Terms:
         return Terms(price_K * (output.to(label.dtype) - label) ** 2)
 
     def mean(self, outputs: Sequence[Tensor]) -> Tensor:

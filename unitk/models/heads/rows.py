@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -39,19 +41,10 @@ class Span(Categorical):
         scores_K2a: Tensor = self.out(asked.states).mT
         return scores_K2a.masked_fill(~asked.real[:, None], -torch.inf)
 
-    def terms(
-        self,
-        output: Tensor,
-        label: Tensor,
-        price_K: Tensor,
-        smoothing: float = 0.0,
-        pad: int | None = None,
-        z_loss: float = 0.0,
-    ) -> Terms:
+    def terms(self, output: Tensor, label: Tensor, price_K: Tensor, *smoothed: Any) -> Terms:
         # both borders of a row are compared as two rows
         price = (price_K / 2).repeat_interleave(2)
         both = super().terms(output.flatten(0, 1), label.flatten(), price)
         assert both.nll is not None and both.correct is not None
-        each = (part.view(-1, 2) for part in (both.loss, both.nll, both.correct))
-        loss, nll, correct = each
+        loss, nll, correct = (part.view(-1, 2) for part in (both.loss, both.nll, both.correct))
         return Terms(loss.sum(1), nll.sum(1), correct.prod(1))
