@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -220,7 +220,8 @@ def _texts(
 
     def of(epoch: int) -> Texts:
         epoch = epoch % task.copies if task.copies else epoch  # copies are cut alike
-        texts.begin(epoch, size(epoch))
+        if texts.epoch != epoch:  # asked for every example
+            texts.begin(epoch, size(epoch))
         return texts
 
     tables = tables_of(arch)
@@ -231,7 +232,7 @@ def _texts(
     examples = Examples(
         bounds=lambda epoch: task.slots(of(epoch).lengths),
         weights=lambda epoch: of(epoch).weights(weights),
-        draw=lambda epoch, i, rng, when: lay_out(replace(of(epoch).text(i), when=when), rng),
+        draw=lambda epoch, i, rng, when: lay_out(of(epoch).text(i, when), rng),
         copies=task.copies,
         asks=task.asks,
     )

@@ -131,7 +131,7 @@ def misfit(example: Example, tables: dict[str, list[int]]) -> str:
         for last, size, (table, what) in zip(most, tables[name], TABLES.items(), strict=True):
             if 0 < size <= last:
                 return f"{what} {last} is beyond {flag('arch.' + table)} {size}"
-    last = int(example.inputs.get("task", np.zeros(1)).max())
-    if 0 < tables["task"][0] <= last:
-        return f"task number {last} is beyond --arch.num-tasks {tables['task'][0]}"
+    (rows,) = tables["task"]
+    if rows and "task" in example.inputs and (last := int(example.inputs["task"].max())) >= rows:
+        return f"task number {last} is beyond --arch.num-tasks {rows}"
     return ""

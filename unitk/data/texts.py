@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unitk.data.cuts import Cut, Cutter, Text, cut
+from unitk.data.cuts import AT_THE_END, Cut, Cutter, Text, When, cut
 from unitk.data.storing.corpus import Corpus
 from unitk.slots import Ids
 
@@ -79,8 +79,8 @@ class Texts(Joined):
             self._words = np.concatenate(each)
         return self._words
 
-    def text(self, index: int) -> Text:
-        """Text `index` of the epoch that `begin` named."""
+    def text(self, index: int, when: When = AT_THE_END) -> Text:
+        """Text `index` of the epoch that `begin` named, for an update."""
         which, i = self.place(index)
         block, corpus = self.cuts[which], self.corpora[which]
         runs = [(int(block.starts[i]), int(block.stops[i]))]
@@ -94,7 +94,7 @@ class Texts(Joined):
             more = corpus.notes(*runs[1])
             notes = None if notes is None or more is None else np.append(notes, more)
         if not len(block.breaks):
-            return Text([*parts], sentences, notes, flag)
+            return Text([*parts], sentences, notes, flag, when)
         start, stop = runs[0]
         low, high = np.searchsorted(block.breaks, [start + 1, stop])
         inside = block.breaks[low:high] - start
@@ -104,7 +104,7 @@ class Texts(Joined):
             parts = (np.insert(parts[0], inside, self.separator),)
             notes = None if notes is None else np.insert(notes, inside, 0)
             sentences = sentences + np.searchsorted(inside, sentences, "right")
-        return Text([*parts], sentences, notes, flag)
+        return Text([*parts], sentences, notes, flag, when)
 
 
 def _words_before(corpus: Corpus, places: Ids) -> Ids:
