@@ -6,35 +6,46 @@ import json
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 import unitk
 from unitk import config
 from unitk.config import flag
 from unitk.data.reading.files import ReadingOptions, expand
+from unitk.data.storing.corpus import Corpus
 from unitk.data.storing.encode import encoders, num_workers
-from unitk.data.storing.folders import is_corpus
+from unitk.data.storing.folders import corpus_vocab, is_corpus, open_corpus
 from unitk.data.storing.preprocess import write_part
-from unitk.errors import UsageError, at_least, require
+from unitk.errors import DataError, UsageError, at_least, require
 from unitk.files import new_file
 from unitk.vocab.base import open_vocab
+from unitk_cli.progress import progress
+
+if TYPE_CHECKING:
+    from unitk.decoding.generator import Generator
+
+Found = tuple[dict[str, Any], list[str]]  # figures, and lines about them for a person
 
 LATENT_ONLY = ("draws", "beam", "max_len")  # options for models with a latent
-PAIRS_ONLY = ("whole_words", "output", "task")  # options of minimal pairs
+FILES = ("pairs", "last_word", "choices")  # options that take the place of --data
+SCORES_ONLY = ("whole_words", "output", "task")  # options of texts with scores
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(ReadingOptions):
     """Compute a model's losses and perplexities on a corpus; with a latent, all about its use. Or
-    compare the sentences of minimal pairs.
+    score texts: minimal pairs, last words, choices, windows.
 
     unitk evaluate --checkpoint runs/lm --data data/docs/valid
     unitk evaluate --checkpoint runs/lm --data dev.csv --field text
     unitk evaluate --checkpoint runs/lm --pairs blimp
+    unitk evaluate --checkpoint runs/lm --data wiki.txt --stride 256
     """
 
     checkpoint: Path
@@ -45,13 +56,22 @@ class Options(ReadingOptions):
     pairs: Path | None = None
     """Minimal pairs instead of --data: json-lines with the fields sentence_good and sentence_bad,
     and as in BLiMP UID (a set) and linguistics_term (its phenomenon); or a folder of such files."""
+    last_word: Path | None = None
+    """Texts whose last word is to be found (LAMBADA): json-lines with the field text, or lines."""
+    choices: Path | None = None
+    """Questions whose right answer should be the likeliest one: json-lines with the fields context,
+    choices (a list) and label (a number from 0)."""
+    stride: int | None = None
+    """With --data: perplexities of its documents, read in windows that predict so many tokens."""
+    context: int = 256
+    """Tokens before a window of --stride that the model reads too; fewer where a text begins."""
     whole_words: bool = False
-    """Pairs, models of hidden tokens: a token is asked for with the later pieces of its word hidden
-    too, instead of alone."""
+    """Scores of models of hidden tokens: a token is asked for with the later pieces of its word
+    hidden too, instead of alone."""
     output: Path | None = None
-    """Pairs: json-lines to write, with the scores of each pair."""
+    """Pairs, last words and choices: json-lines to write, with the scores of each."""
     task: str | None = None
-    """Pairs: judge as this task, where the model was trained with several."""
+    """Scores: judge as this task, where the model was trained with several."""
     draws: int = 100
     """Optimus: draws of each latent for the importance-weighted bound."""
     beam: int = 1
@@ -71,7 +91,7 @@ class Options(ReadingOptions):
     """Folder of plug-ins."""
 
     def __post_init__(self) -> None:
-        at_least(self, draws=1, beam=0, max_tokens=1, max_len=1)
+        at_least(self, stride=1, context=0, draws=1, beam=0, max_tokens=1, max_len=1)
         require(self.beam > 0 or self.max_len is None, "--max-len has no effect with --beam 0")
 
 
@@ -79,19 +99,20 @@ def run(argv: Sequence[str]) -> None:
     """Measure and print."""
     parsed = config.parse("evaluate", Options, argv, aside=("task", "arch"))
     given: Options = parsed.main
-    require((given.data is None) != (given.pairs is None), "give either --data or --pairs")
-    if given.pairs is not None:
-        reading = (option.name for option in config.options(ReadingOptions))
-        parsed.idle("with --pairs", *reading, *LATENT_ONLY)
-        _pairs(given, given.pairs, {item.key: item.text or "on" for item in parsed.aside})
+    several = ("data", *FILES)
+    kinds = [name for name in several if getattr(given, name) is not None]
+    require(len(kinds) == 1, f"give one of {', '.join(map(flag, several))}")
+    if kinds != ["data"] or given.stride is not None:
+        _score(parsed, kinds[0])
         return
-    parsed.idle("without --pairs", *PAIRS_ONLY)
+    scores = "without --pairs, --last-word, --choices or --stride"
+    parsed.idle(scores, *SCORES_ONLY)
+    parsed.idle("without --stride", "context")
     for item in parsed.aside:
-        raise UsageError(f"{flag(item.key)} has no effect without --pairs")
+        raise UsageError(f"{flag(item.key)} has no effect {scores}")
     from unitk.latent.evaluate import has_latent, judge
     from unitk.training.device import choose_device
     from unitk.training.evaluate import objective, open_evaluation
-    from unitk_cli.progress import progress
 
     device = choose_device(given.device)
     with _corpus(parsed) as corpus:
@@ -110,10 +131,7 @@ def run(argv: Sequence[str]) -> None:
                     raise UsageError(f"{flag(name)} has no effect: the checkpoint has no latent")
             with progress(evaluation.num_texts) as report:
                 figures = objective(evaluation, given.max_tokens, report)
-            lines = [
-                f"{name:<24}{value:,}" if isinstance(value, int) else f"{name:<24}{value:.4f}"
-                for name, value in figures.items()
-            ]
+            lines = _lines(figures)
             about["texts"] = evaluation.num_texts
     if given.output_format == "json":
         # NaN is no JSON
@@ -123,33 +141,93 @@ def run(argv: Sequence[str]) -> None:
     print(*(f"{name:<24}{value}" for name, value in about.items()), *lines, sep="\n")
 
 
-def _pairs(given: Options, path: Path, of_model: dict[str, str]) -> None:
-    """Score minimal pairs, and print."""
-    from unitk.decoding.likelihood.pairs import figures, judge, read_pairs, table
+def _score(parsed: config.Parsed, kind: str) -> None:
+    """Score texts, and print."""
+    given: Options = parsed.main
     from unitk.training.device import choose_device
-    from unitk_cli.progress import progress
 
-    pairs = read_pairs(expand((str(path),), "--pairs"))
-    generator = unitk.load(
-        given.checkpoint,
-        choose_device(given.device),
-        task=given.task,
-        precision=given.precision,
-        options=of_model,
-        user_dir=given.user_dir,
-    )
-    with nullcontext() if given.output is None else new_file(given.output, "--output") as part:
-        how: dict[str, Any] = {"whole_words": given.whole_words, "max_tokens": given.max_tokens}
-        with progress(2 * len(pairs)) as report:
-            scored = judge(generator, pairs, **how, report=report)
-        if part is not None:
-            part.write_text("".join(f"{json.dumps(one)}\n" for one in scored.lines()), "utf-8")
-    found = figures(scored)
-    about = {"checkpoint": str(given.checkpoint), "data": str(path)}
+    parsed.idle("on scores of texts", *LATENT_ONLY)
+    if kind == "data":
+        parsed.idle("with --stride", "output")
+    else:
+        reading = (option.name for option in config.options(ReadingOptions))
+        parsed.idle(f"with {flag(kind)}", *reading, "stride", "context")
+
+    def model() -> Generator:
+        return unitk.load(
+            given.checkpoint,
+            choose_device(given.device),
+            task=given.task,
+            precision=given.precision,
+            options={item.key: item.text or "on" for item in parsed.aside},
+            user_dir=given.user_dir,
+        )
+
+    figures, lines = _windows(parsed, model) if kind == "data" else _texts(given, kind, model)
+    about = {"checkpoint": str(given.checkpoint), "data": str(getattr(given, kind))}
     if given.output_format == "json":
-        print(json.dumps(about | found))
+        print(json.dumps(about | figures))
         return
-    print(*(f"{name:<24}{value}" for name, value in about.items()), *table(found), sep="\n")
+    print(*(f"{name:<24}{value}" for name, value in about.items()), *lines, sep="\n")
+
+
+def _texts(given: Options, kind: str, model: Callable[[], Generator]) -> Found:
+    """Minimal pairs, last words or choices; their scores are written."""
+    from unitk.decoding.likelihood import continuations, pairs
+
+    path: Path = getattr(given, kind)
+    paths = expand((str(path),), flag(kind))
+    how: dict[str, Any] = {"whole_words": given.whole_words, "max_tokens": given.max_tokens}
+    records: Iterable[dict[str, Any]]
+    with nullcontext() if given.output is None else new_file(given.output, "--output") as part:
+        if kind == "pairs":
+            read = pairs.read_pairs(paths)
+            with progress(2 * len(read)) as report:
+                scored = pairs.judge(model(), read, **how, report=report)
+            figures, records = pairs.figures(scored), scored.lines()
+            lines = pairs.table(figures)
+        else:
+            choices = kind == "choices"
+            asked = (continuations.read_choices if choices else continuations.read_last_words)(
+                paths
+            )
+            if not asked:
+                raise DataError(f"{flag(kind)} {path} is empty")
+            with progress(sum(len(one.choices) for one in asked)) as report:
+                found = continuations.judged(model(), asked, **how, report=report)
+            figures = (continuations.ranked if choices else continuations.last_words)(asked, found)
+            records, lines = continuations.lines_about(asked, found, choices), _lines(figures)
+        if part is not None:
+            part.write_text("".join(f"{json.dumps(one)}\n" for one in records), "utf-8")
+    return figures, lines
+
+
+def _windows(parsed: config.Parsed, model: Callable[[], Generator]) -> Found:
+    """Perplexities of the documents of --data."""
+    from unitk.decoding.likelihood.windows import rolled, windows
+    from unitk.training.evaluate import corpus_of
+
+    given: Options = parsed.main
+    assert given.stride is not None
+    with _corpus(parsed) as place:
+        path = corpus_of(place)
+        corpus, generator = open_corpus(path), model()
+        if not isinstance(corpus, Corpus):
+            raise DataError(f"--data {given.data} holds pairs; --stride is for texts")
+        if corpus_vocab(path).hash != generator.vocab.hash:
+            raise DataError(f"--data {given.data} was made with another vocabulary")
+        texts = [np.concatenate(corpus.document(i)) for i in range(corpus.num_documents)]
+        cut = given.stride, given.context
+        with progress(sum(len(windows(text, *cut)) for text in texts)) as report:
+            figures = rolled(generator, texts, *cut, given.whole_words, given.max_tokens, report)
+    return figures, _lines(figures)
+
+
+def _lines(figures: dict[str, Any]) -> list[str]:
+    return [
+        f"{name:<24}{value:,}" if isinstance(value, int) else f"{name:<24}{value:.4f}"
+        for name, value in figures.items()
+    ]
 
 
 @contextmanager

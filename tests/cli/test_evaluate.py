@@ -8,6 +8,7 @@ import torch
 
 import unitk
 from unitk.data.storing.folders import open_corpus
+from unitk.decoding.likelihood.texts import likelihoods
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.latent import evaluate as measured
 from unitk.latent.space import LatentSpace
@@ -349,9 +350,10 @@ def test_a_failure_leaves_no_scores(compare, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--data x", "give either --data or --pairs"),
+        ("--data x", "give one of --data, --pairs, --last-word, --choices"),
+        ("--stride 3", "--stride has no effect with --pairs"),
         ("--field title", "--field has no effect with --pairs"),
-        ("--draws 3", "--draws has no effect with --pairs"),
+        ("--draws 3", "--draws has no effect on scores of texts"),
         ("--whole-words", "--whole-words has no effect: task LM hides no tokens"),
         ("--task mlm", "--task mlm: .* was trained with lm"),
         ("--task.delimitr off", "delimitr"),
@@ -362,7 +364,52 @@ def test_usage_of_pairs(compare, words, message):
         compare("lm", words)
 
 
-@pytest.mark.parametrize("words", ["--whole-words", "--output x", "--task lm", "--task.ends off"])
+@pytest.mark.parametrize(
+    "words", ["--whole-words", "--output x", "--task lm", "--task.ends off", "--context 3"]
+)
 def test_options_of_pairs_alone(judge, words):
-    with pytest.raises(UsageError, match=f"{words.split()[0]} has no effect without --pairs"):
+    with pytest.raises(UsageError, match=f"{words.split()[0]} has no effect without --"):
         judge("lm", words)
+
+
+def test_windows_of_one_text_are_its_likelihood(judge, runs, toy_data):
+    found = judge("lm", "--stride 7 --context 3")
+    model = unitk.load(runs / "lm")
+    corpus = open_corpus(toy_data / "text" / "valid")
+    texts = [np.concatenate(corpus.document(i)) for i in range(corpus.num_documents)]
+    nats = 0.0
+    for text in texts:
+        for at in range(0, len(text), 7):
+            window = text[max(0, at - 3) : at], text[at : at + 7]
+            [(gains, _)] = likelihoods(model.model, model.task, [window])
+            nats -= gains.sum(dtype=float)
+    assert found["nats"] == pytest.approx(nats, rel=1e-5)
+    assert found["tokens"] == sum(map(len, texts)) and found["texts"] == len(texts)
+    assert found["ppl_token"] == pytest.approx(math.exp(nats / found["tokens"]), rel=1e-4)
+    assert found["words"] == sum(len(model.vocab.decode(text).split()) for text in texts)
+
+
+def test_stride_is_for_texts(judge, toy_data):
+    with pytest.raises(DataError, match="holds pairs; --stride is for texts"):
+        judge("qa", "--stride 8", data=toy_data / "pairs")
+
+
+@pytest.mark.parametrize("name", ["lm", "qa"])
+def test_last_words_and_choices(runs, tmp_path, capsys, name):
+    words = ["ba to ki", "ki ba"]
+    (tmp_path / "texts.txt").write_text("".join(f"{text} sa\n" for text in words))
+    rows = [{"context": text, "choices": ["sa", "ba to"], "label": 0} for text in words]
+    (tmp_path / "choices.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flags = f"--checkpoint {runs / name} --output-format json --output {tmp_path / 'out'}"
+    run(f"{flags} --last-word {tmp_path / 'texts.txt'}".split())
+    found = json.loads(capsys.readouterr().out)
+    model = unitk.load(runs / name)
+    gains = [model.likelihood(" sa", [text])[0].sum() for text in words]
+    assert found["log_prob"] == pytest.approx(np.mean(gains), rel=1e-5)
+    assert found["ppl_last_word"] == pytest.approx(math.exp(-np.mean(gains)), rel=1e-4)
+    lines = [json.loads(line)["log_prob"] for line in (tmp_path / "out").read_text().splitlines()]
+    assert lines == pytest.approx(gains, rel=1e-5)
+    run(f"{flags} --choices {tmp_path / 'choices.jsonl'}".split())
+    assert json.loads(capsys.readouterr().out)["chance"] == 50
+    first = json.loads((tmp_path / "out").read_text().splitlines()[0])
+    assert first["sum"][0] == pytest.approx(gains[0], rel=1e-5)

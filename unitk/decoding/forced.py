@@ -34,15 +34,15 @@ def score(
     max_tokens: int,
     report: Callable[[int], None] = lambda done: None,
 ) -> list[Floats]:
-    """The log-probability of every word of unrolled outputs."""
-    found: list[Floats] = [np.empty(0, np.float32)] * len(examples)
+    """Of unrolled outputs [2, words]: each word's log-probability; 1 where it is the likeliest."""
+    found: list[Floats] = [np.empty((2, 0), np.float32)] * len(examples)
     for numbers, batch in _collated(model, examples, max_tokens, PACKED):
         [ask] = batch.asks.values()
-        gain = model.log_probs(batch, ask).cpu().numpy()
+        gain = model.judged(batch, ask).cpu().numpy()
         if not np.isfinite(gain).all():
             raise NonFiniteError("the model gives logits that are not finite: there is no score")
         cuts = np.cumsum([len(examples[i].asks[0].label) for i in numbers])[:-1]
-        for i, part in zip(numbers, np.split(gain, cuts), strict=True):
+        for i, part in zip(numbers, np.split(gain, cuts, axis=1), strict=True):
             found[i] = part
         report(len(numbers))
     return found

@@ -101,7 +101,7 @@ class Generator(Decoding):
         ids = self.encode([[*pair] for pair in zip(before, texts, strict=True)])
         pairs = [(first, text) for first, text in ids]
         how: dict[str, Any] = {"whole_words": whole_words, "max_tokens": max_tokens}
-        return likelihoods(self.model, self.task, pairs, **how)
+        return [gains for gains, _ in likelihoods(self.model, self.task, pairs, **how)]
 
     def encode(self, sources: Sequence[Sequence[str]]) -> list[list[Ids]]:
         """The ids of each part of each source."""
@@ -181,7 +181,7 @@ class Generator(Decoding):
         examples = [unroll(prompts[number], protocol, ids) for number, ids in written.items()]
         every = score(self.model, examples, config.max_tokens, report)
         found: list[list[Output]] = [[] for _ in sources]
-        for (number, ids), gains in zip(written.items(), every, strict=True):
+        for (number, ids), (gains, _) in zip(written.items(), every, strict=True):
             if config.unkpen:
                 gains = gains - np.float32(config.unkpen) * (ids == self.vocab.unk)
             limit = length(config.max_len, sum(map(len, kept[number])))

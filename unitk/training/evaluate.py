@@ -66,7 +66,7 @@ def open_evaluation(
     path: Path, corpus: Path, device: torch.device, bf16: bool = False
 ) -> Evaluation:
     """A run or checkpoint, and a corpus (or the valid/ of what `unitk preprocess` made)."""
-    corpus = _corpus(corpus)
+    corpus = corpus_of(corpus)
     return reading(path, lambda folder: _open_evaluation(folder, corpus, device, bf16))
 
 
@@ -89,7 +89,8 @@ def _open_evaluation(folder: Path, corpus: Path, device: torch.device, bf16: boo
     return Evaluation(folder, corpus, loaded.model, criterion, data, parsed, state, device, bf16)
 
 
-def _corpus(path: Path) -> Path:
+def corpus_of(path: Path) -> Path:
+    """The corpus that --data means: itself, or the valid/ in it."""
     if is_corpus(path) or not path.is_dir():
         return path
     if "valid" in (found := parts(path)):

@@ -10,8 +10,9 @@ from rounding import near
 from tests.conftest import toy_lines
 from unitk import registry
 from unitk.decoding.generator import Generator
+from unitk.decoding.likelihood import texts as module
 from unitk.decoding.likelihood.share import share
-from unitk.decoding.likelihood.texts import layouts, likelihoods
+from unitk.decoding.likelihood.texts import layouts
 from unitk.decoding.weights import prepare
 from unitk.errors import DataError, UsageError
 from unitk.models.archs import tiny
@@ -21,6 +22,10 @@ from unitk.tasks import mass, mlm, unilm
 NONE = np.zeros(0, np.int64)
 TASKS = ["lm", "mlm", "unilm", "pmlm", "glm_infill", "mass", "seq2seq"]
 ONE_PASS = [name for name in TASKS if name != "mlm"]
+
+
+def likelihoods(*args, **how):
+    return [gains for gains, _ in module.likelihoods(*args, **how)]
 
 
 @pytest.fixture
@@ -236,8 +241,10 @@ def test_a_generator_answers_for_texts(made, toy_vocab):
 def test_what_cannot_be_judged_is_refused(made):
     model, task = made("lm")
     long = np.full(2000, task.words[0])
-    with pytest.raises(DataError, match="input 2 is too long: position 1999 of 1024"):
+    with pytest.raises(DataError, match="input 2 is too long by 976 for this model's positions"):
         likelihoods(model, task, [(NONE, long[:3]), (NONE, long)])
+    [cut] = likelihoods(model, task, [(long, long[:3])], truncate=True)
+    near(cut, likelihoods(model, task, [(long[:1021], long[:3])])[0])
     with pytest.raises(UsageError, match="has no effect: task LM hides no tokens"):
         likelihoods(model, task, [(NONE, long[:3])], whole_words=True)
     model, task = made("optimus")

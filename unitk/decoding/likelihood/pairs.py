@@ -108,7 +108,7 @@ def judge(
         report=report,
     )
     # log-probabilities of float32 are summed exactly in float64: their order makes no winner
-    sums = np.array([gains.sum(dtype=np.float64) for gains in found], np.float32)
+    sums = np.array([gains.sum(dtype=np.float64) for gains, _ in found], np.float32)
     tokens = np.array([len(text) for text in ids])
     unknown = sum(int((text == generator.vocab.unk).sum()) for text in ids)
     return Scored(pairs, sums.reshape(-1, 2), tokens.reshape(-1, 2), unknown)

@@ -34,32 +34,45 @@ def likelihoods(
     texts: Texts,
     *,
     whole_words: bool = False,
+    truncate: bool = False,
     max_tokens: int = 16384,
     name: Callable[[int], str] = lambda number: f"input {number + 1}",
     report: Callable[[int], None] = lambda done: None,
 ) -> list[Floats]:
-    """The log-probability of each token of each text after what stands before it, in float32.
+    """Of each text [2, tokens]: log-probabilities after what stands before it; 1 if likeliest.
 
-    Equal texts have equal numbers. Too long a text raises DataError with its `name`.
+    They are float32; equal texts have equal ones. Too long a text raises DataError with its `name`,
+    or misses the first tokens of what stands before it if `truncate`.
     """
     check_task(task, whole_words)
     same: dict[tuple[tuple[int, ...], ...], list[int]] = {}
     for number, text in enumerate(texts):
         same.setdefault(tuple(tuple(part.tolist()) for part in text), []).append(number)
     order = [same[text] for text in sorted(same)]  # what begins alike becomes neighbours
-    found: list[Floats] = [np.empty(0, np.float32)] * len(texts)
+    found: list[Floats] = [np.empty((2, 0), np.float32)] * len(texts)
     for at in range(0, len(order), TOGETHER):
         some = order[at : at + TOGETHER]
-        laid = [layouts(task, *texts[numbers[0]], whole_words) for numbers in some]
-        for numbers, examples in zip(some, laid, strict=True):
-            check_length(examples[0], model.config, name(numbers[0]))
+        laid = list[list[Example]]()
+        for first, *_ in some:
+            before, words = texts[first]
+            own = layouts(task, before, words, whole_words)
+            while (over := beyond(own[0], model.config)) > 0:
+                if not truncate or not len(before):
+                    raise DataError(
+                        f"{name(first)} is too long by {over} for this model's positions"
+                    )
+                before = before[over:]
+                own = layouts(task, before, words, whole_words)
+            laid.append(own)
         trees = share([example for examples in laid for example in examples])
         gains = score(model, [tree.example for tree in trees], max_tokens)
-        each = iter([gain[i] for gain, tree in zip(gains, trees, strict=True) for i in tree.index])
+        each = iter(
+            [gain[:, i] for gain, tree in zip(gains, trees, strict=True) for i in tree.index]
+        )
         for numbers, examples in zip(some, laid, strict=True):
-            own = np.concatenate([next(each) for _ in examples])
+            judged = np.concatenate([next(each) for _ in examples], axis=1)
             for number in numbers:
-                found[number] = own
+                found[number] = judged
         report(sum(map(len, some)))
     return found
 
@@ -102,11 +115,13 @@ def layouts(task: Task, before: Ids, text: Ids, whole_words: bool = False) -> li
     return found
 
 
-def check_length(example: Example, config: Limits, name: str) -> None:
-    """`DataError` where a table of positions is too short for an example."""
-    for tower, slots in example.towers.items():
-        limits = config.tower(tower)
-        tables = (slots.pos, limits.max_positions), (slots.pos2, limits.max_positions2)
-        for places, rows in tables:
-            if 0 < rows <= (last := int(places.max())):
-                raise DataError(f"{name} is too long: position {last} of {rows}")
+def beyond(example: Example, limits: Limits) -> int:
+    """By how many places an example is longer than a table of positions; at most 0: it fits."""
+    return max(
+        int(places.max()) + 1 - rows if rows else 0
+        for name, slots in example.towers.items()
+        for places, rows in (
+            (slots.pos, limits.tower(name).max_positions),
+            (slots.pos2, limits.tower(name).max_positions2),
+        )
+    )

@@ -178,11 +178,16 @@ class Answers(nn.Module):
 
     def log_probs(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
         """Log-probabilities [K] of the labels; a condition that is not given is the batch's."""
+        return self.judged(batch, ask, condition)[0]
+
+    def judged(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
+        """The same, and whether each label is the likeliest: [2, K]."""
         states, _ = self(batch, self.condition(batch) if condition is None else condition)
-        nll_K = self.answer(states[ask.tower], batch, [ask]).nll
-        require(nll_K is not None, f"{ask.name}: the head {ask.head} gives no probabilities")
-        assert nll_K is not None
-        return -nll_K
+        terms = self.answer(states[ask.tower], batch, [ask])
+        found = terms.nll is not None and terms.correct is not None
+        require(found, f"{ask.name}: the head {ask.head} gives no probabilities")
+        assert terms.nll is not None and terms.correct is not None
+        return torch.stack([-terms.nll, terms.correct])
 
     def likeliest(self, batch: Batch, ask: Ask, banned: Any) -> tuple[Tensor, Tensor]:
         """The likeliest words [K] that are not banned, and their log-probabilities among these."""

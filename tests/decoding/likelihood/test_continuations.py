@@ -1,0 +1,106 @@
+"""Last words and ranked choices: what is read, and what counts."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from unitk import registry
+from unitk.decoding.config import GenerateConfig
+from unitk.decoding.generator import Generator
+from unitk.decoding.likelihood.continuations import (
+    Question,
+    last_words,
+    ranked,
+    read_choices,
+    read_last_words,
+    scores,
+)
+from unitk.decoding.likelihood.texts import likelihoods
+from unitk.decoding.likelihood.windows import windows
+from unitk.errors import DataError
+from unitk.models.archs import tiny
+
+
+def gains(*log_probs, greedy=1):
+    return np.array([log_probs, [greedy] * len(log_probs)], np.float32)
+
+
+def test_all_tokens_of_a_word_must_be_the_likeliest():
+    questions = [Question("a", (" b",), 0, "")] * 2
+    mixed = np.array([[-1, -3], [1, 0]], np.float32)
+    found = last_words(questions, [[gains(-1, -1)], [mixed]])
+    assert found["accuracy"] == 50 and found["log_prob"] == -3
+    assert found["ppl_last_word"] == pytest.approx(np.exp(3)) and found["tokens_last_word"] == 2
+
+
+def test_choices_are_ranked_three_ways():
+    question = Question("c", (" aa", " b", " cccc"), 0, "")
+    found = [gains(-2, -2), gains(-3), gains(-2, -2, -2)]
+    own = scores(question, found)
+    assert own["sum"].tolist() == [-4, -3, -6]
+    assert own["per_token"].tolist() == [-2, -3, -2]
+    assert own["per_byte"].tolist() == [-2, -3, -1.5]
+    figures = ranked([question], [found])
+    assert figures["accuracy_sum"] == 0 and figures["accuracy_per_token"] == 50  # a tie of two
+    assert figures["accuracy_per_byte"] == 0 and figures["chance"] == pytest.approx(100 / 3)
+
+
+def test_windows_predict_every_token_once():
+    text = np.arange(23)
+    found = windows(text, 5, 3)
+    assert np.concatenate([part for _, part in found]).tolist() == text.tolist()
+    assert [len(before) for before, _ in found] == [0, 3, 3, 3, 3]
+    assert all(
+        before.tolist() == text[part[0] - len(before) : part[0]].tolist() for before, part in found
+    )
+
+
+def test_what_is_greedy_is_what_greedy_decoding_writes(toy_vocab):
+    task = registry.get("task", "lm")(registry.get("task", "lm").Config(), toy_vocab)
+    task.answers = False
+    torch.manual_seed(0)
+    model = tiny(registry.get("arch", "gpt2_mini")()).build(len(toy_vocab)).eval()
+    generator = Generator(model, task)
+    source = task.words[:5]
+    [[best]] = generator.outputs([[source]], GenerateConfig(beam=1, max_len=6, min_len=6))
+    written = best.hypothesis.ids[:6]
+    other = np.append(written[:5], task.words[task.words != written[5]][0])
+    both = likelihoods(model, task, [(source, written), (source, other)])
+    assert [greedy.tolist() for _, greedy in both] == [[1] * 6, [1] * 5 + [0]]
+
+
+@pytest.mark.parametrize(
+    ("read", "line", "message"),
+    [
+        (read_last_words, '{"text": "word"}', "line 1: the text has less than two words"),
+        (read_last_words, '{"x": "a b"}', "line 1: no text in the field text"),
+        (read_choices, '{"choices": ["a"], "label": 0}', "line 1: the field choices is no list"),
+        (read_choices, '{"choices": ["a", " "], "label": 0}', "the field choices is no list"),
+        (read_choices, '{"choices": ["a", "b"], "label": 2}', "label must be 0 to 1, got 2"),
+        (
+            read_choices,
+            '{"context": 1, "choices": ["a", "b"], "label": 0}',
+            "context holds no text",
+        ),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, read, line, message):
+    path = tmp_path / "x.jsonl"
+    path.write_text(line + "\n")
+    with pytest.raises(DataError, match=message):
+        read([path])
+
+
+def test_blanks_stand_before_what_follows(tmp_path):
+    path = tmp_path / "x.jsonl"
+    rows = [
+        {"context": "a", "choices": ["b", "c d"], "label": 1},
+        {"choices": ["b", "c"], "label": 0},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert [one.choices for one in read_choices([path])] == [(" b", " c d"), ("b", "c")]
+    path.write_text(json.dumps({"text": " one two\n\nthree \n"}) + "\n")
+    [last] = read_last_words([path])
+    assert (last.context, last.choices) == ("one two", ("\n\nthree",))

@@ -1,0 +1,169 @@
+"""What follows a passage: its last word (LAMBADA), and the right one of several choices.
+
+LAMBADA: Paperno et al. 2016, arXiv 1606.06031. Choices are ranked by log-probability, by that of a
+token and by that of a byte, as the sum prefers short ones.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unitk.data.reading.records import records
+from unitk.data.reading.sources import blocks, format_of, lines_of, name_of
+from unitk.errors import DataError
+from unitk.slots import Floats, Ids
+
+if TYPE_CHECKING:
+    from unitk.decoding.generator import Generator
+
+LAST = re.compile(r"\s+\S+\s*$")
+NORMS = "sum", "per_token", "per_byte"
+Report = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A context, what may follow it with the blank in front, and the number of the right one."""
+
+    context: str
+    choices: tuple[str, ...]
+    label: int
+    place: str
+
+
+def rows_of(paths: Sequence[Path]) -> Iterator[tuple[dict[str, Any], str]]:
+    """The records of tables with their places; a line of plain text is a record's `text`."""
+    for path in paths:
+        if (name := format_of(path)) == "text":
+            for block in blocks(path):
+                for number, line in enumerate(lines_of(block), block.line):
+                    if line.strip():
+                        yield {"text": line}, f"{name_of(path)}, line {number}"
+        else:
+            for record, place, _ in records(path, "jsonl" if name == "squad" else name, ()):
+                yield record if isinstance(record, dict) else {}, place
+
+
+def read_last_words(paths: Sequence[Path]) -> list[Question]:
+    """Texts whose last word is to be found: plain lines, or records with the field `text`."""
+    found = []
+    for record, place in rows_of(paths):
+        text = record.get("text")
+        if not isinstance(text, str):
+            raise DataError(f"{place}: no text in the field text")
+        last = LAST.search(text.lstrip())
+        if last is None:
+            raise DataError(f"{place}: the text has less than two words")
+        found.append(Question(text.lstrip()[: last.start()], (last[0].rstrip(),), 0, place))
+    return found
+
+
+def read_choices(paths: Sequence[Path]) -> list[Question]:
+    """Records with the fields `context` (or none), `choices` and `label` (a number from 0)."""
+    found = []
+    for record, place in rows_of(paths):
+        context, choices, label = (record.get(name) for name in ("context", "choices", "label"))
+        context = "" if context is None else context
+        if not isinstance(context, str):
+            raise DataError(f"{place}: the field context holds no text")
+        several = choices if isinstance(choices, list) and len(choices) > 1 else [""]
+        if not all(isinstance(one, str) and one.strip() for one in several):
+            raise DataError(f"{place}: the field choices is no list of two texts or more")
+        if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < len(several):
+            most = len(several) - 1
+            raise DataError(f"{place}: the field label must be 0 to {most}, got {label!r}")
+        blank = " " * bool(context and not context[-1].isspace())
+        after = tuple(one if one[0].isspace() else blank + one for one in several)
+        found.append(Question(context, after, label, place))
+    return found
+
+
+def judged(
+    generator: Generator,
+    questions: Sequence[Question],
+    whole_words: bool,
+    max_tokens: int,
+    report: Report,
+) -> list[list[Floats]]:
+    """Of each choice of each question [2, tokens]; too long a context misses its first tokens."""
+    from unitk.decoding.likelihood.texts import likelihoods  # imports torch
+
+    flat = [[one.context, choice] for one in questions for choice in one.choices]
+    place = [one.place for one in questions for _ in one.choices]
+    ids: list[tuple[Ids, Ids]] = [(first, text) for first, text in generator.encode(flat)]
+    for (_, text), where in zip(ids, place, strict=True):
+        if not len(text):
+            raise DataError(f"{where}: a choice or word has no token of the vocabulary")
+    found = likelihoods(
+        generator.model,
+        generator.task,
+        ids,
+        whole_words=whole_words,
+        truncate=True,
+        max_tokens=max_tokens,
+        name=place.__getitem__,
+        report=report,
+    )
+    each = iter(found)
+    return [[next(each) for _ in one.choices] for one in questions]
+
+
+def last_words(questions: Sequence[Question], found: Sequence[Sequence[Floats]]) -> dict[str, Any]:
+    """Accuracy in per cent: all tokens of a word are the likeliest; perplexity of the words."""
+    right = [bool(greedy.all()) for ((_, greedy),) in found]
+    nats = [-float(gains.sum(dtype=np.float64)) for ((gains, _),) in found]
+    return {
+        "texts": len(questions),
+        "accuracy": 100 * float(np.mean(right)),
+        "log_prob": -float(np.mean(nats)),
+        "ppl_last_word": math.exp(min(float(np.mean(nats)), 700)),
+        "tokens_last_word": float(np.mean([one.shape[1] for (one,) in found])),
+    }
+
+
+def ranked(questions: Sequence[Question], found: Sequence[Sequence[Floats]]) -> dict[str, Any]:
+    """Accuracies in per cent; n choices that share the first place count 1 / n."""
+    shares = [
+        {name: share(score, one.label) for name, score in scores(one, own).items()}
+        for one, own in zip(questions, found, strict=True)
+    ]
+    means = {f"accuracy_{name}": 100 * float(np.mean([s[name] for s in shares])) for name in NORMS}
+    chance = 100 * float(np.mean([1 / len(one.choices) for one in questions]))
+    return {"questions": len(questions), **means, "chance": chance}
+
+
+def scores(question: Question, found: Sequence[Floats]) -> dict[str, Floats]:
+    """The choices' log-probabilities, whole, by their tokens and by their bytes."""
+    total = np.array([gains.sum(dtype=np.float64) for gains, _ in found])
+    size = np.array([len(choice.strip().encode()) for choice in question.choices])
+    tokens = np.array([max(one.shape[1], 1) for one in found])
+    each = zip(NORMS, (1, tokens, size), strict=True)
+    return {name: (total / by).astype(np.float32) for name, by in each}
+
+
+def share(score: Floats, label: int) -> float:
+    """1 if the labelled choice has the best score, less if others have the same."""
+    best = score == score.max()
+    return float(best[label] / best.sum())
+
+
+def lines_about(
+    questions: Sequence[Question], found: Sequence[Sequence[Floats]], choices: bool
+) -> Iterator[dict[str, Any]]:
+    """A record for each question, in order."""
+    for one, own in zip(questions, found, strict=True):
+        if choices:
+            score = {name: values.tolist() for name, values in scores(one, own).items()}
+            yield {"place": one.place, "label": one.label, **score}
+        else:
+            [(gains, greedy)] = own
+            word = one.choices[0].strip()
+            total = float(gains.sum(dtype=np.float64))
+            yield {"place": one.place, "word": word, "log_prob": total, "right": bool(greedy.all())}
