@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from unitk import registry
-from unitk.models import archs
+from unitk.models import archs, base
 
 
 @pytest.mark.parametrize(
@@ -112,3 +112,9 @@ def test_weights_begin_as_their_width_asks():
         if not config.fan_in_init and not name.startswith("modern"):  # of LTG-BERT's law
             expected = config.width**-0.5 if own.search(name) else 0.02
             assert config.init_std == expected, name
+
+
+def test_a_family_is_named_as_a_whole_where_all_of_it_can():
+    assert base.families(lambda arch: arch.latent > 0) == "optimus_*"
+    able = base.families(lambda arch: arch.cross_attention).split(", ")
+    assert {"bart_*", "mass_*", "t5_*"} <= set(able) and "modern_*" not in able

@@ -93,7 +93,8 @@ class Search:
         self.wide = self.preset.wide * config.width
         self.rules = Rules(protocol, config, request.constraints, homes.device)
         self.steps = 0
-        self.soonest = min(one.max_len for one in each)
+        # before this step no hypothesis is full: `gains` need not look
+        self.soonest = min(config.max_words or each[0].max_len, *(one.max_len for one in each))
         self.stride = torch.tensor([protocol.dpos, protocol.dpos2], device=homes.device)
         self.most = longest(homes.shape[1] - 1, request.constraints.max_len)
 

@@ -78,9 +78,12 @@ class ArchConfig:
 
 
 def families(holds: Callable[[ArchConfig], bool]) -> str:
-    """The registered architectures of which something holds, by family: "bart_*, mass_*"."""
-    able = [one for one in registry.names("arch") if holds(registry.get("arch", one)())]
-    return ", ".join(dict.fromkeys(f"{one.partition('_')[0]}_*" for one in able))
+    """The registered architectures of which something holds; of a family all: "bart_*, mass_*"."""
+    family = {one: one.partition("_")[0] for one in registry.names("arch")}
+    able = [one for one in family if holds(registry.get("arch", one)())]
+    mixed = {family[one] for one in family.keys() - able}
+    shown = (one if family[one] in mixed else f"{family[one]}_*" for one in able)
+    return ", ".join(dict.fromkeys(shown))
 
 
 class Cache(Protocol):

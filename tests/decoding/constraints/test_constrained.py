@@ -56,6 +56,13 @@ def test_a_wide_beam_is_brute_force(toy, name, way):
         assert expected and outputs([found]) == [expected]
 
 
+def test_the_most_words_hold_beside_phrases(toy, kind):
+    case = toy.Case(kind, words=12)
+    config = GenerateConfig(beam=5, nbest=5, max_len=9, max_words=3)
+    for found in search(case, case.prompts(4), config, [[(i,)] for i in range(4)]):
+        assert found and all((one.ids != case.end).sum() <= 3 for one in found)
+
+
 @pytest.mark.parametrize("beam", [1, 2, 5])
 def test_every_output_contains_every_phrase(toy, kind, beam):
     rng = np.random.default_rng(beam)

@@ -29,11 +29,12 @@ def test_one_group_is_beam_search(toy, kind, monkeypatch):
     assert outputs(generate(case.model, prompts, case.protocol, config)) == outputs(plain)
 
 
+@pytest.mark.parametrize("most", [None, 3])
 @pytest.mark.parametrize("search", ["likely", "exact", "fairseq", "glm"])
-def test_without_a_cost_groups_are_beams_of_their_size(toy, kind, search):
+def test_without_a_cost_groups_are_beams_of_their_size(toy, kind, search, most):
     case = toy.Case(kind, words=8)
     prompts = case.prompts(5)
-    config = replace(CONFIG, search=search, diverse_beam_strength=0.0)
+    config = replace(CONFIG, search=search, diverse_beam_strength=0.0, max_words=most)
     one = replace(config, beam=2, nbest=2, diverse_beam_groups=1)
     found = generate(case.model, prompts, case.protocol, config)
     alone = generate(case.model, prompts, case.protocol, one)
