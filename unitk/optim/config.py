@@ -143,8 +143,7 @@ class Rule:
     pattern: str
     optimizer: OptimizerConfig
     lr_factor: float = 1.0
-    lr_schedule: Any = None
-    """None: that of the run."""
+    lr_schedule: Any = None  # None: that of the run
 
 
 def parse_rules(texts: Sequence[str], optimizer: OptimizerConfig) -> list[Rule]:

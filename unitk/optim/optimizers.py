@@ -7,8 +7,7 @@ from torch import nn
 
 from unitk.optim.config import AdamWConfig, BertAdamConfig, Groups, LambConfig
 
-FUSED = {"cpu", "cuda"}
-"""Devices with one kernel for the whole update."""
+FUSED = {"cpu", "cuda"}  # devices with one kernel for the whole update
 
 
 def adamw(config: AdamWConfig, groups: Groups) -> torch.optim.AdamW:

@@ -31,8 +31,7 @@ class Pair:
     """A good sentence and a bad one; `place` is its file and line."""
 
     sentences: tuple[str, str]
-    name: str
-    """Of its set."""
+    name: str  # of its set
     phenomenon: str
     place: str
 
@@ -44,8 +43,7 @@ class Scored:
     pairs: Sequence[Pair]
     score: Floats
     tokens: Ids
-    unknown: int
-    """Tokens of all sentences that the vocabulary does not know."""
+    unknown: int  # tokens of all sentences that the vocabulary does not know
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """A record for each pair, in order."""

@@ -17,8 +17,7 @@ import numpy as np
 
 from unitk.slots import BORN, DIES, NEVER, NOW, Example, Ids, Slots, lm
 
-ROW = 128
-"""Most slots of a tree of several examples."""
+ROW = 128  # most slots of a tree of several examples
 
 
 @dataclass(frozen=True)

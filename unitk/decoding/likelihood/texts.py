@@ -21,11 +21,9 @@ from unitk.models.stack import Model
 from unitk.slots import DOC, TOKEN, Example, Floats, Ids, Slots, lm
 from unitk.tasks.base import Task
 
-TOGETHER = 2048
-"""Texts that are laid out before the next ones."""
+TOGETHER = 2048  # texts that are laid out before the next ones
 
-Texts = Sequence[tuple[Ids, Ids]]
-"""What stands before each text, and the text."""
+Texts = Sequence[tuple[Ids, Ids]]  # what stands before each text, and the text
 
 
 def likelihoods(
