@@ -368,7 +368,7 @@ def _unknown(
     name = item.key.rpartition(".")[2]
     if item.key in flat or item.key in known.get(kind, []):
         return ""
-    if GONE.get(f"{kind}.{name}") == item.text:
+    if (f"{kind}.{name}", item.text) in GONE.items():
         return ""
     if not item.key:
         meant = next((f"; did you mean --{name} {item.text}?" for name in BARE if name in flat), "")
