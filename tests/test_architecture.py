@@ -87,7 +87,7 @@ def test_files_stay_short():
     over = {}
     for name in NAMES:
         length = len((ROOT / name).read_text().splitlines())
-        budget = 150 if name.startswith("unitk/tasks/") else 450
+        budget = 170 if name.startswith("unitk/tasks/") else 450
         if length > budget:
             over[name] = f"{length} lines, budget {budget}"
     assert not (found := {k: v for k, v in over.items() if k not in LONG_FILES}), found

@@ -27,7 +27,7 @@ from unitk.values import WORDS, Schedule, parse_value, render
 
 __all__ = ["Component", "Given", "Parsed", "flag", "options", "parse", "resolve"]
 
-SIBLINGS = ("arch", "criterion")  # kinds whose default is named by the task's class attribute
+SIBLINGS = ("arch", "criterion")  # kinds whose default the task names
 DEFAULTS = {"optimizer": "adamw"}
 BARE = ("data", "input")  # options that other systems take as words without a flag
 UNFLAGGED = "command line"  # the origin of words without a flag
@@ -281,7 +281,7 @@ def _check_shared(kind: str, given: Sequence[Given], mixture: dict[str, Componen
     """Mixed tasks have one architecture and one criterion; where theirs differ, it is given."""
     if kind not in SIBLINGS or any(item.key == kind for item in given):
         return
-    wanted = {name: getattr(part.made_from, kind) for name, part in mixture.items()}
+    wanted = {name: part.made_from.component(kind, part.config) for name, part in mixture.items()}
     if len(set(wanted.values())) > 1:
         each = ", ".join(f"{name}: {default}" for name, default in wanted.items())
         raise UsageError(f"{flag(kind)} is needed: the mixed tasks differ in it ({each})")
@@ -298,7 +298,7 @@ def _component(
         name, origins[kind] = named[-1].text or "", named[-1].origin
     elif kind in SIBLINGS and "task" in chosen:
         task = chosen["task"]
-        name, origins[kind] = getattr(task.made_from, kind), f"task {task.name}"
+        name, origins[kind] = task.made_from.component(kind, task.config), f"task {task.name}"
     elif kind in DEFAULTS:
         name = DEFAULTS[kind]
     else:

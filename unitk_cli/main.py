@@ -26,6 +26,7 @@ VERBS = {
     "generate": "decode with beam search, greedily, or fill blanks",
     "score": "BLEU, ROUGE and question-generation scores of files",
     "embed": "states of a model, or a vector for each text",
+    "predict": "labels, numbers, tags, answers or choices of a fine-tuned model",
     "evaluate": "losses and perplexities of a model on a corpus, and the use of its latent",
     "show": "draw what an objective makes of a text: slots and mask",
     "latent": "encode, sample, reconstruct, interpolate, ... in a latent space",

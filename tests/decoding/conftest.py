@@ -222,3 +222,12 @@ def toy():
 @pytest.fixture(params=["shift", "blanks", "slot", "relative", "cross"])
 def kind(request):
     return request.param
+
+
+@pytest.fixture
+def one_thread():
+    """Several threads part a product's rows, and its sums then depend on where a row stands."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

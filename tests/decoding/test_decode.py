@@ -83,6 +83,7 @@ def test_a_recorded_step_changes_nothing(toy, kind, monkeypatch):
     assert len(seen) > 1 and all(len(shapes) == 1 for shapes in seen.values())
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_permuted_rows_are_equal_bit_for_bit(toy, kind):
     case = toy.Case(kind, words=8)
     prompts = case.prompts(6)

@@ -76,7 +76,7 @@ def test_tasks_that_cannot(generator, toy_vocab):
         """Has no protocol."""
 
     with pytest.raises(UsageError, match="task Dumb does not generate"):
-        Generator(generator.model, Dumb(Dumb.Config(), toy_vocab))
+        Generator(generator.model, Dumb(Dumb.Config(), toy_vocab)).generate("so")
 
     class Plain(Task):
         """Decodes, but has no blanks."""

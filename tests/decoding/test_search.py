@@ -345,6 +345,7 @@ def test_a_temperature_is_that_of_the_logits(toy, kind):
         assert [a.score for a in one] == pytest.approx([b.score for b in two])
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_a_batch_is_decoded_as_its_rows(toy, kind):
     case = toy.Case(kind, words=8)
     prompts = case.prompts(6)

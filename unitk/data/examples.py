@@ -40,6 +40,7 @@ class Data:
     kind: str  # one of `KINDS`
     vocab: Vocab
     task: Any  # a `unitk.tasks.base.Task`, the first one of a mixture
+    heads: tuple[str, ...]  # what the tasks ask beside words
     train: Source
     valid: dict[str, Source]
     fingerprint: str  # of the corpora's contents and weights
@@ -96,6 +97,7 @@ def open_data(parsed: Parsed) -> Data:
     tasks: dict[str, Task] = {n: one.made_from(one.config, vocab) for n, one in named.items()}
     for name, task in tasks.items():
         task.labels = tuple(opened[0].manifest.get("labels", ()))
+        task.room = parsed.components["arch"].config.room
         _check_task(name, task, parsed, opened[0])
     if kind == "text" and parsed.origins.get("blocks", "").startswith("--"):
         uncut = any(task.cut is None for task in tasks.values())
@@ -113,6 +115,7 @@ def open_data(parsed: Parsed) -> Data:
         kind,
         vocab,
         next(iter(tasks.values())),
+        tuple(dict.fromkeys(head for task in tasks.values() for head in task.heads)),
         source(corpora, weights, options.seed),
         # validation is drawn and cut from (0, 0, example), so that curves of all runs compare
         {name: source([corpus], [1.0], 0) for name, corpus in zip(judged, rest, strict=True)},
@@ -134,9 +137,13 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     for need in task.needs:
         option = f"{flag('arch.' + need)}"
         require(getattr(arch, need) > 0, f"task {name} needs {option} above 0")
-    for head in task.heads:
-        found = f"--arch.heads are {','.join(arch.heads) or 'none'}"
-        require(head in arch.heads, f"task {name} asks {head}, but {found}: add it")
+    if parsed.origins.get("arch.heads", "").startswith("--"):  # others are added
+        for head in task.heads:
+            found = f"--arch.heads are {','.join(arch.heads) or 'none'}"
+            require(head in arch.heads, f"task {name} asks {head}, but {found}: add it")
+    form = corpus.manifest.get("form", "none")
+    wanted = f"task {name} learns from labels of the form {task.form}, but those of --data are"
+    require(task.form in ("", form), f"{wanted} {form} (unitk preprocess --labels)")
     enough = arch.num_segments == 0 or arch.num_segments >= len(task.segments)
     require(enough, f"task {name} needs --arch.num-segments {len(task.segments)}")
 
@@ -161,11 +168,18 @@ def _makers(
         name: measure(name, layouts[name], task.vocab.unk, task.pair_slots)
         for name, task in tasks.items()
     }
-    limits = [source_and_target(extent, arch, longest, given) for extent in extents.values()]
+    limits = [
+        (given[0] or longest[0], longest[1])
+        if tasks[name].shortens
+        else source_and_target(extent, arch, longest, given)
+        for name, extent in extents.items()
+    ]
     # records are shortened once, to what suits every task
     most = min(source for source, _ in limits), min(target for _, target in limits)
     # the longest record, laid out: other tables (GLM: places within a blank) are checked as well
     for name, task in tasks.items():
+        if task.shortens:
+            continue
         words = [np.full(n, task.vocab.unk) for n in (min(most[0], longest[0]), most[1])]
         example = layouts[name](words[:1], words[1], np.random.default_rng(0))
         require(

@@ -35,18 +35,18 @@ class Extent:
     slots: npt.NDArray[np.float64]
     """[tower, 4]: of a tower alone, for a source token, a target token and a part."""
     positions: npt.NDArray[np.float64]  # the same of the positions in use
-    declared: Callable[[Ids, Ids], Ids | None]  # `Task.pair_slots`
+    declared: Callable[[Ids, Ids, Ids], Ids | None]  # `Task.pair_slots`
 
     def bound(self, source: Any, target: Any, parts: Any) -> Ids:
         """The most slots of any tower."""
-        told = self.declared(source + parts - 1, target)
+        told = self.declared(source, target, parts)
         return told if told is not None else _longest(self.slots, source, target, parts)
 
     def most_source(self, table: int, target: int, parts: int) -> int:
         """The most source tokens that fit so many positions beside such a target; below 1: none."""
 
         def end(source: int) -> int:
-            told = self.declared(np.array(source + parts - 1), np.array(target))
+            told = self.declared(*map(np.array, (source, target, parts)))
             return int(_longest(self.positions, source, target, parts) if told is None else told)
 
         # the end rises with the source: the last length whose end is within the table

@@ -199,6 +199,19 @@ class EmbedConfig:
         require(not idle, "--layer has no effect with --pool latent")
 
 
+@dataclass(frozen=True)
+class PredictConfig:
+    """How texts are read."""
+
+    truncate: bool = False
+    """Shorten the last part of a text that is too long for the model, instead of refusing it."""
+    max_tokens: int = 16384
+    """Most slots of a batch."""
+
+    def __post_init__(self) -> None:
+        require(self.max_tokens >= 1, f"--max-tokens must be at least 1, got {self.max_tokens}")
+
+
 def made(kind: type[Config], options: Mapping[str, object]) -> Config:
     """The configuration with these options; an unknown one is a UsageError with the nearest."""
     known = [field.name for field in fields(kind)]

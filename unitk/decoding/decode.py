@@ -68,8 +68,6 @@ class Decoding:
     """A model, or an ensemble, with its task: sources as ids in, outputs out."""
 
     def __init__(self, model: Model | Ensemble, task: Task) -> None:
-        if task.protocol is None and not task.infills:
-            raise UsageError(f"--checkpoint: task {type(task).__name__} does not generate")
         self.model, self.task, self.vocab = model, task, task.vocab
         self.protocol = usable(task, model.trained)
 
@@ -123,6 +121,9 @@ class Decoding:
 
         Raises DataError, as `outputs` does, for what cannot be decoded.
         """
+        if self.protocol is None and not self.task.infills:
+            name = type(self.task).__name__
+            raise UsageError(f"--checkpoint: task {name} does not generate")
         kept = list(sources)
         constraints = constraints or [Constraint()] * len(sources)
         require(len(constraints) == len(sources), "prefixes and constraints: one for each source")

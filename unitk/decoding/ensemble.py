@@ -111,6 +111,10 @@ class Tightest:
     def max_positions2(self) -> int:
         return self._least("max_positions2")
 
+    @property
+    def room(self) -> int:
+        return self._least("room")
+
     def tower(self, name: str) -> Tightest:
         """The limits of a tower."""
         return Tightest([config.tower(name) for config in self.each])

@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 
 from unitk.data.texts import shorten
-from unitk.decoding.config import EmbedConfig, GenerateConfig, length, made
+from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig, length, made
 from unitk.decoding.constraints.base import Constraint, encode_phrase
 from unitk.decoding.decode import Decoding
-from unitk.decoding.embed import embed
 from unitk.decoding.fit import overrun, shortened
 from unitk.decoding.forced import as_hypothesis, score
 from unitk.decoding.likelihood.texts import likelihoods
+from unitk.decoding.reading.embed import embed
+from unitk.decoding.reading.predict import in_words, predict, texts_of
 from unitk.decoding.search import Hypothesis, Output
 from unitk.errors import DataError, UsageError, require
 from unitk.slots import Example, Floats, Ids, unroll
+from unitk.tasks.understanding.base import Understanding
 
 BLANKS = ("mask", "gmask", "smask")  # symbols that stand for a blank in a text
 
@@ -66,6 +68,36 @@ class Generator(Decoding):
         config = made(EmbedConfig, options)
         found = embed(self.model, self.task, self.encode(parted(texts)), config)
         return found if config.pool == "none" else np.array(found)
+
+    def predict(
+        self, texts: str | Sequence[str | Sequence[str]], **options: object
+    ) -> list[dict[str, Any]]:
+        """What a model fine-tuned to understand says of each text; `options`: PredictConfig's.
+
+        By its task: label and probability, value, tags, or answer and probability; nothing of an
+        empty text. A text is a string or its parts: two texts, a question and a passage, a text
+        and its choices, or words.
+        """
+        return self.predictions(parted(texts), made(PredictConfig, options))
+
+    def predictions(
+        self,
+        texts: Sequence[Sequence[str]],
+        config: PredictConfig,
+        first: int = 0,
+        report: Callable[[int], None] = lambda done: None,
+    ) -> list[dict[str, Any]]:
+        """`predict` for texts that are parted; `first` is the number of the first among all."""
+        task = self.task
+        if not isinstance(task, Understanding):
+            known = "classify, regress, tag, span or choice"
+            raise UsageError(
+                f"task {type(task).__name__} predicts words; train it with --task {known}"
+            )
+        sources = self.encode([texts_of(task, parts) for parts in texts])
+        said = predict(self.model, task, sources, config, first=first, report=report)
+        each = zip(texts, sources, said, strict=True)
+        return [in_words(task, parts, source, one) for parts, source, one in each]
 
     def score(
         self,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from unitk.latent.components import LatentConfig
-from unitk.models.condition import Condition
+from unitk.models.condition import Carry, Condition
 from unitk.models.stack import Model, Stack, init_weights
 from unitk.slots import BORN, DOC, NEVER, POS, Batch
 
@@ -57,6 +57,16 @@ class LatentModel(Model):
             if part is not None:
                 nn.init.normal_(part.weight, std=config.init_std)
         nn.init.zeros_(self.pool.bias)
+
+    def forward(
+        self, batch: Batch, condition: Condition | None = None
+    ) -> tuple[dict[str, Tensor], Carry]:
+        """The states of the decoder, and of the encoder where they are asked."""
+        states, carry = super().forward(batch, condition)
+        if any(ask.tower == "enc" for ask in batch.asks.values()):
+            slots = batch.towers["enc"], batch.sight["enc"], batch.num_keys["enc"]
+            states["enc"] = self.reader.encode(*slots)
+        return states, carry
 
     def posterior(self, batch: Batch) -> Posterior:
         """The latents' distributions."""

@@ -16,6 +16,22 @@ from unitk.values import Schedule
 from unitk.vocab.base import Vocab
 
 
+@dataclass(frozen=True)
+class Encoded:
+    """Texts laid out to be understood: heads read the states of some of the slots.
+
+    `example` has no asks but those its objective trains beside.
+    """
+
+    example: Example
+    tower: str
+    """The one that is read."""
+    whole: int
+    """The slot that stands for all parts together."""
+    parts: list[Ids]
+    """The slot of each token of each part."""
+
+
 class Task:
     """An objective: how texts and pairs are laid out as slots, and how its models decode.
 
@@ -31,7 +47,7 @@ class Task:
     arch: ClassVar[str]
     criterion: ClassVar[str] = "cross_entropy"  # default components, by registered name
     infills: ClassVar[bool] = False  # a prompt with [MASK]s has them filled
-    needs: ClassVar[tuple[str, ...]] = ()
+    needs: tuple[str, ...] = ()
     """Tables of an architecture that layouts need, by the option of their size."""
     segments: ClassVar[tuple[int, ...]] = ()
     """For each segment of the layouts the one of BERT that it begins as, if there are more."""
@@ -56,12 +72,20 @@ class Task:
     """What an encoder reads; a vocabulary of its own comes from the option of the same name."""
     labels: tuple[str, ...] = ()
     """Names of the classes, tags or entities in the data, where these have some."""
+    form: ClassVar[str] = ""  # of the labels it learns, where there is one form only
+    shortens: ClassVar[bool] = False  # whether it cuts sources itself to the positions there are
+    room: int | None = None  # positions of the architecture, where it has a table of them
     copies: int = 0  # epochs after which the same draws come again; 0: never
 
     def __init__(self, config: Any, vocab: Vocab) -> None:
         self.config, self.vocab, self.source_vocab = config, vocab, vocab
         self.first_rows = {"embed.segments.weight": ("embed.segments.weight", self.segments)}
         vocab.require(self.symbols, f"task {registry.name_of('task', type(self))}")
+
+    @classmethod
+    def component(cls, kind: str, config: Any) -> str:
+        """The default "arch" or "criterion" beside these options, by registered name."""
+        return cls.arch if kind == "arch" else cls.criterion
 
     @property
     def protocol(self) -> Protocol | None:
@@ -82,8 +106,8 @@ class Task:
         """The most slots that `pretrain` makes of texts of `n` tokens."""
         return n + self.frame
 
-    def pair_slots(self, source: Ids, target: Ids) -> Ids | None:
-        """The same of `finetune` for a source with its separators and a target of these lengths.
+    def pair_slots(self, source: Ids, target: Ids, parts: Ids) -> Ids | None:
+        """The same of a source of so many tokens and parts, and a target.
 
         None: a few that are laid out tell, as all of the same lengths have as many slots.
         """
@@ -114,8 +138,16 @@ class Task:
 
     def reading(self, source: list[Ids]) -> Slots:
         """A source that is only read, by the encoder where there is one."""
-        tokens = np.concatenate([[self.vocab.cls], self.joined(source), [self.vocab.sep]])
-        return stay(tokens, pos=np.arange(len(tokens)))
+        tokens, part = framed(source, self.vocab.cls, self.vocab.sep)
+        return stay(tokens, pos=np.arange(len(tokens)), seg=np.minimum(part, 1))
+
+    def encoded(self, parts: list[Ids]) -> Encoded:
+        """One text or several as fine-tuning for understanding reads them: C a S b S, asked at C.
+
+        Devlin et al. 2019, section 4 and figure 4.
+        """
+        slots = self.reading(parts)
+        return Encoded(Example({"x": slots}), "x", 0, places_of(parts, 1))
 
     def prompt(self, source: list[Ids]) -> Example:
         """Everything up to and including the slot that decoding reads first; no asks."""
@@ -161,6 +193,21 @@ class Task:
         able = [name for name, own in every.items() if own is not getattr(Task, method)]
         name, can = registry.name_of("task", type(self)), f"{', '.join(able) or 'no task'} can"
         return UsageError(f"--task {name} cannot {what}; {can}")
+
+
+def framed(parts: list[Ids], cls: int, sep: int) -> tuple[Ids, Ids]:
+    """C, each part with an S, and the number of the part each token belongs to."""
+    tokens = np.concatenate([[cls], *(np.append(part, sep) for part in parts)])
+    sizes = [len(part) + 1 for part in parts]
+    sizes[0] += 1
+    return tokens, np.arange(len(parts)).repeat(sizes)
+
+
+def places_of(parts: list[Ids], first: int) -> list[Ids]:
+    """The slots of the parts' tokens, the first one at `first`, a separator after each part."""
+    sizes = np.array([len(part) for part in parts])
+    starts = first + np.cumsum(sizes + 1) - sizes - 1
+    return [start + np.arange(size) for start, size in zip(starts, sizes, strict=True)]
 
 
 def largest(share: float | Schedule) -> float:

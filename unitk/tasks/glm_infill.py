@@ -24,7 +24,15 @@ from unitk.errors import require
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, lm, stay, unroll
 from unitk.spans import Spans, choose, long_span, most_spans, places, poisson_spans, sentence_spans
-from unitk.tasks.base import Task, check_share, check_weights, largest, share_at
+from unitk.tasks.base import (
+    Encoded,
+    Task,
+    check_share,
+    check_weights,
+    largest,
+    places_of,
+    share_at,
+)
 from unitk.values import Schedule
 
 MODES = "lm", "sentences", "document"  # their asks; lm: short spans, and fine-tuning
@@ -142,6 +150,14 @@ class GLMInfill(Task):
     def continued(self, before: Ids, text: Ids) -> Example:
         blank = self.vocab.symbols[self.config.mask_symbol]
         return super().continued(np.append(before, blank), text)
+
+    def encoded(self, parts: list[Ids]) -> Encoded:
+        """Part A with its blank, and the S that would begin to fill it: that slot has read all."""
+        example = self.prompt(parts)
+        last = len(example.towers["x"]) - 1
+        behind = self.config.mask_place == "first"  # the parts stand before the last S of part A
+        first = last - 1 - len(self.joined(parts)) if behind else int(self.config.opened)
+        return Encoded(Example(example.towers), "x", last, places_of(parts, first))
 
     def text(self, source: list[Ids], written: Ids) -> str:
         ends = np.flatnonzero(written == self.vocab.eop) + 1

@@ -22,7 +22,7 @@ from unitk.data.cuts import Text
 from unitk.errors import at_least
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, Slots, lm, stay, unroll
-from unitk.tasks.base import Task
+from unitk.tasks.base import Encoded, Task, places_of
 
 
 def layout(tokens: Ids) -> Example:
@@ -97,6 +97,14 @@ class LM(Task):
 
     def reading(self, source: list[Ids]) -> Slots:
         return self.opened(source, delimited=False).towers["x"]
+
+    def encoded(self, parts: list[Ids]) -> Encoded:
+        """C a S b S: the last S has read everything; the words are asked beside (GPT, figure 1)."""
+        example = self.opened(parts, delimited=True)
+        tokens = example.towers["x"].token
+        # words are predicted, and the S that ends each part but the last, whose label is the class
+        example.asks.append(lm(np.arange(len(tokens) - 2), tokens[1:-1]))
+        return Encoded(example, "x", len(tokens) - 1, places_of(parts, len(self.start)))
 
     def prompt(self, source: list[Ids]) -> Example:
         always = self.config.delimiter == "always"

@@ -27,19 +27,11 @@ from unitk.data.cuts import Text
 from unitk.data.sentence_pairs import SentencePairs
 from unitk.errors import UsageError, at_least
 from unitk.registry import register
-from unitk.slots import Ask, Example, Ids, Slots, lm, stay
+from unitk.slots import Ask, Example, Ids, lm, stay
 from unitk.spans import Bools, corrupt, fitting, run_places
-from unitk.tasks.base import Task, check_share, check_weights, share_at
+from unitk.tasks.base import Task, check_share, check_weights, framed, share_at
 from unitk.values import Schedule
 from unitk.vocab.base import Vocab
-
-
-def framed(parts: list[Ids], cls: int, sep: int) -> tuple[Ids, Ids]:
-    """C, each part with an S, and the number of the part each token belongs to."""
-    tokens = np.concatenate([[cls], *(np.append(part, sep) for part in parts)])
-    sizes = [len(part) + 1 for part in parts]
-    sizes[0] += 1
-    return tokens, np.arange(len(parts)).repeat(sizes)
 
 
 def layout(tokens: Ids, seg: Ids, hidden: Ids, shown: Ids, shift: bool = False) -> Example:
@@ -131,10 +123,6 @@ class MLM(Task):
         number, size = np.unique(unit, return_counts=True)
         order = rng.permutation(len(number))
         return places[np.isin(unit, number[order[fitting(size[order], count)]])], None
-
-    def reading(self, source: list[Ids]) -> Slots:
-        tokens, seg = framed(source, self.vocab.cls, self.vocab.sep)
-        return stay(tokens, pos=np.arange(len(tokens)), seg=seg)
 
     def prompt(self, source: list[Ids]) -> Example:
         """A source with [MASK]s, which are asked for in one pass; the labels are no answers."""

@@ -26,7 +26,7 @@ from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.registry import register
 from unitk.slots import Example, Ids, Slots, stay
-from unitk.tasks.base import check_chance
+from unitk.tasks.base import Encoded, check_chance, places_of
 from unitk.tasks.seq2seq import Seq2Seq
 from unitk.vocab.base import Vocab, open_vocab
 
@@ -68,8 +68,8 @@ class Optimus(Seq2Seq):
     def slots(self, n: Ids) -> Ids:
         return n * (1 if self.source_vocab is self.vocab else 2) + self.frame
 
-    def pair_slots(self, source: Ids, target: Ids) -> Ids:
-        return np.maximum(self.slots(source), target + 1)
+    def pair_slots(self, source: Ids, target: Ids, parts: Ids) -> Ids:
+        return np.maximum(self.slots(source + parts - 1), target + 1)
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         return self.finetune([text.ids], text.ids, rng)
@@ -91,6 +91,10 @@ class Optimus(Seq2Seq):
     def likelihood(self, before: Ids, text: Ids) -> Example:
         why = "an autoencoder bounds the likelihood of a text, which unitk evaluate --data measures"
         raise UsageError(f"--task optimus gives no log-probability of a text: {why}")
+
+    def encoded(self, parts: list[Ids]) -> Encoded:
+        """As BERT: the encoder's first slot, of which the latent is made."""
+        return Encoded(self.prompt(parts), "enc", 0, places_of(parts, 1))
 
     def reading(self, source: list[Ids]) -> Slots:
         """C, the source, S; nothing that a decoder might look at."""

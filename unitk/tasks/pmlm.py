@@ -32,8 +32,15 @@ from unitk.data.sentence_pairs import SentencePairs
 from unitk.registry import register
 from unitk.slots import TOKEN, Example, Ids, Protocol, Slots, lm, probe, stay, unroll
 from unitk.spans import Spans, block_spans, corrupt, places
-from unitk.tasks.base import Task, check_chance, check_share, check_weights, largest, share_at
-from unitk.tasks.mlm import framed
+from unitk.tasks.base import (
+    Task,
+    check_chance,
+    check_share,
+    check_weights,
+    framed,
+    largest,
+    share_at,
+)
 from unitk.values import Schedule
 from unitk.vocab.base import Vocab
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, Slots, stay, unroll
-from unitk.tasks.base import Task
+from unitk.tasks.base import Encoded, Task, places_of
 
 
 @register("task", "seq2seq")
@@ -73,3 +73,13 @@ class Seq2Seq(Task):
         before = [] if self.opening in ("sep", "pad") else [self.opener]
         tokens = np.concatenate([before, self.joined(source), [self.vocab.sep]]).astype(np.int64)
         return stay(tokens, pos=np.arange(len(tokens)))
+
+    def encoded(self, parts: list[Ids]) -> Encoded:
+        """Both towers read the parts; the decoder's last slot, which leads to S, has read all.
+
+        Lewis et al. 2020, arXiv 1910.13461, section 3.1. A token is read where it is predicted.
+        """
+        tokens = np.concatenate([self.start, self.joined(parts)])
+        steps = np.arange(len(tokens))
+        example = Example({"enc": self.reading(parts), "dec": stay(tokens, steps, at=steps)})
+        return Encoded(example, "dec", len(tokens) - 1, places_of(parts, len(self.start) - 1))

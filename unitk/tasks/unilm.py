@@ -30,8 +30,15 @@ from unitk.data.sentence_pairs import SentencePairs
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, lm, probe, stay, unroll
 from unitk.spans import choose, corrupt, ngram_places
-from unitk.tasks.base import Task, check_chance, check_share, check_weights, share_at
-from unitk.tasks.mlm import framed, nsp
+from unitk.tasks.base import (
+    Task,
+    check_chance,
+    check_share,
+    check_weights,
+    framed,
+    share_at,
+)
+from unitk.tasks.mlm import nsp
 from unitk.values import Schedule
 from unitk.vocab.base import Vocab
 

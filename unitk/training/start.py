@@ -20,6 +20,7 @@ from unitk.data.examples import Data, open_data
 from unitk.errors import DataError, UsageError, require
 from unitk.models.config import UNSHAPED
 from unitk.optim.config import parse_rules
+from unitk.registry import get
 from unitk.training.config import CUT, FROZEN, KINDS, TrainConfig, launched, place, weighted
 from unitk.training.reporting.sinks import choose_loggers
 from unitk.training.saving.folder import CONFIG, RunFolder, find
@@ -112,6 +113,8 @@ def _parse(argv: Sequence[str]) -> Parsed:
     state = read_state(folder)
     values = options_of(state, folder)
     inherited = _of_same_tasks(values, parsed)
+    if "task.layout" in parsed.values():
+        inherited["task.layout"] = _layout(values)
     if parsed.origins["arch"].startswith("task "):
         inherited |= {key: v for key, v in values.items() if key.partition(".")[0] == "arch"}
         least = len(parsed.components["task"].made_from.segments)
@@ -136,6 +139,19 @@ def _of_same_tasks(there: dict[str, str], parsed: Parsed) -> dict[str, str]:
             own = {key: text for key, text in there.items() if key.startswith(theirs)}
             found |= {ours + key.removeprefix(theirs): text for key, text in own.items()}
     return found
+
+
+def _layout(there: dict[str, str]) -> str:
+    """How a checkpoint's inputs look, as `--task.layout`; of mixed tasks as the first one's do."""
+    if "task.layout" in there:
+        return there["task.layout"]
+    name, share, _ = there["task"].split()[0].partition("=")
+    prefix = f"task.{name}." if share else "task."
+    given = {key.removeprefix(prefix): v for key, v in there.items() if key.startswith(prefix)}
+    known = {option.name: render(option.default) for option in options(get("task", name).Config)}
+    own = (f"{key}={v}" for key, v in given.items() if known.get(key, v) != v)
+    escaped = ",".join(one.replace(",", "\\,") for one in own)
+    return f"{name}:{escaped}" if escaped else name
 
 
 def _differences(
@@ -183,6 +199,7 @@ def prepare(parsed: Parsed) -> Start:
     parse_rules(config.group, parsed.components["optimizer"].config)
     _check_ends(parsed)
     data = open_data(parsed)
+    parsed = _with_heads(parsed, data.heads)
     _check_stateful(parsed, data, world)
     for name in ("patience", "best_metric"):
         if getattr(config, name) is not None and not data.valid:
@@ -222,6 +239,15 @@ def _check_ends(parsed: Parsed) -> None:
                 f"--max-hours alone does not tell {flag(key)} when the run ends: give"
                 " --max-steps or --max-epochs too, or a schedule such as constant:warmup=100"
             ) from error
+
+
+def _with_heads(parsed: Parsed, heads: Sequence[str]) -> Parsed:
+    """The architecture with what the tasks ask, in the place of heads of the same names."""
+    arch = parsed.components["arch"]
+    names = {tuple(head.split(":")[:2]) for head in heads}  # KIND:NAME[:SIZE]
+    kept = [one for one in arch.config.heads if tuple(one.split(":")[:2]) not in names]
+    config = replace(arch.config, heads=(*kept, *heads))
+    return replace(parsed, components=parsed.components | {"arch": replace(arch, config=config)})
 
 
 def _check_stateful(parsed: Parsed, data: Data, world: int) -> None:

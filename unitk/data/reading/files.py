@@ -165,8 +165,9 @@ class ReadingOptions:
     """Field of the target; of several, and of a list, the first that is there is learnt."""
     label_field: str = ""
     """Labelled records: field of the label, with --source-field for one text or two."""
-    labels: Literal["class", "number", "tags", "span", "links"] = "class"
-    """What it holds. tags: one for each word; span: [start, stop] of the answer in the last
+    labels: Literal["class", "number", "tags", "span", "choice", "links"] = "class"
+    """What it holds. tags: one for each word; choice: which text behind the first --source-field is
+    right, its number from 0, letter or text; span: [start, stop] of the answer in the last
     --source-field (characters), or null; links: a list of [start, stop, entity]. SQuAD with
     --labels span: question and passage lead to where the answer is."""
     sentence_mark: str = ""

@@ -8,7 +8,7 @@ a text or a list: of the sentences of a source, which blanks join, or of equally
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from unitk.errors import DataError
 from unitk.foreign import parse_json
 
 FORMS = {
-    **{"class": "labelled", "number": "labelled", "tags": "labelled"},
+    **dict.fromkeys(("class", "number", "tags", "choice"), "labelled"),
     **{"span": "spans", "links": "linked"},
 }
 """Form of the labels -> kind of the corpus."""
@@ -79,12 +79,16 @@ def _labelled(record: Any, where: str, fields: Fields) -> PairText | None:
         raise DataError(f"{where}: no field {name!r}, see --label-field; there are {known}")
     if fields.form == "tags":
         source = words_of(record, where, fields.source)
+    elif fields.form == "choice":
+        source = choices_of(record, where, fields)
     else:
         source = source_of(record, where, fields)
     if not source or not all(source):
         _check_skipped(where, fields.source, fields)
         return None
     label = label_of(record[name], fields.form, f"{where}: field {name!r}")
+    if fields.form == "choice":
+        label = [_chosen(label[0], source[1:], f"{where}: field {name!r}")]
     if fields.form == "tags" and len(label) != len(source):
         raise DataError(f"{where}: {len(source)} words, but {len(label)} tags in {name!r}")
     if fields.form in ("span", "links"):
@@ -112,11 +116,37 @@ def words_of(record: Any, where: str, names: tuple[str, ...]) -> list[str]:
     return value.split() if isinstance(value, str) else _texts(value, names[0], where)
 
 
+def choices_of(record: Any, where: str, fields: Fields) -> list[str]:
+    """A text and what may go with it: a field for each, or one with a list of all."""
+    first, *others = fields.source
+    text = source_of(record, where, replace(fields, source=(first,)))
+    for name in others:
+        own = record.get(name)
+        one = replace(fields, source=(name,))
+        text += _texts(own, name, where) if isinstance(own, list) else source_of(record, where, one)
+    require_two = (
+        f"{where}: a choice is between two texts at least, behind the first --source-field"
+    )
+    if len(text) < 3:
+        raise DataError(require_two)
+    return text
+
+
+def _chosen(label: str, choices: list[str], where: str) -> int:
+    """The number of a choice that is named by its number from 0, its letter from A, or itself."""
+    names = [(str(i), chr(ord("A") + i), text) for i, text in enumerate(choices)]
+    for i, known in enumerate(names):
+        if label in known:
+            return i
+    least, most = "0 or A", f"{len(choices) - 1} or {names[-1][1]}"
+    raise DataError(f"{where} must be {least} to {most}, or one of the choices, got {label!r}")
+
+
 def label_of(value: Any, form: str, where: str) -> Label:
     """A field as labels of a form; `where` names it."""
     if isinstance(value, str) and form in ("span", "links"):  # of CSV
         value = parse_json(value, where) if value.strip() else None
-    if form == "class" and isinstance(value, str | int) and str(value).strip():
+    if form in ("class", "choice") and isinstance(value, str | int) and str(value).strip():
         return [str(value).strip()]
     if form == "number":
         try:
@@ -136,6 +166,7 @@ def label_of(value: Any, form: str, where: str) -> Label:
             return [(start, stop, str(name)) for start, stop, name in value or []]
     shape = {
         "class": "a label",
+        "choice": "the number of a choice",
         "tags": "a list of tags",
         "span": "[start, stop] in characters, or null",
         "links": "a list of [start, stop, entity] in characters",

@@ -2,7 +2,7 @@
 
 A corpus of texts, each document a record and its sentences the parts, with two things more:
 
-    labels.npy      class, number  [records, 1]
+    labels.npy      class, number, choice  [records, 1]
                     tags           [sentences, 1], each word being a part
                     span           [records, 2], tokens [start, stop) of the last part; -1 -1: none
                     links          [links, 4]: record, tokens [start, stop) of its last part, entity
@@ -26,7 +26,7 @@ from unitk.files import MANIFEST
 from unitk.slots import Ids
 
 LABELS = "labels.npy"
-WIDTH = {"class": 1, "number": 1, "tags": 1, "span": 2, "links": 4}
+WIDTH = {"class": 1, "choice": 1, "number": 1, "tags": 1, "span": 2, "links": 4}
 """Form of the labels -> numbers of a row; the last one is a name's where the form has names."""
 NAMED = ("class", "tags", "links")
 

@@ -189,10 +189,14 @@ class Answers(nn.Module):
         assert terms.nll is not None and terms.correct is not None
         return torch.stack([-terms.nll, terms.correct])
 
+    def output(self, batch: Batch, ask: Ask) -> Tensor:
+        """What the head of an ask gives for its rows [K, ...]."""
+        states, _ = self(batch, self.condition(batch))
+        return self.head(gather(states[ask.tower], batch, [ask]), ask.head)
+
     def likeliest(self, batch: Batch, ask: Ask, banned: Any) -> tuple[Tensor, Tensor]:
         """The likeliest words [K] that are not banned, and their log-probabilities among these."""
-        states, _ = self(batch, self.condition(batch))
-        logits_KV = self.head(gather(states[ask.tower], batch, [ask]), ask.head)
+        logits_KV = self.output(batch, ask)
         # before the softmax: the rest share all of the probability
         logits_KV[:, banned] = -torch.inf
         word_K = logits_KV.argmax(-1)

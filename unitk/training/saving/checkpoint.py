@@ -296,6 +296,8 @@ def load_weights(
     for name, tensor in here.items():
         if name.endswith(POSITIONS) and name in there and len(tensor) > len(there[name]):
             there[name] = model.resized(name, there[name])
+    if task:
+        _heads_begin(there, here, folder)
     for name in [*here, *there]:
         if name not in there:
             raise CheckpointError(f"{folder} has no tensor {name}, which this architecture needs")
@@ -309,6 +311,26 @@ def load_weights(
     with torch.no_grad():
         for name, tensor in here.items():
             tensor.copy_(check_finite(there[name], f"{folder}: {name}"))
+
+
+def _heads_begin(there: dict[str, Tensor], here: dict[str, Tensor], folder: Path) -> None:
+    """Let heads that a checkpoint lacks, or has for other classes, begin anew; leave out others.
+
+    A pooler begins as that of another head there: Devlin et al. 2019, section 4.1.
+    """
+    pooler = re.compile(r"^heads\.\w+:\w+\.dense\.|^pool\.")
+    pooled = {pooler.sub("dense.", name): t for name, t in there.items() if pooler.match(name)}
+    begun = set()
+    for name, tensor in here.items():
+        if ":" in name and (name not in there or there[name].shape != tensor.shape):
+            _, head, part = name.split(".", 2)
+            found = pooled.get(part)
+            there[name] = tensor if found is None or found.shape != tensor.shape else found
+            begun.add(head)
+    for name in [name for name in there if ":" in name and name not in here]:
+        del there[name]
+    if begun:
+        log.info("%s has no head %s: it begins anew", folder, ", ".join(sorted(begun)))
 
 
 def check_finite(tensor: Tensor, what: str) -> Tensor:

@@ -1,0 +1,350 @@
+"""Fine-tuning for understanding: what each layout reads, what is learnt, what is predicted."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from rounding import near
+
+import unitk
+from unitk.data.storing.preprocess import Options, preprocess
+from unitk.decoding.reading.predict import as_written
+from unitk.errors import DataError, UsageError
+from unitk.models.archs import tiny
+from unitk.registry import get
+from unitk.slots import collate
+from unitk.tasks.understanding.base import layout_of, softmax
+from unitk.training.loop import train
+from unitk.training.start import parse_train, prepare
+
+from ..conftest import toy_lines
+
+ARCHS = {
+    **{"mlm": "bert", "lm": "gpt2", "unilm": "unilm", "pmlm": "unilm2", "glm_infill": "glm"},
+    **{"seq2seq": "bart", "mass": "mass", "optimus": "optimus"},
+}
+FORMS = {
+    "classify": "class",
+    "regress": "number",
+    "tag": "tags",
+    "span": "span",
+    "choice": "choice",
+}
+A, B = np.array([40, 41, 42]), np.array([43, 44])
+
+
+def made(task, layout, vocab, labels=("no", "yes"), **options):
+    cls = get("task", task)
+    found = cls(cls.Config(layout=layout, **options), vocab)
+    found.labels = labels if task in ("classify", "tag") else ()
+    return found
+
+
+def test_the_slots_that_are_read_are_those_of_the_table(toy_vocab):
+    v = toy_vocab
+    c, s, m, sop = v.cls, v.sep, v.mask, v.sop
+    table = {
+        "mlm": ([c, 40, 41, 42, s, 43, 44, s], 0, 5),
+        "unilm": ([c, 40, 41, 42, s, 43, 44, s], 0, 5),
+        "pmlm": ([c, 40, 41, 42, s, 43, 44, s], 0, 5),
+        "optimus": ([c, 40, 41, 42, s, 43, 44, s], 0, 5),
+        "lm": ([c, 40, 41, 42, s, 43, 44, s], 7, 5),
+        "lm:opening=none": ([40, 41, 42, s, 43, 44, s], 6, 4),
+        "glm_infill": ([c, m, 40, 41, 42, s, 43, 44, s, sop], 9, 6),
+        "glm_infill:mask_place=last": ([c, 40, 41, 42, s, 43, 44, m, s, sop], 9, 5),
+        "seq2seq": ([c, 40, 41, 42, s, 43, 44], 6, 4),
+        "seq2seq:opening=both": ([s, c, 40, 41, 42, s, 43, 44], 7, 5),
+    }
+    for layout, (tokens, whole, second) in table.items():
+        encoded = made("classify", layout, v).layout.encoded([A, B])
+        slots = encoded.example.towers[encoded.tower]
+        assert slots.token.tolist() == tokens, layout
+        assert encoded.whole == whole, layout
+        assert encoded.parts[1].tolist() == [second, second + 1], layout
+        # a decoder's slot is the one that predicts the token
+        shown = slots.token if encoded.tower != "dec" else np.append(slots.token[1:], s)
+        assert shown[np.concatenate(encoded.parts)].tolist() == [40, 41, 42, 43, 44], layout
+
+
+def test_a_causal_model_is_asked_for_its_words_beside(toy_vocab):
+    example = made("classify", "lm", toy_vocab).classify([A, B], np.array([1]), None)
+    own, words = example.asks
+    tokens = example.towers["x"].token
+    assert (own.head, own.rows.tolist(), own.label.tolist()) == ("class:label", [[7]], [1])
+    assert words.name == "lm" and (tokens[words.first + 1] == words.label).all()
+    assert words.label.tolist() == [40, 41, 42, toy_vocab.sep, 43, 44]
+    assert made("classify", "lm", toy_vocab).asks == {"lm": 0.5}
+    alone = made("classify", "lm", toy_vocab, lm_weight=0.0).asking([A, B])
+    assert [ask.name for ask in alone.asks] == ["class"]
+
+
+def test_words_are_tagged_at_their_first_tokens(toy_vocab):
+    example = made("tag", "mlm", toy_vocab).classify([A, B, A], np.array([0, 1, 0]), None)
+    [ask] = example.asks
+    assert example.towers["x"].token[ask.first].tolist() == [40, 43, 40]
+    assert example.towers["x"].token.tolist().count(toy_vocab.sep) == 1
+
+
+def test_borders_are_places_among_all_slots(toy_vocab):
+    task = made("span", "mlm", toy_vocab)
+    example = task.answer([A, B], np.array([0, 2]), None)
+    [ask] = example.asks
+    assert example.towers["x"].token[ask.label[0]].tolist() == [43, 44]
+    assert ask.rows.tolist() == [list(range(8))]
+    assert task.answer([A, B], np.array([-1, -1]), None).asks[0].label.tolist() == [[0, 0]]
+
+
+def test_the_likeliest_answer_is_that_of_brute_force(toy_vocab):
+    rng, task = np.random.default_rng(0), made("span", "mlm", toy_vocab, max_answer=3)
+    passage = np.arange(40, 50)
+    for _ in range(50):
+        output = rng.normal(size=(1, 2, 15)).astype("f") * 2
+        first, last = softmax(output[0])
+        every = {(0, 0): first[0] * last[0]} | {
+            (5 + i, 5 + j): first[5 + i] * last[5 + j]
+            for i in range(10)
+            for j in range(i, min(i + 3, 10))
+        }
+        (i, j), best = max(every.items(), key=lambda one: one[1])
+        said = task.said([A, passage], output)
+        assert said["span"] == ([-1, -1] if i == 0 else [i - 5, j - 4])
+        assert said["probability"] == pytest.approx(best)
+
+
+def test_each_choice_is_a_doc_of_its_own(toy_vocab):
+    task = made("choice", "mlm", toy_vocab)
+    example = task.classify([A, B, A], np.array([1]), None)
+    x, [ask] = example.towers["x"], example.asks
+    assert x.doc.tolist() == [0] * 8 + [1] * 9 and ask.rows.tolist() == [[0, 8]]
+    task.room = 7
+    short = task.asking([A, B, A]).towers["x"]
+    assert int(short.pos.max()) == 6 and short.token.tolist().count(42) == 1
+
+
+def test_class_weights_are_those_of_torch(toy_vocab):
+    task = made("classify", "mlm", toy_vocab, class_weights=(1.0, 3.0))
+    torch.manual_seed(0)
+    config = tiny(get("arch", "bert_tiny")())
+    model = type(config)(**{**vars(config), "heads": task.heads}).build(len(toy_vocab)).eval()
+    labels = [0, 1, 1]
+    batch = collate([[task.classify([A, B], np.array([y]), None)] for y in labels]).to("cpu")
+    from unitk.criterions.cross_entropy import CrossEntropy
+
+    loss = CrossEntropy()(model, batch, 0, None)
+    [ask] = batch.asks.values()
+    wanted = F.cross_entropy(
+        model.output(batch, ask), torch.tensor(labels), torch.tensor([1.0, 3.0])
+    )
+    near(loss.sums["class"] / batch.count["class"], wanted)
+    with pytest.raises(UsageError, match="class-weights needs 2 weights above 0, of no, yes"):
+        made("classify", "mlm", toy_vocab, class_weights=(1.0,)).classify([A], np.array([0]), None)
+
+
+def test_a_layout_that_is_none_is_refused():
+    with pytest.raises(UsageError, match="--task.layout.*'mlmm'.*did you mean.*mlm"):
+        layout_of("mlmm")
+    with pytest.raises(UsageError, match="'openin=sep' is no option=value of task lm.*opening"):
+        layout_of("lm:openin=sep")
+    with pytest.raises(UsageError, match="--task.layout lm: --opening must be one of"):
+        layout_of("lm:opening=maybe")
+    with pytest.raises(UsageError, match="classify lays out no texts of its own"):
+        layout_of("classify")
+
+
+def test_an_answer_is_written_as_the_text_has_it():
+    assert as_written("One  two three. Two?", " two", 3) == "two"
+    assert as_written("ab ab ab", "ab", 4) == "ab"
+    assert as_written("a b", "c", 0) == "c"
+
+
+def record(form, i):
+    """A record whose label follows from it: what stands behind `la`, and how often it is there."""
+    words = toy_lines(i + 1)[i].lower().rstrip(".").split()
+    marked = [*words[: i % 3], "lala", *words[i % 3 :]] if i % 2 else words
+    text = " ".join(marked)
+    if form == "class":
+        return {"a": text, "y": "yes" if i % 2 else "no"}
+    if form == "number":
+        return {"a": text, "y": float(i % 2)}
+    if form == "tags":
+        return {"a": marked, "y": ["L" if word == "lala" else "O" for word in marked]}
+    if form == "span":
+        at = text.find("lala")
+        return {"a": "where?", "b": text, "y": [at, at + 4] if at >= 0 else None}
+    good = words[0] + " lala"
+    choices = [words[0], good] if i % 3 else [good, words[0]]
+    return {"a": text, "b": choices, "y": choices.index(good)}
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory, toy_vocab):
+    folder = tmp_path_factory.mktemp("labelled")
+    toy_vocab.save(folder / "vocab")
+    for form in FORMS.values():
+        for name, some in {"train": range(160), "valid": range(160, 200)}.items():
+            lines = (json.dumps(record(form, i)) for i in some)
+            (folder / f"{form}.{name}.jsonl").write_text("\n".join(lines))
+        preprocess(
+            Options(
+                input=(str(folder / f"{form}.train.jsonl"),),
+                valid=(str(folder / f"{form}.valid.jsonl"),),
+                dest=folder / form,
+                vocab=folder / "vocab",
+                workers=1,
+                source_field=("a", "b") if form in ("span", "choice") else ("a",),
+                label_field="y",
+                labels=form,
+            )
+        )
+    return folder
+
+
+def run(folder, task, layout, save, steps, more=""):
+    words = f"--task {task} --data {folder / FORMS[task]} --save-dir {save} --precision fp32"
+    words += f" --max-steps {steps} --lr 2e-3 --batch-texts 32 --valid-every {steps} {more}"
+    layout = f" --task.layout {layout} --arch {ARCHS[layout]}_tiny" if layout else ""
+    train(prepare(parse_train((words + layout).split())))
+    lines = (save / "log.jsonl").read_text().splitlines()
+    return json.loads(lines[-1])
+
+
+def said_of(save, form, some):
+    """What a run predicts of records, and their labels."""
+    texts, wanted = [], []
+    for i in some:
+        one = record(form, i)
+        rest = one.get("b", [])
+        first = one["a"] if isinstance(one["a"], list) else [one["a"]]
+        texts.append([*first, *([rest] if isinstance(rest, str) else rest)])
+        wanted.append(one["y"])
+    found = unitk.load(save).predict(texts)
+    if form == "span":
+        spans = [text[1][y[0] : y[1]] if y else "" for text, y in zip(texts, wanted, strict=True)]
+        return [one["answer"] for one in found], spans
+    key = {"class": "label", "number": "value", "tags": "tags", "choice": "label"}[form]
+    return [one[key] for one in found], wanted
+
+
+def learns(labelled, tmp_path, task, layout, steps):
+    save = tmp_path / "run"
+    run(labelled, task, layout, save, steps)
+    found, wanted = said_of(save, FORMS[task], range(160, 200))
+    if task == "regress":
+        assert np.abs(np.array(found) - wanted).max() < 0.25
+    else:
+        assert found == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ARCHS)
+@pytest.mark.parametrize("task", FORMS)
+def test_what_can_be_learnt_is_learnt_whole(labelled, tmp_path, task, layout):
+    learns(labelled, tmp_path, task, layout, 800)
+
+
+@pytest.mark.parametrize("layout", ["mlm", "glm_infill"])
+def test_classes_are_learnt(labelled, tmp_path, layout):
+    learns(labelled, tmp_path, "classify", layout, 80)
+
+
+def test_a_checkpoint_tells_the_layout(labelled, tmp_path, toy_data, capsys):
+    words = f"--task lm --task.opening none --arch gpt2_tiny --data {toy_data / 'text'}"
+    words += f" --save-dir {tmp_path / 'lm'} --max-steps 2 --lr 1e-3 --max-tokens 300"
+    train(prepare(parse_train(words.split())))
+    start = prepare(
+        parse_train(
+            f"--task classify --init-from {tmp_path / 'lm'} --data {labelled / 'class'}"
+            f" --save-dir {tmp_path / 'run'} --max-steps 2 --lr 1e-3 --batch-texts 8".split()
+        )
+    )
+    values = start.parsed.values()
+    assert values["task.layout"] == "lm:opening=none"
+    assert values["arch.heads"] == "class:label:2"
+    train(start)
+    [said] = unitk.load(tmp_path / "run").predict("so it is")
+    assert said["label"] in ("no", "yes") and 0.5 <= said["probability"] <= 1
+    # the weights are those of the language model
+    one, other = (
+        torch.nn.utils.parameters_to_vector(
+            unitk.load(tmp_path / name).model.decoder.layers.parameters()
+        )
+        for name in ("lm", "run")
+    )
+    assert (one - other).abs().max() < 5e-3
+
+
+def test_a_batch_predicts_what_its_texts_do(labelled, tmp_path):
+    run(labelled, "span", "mlm", tmp_path / "run", 3)
+    generator = unitk.load(tmp_path / "run")
+    texts = [[record("span", i)[key] for key in "ab"] for i in range(12)]
+    together = generator.predict(texts)
+    for text, found in zip(texts, together, strict=True):
+        [alone] = generator.predict([text])
+        assert alone["answer"] == found["answer"]
+        assert alone["probability"] == pytest.approx(found["probability"], rel=1e-4)
+
+
+@pytest.mark.slow
+def test_long_passages_are_read_in_windows(labelled, tmp_path):
+    run(labelled, "span", "mlm", tmp_path / "run", 300, "--arch.max-positions 64")
+    generator = unitk.load(tmp_path / "run")
+    words = " ".join(record("span", 2)["b"].split() * 20)
+    room = generator.model.config.room
+    assert len(generator.vocab.encode(words)) > 2 * room
+    for place in (0.05, 0.5, 0.95):
+        cut = words.rfind(" ", 0, int(len(words) * place))
+        text = f"{words[:cut]} lala{words[cut:]}"
+        [said] = generator.predict([["where?", text]])
+        assert said["answer"] == "lala"
+
+
+def test_mistakes_are_told_in_a_line(labelled, tmp_path):
+    words = f"--task tag --data {labelled / 'class'} --max-steps 2 --lr 1e-3"
+    with pytest.raises(UsageError, match="tag learns from labels of the form tags, but.*class"):
+        prepare(parse_train(f"{words} --save-dir {tmp_path / 'other'}".split()))
+    run(labelled, "classify", "mlm", tmp_path / "run", 2)
+    generator = unitk.load(tmp_path / "run")
+    long = "so it is " * 400
+    with pytest.raises(DataError, match=r"input 2 is too long by \d+.*--truncate shortens"):
+        generator.predict(["so", long])
+    assert len(generator.predict([long], truncate=True)) == 1
+    with pytest.raises(UsageError, match="Classify does not generate"):
+        generator.generate("so")
+    assert generator.predict([""]) == [{}]
+
+
+def test_the_command_line_predicts_and_resumes(labelled, tmp_path, capsys, monkeypatch):
+    from unitk.decoding.generator import Generator
+    from unitk_cli import answers, predict
+
+    run(labelled, "classify", "mlm", tmp_path / "run", 10)
+    texts = [record("class", i)["a"] for i in range(30)]
+    (tmp_path / "in.txt").write_text("".join(text + "\n" for text in texts))
+    words = ["--checkpoint", str(tmp_path / "run"), "--input", str(tmp_path / "in.txt")]
+    wanted = unitk.load(tmp_path / "run").predict(texts)
+    predict.run([*words, "--output-format", "text"])
+    assert capsys.readouterr().out.split() == [one["label"] for one in wanted]
+    monkeypatch.setattr(answers, "TOGETHER", 8)
+    predict.run([*words, "--output", str(tmp_path / "whole.jsonl")])
+    whole = (tmp_path / "whole.jsonl").read_text()
+    assert [json.loads(line)["label"] for line in whole.splitlines()] == [
+        one["label"] for one in wanted
+    ]
+    own, firsts = Generator.predictions, []
+
+    def stopped(self, some, config, first, report):
+        firsts.append(first)
+        if len(firsts) == 3:
+            raise KeyboardInterrupt
+        return own(self, some, config, first, report)
+
+    monkeypatch.setattr(Generator, "predictions", stopped)
+    words += ["--output", str(tmp_path / "out.jsonl")]
+    with pytest.raises(KeyboardInterrupt):
+        predict.run(words)
+    assert not (tmp_path / "out.jsonl").exists()
+    predict.run([*words, "--resume"])
+    assert firsts == [0, 8, 16, 16, 24]
+    assert (tmp_path / "out.jsonl").read_text() == whole

@@ -1,0 +1,131 @@
+"""What fine-tuned models say of texts: classes, numbers, tags, answers and choices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from unitk.data.texts import shorten
+from unitk.decoding.config import PredictConfig
+from unitk.decoding.ensemble import Ensemble
+from unitk.decoding.fit import batches
+from unitk.errors import DataError
+from unitk.models.stack import Model
+from unitk.slots import Example, Ids, collate
+from unitk.tasks.understanding.base import Understanding
+from unitk.tasks.understanding.labels import Tag
+from unitk.tasks.understanding.places import Span
+
+Said = dict[str, Any]
+"""What is said of a text, by name: label and probability, value, tags, or answer."""
+
+
+@torch.inference_mode()
+def predict(
+    model: Model | Ensemble,
+    task: Understanding,
+    sources: Sequence[list[Ids]],
+    config: PredictConfig,
+    *,
+    first: int = 0,
+    report: Callable[[int], None] = lambda done: None,
+) -> list[Said]:
+    """What the model says of each source; nothing of one without words.
+
+    `first` is the number of the first source among all. Too long a source raises DataError, or is
+    shortened if the config says so; a long passage is read in windows, of which half is shared.
+    """
+    task.room = model.config.room
+    read: list[tuple[int, int, list[Ids], Example]] = []
+    for number, source in enumerate(sources):
+        if sum(map(len, source)):
+            for start, parts in windows(task, source, f"input {first + number + 1}", config):
+                example = task.asking(parts)
+                read.append((number, start, parts, replace(example, asks=example.asks[:1])))
+    said: list[Said] = [{} for _ in sources]
+    examples = [example for *_, example in read]
+    for numbers in batches(examples, config.max_tokens):
+        batch = collate([[examples[i]] for i in numbers]).to(next(model.parameters()).device)
+        [ask] = batch.asks.values()
+        output = model.output(batch, ask).float().cpu().numpy()
+        ends = np.cumsum([len(examples[i].asks[0].label) for i in numbers])[:-1]
+        for i, rows in zip(numbers, np.split(output, ends), strict=True):
+            number, start, parts, _ = read[i]
+            found = task.said(parts, rows)
+            if "span" in found and found["span"][0] >= 0:
+                found["span"] = [start + place for place in found["span"]]
+            if not said[number] or _better(found, said[number]):
+                said[number] = found
+        report(len(numbers))
+    report(said.count({}))
+    return said
+
+
+def windows(
+    task: Understanding, source: list[Ids], name: str, config: PredictConfig
+) -> Iterator[tuple[int, list[Ids]]]:
+    """A source, or parts of one that is too long: where its last part begins, and the parts."""
+    over = _over(task, source)
+    if over <= 0:
+        yield 0, source
+        return
+    if isinstance(task, Span) and over < len(source[-1]):
+        size = len(source[-1]) - over
+        for start in range(0, over + size // 2, max(size // 2, 1)):
+            start = min(start, over)
+            yield start, [*source[:-1], source[-1][start : start + size]]
+        return
+    if not config.truncate or isinstance(task, Tag):
+        cure = "" if isinstance(task, Tag) else "; --truncate shortens its last part"
+        raise DataError(
+            f"{name} is too long by {over} for the {task.room} positions of this model{cure}"
+        )
+    while over > 0:
+        source = shorten(source, sum(map(len, source)) - over)
+        over = _over(task, source)
+    yield 0, source
+
+
+def _over(task: Understanding, source: list[Ids]) -> int:
+    towers = task.asking(source).towers.values()
+    return max(int(slots.pos.max()) for slots in towers) + 1 - task.room if task.room else 0
+
+
+def _better(one: Said, other: Said) -> bool:
+    """Whether an answer of a window is better than that of another: any is better than none."""
+    found, before = ((said["span"][0] >= 0, said["probability"]) for said in (one, other))
+    return found > before
+
+
+def texts_of(task: Understanding, parts: Sequence[str]) -> list[str]:
+    """What is encoded of a source: where words are tagged, each word with the blank before it."""
+    if not isinstance(task, Tag):
+        return list(parts)
+    words = parts[0].split() if len(parts) == 1 else parts
+    return [" " * (i > 0) + word for i, word in enumerate(words)]
+
+
+def in_words(task: Understanding, parts: Sequence[str], source: list[Ids], said: Said) -> Said:
+    """What is said, with an answer as the text has it."""
+    if "span" not in said:
+        return said
+    start, stop = said["span"]
+    answer, ids = "", source[-1]
+    if start >= 0:
+        decode = task.vocab.decode
+        answer = as_written(parts[-1], decode(ids[start:stop]), len(decode(ids[:start])))
+    return {"answer": answer, "probability": said["probability"]}
+
+
+def as_written(text: str, answer: str, near: int) -> str:
+    """The words of an answer as a text has them, if it has, where they begin next to a place."""
+    answer = answer.strip()
+    places = [at for at in range(len(text)) if text.startswith(answer, at)] if answer else []
+    if not places:
+        return answer
+    at = min(places, key=lambda place: abs(place - near))
+    return text[at : at + len(answer)]

@@ -1,0 +1,147 @@
+"""Understanding: classes, numbers, tags, answers in passages and choices, over any objective.
+
+How texts are laid out is the business of the objective that a model was pre-trained with
+(`Task.encoded`); a head reads the slots below, marked with |.
+
+    mlm, unilm, pmlm     |C  a  b  S  c  d  S                  Devlin et al. 2019, figure 4
+    lm                    C  a  b  S  c  d |S                  Radford et al. 2018, figure 1
+    glm_infill            C  M  a  b  S  c  d  S |S            the S that begins to fill the blank
+    seq2seq, mass         C  a  b  S  c  d  S  ->  C  a  b  S  c |d     Lewis et al. 2020, 3.1
+    optimus              |C  a  b  S  c  d  S  ->  C           the encoder, before its latent
+
+Tags are read at the first token of each word, borders of an answer at all slots, where the slot |
+means that there is none (Devlin et al. 2019, sections 4.2, 4.3 and 5.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from unitk import registry
+from unitk.config import Given, build, options
+from unitk.errors import UsageError, require
+from unitk.slots import Ask, Example, Floats, Ids, Slots
+from unitk.tasks.base import Encoded, Task
+from unitk.values import COMMA
+from unitk.vocab.base import Vocab
+
+LAYOUT = "--task.layout"
+SYMBOLS = 6
+"""The most symbols that a layout adds to a pair of texts."""
+
+
+def layout_of(text: str) -> tuple[type[Task], Any]:
+    """The objective of NAME or NAME:option=value,..., and its options."""
+    name, _, rest = text.partition(":")
+    task = registry.get("task", name, LAYOUT)
+    require(not issubclass(task, Understanding), f"{LAYOUT} {name} lays out no texts of its own")
+    keys = [option.name for option in options(task.Config)]
+    given = []
+    for part in filter(None, COMMA.split(rest)):
+        key, equals, value = part.partition("=")
+        key = key.strip().replace("-", "_")
+        if not equals or key not in keys:
+            hint = registry.nearest(key, keys) or f"; {name} has {', '.join(keys)}"
+            raise UsageError(f"{LAYOUT}: {part!r} is no option=value of task {name}{hint}")
+        given.append(Given(key, value.replace("\\,", ","), LAYOUT))
+    try:
+        return task, build(task.Config, "", given, {})
+    except UsageError as error:
+        raise UsageError(f"{LAYOUT} {name}: {error}") from error
+
+
+class Understanding(Task):
+    """Fine-tuning with a head over the inputs of another objective."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Whose inputs are read, and the auxiliary loss."""
+
+        layout: str = "mlm"
+        """Objective whose inputs are read, with its options: lm, lm:opening=none. Default: what
+        the model of --init-from was trained with."""
+        lm_weight: float = 0.5
+        """Layout lm: what the mean loss over the words adds (GPT, section 3.2: 0.5); 0: nothing."""
+
+        def __post_init__(self) -> None:
+            weight = self.lm_weight
+            require(weight >= 0, f"--task.lm-weight must be at least 0, got {weight:g}")
+
+    config: Config
+    symbols = ()
+    head: ClassVar[str]
+    """Kind of its head, and name of what it asks."""
+
+    def __init__(self, config: Config, vocab: Vocab) -> None:
+        task, own = layout_of(config.layout)
+        self.layout = task(own, vocab)
+        super().__init__(config, vocab)
+        self.source_vocab, self.first_rows = self.layout.source_vocab, self.layout.first_rows
+        self.needs, self.virtual = self.layout.needs, self.layout.virtual
+
+    @classmethod
+    def component(cls, kind: str, config: Any) -> str:
+        task, own = layout_of(config.layout)
+        # an autoencoder's bound asks for words, of which there are none
+        return task.component(kind, own) if kind == "arch" else cls.criterion
+
+    @property
+    def asks(self) -> dict[str, float]:
+        return {"lm": self.config.lm_weight}
+
+    @property
+    def heads(self) -> tuple[str, ...]:  # type: ignore[override]
+        size = f":{len(self.labels)}" if self.labels else ""
+        return (f"{self.head}:label{size}",)
+
+    def reading(self, source: list[Ids]) -> Slots:
+        return self.layout.reading(source)
+
+    def asking(self, parts: list[Ids]) -> Example:
+        """Texts with what is asked of them first, its labels to be set."""
+        encoded = self.layout.encoded(parts)
+        return self.asked(encoded.example, encoded.tower, self.rows(encoded))
+
+    def asked(self, example: Example, tower: str, rows: Ids) -> Example:
+        """An example that is asked at rows [K, a] of a tower."""
+        ones, zeros = np.ones(len(rows), np.float32), np.zeros(len(rows))
+        ask = Ask(self.head, f"{self.head}:label", tower, rows, zeros, ones)
+        return replace(example, asks=[ask, *(example.asks if self.config.lm_weight else ())])
+
+    def rows(self, encoded: Encoded) -> Ids:
+        """The slots [K, a] that are read."""
+        return np.array([[encoded.whole]])
+
+    def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
+        """What the head's output [K, ...] says of the parts, by the names of `unitk predict`."""
+        return self.likeliest(output[0], self.labels)
+
+    def likeliest(self, logits: Floats, names: Sequence[Any]) -> dict[str, Any]:
+        """The name of the largest logit, and its probability."""
+        best = int(logits.argmax())
+        return {"label": names[best], "probability": float(softmax(logits)[best])}
+
+
+class Labelling(Understanding):
+    """What learns from labelled texts."""
+
+    def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
+        return labelled(self.asking(parts), labels)
+
+
+def softmax(logits: Floats) -> Floats:
+    """Probabilities over the last axis."""
+    odds: Floats = np.exp(logits - logits.max(-1, keepdims=True))
+    odds /= odds.sum(-1, keepdims=True)
+    return odds
+
+
+def labelled(example: Example, labels: Any, weight: Any = None) -> Example:
+    """An example with labels, and maybe weights, for what is asked first."""
+    first, *others = example.asks
+    weight = first.weight if weight is None else np.asarray(weight, np.float32)
+    return replace(example, asks=[replace(first, label=labels, weight=weight), *others])

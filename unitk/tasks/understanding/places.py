@@ -1,0 +1,95 @@
+"""Answers and choices: where in a passage, and which of several texts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unitk.errors import require
+from unitk.registry import register
+from unitk.slots import Example, Floats, Ids, Slots
+from unitk.tasks.base import Encoded
+from unitk.tasks.understanding.base import SYMBOLS, Labelling, Understanding, labelled, softmax
+
+
+@register("task", "span")
+class Span(Understanding):
+    """The answer to a question, in the passage behind it, or none."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Understanding.Config):
+        """Whose inputs are read, the auxiliary loss, and how long answers are."""
+
+        max_answer: int = 30
+        """Most tokens of an answer that is predicted (BERT's code: 30)."""
+
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            require(self.max_answer > 0, f"--task.max-answer must be above 0: {self.max_answer}")
+
+    config: Config
+    head, form = "span", "span"
+
+    def rows(self, encoded: Encoded) -> Ids:
+        return np.arange(len(encoded.example.towers[encoded.tower]))[None]
+
+    def answer(self, parts: list[Ids], span: Ids, rng: np.random.Generator) -> Example:
+        encoded = self.layout.encoded(parts)
+        passage = encoded.parts[-1]
+        borders = passage[span - [0, 1]] if span[0] >= 0 else np.repeat(encoded.whole, 2)
+        asked = self.asked(encoded.example, encoded.tower, self.rows(encoded))
+        return labelled(asked, borders[None])
+
+    def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
+        """The likeliest answer: its tokens [start, stop) of the last part, or none."""
+        encoded = self.layout.encoded(parts)
+        first, last = softmax(output[0])  # [2, a]
+        passage, none = encoded.parts[-1], first[encoded.whole] * last[encoded.whole]
+        both = np.triu(np.outer(first[passage], last[passage]))
+        both -= np.triu(both, self.config.max_answer)
+        start, stop = divmod(int(both.argmax()), len(passage))
+        span, best = [start, stop + 1], float(both[start, stop])
+        if none > best:
+            span, best = [-1, -1], float(none)
+        return {"span": span, "probability": best}
+
+
+@register("task", "choice")
+class Choice(Labelling):
+    """Which of several texts goes best with the first one."""
+
+    head, form, shortens = "choice", "choice", True
+
+    def pair_slots(self, source: Ids, target: Ids, parts: Ids) -> Ids:
+        return (parts - 1) * (source + SYMBOLS)
+
+    def asking(self, parts: list[Ids]) -> Example:
+        """A text and its choices: a doc for each choice, the text before it."""
+        towers: dict[str, list[Slots]] = {}
+        rows, sizes = [], Counter[str]()
+        for number, choice in enumerate(parts[1:] or parts):
+            encoded = self.fitting(parts[0], choice)
+            rows.append(sizes[encoded.tower] + encoded.whole)
+            for tower, slots in encoded.example.towers.items():
+                slots.doc[:] = number
+                towers.setdefault(tower, []).append(slots)
+                sizes[tower] += len(slots)
+        joined = {
+            tower: Slots(np.concatenate([one.table for one in each], axis=1))
+            for tower, each in towers.items()
+        }
+        return self.asked(Example(joined), encoded.tower, np.array([rows]))
+
+    def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
+        return self.likeliest(output[0], range(len(parts) - 1))
+
+    def fitting(self, text: Ids, choice: Ids) -> Encoded:
+        """Both laid out; of the text no more than there are positions for."""
+        encoded = self.layout.encoded([text, choice])
+        over = max(int(slots.pos.max()) + 1 for slots in encoded.example.towers.values())
+        if self.room and over > self.room:
+            encoded = self.layout.encoded([text[: max(len(text) + self.room - over, 1)], choice])
+        return encoded

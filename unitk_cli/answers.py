@@ -1,0 +1,62 @@
+"""Texts in, an answer for each out: how `embed` and `predict` read and go through their inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from unitk import config
+from unitk.data.reading.pairs import Fields
+from unitk.data.reading.sources import is_stream
+from unitk.decoding.files.inputs import Input, arriving, read_inputs
+from unitk.errors import DataError, require
+from unitk_cli.progress import progress
+
+TOGETHER = 1024
+"""Texts that are read by the model, and written, before the next ones."""
+Inputs = list[Input] | Iterator[list[Input]]
+Answer = Callable[[list[list[str]], int, Callable[[int], None]], list[Any]]
+"""(texts as their parts, the number of the first one, a report of how many are done) -> answers."""
+
+
+def inputs_of(parsed: config.Parsed) -> Inputs:
+    """The texts of a command line, of a file, or of a stream as they come."""
+    given = parsed.main
+    require(bool(given.texts) != (given.input is not None), "give either texts or --input FILE")
+    if given.input is None:
+        parsed.idle("without --input", "source_field")
+        return [Input([text]) for text in given.texts]
+    fields = Fields(given.source_field, ()) if given.source_field else None
+    if is_stream(given.input):
+        return arriving(given.input_format, TOGETHER, given.input, fields)
+    return read_inputs(given.input, given.input_format, fields)
+
+
+def answers(inputs: Inputs, answer: Answer, done: int = 0) -> Iterator[list[tuple[Input, Any]]]:
+    """The texts behind the first `done` with their answers, some at a time.
+
+    In a stream a text has an answer, or a DataError: one bad line costs no other its answer.
+    """
+    total, alone, first = None, not isinstance(inputs, list), done
+    if isinstance(inputs, list):
+        total = len(inputs)
+        inputs = iter([inputs[at : at + TOGETHER] for at in range(done, total, TOGETHER)])
+    with progress(total, done) as report:
+
+        def each(some: list[Input], first: int) -> list[Any]:
+            if errors := [one.error for one in some if one.error]:
+                error = DataError(errors[0])
+            else:
+                try:
+                    return answer([one.source for one in some], first, report)
+                except DataError as caught:
+                    error = caught
+            if not alone:
+                raise error
+            if len(some) == 1:
+                return [error]
+            return [found for i, one in enumerate(some) for found in each([one], first + i)]
+
+        for some in inputs:
+            yield list(zip(some, each(some, first), strict=True))
+            first += len(some)

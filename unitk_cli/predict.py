@@ -1,0 +1,89 @@
+"""`unitk predict`: labels, numbers, tags, answers and choices of a fine-tuned model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from unitk import config
+from unitk.data.reading.sources import is_stream
+from unitk.decoding.config import PredictConfig
+from unitk.decoding.files.inputs import Input
+from unitk.decoding.files.outputs import STDOUT, check_writable
+from unitk.decoding.files.sink import OutputFile
+from unitk.errors import DataError, require
+from unitk.files import reserved
+from unitk.latent.config import Common
+from unitk.values import render
+from unitk_cli.answers import answers, inputs_of
+from unitk_cli.generate import open_generator
+
+FREE = ("texts", "output", "resume", "config", "user_dir")
+"""Options that predictions do not depend on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(PredictConfig, Common):
+    """Predict with a model that was trained with --task classify, regress, tag, span or choice.
+
+    unitk predict --checkpoint runs/sst2 --input texts.tsv --output labels.jsonl
+    """
+
+    checkpoint: Path
+    """A run folder (its best checkpoint is taken) or a checkpoint."""
+    input: Path | None = None
+    """Texts of a file, one a line (a tab between two texts, or a question and its passage) or
+    json-lines (field source); `-`, standard input, is answered as lines come."""
+    source_field: tuple[str, ...] = ()
+    """Field of a table that holds the text, as in `preprocess`; several: its parts."""
+    output_format: Literal["jsonl", "text"] = "jsonl"
+    """jsonl: label and probability, value, tags, or answer and probability; text: a line each."""
+    resume: bool = False
+    """Go on with an --output that was interrupted."""
+
+
+def run(argv: Sequence[str]) -> None:
+    """Read, predict, write."""
+    parsed = config.parse("predict", Options, argv, positional="texts")
+    given: Options = parsed.main
+    inputs = inputs_of(parsed)
+    file = given.output != STDOUT and given.input is not None and not is_stream(given.input)
+    require(file or not given.resume, "--resume needs an --output, and an --input that is a file")
+    check_writable(given.output)
+    with nullcontext() if given.output == STDOUT else reserved(given.output, "--output"):
+        generator, sink = open_generator(given), None
+        if given.output != STDOUT:
+            values = {name: render(value) for name, value in asdict(given).items()}
+            made_from = {name: text for name, text in values.items() if name not in FREE}
+            sink = OutputFile(given.output, made_from, given.resume)
+
+        def predict(
+            texts: list[list[str]], first: int, report: Callable[[int], None]
+        ) -> list[dict[str, Any]]:
+            return generator.predictions(texts, given, first, report)
+
+        number = sink.done if sink else 0
+        for some in answers(inputs, predict, number):
+            lines = [line(number + i, *one, given.output_format) for i, one in enumerate(some)]
+            number += len(some)
+            if sink:
+                sink.add(lines, len(some))
+            else:
+                print("".join(one + "\n" for one in lines), end="", flush=True)
+        if sink:
+            sink.close()
+
+
+def line(number: int, text: Input, found: Any, form: str) -> str:
+    """A prediction as a line."""
+    if isinstance(found, DataError):
+        return json.dumps({"id": number, "error": str(found)}, ensure_ascii=False)
+    if form == "jsonl":
+        source = text.source[0] if len(text.source) == 1 else text.source
+        return json.dumps({"id": number, "source": source, **found}, ensure_ascii=False)
+    value = next(iter(found.values()), "")
+    return " ".join(value) if isinstance(value, list) else str(value)
