@@ -1,4 +1,4 @@
-"""`unitk score`: BLEU, ROUGE and question-generation scores of files."""
+"""`unitk score`: BLEU, ROUGE, METEOR, chrF and question-generation scores of files."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from unitk.config import Parsed
 from unitk.data.reading.columns import Side, read_column
 from unitk.errors import DataError, require
 from unitk.score import Score
-from unitk.score.bleu import Tokenize, bleu
+from unitk.score.bleu import Tokenize, bleu, chrf
+from unitk.score.meteor import meteor
 from unitk.score.qg import qg, treebank
 from unitk.score.rouge import rouge
 from unitk.score.stats import stats
 
 CONCERNS = {
     "tokenize": ("bleu",),
-    "lowercase": ("bleu",),
+    "lowercase": ("bleu", "chrf"),
     "separator": ("rouge", "stats"),
     "sources": ("qg", "stats"),
     "treebank": ("qg",),
@@ -30,16 +31,16 @@ CONCERNS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Score texts: BLEU, ROUGE, question generation.
+    """Score texts: BLEU, ROUGE, METEOR, chrF, question generation.
 
     Files have a text a line, or are tables (json, csv, tsv, parquet) or corpus folders of pairs.
 
     unitk score --metric bleu,rouge --hypotheses out.txt --references wanted.txt
     """
 
-    metric: tuple[Literal["bleu", "rouge", "qg", "stats"], ...]
-    """What to compute, separated by commas; qg: question generation, counted as papers do; stats:
-    lengths, new n-grams, repetition."""
+    metric: tuple[Literal["bleu", "rouge", "meteor", "chrf", "qg", "stats"], ...]
+    """What to compute, separated by commas; meteor: without WordNet's data, exact and stem matches;
+    qg: question generation, counted as papers do; stats: lengths, new n-grams, repetition."""
     hypotheses: Path
     """The texts to judge; `-` is standard input; what `generate --output-format jsonl` wrote."""
     references: tuple[Path, ...]
@@ -58,7 +59,7 @@ class Options:
     tokenize: Tokenize = "13a"
     """Tokenizer of bleu; zh for Chinese, none when the texts are tokenised."""
     lowercase: bool = False
-    """Lower-case for bleu (rouge and qg always do)."""
+    """Lower-case for bleu and chrf (rouge, meteor and qg always do)."""
     separator: str = "<q>"
     """What stands between the sentences of a text, for rougeLsum and stats."""
     output_format: Literal["text", "json"] = "text"
@@ -89,6 +90,8 @@ def run(argv: Sequence[str]) -> None:
     metrics: dict[str, Callable[[], Score]] = {
         "bleu": lambda: bleu(hypotheses, texts, tokenize=given.tokenize, lowercase=given.lowercase),
         "rouge": lambda: rouge(hypotheses, texts, separator=given.separator),
+        "meteor": lambda: meteor(hypotheses, texts),
+        "chrf": lambda: chrf(hypotheses, texts, lowercase=given.lowercase),
         "qg": lambda: qg(tokens("hypotheses", hypotheses), tokens("references", wanted), sources),
         "stats": lambda: stats(hypotheses, wanted, sources, separator=given.separator),
     }
@@ -103,7 +106,9 @@ def run(argv: Sequence[str]) -> None:
 
 def _check(parsed: Parsed) -> None:
     given: Options = parsed.main
-    require(bool(given.metric), "--metric needs at least one of bleu, rouge, qg, stats")
+    require(
+        bool(given.metric), "--metric needs at least one of bleu, rouge, meteor, chrf, qg, stats"
+    )
     for name, metrics in CONCERNS.items():
         if not set(metrics) & set(given.metric):
             parsed.idle(f"without --metric {' or '.join(metrics)}", name)

@@ -81,7 +81,7 @@ def test_the_sides_of_a_corpus(files, capsys):
     ("line", "message"),
     [
         (
-            "--metric meteor --hypotheses hyp --references ref",
+            "--metric cider --hypotheses hyp --references ref",
             "--metric must be one of bleu, rouge",
         ),
         ("--metric bleu --references ref", "--hypotheses is needed"),

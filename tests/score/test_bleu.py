@@ -1,6 +1,6 @@
 import pytest
 
-from unitk.score.bleu import bleu
+from unitk.score.bleu import bleu, chrf
 
 
 def test_equal_texts_score_100():
@@ -47,3 +47,12 @@ def test_nlg_eval_example(shared_data):
         product *= figures[f"precision{n}"] / 100
         assert product ** (1 / n) == pytest.approx(value, abs=1e-6)
     assert figures["bleu"] == pytest.approx(20.1143, abs=1e-4)
+
+
+def test_chrf():
+    # letters 3 of 4, pairs 2 of 3, triples 1 of 2, quadruples 0 of 1: P = R = F at each order
+    found = chrf(["abcd"], [["abce"]]).figures
+    assert found["chrf"] == pytest.approx(100 * (3 / 4 + 2 / 3 + 1 / 2 + 0) / 4)
+    assert chrf(["a b c d"], [["x", "a b c d"]]).figures == {"chrf": 100, "chrf++": 100}
+    assert chrf(["ABC"], [["abc"]]).figures["chrf"] == 0
+    assert chrf(["ABC"], [["abc"]], lowercase=True).figures["chrf"] == pytest.approx(100)

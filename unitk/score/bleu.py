@@ -1,4 +1,7 @@
-"""Corpus BLEU.  Papineni et al. 2002, as sacrebleu counts it (Post 2018, arXiv 1804.08771)."""
+"""BLEU and chrF of a corpus, as sacrebleu counts them (Post 2018, arXiv 1804.08771).
+
+BLEU: Papineni et al. 2002. chrF: Popović 2015; chrF++, with words and their pairs: Popović 2017.
+"""
 
 from __future__ import annotations
 
@@ -40,3 +43,16 @@ def bleu(
         },
         f"sacrebleu {metric.get_signature()}",
     )
+
+
+def chrf(
+    hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, lowercase: bool = False
+) -> Score:
+    """chrF2 and chrF2++, F-scores of character n-grams with recall counting twice."""
+    from sacrebleu.metrics.chrf import CHRF
+
+    each = {"chrf": CHRF(lowercase=lowercase), "chrf++": CHRF(word_order=2, lowercase=lowercase)}
+    given = list(zip_longest(*references))
+    figures = {name: metric.corpus_score(hypotheses, given).score for name, metric in each.items()}
+    signatures = (str(metric.get_signature()) for metric in each.values())
+    return Score(figures, f"sacrebleu {' and '.join(signatures)}")
