@@ -273,6 +273,14 @@ def seal(folder: Path) -> None:
     (folder / MANIFEST).write_text(text, encoding="utf-8")
 
 
+def leave_out(folder: Path, name: str) -> None:
+    """Remove a file of a checkpoint, which stays a good one at any moment."""
+    entries = read_json(folder / MANIFEST, CheckpointError)["files"]
+    if entries.pop(name, None) is not None:
+        write(folder / MANIFEST, _render(entries))
+    (folder / name).unlink(missing_ok=True)
+
+
 def sealed(folder: Path) -> set[str]:
     """The names of the files that belong to a good checkpoint; others beside them are not read."""
     return set(read_json(folder / MANIFEST, CheckpointError)["files"])

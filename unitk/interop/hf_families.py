@@ -271,7 +271,9 @@ def kind_of(config: ModelConfig, arch: str = "") -> str:
         kind = "roberta" if config.position_offset else "bert"
     family = FAMILIES[kind]
     free = {*family.keys, *family.free, "tied", "position_offset"}
-    check_family(config, family.presets[0], free, f"--to hf: a {kind} model")
+    check_family(
+        config, family.presets[0], free, f"--to hf: no class of transformers fits: a {kind} model"
+    )
     return kind
 
 

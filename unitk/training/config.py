@@ -157,7 +157,8 @@ class TrainConfig:
     """Updates between checkpoints; there is one at the end too."""
     save_at_words: tuple[int, ...] = ()
     """Words read at which a checkpoint is kept beside all others: 1M,2M,...,10M,20M,...,100M makes
-    --save-dir/words_1M and so on. Each is that of the first update that reaches them."""
+    --save-dir/words_1M and so on, of the first update that reaches them. The optimizer's state
+    is removed from those that are neither among the newest nor the best."""
     keep_last: int = 2
     """Newest checkpoints that are kept."""
     keep_best: int = 1

@@ -121,11 +121,11 @@ def test_what_a_killed_process_left_is_removed(run):
 
 
 def test_pruning_keeps_the_newest_and_the_best(run):
-    run.prune(1, kept=[5])
+    run.prune(1, best=[5])
     assert run.steps() == [15, 5]
-    run.prune(5, kept=[])
+    run.prune(5, best=[])
     assert run.steps() == [15, 5]
-    run.prune(1, kept=[])
+    run.prune(1, best=[])
     assert run.steps() == [15]
 
 

@@ -8,9 +8,9 @@ from conftest import toy_lines, write_text
 
 from unitk.data.storing.corpus import WORDS as WORDS_FILE
 from unitk.data.storing.corpus import write_manifest
-from unitk.errors import UsageError
-from unitk.files import MANIFEST
-from unitk.training.saving.folder import find
+from unitk.errors import CheckpointError, UsageError
+from unitk.files import MANIFEST, damage
+from unitk.training.saving.folder import OPTIMIZER, find
 from unitk.training.saving.state import Progress, read_state, short
 
 WORDS = sum(len(line.split()) for line in toy_lines(200))
@@ -44,6 +44,15 @@ def test_each_is_the_first_to_reach_its_words_and_none_is_removed(train, tmp_pat
         assert words == min(seen for seen in read if seen >= mark)
     steps = {path.resolve().name for path in [*folder.glob("words_*"), folder / "last"]}
     assert {path.name for path in (folder / "checkpoints").iterdir()} == steps
+    # their weights are whole, and the optimizer's state is there for the newest one only
+    for path in (folder / "checkpoints").iterdir():
+        assert damage(path) is None
+        assert (path / OPTIMIZER).exists() == (path == (folder / "last").resolve())
+    shutil.rmtree((folder / "last").resolve())
+    with pytest.raises(
+        CheckpointError, match="--resume: .* was kept without the optimizer's state"
+    ):
+        train(f"{RUN} --resume")
 
 
 def test_a_resumed_run_has_the_same_checkpoints(train, tmp_path):

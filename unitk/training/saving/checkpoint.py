@@ -260,6 +260,9 @@ def restore(
     how far the run had come."""
     state = read_state(folder)
     parameters = dict(model.named_parameters())
+    if OPTIMIZER not in sealed(folder):
+        lacks = "was kept without the optimizer's state (--save-at-words)"
+        raise CheckpointError(f"--resume: {folder} {lacks}; --init-from takes its weights")
     tensors = load_tensors(folder / OPTIMIZER)
     by_name: dict[str, dict[str, Any]] = {
         name: dict(numbers) for name, numbers in state["optimizer"].items()

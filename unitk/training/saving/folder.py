@@ -134,10 +134,15 @@ class RunFolder:
         else:
             files.link(self.path / name, self.step(number).relative_to(self.path))
 
-    def prune(self, keep_last: int, kept: Collection[int]) -> None:
-        """Remove all checkpoints but the newest `keep_last` and those of the steps `kept`."""
+    def prune(self, keep_last: int, best: Collection[int], named: Collection[int] = ()) -> None:
+        """Remove all checkpoints but the newest `keep_last`, those of the steps `best`, and of the
+        `named` ones all but the optimizer's state."""
         for number in self.steps()[keep_last:]:
-            if number not in kept:
+            if number in best:
+                continue
+            if number in named:
+                files.leave_out(self.step(number), OPTIMIZER)
+            else:
                 # renamed first: a checkpoint that is half removed must not look like one
                 doomed = self.checkpoints / f"{TEMPORARY}old-step-{number}"
                 files.move(self.step(number), doomed)

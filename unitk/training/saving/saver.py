@@ -76,7 +76,7 @@ class Saver:
             folder.link("best", best[0] if best else None)
             for name, number in named.items():
                 folder.link(name, number)
-            folder.prune(self.keep_last, [*best, *named.values()])
+            folder.prune(self.keep_last, best, named.values())
         except BaseException as error:  # whatever it is, the loop must get it
             self._error = error
         finally:

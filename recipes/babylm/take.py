@@ -1,0 +1,50 @@
+"""So many words of texts: documents in a random order, a sentence a line, a blank line between.
+
+    python3 take.py --texts a.jsonl.gz 'train_10M/*.train' --words 10M --dest words.txt
+
+The last document is cut after the sentence that reaches the count. Fewer words than that are taken
+as they are, with a warning.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from unitk.data.reading.files import expand
+from unitk.data.reading.records import read_documents
+from unitk.data.reading.sources import Reading, format_of
+from unitk.data.storing.encode import count_words
+from unitk.values import parse_value
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--texts", nargs="+", required=True)
+    parser.add_argument("--words", required=True, help="how many, such as 10M")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--dest", type=Path, required=True)
+    given = parser.parse_args()
+    wanted, documents = parse_value(given.words, int, "--words"), []
+    for path in expand(tuple(given.texts), "--texts"):
+        reading = Reading(format=format_of(path, "auto", "--texts"), sentences="punct")
+        found = (document.sentences for document in read_documents(path, reading))
+        documents += ["\n".join(" ".join(one.split()) for one in some) + "\n" for some in found]
+    taken = 0
+    with given.dest.open("w", encoding="utf-8") as file:
+        for number in np.random.default_rng(given.seed).permutation(len(documents)):
+            lines = documents[number].encode()
+            total = taken + count_words(lines).cumsum()
+            kept = lines.splitlines(keepends=True)[: int(total.searchsorted(wanted)) + 1]
+            file.write(b"".join(kept).decode() + "\n")
+            taken = int(total[len(kept) - 1])
+            if taken >= wanted:
+                break
+    print(f"{given.dest}: {taken:,} words")
+    if taken < wanted:
+        print(f"warning: the texts have {taken:,} words only, not {wanted:,}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
