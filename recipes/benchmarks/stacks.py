@@ -58,7 +58,7 @@ def trainer(given: argparse.Namespace, data: Path, folder: Path, words: str) -> 
 
 def compare(given: argparse.Namespace, trainers: list[Trainer]) -> None:
     """Time the same updates in turns; the first one is for warming up."""
-    updates = [update for update, _ in islice(trainers[0].updates(), given.rounds + 1)]
+    updates = [update for update, *_ in islice(trainers[0].updates(), given.rounds + 1)]
     turns = [[seconds(one, update) for one in trainers] for update in updates][1:]
     print(f"{given.task}, {given.precision}, torch {torch.__version__}: milliseconds an update")
     for number, (name, one) in enumerate(zip(given.stacks, trainers, strict=True)):

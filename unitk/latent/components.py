@@ -57,7 +57,8 @@ class LatentConfig(ModelConfig):
     def decoder(self) -> ModelConfig:
         """The decoder's settings: with a memory its positions begin at 1."""
         own = {field.name: getattr(self, field.name) for field in fields(ModelConfig)}
-        own["position_offset"] += self.memory and self.max_positions > 0
+        table = self.max_positions > 0 and self.positions == "learned"
+        own["position_offset"] += self.memory and table
         return ModelConfig(**own)
 
     def tower(self, name: str) -> ModelConfig:

@@ -150,11 +150,16 @@ MODERN = ModelConfig(
     embedding_skip=True,
     activation="gelu",
     bias=False,
+    heads=("class:nsp:2",),
     attention_dropout=0.0,
     zero_init=True,
     scaled_init=False,
 )
-MODERN2 = EncoderDecoderConfig(**{one.name: getattr(MODERN, one.name) for one in fields(MODERN)})
+MODERN2 = replace(
+    EncoderDecoderConfig(**{one.name: getattr(MODERN, one.name) for one in fields(MODERN)}),
+    num_virtual=0,
+    heads=(),
+)
 
 TESTS = "2 layers of 64, no dropout: for tests."
 TESTS2 = "2 + 2 layers of 64, no dropout: for tests."
