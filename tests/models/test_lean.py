@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from rounding import near
 from torch.autograd.graph import saved_tensors_hooks
 
 from unitk.models import archs
 from unitk.models.layers import FeedForward
-from unitk.models.lean import Dropout, Table
+from unitk.models.lean import Dropout, Table, mapped, norm
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5])
@@ -46,13 +47,18 @@ def test_dropout_keeps_a_byte_a_value():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("gated", [True, False])
-@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu"])
-def test_an_activation_applied_again_in_backward_gives_the_same_gradients(activation, gated, dtype):
-    config = replace(archs.preset("glm_tiny"), activation=activation, ffn_gate=gated)
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu", "relu2"])
+@pytest.mark.parametrize("arch", ["glm_tiny", "modern_tiny"])
+def test_an_activation_applied_again_in_backward_gives_the_same_gradients(
+    arch, activation, gated, dtype
+):
+    """Once, though the norm inside the modern stack keeps its result too."""
+    config = replace(archs.preset(arch), activation=activation, ffn_gate=gated)
     found = []
     for lean in (False, True):
         torch.manual_seed(0)
         ffn = FeedForward(config).to(dtype).train()
+        torch.nn.init.normal_(ffn.down.weight)
         ffn.lean, plain, calls = lean, ffn.activation, []
         ffn.activation = lambda x, plain=plain, calls=calls: calls.append(x) or plain(x)
         x = torch.randn(2, 8, config.width, dtype=dtype, requires_grad=True)
@@ -80,3 +86,17 @@ def test_a_lean_table_has_the_gradient_of_an_embedding(tied):
         found.append(table.weight.grad)
     torch.testing.assert_close(*found)
     assert not table.requires_grad_(False)(index).requires_grad
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", ["rms", "layer"])
+def test_a_norm_before_a_map_may_scale_its_outputs(kind, bias):
+    """The same states and gradients in either order."""
+    torch.manual_seed(0)
+    config = replace(archs.preset("modern_tiny"), norm=kind)
+    inside, linear = norm(config, 24, inside=True), torch.nn.Linear(24, 10, bias=bias)
+    x, found = torch.randn(3, 5, 24, requires_grad=True), []
+    for y in (mapped(inside, linear, x), linear(inside(x))):
+        found.append([y, *torch.autograd.grad(y.sin().sum(), [x, *linear.parameters()])])
+    for one, other in zip(*found, strict=True):
+        near(one, other)

@@ -16,7 +16,7 @@ from unitk import masks
 from unitk.errors import require
 from unitk.models.config import ModelConfig
 from unitk.models.flex import Flex, render_flex, render_flex_cross
-from unitk.models.lean import norm, unit_rms
+from unitk.models.lean import mapped, norm, unit_rms
 from unitk.models.products import multiply, scores_by_products
 from unitk.models.relative import RelativeBias, turned
 from unitk.slots import POS, WIDTH
@@ -274,8 +274,7 @@ class Heads(nn.Module):
         mixed_BTHK = mixed_BHTK.transpose(1, 2)
         if self.gate is not None:
             mixed_BTHK = mixed_BTHK * (2 * self.gate(x_BTD).sigmoid())[..., None]
-        added_BTD: Tensor = self.out(self.norm(mixed_BTHK.flatten(2)))
-        return added_BTD
+        return mapped(self.norm, self.out, mixed_BTHK.flatten(2))
 
 
 class Attention(Heads):

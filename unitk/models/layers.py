@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from unitk.models.attention import Attention, CrossAttention, Fused, Source, Store, View, take
 from unitk.models.config import ModelConfig
-from unitk.models.lean import Dropout, Table, applied_again, norm
+from unitk.models.lean import Dropout, Table, applied_again, mapped, norm
 from unitk.registry import imported
 from unitk.slots import POS, POS2, SEG, TOKEN, Batch
 
@@ -122,7 +122,7 @@ class FeedForward(nn.Module):
         if self.lean and self.training and not self.dropout.p:
             again = applied_again(self.activate, raw_BTF, active_BTF)
         with again:
-            x_BTD = self.down(self.norm(self.dropout(active_BTF)))
+            x_BTD = mapped(self.norm, self.down, self.dropout(active_BTF))
         return x_BTD
 
     def activate(self, raw_BTF: Tensor) -> Tensor:

@@ -93,22 +93,61 @@ def norm(config: ModelConfig, width: int = 0, inside: bool = False) -> nn.Module
     return kind(width or config.width, eps=config.norm_eps, elementwise_affine=not inside)
 
 
+def mapped(norm: nn.Module, linear: nn.Module, x: Tensor) -> Tensor:
+    """linear(norm(x)).
+
+    A norm without weights before a map without a bias is one factor for each row of the outputs;
+    where a map has fewer outputs than inputs, it is cheaper there.
+    """
+    y: Tensor
+    if isinstance(norm, RMSNorm) and norm.weight is None and linear.bias is None:
+        y = linear(x)
+        factor: Tensor = _Factor.apply(x, norm.eps)
+        return y * factor.type_as(y)
+    y = linear(norm(x))
+    return y
+
+
+def _factor(x: Tensor, eps: float) -> Tensor:
+    """One over the root of the mean square plus eps of each row, in 32 bits at least."""
+    # unlike `x.square().mean()` it makes no table as large as x, whose memory is new each time
+    norm = torch.linalg.vector_norm(
+        x, dim=-1, keepdim=True, dtype=torch.promote_types(x.dtype, torch.float32)
+    )
+    factor: Tensor = (norm.square() / x.shape[-1] + eps).rsqrt()
+    return factor
+
+
+class _Factor(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, eps: float) -> Tensor:
+        factor = _factor(x, eps)
+        ctx.save_for_backward(x, factor)
+        return factor
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
+        x, factor = ctx.saved_tensors
+        return x * (-g * factor**3 / x.shape[-1]).type_as(x), None
+
+
 class _Unit(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, eps: float) -> Tensor:
-        wide = x.float() if x.dtype.itemsize < 4 else x
-        factor = (wide.square().mean(-1, keepdim=True) + eps).rsqrt()
-        y = (wide * factor).type_as(x)
+        factor = _factor(x, eps)
+        y = (x * factor).type_as(x)
         ctx.save_for_backward(y, factor)
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        y, factor = ctx.saved_tensors
-        wide_g, wide_y = (one.to(factor.dtype) for one in (g, y))
-        along = (wide_g * wide_y).mean(-1, keepdim=True)
-        return torch.addcmul(wide_g, wide_y, along, value=-1).mul_(factor).type_as(g), None
+        y, factor = (one.to(ctx.saved_tensors[1].dtype) for one in ctx.saved_tensors)
+        wide_g = g.to(factor.dtype)
+        dx = wide_g * y
+        along = dx.mean(-1, keepdim=True)
+        return torch.addcmul(wide_g, y, along, value=-1, out=dx).mul_(factor).type_as(g), None
 
 
 def unit_rms(x: Tensor, eps: float) -> Tensor:
@@ -123,15 +162,30 @@ def unit_rms(x: Tensor, eps: float) -> Tensor:
 def applied_again(
     function: Callable[[Tensor], Tensor], x: Tensor, y: Tensor
 ) -> AbstractContextManager[None]:
-    """While entered, whoever keeps y = function(x) for backward keeps x and computes y again."""
+    """While entered, whoever keeps y = function(x) for backward keeps x and computes y again.
+
+    If several do, it is computed once and stays until the last one has it.
+    """
+    keepers, waiting = 0, 0
+    again: list[Tensor] = []
 
     def pack(kept: Tensor) -> tuple[Tensor, torch.Size | None]:
+        nonlocal keepers
         # y itself or a view of all of it, such as a linear map flattens; dropout's is another
         own = kept.data_ptr() == y.data_ptr() and kept.numel() == y.numel()
-        return (x.detach(), kept.shape) if own and kept.is_contiguous() else (kept, None)
+        own = own and kept.is_contiguous()
+        keepers += own
+        return (x.detach(), kept.shape) if own else (kept, None)
 
     def unpack(packed: tuple[Tensor, torch.Size | None]) -> Tensor:
+        nonlocal waiting
         kept, shape = packed
-        return kept if shape is None else function(kept).view(shape)
+        if shape is None:
+            return kept
+        if not again:
+            again.append(function(kept))
+            waiting = keepers
+        waiting -= 1
+        return (again[0] if waiting else again.pop()).view(shape)
 
     return saved_tensors_hooks(pack, unpack)
