@@ -188,3 +188,28 @@ def test_what_a_task_cannot_do_and_other_labels_are_named(corpora):
     preprocess(Options(workers=1, **files, **others))
     with pytest.raises(DataError, match="has other labels than .*: preprocess them at once"):
         begin(corpora, "class", f"--valid {corpora / 'others' / 'train'}")
+
+
+def test_columns_of_conll_are_records_of_words_and_tags(tmp_path):
+    from unitk.data.reading.records import records
+
+    path = tmp_path / "a.conll"
+    path.write_text("-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\n\n\nPeter NNP B-PER\n")
+    found = [(record, where) for record, where, _ in records(path, "conll", ())]
+    assert found == [
+        (
+            {
+                "words": ["EU", "rejects"],
+                "tags": ["B-ORG", "O"],
+                **{"0": ["EU", "rejects"], "1": ["NNP", "VBZ"], "2": ["B-ORG", "O"]},
+            },
+            f"{path}, line 3",
+        ),
+        (
+            {"words": ["Peter"], "tags": ["B-PER"], "0": ["Peter"], "1": ["NNP"], "2": ["B-PER"]},
+            f"{path}, line 7",
+        ),
+    ]
+    path.write_text("a O\nb\n")
+    with pytest.raises(DataError, match="a.conll, line 2: 1 columns, but 2 before"):
+        list(records(path, "conll", ()))
