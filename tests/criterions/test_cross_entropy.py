@@ -135,8 +135,8 @@ def test_what_it_cannot_compare_is_told(model):
             cross_entropy.CrossEntropy()(model, batch, 0, 1)
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_classes_are_counted_beside_words_and_never_smoothed(smoothing):
+@pytest.mark.parametrize("given", [{}, {"label_smoothing": 0.1}, {"z_loss": 0.1}])
+def test_classes_are_counted_beside_words_and_never_smoothed(given):
     """Some examples have a class, all have words; each ask has its own sum and count."""
     torch.manual_seed(0)
     model = archs.preset("bert_tiny").build(V)
@@ -150,7 +150,7 @@ def test_classes_are_counted_beside_words_and_never_smoothed(smoothing):
             one.asks.append(Ask("nsp", "class:nsp", "x", rows, np.array([label]), weight))
         examples.append(one)
     batch = collate([examples[:2], examples[2:]]).to("cpu")
-    loss = CrossEntropyConfig(label_smoothing=smoothing).build(V)(model, batch, 0, 1)
+    loss = CrossEntropyConfig(**given).build(V)(model, batch, 0, 1)
     states = model(batch)[0]["x"]
     logits = model.head(states[:, 0], "class:nsp")  # the first slots of rows 0 and 1
     assert logits.shape == (2, 2)
@@ -188,6 +188,38 @@ def test_smoothing_over_others_is_unilms():
     sure = target[:1].log().clamp(min=-1e3)  # no prediction does better than the targets
     best, _, _ = compare.compare(sure.clone(), label[:1], price[:1], e, pad)
     assert best.item() == pytest.approx(0, abs=1e-10)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_z_loss_is_the_formula(smoothing):
+    """price * (cross-entropy + z logsumexp^2), its gradient too; nll is that of the labels."""
+    torch.manual_seed(0)
+    logits = (3 * torch.randn(150, V, dtype=torch.double) + 2).requires_grad_()
+    label, price = torch.randint(V, (150,)), torch.rand(150, dtype=torch.double)
+    each = F.cross_entropy(logits, label, reduction="none", label_smoothing=smoothing)
+    wanted = price * (each + 0.3 * logits.logsumexp(1) ** 2)
+    gradient = torch.autograd.grad(wanted.sum(), logits)[0]
+    loss, nll, _ = compare.compare(logits * 1, label, price, smoothing, z_loss=0.3)
+    assert torch.allclose(loss, wanted, rtol=1e-12)
+    assert torch.allclose(torch.autograd.grad(loss.sum(), logits)[0], gradient, rtol=1e-10)
+    assert torch.allclose(nll, F.cross_entropy(logits, label, reduction="none"))
+
+
+def test_capped_logits_and_the_z_loss_have_the_gradients_of_their_formulas(batch):
+    """In doubles, through all of a model; a capped logit is saved beside what is overwritten."""
+    torch.manual_seed(0)
+    config = replace(archs.preset("modern_tiny"), logit_cap=2.0, zero_init=False)
+    model = config.build(V).double()
+    found = cross_entropy.CrossEntropy(z_loss=0.1)(model, batch, 0, 1).sums
+    ours = torch.autograd.grad(found["lm"] + found["tail"], list(model.decoder.parameters()))
+    total = 0.0
+    for name in WEIGHT:
+        logits, ask = asked(model, batch, name)
+        each = F.cross_entropy(logits, ask.label, reduction="none") + 0.1 * logits.logsumexp(1) ** 2
+        total += (each * ask.weight).sum()
+    theirs = torch.autograd.grad(total, list(model.decoder.parameters()))
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize(("smoothing", "pad"), [(0.0, None), (0.1, None), (0.1, 0), (0.1, 7)])
