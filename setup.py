@@ -47,6 +47,7 @@ setup(
         "parquet": ["pyarrow"],
         "zstandard": ["zstandard"],
         "latent": ["scikit-learn", "umap-learn"],
+        "lm-eval": ["lm-eval"],
         "docs": ["mkdocs-material"],
         "dev": [
             "hypothesis",
