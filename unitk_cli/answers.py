@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from unitk import config
-from unitk.data.reading.pairs import Fields
-from unitk.data.reading.sources import is_stream
+from unitk.data.reading.pairs import Fields, read_squad
+from unitk.data.reading.sources import format_of, is_stream
 from unitk.decoding.files.inputs import Input, arriving, read_inputs
 from unitk.errors import DataError, require
 from unitk_cli.progress import progress
@@ -19,8 +19,11 @@ Answer = Callable[[list[list[str]], int, Callable[[int], None]], list[Any]]
 """(texts as their parts, the number of the first one, a report of how many are done) -> answers."""
 
 
-def inputs_of(parsed: config.Parsed) -> Inputs:
-    """The texts of a command line, of a file, or of a stream as they come."""
+def inputs_of(parsed: config.Parsed, questions: bool = False) -> Inputs:
+    """The texts of a command line, of a file, or of a stream as they come.
+
+    With `questions`, those of a SQuAD json with their passages, instead of its answers.
+    """
     given = parsed.main
     require(bool(given.texts) != (given.input is not None), "give either texts or --input FILE")
     if given.input is None:
@@ -29,6 +32,8 @@ def inputs_of(parsed: config.Parsed) -> Inputs:
     fields = Fields(given.source_field, ()) if given.source_field else None
     if is_stream(given.input):
         return arriving(given.input_format, TOGETHER, given.input, fields)
+    if questions and not fields and format_of(given.input, given.input_format) == "squad":
+        return [Input(asked.source) for asked in read_squad(given.input, spans=True)]
     return read_inputs(given.input, given.input_format, fields)
 
 

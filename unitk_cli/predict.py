@@ -36,8 +36,8 @@ class Options(PredictConfig, Common):
     checkpoint: Path
     """A run folder (its best checkpoint is taken) or a checkpoint."""
     input: Path | None = None
-    """Texts of a file, one a line (a tab between two texts, or a question and its passage) or
-    json-lines (field source); `-`, standard input, is answered as lines come."""
+    """Texts of a file, one a line (a tab between two texts, or a question and its passage),
+    json-lines (field source) or a SQuAD json; `-`, standard input, is answered as lines come."""
     source_field: tuple[str, ...] = ()
     """Field of a table that holds the text, as in `preprocess`; several: its parts."""
     output_format: Literal["jsonl", "text"] = "jsonl"
@@ -50,7 +50,7 @@ def run(argv: Sequence[str]) -> None:
     """Read, predict, write."""
     parsed = config.parse("predict", Options, argv, positional="texts")
     given: Options = parsed.main
-    inputs = inputs_of(parsed)
+    inputs = inputs_of(parsed, questions=True)
     file = given.output != STDOUT and given.input is not None and not is_stream(given.input)
     require(file or not given.resume, "--resume needs an --output, and an --input that is a file")
     check_writable(given.output)

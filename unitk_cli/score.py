@@ -1,4 +1,4 @@
-"""`unitk score`: BLEU, ROUGE, METEOR, chrF and question-generation scores of files."""
+"""`unitk score`: scores of files of texts, labels, numbers, tags and answers."""
 
 from __future__ import annotations
 
@@ -6,24 +6,37 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, get_args
 
 from unitk import config
 from unitk.config import Parsed
-from unitk.data.reading.columns import Side, read_column
+from unitk.data.reading.columns import Side, read_column, read_labels
 from unitk.errors import DataError, require
 from unitk.score import Score
 from unitk.score.bleu import Tokenize, bleu, chrf
+from unitk.score.labels import answers, classes, numbers, tags
 from unitk.score.meteor import meteor
 from unitk.score.qg import qg, treebank
 from unitk.score.rouge import rouge
 from unitk.score.stats import stats
 
-CONCERNS = {
+Form = Literal["class", "number", "tags", "span"]
+Written = Literal["bleu", "rouge", "meteor", "chrf", "qg", "stats"]
+LABELS: dict[str, tuple[str, Callable[[list[Any], list[Any]], Score]]] = {
+    "class": ("label", classes),
+    "number": ("value", numbers),
+    "tags": ("tags", tags),
+    "span": ("answer", answers),
+}
+"""Metric of labels -> the field that `unitk predict` writes, and who counts."""
+CONCERNS: dict[str, tuple[str, ...]] = {
+    "label_field": tuple(LABELS),
+    "target_field": get_args(Written),
     "tokenize": ("bleu",),
     "lowercase": ("bleu", "chrf"),
     "separator": ("rouge", "stats"),
     "sources": ("qg", "stats"),
+    "source_field": ("qg", "stats"),
     "treebank": ("qg",),
 }
 """Options of some metrics only."""
@@ -31,25 +44,32 @@ CONCERNS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Score texts: BLEU, ROUGE, METEOR, chrF, question generation.
+    """Score texts (BLEU, ROUGE, METEOR, chrF) or labels (accuracy, F1, correlation).
 
-    Files have a text a line, or are tables (json, csv, tsv, parquet) or corpus folders of pairs.
+    Files have a text or a label a line, or are tables (json, csv, tsv, parquet); references may be
+    a SQuAD json, texts also corpus folders of pairs.
 
     unitk score --metric bleu,rouge --hypotheses out.txt --references wanted.txt
+    unitk score --metric class --hypotheses labels.jsonl --references dev.tsv
     """
 
-    metric: tuple[Literal["bleu", "rouge", "meteor", "chrf", "qg", "stats"], ...]
+    metric: tuple[Literal[Written, Form], ...]
     """What to compute, separated by commas; meteor: without WordNet's data, exact and stem matches;
-    qg: question generation, counted as papers do; stats: lengths, new n-grams, repetition."""
+    qg: question generation, counted as papers do; stats: lengths, new n-grams, repetition; class:
+    accuracy, F1, Matthews; number: Pearson, Spearman; tags: F1 of spans, as conlleval; span: exact
+    match and F1 of answers, as SQuAD."""
     hypotheses: Path
-    """The texts to judge; `-` is standard input; what `generate --output-format jsonl` wrote."""
+    """What to judge; `-` is standard input; what `generate` or `predict` wrote as jsonl."""
     references: tuple[Path, ...]
     """What they should be, line by line; several references of a text: several files, with empty
     lines where a text has fewer."""
     sources: Path | None = None
     """What the texts were made from, line by line (for qg and stats)."""
     hypothesis_field: tuple[str, ...] = ()
-    """Field of a table of hypotheses; default: the first output that `unitk generate` wrote."""
+    """Field of a table of hypotheses; default: the first output that `unitk generate` wrote, or
+    what `unitk predict` says."""
+    label_field: str = "label"
+    """Field of a table of references that holds the labels (for class, number, tags, span)."""
     target_field: tuple[str, ...] = ("target",)
     """Field of a table of references; several, or a list, are all references of a text."""
     source_field: tuple[str, ...] = ("source",)
@@ -71,6 +91,16 @@ def run(argv: Sequence[str]) -> None:
     parsed = config.parse("score", Options, argv)
     given: Options = parsed.main
     _check(parsed)
+    scores = _of_texts(given) if given.metric[0] in get_args(Written) else _of_labels(given)
+    if given.output_format == "json":
+        print(json.dumps({name: {**s.figures, "about": s.about} for name, s in scores.items()}))
+        return
+    for name, score in scores.items():
+        print(f"{name:<6}", *(f" {key} {_short(value)}" for key, value in score.figures.items()))
+        print(f"{'':<6}  ({score.about})")
+
+
+def _of_texts(given: Options) -> dict[str, Score]:
     read = read_column(given.hypotheses, "output", given.hypothesis_field)
     hypotheses = [text for text, *_ in read]
     count = len(hypotheses)
@@ -95,20 +125,31 @@ def run(argv: Sequence[str]) -> None:
         "qg": lambda: qg(tokens("hypotheses", hypotheses), tokens("references", wanted), sources),
         "stats": lambda: stats(hypotheses, wanted, sources, separator=given.separator),
     }
-    scores = {name: metrics[name]() for name in given.metric}
-    if given.output_format == "json":
-        print(json.dumps({name: {**s.figures, "about": s.about} for name, s in scores.items()}))
-        return
-    for name, score in scores.items():
-        print(f"{name:<6}", *(f" {key} {_short(value)}" for key, value in score.figures.items()))
-        print(f"{'':<6}  ({score.about})")
+    return {name: metrics[name]() for name in given.metric}
+
+
+def _of_labels(given: Options) -> dict[str, Score]:
+    scores, [path] = {}, given.references
+    for form in given.metric:
+        said, score = LABELS[form]
+        [field] = given.hypothesis_field or [said]
+        found = read_labels(given.hypotheses, form, field, "--hypothesis-field")
+        wanted = read_labels(path, form, given.label_field, "--label-field")
+        _check_count("--references", path, wanted, len(found), given)
+        scores[form] = score(found, wanted)
+    return scores
 
 
 def _check(parsed: Parsed) -> None:
     given: Options = parsed.main
-    require(
-        bool(given.metric), "--metric needs at least one of bleu, rouge, meteor, chrf, qg, stats"
-    )
+    known = (*get_args(Written), *LABELS)
+    require(bool(given.metric), f"--metric needs at least one of {', '.join(known)}")
+    if judged := [name for name in given.metric if name in LABELS]:
+        texts = [name for name in given.metric if name not in LABELS]
+        more = " and ".join(texts)
+        require(not texts, f"--metric {judged[0]} is of labels, and {more} of texts: score twice")
+        one = len(given.references) == 1 and len(given.hypothesis_field) < 2
+        require(one, f"--metric {judged[0]} takes one --references file, one --hypothesis-field")
     for name, metrics in CONCERNS.items():
         if not set(metrics) & set(given.metric):
             parsed.idle(f"without --metric {' or '.join(metrics)}", name)
@@ -123,12 +164,16 @@ def _check(parsed: Parsed) -> None:
 
 def _read(path: Path, option: str, side: Side, count: int, given: Options) -> list[list[str]]:
     lines = read_column(path, side, given.source_field if side == "source" else given.target_field)
+    _check_count(option, path, lines, count, given)
+    return lines
+
+
+def _check_count(option: str, path: Path, lines: list[Any], count: int, given: Options) -> None:
     if len(lines) != count:
         raise DataError(
             f"{option} {path} has {len(lines):,} lines,"
             f" but --hypotheses {given.hypotheses} has {count:,}"
         )
-    return lines
 
 
 def _short(value: float) -> str:

@@ -1,11 +1,11 @@
-"""One text a line for `unitk score`: of files, of a field of a table, of a side of a corpus."""
+"""A text or a label a line for `unitk score`: of files, a field of a table, a side of a corpus."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, Literal
 
-from unitk.data.reading.pairs import Fields, read_squad, source_of, targets_of
+from unitk.data.reading.pairs import Fields, label_of, read_squad, source_of, targets_of
 from unitk.data.reading.records import records
 from unitk.data.reading.sources import blocks, format_of, lines_of, name_of
 from unitk.data.storing.corpus import Pairs
@@ -35,6 +35,41 @@ def read_column(path: Path, side: Side, names: tuple[str, ...]) -> list[list[str
     if not found:
         raise DataError(f"{name_of(path)} is empty")
     return found
+
+
+def read_labels(path: Path, form: str, name: str, option: str) -> list[Any]:
+    """The label of every line, of a field of every record, or of every question of a SQuAD json.
+
+    A class is a name, tags are a list; an answer (span) is the list of the texts that are right,
+    which is empty if there is none. `option` is what names the field.
+    """
+    kind = format_of(path)
+    if kind == "squad" and form == "span":
+        questions = read_squad(path, spans=True)
+        found = [list(filter(None, [one.target, *one.others])) for one in questions]
+    elif kind == "text":
+        numbered = ((i, line) for b in blocks(path) for i, line in enumerate(lines_of(b), b.line))
+        found = [_label(line, form, f"{name_of(path)}, line {i}") for i, line in numbered]
+    else:
+        found = []
+        for record, where, _ in records(path, "jsonl" if kind == "squad" else kind, (name,)):
+            if not isinstance(record, dict) or name not in record:
+                known = f"; there are {', '.join(record)}" if isinstance(record, dict) else ""
+                raise DataError(f"{where}: no field {name!r}, see {option}{known}")
+            found.append(_label(record[name], form, f"{where}: field {name!r}"))
+    if not found:
+        raise DataError(f"{name_of(path)} is empty")
+    return found
+
+
+def _label(value: Any, form: str, where: str) -> Any:
+    if form != "span":
+        label = label_of(value, form, where)
+        return label if form == "tags" else label[0]
+    answers = [value] if isinstance(value, str) else value
+    if not isinstance(answers, list) or not all(isinstance(text, str) for text in answers):
+        raise DataError(f"{where} must be an answer or a list of answers, got {value!r}")
+    return list(filter(None, map(str.strip, answers)))
 
 
 def _of_record(record: Any, where: str, side: Side, names: tuple[str, ...]) -> list[str]:

@@ -7,7 +7,9 @@ a text or a list: of the sentences of a source, which blanks join, or of equally
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -149,10 +151,9 @@ def label_of(value: Any, form: str, where: str) -> Label:
     if form in ("class", "choice") and isinstance(value, str | int) and str(value).strip():
         return [str(value).strip()]
     if form == "number":
-        try:
-            return [float(value)]
-        except (TypeError, ValueError) as error:
-            raise DataError(f"{where} must be a number, got {value!r}") from error
+        with suppress(TypeError, ValueError):
+            if math.isfinite(number := float(value)):
+                return [number]
     if form == "tags" and isinstance(value, str | list):
         tags = value.split() if isinstance(value, str) else value
         if all(isinstance(tag, str | int) for tag in tags):
@@ -166,6 +167,7 @@ def label_of(value: Any, form: str, where: str) -> Label:
             return [(start, stop, str(name)) for start, stop, name in value or []]
     shape = {
         "class": "a label",
+        "number": "a number",
         "choice": "the number of a choice",
         "tags": "a list of tags",
         "span": "[start, stop] in characters, or null",
@@ -225,7 +227,8 @@ def _texts(value: Any, name: str, where: str) -> list[str]:
 def read_squad(path: Path, spans: bool = False) -> Iterator[PairText]:
     """Answer and passage -> question, of a SQuAD json; of several answers the first is taken.
 
-    With `spans` question and passage -> where the answer is. Questions marked `is_impossible`
+    With `spans` question and passage -> where the answer is; the target and the others are the
+    texts of the answers. Questions marked `is_impossible`
     (SQuAD 2.0) have no answer then, and are left out else. A json cannot be read in blocks.
     """
     tree = parse_json(whole(path), str(path))
@@ -245,12 +248,15 @@ def read_squad(path: Path, spans: bool = False) -> Iterator[PairText]:
                     continue
                 if not answers:
                     raise DataError(f"{spot} has no answer, and is not marked is_impossible")
-                answer = _member(answers[0], "text", str, f"{spot}.answers[0]").strip()
+                answer, *others = (
+                    _member(one, "text", str, f"{spot}.answers[{n}]").strip()
+                    for n, one in enumerate(answers)
+                )
                 focus = _found(answer, passage, answers[0].get("answer_start"))
                 if not spans:
                     yield PairText([answer, passage.strip()], question, focus=focus)
                 elif focus is not None:
-                    yield PairText(asked, "", label=[*focus], where=spot)
+                    yield PairText(asked, answer, tuple(others), label=[*focus], where=spot)
                 else:
                     raise DataError(f"{spot}: answer {answer!r} is not in its passage")
 

@@ -1,0 +1,156 @@
+"""Scores of predicted labels: classes, numbers, tags and answers, on scikit-learn and scipy.
+
+Every metric takes what was predicted of each text, and what is right. Figures are per cent, those
+of correlations too.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from unitk.errors import DataError, UsageError
+from unitk.score import Score
+
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+UNPUNCTUATED = str.maketrans("", "", string.punctuation)
+
+Span = tuple[int, int, int, str]
+"""A text, its words [start, stop), and the type of what they name."""
+
+
+def classes(predicted: Sequence[str], wanted: Sequence[str]) -> Score:
+    """Accuracy, F1 (macro, micro, and of each class against the others), Matthews' correlation.
+
+    Matthews 1975, for several classes Gorodkin 2004; 0 where all labels are equal.
+    """
+    metrics = _library("sklearn.metrics", "scikit-learn", "class")
+    if not set(predicted) & set(wanted):
+        some = ", ".join(sorted(set(wanted))[:5])
+        raise DataError(f"no label that was predicted is one of the references: {some}")
+    names = sorted({*predicted, *wanted})
+    f1 = 100 * metrics.f1_score(wanted, predicted, labels=names, average=None, zero_division=0)
+    micro = metrics.f1_score(wanted, predicted, labels=names, average="micro")
+    matthews = 0.0 if len(names) == 1 else metrics.matthews_corrcoef(wanted, predicted)
+    return Score(
+        {
+            "accuracy": 100 * float(metrics.accuracy_score(wanted, predicted)),
+            "matthews": 100 * float(matthews),
+            "f1_macro": float(f1.mean()),
+            "f1_micro": 100 * float(micro),
+            **{f"f1:{name}": float(value) for name, value in zip(names, f1, strict=True)},
+        },
+        "matthews: correlation x 100; f1:X: of class X against the others; f1_macro: their mean"
+        " over the classes that were predicted or are right",
+    )
+
+
+def numbers(predicted: Sequence[float], wanted: Sequence[float]) -> Score:
+    """Pearson's and Spearman's correlations; 0 where all numbers are equal."""
+    stats = _library("scipy.stats", "scipy", "number")
+    constant = min(len(set(predicted)), len(set(wanted))) < 2
+    pearson, spearman = (
+        0.0 if constant else 100 * float(correlation(predicted, wanted).statistic)
+        for correlation in (stats.pearsonr, stats.spearmanr)
+    )
+    figures = {"pearson": pearson, "spearman": spearman, "mean": (pearson + spearman) / 2}
+    return Score(figures, "correlations x 100; 0 where all predictions or references are equal")
+
+
+def answers(predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]) -> Score:
+    """Exact match and F1 of words.  Rajpurkar et al. 2018, arXiv 1806.03822, evaluate-v2.0.py.
+
+    An answer is judged by the reference that is nearest. Where there is none, none is right. Those
+    of SQuAD 1.1 (arXiv 1606.05250, section 6.1) are the same where every question has an answer.
+    """
+    exact, f1, has = [], [], []
+    for some, references in zip(predicted, wanted, strict=True):
+        words = _words(" ".join(some[:1]))
+        right = list(filter(None, map(_words, references))) or [[]]
+        exact.append(100 * (words in right))
+        f1.append(100 * max(_f1(words, one) for one in right))
+        has.append(bool(references))
+    figures: dict[str, float | int] = {"em": _mean(exact), "f1": _mean(f1), "questions": len(has)}
+    if not all(has):
+        for name, own in (("answerable", True), ("unanswerable", False)):
+            chosen = [i for i, one in enumerate(has) if one is own]
+            figures[f"{name}_em"] = _mean([exact[i] for i in chosen])
+            figures[f"{name}_f1"] = _mean([f1[i] for i in chosen])
+            figures[name] = len(chosen)
+    about = "as SQuAD's evaluate-v2.0.py: lower-cased, without punctuation and a, an, the"
+    return Score(figures, about)
+
+
+def tags(predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]) -> Score:
+    """Share of right tags; precision, recall and F1 of whole spans, for each type too.
+
+    As conlleval counts (Tjong Kim Sang and Buchholz 2000), for tags in IOB1 or IOB2.
+    """
+    equal = total = 0
+    for number, (some, right) in enumerate(zip(predicted, wanted, strict=True), start=1):
+        if len(some) != len(right):
+            raise DataError(f"text {number}: {len(some)} tags predicted, but {len(right)} wanted")
+        equal += sum(map(str.__eq__, some, right))
+        total += len(right)
+    found, known = _spans(predicted), _spans(wanted)
+    figures: dict[str, float | int] = {"accuracy": 100 * equal / max(total, 1)}
+    figures |= _ratios(found & known, found, known)
+    for name in sorted({kind for *_, kind in found | known}):
+        own, right = ({span for span in spans if span[-1] == name} for spans in (found, known))
+        figures[f"f1:{name}"] = _ratios(own & right, own, right)["f1"]
+    figures |= {"spans": len(known), "predicted_spans": len(found)}
+    return Score(figures, "spans as conlleval: first and last word and type are right")
+
+
+def _spans(texts: Sequence[Sequence[str]]) -> set[Span]:
+    """What tags name: a span begins at B-X, and at I-X that follows neither B-X nor I-X."""
+    found: set[Span] = set()
+    for number, some in enumerate(texts):
+        start, before = 0, ""
+        for place, tag in enumerate([*some, "O"]):
+            mark, _, kind = tag.partition("-")
+            if mark not in ("B", "I") or not kind:
+                if tag != "O":
+                    raise DataError(f"text {number + 1}: tag {tag!r} is not O, B-TYPE or I-TYPE")
+                kind = ""
+            if mark == "B" or kind != before:
+                if before:
+                    found.add((number, start, place, before))
+                start, before = place, kind
+    return found
+
+
+def _ratios(right: set[Span], found: set[Span], known: set[Span]) -> dict[str, float]:
+    return {
+        "precision": 100 * len(right) / max(len(found), 1),
+        "recall": 100 * len(right) / max(len(known), 1),
+        "f1": 200 * len(right) / max(len(found) + len(known), 1),
+    }
+
+
+def _words(answer: str) -> list[str]:
+    return ARTICLES.sub(" ", answer.lower().translate(UNPUNCTUATED)).split()
+
+
+def _f1(words: Sequence[str], right: Sequence[str]) -> float:
+    """Of the words that both have; of no words, whether both have none."""
+    if not words or not right:
+        return float(words == right)
+    return 2 * (Counter(words) & Counter(right)).total() / (len(words) + len(right))
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / max(len(values), 1)
+
+
+def _library(module: str, package: str, metric: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"--metric {metric} needs {package}: pip install 'unitk[score]'"
+        ) from error
