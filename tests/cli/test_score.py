@@ -103,6 +103,22 @@ def test_the_sides_of_a_corpus(files, capsys):
             "--metric rouge --hypotheses hyp --references ref --lowercase",
             "--lowercase has no effect without --metric bleu",
         ),
+        (
+            "--metric class,bleu --hypotheses hyp --references ref",
+            "--metric class is of labels, and bleu of texts",
+        ),
+        (
+            "--metric class --hypotheses hyp --references ref,ref2",
+            "--metric class takes one --references file",
+        ),
+        (
+            "--metric bleu --hypotheses hyp --references ref --label-field y",
+            "--label-field has no effect without --metric class",
+        ),
+        (
+            "--metric class --hypotheses hyp --references ref --target-field y",
+            "--target-field has no effect without --metric bleu",
+        ),
     ],
 )
 def test_usage(files, line, message):
@@ -165,3 +181,60 @@ def test_a_bad_file_is_one_clear_line(files, data, message, option):
     given = {"hypotheses": "hyp", "references": "hyp", option: "ref"}
     with pytest.raises(DataError, match=message):
         words("--metric bleu " + " ".join(f"--{name} {path}" for name, path in given.items()))
+
+
+def test_labels_that_predict_wrote(files, capsys):
+    said = [{"id": 0, "label": "yes", "probability": 0.9}, {"id": 1, "label": "no"}]
+    (files / "out.jsonl").write_text("\n".join(map(json.dumps, said)))
+    (files / "out.txt").write_text("yes\nno\n")
+    (files / "dev.tsv").write_text("sentence\tlabel\nso\tyes\nit\tyes\n")
+    (files / "dev.csv").write_text("gold\nyes\nyes\n")
+    (files / "dev.json").write_text('[{"label": "yes"}, {"label": "yes"}]')
+    (files / "dev.txt").write_text("yes\r\nyes\r\n")
+    references = ("dev.tsv", "dev.csv --label-field gold", "dev.json", "dev.txt")
+    for given in references:
+        for out in ("out.jsonl", "out.txt"):
+            words(f"--metric class --hypotheses {out} --references {given}")
+            assert "accuracy 50.00" in capsys.readouterr().out
+    with pytest.raises(DataError, match="dev.csv, line 2: no field 'label'.*--label-field.*gold"):
+        words("--metric class --hypotheses out.txt --references dev.csv")
+    with pytest.raises(DataError, match="line 1: no field 'tags', see --hypothesis-field"):
+        words("--metric tags --hypotheses out.jsonl --references dev.txt")
+    with pytest.raises(DataError, match="--references short has 1 lines, but --hypotheses out.txt"):
+        words("--metric class --hypotheses out.txt --references short")
+
+
+def test_tags_and_numbers(files, capsys):
+    (files / "out.jsonl").write_text(
+        '{"value": 1.5, "tags": ["B-A", "O"]}\n{"value": 2, "tags": []}'
+    )
+    (files / "dev.conll").write_text("it B-A\nis O\n\n")
+    (files / "dev.txt").write_text("B-A O\n\n")
+    words("--metric tags --hypotheses out.jsonl --references dev.txt --output-format json")
+    assert json.loads(capsys.readouterr().out)["tags"]["f1"] == 100
+    one = "--hypotheses dev.conll --hypothesis-field tags --references dev.conll --label-field tags"
+    words(f"--metric tags {one}")
+    assert "f1 100.00" in capsys.readouterr().out
+    (files / "values").write_text("3\n4\n")
+    words("--metric number --hypotheses out.jsonl --references values")
+    assert "pearson 100.00" in capsys.readouterr().out
+    for wrong in ("much", "nan"):
+        (files / "values").write_text(f"3\n{wrong}\n")
+        with pytest.raises(DataError, match=f"values, line 2 must be a number, got '{wrong}'"):
+            words("--metric number --hypotheses out.jsonl --references values")
+
+
+def test_answers_of_squad(files, capsys):
+    answers = [[{"text": "a cat", "answer_start": 5}, {"text": "cat", "answer_start": 7}], []]
+    asked = [{"question": "q", "answers": one, "is_impossible": not one} for one in answers]
+    tree = {"data": [{"paragraphs": [{"context": "It is a cat.", "qas": asked}]}]}
+    (files / "dev.json").write_text(json.dumps(tree))
+    (files / "dev.jsonl").write_text('{"right": ["a cat", "cat"]}\n{"right": []}')
+    (files / "out.jsonl").write_text('{"answer": "Cat"}\n{"answer": ""}')
+    for given in ("dev.json", "dev.jsonl --label-field right"):
+        words(f"--metric span --hypotheses out.jsonl --references {given} --output-format json")
+        figures = json.loads(capsys.readouterr().out)["span"]
+        assert figures["em"] == figures["unanswerable_em"] == figures["f1"] == 100
+    (files / "dev.jsonl").write_text('{"label": 3}\n{"label": "x"}')
+    with pytest.raises(DataError, match="'label' must be an answer or a list of answers, got 3"):
+        words("--metric span --hypotheses out.jsonl --references dev.jsonl")

@@ -348,3 +348,18 @@ def test_the_command_line_predicts_and_resumes(labelled, tmp_path, capsys, monke
     predict.run([*words, "--resume"])
     assert firsts == [0, 8, 16, 16, 24]
     assert (tmp_path / "out.jsonl").read_text() == whole
+
+
+def test_questions_of_a_squad_json_are_asked_of_their_passages(tmp_path):
+    from unitk import config
+    from unitk_cli import predict
+    from unitk_cli.answers import inputs_of
+
+    answers = [[{"text": "cat", "answer_start": 8}], []]
+    asked = [{"question": "q?", "answers": one, "is_impossible": not one} for one in answers]
+    tree = {"data": [{"paragraphs": [{"context": "It is a cat.", "qas": asked}]}]}
+    (tmp_path / "dev.json").write_text(json.dumps(tree))
+    words = ["--checkpoint", "x", "--input", str(tmp_path / "dev.json")]
+    parsed = config.parse("predict", predict.Options, words, positional="texts")
+    found = inputs_of(parsed, questions=True)
+    assert [one.source for one in found] == [["q?", "It is a cat."]] * 2

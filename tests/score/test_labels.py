@@ -1,0 +1,113 @@
+"""Scores of labels by hand, and as the official scripts count."""
+
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unitk.errors import DataError, UsageError
+from unitk.score.labels import answers, classes, numbers, tags
+
+SENTENCES = [
+    # conlleval's decisions: a begin amid a span, another type amid one, a begin left out
+    ("B-NP I-NP B-NP O", "B-NP I-NP I-NP O"),
+    ("B-NP I-VP O", "B-NP I-NP O"),
+    ("I-NP I-NP B-NP I-VP", "B-NP I-NP B-NP B-VP"),
+]
+
+
+def split(*lines):
+    return [line.split() for line in lines]
+
+
+def test_classes_by_hand():
+    # of class 1: three found, of which two are right, of four
+    figures = classes(list("1101000"), list("1110100")).figures
+    assert figures["accuracy"] == figures["f1_micro"] == pytest.approx(100 * 4 / 7)
+    assert figures["f1:1"] == pytest.approx(100 * 2 * 2 / (3 + 4))
+    assert figures["f1:0"] == pytest.approx(100 * 2 * 2 / (4 + 3))
+    assert figures["f1_macro"] == pytest.approx((figures["f1:0"] + figures["f1:1"]) / 2)
+    wrong = 3 * 4 * 4 * 3
+    assert figures["matthews"] == pytest.approx(100 * (2 * 2 - 1 * 2) / wrong**0.5)
+
+
+def test_a_class_that_is_never_right_counts_in_the_mean():
+    figures = classes(["a", "b", "c"], ["a", "b", "b"]).figures
+    assert figures["f1:c"] == 0 and figures["f1_macro"] == pytest.approx((100 + 200 / 3 + 0) / 3)
+
+
+def test_labels_that_have_nothing_in_common_are_a_mistake():
+    with pytest.raises(DataError, match="no label that was predicted is .* references: 0, 1"):
+        classes(["yes", "no"], ["1", "0"])
+
+
+@given(st.lists(st.sampled_from("ab"), min_size=1))
+def test_what_is_right_is_entirely_right(labels):
+    figures = classes(labels, labels).figures
+    varied = len(set(labels)) > 1
+    assert figures.pop("matthews") == pytest.approx(100 * varied)
+    assert set(figures.values()) == {100}
+
+
+def test_correlations_by_hand():
+    figures = numbers([1, 2, 3, 10], [2, 1, 3, 4]).figures
+    assert figures["spearman"] == pytest.approx(100 * (1 - 6 * 2 / (4 * 15)))
+    # deviations from the means: -3 -2 -1 6 and -.5 -1.5 .5 1.5
+    assert figures["pearson"] == pytest.approx(100 * (1.5 + 3 - 0.5 + 9) / (50 * 5) ** 0.5)
+    assert numbers([3, 3], [1, 2]).figures["pearson"] == 0
+
+
+def test_spans_by_hand():
+    wanted, predicted = (split(*texts) for texts in zip(*SENTENCES, strict=True))
+    figures = tags(predicted, wanted).figures
+    # wanted: NP 0-2 NP 2-3 | NP 0-1 VP 1-2 | NP 0-2 NP 2-3 VP 3-4; predicted: NP 0-3 | NP 0-2 | ...
+    assert (figures["spans"], figures["predicted_spans"]) == (7, 5)
+    assert figures["precision"] == pytest.approx(100 * 3 / 5)
+    assert figures["recall"] == pytest.approx(100 * 3 / 7)
+    assert figures["f1"] == pytest.approx(100 * 2 * 3 / (5 + 7))
+    assert figures["f1:NP"] == pytest.approx(100 * 2 * 2 / (4 + 5))
+    assert figures["f1:VP"] == pytest.approx(100 * 2 * 1 / (1 + 2))
+    assert figures["accuracy"] == pytest.approx(100 * 7 / 11)
+
+
+def test_the_same_spans_in_iob1_and_iob2():
+    iob1 = split("I-NP I-NP B-NP O I-VP", "I-NP")
+    iob2 = split("B-NP I-NP B-NP O B-VP", "B-NP")
+    figures = tags(iob1, iob2).figures
+    assert figures["f1"] == figures["f1:NP"] == figures["f1:VP"] == 100
+    assert figures["accuracy"] == pytest.approx(100 * 3 / 6)
+
+
+def test_a_span_ends_with_its_text():
+    assert tags(split("B-X", "I-X"), split("B-X", "I-X")).figures["spans"] == 2
+
+
+def test_bad_tags():
+    with pytest.raises(DataError, match="text 2: tag 'NOUN' is not O, B-TYPE or I-TYPE"):
+        tags(split("O", "NOUN"), split("O", "O"))
+    with pytest.raises(DataError, match="text 2: 1 tags predicted, but 2 wanted"):
+        tags(split("O", "O"), split("O", "O O"))
+
+
+def test_answers_by_hand():
+    wanted = [["The Denver Broncos!", "Broncos"], ["in 1990"], ["the"], []]
+    figures = answers([["denver  broncos"], ["1990, 1991"], [], ["x"]], wanted).figures
+    assert figures["em"] == 50  # `the` has no word, as no answer has
+    # one word of two is right, of two
+    assert figures["f1"] == pytest.approx((100 + 50 + 100 + 0) / 4)
+    assert figures["answerable_em"] == pytest.approx(100 * 2 / 3) and figures["answerable"] == 3
+    assert figures["unanswerable_f1"] == 0 and figures["unanswerable"] == 1
+    assert answers([[]], [[]]).figures["unanswerable_em"] == 100
+    assert "answerable_em" not in answers([[]], [["x"]]).figures
+
+
+def test_the_nearest_reference_counts_and_repeated_words_once():
+    figures = answers([["a cat cat sat"]], [["dog", "cat sat down"]]).figures
+    assert figures["em"] == 0 and figures["f1"] == pytest.approx(100 * 2 * 2 / (3 + 3))
+
+
+def test_a_library_that_is_missing_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "scipy.stats", None)
+    with pytest.raises(UsageError, match=r"number needs scipy: pip install 'unitk\[score\]'"):
+        numbers([1, 2], [1, 2])
