@@ -49,3 +49,6 @@ def test_asks_and_mixed_tasks_count_by_their_weights():
     assert values["dev.b/loss"] == pytest.approx(5)
     assert values["dev/loss"] == pytest.approx(0.9 * 4 + 0.1 * 5)
     assert means.values("dev", {"a": 0.0, "b": 1.0})["dev/loss"] == pytest.approx(5)
+    alone = Means()  # between two log lines there may be no text of a rare task
+    alone.add({"a.lm": torch.tensor(6.0)}, {"a.lm": 2.0})
+    assert alone.values("train", {"a": 0.9, "b": 0.1})["train/loss"] == pytest.approx(3)

@@ -38,18 +38,20 @@ class Means:
     def values(self, prefix: str, weights: Mapping[str, float]) -> dict[str, float]:
         """`PREFIX/loss`, the weighted sum of the asks' means, the means, parts and perplexities.
 
-        Where tasks are mixed, `PREFIX.TASK/...` for each of them and the weighted sum of their
-        losses. What has no weight counts 1.
+        Where tasks are mixed, `PREFIX.TASK/...` for each of them and the mean of their losses by
+        their shares, of those that had texts. What has no weight counts 1.
         """
         tasks = dict.fromkeys(name.partition(".")[0] for name in self.sums if "." in name)
         found: dict[str, float] = {}
-        total = 0.0
+        total = shares = 0.0
         for task in tasks:
             sums, counts, own = (_of(task, each) for each in (self.sums, self.counts, weights))
             found |= Means(sums, counts).values(f"{prefix}.{task}", own)
-            total += weights.get(task, 1.0) * found.get(f"{prefix}.{task}/loss", 0.0)
+            share = weights.get(task, 1.0)
+            if (loss := found.get(f"{prefix}.{task}/loss")) is not None:
+                total, shares = total + share * loss, shares + share
         if found:
-            return {f"{prefix}/loss": total, **found}
+            return {f"{prefix}/loss": total / (shares or 1.0), **found}
         for name, value in self.sums.items():
             ask, _, part = name.partition("/")
             if not self.counts[ask]:  # an ask that no text had has no mean
