@@ -129,7 +129,8 @@ def _of_texts(given: Options) -> dict[str, Score]:
 
 
 def _of_labels(given: Options) -> dict[str, Score]:
-    scores, [path] = {}, given.references
+    scores: dict[str, Score] = {}
+    [path] = given.references
     for form in given.metric:
         said, score = LABELS[form]
         [field] = given.hypothesis_field or [said]

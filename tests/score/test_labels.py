@@ -84,7 +84,7 @@ def test_a_span_ends_with_its_text():
 
 
 def test_bad_tags():
-    with pytest.raises(DataError, match="text 2: tag 'NOUN' is not O, B-TYPE or I-TYPE"):
+    with pytest.raises(DataError, match="hypothesis 2: tag 'NOUN' is not O, B-TYPE or I-TYPE"):
         tags(split("O", "NOUN"), split("O", "O"))
     with pytest.raises(DataError, match="text 2: 1 tags predicted, but 2 wanted"):
         tags(split("O", "O"), split("O", "O O"))

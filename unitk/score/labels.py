@@ -96,17 +96,17 @@ def tags(predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]) ->
             raise DataError(f"text {number}: {len(some)} tags predicted, but {len(right)} wanted")
         equal += sum(map(str.__eq__, some, right))
         total += len(right)
-    found, known = _spans(predicted), _spans(wanted)
+    found, known = _spans(predicted, "hypothesis"), _spans(wanted, "reference")
     figures: dict[str, float | int] = {"accuracy": 100 * equal / max(total, 1)}
     figures |= _ratios(found & known, found, known)
     for name in sorted({kind for *_, kind in found | known}):
-        own, right = ({span for span in spans if span[-1] == name} for spans in (found, known))
-        figures[f"f1:{name}"] = _ratios(own & right, own, right)["f1"]
+        own, true = ({span for span in spans if span[-1] == name} for spans in (found, known))
+        figures[f"f1:{name}"] = _ratios(own & true, own, true)["f1"]
     figures |= {"spans": len(known), "predicted_spans": len(found)}
     return Score(figures, "spans as conlleval: first and last word and type are right")
 
 
-def _spans(texts: Sequence[Sequence[str]]) -> set[Span]:
+def _spans(texts: Sequence[Sequence[str]], side: str) -> set[Span]:
     """What tags name: a span begins at B-X, and at I-X that follows neither B-X nor I-X."""
     found: set[Span] = set()
     for number, some in enumerate(texts):
@@ -115,7 +115,7 @@ def _spans(texts: Sequence[Sequence[str]]) -> set[Span]:
             mark, _, kind = tag.partition("-")
             if mark not in ("B", "I") or not kind:
                 if tag != "O":
-                    raise DataError(f"text {number + 1}: tag {tag!r} is not O, B-TYPE or I-TYPE")
+                    raise DataError(f"{side} {number + 1}: tag {tag!r} is not O, B-TYPE or I-TYPE")
                 kind = ""
             if mark == "B" or kind != before:
                 if before:
