@@ -130,13 +130,12 @@ def _of_texts(given: Options) -> dict[str, Score]:
 
 def _of_labels(given: Options) -> dict[str, Score]:
     scores: dict[str, Score] = {}
-    [path] = given.references
     for form in given.metric:
         said, score = LABELS[form]
         [field] = given.hypothesis_field or [said]
         found = read_labels(given.hypotheses, form, field, "--hypothesis-field")
-        wanted = read_labels(path, form, given.label_field, "--label-field")
-        _check_count("--references", path, wanted, len(found), given)
+        wanted = read_labels(given.references[0], form, given.label_field, "--label-field")
+        _check_count("--references", given.references[0], wanted, len(found), given)
         scores[form] = score(found, wanted)
     return scores
 
