@@ -83,6 +83,21 @@ def test_states_are_the_same_at_other_places():
         assert torch.allclose(*found, atol=1e-5) == same
 
 
+def test_cross_attention_reads_differences_of_positions_too():
+    """Both texts at other places: nothing changes. One of them alone: it does."""
+    config = replace(archs.preset("modern_encdec_tiny"), init_std=0.2, zero_init=False)
+    model, tokens = config.build(10).eval(), np.arange(7)
+
+    def states(first, second):
+        enc, dec = stay(tokens, first + tokens), stay(tokens, second + tokens, at=tokens)
+        batch = collate([[Example({"enc": enc, "dec": dec})]]).to("cpu")
+        return model(batch)[0]["dec"][:, :7].detach()
+
+    once = states(0, 0)
+    near(states(50, 50), once)
+    assert not torch.allclose(states(0, 50), once, atol=1e-3)
+
+
 def test_a_rotary_model_has_no_table_and_reads_beyond_any():
     model = replace(ROTARY, max_positions=0, max_positions2=5).build(10)
     assert not [name for name, _ in model.named_parameters() if "positions" in name]

@@ -130,6 +130,7 @@ class Stack(nn.Module):
     def project(self, condition: Condition) -> list[tuple[Tensor, Tensor]]:
         """Per layer the keys and values [B, H, S, K] that it reads of an encoder's states."""
         assert condition.cross is not None and condition.slots is not None
+        # turned by the encoder's positions: a decoder that copies or reorders learns it sooner
         given = condition.cross, rotation(self.config, condition.slots)
         parts = [layer.cross_attention for layer in self.layers]
         return [p.project(*given) for p in parts if isinstance(p, CrossAttention)]
