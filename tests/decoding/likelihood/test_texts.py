@@ -159,6 +159,18 @@ def test_equal_texts_are_equal_to_the_last_bit(made):
         assert one.tobytes() == other.tobytes()
 
 
+def test_a_shifted_model_is_read_one_slot_before(made):
+    """BabyLM's back end mntp: token i is hidden, and read at token i - 1."""
+    model, task = made("mlm", arch="gpt2_tiny", shift=True)
+    v, text = task.vocab, task.words[[5, 40, 7]]
+    [found] = likelihoods(model, task, [(NONE, text)])
+    framed = np.concatenate([[v.cls], text, [v.sep]])
+    for i, word in enumerate(text):
+        hidden = np.where(np.arange(5) == i + 1, v.mask, framed)
+        x = stay(hidden, np.arange(5))
+        near(found[i], table(model, Example({"x": x}, [lm(np.array([i]), [7])]))[0, word])
+
+
 def test_whole_words_hide_the_later_pieces_of_a_word(made):
     model, task = made("mlm")
     v = task.vocab
