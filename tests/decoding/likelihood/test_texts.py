@@ -125,6 +125,31 @@ def test_each_token_has_its_tasks_log_probability(made, name, words, answers):
         near(own, np.array(plainly(model, task, before, text)))
 
 
+@pytest.mark.parametrize("words", [0, 3])
+def test_a_shifted_token_is_read_at_the_slot_before(made, words):
+    model, task = made("mlm", shift=True)
+    before = task.words[:words]
+    text = np.random.default_rng(0).choice(task.words, 6)
+    [found] = likelihoods(model, task, [(before, text)])
+    framed = np.concatenate([[task.vocab.cls], before, text, [task.vocab.sep]])
+    for i, word in enumerate(text):
+        place = np.array([1 + words + i])
+        example = mlm.layout(framed, 0 * framed, place, np.array([task.vocab.mask]), True)
+        assert example.asks[0].first == place - 1
+        near(found[i], table(model, example)[0, word])
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_sums_are_of_float32_whatever_the_model_is(made, name):
+    model, task = made(name)
+    texts = [(NONE, text) for text in some_texts(task)]
+    exact = likelihoods(model, task, texts)
+    found = likelihoods(prepare(model, "bf16"), task, texts)
+    for one, other in zip(found, exact, strict=True):
+        assert one.dtype == np.float32
+        assert np.abs(one - other).max() < 0.5
+
+
 @pytest.mark.parametrize("arch", ["t5_tiny", "bart_tiny"])
 def test_relative_positions_are_shared_too(made, arch):
     model, task = made("seq2seq", arch=arch)
