@@ -86,7 +86,7 @@ class Options(ReadingOptions):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: CUDA where there is a GPU."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16: autocast over fp32 weights."""
+    """bf16: autocast over fp32 weights; with scores of texts, the weights too. Sums are fp32."""
     user_dir: Path | None = None
     """Folder of plug-ins."""
 
