@@ -85,7 +85,7 @@ def import_checkpoint(
     user_dir = str(given.user_dir.resolve()) if given.user_dir else None
     # an import has seen no data: this stands where the data's fingerprint does
     about = f"{source} {path}", parts.task.vocab.hash, "text"
-    identity = Identity(dict(parts.values), user_dir, *about)
+    identity = Identity(dict(parts.values), user_dir, *about, labels=parts.task.labels)
     checkpoint.write(folder, parts.model, (), Progress(), identity, parts.task)
     rows = json.dumps({"format": source, "rows": parts.rows}, indent=1)
     (folder / checkpoint.IMPORTED).write_text(rows + "\n")

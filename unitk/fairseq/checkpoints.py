@@ -218,7 +218,7 @@ def with_classes(layout: Layout, tensors: Mapping[str, Tensor]) -> tuple[Layout,
 def class_names(name: str) -> dict[str, str]:
     """Where a head over classes stands."""
     root = f"classification_heads.{name}."
-    return classes(name, f"{root}dense", f"{root}out_proj")
+    return classes(f"class:{name}", f"{root}dense", f"{root}out_proj")
 
 
 def options_of(found: Mapping[str, Any], path: Path) -> dict[str, Any]:

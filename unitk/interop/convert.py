@@ -58,6 +58,7 @@ class Found:
     spelled: Mapping[int, str] = field(default_factory=dict)
     """Ids without a piece that have a name there."""
     source_vocab: Vocab | None = None  # of the encoder, if it has one of its own
+    labels: tuple[str, ...] = ()  # of a fine-tuned model, by their numbers
     notes: Sequence[str] = ()  # what was left out
     check: Callable[[Task], None] = lambda task: None
     """Refuses options of the task that the checkpoint has no tensors for."""
@@ -114,7 +115,7 @@ def read_checkpoint(
     chosen = parsed.components["task"]
     own = _vocab(found.vocab, found, len(state[TOKENS]))
     task: Task = chosen.made_from(chosen.config, own)
-    task.answers = False
+    task.answers, task.labels = False, found.labels
     for one, (source, begin) in task.first_rows.items():
         # segments of the task that the checkpoint lacks begin as copies of those it has
         if begin and one in state and len(state[one]) < arch.num_segments:

@@ -21,12 +21,14 @@ from unitk.interop import settings
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import find_file, read_json, read_tensors, save_tensors, write_json
 from unitk.interop.hf_families import FAMILIES, OUTPUTS, Family, class_of, kind_of, layout_of, tied
+from unitk.interop.hf_heads import PROBLEMS, head_of, head_settings, tuned
 from unitk.interop.hf_tokenizer import write_tokenizer
 from unitk.interop.names import count_from, today
 from unitk.interop.vocabs import extra_ids, vocab_beside
 from unitk.models.config import EncoderDecoderConfig
 from unitk.tasks.base import Task
 from unitk.tasks.mlm import MLM
+from unitk.tasks.understanding.base import Understanding
 
 WEIGHTS = (
     "model.safetensors",
@@ -50,31 +52,32 @@ def read(path: Path, vocab: Path | None) -> Found:
         raise CheckpointError(f"{where}: model_type must be one of {known}, got {kind!r}")
     family = FAMILIES[kind]
     settings.refuse(given, family.fixed, where)
-    tensors = modern(read_tensors(weights), family.root)
+    tensors = modern(read_tensors(weights), family.root, family.wrapped)
     config = settings.read(settings.preset(family.presets[0]), family.keys, given, where)
     changes = {"tied": tied(family.layout, tensors)}
-    config = settings.changed(
-        config, where, **changes | family.complete((config, tensors, given, where))
-    )
+    changes |= family.complete((config, tensors, given, where))
+    fine = tuned(family, tensors, given, where)
+    config = settings.changed(config, where, **changes | fine.changes)
     own = vocab_beside(weights, vocab)
     return Found(
         weights,
         tensors,
-        layout_of(family, config),
+        layout_of(family, config, fine.head),
         family.presets,
         config,
-        family.task,
+        fine.task,
         own,
-        family.options,
+        fine.options,
+        labels=fine.labels,
         spelled=extra_ids(own) if own and kind == "t5" else {},
     )
 
 
-def modern(tensors: Mapping[str, Tensor], root: str) -> dict[str, Tensor]:
+def modern(tensors: Mapping[str, Tensor], root: str, wrapped: str = "") -> dict[str, Tensor]:
     """The tensors under the names of today, and of a whole model."""
     found = {}
     for name, tensor in tensors.items():
-        name = today(name)
+        name = today(name).removeprefix(wrapped)
         if not name.startswith((root, *OUTPUTS)):
             name = root + name
         found[name] = tensor
@@ -84,7 +87,8 @@ def modern(tensors: Mapping[str, Tensor], root: str) -> dict[str, Tensor]:
 def write(parts: Parts, folder: Path) -> None:
     """A folder for `from_pretrained`; it exists and is empty."""
     config, vocab, tensors = parts.model.config, parts.task.vocab, parts.tensors()
-    kind = kind_of(config, parts.values.get("arch", ""))
+    head = head_of(parts.task)
+    kind = kind_of(config, parts.values.get("arch", ""), head)
     family = FAMILIES[kind]
     _check_sight(parts.task, family)
     rows = len(tensors["embed.tokens.weight"])
@@ -98,7 +102,9 @@ def write(parts: Parts, folder: Path) -> None:
         about["max_position_embeddings"] = config.max_positions + pad + 1
     ids = {"pad": pad, "bos": vocab.cls, "eos": vocab.sep}
     about |= {f"{name}_token_id": index if index < rows else None for name, index in ids.items()}
-    if kind == "bart":
+    if isinstance(parts.task, Understanding):
+        about |= head_settings(parts.task, config, family)
+    if kind == "bart" and not head:
         bias = theirs.pop("final_logits_bias", torch.zeros(rows))
         # a buffer there, so it is stored even where it is zero
         theirs["final_logits_bias"] = bias[None]  # a buffer of [1, V] there
@@ -114,7 +120,7 @@ def write(parts: Parts, folder: Path) -> None:
         "split_special_tokens": family.task != "mlm",
         "clean_up_tokenization_spaces": False,
         "model_input_names": ["input_ids", "attention_mask"],
-        "padding_side": "left" if family.task == "lm" else "right",
+        "padding_side": "left" if family.task == "lm" and not head else "right",
     }
     if config.num_segments > 1:
         reads["model_input_names"] += ["token_type_ids"]
@@ -137,12 +143,22 @@ def _check_sight(task: Task, family: Family) -> None:
 
 def renamed(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors of a model's parameters, or their gradients, as they are called and shaped there."""
-    config, found = parts.model.config, dict(tensors)
-    kind = kind_of(config, parts.values.get("arch", ""))
+    config, found, head = parts.model.config, dict(tensors), head_of(parts.task)
+    if head:
+        # no class there has other outputs beside
+        others = [name for name in found if name.startswith("heads.")]
+        for name in others:
+            if not name.startswith(f"heads.{head}:label."):
+                del found[name]
+    kind = kind_of(config, parts.values.get("arch", ""), head)
     # where a table has rows before that of position 0, their number is fixed there
     offsets = {"roberta": _pad(parts, len(found["embed.tokens.weight"])) + 1, "bart": 2}
     count_from(found, config.position_offset, offsets.get(kind, 0))
-    return layout_of(FAMILIES[kind], config).to_theirs(found)
+    family = FAMILIES[kind]
+    theirs = layout_of(family, config, head).to_theirs(found)
+    if head in PROBLEMS:
+        return {n if n.startswith(OUTPUTS) else family.wrapped + n: theirs[n] for n in theirs}
+    return theirs
 
 
 def _pad(parts: Parts, rows: int) -> int:

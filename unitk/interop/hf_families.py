@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from unitk.errors import CheckpointError, UsageError
+from unitk.errors import CheckpointError, UsageError, require
 from unitk.interop import names
 from unitk.interop.names import Layout, same
 from unitk.interop.settings import Keys, check_family, checked, keys, layers_of, preset, sizes_of
@@ -141,12 +141,32 @@ class Family:
     """Writing: what `keys` cannot say of config.json."""
     options: Mapping[str, str] = field(default_factory=dict)  # of the task
     free: tuple[str, ...] = ()  # fields beside `keys` that may differ from the preset's
+    heads: Mapping[str, tuple[str, str]]
+    """Fine-tuned classes, by the ends of their names: pooler ("" where there is none), and the
+    linear map."""
+    wrapped: str = ""  # what all names but the head's begin with, where classes of texts are learnt
 
 
-OUTPUTS = ("cls.", "lm_head.", "final_logits_bias", "predictions.", "sop_classifier.")
+OUTPUTS = (
+    *("cls.", "lm_head.", "final_logits_bias", "predictions.", "sop_classifier."),
+    *("classifier.", "qa_outputs.", "score.", "classification_head."),
+)
 """How the names of output layers begin, which a root never stands before."""
-CLASSES = {"mlm": "ForMaskedLM", "lm": "LMHeadModel", "seq2seq": "ForConditionalGeneration"}
+WRITES = {"mlm": "ForMaskedLM", "lm": "LMHeadModel", "seq2seq": "ForConditionalGeneration"}
 """Task -> how the names of their classes end."""
+TEXTS, CHOICES = "ForSequenceClassification", "ForMultipleChoice"
+WORDS, PLACES = "ForTokenClassification", "ForQuestionAnswering"
+CLASSES = {"class": TEXTS, "regress": TEXTS, "tag": WORDS, "span": PLACES, "choice": CHOICES}
+"""The same of fine-tuned models, by the kind of head."""
+SLOTS = {WORDS: ("", "classifier"), PLACES: ("", "qa_outputs")}
+CLASSIFIER = ("classification_head.dense", "classification_head.out_proj")
+
+
+def bert_heads(pooler: str) -> dict[str, tuple[str, str]]:
+    """The heads of BERT, where texts go through its pooler."""
+    return SLOTS | dict.fromkeys((TEXTS, CHOICES), (pooler, "classifier"))
+
+
 BARE = ("head_transform", "output_bias", "heads")
 ENCODER: dict[str, Any] = {
     "task": "mlm",
@@ -164,6 +184,7 @@ FAMILIES = {
         root="bert.",
         presets=("bert_base", "bert_large"),
         layout=names.BERT,
+        heads=bert_heads("bert.pooler.dense"),
         fixed={**ENCODES, "use_task_id": False},
     ),
     "ernie": Family(
@@ -172,6 +193,7 @@ FAMILIES = {
         root="ernie.",
         presets=("ernie_base",),
         layout=names.ERNIE,
+        heads=bert_heads("ernie.pooler.dense"),
         fixed={**ENCODES, "use_task_id": False},
     ),
     "roberta": Family(
@@ -180,6 +202,8 @@ FAMILIES = {
         root="roberta.",
         presets=("roberta_base", "roberta_large"),
         layout=names.ROBERTA,
+        heads=bert_heads("roberta.pooler.dense")
+        | {TEXTS: ("classifier.dense", "classifier.out_proj")},
         fixed=ENCODES,
     ),
     "albert": Family(
@@ -192,6 +216,7 @@ FAMILIES = {
         root="albert.",
         presets=("albert_base", "albert_large", "albert_xlarge", "albert_xxlarge"),
         layout=names.ALBERT,
+        heads=bert_heads("albert.pooler"),
         fixed={**ABSOLUTE, "num_hidden_groups": 1, "inner_group_num": 1},
     ),
     "gpt2": Family(
@@ -200,6 +225,7 @@ FAMILIES = {
         presets=("gpt2_small", "gpt2_medium", "gpt2_large", "gpt2_xl"),
         task="lm",
         layout=names.GPT2,
+        heads=SLOTS | {TEXTS: ("", "score")},
         keys=GPT2_KEYS,
         fixed={
             "scale_attn_weights": True,
@@ -216,6 +242,7 @@ FAMILIES = {
         presets=("gpt_base",),
         task="lm",
         layout=names.GPT,
+        heads={TEXTS: ("", "score")},
         keys=GPT_KEYS,
         fixed={"afn": "gelu"},  # the tanh form, there
         complete=_gpt2,
@@ -228,6 +255,7 @@ FAMILIES = {
         presets=("bart_base", "bart_large"),
         task="seq2seq",
         layout=names.BART,
+        heads={TEXTS: CLASSIFIER, PLACES: SLOTS[PLACES]},
         keys=BART_KEYS,
         fixed={"normalize_before": False, "add_final_layer_norm": False},
         complete=_bart,
@@ -244,6 +272,8 @@ FAMILIES = {
         presets=("t5_small", "t5_base", "t5_large", "t5_v1_1_small", "t5_v1_1_base"),
         task="seq2seq",
         layout=names.T5,
+        heads={TEXTS: CLASSIFIER, PLACES: SLOTS[PLACES]},
+        wrapped="transformer.",
         keys=T5_KEYS,
         complete=_t5,
         about=_about_t5,
@@ -254,9 +284,10 @@ FAMILIES = {
 """`model_type` -> what it is."""
 
 
-def kind_of(config: ModelConfig, arch: str = "") -> str:
+def kind_of(config: ModelConfig, arch: str = "", head: str = "") -> str:
     """Which of `FAMILIES` a model belongs to, its registered architecture deciding between those of
-    one shape; an error names the first setting that stands in the way."""
+    one shape; an error names the first setting that stands in the way. A model that is fine-tuned
+    with a head has no other outputs there."""
     if isinstance(config, EncoderDecoderConfig):
         kind = "t5" if config.norm == "rms" else "bart"
     elif config.norm_first:
@@ -270,16 +301,25 @@ def kind_of(config: ModelConfig, arch: str = "") -> str:
     else:
         kind = "roberta" if config.position_offset else "bert"
     family = FAMILIES[kind]
-    free = {*family.keys, *family.free, "tied", "position_offset"}
+    free = {*family.keys, *family.free, "tied", "position_offset", "head_pooler"}
+    free |= {*BARE} if head else set()
     check_family(
         config, family.presets[0], free, f"--to hf: no class of transformers fits: a {kind} model"
     )
     return kind
 
 
-def layout_of(family: Family, config: ModelConfig) -> Layout:
-    """The family's table of names; T5's gated maps are stored in halves."""
-    return names.T5_GATED if config.ffn_gate else family.layout
+def layout_of(family: Family, config: ModelConfig, head: str = "") -> Layout:
+    """The family's table of names, with those of a head; T5's gated maps are stored in halves."""
+    layout = names.T5_GATED if config.ffn_gate else family.layout
+    if not head:
+        return layout
+    ending = CLASSES[head]
+    require(
+        ending in family.heads, f"--to hf: no {family.name}{ending} there is read as it is here"
+    )
+    own = names.classes(f"{head}:label", *family.heads[ending])
+    return replace(layout, names={**layout.names, **own})
 
 
 def class_of(family: Family, config: ModelConfig) -> str:
@@ -287,7 +327,7 @@ def class_of(family: Family, config: ModelConfig) -> str:
     if config.head_sizes.keys() & {"class:nsp", "class:sop"}:
         return f"{family.name}ForPreTraining"
     bare = preset(family.presets[0]).head_transform and not config.head_transform
-    return family.name + ("Model" if bare else CLASSES[family.task])
+    return family.name + ("Model" if bare else WRITES[family.task])
 
 
 def tied(layout: Layout, tensors: Mapping[str, Tensor]) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 from unitk.interop.vocabs import extra_ids
 from unitk.slots import NEVER, SEG, TOKEN
 from unitk.tasks.base import Task
+from unitk.tasks.understanding.base import Understanding
 from unitk.vocab.base import Vocab
 from unitk.vocab.subwords import SentencePiece, Tokenizers, fields
 from unitk.vocab.words import WordList
@@ -79,13 +80,17 @@ def _frame(task: Task, pieces: Sequence[str]) -> dict[str, Any]:
     templates: list[list[dict[str, Any]]] = []
     special = {}
     for names in ("A", "AB"):
-        towers = task.prompt([np.array([word]) for _ in names]).towers
-        slots, parts = towers["enc" if "enc" in towers else "x"], iter(names)
+        parts = [np.array([word]) for _ in names]
+        if isinstance(task, Understanding):
+            towers = task.layout.encoded(parts).example.towers
+        else:
+            towers = task.prompt(parts).towers
+        slots, letters = towers["enc" if "enc" in towers else "x"], iter(names)
         template = []
         # a slot that dies is the probe of a search, and no part of the prompt
         for index, seg in slots.table[:, slots.dies == NEVER][[TOKEN, SEG]].T.tolist():
             if index == word:
-                template.append({"Sequence": {"id": next(parts), "type_id": seg}})
+                template.append({"Sequence": {"id": next(letters), "type_id": seg}})
             elif index < len(pieces):
                 piece = pieces[index]
                 template.append({"SpecialToken": {"id": piece, "type_id": seg}})

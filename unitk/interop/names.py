@@ -235,8 +235,8 @@ def masked(root: str, names: Names, head: str, dense: str, norm: str) -> Layout:
 
 
 def classes(name: str, dense: str, out: str) -> dict[str, str]:
-    """An output over classes, which reads what the pooler makes of the first slot."""
-    return {f"heads.class:{name}.dense": dense, f"heads.class:{name}.out": out}
+    """An output over classes, which reads what a pooler makes of a slot."""
+    return {f"heads.{name}.dense": dense, f"heads.{name}.out": out}
 
 
 def today(name: str) -> str:
@@ -248,7 +248,7 @@ def today(name: str) -> str:
 BERT, ERNIE = (
     masked(
         root,
-        bert(root) | classes("nsp", f"{root}.pooler.dense", "cls.seq_relationship"),
+        bert(root) | classes("class:nsp", f"{root}.pooler.dense", "cls.seq_relationship"),
         "cls.predictions",
         *("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm"),
     )
@@ -260,7 +260,7 @@ ALBERT = masked(
     bert_embeddings("albert")
     | {"embed.map": "albert.encoder.embedding_hidden_mapping_in"}
     | within("albert.encoder.albert_layer_groups.#.albert_layers.0.", "layers.#.", ALBERT_LAYER)
-    | classes("sop", "albert.pooler", "sop_classifier.classifier"),
+    | classes("class:sop", "albert.pooler", "sop_classifier.classifier"),
     *("predictions", "predictions.dense", "predictions.LayerNorm"),
 )
 

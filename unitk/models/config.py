@@ -123,6 +123,9 @@ class ModelConfig(ArchConfig):
     heads: tuple[str, ...] = ()
     """Output layers beside that over the vocabulary, each KIND:NAME or KIND:NAME:SIZE (BERT:
     class:nsp:2, the next sentence); `unitk list head` names the kinds."""
+    head_pooler: bool = True
+    """Heads over classes, numbers and choices are dense, tanh and a linear map (BERT); off: a
+    linear map without a bias (GPT)."""
     dropout: float = 0.1
     """On the embeddings and on what each attention and feed-forward part adds."""
     attention_dropout: float = 0.1
@@ -157,8 +160,8 @@ class ModelConfig(ArchConfig):
         self._check_positions()
         groups = self.layer_groups == 0 or self.num_layers % self.layer_groups == 0
         self._require("layer_groups", groups and self.layer_groups >= 0, "a divisor of the layers")
-        reached = not self.embedding_width or self.head_transform
-        self._require("embedding_width", reached, "0 without --arch.head-transform")
+        reached = not self.embedding_width or self.head_transform or self.heads
+        self._require("embedding_width", bool(reached), "0 without --arch.head-transform")
         # half of the buckets for either direction, half of those for one distance each
         self._require("relative_buckets", self.relative_buckets % 4 == 0, "a multiple of 4")
         fits = self.relative_distance > max(1, self.relative_buckets // 4)

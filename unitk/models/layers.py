@@ -42,6 +42,7 @@ class Embedding(nn.Module):
         self.positions = _table(learned * rows, config)
         self.positions2 = _table(learned * config.max_positions2, config)
         self.segments = _table(config.num_segments, config)
+        self.one_segment = config.num_segments == 1  # which all parts of a text are (RoBERTa)
         self.tasks = _table(config.num_tasks, config)
         width = config.table_width
         self.norm = norm(config, width) if config.embedding_norm else nn.Identity()
@@ -56,7 +57,7 @@ class Embedding(nn.Module):
         if self.positions2 is not None:
             x_BTD = x_BTD + self.positions2(slots[POS2])
         if self.segments is not None:
-            x_BTD = x_BTD + self.segments(slots[SEG])
+            x_BTD = x_BTD + self.segments(slots[SEG] * (not self.one_segment))
         if added is not None:
             x_BTD = x_BTD + added
         embedded_BTD: Tensor = self.map(self.dropout(self.norm(x_BTD)))

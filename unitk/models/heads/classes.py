@@ -14,16 +14,20 @@ from unitk.registry import register
 
 
 class Pooled(Head):
-    """Dense, tanh (BERT's pooler), linear: `scores` [K, a, outputs] of every slot."""
+    """Dense, tanh (BERT's pooler), linear: `scores` [K, a, outputs] of every slot.
+
+    Without the pooler, a linear map without a bias (Radford et al. 2018, section 3.2).
+    """
 
     def __init__(self, config: ModelConfig, vocab_size: int, size: int | None) -> None:
         super().__init__(config, vocab_size, size)
-        self.dense = nn.Linear(config.width, config.width)
-        self.out = nn.Linear(config.width, size or 1)
+        self.dense = nn.Linear(config.width, config.width) if config.head_pooler else None
+        self.out = nn.Linear(config.width, size or 1, bias=config.head_pooler)
 
     def scores(self, asked: Asked) -> Tensor:
         """Of every slot that is read."""
-        found: Tensor = self.out(torch.tanh(self.dense(asked.states)))
+        pooled = asked.states if self.dense is None else torch.tanh(self.dense(asked.states))
+        found: Tensor = self.out(pooled)
         return found
 
 

@@ -1,0 +1,108 @@
+"""Fine-tuned models of Hugging Face: heads over classes, numbers, words, places and choices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from unitk.errors import CheckpointError, require
+from unitk.interop.hf_families import CHOICES, CLASSES, TEXTS, WORDS, Family
+from unitk.interop.settings import checked
+from unitk.models.config import ModelConfig
+from unitk.tasks.base import Task
+from unitk.tasks.understanding.base import Understanding
+
+TASKS = {
+    "class": "classify",
+    **{head: head for head in ("regress", "tag", "span", "choice")},
+}
+"""Kind of head -> the task that asks it."""
+PROBLEMS = {"class": "single_label_classification", "regress": "regression"}
+"""Kind of head -> what transformers' config.json says of its loss."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a checkpoint is for."""
+
+    task: str
+    options: Mapping[str, str]  # of the task
+    head: str = ""  # its kind, if it was fine-tuned with one
+    labels: tuple[str, ...] = ()
+    changes: dict[str, Any] = field(default_factory=dict)  # of the architecture
+
+
+def tuned(
+    family: Family, tensors: Mapping[str, Tensor], given: Mapping[str, Any], where: Path
+) -> Tuned:
+    """The task of a checkpoint, and the head that config.json names, if it names one."""
+    named = given.get("architectures") or [""]
+    ending = str(named[0]).removeprefix(family.name)
+    if ending not in family.heads:
+        return Tuned(family.task, family.options)
+    pooler, out = family.heads[ending]
+    matrix = tensors.get(f"{out}.weight")
+    if matrix is None or matrix.dim() != 2:
+        raise CheckpointError(f"{where}: {named[0]} needs a matrix {out}.weight")
+    size, problem = len(matrix), given.get("problem_type")
+    head = next(kind for kind, name in CLASSES.items() if name == ending)
+    if ending == TEXTS:
+        head = "regress" if size == 1 else "class"
+        if problem not in (None, PROBLEMS[head]):
+            what = f"{named[0]} with {size} outputs as {PROBLEMS[head]} only"
+            raise CheckpointError(f"{where}: unitk reads {what}, got problem_type {problem!r}")
+    labels = label_names(given, size, where) if head in ("class", "tag") else ()
+    layout = f"{family.task}:" + ",".join(f"{a}={b}" for a, b in family.options.items())
+    options = {"layout": layout.rstrip(":")}
+    if family.task == "lm":
+        options["lm_weight"] = "0"  # their loss is that of the head alone
+    heads = (f"{head}:label:{size}" if labels else f"{head}:label",)
+    return Tuned(TASKS[head], options, head, labels, {"heads": heads, "head_pooler": bool(pooler)})
+
+
+def label_names(given: Mapping[str, Any], size: int, where: Path) -> tuple[str, ...]:
+    """The names of the outputs, in their order; where there are none, transformers' defaults."""
+    names = given.get("id2label")
+    if names is None:
+        return tuple(f"LABEL_{i}" for i in range(size))
+    names = checked(names, dict, "id2label", where)
+    found = tuple(names.get(str(i)) for i in range(size))
+    if len(names) != size or not all(isinstance(one, str) and one for one in found):
+        raise CheckpointError(f"{where}: id2label must name the {size} outputs 0 to {size - 1}")
+    return found
+
+
+def head_of(task: Task) -> str:
+    """The kind of head that a task is fine-tuned with; "": none."""
+    return task.head if isinstance(task, Understanding) else ""
+
+
+def head_settings(task: Understanding, config: ModelConfig, family: Family) -> dict[str, Any]:
+    """What config.json says of the head of a fine-tuned model; errors where none there fits."""
+    ending = CLASSES[task.head]
+    name = family.name + ending
+    pooler, _ = family.heads[ending]
+    wanted, has = ("on" if one else "off" for one in (pooler, config.head_pooler))
+    if ending in (TEXTS, CHOICES):
+        ours = f"--to hf: {name} needs --arch.head-pooler {wanted}, but this model has it {has}"
+        require(wanted == has, ours)
+    found: dict[str, Any] = {"architectures": [name]}
+    if ending in (TEXTS, WORDS):  # the others have a fixed number of outputs
+        names = task.labels or ("LABEL_0",)
+        found["id2label"] = dict(enumerate(names))
+        found["label2id"] = {label: i for i, label in enumerate(names)}
+    if task.head in PROBLEMS:
+        found["problem_type"] = PROBLEMS[task.head]
+    towers = task.layout.encoded([np.zeros(2, np.int64)]).example.towers
+    if "dec" in towers:
+        first, *rest = towers["dec"].token.tolist()
+        same = rest == towers["enc"].token[:-1].tolist()
+        what = f"{name} reads a text in both towers: seq2seq:opening=both (BART) or pad (T5)"
+        require(same, f"--to hf: {what}; not {task.config.layout}")
+        found["decoder_start_token_id"] = first
+    return found
