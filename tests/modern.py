@@ -7,8 +7,8 @@ from unitk import registry
 
 def fits(task: str, arch: str) -> bool:
     """Whether an architecture has the towers of a task's own, and is of the same kind."""
-    own = registry.get("arch", registry.get("task", task).arch)()
-    other = registry.get("arch", arch)()
+    cls, other = registry.get("task", task), registry.get("arch", arch)()
+    own = registry.get("arch", cls.component("arch", cls.Config()))()
     return own.towers == other.towers and not own.latent
 
 

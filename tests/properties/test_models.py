@@ -33,7 +33,7 @@ def build(name, vocab):
     """The task, and a model of its architecture, or of that named behind it: two narrow layers."""
     name, _, arch = name.partition(" ")
     cls = registry.get("task", name)
-    config = registry.get("arch", arch or cls.arch)()
+    config = registry.get("arch", arch or cls.component("arch", cls.Config()))()
     small = {"num_layers": 2, "width": 32, "num_heads": 2, "ffn_width": 64}
     task = cls(cls.Config(), vocab)
     if arch:
