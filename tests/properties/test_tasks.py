@@ -11,11 +11,18 @@ from unitk.data.limits import measure
 from unitk.masks import dense
 from unitk.slots import CROSS, collate
 from unitk.tasks.base import Task
+from unitk.tasks.understanding.base import Understanding
 from unitk.vocab.words import word_vocab
 
 VARIANTS = {"mlm shifted": {"shift": True, "max_span": 3}}
 """Further settings of a task for which all of this holds."""
-TASKS = [*registry.names("task"), *VARIANTS]
+
+
+def understands(name):
+    return issubclass(registry.get("task", name), Understanding)
+
+
+TASKS = [*(name for name in registry.names("task") if not understands(name)), *VARIANTS]
 LENGTHS = (1, 2, 5, 17, 60)
 CORRUPTED = "mask_keep_random"
 """The option of tasks whose hidden tokens are not always masked."""
@@ -116,6 +123,20 @@ def test_no_asked_slot_can_reach_its_answer(name, toy_vocab):
                     asked += 1
                     assert label not in token[seen[rows].any(axis=0)]
     assert asked
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_slot_that_stands_for_texts_has_read_them_all(name, toy_vocab):
+    """Fine-tuning for understanding reads one slot: every token of every part reaches it."""
+    task = build(name, toy_vocab)
+    for sizes in ((1,), (7,), (3, 5), (2, 1, 4)):
+        parts = [distinct_text(toy_vocab, n, np.random.default_rng(n)).ids for n in sizes]
+        encoded = task.encoded(parts)
+        seen, first = reach(encoded.example)
+        token = np.concatenate([slots.token for slots in encoded.example.towers.values()])
+        at = first[encoded.tower] + encoded.whole
+        assert set(np.concatenate(parts)) <= set(token[seen[at]])
+        assert [len(places) for places in encoded.parts] == [*sizes]
 
 
 def words_asked(example):
@@ -225,7 +246,7 @@ def test_pairs_are_as_long_as_the_measured_bound_and_the_longest_source_fits(
         bound = extent.bound(source, target, parts)
         longest = max(len(slots) for slots in laid(source, target, parts, seed).values())
         assert longest <= bound
-        if task.pair_slots(source, target) is None:
+        if task.pair_slots(source, target, parts) is None:
             assert longest == bound
         table = int(rng.integers(target + 20, 700))
         most = extent.most_source(table, int(target), parts)
