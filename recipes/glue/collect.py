@@ -1,0 +1,116 @@
+"""GLUE's small sets as json-lines, from the files as they are published.
+
+    python3 collect.py FOLDER DEST SETS... [--rows N]
+
+FOLDER has GLUE's folders (CoLA/train.tsv, SST-2/dev.tsv, ...) or those of the sets' authors (cola/,
+sst2/, ...), each file also as .gz. DEST/SET.train.jsonl has N rows from all over the training set,
+or all of them; DEST/SET.dev.jsonl has all. A record has the field sentence, or sentence1 and
+sentence2, and label.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Known:
+    """Files of a set, each with what else they may be called; and their columns."""
+
+    train: list[str]
+    dev: list[str]
+    sentences: list[str]
+    label: str = "label"
+    columns: dict[str, list[str]] | None = None
+    """Ending of a file without a row of names -> its columns."""
+
+
+TWO = ["sentence1", "sentence2"]
+MRPC = "mrpc/msr_paraphrase_{}.tsv MRPC/msr_paraphrase_{}.txt"
+STSB = ["genre", "file", "year", "number", "score", *TWO]
+SETS = {
+    "cola": Known(
+        ["cola/train.tsv CoLA/train.tsv"],
+        ["cola/dev.in_domain.tsv CoLA/dev.tsv", "cola/dev.out_of_domain.tsv CoLA/dev.tsv"],
+        ["sentence"],
+        columns={".tsv": ["source", "label", "star", "sentence"]},
+    ),
+    "sst2": Known(["sst2/train.tsv SST-2/train.tsv"], ["sst2/dev.tsv SST-2/dev.tsv"], ["sentence"]),
+    "rte": Known(["rte/train.tsv RTE/train.tsv"], ["rte/dev.tsv RTE/dev.tsv"], TWO),
+    "mrpc": Known(
+        [MRPC.replace("{}", "train")],
+        [MRPC.replace("{}", "test")],  # it has labels, and no dev set was published beside it
+        ["#1 String", "#2 String"],
+        "Quality",
+    ),
+    "stsb": Known(
+        ["stsb/sts-train.csv STS-B/train.tsv"],
+        ["stsb/sts-dev.csv STS-B/dev.tsv"],
+        TWO,
+        "score",
+        {".csv": STSB},
+    ),
+}
+
+
+def find(folder: Path, names: str) -> Path:
+    """The first file that is there."""
+    paths = [folder / f"{name}{end}" for name in names.split() for end in ("", ".gz")]
+    for path in paths:
+        if path.exists():
+            return path
+    raise SystemExit(f"DATA: {folder} has none of {', '.join(names.split())} (or .gz)")
+
+
+def rows(path: Path, known: Known) -> Iterator[dict[str, str]]:
+    """The records of a file of cells between tabs, in which quotes are characters."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    ending = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    names = (known.columns or {}).get(ending)
+    with opened(path, "rt", encoding="utf-8-sig", newline="\n") as file:
+        for number, line in enumerate(file, start=1):
+            cells = line.rstrip("\r\n").split("\t")
+            if names is None:
+                names = cells
+            elif len(cells) < len(names):
+                raise SystemExit(f"{path}, line {number}: {len(cells)} cells, not {len(names)}")
+            else:
+                yield dict(zip(names, cells, strict=False))
+
+
+def collect(folder: Path, dest: Path, name: str, most: int | None) -> None:
+    """Write both parts of a set."""
+    known = SETS[name]
+    for part, files in (("train", known.train), ("dev", known.dev)):
+        paths = dict.fromkeys(find(folder, names) for names in files)
+        found = list(itertools.chain.from_iterable(rows(path, known) for path in paths))
+        # not the first ones: many sets are in the order of their sources
+        step = max(1, len(found) // most) if most and part == "train" else 1
+        titles = ["sentence"] if len(known.sentences) == 1 else TWO
+        with (dest / f"{name}.{part}.jsonl").open("w", encoding="utf-8") as file:
+            for row in found[::step][: most if part == "train" else None]:
+                texts = {to: row[one] for to, one in zip(titles, known.sentences, strict=True)}
+                file.write(json.dumps({**texts, "label": row[known.label]}) + "\n")
+
+
+def main() -> None:
+    """Collect the sets that were asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("dest", type=Path)
+    parser.add_argument("sets", nargs="+", choices=list(SETS))
+    parser.add_argument("--rows", type=int)
+    given = parser.parse_args()
+    given.dest.mkdir(parents=True, exist_ok=True)
+    for name in given.sets:
+        collect(given.folder, given.dest, name, given.rows)
+
+
+if __name__ == "__main__":
+    main()
