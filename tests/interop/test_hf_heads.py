@@ -101,6 +101,31 @@ def ours_of(model, task, parts, right):
     return rows, loss, laid
 
 
+@pytest.mark.parametrize(
+    ("family", "wanted"),
+    [
+        ("bert", "C a b S c S"),
+        ("roberta", "C a b S S c S"),
+        ("bart", "C a b S S c S"),
+        ("gpt2", "a b S c"),
+        ("t5", "a b S c S"),
+    ],
+)
+def test_pairs_look_as_there(kit, make, tmp_path, family, wanted):
+    """What their tokenizers put around texts; GPT-2's puts nothing, not even between two."""
+    _, there = make(family, "classify")
+    task = load(kit.to_unitk("hf", there, tmp_path / "ours")).task
+    names = {"a": 10, "b": 11, "c": 12, "C": task.vocab.cls, "S": task.vocab.sep}
+    encoded = task.encoded([np.array([10, 11]), np.array([12])])
+    towers = encoded.example.towers
+    found = towers["enc" if "enc" in towers else "x"].token
+    assert found.tolist() == [names[one] for one in wanted.split()]
+    read = towers[encoded.tower].token
+    ends = [part + (encoded.tower == "dec") for part in encoded.parts]
+    assert [read[end].tolist() for end in ends] == [[10, 11], [12]]
+    assert encoded.whole == (0 if family in ("bert", "roberta") else len(read) - 1)
+
+
 def padded(rows, fill):
     longest = max(map(len, rows))
     return torch.tensor([[*row, *[fill] * (longest - len(row))] for row in rows])
@@ -112,11 +137,11 @@ def theirs_of(model, task, parts, laid):
     each = []
     for one in parts:
         if kind == "tag":
-            each.append(task.layout.encoded([np.concatenate(one)]))
+            each.append(task.encoded([np.concatenate(one)]))
         elif kind == "choice":
-            each += [task.layout.encoded([one[0], choice]) for choice in one[1:]]
+            each += [task.encoded([one[0], choice]) for choice in one[1:]]
         else:
-            each.append(task.layout.encoded(one))
+            each.append(task.encoded(one))
     towers = [one.example.towers for one in each]
     slots = [tower["enc" if "enc" in tower else "x"] for tower in towers]
     given = {
@@ -185,9 +210,10 @@ def test_both_ways(hf, kit, make, tmp_path, family, kind):
         tokenizer = hf.AutoTokenizer.from_pretrained(back)
         texts = [loaded.vocab.decode(part) for part in parts[0]]
         assert tokenizer(*texts)["input_ids"] == [i for i in rows[0].tolist() if i]
-    [said] = unitk.load(tmp_path / "ours").predict(
-        [["w1 w2", "w3 w4", "w5"][: 3 - (kind != "choice")]]
-    )
+    again = load(kit.to_unitk("hf", back, tmp_path / "again"))
+    assert again.task.config == task.config and again.task.labels == task.labels
+    texts = ["w1 w2", "w3 w4", "w5"]
+    [said] = unitk.load(tmp_path / "ours").predict([texts if kind == "choice" else texts[:2]])
     assert said
 
 

@@ -52,6 +52,7 @@ def test_the_slots_that_are_read_are_those_of_the_table(toy_vocab):
         "optimus": ([c, 40, 41, 42, s, 43, 44, s], 0, 5),
         "lm": ([c, 40, 41, 42, s, 43, 44, s], 7, 5),
         "lm:opening=none": ([40, 41, 42, s, 43, 44, s], 6, 4),
+        "lm:opening=none,delimiter=off": ([40, 41, 42, s, 43, 44], 5, 4),
         "glm_infill": ([c, m, 40, 41, 42, s, 43, 44, s, sop], 9, 6),
         "glm_infill:mask_place=last": ([c, 40, 41, 42, s, 43, 44, m, s, sop], 9, 5),
         "seq2seq": ([c, 40, 41, 42, s, 43, 44], 6, 4),

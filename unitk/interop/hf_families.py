@@ -144,6 +144,7 @@ class Family:
     heads: Mapping[str, tuple[str, str]]
     """Fine-tuned classes, by the ends of their names: pooler ("" where there is none), and the
     linear map."""
+    separators: int = 1  # between two texts
     wrapped: str = ""  # what all names but the head's begin with, where classes of texts are learnt
 
 
@@ -202,6 +203,7 @@ FAMILIES = {
         root="roberta.",
         presets=("roberta_base", "roberta_large"),
         layout=names.ROBERTA,
+        separators=2,
         heads=bert_heads("roberta.pooler.dense")
         | {TEXTS: ("classifier.dense", "classifier.out_proj")},
         fixed=ENCODES,
@@ -255,6 +257,7 @@ FAMILIES = {
         presets=("bart_base", "bart_large"),
         task="seq2seq",
         layout=names.BART,
+        separators=2,
         heads={TEXTS: CLASSIFIER, PLACES: SLOTS[PLACES]},
         keys=BART_KEYS,
         fixed={"normalize_before": False, "add_final_layer_norm": False},

@@ -25,6 +25,9 @@ TASKS = {
 PROBLEMS = {"class": "single_label_classification", "regress": "regression"}
 """Kind of head -> what transformers' config.json says of its loss."""
 
+KEPT = "unitk"
+"""The key of what config.json says to unitk alone: options of the task."""
+
 
 @dataclass(frozen=True)
 class Tuned:
@@ -57,10 +60,14 @@ def tuned(
             what = f"{named[0]} with {size} outputs as {PROBLEMS[head]} only"
             raise CheckpointError(f"{where}: unitk reads {what}, got problem_type {problem!r}")
     labels = label_names(given, size, where) if head in ("class", "tag") else ()
-    layout = f"{family.task}:" + ",".join(f"{a}={b}" for a, b in family.options.items())
-    options = {"layout": layout.rstrip(":")}
+    # GPT-2's tokenizer there puts nothing around a text, which is read at its last word
+    around = {"opening": "none", "delimiter": "off"} if family.task == "lm" else family.options
+    layout = f"{family.task}:" + ",".join(f"{a}={b}" for a, b in around.items())
+    options = {"layout": layout.rstrip(":"), "separators": str(family.separators)}
     if family.task == "lm":
         options["lm_weight"] = "0"  # their loss is that of the head alone
+    kept = checked(given.get(KEPT, {}), dict, KEPT, where)
+    options |= {name: checked(kept[name], str, name, where) for name in options if name in kept}
     heads = (f"{head}:label:{size}" if labels else f"{head}:label",)
     return Tuned(TASKS[head], options, head, labels, {"heads": heads, "head_pooler": bool(pooler)})
 
@@ -98,7 +105,8 @@ def head_settings(task: Understanding, config: ModelConfig, family: Family) -> d
         found["label2id"] = {label: i for i, label in enumerate(names)}
     if task.head in PROBLEMS:
         found["problem_type"] = PROBLEMS[task.head]
-    towers = task.layout.encoded([np.zeros(2, np.int64)]).example.towers
+    found[KEPT] = {name: str(getattr(task.config, name)) for name in ("layout", "separators")}
+    towers = task.encoded([np.zeros(2, np.int64)]).example.towers
     if "dec" in towers:
         first, *rest = towers["dec"].token.tolist()
         same = rest == towers["enc"].token[:-1].tolist()

@@ -48,7 +48,13 @@ def write_tokenizer(task: Task, folder: Path, rows: int, about: dict[str, Any]) 
         return
     pieces = vocab.pieces(range(min(rows, len(vocab))))
     spec["added_tokens"] = _added(vocab, pieces, spec.get("added_tokens") or [])
-    spec["post_processor"] = spec.get("post_processor") or _frame(task, pieces)
+    own = spec.get("post_processor")
+    if own is None or isinstance(task, Understanding):
+        frame = _frame(task, pieces)
+        # that of pieces of bytes cuts the blanks off what a token covers
+        keeps = own is not None and own["type"] == "ByteLevel"
+        both = {"type": "Sequence", "processors": [own, frame]}
+        spec["post_processor"] = both if keeps else frame
     roles = {"bos": vocab.cls, "eos": vocab.sep}
     roles |= {name: vocab.symbols[name] for name in ("pad", "unk", "cls", "sep", "mask")}
     about = {"tokenizer_class": "PreTrainedTokenizerFast", **about}
@@ -82,7 +88,7 @@ def _frame(task: Task, pieces: Sequence[str]) -> dict[str, Any]:
     for names in ("A", "AB"):
         parts = [np.array([word]) for _ in names]
         if isinstance(task, Understanding):
-            towers = task.layout.encoded(parts).example.towers
+            towers = task.encoded(parts).example.towers
         else:
             towers = task.prompt(parts).towers
         slots, letters = towers["enc" if "enc" in towers else "x"], iter(names)

@@ -99,11 +99,16 @@ class LM(Task):
         return self.opened(source, delimited=False).towers["x"]
 
     def encoded(self, parts: list[Ids]) -> Encoded:
-        """C a S b S: the last S has read everything; the words are asked beside (GPT, figure 1)."""
-        example = self.opened(parts, delimited=True)
+        """C a S b S: the last S has read everything; the words are asked beside (GPT, figure 1).
+
+        `delimiter` off: C a S b, read at the last word.
+        """
+        ended = self.config.delimiter != "off"
+        example = self.opened(parts, delimited=ended)
         tokens = example.towers["x"].token
         # words are predicted, and the S that ends each part but the last, whose label is the class
-        example.asks.append(lm(np.arange(len(tokens) - 2), tokens[1:-1]))
+        words = tokens[1 : len(tokens) - ended]
+        example.asks.append(lm(np.arange(len(words)), words))
         return Encoded(example, "x", len(tokens) - 1, places_of(parts, len(self.start)))
 
     def prompt(self, source: list[Ids]) -> Example:

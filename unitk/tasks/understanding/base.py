@@ -66,8 +66,11 @@ class Understanding(Task):
         the model of --init-from was trained with."""
         lm_weight: float = 0.5
         """Layout lm: what the mean loss over the words adds (GPT, section 3.2: 0.5); 0: nothing."""
+        separators: int = 1
+        """[SEP]s between two texts (RoBERTa and BART in transformers: 2)."""
 
         def __post_init__(self) -> None:
+            require(self.separators in (1, 2), f"--task.separators: 1 or 2, not {self.separators}")
             weight = self.lm_weight
             require(weight >= 0, f"--task.lm-weight must be at least 0, got {weight:g}")
 
@@ -101,9 +104,16 @@ class Understanding(Task):
     def reading(self, source: list[Ids]) -> Slots:
         return self.layout.reading(source)
 
+    def encoded(self, parts: list[Ids]) -> Encoded:
+        more = [self.vocab.sep] * (self.config.separators - 1)
+        ended = [np.append(part, more).astype(np.int64) for part in parts[:-1]]
+        encoded = self.layout.encoded([*ended, parts[-1]])
+        own = [slots[: len(part)] for slots, part in zip(encoded.parts, parts, strict=True)]
+        return replace(encoded, parts=own)
+
     def asking(self, parts: list[Ids]) -> Example:
         """Texts with what is asked of them first, its labels to be set."""
-        encoded = self.layout.encoded(parts)
+        encoded = self.encoded(parts)
         return self.asked(encoded.example, encoded.tower, self.rows(encoded))
 
     def asked(self, example: Example, tower: str, rows: Ids) -> Example:

@@ -53,7 +53,7 @@ class Tag(Labelling):
 
     def asking(self, parts: list[Ids]) -> Example:
         """Words, each a part; they are one text."""
-        encoded = self.layout.encoded([np.concatenate(parts)])
+        encoded = self.encoded([np.concatenate(parts)])
         firsts = np.cumsum([0, *map(len, parts[:-1])])
         return self.asked(encoded.example, encoded.tower, encoded.parts[0][firsts, None])
 

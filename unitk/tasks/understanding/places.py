@@ -37,7 +37,7 @@ class Span(Understanding):
         return np.arange(len(encoded.example.towers[encoded.tower]))[None]
 
     def answer(self, parts: list[Ids], span: Ids, rng: np.random.Generator) -> Example:
-        encoded = self.layout.encoded(parts)
+        encoded = self.encoded(parts)
         passage = encoded.parts[-1]
         borders = passage[span - [0, 1]] if span[0] >= 0 else np.repeat(encoded.whole, 2)
         asked = self.asked(encoded.example, encoded.tower, self.rows(encoded))
@@ -45,7 +45,7 @@ class Span(Understanding):
 
     def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
         """The likeliest answer: its tokens [start, stop) of the last part, or none."""
-        encoded = self.layout.encoded(parts)
+        encoded = self.encoded(parts)
         first, last = softmax(output[0])  # [2, a]
         passage, none = encoded.parts[-1], first[encoded.whole] * last[encoded.whole]
         both = np.triu(np.outer(first[passage], last[passage]))
@@ -88,8 +88,8 @@ class Choice(Labelling):
 
     def fitting(self, text: Ids, choice: Ids) -> Encoded:
         """Both laid out; of the text no more than there are positions for."""
-        encoded = self.layout.encoded([text, choice])
+        encoded = self.encoded([text, choice])
         over = max(int(slots.pos.max()) + 1 for slots in encoded.example.towers.values())
         if self.room and over > self.room:
-            encoded = self.layout.encoded([text[: max(len(text) + self.room - over, 1)], choice])
+            encoded = self.encoded([text[: max(len(text) + self.room - over, 1)], choice])
         return encoded
