@@ -226,6 +226,10 @@ def test_both_ways(hf, kit, make, tmp_path, family, kind):
             "BertForSequenceClassification with 3 outputs as single_label_classification only",
         ),
         ({"architectures": ["BertForQuestionAnswering"]}, "needs a matrix qa_outputs.weight"),
+        (
+            {"model_type": "t5", "architectures": ["T5ForTokenClassification"]},
+            "no model that reads texts as T5ForTokenClassification",
+        ),
     ],
 )
 def test_what_a_head_cannot_be_is_named(kit, make, tmp_path, change, message):

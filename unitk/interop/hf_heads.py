@@ -24,7 +24,6 @@ TASKS = {
 """Kind of head -> the task that asks it."""
 PROBLEMS = {"class": "single_label_classification", "regress": "regression"}
 """Kind of head -> what transformers' config.json says of its loss."""
-
 KEPT = "unitk"
 """The key of what config.json says to unitk alone: options of the task."""
 
@@ -47,6 +46,8 @@ def tuned(
     named = given.get("architectures") or [""]
     ending = str(named[0]).removeprefix(family.name)
     if ending not in family.heads:
+        if ending in CLASSES.values():
+            raise CheckpointError(f"{where}: unitk has no model that reads texts as {named[0]}")
         return Tuned(family.task, family.options)
     pooler, out = family.heads[ending]
     matrix = tensors.get(f"{out}.weight")
