@@ -59,6 +59,7 @@ OTHER = {
     "output_bias": True,
     "head_transform": True,
     "heads": ("class:nsp:2",),
+    "head_pooler": False,
     "dropout": 0.5,
     "attention_dropout": 0.5,
     "activation_dropout": 0.5,
@@ -69,6 +70,7 @@ OTHER = {
 }
 
 BESIDE = {
+    "head_pooler": {"heads": ("class:nsp:2",)},
     "rotary_base": {"positions": "rotary"},
     "relative_distance": {"relative_buckets": 8},
     "embedding_width": {"head_transform": True},

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from labelled import FORMS, write
 
 from unitk import registry
 from unitk.tasks.base import Task
 from unitk.training import loop
 from unitk.training.start import parse_train, prepare
+from unitk.vocab.base import Vocab
 
 
 @dataclass
@@ -21,16 +23,20 @@ class Runs:
     """What trains, and stops, runs of a few thousand weights."""
 
     data: Path
+    labelled: Path
 
     def words(self, task: str) -> str:
         """The options that a run of this task needs; it has dropout."""
         kind = registry.get("task", task)
+        arch = kind.component("arch", kind.Config()).rpartition("_")[0]
         text = kind.pretrain is not Task.pretrain
+        data = self.data / ("text" if text else "pairs")
+        data = self.labelled / FORMS[task] if task in FORMS else data
         cut = " --blocks line" if text and task not in ("unilm", "pmlm") else ""  # which cut pairs
         return (
-            f"--task {task} --arch {kind.arch.rpartition('_')[0]}_tiny --arch.dropout 0.1"
+            f"--task {task} --arch {arch}_tiny --arch.dropout 0.1"
             " --arch.width 16 --arch.num-layers 1 --arch.num-heads 2 --arch.ffn-width 32"
-            f" --data {self.data / ('text' if text else 'pairs')} --block-size 64{cut}"
+            f" --data {data} --block-size 64{cut}"
             " --lr 1e-2 --writers none"
         )
 
@@ -58,6 +64,6 @@ class Runs:
 
 
 @pytest.fixture(scope="session")
-def runs(toy_data: Path) -> Runs:
+def runs(toy_data: Path, toy_vocab: Vocab, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """The tiny runs on the toy data."""
-    return Runs(toy_data)
+    return Runs(toy_data, write(tmp_path_factory.mktemp("labelled"), toy_vocab))

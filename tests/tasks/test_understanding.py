@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from labelled import FORMS, record, write
 from rounding import near
 
 import unitk
-from unitk.data.storing.preprocess import Options, preprocess
 from unitk.decoding.reading.predict import as_written
 from unitk.errors import DataError, UsageError
 from unitk.models.archs import tiny
@@ -19,18 +19,9 @@ from unitk.tasks.understanding.base import layout_of, softmax
 from unitk.training.loop import train
 from unitk.training.start import parse_train, prepare
 
-from ..conftest import toy_lines
-
 ARCHS = {
     **{"mlm": "bert", "lm": "gpt2", "unilm": "unilm", "pmlm": "unilm2", "glm_infill": "glm"},
     **{"seq2seq": "bart", "mass": "mass", "optimus": "optimus"},
-}
-FORMS = {
-    "classify": "class",
-    "regress": "number",
-    "tag": "tags",
-    "span": "span",
-    "choice": "choice",
 }
 A, B = np.array([40, 41, 42]), np.array([43, 44])
 
@@ -160,46 +151,9 @@ def test_an_answer_is_written_as_the_text_has_it():
     assert as_written("a b", "c", 0) == "c"
 
 
-def record(form, i):
-    """A record whose label follows from it: what stands behind `la`, and how often it is there."""
-    words = toy_lines(i + 1)[i].lower().rstrip(".").split()
-    marked = [*words[: i % 3], "lala", *words[i % 3 :]] if i % 2 else words
-    text = " ".join(marked)
-    if form == "class":
-        return {"a": text, "y": "yes" if i % 2 else "no"}
-    if form == "number":
-        return {"a": text, "y": float(i % 2)}
-    if form == "tags":
-        return {"a": marked, "y": ["L" if word == "lala" else "O" for word in marked]}
-    if form == "span":
-        at = text.find("lala")
-        return {"a": "where?", "b": text, "y": [at, at + 4] if at >= 0 else None}
-    good = words[0] + " lala"
-    choices = [words[0], good] if i % 3 else [good, words[0]]
-    return {"a": text, "b": choices, "y": choices.index(good)}
-
-
 @pytest.fixture(scope="module")
 def labelled(tmp_path_factory, toy_vocab):
-    folder = tmp_path_factory.mktemp("labelled")
-    toy_vocab.save(folder / "vocab")
-    for form in FORMS.values():
-        for name, some in {"train": range(160), "valid": range(160, 200)}.items():
-            lines = (json.dumps(record(form, i)) for i in some)
-            (folder / f"{form}.{name}.jsonl").write_text("\n".join(lines))
-        preprocess(
-            Options(
-                input=(str(folder / f"{form}.train.jsonl"),),
-                valid=(str(folder / f"{form}.valid.jsonl"),),
-                dest=folder / form,
-                vocab=folder / "vocab",
-                workers=1,
-                source_field=("a", "b") if form in ("span", "choice") else ("a",),
-                label_field="y",
-                labels=form,
-            )
-        )
-    return folder
+    return write(tmp_path_factory.mktemp("labelled"), toy_vocab)
 
 
 def run(folder, task, layout, save, steps, more=""):

@@ -52,8 +52,10 @@ def test_an_architecture_without_room_is_refused(begin):
     begin("--task pmlm --arch bert_tiny --task.pseudo mask")
     with pytest.raises(UsageError, match="task unilm needs --arch.num-segments 6"):
         begin("--task unilm --arch bert_tiny")
-    with pytest.raises(UsageError, match="task mlm asks class:nsp:2, but --arch.heads are none"):
-        begin("--task mlm --arch albert_tiny --task.nsp on")
+    added = begin("--task mlm --arch albert_tiny --task.nsp on").parsed.components["arch"]
+    assert added.config.heads == ("class:nsp:2",)
+    with pytest.raises(UsageError, match="mlm asks class:nsp:2, but --arch.heads are tag:a:3: add"):
+        begin("--task mlm --arch albert_tiny --task.nsp on --arch.heads tag:a:3")
     data = begin("--task mlm --arch bert_tiny --task.nsp on --arch.num-segments 1").data
     data.train.examples.bounds(0)
     with pytest.raises(DataError, match="segment 1 is beyond --arch.num-segments 1"):

@@ -233,7 +233,7 @@ def test_training_score_and_fill_have_the_same_log_probabilities():
         replace(one, asks=[replace(one.asks[0], label=ids)])
         for one, ids in zip(examples, words, strict=True)
     ]
-    scores = score(model, given, 100)
+    scores = [gain for gain, _ in score(model, given, 100)]
     batch = collate([[one] for one in given]).to("cpu")
     nll = CrossEntropy()(model, batch, 0, 1).parts["ask/nll"]
     near(np.concatenate(scores).sum(), -nll)
