@@ -230,6 +230,27 @@ def test_a_checkpoint_tells_the_layout(labelled, tmp_path, toy_data, capsys):
     assert (one - other).abs().max() < 5e-3
 
 
+def test_a_head_goes_with_its_labels(labelled, tmp_path):
+    """Other labels begin anew over the same pooler; the same in another order are put in it."""
+    from unitk.training.saving.checkpoint import load, load_weights
+
+    run(labelled, "classify", "mlm", tmp_path / "run", 2)
+    there = load(tmp_path / "run").model.heads["class:label"]
+    found = {}
+    for labels in (("no", "yes"), ("yes", "no"), ("bad", "good")):
+        fresh = load(tmp_path / "run")
+        head = fresh.model.heads["class:label"]
+        torch.nn.init.zeros_(head.out.weight)
+        fresh.task.labels = labels
+        [folder] = (tmp_path / "run" / "checkpoints").glob("step-2")
+        load_weights(fresh.model, folder, averages=True, task=fresh.task)
+        assert torch.equal(head.dense.weight, there.dense.weight)
+        found[labels] = head.out.weight
+    assert torch.equal(found["no", "yes"], there.out.weight)
+    assert torch.equal(found["yes", "no"], there.out.weight.flip(0))
+    assert (found["bad", "good"] == 0).all()
+
+
 def test_a_batch_predicts_what_its_texts_do(labelled, tmp_path):
     run(labelled, "span", "mlm", tmp_path / "run", 3)
     generator = unitk.load(tmp_path / "run")

@@ -275,7 +275,7 @@ def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path]
     init_from = find(config.init_from) if config.init_from else None
     if init_from is not None:
         state = read_state(init_from)
-        check_data(state, data, init_from)
+        check_vocab(state, data.vocab, init_from)
         changed = _differences(parsed, options_of(state, init_from), init_from)
     given = {"encoder": config.init_encoder, "decoder": config.init_decoder}
     towers = {name: find(path) for name, path in given.items() if path is not None}

@@ -300,6 +300,7 @@ def load_weights(
         if name.endswith(POSITIONS) and name in there and len(tensor) > len(there[name]):
             there[name] = model.resized(name, there[name])
     if task:
+        _as_labelled(there, tuple(read_state(folder).get("labels", ())), task.labels)
         _heads_begin(there, here, folder)
     for name in [*here, *there]:
         if name not in there:
@@ -314,6 +315,17 @@ def load_weights(
     with torch.no_grad():
         for name, tensor in here.items():
             tensor.copy_(check_finite(there[name], f"{folder}: {name}"))
+
+
+def _as_labelled(there: dict[str, Tensor], old: tuple[str, ...], new: tuple[str, ...]) -> None:
+    """Put the rows of heads over labels in the order of the new ones; none, if they are others."""
+    if not (old and new) or old == new:
+        return
+    order = [old.index(name) for name in new] if sorted(old) == sorted(new) else None
+    for name in [name for name in there if re.match(r"heads\.\w+:label\.out\.", name)]:
+        rows = there.pop(name)
+        if order:
+            there[name] = rows[order]
 
 
 def _heads_begin(there: dict[str, Tensor], here: dict[str, Tensor], folder: Path) -> None:
