@@ -420,12 +420,15 @@ def test_validations_count_in_the_time_that_is_left(train, toy_data, monkeypatch
 
 @pytest.mark.parametrize(("number", "code"), [(15, 143), (2, 130), (10, 75), (1, 129)])
 def test_signals_save_and_end(train, tmp_path, monkeypatch, number, code):
-    handler = signal.getsignal(number)
+    before = signal.signal(number, signal.default_int_handler)  # under nohup SIGHUP is ignored
     stop_after(monkeypatch, 2, number)
-    with pytest.raises(SystemExit) as exit:
-        train("--max-steps 9")
-    assert exit.value.code == code
-    assert signal.getsignal(number) is handler
+    try:
+        with pytest.raises(SystemExit) as exit:
+            train("--max-steps 9")
+        assert exit.value.code == code
+        assert signal.getsignal(number) is signal.default_int_handler
+    finally:
+        signal.signal(number, before)
     state = json.loads((tmp_path / "run/last/state.json").read_text())
     assert state["step"] == 2
 
