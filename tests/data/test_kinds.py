@@ -9,7 +9,9 @@ import torch
 
 from unitk import registry
 from unitk.data.batching import draw
+from unitk.data.storing.folders import open_corpus
 from unitk.data.storing.preprocess import Options, preprocess
+from unitk.data.texts import windows
 from unitk.errors import DataError, UsageError
 from unitk.slots import Ask, Example, stay
 from unitk.tasks.base import Task
@@ -153,18 +155,61 @@ def test_a_separable_set_is_learnt(corpora):
     assert last < 0.5 * np.log(2)
 
 
-def test_labels_move_with_the_layout_and_what_is_cut_off_is_left_out(corpora, toy_vocab):
+def test_labels_move_with_the_layout_and_with_windows(corpora, toy_vocab):
     data = begin(corpora, "span", "--max-source-len 8").data
     assert data.about == "fine-tuning on answers in passages" and data.kind == "spans"
-    assert "shortened to 8 source" in data.train.shortened
-    for i in range(40):
+    corpus = open_corpus(corpora / "span" / "train")
+    question, start = windows(*sizes(corpus, 8))
+    assert data.train.about.startswith(f"40 questions in {len(start)} windows of up to 8 source")
+    assert len(start) > 60 and not data.train.shortened
+    found = set()
+    for i, (number, first) in enumerate(zip(question, start, strict=True)):
+        parts, span = corpus.record(number)
         example = draw(data.train.examples, 1, 0, i)
         x, (ask,) = example.towers["x"], example.asks
-        assert len(x) <= min(10, data.train.examples.bounds(0)[i])
-        first, last = ask.rows[:, 0]
-        if first:
-            text = toy_vocab.decode(x.token[first : last + 1])
-            assert text == toy_lines(40)[i].split()[1]
+        assert len(x) <= data.train.examples.bounds(0)[i] <= 10
+        shown = x.token[1 + len(parts[0]) : -1]
+        assert shown.tolist() == parts[1][first : first + len(shown)].tolist()
+        borders = ask.rows[:, 0]
+        if first <= span[0] and span[1] <= first + len(shown):
+            found.add(number)
+            answer = toy_vocab.decode(x.token[borders[0] : borders[1] + 1])
+            assert answer == toy_lines(40)[number].split()[1]
+        else:
+            assert not borders.any()
+    assert found == {i for i in range(40) if i % 3}
+
+
+def sizes(corpus, most):
+    """The tokens of passages, and those that a window has of each."""
+    lengths = np.array([[len(part) for part in corpus.record(i)[0]] for i in range(len(corpus))])
+    return lengths[:, 1], most - lengths[:, 0]
+
+
+def test_windows_hold_every_token_and_every_answer_of_half_a_window():
+    lengths, sizes = np.meshgrid(np.arange(40), np.arange(1, 30))
+    passage, start = windows(lengths.ravel(), sizes.ravel())
+    for i, (length, size) in enumerate(zip(lengths.flat, sizes.flat, strict=True)):
+        own = start[passage == i]
+        assert own[0] == 0 and own[-1] == max(length - size, 0)
+        assert (np.diff(own) > 0).all() and (np.diff(own) <= max(size // 2, 1)).all()
+        assert (len(own) == 1) == (length <= size)
+        for first in range(length - (size + 1) // 2 + 1):
+            stop = first + (size + 1) // 2
+            assert ((own <= first) & (stop <= own + size)).any()
+    assert [one.tolist() for one in windows(np.array([9, 5]), np.array([0, 2]))] == [
+        [0, 1, 1, 1, 1],
+        [0, 0, 1, 2, 3],
+    ]
+
+
+def test_a_question_that_is_too_long_is_shortened(corpora):
+    train = begin(corpora, "span", "--max-source-len 1").data.train
+    assert "40 of 40 questions are shortened to 1 source" in train.shortened
+    assert {len(draw(train.examples, 1, 0, i).towers["x"]) for i in range(40)} == {3}
+
+
+def test_labels_are_those_of_the_words(corpora, toy_vocab):
     tags = begin(corpora, "tags").data
     assert tags.task.labels == ("t0", "t1")
     for i in range(40):

@@ -10,13 +10,17 @@ from labelled import FORMS, record, write
 from rounding import near
 
 import unitk
-from unitk.decoding.reading.predict import as_written
+from unitk.data.batching import draw
+from unitk.data.storing.folders import open_corpus
+from unitk.decoding.config import PredictConfig
+from unitk.decoding.reading.predict import as_written, readings
 from unitk.errors import DataError, UsageError
 from unitk.models.archs import tiny
 from unitk.registry import get
 from unitk.slots import collate
 from unitk.tasks.understanding.base import layout_of, softmax
 from unitk.training.loop import train
+from unitk.training.saving.checkpoint import load
 from unitk.training.start import parse_train, prepare
 
 ARCHS = {
@@ -263,17 +267,38 @@ def test_a_batch_predicts_what_its_texts_do(labelled, tmp_path):
 
 
 @pytest.mark.slow
-def test_long_passages_are_read_in_windows(labelled, tmp_path):
-    run(labelled, "span", "mlm", tmp_path / "run", 300, "--arch.max-positions 64")
+@pytest.mark.parametrize("limit", ["--arch.max-positions 64", "--max-source-len 20"])
+def test_long_passages_are_read_in_windows(labelled, tmp_path, limit):
+    run(labelled, "span", "mlm", tmp_path / "run", 300, limit)
     generator = unitk.load(tmp_path / "run")
     words = " ".join(record("span", 2)["b"].split() * 20)
-    room = generator.model.config.room
-    assert len(generator.vocab.encode(words)) > 2 * room
+    room = min(generator.model.config.room, generator.task.max_source)
+    assert room <= 64 and len(generator.vocab.encode(words)) > 2 * room
     for place in (0.05, 0.5, 0.95):
         cut = words.rfind(" ", 0, int(len(words) * place))
         text = f"{words[:cut]} lala{words[cut:]}"
         [said] = generator.predict([["where?", text]])
         assert said["answer"] == "lala"
+
+
+@pytest.mark.parametrize("layout", ["mlm", "glm_infill"])
+@pytest.mark.parametrize("limit", ["--arch.max-positions 24", "--max-source-len 20"])
+def test_predictions_read_the_windows_of_training(labelled, tmp_path, layout, limit):
+    run(labelled, "span", layout, tmp_path / "run", 1, limit)
+    words = f"--task span --task.layout {layout} --arch {ARCHS[layout]}_tiny {limit}"
+    words += f" --data {labelled / 'span'} --save-dir {tmp_path / 'x'} --max-steps 1 --lr 1e-3"
+    data = prepare(parse_train(words.split())).data
+    task, corpus = load(tmp_path / "run").task, open_corpus(labelled / "span" / "train")
+    task.room = data.task.room
+    wanted = [
+        task.asking(parts).towers["x"].token.tolist()
+        for i in range(len(corpus))
+        for _, parts in readings(task, corpus.record(i)[0], "input", PredictConfig())
+    ]
+    assert len(wanted) > len(corpus)
+    found = [draw(data.train.examples, 1, 0, i).towers["x"].token for i in range(len(wanted))]
+    assert [one.tolist() for one in found] == wanted
+    assert len(data.train.examples.bounds(0)) == len(wanted)
 
 
 def test_mistakes_are_told_in_a_line(labelled, tmp_path):

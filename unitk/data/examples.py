@@ -27,7 +27,8 @@ from unitk.data.limits import (
 from unitk.data.mixture import mixed
 from unitk.data.storing.corpus import Corpus
 from unitk.data.storing.folders import check_alike, corpus_vocab, open_corpus, part, train_parts
-from unitk.data.texts import Records, Texts
+from unitk.data.storing.labelled import Spans
+from unitk.data.texts import Records, Texts, Windows
 from unitk.errors import DataError, UsageError, require
 from unitk.slots import Example, Ids
 from unitk.vocab.base import Vocab
@@ -274,7 +275,9 @@ def _records(
     weights: Sequence[float],
     seed: int,
 ) -> Source:
-    records, kind = Records(corpora, *most), KINDS[corpora[0].kind]
+    kind = KINDS[corpora[0].kind]
+    read = [Windows(one, most[0]) if isinstance(one, Spans) else one for one in corpora]
+    records = Records(read, *most)
     lengths = records.source_lengths + records.target_lengths
     parts = np.maximum(records.parts, PARTS)  # as `limits` has measured
     bounds = extent.bound(records.source_lengths, records.target_lengths, parts)
@@ -298,10 +301,13 @@ def _records(
         copies=task.copies,
         asks=task.asks,
     )
+    questions = sum(map(len, corpora))
+    cut = f"{questions:,} questions in " * (questions < len(lengths))
+    noun = f"windows of up to {most[0]} source tokens (--max-source-len)," if cut else kind.noun
     return Source(
         examples,
         lambda: lengths,
-        f"{len(lengths):,} {kind.noun} of {lengths.sum():,} tokens{corpora[0].note}",
+        f"{cut}{len(lengths):,} {noun} of {lengths.sum():,} tokens{corpora[0].note}",
         None,
         f"{records.shortened:,} of {len(lengths):,} {kind.noun} are shortened to {most[0]} source"
         f" and {most[1]} target tokens (--max-source-len, --max-target-len)"

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from unitk.data.cuts import AT_THE_END, Cut, Cutter, Text, When, cut
 from unitk.data.storing.corpus import Corpus
+from unitk.data.storing.labelled import Spans
 from unitk.slots import Ids
 
 
@@ -146,6 +147,52 @@ class Records(Joined):
         short = shorten(source, self.max_source)
         found: tuple[list[Ids], Any] = self.corpora[which].shortened(target, short, self.max_target)
         return found
+
+
+class Windows:
+    """Questions whose passages are too long, read in windows of at most `most` tokens.
+
+    An answer that does not lie whole within a window is none there, as in BERT's run_squad.py.
+    """
+
+    def __init__(self, corpus: Spans, most: int) -> None:
+        self.corpus = corpus
+        passages = np.diff(corpus.sentences)[corpus.documents[1:] - 1]
+        self.size = np.maximum(most - (corpus.source_lengths - passages), 0)
+        self.question, self.start = windows(passages, self.size)
+        cut = np.maximum(passages - self.size, 0) * (self.size > 0)
+        self.source_lengths: Ids = (corpus.source_lengths - cut)[self.question]
+        self.source_parts: Ids = corpus.source_parts[self.question]
+        self.target_lengths = corpus.target_lengths[self.question]
+
+    def __len__(self) -> int:
+        return len(self.question)
+
+    def record(self, index: int) -> tuple[list[Ids], Any]:
+        """The question and a window of its passage, and the answer's tokens there."""
+        number, start = self.question[index], self.start[index]
+        parts, span = self.corpus.record(number)
+        size = self.size[number] or len(parts[-1])
+        whole = start <= span[0] and span[1] <= start + size
+        span = span - start if whole else np.full(2, -1)
+        return [*parts[:-1], parts[-1][start : start + size]], span
+
+    def shortened(self, span: Any, source: list[Ids], most: int) -> tuple[list[Ids], Any]:
+        """What is left where the question alone is too long."""
+        return self.corpus.shortened(span, source, most)
+
+
+def windows(lengths: Ids, sizes: Ids) -> tuple[Ids, Ids]:
+    """Windows over passages of these lengths: the passage of each, and its first token.
+
+    Two neighbours share half of their tokens, and the last two of a passage more, as it ends with
+    its last window. A passage whose window has size 0 is read whole.
+    """
+    over, step = np.maximum(lengths - sizes, 0) * (sizes > 0), np.maximum(sizes // 2, 1)
+    counts = 1 - (-over // step)
+    passage = np.arange(len(lengths)).repeat(counts)
+    number = np.arange(len(passage)) - (counts.cumsum() - counts)[passage]
+    return passage, np.minimum(number * step[passage], over[passage])
 
 
 def shorten(source: list[Ids], limit: int | None) -> list[Ids]:

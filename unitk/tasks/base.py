@@ -75,6 +75,7 @@ class Task:
     form: ClassVar[str] = ""  # of the labels it learns, where there is one form only
     shortens: ClassVar[bool] = False  # whether it cuts sources itself to the positions there are
     room: int | None = None  # positions of the architecture, where it has a table of them
+    max_source: int | None = None  # most tokens of a source in the training of its model
     copies: int = 0  # epochs after which the same draws come again; 0: never
 
     def __init__(self, config: Any, vocab: Vocab) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from unitk.data.texts import shorten
+from unitk.data.texts import shorten, windows
 from unitk.decoding.config import PredictConfig
 from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.fit import batches
@@ -43,7 +43,7 @@ def predict(
     read: list[tuple[int, int, list[Ids], Example]] = []
     for number, source in enumerate(sources):
         if sum(map(len, source)):
-            for start, parts in windows(task, source, f"input {first + number + 1}", config):
+            for start, parts in readings(task, source, f"input {first + number + 1}", config):
                 example = task.asking(parts)
                 read.append((number, start, parts, replace(example, asks=example.asks[:1])))
     said: list[Said] = [{} for _ in sources]
@@ -65,25 +65,27 @@ def predict(
     return said
 
 
-def windows(
+def readings(
     task: Understanding, source: list[Ids], name: str, config: PredictConfig
 ) -> Iterator[tuple[int, list[Ids]]]:
     """A source, or parts of one that is too long: where its last part begins, and the parts."""
-    over = _over(task, source)
+    over, limit = _over(task, source), f"{task.room} positions of this model"
+    if isinstance(task, Span) and task.max_source is not None:
+        # longer ones were read in windows in training, too
+        longer = sum(map(len, source)) - task.max_source
+        if longer > over:
+            over, limit = longer, f"{task.max_source} tokens of sources in its training"
+    if isinstance(task, Span) and over < len(source[-1]):
+        size = len(source[-1]) - max(over, 0)
+        for start in windows(np.array([len(source[-1])]), np.array([size]))[1].tolist():
+            yield start, [*source[:-1], source[-1][start : start + size]]
+        return
     if over <= 0:
         yield 0, source
         return
-    if isinstance(task, Span) and over < len(source[-1]):
-        size = len(source[-1]) - over
-        for start in range(0, over + size // 2, max(size // 2, 1)):
-            start = min(start, over)
-            yield start, [*source[:-1], source[-1][start : start + size]]
-        return
     if not config.truncate or isinstance(task, Tag):
         cure = "" if isinstance(task, Tag) else "; --truncate shortens its last part"
-        raise DataError(
-            f"{name} is too long by {over} for the {task.room} positions of this model{cure}"
-        )
+        raise DataError(f"{name} is too long by {over} for the {limit}{cure}")
     while over > 0:
         source = shorten(source, sum(map(len, source)) - over)
         over = _over(task, source)

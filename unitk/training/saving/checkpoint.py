@@ -107,6 +107,7 @@ def _load(
         chosen = tasks[task_name]
     task: Task = chosen.made_from(chosen.config, vocab)
     task.labels = tuple(state.get("labels", ()))
+    task.max_source = (state.get("lengths") or (None,))[0]
     task.answers = state.get("kind", "pairs") == "pairs"  # earlier versions did not say
     check_room(parts["arch"].config, len(vocab), 4, torch.device("cpu"))  # fp32, of four bytes
     with plugins_named(state, folder):  # of a head
