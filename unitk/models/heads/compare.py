@@ -51,23 +51,29 @@ class Compare(torch.autograd.Function):
             z_KV = own_KV.to(exact)
             top_K1, best_K1 = z_KV.max(-1, keepdim=True)
             z_KV -= top_K1
-            score_K1, mean_K1 = z_KV.gather(1, label_K1), z_KV[:, live].mean(-1, keepdim=True)
-            pad_KP = z_KV[:, pads]
-            total_K1 = z_KV.exp_().sum(-1, keepdim=True)
-            loss_K1 = nll_K1 = total_K1.log() - score_K1
-            log_z_K1 = total_K1.log() + top_K1
-            # the gradient: price * (softmax - target), with the z-loss' share of softmax
-            z_KV *= price_K1 * (1 + 2 * z_loss * log_z_K1) / total_K1
+            score_K1 = z_KV.gather(1, label_K1)
             if smoothing:
-                rest_K1 = total_K1.log() - mean_K1
+                mean_K1, pad_KP = z_KV[:, live].mean(-1, keepdim=True), z_KV[:, pads]
+            total_K1 = z_KV.exp_().sum(-1, keepdim=True)
+            log_K1 = total_K1.log()
+            loss_K1 = nll_K1 = log_K1 - score_K1
+            # the gradient: price * (softmax - target), with the z-loss' share of softmax
+            softmax_K1 = price_K1 / total_K1
+            if z_loss:
+                log_z_K1 = log_K1 + top_K1
+                softmax_K1 = softmax_K1 * (1 + 2 * z_loss * log_z_K1)
+            z_KV *= softmax_K1
+            if smoothing:
+                rest_K1 = log_K1 - mean_K1
                 z_KV.addcmul_(price_K1, live_V.to(exact), value=-share)
                 if pad is not None:  # the label and the pad have no part in the rest
-                    pad_K1 = (total_K1.log() - pad_KP).sum(-1, keepdim=True)
+                    pad_K1 = (log_K1 - pad_KP).sum(-1, keepdim=True)
                     rest_K1 = (size * rest_K1 - nll_K1 - pad_K1) / others
                     z_KV[:, pads] += price_K1 * share
                     z_KV.scatter_add_(1, label_K1, price_K1 * share)
                 loss_K1 = torch.lerp(nll_K1, rest_K1, smoothing) - least
-            loss_K1 = loss_K1 + z_loss * log_z_K1.square()
+            if z_loss:
+                loss_K1 = loss_K1 + z_loss * log_z_K1.square()
             own_KV.copy_(z_KV.scatter_add_(1, label_K1, -at_label * price_K1))
             found.append(torch.cat([price_K1 * loss_K1, nll_K1, best_K1 == label_K1], 1).T)
         loss_K, nll_K, correct_K = torch.cat([logits_KV.new_empty(3, 0, dtype=exact), *found], 1)
