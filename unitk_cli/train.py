@@ -17,6 +17,11 @@ def run(argv: Sequence[str]) -> None:
         from unitk.training.reporting.log import show_log
 
         show_log(logging.INFO if place()[0] == 0 else logging.ERROR)
+        if parsed.main.seeds:
+            from unitk.training.seeds import train_seeds
+
+            train_seeds(parsed)
+            return
         start = prepare(parsed)
         if parsed.main.nproc > 1 and not launched():
             from unitk.training.parallel import launch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -111,13 +111,16 @@ def open_data(parsed: Parsed) -> Data:
             return made[0]
         return mixed(dict(zip(tasks, made, strict=True)), parsed.mixture)
 
+    train = source(corpora, weights, options.seed)
+    if options.per_label:
+        train = _few(train, corpora, options.per_label, options.seed)
     content = [f"{one.fingerprint}={weight}" for one, weight in zip(corpora, weights, strict=True)]
     return Data(
         kind,
         vocab,
         next(iter(tasks.values())),
         tuple(dict.fromkeys(head for task in tasks.values() for head in task.heads)),
-        source(corpora, weights, options.seed),
+        train,
         # validation is drawn and cut from (0, 0, example), so that curves of all runs compare
         {name: source([corpus], [1.0], 0) for name, corpus in zip(judged, rest, strict=True)},
         hashlib.sha256("\n".join(content).encode()).hexdigest(),
@@ -189,6 +192,24 @@ def _makers(
             f" {fault}; lower --max-source-len or --max-target-len",
         )
     return [partial(_records, task, extents[n], arch, most) for n, task in tasks.items()]
+
+
+def _few(source: Source, corpora: Sequence[Any], per_label: int, seed: int) -> Source:
+    """So many texts of each class: the first ones in a permutation of all."""
+    form = corpora[0].manifest.get("form", "none")
+    wanted = f"--per-label needs labels of the form class, but those of --data are {form}"
+    require(form == "class", wanted)
+    label = np.concatenate([one.values[:, 0] for one in corpora])
+    order, kept = np.random.default_rng(seed).permutation(len(label)), np.zeros(len(label))
+    for number, name in enumerate(corpora[0].labels):
+        own = order[label[order] == number][:per_label]
+        enough = f"--per-label {per_label}: --data has only {len(own)} texts of {name!r}"
+        require(len(own) == per_label, enough)
+        kept[own] = 1
+    every = source.examples.weights
+    examples = replace(source.examples, weights=lambda epoch: every(epoch) * kept)
+    about = f"{per_label} texts of each class among {source.about}"
+    return replace(source, examples=examples, about=about)
 
 
 def _check_words(trained: list[tuple[Path, float]], opened: Sequence[Any]) -> None:

@@ -15,7 +15,7 @@ from unitk.values import Schedule, local
 KINDS = ("task", "arch", "criterion", "optimizer")  # components a run is made of
 CUT = ("blocks", "block_size", "max_source_len", "max_target_len")
 """Options that say what an example is."""
-FROZEN = ("seed", "stateful_rows", "freeze", "thaw", "group", *CUT)
+FROZEN = ("seed", "per_label", "stateful_rows", "freeze", "thaw", "group", *CUT)
 """Options that a resumed run cannot change, beside its data and the components' own."""
 
 
@@ -51,6 +51,11 @@ class TrainConfig:
     """YAML file with options; flags win over it."""
     user_dir: Path | None = None
     """Folder of plug-ins: every .py in it is imported."""
+    seeds: int | None = None
+    """Make so many runs, with --seed, --seed + 1, ..., each in a folder of its own in --save-dir.
+    seeds.json there has the mean and the standard deviation of their best validations."""
+    per_label: int | None = None
+    """Train on so many texts of each class, drawn with --seed; fewer ones are a part of more."""
 
     max_steps: int | None = None
     """Stop after so many updates."""
@@ -198,6 +203,11 @@ class TrainConfig:
             self.batch_tokens is None or self.batch_texts is None,
             "--batch-tokens and --batch-texts exclude each other",
         )
+        alone = self.nproc == 1 and not launched()
+        require(
+            alone or not self.seeds,
+            "--seeds excludes several processes: its runs follow each other in one",
+        )
         require(self.resume or not self.new_data, "--new-data has no effect without --resume")
         towers = self.init_encoder or self.init_decoder
         require(
@@ -242,7 +252,7 @@ COUNTS = (
     "max_steps", "max_epochs", "max_words", "patience", "max_tokens", "batch_tokens", "batch_texts",
     "block_size", "max_source_len", "max_target_len", "threads",
     "log_every", "valid_every", "save_every", "keep_last", "keep_best", "nproc",
-    "panel_texts", "valid_texts",
+    "panel_texts", "valid_texts", "seeds", "per_label",
 )  # fmt: skip
 """Options that count something: 1 or more."""
 

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 
 from unitk.config import flag
@@ -42,7 +43,7 @@ def first_lines(run: Run) -> list[str]:
     start, data, feed, ranks = run.start, run.start.data, run.feed, run.ranks
     parts = start.parsed.components
     slots, texts = f"{feed.batch_tokens:,} slots", f"{feed.batch_texts or 0:,} texts"
-    examples = len(data.train.examples.bounds(0))
+    examples = round(_per_epoch(feed))
     weights = sum(parameter.numel() for parameter in run.model.parameters())
     processes = f"{ranks.world} processes, each " if ranks.world > 1 else ""
     return [
@@ -73,10 +74,16 @@ def warnings(run: Run) -> Iterator[str]:
         if end and isinstance(value, Constant) and value.warmup > end:
             warmup = f"the warm-up of {value.warmup:,.0f} updates"
             yield f"{name}: {warmup} is longer than the run, {end:,}"
-    each = len(data.train.examples.bounds(0)) / run.per_epoch
+    each = _per_epoch(feed) / run.per_epoch
     if each < 2 < run.per_epoch and not feed.batch_texts:
         what = f"an update has {each:.1f} texts on average"
         yield f"--batch-tokens {feed.batch_tokens:,} counts slots: {what}"
+
+
+def _per_epoch(feed: Feed) -> float:
+    """The examples of the first epoch, by their weights."""
+    bounds, weights = feed.examples.bounds(0), feed.examples.weights(0)
+    return float((weights * np.ones(len(bounds))).sum())
 
 
 def last_lines(run: Run) -> list[str]:

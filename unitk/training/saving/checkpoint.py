@@ -279,7 +279,7 @@ def restore(
         optimizer.load_state_dict({"state": packed, "param_groups": groups})
     if average is not None and EMA in sealed(folder):
         average.restore(load_tensors(folder / EMA))
-    return Progress(**{key: state[key] for key in asdict(Progress()) if key in state})
+    return Progress.of(state)
 
 
 def load_weights(

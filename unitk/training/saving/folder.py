@@ -159,6 +159,9 @@ def find(path: Path) -> Path:
         dangling = " (its checkpoint is gone)" if path.is_symlink() else ""
         raise CheckpointError(f"there is no run or checkpoint {path}{dangling}")
     if not (path / "checkpoints").is_dir():
+        if runs := sorted(path.glob("seed-*/checkpoints")):
+            each = f"{path} holds a run for each of its --seeds"
+            raise CheckpointError(f"{each}: name one, such as {runs[0].parent}")
         found, fault = _checked(path)
         if fault is not None:
             raise CheckpointError(f"{path} is no good checkpoint: {fault}")

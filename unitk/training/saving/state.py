@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,11 @@ class Progress:
     unscaled: int = 0  # updates since it last changed
     products: list[str] | None = None
     """What oneDNN computes (`products.PARTS`): chosen at the start, so that no rerun differs."""
+
+    @classmethod
+    def of(cls, state: dict[str, Any]) -> Progress:
+        """What a checkpoint's state.json says."""
+        return cls(**{one.name: state[one.name] for one in fields(cls) if one.name in state})
 
     @property
     def best(self) -> float | None:
