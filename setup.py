@@ -26,7 +26,7 @@ setup(
         "Typing :: Typed",
     ],
     packages=find_packages(include=["unitk", "unitk.*", "unitk_cli", "unitk_cli.*"]),
-    package_data={"unitk": ["py.typed"]},
+    package_data={"unitk": ["py.typed"], "unitk.pretrained": ["*/*", "*/vocab/*"]},
     entry_points={"console_scripts": ["unitk = unitk_cli.main:main"]},
     python_requires=">=3.11",
     install_requires=[

@@ -19,7 +19,8 @@ ROWS = (
     ("training", "decoding"),
     ("tasks",),
     ("data", "models", "criterions", "optim", "score"),
-    ("vocab", "unitk"),
+    ("vocab",),
+    ("pretrained", "unitk"),
 )
 """Packages from the top layer down; "unitk": the modules of the package itself."""
 ABOUT = {
@@ -36,6 +37,7 @@ ABOUT = {
     "optim": "optimizers",
     "score": "BLEU, ROUGE",
     "vocab": "ids of text",
+    "pretrained": "models that come along",
     "unitk": "slots, masks, config, registry",
 }
 WIDE, HIGH, STEP = 180, 44, 104

@@ -34,11 +34,11 @@ def load(
 
         unitk.load("runs/qg/best").generate(["The cat sat on the mat."], beam=5)
 
-    `task` chooses one where the model was trained with several; `precision` is that of weights and
-    cache. With a `format` ("hf", ...; `unitk convert --help` names them) the checkpoint is another
-    system's, and `vocab` its vocabulary where none stands beside it. `options` replace those of
-    task and architecture where no weight changes its shape: `{"task.delimiter": "off"}`; `user_dir`
-    is a folder of plug-ins.
+    The name of a model that comes with unitk will do. `task` chooses one where the model was
+    trained with several; `precision` is that of weights and cache. With a `format` ("hf", ...;
+    `unitk convert --help` names them) the checkpoint is another system's, and `vocab` its
+    vocabulary where none stands beside it. `options` replace those of task and architecture where
+    no weight changes its shape: `{"task.delimiter": "off"}`; `user_dir` is a folder of plug-ins.
     Raises `unitk.errors.CheckpointError`, naming what is damaged or does not fit.
     """
     # what follows imports torch

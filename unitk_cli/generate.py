@@ -58,8 +58,9 @@ class Options(GenerateConfig):
     """
 
     checkpoint: tuple[Path, ...]
-    """A run folder (its best checkpoint is taken) or a checkpoint; several are an ensemble, which
-    decodes with the mean of their probabilities."""
+    """A run folder (its best checkpoint is taken), a checkpoint, or the name of a model that comes
+    with unitk (`unitk list model`); several are an ensemble, which decodes with the mean of their
+    probabilities."""
     task: str | None = None
     """Decode as this task, where the model was trained with several."""
     input: Path | None = None

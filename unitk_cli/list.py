@@ -7,19 +7,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from unitk import config, registry
+from unitk import config, pretrained, registry
 from unitk.errors import UsageError
+
+MODEL = "model"  # no kind of component: a checkpoint
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Name everything registered: tasks, architectures, schedules, formats of corpora, ...
+    """Name everything registered: tasks, architectures, schedules, formats of corpora, ...; and the
+    models that come with unitk.
 
     Heads are listed when they are asked for, as that imports torch: `unitk list head`.
     """
 
     kind: str | None = None
-    """This kind: task, criterion, arch, optimizer, schedule, vocab, corpus, annotator, head."""
+    """This kind: task, criterion, arch, optimizer, schedule, vocab, corpus, annotator, head,
+    model."""
     user_dir: Path | None = None
     """Folder of plug-ins: every .py in it is imported."""
 
@@ -27,15 +31,19 @@ class Options:
 def run(argv: Sequence[str]) -> None:
     """Print the table."""
     given = config.parse("list", Options, argv, positional="kind").main
-    if given.kind is not None and given.kind.removesuffix("s") not in registry.KINDS:
-        hint = registry.nearest(given.kind, registry.KINDS)
-        raise UsageError(
-            f"--kind must be one of {', '.join(registry.KINDS)}, got {given.kind!r}{hint}"
-        )
+    kinds = (*registry.KINDS, MODEL)
+    if given.kind is not None and given.kind.removesuffix("s") not in kinds:
+        hint = registry.nearest(given.kind, kinds)
+        raise UsageError(f"--kind must be one of {', '.join(kinds)}, got {given.kind!r}{hint}")
     # those of modules named in MODULES import torch
-    quick = [kind for kind in registry.KINDS if kind not in registry.MODULES]
+    quick = [kind for kind in kinds if kind not in registry.MODULES]
     for kind in quick if given.kind is None else [given.kind.removesuffix("s")]:
         print(f"{kind}")
-        for name in registry.names(kind):
-            about = (inspect.getdoc(registry.get(kind, name)) or "").split("\n")[0]
+        for name in pretrained.names() if kind == MODEL else registry.names(kind):
+            about = pretrained.about(name) if kind == MODEL else first_line(kind, name)
             print(f"  {name:<16} {about}")
+
+
+def first_line(kind: str, name: str) -> str:
+    """What the docstring of a component begins with."""
+    return (inspect.getdoc(registry.get(kind, name)) or "").split("\n")[0]

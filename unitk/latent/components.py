@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Literal, get_args
 
 from unitk.errors import UsageError, at_least, require
-from unitk.models.archs import Preset, for_cpu, tiny
+from unitk.models.archs import Preset, for_cpu, preset, tiny
 from unitk.models.config import ModelConfig
 from unitk.registry import get, imported, register
 from unitk.values import Schedule, parse_schedule
@@ -86,6 +86,7 @@ class LatentConfig(ModelConfig):
 
 # with the row for the memory, the decoder's position table is GPT-2's
 OPTIMUS = LatentConfig(max_positions=1023)
+SENTENCE = preset("modern_sentence")
 PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "optimus_tiny": (
         replace(tiny(OPTIMUS), encoder="bert_tiny", latent=16),
@@ -94,6 +95,15 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "optimus_small": (
         replace(for_cpu(OPTIMUS), encoder="bert_small"),
         "bert_small, a latent of 32, gpt2_mini: for a CPU; without attention dropout.",
+    ),
+    "optimus_sentence": (
+        LatentConfig(
+            **{one.name: getattr(SENTENCE, one.name) for one in fields(ModelConfig)}
+            | {"num_layers": 3},
+            encoder="modern_sentence",
+            latent=64,
+        ),
+        "modern_sentence, a latent of 64, a decoder of 3 such layers: for a CPU.",
     ),
     "optimus_base": (OPTIMUS, "BERT-base, a latent of 32, GPT-2 small: 233 M parameters."),
 }

@@ -263,6 +263,19 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
         modern(replace(MODERN, tied=False), 12, 768, 12, 2048),
         "12 layers of 768 and an output matrix of its own, 110 M parameters.",
     ),
+    # a table of positions: a decoder that knows a latent and no source counts words
+    "modern_sentence": (
+        replace(
+            modern(MODERN, 2, 128, 4, 352),
+            positions="learned",
+            max_positions=64,
+            max_positions2=0,
+            num_virtual=0,
+            heads=(),
+            dropout=0.0,
+        ),
+        "2 layers of 128, a table of 64 positions, no dropout: for sentences on a CPU.",
+    ),
     "modern_encdec_tiny": (modern(tiny(MODERN2), 2, 64, 4, 176), TESTS2),
     "modern_encdec_mini": (
         modern(MODERN2, 2, 256, 4, 576),

@@ -41,8 +41,8 @@ class TrainConfig:
     """With --resume: --data, --blocks, --block-size and the lengths of pairs may have changed; a
     new epoch then begins, on them."""
     init_from: Path | None = None
-    """Run or checkpoint to take the weights from, its architecture unless --arch is given, and the
-    options of the same task."""
+    """Run or checkpoint, or name of a model that comes with unitk (`unitk list model`), to take the
+    weights from, its architecture unless --arch is given, and the options of the same task."""
     init_encoder: Path | None = None
     """Run or checkpoint to take the encoder's weights from: its tower, or of two the encoder."""
     init_decoder: Path | None = None

@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from unitk import registry
+from unitk import pretrained, registry
 from unitk.errors import DataError, UsageError
 from unitk.foreign import read_json
 from unitk.vocab import alphabet
@@ -226,10 +226,11 @@ def open_vocab(path: Path) -> Vocab:
 
     From elsewhere: sentencepiece *.model, tokenizers *.json, WordPiece vocab.txt, a folder with
     GPT-2's vocab.json and merges.txt, a word list *.words, fairseq's dict.txt. Symbols that these
-    lack are appended, see `Vocab.added`.
+    lack are appended, see `Vocab.added`. The name of a model that comes with unitk means its own.
     """
+    path = pretrained.located(path)
     if not path.exists():
-        raise DataError(f"vocabulary {path}: no such file or folder")
+        raise DataError(f"vocabulary {path}: no such file or folder{pretrained.hint(path)}")
     for name in registry.names("vocab"):
         model_type: type[VocabModel] = registry.get("vocab", name)
         if model_type.opens(path):

@@ -99,6 +99,7 @@ def _load(
     parsed = components(state, folder, given=given)
     parts, chosen = parsed.components, parsed.components["task"]
     tasks = parsed.mixture or {chosen.name: chosen}
+    task_name = task_name or state.get("default_task")  # of models that come with unitk
     if task_name is None and len(tasks) > 1:
         raise UsageError(f"--task is needed: {folder} was trained with {', '.join(tasks)}")
     if task_name is not None:

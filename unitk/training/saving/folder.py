@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from unitk import files
+from unitk import files, pretrained
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.files import TEMPORARY, damage, held, seal
 
@@ -152,12 +152,13 @@ class RunFolder:
 def find(path: Path) -> Path:
     """The checkpoint that `path` means: itself, or of a run folder the best, else the newest good.
 
-    The optimizer's tensors are not read. Raises `CheckpointError` naming the damage when there is
-    none.
+    The name of a model that comes with unitk means that model. The optimizer's tensors are not
+    read. Raises `CheckpointError` naming the damage when there is none.
     """
+    path = pretrained.located(path)
     if not path.exists():
-        dangling = " (its checkpoint is gone)" if path.is_symlink() else ""
-        raise CheckpointError(f"there is no run or checkpoint {path}{dangling}")
+        why = " (its checkpoint is gone)" if path.is_symlink() else pretrained.hint(path)
+        raise CheckpointError(f"there is no run or checkpoint {path}{why}")
     if not (path / "checkpoints").is_dir():
         if runs := sorted(path.glob("seed-*/checkpoints")):
             each = f"{path} holds a run for each of its --seeds"

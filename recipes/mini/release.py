@@ -1,0 +1,70 @@
+"""A run -> a model that comes with unitk: its best weights in bf16, vocabulary and card, no more.
+
+    python3 release.py runs/mini/base unitk-mini-en --task glm_infill
+
+The card is NAME.md of this folder, in which {about} becomes size and length of the training and
+{curve} the losses over it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+import torch
+from stages import events, table
+
+from unitk import pretrained
+from unitk.files import new_folder, seal, sealed
+from unitk.training.saving.checkpoint import EMA, WEIGHTS, load_tensors, save_tensors
+from unitk.training.saving.folder import find
+from unitk.training.saving.state import read_state
+from unitk.vocab.base import Vocab
+
+HERE = Path(__file__).parent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("run", type=Path, help="a run folder")
+    parser.add_argument("name", help="what the model is called")
+    parser.add_argument("--task", help="of several tasks the one that it decodes as by default")
+    parser.add_argument("--dest", type=Path, default=pretrained.FOLDER)
+    given = parser.parse_args()
+    checkpoint = find(given.run)
+    weights = load_tensors(checkpoint / (EMA if EMA in sealed(checkpoint) else WEIGHTS))
+    state = read_state(checkpoint) | {"optimizer": {}, "default_task": given.task}
+    with new_folder(given.dest / given.name, "--dest", replace=True) as folder:
+        half = {name: tensor.to(torch.bfloat16) for name, tensor in weights.items()}
+        save_tensors(half, folder / WEIGHTS)
+        (folder / "state.json").write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
+        Vocab.load(checkpoint / "vocab").save(folder / "vocab")
+        card = (HERE / f"{given.name}.md").read_text(encoding="utf-8")
+        size = sum(tensor.numel() for tensor in weights.values())
+        card = card.replace("{about}", about(state, size)).replace("{curve}", curve(given.run))
+        (folder / "README.md").write_text(card, encoding="utf-8")
+        seal(folder)
+    total = sum(path.stat().st_size for path in (given.dest / given.name).rglob("*.*"))
+    print(f"{given.dest / given.name}: {total / 1e6:.1f} MB")
+
+
+def about(state: dict, size: int) -> str:
+    """What is known of the training, in one line."""
+    done = f"{state['step']:,} updates, {state['tokens'] / 1e6:.1f} M tokens"
+    seed, arch = (state["config"][key] for key in ("seed", "arch"))
+    time = f"{state['seconds'] / 60:.0f} minutes"
+    return f"{arch}, {size / 1e6:.1f} M parameters; {done}, {time}, seed {seed}"
+
+
+def curve(run: Path) -> str:
+    """A table of about ten validations, the last one among them."""
+    found = events(run, "valid")
+    some = found[:: -max(1, len(found) // 10)][::-1]
+    losses = [key for key in some[-1] if key.endswith("/loss")]
+    rows = [[f"{event['step']:,}", *(f"{event[key]:.3f}" for key in losses)] for event in some]
+    return table(["update", *losses], rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Models that come with unitk are found by name wherever a checkpoint is named."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import unitk
+from unitk import pretrained
+from unitk.errors import CheckpointError, DataError
+from unitk.files import damage
+from unitk.training.loop import train
+from unitk.training.saving.checkpoint import load
+from unitk.training.saving.folder import find
+from unitk.training.start import parse_train, prepare
+from unitk.vocab.base import open_vocab
+from unitk_cli import list as listing
+
+ROOT = Path(__file__).resolve().parents[1]
+RECIPE = ROOT / "recipes" / "mini"
+
+
+def words(data, save_dir, *more):
+    sizes = ["--max-tokens", "400", "--max-steps", "2", "--precision", "fp32"]
+    return ["--data", str(data), "--save-dir", str(save_dir), *sizes, *more]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, toy_data):
+    """A tiny run of two tasks."""
+    folder = tmp_path_factory.mktemp("run")
+    tasks = ["--task", "glm_infill=0.5", "--task", "lm=0.5", "--arch", "modern_tiny"]
+    train(prepare(parse_train(words(toy_data / "text", folder, *tasks, "--valid-every=1"))))
+    return folder
+
+
+@pytest.fixture
+def tiny(run, tmp_path, monkeypatch):
+    """The same as a model that comes with unitk, "tiny-model"."""
+    recipe = tmp_path / "recipe"
+    recipe.mkdir()
+    (recipe / "tiny-model.md").write_text("# tiny-model: two updates\n\n{about}\n\n{curve}")
+    monkeypatch.setattr(pretrained, "FOLDER", tmp_path / "models")
+    monkeypatch.syspath_prepend(ROOT / "recipes")
+    program = runpy.run_path(str(RECIPE / "release.py"))
+    program["main"].__globals__["HERE"] = recipe
+    flags = ["--task", "glm_infill", "--dest", str(pretrained.FOLDER)]
+    monkeypatch.setattr(sys, "argv", ["release.py", str(run), "tiny-model", *flags])
+    program["main"]()
+    monkeypatch.chdir(tmp_path)
+    return pretrained.FOLDER / "tiny-model"
+
+
+def test_a_released_model_is_the_runs_rounded(tiny, run):
+    found, trained = load_file(tiny / "model.safetensors"), load(run, task_name="lm").model
+    for name, tensor in trained.state_dict().items():
+        if name in found:  # a tied tensor is there once
+            assert torch.equal(found[name], tensor.to(torch.bfloat16))
+    assert found and sorted(path.name for path in tiny.iterdir()) == [
+        *("README.md", "manifest.json", "model.safetensors", "state.json", "vocab")
+    ]
+    card = (tiny / "README.md").read_text()
+    assert re.search(r"\d updates, .* tokens, \d+ minutes, seed 1", card)
+    assert "| update | valid" in card
+
+
+def test_its_name_is_a_checkpoint_and_a_vocabulary(tiny, capsys):
+    loaded = load(Path("tiny-model"))
+    assert find(Path("tiny-model")) == tiny and type(loaded.task).__name__ == "GLMInfill"
+    assert type(load(Path("tiny-model"), task_name="lm").task).__name__ == "LM"
+    assert open_vocab(Path("tiny-model")).hash == loaded.vocab.hash
+    [[best]] = unitk.load("tiny-model").generate(["the bade"], max_len=3)
+    [[same]] = unitk.load(str(tiny)).generate(["the bade"], max_len=3)
+    assert (best.text, best.hypothesis.score) == (same.text, same.hypothesis.score)
+    listing.run(["models"])
+    assert capsys.readouterr().out == "model\n  tiny-model       two updates\n"
+
+
+def test_training_begins_with_it(tiny, tmp_path, toy_data):
+    flags = ["--task", "glm_infill", "--init-from", "tiny-model", "--lr", "1e-9"]
+    train(prepare(parse_train(words(toy_data / "pairs", tmp_path / "tuned", *flags))))
+    rounded = load_file(tiny / "model.safetensors")
+    tuned = load(tmp_path / "tuned").model.state_dict()
+    assert rounded and all(
+        torch.allclose(tuned[name], t.float(), rtol=1e-5, atol=1e-6) for name, t in rounded.items()
+    )
+
+
+def test_what_is_there_on_disk_wins(tiny, tmp_path, run):
+    (tmp_path / "tiny-model").symlink_to(run)
+    assert find(Path("tiny-model")) == find(run)
+
+
+@pytest.mark.parametrize("name", ["tiny-modle", "tiny"])
+def test_an_unknown_name_gets_the_nearest(tiny, name):
+    with pytest.raises(CheckpointError, match=f"checkpoint {name}; did you mean tiny-model"):
+        find(Path(name))
+    with pytest.raises(DataError, match="no such file or folder; did you mean tiny-model"):
+        open_vocab(Path(name))
+    with pytest.raises(CheckpointError, match="checkpoint runs/qg$"):
+        find(Path("runs/qg"))
+
+
+LARGEST = {"unitk-mini-en": 12e6, "unitk-vae-en": 4e6}
+"""Bytes that a model may have with all that belongs to it."""
+
+
+@pytest.mark.parametrize("name", pretrained.names())
+def test_what_comes_with_unitk_is_whole_small_and_described(name):
+    folder = pretrained.FOLDER / name
+    assert damage(folder) is None
+    assert sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()) <= LARGEST[name]
+    weights = load_file(folder / "model.safetensors")
+    assert {tensor.dtype for tensor in weights.values()} == {torch.bfloat16}
+    card = (folder / "README.md").read_text()
+    assert card.startswith(f"# {name}: ") and not re.search(r"[{}]", card)
+    for part in ("Data", "Training", "Scores", "Limits"):
+        assert f"\n## {part}\n" in card

@@ -1,0 +1,42 @@
+"""Models that come with unitk: a checkpoint each, in a folder of its name.
+
+    NAME/README.md            the card: data, licences, how it was trained, scores, limits
+    NAME/model.safetensors    the weights, in bf16
+    NAME/state.json  vocab/  manifest.json    as in every checkpoint; nothing of the optimizer
+
+Wherever a run or a checkpoint is asked for, such a name will do.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unitk.files import MANIFEST
+from unitk.registry import nearest
+
+FOLDER = Path(__file__).parent
+
+
+def names() -> list[str]:
+    """The models there are."""
+    return sorted(path.parent.name for path in FOLDER.glob(f"*/{MANIFEST}"))
+
+
+def about(name: str) -> str:
+    """One line about a model: the title of its card."""
+    with (FOLDER / name / "README.md").open(encoding="utf-8") as card:
+        return card.readline().strip("# \n").removeprefix(f"{name}: ")
+
+
+def located(path: Path) -> Path:
+    """The folder of a model, where `path` is the name of one; anything else as it is given.
+
+    A file or folder of that name on disk wins.
+    """
+    given = path.exists() or path.is_symlink()
+    return FOLDER / path if not given and str(path) in names() else path
+
+
+def hint(path: Path) -> str:
+    """`; did you mean ...?`, where there is nothing at `path` and it is nearly a model's name."""
+    return nearest(str(path), names())
