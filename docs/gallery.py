@@ -50,6 +50,14 @@ PICTURES = [
         " causal model: in a mixture with `--task lm` one output layer serves both.",
     ),
     Picture(
+        "spanbert",
+        "SpanBERT: spans and their borders",
+        f"--task spanbert --seed 2 --task.mask-ratio 0.4 {PLAIN}",
+        FOX,
+        "Spans of whole words are hidden. Each hidden word is asked for twice: at its own slot, and"
+        " of the two slots around its span, which is noted at the first of them.",
+    ),
+    Picture(
         "lm",
         "GPT: causal language model",
         "--task lm",

@@ -8,6 +8,7 @@ from unitk.spans import (
     corrupt,
     edge_start,
     fitting,
+    length_law,
     long_span,
     most_spans,
     ngram_places,
@@ -18,6 +19,8 @@ from unitk.spans import (
     run_places,
     scatter,
     sentence_spans,
+    word_ngrams,
+    word_spans,
 )
 
 NO_WALLS = np.empty(0, np.int64)
@@ -249,3 +252,73 @@ def test_corruption_has_its_weights_and_the_same_draws_whatever_they_are():
     run = np.arange(20000) // 4
     kept = corrupt(tokens, 5, words, (1.0, 1.0, 0.0), one, run).reshape(-1, 4) != 5
     assert (kept.all(1) | ~kept.any(1)).all() and kept.mean() == pytest.approx(0.5, abs=0.03)
+
+
+GEOMETRIC = length_law(tuple(0.8**k for k in range(10)))
+HARMONIC = length_law((1, 1 / 2, 1 / 3))
+
+
+def test_laws_of_lengths_have_the_published_means():
+    for law, mean in ((GEOMETRIC, 3.797), (HARMONIC, 18 / 11)):
+        assert np.diff(law, prepend=0) @ np.arange(1, len(law) + 1) == pytest.approx(mean, abs=5e-4)
+    assert np.diff(HARMONIC, prepend=0) == pytest.approx([6 / 11, 3 / 11, 2 / 11])
+
+
+def test_spans_of_words_hide_the_budget_and_begin_anywhere():
+    rng = np.random.default_rng(0)
+    unit, firsts = np.arange(40).repeat(np.resize([1, 2, 3], 40)), []
+    for _ in range(3000):
+        for budget in (9, len(unit)):
+            assert len(word_spans(unit, budget, GEOMETRIC, rng)) == budget
+        # of the first span one token only
+        firsts += word_spans(unit, 1, GEOMETRIC, rng).tolist()
+    # it is the first of a word, which is found as often as it has tokens
+    assert set(np.flatnonzero(np.diff(unit, prepend=-1))) == set(firsts)
+    share = np.bincount(unit[firsts], minlength=40) / 3000
+    assert share == pytest.approx(np.bincount(unit) / len(unit), abs=0.015)
+
+
+def test_spans_of_words_follow_the_law():
+    """In a text so long that a span hardly meets another, the runs of words are the spans."""
+    rng, sizes = np.random.default_rng(0), []
+    for _ in range(4):
+        hidden = word_spans(np.arange(400_000), 1500, GEOMETRIC, rng)
+        borders = np.flatnonzero(np.diff(hidden) > 1) + 1
+        sizes += [len(part) for part in np.split(hidden, borders)]
+    law = np.diff(GEOMETRIC, prepend=0)
+    assert np.bincount(sizes, minlength=11)[1:11] / len(sizes) == pytest.approx(law, abs=0.03)
+    assert np.mean(sizes) == pytest.approx(3.797, rel=0.05)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 30])
+def test_ngrams_of_words_are_whole_and_stay_within_the_budget(count):
+    rng = np.random.default_rng(count)
+    for _ in range(300):
+        unit = np.arange(count).repeat(rng.integers(1, 4, count))
+        budget = int(rng.integers(1, len(unit) + 2))
+        hidden = np.isin(np.arange(len(unit)), word_ngrams(unit, budget, HARMONIC, rng))
+        assert not set(unit[hidden]) & set(unit[~hidden])
+        sizes = np.bincount(unit)
+        assert 0 < hidden.sum() <= max(budget, sizes.min())
+
+
+def test_ngrams_of_words_follow_the_law():
+    rng, sizes = np.random.default_rng(0), []
+    for _ in range(4):
+        hidden = word_ngrams(np.arange(400_000), 1500, HARMONIC, rng)
+        borders = np.flatnonzero(np.diff(hidden) > 1) + 1
+        sizes += [len(part) for part in np.split(hidden, borders)]
+    share = np.bincount(sizes, minlength=4)[1:4] / len(sizes)
+    assert share == pytest.approx([6 / 11, 3 / 11, 2 / 11], abs=0.02)
+
+
+def test_ngrams_at_the_end_have_the_law_of_what_is_left():
+    """Of two words, a bigram is drawn with (1 / 2) / (1 + 1 / 2) = 1 / 3 where the first is drawn,
+    that is before the second: 1 / 6 of all; otherwise one word alone, and then the other."""
+    rng, law = np.random.default_rng(0), length_law((1, 1 / 2))
+    both = [len(word_ngrams(np.array([0, 1]), 2, law, rng)) for _ in range(50)]
+    assert set(both) == {2}
+    first = [word_ngrams(np.array([0, 0, 1]), 2, law, rng).tolist() for _ in range(6000)]
+    # budget 2: a bigram of three tokens is shortened to its first word
+    assert np.mean([one == [0, 1] for one in first]) == pytest.approx(1 / 2, abs=0.02)
+    assert np.mean([one == [2] for one in first]) == pytest.approx(1 / 2, abs=0.02)

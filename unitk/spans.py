@@ -213,6 +213,74 @@ def run_places(unit: Ids, budget: int, longest: int, rng: np.random.Generator) -
     return taken, np.unique(run[taken], return_inverse=True)[1]
 
 
+@functools.cache
+def length_law(weights: tuple[float, ...]) -> npt.NDArray[np.float64]:
+    """Cumulative law of lengths 1, 2, ... with these weights."""
+    cumulative: npt.NDArray[np.float64] = np.cumsum(weights) / sum(weights)
+    return cumulative
+
+
+def word_spans(
+    unit: Ids, budget: int, law: npt.NDArray[np.float64], rng: np.random.Generator
+) -> Ids:
+    """Places of `budget` tokens in spans of whole words; the last span may cut one.
+
+    `unit` [n] numbers the words that places belong to, rising. A span begins with the word of a
+    uniformly drawn place that is not hidden, its words are as many as the law says; those that are
+    hidden already count (SpanBERT, `PairWithSpanMaskingScheme` of the official code).
+    """
+    first, word = _words(unit)
+    # in a random order, places that are not hidden come as if each were drawn among those left
+    anchors = rng.permutation(len(unit))
+    sizes = law.searchsorted(rng.random(len(unit)), "right") + 1
+    starts = first[word[anchors]].tolist()
+    stops = first[np.minimum(word[anchors] + sizes, len(first) - 1)].tolist()
+    hidden: set[int] = set()
+    for anchor, start, stop in zip(anchors.tolist(), starts, stops, strict=True):
+        if len(hidden) >= budget:
+            break
+        if anchor not in hidden:
+            more = [place for place in range(start, stop) if place not in hidden]
+            hidden.update(more[: budget - len(hidden)])
+    return np.sort(np.fromiter(hidden, np.int64, len(hidden)))
+
+
+def word_ngrams(
+    unit: Ids, budget: int, law: npt.NDArray[np.float64], rng: np.random.Generator
+) -> Ids:
+    """Places of n-grams of whole words, `budget` tokens at most; n is drawn from the law.
+
+    Words are tried in random order. An n-gram that exceeds the budget is shortened, one that
+    overlaps another is passed over (ALBERT, `create_pretraining_data.py` of the official code).
+    Where no word fits, the shortest is hidden.
+    """
+    first, own = _words(unit)
+    count, left = len(first) - 1, budget
+    order = rng.permutation(count)
+    # near the end the law is restricted to what is left of the text
+    room = law[np.minimum(count - order, len(law)) - 1]
+    sizes = law.searchsorted(rng.random(count) * room, "right") + 1
+    edge, hidden = first.tolist(), bytearray(count)
+    for word, size in zip(order.tolist(), sizes.tolist(), strict=True):
+        while size and edge[word + size] - edge[word] > left:
+            size -= 1
+        if size and not any(hidden[word : word + size]):
+            hidden[word : word + size] = b"\1" * size
+            left -= edge[word + size] - edge[word]
+            if not left:
+                break
+    if left == budget:
+        hidden[int(np.diff(first).argmin())] = 1
+    places: Ids = np.flatnonzero(np.frombuffer(hidden, np.bool_)[own])
+    return places
+
+
+def _words(unit: Ids) -> tuple[Ids, Ids]:
+    """The first place of each word, and the number of places; the word of each, from 0 on."""
+    begins = np.diff(unit, prepend=-1) > 0
+    return np.append(np.flatnonzero(begins), len(unit)), begins.cumsum() - 1
+
+
 def _sizes(count: int, chance: float, longest: int, rng: np.random.Generator) -> Ids:
     """Lengths: 1, or with a chance 2..`longest`."""
     return np.where(rng.random(count) < chance, rng.integers(2, longest + 1, count), 1)

@@ -70,10 +70,12 @@ def _draw(title: str, task: Task, tower: str, example: Example, options: Options
     # slot -> what is asked there
     labels: dict[int, str] = {}
     for ask in example.asks:
-        words = ask.head == "lm" and ask.among is None
+        kind = ask.head.partition(":")[0]
+        words = kind in ("lm", "sbo") and ask.among is None
         for row, label in zip(ask.first.tolist(), ask.label, strict=True):
             if ask.tower == tower:  # questions that begin at one slot share its column
-                text = _names(task, [label])[0] if words else f"{ask.name}={label}"
+                text = _names(task, [label])[0] if words else f"{label}"
+                text = text if kind == "lm" else f"{ask.name}={text}"
                 labels[row] = f"{labels[row]},{text}" if row in labels else text
     if options.order == "pos":
         # stable: slots of one position stay as the task has written them

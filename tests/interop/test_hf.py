@@ -282,22 +282,28 @@ def test_shards_and_a_bare_encoder(hf, kit, make, tmp_path):
         assert torch.equal(tensor, bare.state_dict()[name])
 
 
-def test_mass_leaves_as_bart(hf, kit, tmp_path, vocab_txt):
-    """Another family's model goes out wherever the settings agree; its positions move."""
+@pytest.mark.parametrize(
+    "name, family, kind",
+    [("mass", "bart", "Seq2SeqLM"), ("spanbert", "bert", "MaskedLM")],
+)
+def test_models_of_every_objective_leave_as_their_family(
+    hf, kit, tmp_path, vocab_txt, name, family, kind
+):
+    """MASS's positions move; SpanBERT's second output layer has no place there."""
     from unitk.interop.convert import Parts
     from unitk.interop.hf import write
     from unitk.models.archs import preset
     from unitk.registry import get
     from unitk.vocab.base import open_vocab
 
-    vocab = open_vocab(vocab_txt)
-    task = get("task", "mass")
+    cls = get("task", name)
+    task = cls(cls.Config(), open_vocab(vocab_txt))
     torch.manual_seed(0)
-    ours = kit.perturbed(preset("mass_tiny").build(len(vocab)))
+    ours = kit.perturbed(preset(f"{name}_tiny").build(len(task.vocab)))
     (tmp_path / "out").mkdir()
-    write(Parts(ours, task(task.Config(), vocab), {}, {}), tmp_path / "out")
-    theirs = hf.AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "out").eval()
-    example, given = examples(kit, "bart")
+    write(Parts(ours, task, {}, {}), tmp_path / "out")
+    theirs = getattr(hf, f"AutoModelFor{kind}").from_pretrained(tmp_path / "out").eval()
+    example, given = examples(kit, family)
     with torch.no_grad():
         near(kit.logits(ours, example), said(theirs(**given)))
 

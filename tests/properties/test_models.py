@@ -37,7 +37,7 @@ def build(name, vocab):
     small = {"num_layers": 2, "width": 32, "num_heads": 2, "ffn_width": 64}
     task = cls(cls.Config(), vocab)
     if arch:
-        small["num_virtual"] = len(task.virtual)
+        small |= {"num_virtual": len(task.virtual), "heads": task.heads}
     torch.manual_seed(1)
     model = replace(config, **small, dropout=0.0, attention_dropout=0.0).build(len(vocab)).eval()
     return task, modern.begun(model)
@@ -62,9 +62,7 @@ def losses(model, batch):
         states, _ = model(batch, model.condition(batch))
         found = {}
         for name, ask in batch.asks.items():
-            rows = states[ask.tower].flatten(0, 1)[ask.rows[:, 0]]
-            logits = model.head(rows, ask.head)
-            found[name] = torch.nn.functional.cross_entropy(logits, ask.label, reduction="none")
+            found[name] = model.answer(states[ask.tower], batch, [ask], ask.weight**0).loss
     return torch.cat([found[name] for name in sorted(found)])
 
 

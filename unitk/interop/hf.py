@@ -91,6 +91,8 @@ def write(parts: Parts, folder: Path) -> None:
     kind = kind_of(config, parts.values.get("arch", ""), head)
     family = FAMILIES[kind]
     _check_sight(parts.task, family)
+    if lost := [one for one in config.head_sizes if one.startswith("sbo:")]:
+        log.warning("no class there has the output layer %s, which is left out", lost[0])
     rows = len(tensors["embed.tokens.weight"])
     pad = _pad(parts, rows)
     theirs = renamed(parts, tensors)
@@ -144,18 +146,18 @@ def _check_sight(task: Task, family: Family) -> None:
 def renamed(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors of a model's parameters, or their gradients, as they are called and shaped there."""
     config, found, head = parts.model.config, dict(tensors), head_of(parts.task)
-    if head:
-        # no class there has other outputs beside
-        others = [name for name in found if name.startswith("heads.")]
-        for name in others:
-            if not name.startswith(f"heads.{head}:label."):
-                del found[name]
     kind = kind_of(config, parts.values.get("arch", ""), head)
     # where a table has rows before that of position 0, their number is fixed there
     offsets = {"roberta": _pad(parts, len(found["embed.tokens.weight"])) + 1, "bart": 2}
     count_from(found, config.position_offset, offsets.get(kind, 0))
     family = FAMILIES[kind]
-    theirs = layout_of(family, config, head).to_theirs(found)
+    layout = layout_of(family, config, head)
+    own = f"heads.{head}:label." if head else "heads."
+    for name in [name for name in found if name.startswith("heads.")]:
+        # no class there has other outputs beside a fine-tuned one, or the borders of spans
+        if not name.startswith(own) or name.startswith("heads.sbo:"):
+            del found[name]
+    theirs = layout.to_theirs(found)
     if head in PROBLEMS:
         return {n if n.startswith(OUTPUTS) else family.wrapped + n: theirs[n] for n in theirs}
     return theirs

@@ -1,12 +1,12 @@
 """Architectures by name: a table of presets, each a model's configuration with a line about it.
 
-BERT: Devlin et al. 2019, arXiv 1810.04805. RoBERTa: Liu et al. 2019, arXiv 1907.11692. ALBERT:
-Lan et al. 2020, arXiv 1909.11942. GPT: Radford et al. 2018. GPT-2: Radford et al. 2019. UniLM: Dong
-et al. 2019, arXiv 1905.03197. UniLMv2: Bao et al. 2020, arXiv 2002.12804. MASS: Song et al. 2019,
-arXiv 1905.02450. BART: Lewis et al. 2020, arXiv 1910.13461. T5: Raffel et al. 2020, arXiv
-1910.10683; 1.1: Shazeer 2020, arXiv 2002.05202. Optimus: Li et al. 2020, arXiv 2004.04092. GLM: Du
-et al. 2022, arXiv 2103.10360; the sizes are those of the official configurations, whose position
-tables have one row more than the longest input.
+BERT: Devlin et al. 2019, arXiv 1810.04805. SpanBERT: Joshi et al. 2020, arXiv 1907.10529. RoBERTa:
+Liu et al. 2019, arXiv 1907.11692. ALBERT: Lan et al. 2020, arXiv 1909.11942. GPT: Radford et al.
+2018. GPT-2: Radford et al. 2019. UniLM: Dong et al. 2019, arXiv 1905.03197. UniLMv2: Bao et al.
+2020, arXiv 2002.12804. MASS: Song et al. 2019, arXiv 1905.02450. BART: Lewis et al. 2020, arXiv
+1910.13461. T5: Raffel et al. 2020, arXiv 1910.10683; 1.1: Shazeer 2020, arXiv 2002.05202. Optimus:
+Li et al. 2020, arXiv 2004.04092. GLM: Du et al. 2022, arXiv 2103.10360; the sizes are those of the
+official configurations, whose position tables have one row more than the longest input.
 
 Parameters are counted with the official vocabularies, those of `modern_*` with 16,384 words (the
 mini ones with 8,000). Of every family, `tiny` is for tests, and
@@ -82,6 +82,7 @@ BERT = ModelConfig(
     heads=("class:nsp:2",),
     scaled_init=False,
 )
+SPANBERT = replace(BERT, heads=("sbo:span:20",))
 ALBERT = replace(
     BERT,
     embedding_width=128,
@@ -171,6 +172,13 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "bert_small": (for_cpu(BERT), CPU),
     "bert_base": (BERT, "BERT-base, 110 M parameters."),
     "bert_large": (sized(BERT, 24, 1024, 16), "BERT-large, 336 M parameters."),
+    "spanbert_tiny": (tiny(SPANBERT), TESTS),
+    "spanbert_small": (for_cpu(SPANBERT), CPU),
+    "spanbert_base": (SPANBERT, "BERT-base with SpanBERT's head, 110 M parameters."),
+    "spanbert_large": (
+        sized(SPANBERT, 24, 1024, 16),
+        "BERT-large with SpanBERT's head, 337 M parameters.",
+    ),
     "albert_tiny": (
         replace(small(ALBERT, 2, 64, 4), embedding_width=16),
         "2 layers of 64 with the same weights, embeddings of 16: for tests.",

@@ -23,6 +23,7 @@ from typing import Literal
 
 import numpy as np
 
+from unitk import registry
 from unitk.data.cuts import Text
 from unitk.data.sentence_pairs import SentencePairs
 from unitk.errors import UsageError, at_least
@@ -43,14 +44,51 @@ def layout(tokens: Ids, seg: Ids, hidden: Ids, shown: Ids, shift: bool = False) 
     return Example({"x": slots}, [lm(hidden - shift, tokens[hidden], name="mlm")])
 
 
-def nsp(flag: int) -> Ask:
-    """Ask at C whether the second part is from elsewhere (1) or follows the first (0)."""
+def sentences(name: str, flag: int) -> Ask:
+    """Ask at C about two parts: flag 1 where the second is from elsewhere, or they are swapped."""
     first = np.zeros((1, 1), np.int64)
-    return Ask("nsp", "class:nsp", "x", first, np.array([flag]), np.ones(1, "f"))
+    return Ask(name, f"class:{name}", "x", first, np.array([flag]), np.ones(1, "f"))
+
+
+class Masked(Task):
+    """What hides tokens and asks for them at their places; prompts with [MASK]s are filled."""
+
+    symbols = ("pad", "cls", "sep", "mask")
+    arch, infills = "bert_small", True
+    shift = False  # a hidden token is asked for at the slot before it
+
+    def units(self, tokens: Ids, free: Bools) -> Ids:
+        """Numbers, rising, of the words that free tokens belong to."""
+        # what follows a symbol begins a word, even where a text was cut inside one
+        starts = self.vocab.starts[tokens] | np.append(True, ~free[:-1])
+        numbers: Ids = np.cumsum(starts)[free]
+        return numbers
+
+    def corrupted(
+        self, tokens: Ids, seg: Ids, hidden: Ids, rng: np.random.Generator, run: Ids | None = None
+    ) -> Example:
+        """Lay out framed tokens; of the `hidden` ones something else is shown, alike in a `run`."""
+        rates = self.config.mask_keep_random
+        shown = corrupt(tokens[hidden], self.vocab.mask, self.words, rates, rng, run)
+        return layout(tokens, seg, hidden, shown, self.shift)
+
+    def prompt(self, source: list[Ids]) -> Example:
+        """A source with [MASK]s, which are asked for in one pass; the labels are no answers."""
+        tokens, seg = framed(source, self.vocab.cls, self.vocab.sep)
+        hidden = np.flatnonzero(tokens == self.vocab.mask)
+        if not len(hidden):
+            name = registry.name_of("task", type(self))
+            raise UsageError(f"task {name} fills [MASK]s, but a source has none")
+        return layout(tokens, seg, hidden, tokens[hidden], self.shift)
+
+    def text(self, source: list[Ids], written: Ids) -> str:
+        ids = self.joined(source)
+        blanks = np.flatnonzero(ids == self.vocab.mask)
+        return self.filled(ids, blanks, list(written[:, None]))
 
 
 @register("task", "mlm")
-class MLM(Task):
+class MLM(Masked):
     """Predict hidden tokens from both sides, with or without next sentences (BERT, RoBERTa)."""
 
     @dataclass(frozen=True, kw_only=True)
@@ -83,14 +121,13 @@ class MLM(Task):
             at_least(self, "task.", copies=0, max_span=1)
 
     config: Config
-    symbols = ("pad", "cls", "sep", "mask")
-    arch, infills = "bert_small", True
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
         self.copies, self.frame = config.copies, 3 if config.nsp else 2
         self.cut = SentencePairs() if config.nsp else None
         self.heads = ("class:nsp:2",) * config.nsp
+        self.shift = config.shift
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
@@ -99,10 +136,9 @@ class MLM(Task):
         count = round(wanted) if c.rounding == "nearest" else int(wanted + rng.random())
         free = (tokens != v.cls) & (tokens != v.sep)
         hidden, run = self.hide(tokens, free, max(count, 1), rng)
-        shown = corrupt(tokens[hidden], v.mask, self.words, c.mask_keep_random, rng, run)
-        example = layout(tokens, seg, hidden, shown, c.shift)
+        example = self.corrupted(tokens, seg, hidden, rng, run)
         if c.nsp and len(text.parts) > 1:
-            example.asks.append(nsp(text.flag))
+            example.asks.append(sentences("nsp", text.flag))
         return example
 
     def hide(
@@ -110,11 +146,7 @@ class MLM(Task):
     ) -> tuple[Ids, Ids | None]:
         """Places of `count` tokens, of whole words that fit, or of runs; the run of each."""
         places, c = np.flatnonzero(free), self.config
-        unit = np.arange(len(places))
-        if c.whole_words:
-            # what follows a symbol begins a word, even where a text was cut inside one
-            starts = self.vocab.starts[tokens] | np.append(True, ~free[:-1])
-            unit = np.cumsum(starts)[places]  # tokens of a word have its number
+        unit = self.units(tokens, free) if c.whole_words else np.arange(len(places))
         if c.max_span > 1:
             taken, run = run_places(unit, count, c.max_span, rng)
             return places[taken], run
@@ -123,16 +155,3 @@ class MLM(Task):
         number, size = np.unique(unit, return_counts=True)
         order = rng.permutation(len(number))
         return places[np.isin(unit, number[order[fitting(size[order], count)]])], None
-
-    def prompt(self, source: list[Ids]) -> Example:
-        """A source with [MASK]s, which are asked for in one pass; the labels are no answers."""
-        tokens, seg = framed(source, self.vocab.cls, self.vocab.sep)
-        hidden = np.flatnonzero(tokens == self.vocab.mask)
-        if not len(hidden):
-            raise UsageError("task mlm fills [MASK]s, but a source has none")
-        return layout(tokens, seg, hidden, tokens[hidden], self.config.shift)
-
-    def text(self, source: list[Ids], written: Ids) -> str:
-        ids = self.joined(source)
-        blanks = np.flatnonzero(ids == self.vocab.mask)
-        return self.filled(ids, blanks, list(written[:, None]))

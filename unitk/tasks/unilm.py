@@ -38,7 +38,7 @@ from unitk.tasks.base import (
     framed,
     share_at,
 )
-from unitk.tasks.mlm import nsp
+from unitk.tasks.mlm import sentences
 from unitk.values import Schedule
 from unitk.vocab.base import Vocab
 
@@ -123,7 +123,7 @@ class UniLM(Task):
         shown = corrupt(tokens[hidden], v.mask, self.words, c.mask_keep_random, rng)
         example = layout(kind, tokens, int((part == 0).sum()), hidden, shown)
         if c.nsp and kind == BOTH and len(parts) > 1:
-            example.asks.append(nsp(text.flag))
+            example.asks.append(sentences("nsp", text.flag))
         return example
 
     def kind(self, text: Text, rng: np.random.Generator) -> int:

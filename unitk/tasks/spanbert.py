@@ -1,0 +1,90 @@
+"""SpanBERT.  Joshi et al. 2020, arXiv 1907.10529, sections 3.1 to 3.3 and figure 1.
+
+Spans of whole words are hidden; each hidden token is predicted at its place (mlm), and from the two
+slots at the borders of its span and its place in the span (sbo).
+
+    text     a  b  c  d  e  f        hidden [1, 2, 3] and [5]
+    token    C  a  M  M  M  e  x  S
+    pos      0  1  2  3  4  5  6  7
+    at       0  0  0  0  0  0  0  0
+    mlm      .  .  b  c  d  .  f  .
+    sbo      .  .  b  c  d  .  f  .     of b, c and d: slots 1 and 5; of f: slots 5 and 7
+
+Spans that touch are one. All tokens of a span read [MASK], or all themselves, or all other words.
+Spans at the ends of a text have the borders C and S; the official code does not ask for these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import ceil
+
+import numpy as np
+
+from unitk.data.cuts import Text
+from unitk.errors import at_least, require
+from unitk.registry import register
+from unitk.slots import Ask, Example, Ids
+from unitk.spans import length_law, word_spans
+from unitk.tasks.base import check_share, check_weights, framed, share_at
+from unitk.tasks.mlm import Masked
+from unitk.values import Schedule
+
+
+def borders(hidden: Ids, labels: Ids, run: Ids) -> Ask:
+    """Ask for each hidden token at the slots around its run; `run` numbers these from 0 on."""
+    first = np.flatnonzero(np.diff(run, prepend=-1))
+    left, right = hidden[first] - 1, hidden[np.append(first[1:], len(run)) - 1] + 1
+    rows = np.stack([left[run], right[run], hidden], axis=1)
+    return Ask("sbo", "sbo:span", "x", rows, labels, np.ones(len(labels), np.float32))
+
+
+@register("task", "spanbert")
+class SpanBERT(Masked):
+    """Predict hidden spans at their places and from their borders (SpanBERT)."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """The law of spans, and what is shown of them."""
+
+        mask_ratio: float | Schedule = 0.15
+        """Share of the tokens that are hidden, rounded up (section 3.1); may be a schedule, of
+        which validation and evaluation have the end."""
+        stop_chance: float = 0.2
+        """Lengths of spans, in words, follow a geometric law: chance that a span ends with each
+        word (section 3.1)."""
+        max_span: int = 10
+        """Longest span, in words; the law is restricted to it (section 3.1)."""
+        mask_keep_random: tuple[float, float, float] = (0.8, 0.1, 0.1)
+        """Weights of what a span reads: [MASK]s, itself, random words."""
+        sbo_weight: float = 1.0
+        """What the mean loss of the span boundary objective counts beside that of mlm."""
+
+        def __post_init__(self) -> None:
+            check_share("mask-ratio", self.mask_ratio)
+            check_weights("mask-keep-random", self.mask_keep_random)
+            stop = self.stop_chance
+            require(0 < stop <= 1, f"--task.stop-chance must be in (0, 1], got {stop:g}")
+            at_least(self, "task.", max_span=1, sbo_weight=0)
+
+    config: Config
+    arch = "spanbert_small"
+    heads = ("sbo:span:20",)
+
+    @cached_property
+    def asks(self) -> dict[str, float]:
+        return {"sbo": self.config.sbo_weight}
+
+    def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
+        v, c = self.vocab, self.config
+        tokens, seg = framed([text.ids], v.cls, v.sep)
+        free = (tokens != v.cls) & (tokens != v.sep)
+        places = np.flatnonzero(free)
+        law = length_law(tuple((1 - c.stop_chance) ** k for k in range(c.max_span)))
+        budget = max(1, ceil(share_at(c.mask_ratio, text.when) * len(places)))
+        hidden = places[word_spans(self.units(tokens, free), budget, law, rng)]
+        run: Ids = np.cumsum(np.diff(hidden, prepend=hidden[:1]) > 1)
+        example = self.corrupted(tokens, seg, hidden, rng, run)
+        example.asks.append(borders(hidden, tokens[hidden], run))
+        return example
