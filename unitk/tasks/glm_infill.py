@@ -12,7 +12,7 @@ Each span shrinks to one MASK in part A; part B spells the spans out, in shuffle
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -24,15 +24,7 @@ from unitk.errors import require
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, lm, stay, unroll
 from unitk.spans import Spans, choose, long_span, most_spans, places, poisson_spans, sentence_spans
-from unitk.tasks.base import (
-    Encoded,
-    Task,
-    check_share,
-    check_weights,
-    largest,
-    places_of,
-    share_at,
-)
+from unitk.tasks.base import Encoded, Task, check_share, check_weights, largest, places_of, share_at
 from unitk.values import Schedule
 
 MODES = "lm", "sentences", "document"  # their asks; lm: short spans, and fine-tuning
@@ -83,6 +75,9 @@ class GLMInfill(Task):
         """Fine-tuning and prompts: which symbol is the blank."""
         opened: bool = True
         """Fine-tuning and prompts: does [CLS] open part A?"""
+        unidirectional: bool = False
+        """Scores of texts: of what stands before a text, part A has the first token only, and part
+        B all others (LAMBADA and perplexity in both ways: section 3.3)."""
 
         def __post_init__(self) -> None:
             require(self.mean_span > 0, f"--task.mean-span must be above 0, got {self.mean_span}")
@@ -149,7 +144,9 @@ class GLMInfill(Task):
 
     def continued(self, before: Ids, text: Ids) -> Example:
         blank = self.vocab.symbols[self.config.mask_symbol]
-        return super().continued(np.append(before, blank), text)
+        shown, rest = np.split(before, [1 if self.config.unidirectional else len(before)])
+        example = super().continued(np.append(shown, blank), np.append(rest, text))
+        return replace(example, asks=[lm(example.asks[0].first[len(rest) :], text)])
 
     def encoded(self, parts: list[Ids]) -> Encoded:
         """Part A with its blank, and the S that would begin to fill it: that slot has read all."""

@@ -51,7 +51,8 @@ def test_windows_predict_every_token_once():
     text = np.arange(23)
     found = windows(text, 5, 3)
     assert np.concatenate([part for _, part in found]).tolist() == text.tolist()
-    assert [len(before) for before, _ in found] == [0, 3, 3, 3, 3]
+    assert [(len(before), len(part)) for before, part in found] == [(0, 8), *[(3, 5)] * 3]
+    assert windows(text[:0], 5, 3) == []
     assert all(
         before.tolist() == text[part[0] - len(before) : part[0]].tolist() for before, part in found
     )

@@ -139,6 +139,25 @@ def test_a_shifted_token_is_read_at_the_slot_before(made, words):
         near(found[i], table(model, example)[0, word])
 
 
+def test_glm_reads_what_stands_before_in_one_direction(made):
+    """A text's probability after others is that of all after the first one, less that of theirs."""
+    model, task = made("glm_infill", unidirectional=True)
+    first, before, text = np.split(task.words[:9], [1, 5])
+    every, own = likelihoods(
+        model, task, [(first, np.append(before, text)), (np.append(first, before), text)]
+    )
+    near(torch.tensor(own), torch.tensor(every[len(before) :]))
+    v = task.vocab
+    x = task.likelihood(np.append(first, before), text).towers["x"]
+    assert x.token[:5].tolist() == [v.cls, *first, v.mask, v.sep, v.sop]
+    assert x.token[5:].tolist() == [*before, *text[:-1]]
+    # one token or none is read as by the other way
+    model, other = made("glm_infill")
+    for few in (first, first[:0]):
+        [one], [two] = (likelihoods(model, each, [(few, text)]) for each in (task, other))
+        assert one.tolist() == two.tolist()
+
+
 @pytest.mark.parametrize("name", TASKS)
 def test_sums_are_of_float32_whatever_the_model_is(made, name):
     model, task = made(name)

@@ -1,8 +1,10 @@
 """Perplexity of long texts in windows that overlap, for any task.
 
-Each window predicts the next `stride` tokens after the `context` tokens before them; every token is
-predicted once. GLM reads the context in both directions, as Du et al. 2022, arXiv 2103.10360,
-section 3.3 do; a masked model gives a pseudo-perplexity. Ends of texts are not predicted.
+The first window predicts `context` and `stride` tokens, each later one the next `stride` tokens
+after the `context` tokens before them: all windows have one length, and every token is predicted
+once, as in the code of Du et al. 2022, arXiv 2103.10360, section 3.3. GLM reads the context in both
+directions, or with `unidirectional` in one; a masked model gives a pseudo-perplexity. Ends of texts
+are not predicted.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
 
 def windows(text: Ids, stride: int, context: int) -> list[tuple[Ids, Ids]]:
     """What stands before each window of a text, and its tokens."""
-    return [
-        (text[max(0, at - context) : at], text[at : at + stride])
-        for at in range(0, len(text), stride)
+    first = context + stride
+    return [(text[:0], text[:first])] * (len(text) > 0) + [
+        (text[at - context : at], text[at : at + stride]) for at in range(first, len(text), stride)
     ]
 
 
