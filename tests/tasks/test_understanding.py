@@ -103,10 +103,14 @@ def test_the_likeliest_answer_is_that_of_brute_force(toy_vocab):
             for i in range(10)
             for j in range(i, min(i + 3, 10))
         }
+        none = every.pop((0, 0))
         (i, j), best = max(every.items(), key=lambda one: one[1])
-        said = task.said([A, passage], output)
-        assert said["span"] == ([-1, -1] if i == 0 else [i - 5, j - 4])
-        assert said["probability"] == pytest.approx(best)
+        for task.null_threshold in (-np.inf, -1.0, 0.0, 1.0, np.inf):
+            said = task.said([A, passage], output)
+            lacks = np.log(none / best) > task.null_threshold
+            assert said["span"] == ([-1, -1] if lacks else [i - 5, j - 4])
+            assert said["probability"] == pytest.approx(none if lacks else best, rel=1e-5)
+    assert task.said([A, passage[:0]], output[..., :5])["span"] == [-1, -1]
 
 
 def test_each_choice_is_a_doc_of_its_own(toy_vocab):
@@ -311,6 +315,8 @@ def test_mistakes_are_told_in_a_line(labelled, tmp_path):
     with pytest.raises(DataError, match=r"input 2 is too long by \d+.*--truncate shortens"):
         generator.predict(["so", long])
     assert len(generator.predict([long], truncate=True)) == 1
+    with pytest.raises(UsageError, match="--null-threshold has no effect: task Classify"):
+        generator.predict(["so"], null_threshold=1.0)
     with pytest.raises(UsageError, match="Classify does not generate"):
         generator.generate("so")
     assert generator.predict([""]) == [{}]

@@ -203,6 +203,9 @@ class EmbedConfig:
 class PredictConfig:
     """How texts are read."""
 
+    null_threshold: float = 0.0
+    """Answers: there is none where its log-probability is larger by so much than that of the best
+    answer, in every window (BERT's null_score_diff_threshold); inf: there is always an answer."""
     truncate: bool = False
     """Shorten the last part of a text that is too long for the model, instead of refusing it."""
     max_tokens: int = 16384

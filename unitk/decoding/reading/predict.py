@@ -13,7 +13,7 @@ from unitk.data.texts import shorten, windows
 from unitk.decoding.config import PredictConfig
 from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.fit import batches
-from unitk.errors import DataError
+from unitk.errors import DataError, require
 from unitk.models.stack import Model
 from unitk.slots import Example, Ids, collate
 from unitk.tasks.understanding.base import Understanding
@@ -40,6 +40,11 @@ def predict(
     shortened if the config says so; a long passage is read in windows, of which half is shared.
     """
     task.room = model.config.room
+    if isinstance(task, Span):
+        task.null_threshold = config.null_threshold
+    else:
+        what = f"--null-threshold has no effect: task {type(task).__name__} finds no answers"
+        require(config.null_threshold == 0, what)
     read: list[tuple[int, int, list[Ids], Example]] = []
     for number, source in enumerate(sources):
         if sum(map(len, source)):

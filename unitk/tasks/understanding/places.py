@@ -12,7 +12,7 @@ from unitk.errors import require
 from unitk.registry import register
 from unitk.slots import Example, Floats, Ids, Slots
 from unitk.tasks.base import Encoded
-from unitk.tasks.understanding.base import SYMBOLS, Labelling, Understanding, labelled, softmax
+from unitk.tasks.understanding.base import SYMBOLS, Labelling, Understanding, labelled
 
 
 @register("task", "span")
@@ -32,6 +32,7 @@ class Span(Understanding):
 
     config: Config
     head, form = "span", "span"
+    null_threshold = 0.0
 
     def rows(self, encoded: Encoded) -> Ids:
         return np.arange(len(encoded.example.towers[encoded.tower]))[None]
@@ -44,17 +45,21 @@ class Span(Understanding):
         return labelled(asked, borders[None])
 
     def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
-        """The likeliest answer: its tokens [start, stop) of the last part, or none."""
+        """The likeliest answer: its tokens [start, stop) of the last part, or none.
+
+        None has to be likelier by `null_threshold` (Devlin et al. 2019, section 5.3).
+        """
         encoded = self.encoded(parts)
-        first, last = softmax(output[0])  # [2, a]
-        passage, none = encoded.parts[-1], first[encoded.whole] * last[encoded.whole]
-        both = np.triu(np.outer(first[passage], last[passage]))
-        both -= np.triu(both, self.config.max_answer)
+        first, last = output[0] - np.logaddexp.reduce(output[0], axis=-1, keepdims=True)  # [2, a]
+        passage, none = encoded.parts[-1], float(first[encoded.whole] + last[encoded.whole])
+        more = np.arange(len(passage)) - np.arange(len(passage))[:, None]  # tokens but the first
+        fits = (more >= 0) & (more < self.config.max_answer)
+        both = np.where(fits, first[passage][:, None] + last[passage], -np.inf)
+        best = float(both.max(initial=-np.inf))
+        if not len(passage) or none - best > self.null_threshold:
+            return {"span": [-1, -1], "probability": float(np.exp(none))}
         start, stop = divmod(int(both.argmax()), len(passage))
-        span, best = [start, stop + 1], float(both[start, stop])
-        if none > best:
-            span, best = [-1, -1], float(none)
-        return {"span": span, "probability": best}
+        return {"span": [start, stop + 1], "probability": float(np.exp(best))}
 
 
 @register("task", "choice")
