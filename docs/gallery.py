@@ -58,6 +58,14 @@ PICTURES = [
         " of the two slots around its span, which is noted at the first of them.",
     ),
     Picture(
+        "albert",
+        "ALBERT: n-grams and the order of sentences",
+        f"--task albert --seed 3 --task.mask-ratio 0.4 {PLAIN}",
+        FOX,
+        "N-grams of whole words are hidden. C is asked whether two parts are swapped; a text of one"
+        " sentence, as this one, has one part and is not asked about.",
+    ),
+    Picture(
         "lm",
         "GPT: causal language model",
         "--task lm",

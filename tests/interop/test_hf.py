@@ -284,12 +284,16 @@ def test_shards_and_a_bare_encoder(hf, kit, make, tmp_path):
 
 @pytest.mark.parametrize(
     "name, family, kind",
-    [("mass", "bart", "Seq2SeqLM"), ("spanbert", "bert", "MaskedLM")],
+    [
+        ("mass", "bart", "Seq2SeqLM"),
+        ("spanbert", "bert", "MaskedLM"),
+        ("albert", "albert", "PreTraining"),
+    ],
 )
 def test_models_of_every_objective_leave_as_their_family(
     hf, kit, tmp_path, vocab_txt, name, family, kind
 ):
-    """MASS's positions move; SpanBERT's second output layer has no place there."""
+    """MASS's positions move; SpanBERT's second output layer has no place there, ALBERT's has."""
     from unitk.interop.convert import Parts
     from unitk.interop.hf import write
     from unitk.models.archs import preset

@@ -40,6 +40,7 @@ OTHER = {
     "relative_distance": 5,
     "embedding_width": 12,
     "layer_groups": 1,
+    "layer_share": "ffn",
     "embedding_scale": True,
     "norm_first": False,
     "embedding_norm": True,
@@ -70,6 +71,7 @@ OTHER = {
 }
 
 BESIDE = {
+    "layer_share": {"layer_groups": 1},
     "head_pooler": {"heads": ("class:nsp:2",)},
     "rotary_base": {"positions": "rotary"},
     "relative_distance": {"relative_buckets": 8},
@@ -240,6 +242,27 @@ def test_a_virtual_token_is_a_row_of_its_own():
     assert torch.equal(model.decoder.embed(tokens)[0], rows + at_0)
     assert torch.equal(model.decoder.embed(tokens[..., :10]), plain.decoder.embed(tokens[..., :10]))
     assert model.head(torch.zeros(1, 16)).shape == (1, 10)
+
+
+@pytest.mark.parametrize("cls", [ModelConfig, EncoderDecoderConfig])
+def test_layers_of_a_group_share_all_or_a_part(cls):
+    """Equal outputs of layers that were made equal; weights are counted once."""
+    for share in ("layer", "attention", "ffn"):
+        config = of(cls, num_layers=4, layer_groups=2, layer_share=share)
+        model = config.build(10).eval()
+        first, second, third, _ = layers = model.decoder.layers
+        for part in ("attention", "attention_norm", "ffn", "ffn_norm"):
+            common = share == "layer" or part.startswith(share)
+            assert (getattr(first, part) is getattr(second, part)) == common
+            assert getattr(second, part) is not getattr(third, part)
+        stored = sum(parameter.numel() for parameter in model.parameters())
+        assert config.num_weights(10) == pytest.approx(stored, rel=0.1)
+        # the same weights in layers of their own
+        alone = replace(config, layer_groups=0, layer_share="layer").build(10).eval()
+        alone.load_state_dict(model.state_dict())
+        rows = two_towers() if cls is EncoderDecoderConfig else batch()
+        found, wanted = (list(one(rows)[0].values())[-1] for one in (model, alone))
+        assert torch.equal(found, wanted) and len(layers) == 4
 
 
 def test_both_towers_share_one_table_or_not():

@@ -53,7 +53,7 @@ def test_an_architecture_without_room_is_refused(begin):
     with pytest.raises(UsageError, match="task unilm needs --arch.num-segments 6"):
         begin("--task unilm --arch bert_tiny")
     added = begin("--task mlm --arch albert_tiny --task.nsp on").parsed.components["arch"]
-    assert added.config.heads == ("class:nsp:2",)
+    assert added.config.heads == ("class:sop:2", "class:nsp:2")
     with pytest.raises(UsageError, match="mlm asks class:nsp:2, but --arch.heads are tag:a:3: add"):
         begin("--task mlm --arch albert_tiny --task.nsp on --arch.heads tag:a:3")
     data = begin("--task mlm --arch bert_tiny --task.nsp on --arch.num-segments 1").data

@@ -87,7 +87,7 @@ ALBERT = replace(
     BERT,
     embedding_width=128,
     layer_groups=1,
-    heads=(),  # no task asks for the order of sentences
+    heads=("class:sop:2",),
     activation="gelu_tanh",
     dropout=0.0,
     attention_dropout=0.0,
@@ -183,22 +183,14 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
         replace(small(ALBERT, 2, 64, 4), embedding_width=16),
         "2 layers of 64 with the same weights, embeddings of 16: for tests.",
     ),
-    "albert_base": (
-        sized(ALBERT, 12, 768, 12),
-        "ALBERT-base without its sentence head, 11 M parameters.",
+    "albert_small": (
+        replace(for_cpu(ALBERT), embedding_width=64),
+        "4 layers of 256 with the same weights, embeddings of 64: for a CPU.",
     ),
-    "albert_large": (
-        sized(ALBERT, 24, 1024, 16),
-        "ALBERT-large without its sentence head, 17 M parameters.",
-    ),
-    "albert_xlarge": (
-        sized(ALBERT, 24, 2048, 16),
-        "ALBERT-xlarge without its sentence head, 55 M parameters.",
-    ),
-    "albert_xxlarge": (
-        sized(ALBERT, 12, 4096, 64),
-        "ALBERT-xxlarge without its sentence head, 206 M parameters.",
-    ),
+    "albert_base": (sized(ALBERT, 12, 768, 12), "ALBERT-base, 12 M parameters."),
+    "albert_large": (sized(ALBERT, 24, 1024, 16), "ALBERT-large, 18 M parameters."),
+    "albert_xlarge": (sized(ALBERT, 24, 2048, 16), "ALBERT-xlarge, 59 M parameters."),
+    "albert_xxlarge": (sized(ALBERT, 12, 4096, 64), "ALBERT-xxlarge, 223 M parameters."),
     "ernie_base": (
         replace(BERT, activation="relu", max_positions=513),
         "ERNIE 1.0 (Sun et al. 2019, arXiv 1904.09223), 100 M parameters: BERT-base with ReLU.",

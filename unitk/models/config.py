@@ -13,6 +13,7 @@ from unitk.registry import imported
 Activation = Literal["gelu", "gelu_tanh", "relu", "relu2"]
 Norm = Literal["layer", "rms"]
 Positions = Literal["learned", "rotary"]
+Share = Literal["layer", "attention", "ffn"]
 
 UNSHAPED = (
     "num_heads", "positions", "rotary_base", "position_offset", "relative_distance",
@@ -78,6 +79,9 @@ class ModelConfig(ArchConfig):
     128). 0: the same, and no map."""
     layer_groups: int = 0
     """Groups of layers that have the same weights (ALBERT: 1). 0: every layer has its own."""
+    layer_share: Share = "layer"
+    """What the layers of a group have in common: all of their weights, or those of the attention,
+    or of the feed-forward part, each with its norm (Lan et al. 2020, section 4.5)."""
     embedding_scale: bool = False
     """Multiply token embeddings by the square root of the width (MASS)."""
     norm_first: bool = True
@@ -154,12 +158,15 @@ class ModelConfig(ArchConfig):
             self._require(name, getattr(self, name) > 0, "above 0")
         divides = self.head_width > 0 or self.width % self.num_heads == 0
         self._require("num_heads", divides, f"a divisor of --arch.width {self.width}")
-        for name, kind in (("activation", Activation), ("norm", Norm), ("positions", Positions)):
+        choices = {"activation": Activation, "norm": Norm, "positions": Positions}
+        for name, kind in (choices | {"layer_share": Share}).items():
             known = get_args(kind)
             self._require(name, getattr(self, name) in known, f"one of {', '.join(known)}")
         self._check_positions()
         groups = self.layer_groups == 0 or self.num_layers % self.layer_groups == 0
         self._require("layer_groups", groups and self.layer_groups >= 0, "a divisor of the layers")
+        grouped = self.layer_groups > 0 or self.layer_share == "layer"
+        self._require("layer_share", grouped, "layer without --arch.layer-groups")
         reached = not self.embedding_width or self.head_transform or self.heads
         self._require("embedding_width", bool(reached), "0 without --arch.head-transform")
         # half of the buckets for either direction, half of those for one distance each
@@ -216,14 +223,20 @@ class ModelConfig(ArchConfig):
 
     def _weights(self, vocab_size: int, layers: int, cross: int = 0, output: bool = True) -> int:
         """Of one tower; `cross`: square maps of a layer's cross-attention."""
-        layer = (4 + cross) * self.width * self.heads_width
-        layer += (2 + self.ffn_gate) * self.width * self.ffn_width
+        groups, share = self.layer_groups or layers, self.layer_share
+        num_attentions, num_ffns = (
+            groups if share in ("layer", part) else layers for part in ("attention", "ffn")
+        )
+        matrices = num_attentions * 4 * self.width * self.heads_width
+        matrices += num_ffns * (2 + self.ffn_gate) * self.width * self.ffn_width
+        matrices += (groups if share == "layer" else layers) * cross * self.width * self.heads_width
         rows = vocab_size * (1 + (output and not self.tied)) + self.num_virtual + self.num_segments
         rows += self.num_tasks
         if self.positions == "learned":
             rows += self.max_positions + self.max_positions2 + self.position_offset
-        heads = output * len(self.heads) * self.width**2 + 2 * self.width * self.embedding_width
-        return (self.layer_groups or layers) * layer + rows * self.table_width + heads
+        squares = sum(3 if head.startswith("sbo:") else 1 for head in self.heads)
+        heads = output * squares * self.width**2 + 2 * self.width * self.embedding_width
+        return matrices + rows * self.table_width + heads
 
     def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Network:
         made: Network = imported(self.network)(self, vocab_size)

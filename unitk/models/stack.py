@@ -52,11 +52,15 @@ class Stack(nn.Module):
         self.config = config
         self.embed = Embedding(config, vocab_size)
         self.relative = RelativeBias(config, one_sided=cross) if config.relative_buckets else None
-        own = [Layer(config, cross) for _ in range(config.layer_groups or config.num_layers)]
+        groups, whole = config.layer_groups or config.num_layers, config.layer_share == "layer"
+        own = [Layer(config, cross) for _ in range(groups if whole else config.num_layers)]
         self.own_bias = any(layer.attention.biased for layer in own)
-        # layers of a group are one module, several times over
-        times = config.num_layers // len(own)
-        self.layers = nn.ModuleList(layer for layer in own for _ in range(times))
+        # layers of a group are one module, several times over, or have some modules in common
+        times = config.num_layers // groups
+        self.layers = nn.ModuleList(layer for layer in own for _ in range(times if whole else 1))
+        for number, layer in enumerate(() if whole else own):
+            for part in (config.layer_share, f"{config.layer_share}_norm"):
+                setattr(layer, part, getattr(own[number - number % times], part))
         self.norm = norm(config) if config.final_norm else nn.Identity()
         self.cache_dtype: torch.dtype | None = None  # of a cache, if not that of the weights
         self.recompute = False

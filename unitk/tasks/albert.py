@@ -1,0 +1,81 @@
+"""ALBERT.  Lan et al. 2020, arXiv 1909.11942, sections 3.1 and 4.1, equation in 4.1.
+
+N-grams of whole words are hidden, and two runs of sentences come in their order or swapped.
+
+    parts    a b c | d e f           as they follow each other; here they are swapped
+    token    C  d  e  M  S  a  M  M  S
+    pos      0  1  2  3  4  5  6  7  8
+    seg      0  0  0  0  0  1  1  1  1
+    at       0  0  0  0  0  0  0  0  0
+    mlm      .  .  .  f  .  .  b  c  .
+    sop      1  .  .  .  .  .  .  .  .
+
+An n-gram has n words with a probability in proportion to 1 / n; each of its tokens draws for itself
+what it reads. It may run over the S between the parts, as in the official code. A document of one
+sentence has one part, and its order is not asked for; the official code adds another's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from unitk.data.cuts import Text
+from unitk.data.sentence_pairs import SentencePairs
+from unitk.errors import at_least
+from unitk.registry import register
+from unitk.slots import Example
+from unitk.spans import length_law, word_ngrams
+from unitk.tasks.base import check_share, check_weights, framed, share_at
+from unitk.tasks.mlm import Masked, sentences
+from unitk.values import Schedule
+from unitk.vocab.base import Vocab
+
+
+@register("task", "albert")
+class ALBERT(Masked):
+    """Predict hidden n-grams, and whether two parts are swapped (ALBERT)."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Which words are hidden, what is shown of them, and the order of sentences."""
+
+        mask_ratio: float | Schedule = 0.15
+        """Share of the tokens that are hidden, special symbols counted; may be a schedule, of which
+        validation and evaluation have the end."""
+        max_ngram: int = 3
+        """Longest n-gram, in words (section 4.1)."""
+        mask_keep_random: tuple[float, float, float] = (0.8, 0.1, 0.1)
+        """Weights of what a hidden token reads: [MASK], itself, a random word."""
+        copies: int = 0
+        """Hide the same tokens again after so many epochs (official code: 40); 0: never."""
+        sop: bool = True
+        """Texts are pairs of parts, half of them swapped; ask which (section 3.1)."""
+
+        def __post_init__(self) -> None:
+            check_share("mask-ratio", self.mask_ratio)
+            check_weights("mask-keep-random", self.mask_keep_random)
+            at_least(self, "task.", copies=0, max_ngram=1)
+
+    config: Config
+    arch = "albert_small"
+
+    def __init__(self, config: Config, vocab: Vocab) -> None:
+        super().__init__(config, vocab)
+        self.copies, self.frame = config.copies, 3 if config.sop else 2
+        self.cut = SentencePairs(random=0, complete=False) if config.sop else None
+        self.heads = ("class:sop:2",) * config.sop
+
+    def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
+        v, c = self.vocab, self.config
+        swapped = c.sop and len(text.parts) > 1 and rng.random() < 0.5
+        tokens, seg = framed(text.parts[::-1] if swapped else text.parts, v.cls, v.sep)
+        count = max(1, round(share_at(c.mask_ratio, text.when) * len(tokens)))
+        free = (tokens != v.cls) & (tokens != v.sep)
+        law = length_law(tuple(1 / n for n in range(1, c.max_ngram + 1)))
+        hidden = np.flatnonzero(free)[word_ngrams(self.units(tokens, free), count, law, rng)]
+        example = self.corrupted(tokens, seg, hidden, rng)
+        if c.sop and len(text.parts) > 1:
+            example.asks.append(sentences("sop", int(swapped)))
+        return example
