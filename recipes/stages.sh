@@ -81,6 +81,45 @@ pretrain() { # words...: options of the task, the data and their lengths
   init=(--init-from "$RUN/pretrain/last")
 }
 
+beginnings() { # HELDOUT: what learns labels begins with: the arrays `init` and `scratch`, and `vocab`
+  local arch options
+  arch=$(arch_of "$OBJECTIVE" "$SIZE")
+  common=(--seed "$SEED" --lr-schedule linear:warmup=0.1 --max-tokens "$MAX_TOKENS" --log-every 50)
+  if [ -n "${INIT:-}" ]; then
+    echo "== pre-trained: $INIT"
+    vocab=$INIT init=(--init-from "$INIT")
+    options=$(python3 "$recipes/scratch.py" "$INIT")
+    mapfile -t scratch <<<"$options"
+    return
+  fi
+  echo "== pre-train: $OBJECTIVE"
+  vocab=$RUN/data/text/train scratch=(--task.layout "$OBJECTIVE" --arch "$arch" "${model[@]}")
+  once "$RUN/.text" unitk preprocess "${texts[@]/#/--input=}" --valid "$1" --sentences punct \
+    --vocab-size "$VOCAB" --byte-fallback --dest "$RUN/data/text" --overwrite
+  pretrain --task "$OBJECTIVE" --arch "$arch" --data "$RUN/data/text" --block-size "$BLOCK"
+}
+
+learnt() { # SET TASK LABELS TRAIN DEV words...: RUN/SET/ROW.json, the scores on DEV of both models
+  # words: options of training; the arrays `from` and `to`: the fields of texts and labels; `asked`:
+  # options of predict
+  local set=$1 task=$2 labels=$3 dev=$5 row begins
+  once "$RUN/.$set" unitk preprocess --input "$4" --valid "$dev" "${from[@]}" "${to[@]}" --labels "$labels" \
+    --vocab "$vocab" --dest "$RUN/data/$set" --overwrite
+  mkdir -p "$RUN/$set"
+  for row in scratch pretrained; do
+    echo "== $set: $row"
+    begins=("${init[@]}")
+    [ $row = pretrained ] || begins=("${scratch[@]}")
+    once "$RUN/$set/.$row" fresh "$RUN/$set/$row" unitk train --task "$task" "${begins[@]}" \
+      --data "$RUN/data/$set" --save-dir "$RUN/$set/$row" --batch-texts 32 --max-steps "$FINETUNE_STEPS" \
+      --lr "$FINETUNE_LR" --valid-every "$(((FINETUNE_STEPS + 3) / 4))" "${common[@]}" "${@:6}"
+    once "$RUN/$set/.$row.predict" fresh "$RUN/$set/$row.jsonl" unitk predict --checkpoint "$RUN/$set/$row" \
+      --input "$dev" "${from[@]}" --truncate "${asked[@]}" --output "$RUN/$set/$row.jsonl"
+    unitk score --metric "$labels" --hypotheses "$RUN/$set/$row.jsonl" --references "$dev" "${to[@]}" \
+      --output-format json >"$RUN/$set/$row.json"
+  done
+}
+
 stages() { # from files to RUN/written.jsonl: the arrays `text`, `pairs` and `search` are options
   local task arch init=() common form
   task=$(finetuned_as "$OBJECTIVE") arch=$(arch_of "$task" "$SIZE") form=(--arch "$arch")

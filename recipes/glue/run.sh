@@ -30,48 +30,13 @@ if [ -z "${DATA:-}" ]; then
     once "$RUN/.sample" python3 "$here/make_sample.py" "$DATA"
   fi
 fi
-common=(--seed "$SEED" --lr-schedule linear:warmup=0.1 --max-tokens "$MAX_TOKENS" --log-every 50)
-form=(--arch "$(arch_of "$OBJECTIVE" "$SIZE")" "${model[@]}")
-
-echo "== 1/3 texts"
 # shellcheck disable=SC2086
 once "$RUN/.sets" python3 "$here/collect.py" "$DATA" "$RUN/text" $SETS ${ROWS:+--rows "$ROWS"}
-if [ -z "${INIT:-}" ]; then
-  once "$RUN/.text" unitk preprocess "${texts[@]/#/--input=}" --valid "$sample/openstax.valid.jsonl.gz" \
-    --sentences punct --vocab-size "$VOCAB" --byte-fallback --dest "$RUN/data/text" --overwrite
-fi
-vocab=${INIT:-$RUN/data/text/train}
-
-if [ -n "${INIT:-}" ]; then
-  echo "== 2/3 pre-trained: $INIT"
-  init=(--init-from "$INIT")
-else
-  echo "== 2/3 pre-train: $OBJECTIVE"
-  pretrain --task "$OBJECTIVE" --arch "$(arch_of "$OBJECTIVE" "$SIZE")" --data "$RUN/data/text" --block-size "$BLOCK"
-fi
-
-judged() { # ROW: its figures, of what it predicts of the dev set
-  once "$RUN/$set/.$1.predict" fresh "$RUN/$set/$1.jsonl" unitk predict --checkpoint "$RUN/$set/$1" \
-    --input "$RUN/text/$set.dev.jsonl" "${fields[@]}" --truncate --output "$RUN/$set/$1.jsonl"
-  unitk score --metric "$labels" --hypotheses "$RUN/$set/$1.jsonl" --references "$RUN/text/$set.dev.jsonl" \
-    --output-format json >"$RUN/$set/$1.json"
-}
-
+beginnings "$sample/openstax.valid.jsonl.gz"
 for set in $SETS; do
-  echo "== 3/3 $set"
-  task=classify labels=class fields=(--source-field sentence1,sentence2)
-  case $set in cola | sst2) fields=(--source-field sentence) ;; stsb) task=regress labels=number ;; esac
-  once "$RUN/.$set" unitk preprocess --input "$RUN/text/$set.train.jsonl" --valid "$RUN/text/$set.dev.jsonl" \
-    "${fields[@]}" --label-field label --labels "$labels" --vocab "$vocab" --dest "$RUN/data/$set" --overwrite
-  mkdir -p "$RUN/$set"
-  for row in scratch pretrained; do
-    begins=("${init[@]}")
-    [ $row = pretrained ] || begins=(--task.layout "$OBJECTIVE" "${form[@]}")
-    once "$RUN/$set/.$row" fresh "$RUN/$set/$row" unitk train --task $task "${begins[@]}" --data "$RUN/data/$set" \
-      --save-dir "$RUN/$set/$row" --batch-texts 32 --max-steps "$FINETUNE_STEPS" --lr "$FINETUNE_LR" \
-      --valid-every "$(((FINETUNE_STEPS + 3) / 4))" "${common[@]}"
-    judged $row
-  done
+  task=classify labels=class from=(--source-field sentence1,sentence2) to=(--label-field label) asked=()
+  case $set in cola | sst2) from=(--source-field sentence) ;; stsb) task=regress labels=number ;; esac
+  learnt "$set" $task $labels "$RUN/text/$set.train.jsonl" "$RUN/text/$set.dev.jsonl"
 done
 # shellcheck disable=SC2086
 python3 "$here/report.py" "$RUN" $SETS

@@ -1,0 +1,53 @@
+"""The table of named entities: python3 report.py RUN SETS..."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+from stages import records, table
+
+from unitk.score.labels import tags
+
+FIGURES = "precision", "recall", "f1", "accuracy"
+
+
+def trivial(run: Path, name: str) -> dict[str, dict[str, Any]]:
+    """Scores of the tag most frequent in training, and of that of each word."""
+    train, test = (records(run / "text" / f"{name}.{part}.jsonl") for part in ("train", "test"))
+    every: Counter[str] = Counter()
+    of_word: dict[str, Counter[str]] = defaultdict(Counter)
+    for one in train:
+        every.update(one["tags"])
+        for word, tag in zip(one["words"], one["tags"], strict=True):
+            of_word[word][tag] += 1
+    [(most, _)] = every.most_common(1)
+    best = {word: counts.most_common(1)[0][0] for word, counts in of_word.items()}
+    wanted = [one["tags"] for one in test]
+    return {
+        f"always {most}": tags([[most] * len(own) for own in wanted], wanted).figures,
+        "most frequent tag of each word": tags(
+            [[best.get(word, most) for word in one["words"]] for one in test], wanted
+        ).figures,
+    }
+
+
+def main(run: Path, sets: list[str]) -> None:
+    """Print and write the table."""
+    lines = []
+    for name in sets:
+        rows = trivial(run, name)
+        for row in ("scratch", "pretrained"):
+            [rows[row]] = json.loads((run / name / f"{row}.json").read_text()).values()
+        for row, scores in rows.items():
+            lines.append([name, row, *(f"{scores[one]:.1f}" for one in FIGURES)])
+    text = table(["set", "", *FIGURES[:3], "accuracy of tags"], lines)
+    (run / "table.md").write_text(text)
+    print("\n" + text, end="")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

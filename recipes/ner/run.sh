@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Named entities (WNUT 2017, WikiGold): a pre-trained model, the same from scratch, the most frequent
+# tag, and the tag most frequent for each word.
+#
+#   recipes/ner/run.sh                          the bundled samples, small, on a CPU
+#   DATA=path/to/sets recipes/ner/run.sh        folders wnut17 and wikigold with files in CoNLL's columns
+#   SETS=conll03 DATA=... recipes/ner/run.sh    any folder with train.conll and test.conll
+#   INIT=runs/x/pretrain recipes/ner/run.sh     a model that is pre-trained
+#   OBJECTIVE SIZE TEXTS ROWS VOCAB BLOCK {PRETRAIN,FINETUNE}_STEPS PRETRAIN_TOKENS MAX_TOKENS LR
+#   FINETUNE_LR SEED RUN: see README.md
+#
+# What is finished is not done again: run it once more to go on after a stop.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$here/../stages.sh"
+
+SIZE=${SIZE:-small}
+OBJECTIVE=${OBJECTIVE:-mlm}
+SETS=${SETS:-wnut17 wikigold}
+RUN=${RUN:-runs/ner-$OBJECTIVE-$SIZE}
+SEED=${SEED:-1}
+[ "$SIZE" = base ] || : "${FINETUNE_LR:=1e-3}"
+settings
+sample=$here/../quickstart/data/openstax-ccby
+DATA=${DATA:-$here/data}
+begin "$sample/openstax.train.jsonl.gz"
+
+# shellcheck disable=SC2086
+once "$RUN/.sets" python3 "$here/collect.py" "$DATA" "$RUN/text" $SETS ${ROWS:+--rows "$ROWS"}
+beginnings "$sample/openstax.valid.jsonl.gz"
+from=(--source-field words) to=(--label-field tags) asked=()
+for set in $SETS; do
+  learnt "$set" tag tags "$RUN/text/$set.train.jsonl" "$RUN/text/$set.test.jsonl"
+done
+# shellcheck disable=SC2086
+python3 "$here/report.py" "$RUN" $SETS

@@ -1,0 +1,68 @@
+"""Questions to learn and to be judged on, from SQuAD's files.
+
+    python3 collect.py FOLDER DEST [--rows N]
+
+FOLDER has train.json and dev.json, or train-v1.1.json and dev-v1.1.json (or v2.0), each also as
+.gz. DEST/train.json has N questions from all over the training set, or all of them; DEST/dev.json
+has all. Training leaves out answers whose place is not known: where the file says `occurrences`,
+the answer is in the passage several times, and `answer_start` is only the first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+
+def read(folder: Path, part: str) -> Any:
+    """The first file of a part that is there."""
+    names = [f"{part}{version}.json" for version in ("", "-v1.1", "-v2.0")]
+    for path in (folder / f"{name}{end}" for name in names for end in ("", ".gz")):
+        if path.exists():
+            data = path.read_bytes()
+            return json.loads(gzip.decompress(data) if path.suffix == ".gz" else data)
+    raise SystemExit(f"DATA: {folder} has none of {', '.join(names)} (or .gz)")
+
+
+def thinned(squad: Any, most: int | None) -> Any:
+    """The questions whose answer has one place; of these `most`, at like distances."""
+    paragraphs = [one for article in squad["data"] for one in article["paragraphs"]]
+    for one in paragraphs:
+        one["qas"] = [asked for asked in one["qas"] if placed(asked)]
+    total = sum(len(one["qas"]) for one in paragraphs)
+    step, number = max(1, total // most) if most else 1, 0
+    for one in paragraphs:
+        own = range(number, number + len(one["qas"]))
+        number += len(own)
+        kept = [i % step == 0 and (most is None or i // step < most) for i in own]
+        one["qas"] = [asked for asked, keep in zip(one["qas"], kept, strict=True) if keep]
+    return squad
+
+
+def placed(asked: Any) -> bool:
+    """Whether the place of its answer is known."""
+    return all(answer.get("occurrences", 1) == 1 for answer in asked["answers"])
+
+
+def main() -> None:
+    """Write both parts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("dest", type=Path)
+    parser.add_argument("--rows", type=int)
+    given = parser.parse_args()
+    parts = {
+        "train": thinned(read(given.folder, "train"), given.rows),
+        "dev": read(given.folder, "dev"),
+    }
+    given.dest.mkdir(parents=True, exist_ok=True)
+    for part, squad in parts.items():
+        text = json.dumps(squad, ensure_ascii=False)
+        (given.dest / f"{part}.json").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,54 @@
+"""The table of answers: python3 report.py RUN."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+from stages import records, table
+
+from unitk.data.reading.columns import read_labels
+from unitk.data.reading.pairs import read_squad
+from unitk.data.reading.sources import split_sentences
+from unitk.score.labels import answers
+
+FIGURES = "em", "f1"
+
+
+def words(text: str) -> set[str]:
+    """The different words of a text."""
+    return set(re.findall(r"\w+", text.lower()))
+
+
+def nearest(question: str, passage: str) -> str:
+    """The sentence that shares most words with the question."""
+    return max(split_sentences(passage, "punct"), key=lambda one: len(words(one) & words(question)))
+
+
+def main(run: Path) -> None:
+    """Print and write the table."""
+    dev = run / "text" / "dev.json"
+    wanted = read_labels(dev, "span", "", "")
+    asked = [one.source for one in read_squad(dev, spans=True)]
+    sentences = {
+        "first sentence": [next(iter(split_sentences(passage, "punct"))) for _, passage in asked],
+        "sentence nearest to the question": [nearest(*one) for one in asked],
+    }
+    rows = []
+    for name, texts in sentences.items():
+        figures = answers([[text] for text in texts], wanted).figures
+        rows.append([name, *(f"{figures[one]:.1f}" for one in FIGURES), "0.0"])
+    for name in ("scratch", "pretrained"):
+        [scores] = json.loads((run / "squad" / f"{name}.json").read_text()).values()
+        said = [one["answer"] for one in records(run / "squad" / f"{name}.jsonl")]
+        none = 100 * said.count("") / len(said)
+        rows.append([name, *(f"{scores[one]:.1f}" for one in FIGURES), f"{none:.1f}"])
+    text = table([f"{len(wanted):,} questions", "exact match", "F1", "no answer, %"], rows)
+    (run / "table.md").write_text(text)
+    print("\n" + text, end="")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# SQuAD: where a passage answers a question. A pre-trained model, the same from scratch, and a sentence
+# of the passage.
+#
+#   recipes/squad/run.sh                        the bundled sample of SQuAD 1.1, small, on a CPU
+#   DATA=path/to/squad recipes/squad/run.sh     a folder with train.json and dev.json, or SQuAD's own names
+#   INIT=runs/x/pretrain recipes/squad/run.sh   a model that is pre-trained
+#   OBJECTIVE SIZE TEXTS ROWS SOURCE VOCAB BLOCK {PRETRAIN,FINETUNE}_STEPS PRETRAIN_TOKENS MAX_TOKENS
+#   LR FINETUNE_LR SEED RUN: see README.md
+#
+# What is finished is not done again: run it once more to go on after a stop.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$here/../stages.sh"
+
+SIZE=${SIZE:-small}
+OBJECTIVE=${OBJECTIVE:-mlm}
+RUN=${RUN:-runs/squad-$OBJECTIVE-$SIZE}
+SEED=${SEED:-1}
+if [ "$SIZE" = base ]; then
+  : "${SOURCE:=381}"
+else
+  : "${SOURCE:=160}" "${ROWS:=4000}" "${FINETUNE_LR:=5e-4}" "${MAX_TOKENS:=8192}"
+fi
+settings
+sample=$here/../quickstart/data
+DATA=${DATA:-$sample/squad-v1.1-nqg-split}
+begin "$sample/openstax-ccby/openstax.train.jsonl.gz"
+
+once "$RUN/.questions" python3 "$here/collect.py" "$DATA" "$RUN/text" ${ROWS:+--rows "$ROWS"}
+beginnings "$sample/openstax-ccby/openstax.valid.jsonl.gz"
+# in SQuAD 1.1 every question has an answer, though not in every window
+from=() to=() asked=(--null-threshold inf)
+grep -qs '"is_impossible": true' "$RUN/text/train.json" && asked=()
+learnt squad span span "$RUN/text/train.json" "$RUN/text/dev.json" --max-source-len "$SOURCE" --valid-texts 300
+python3 "$here/report.py" "$RUN"
