@@ -139,6 +139,14 @@ PICTURES = [
         " look at `[MASK]`s (`cross` 0).",
     ),
     Picture(
+        "bart",
+        "BART: denoising",
+        "--task bart --seed 5",
+        FOX,
+        "The encoder reads a text of which each hidden span is one `[MASK]`; a span may be of no"
+        " word. Its sentences are permuted, where there are several. The decoder writes the text.",
+    ),
+    Picture(
         "seq2seq",
         "Encoder-decoder",
         "--task seq2seq --target 'c d'",
@@ -163,7 +171,7 @@ PICTURES = [
         " that asks for it sees only those before it, and nobody sees a query.",
     ),
 ]
-TWO_TOWERS = ("mass", "seq2seq", "optimus")
+TWO_TOWERS = ("mass", "bart", "seq2seq", "optimus")
 """Two pictures each, which are in the text only."""
 
 

@@ -69,6 +69,27 @@ def poisson_lengths(budget: int, mean: float, longest: int, rng: np.random.Gener
     return lengths[: reached + 1] if budget > 0 else lengths[:0]
 
 
+def poisson_counts(
+    budget: int, mean: float, most: int, rng: np.random.Generator
+) -> tuple[Ids, int]:
+    """Lengths above 0 from Poisson(mean), and the number of zeros drawn until they reach `budget`.
+
+    The last length is cut to fit (BART, `DenoisingDataset` of fairseq). More than `most` zeros are
+    drawn again.
+    """
+    while True:
+        lengths = rng.poisson(mean, int(budget / mean) + 8)
+        while lengths.sum() < budget:
+            lengths = np.append(lengths, rng.poisson(mean, len(lengths)))
+        total = lengths.cumsum()
+        reached = int(total.searchsorted(budget))
+        lengths[reached] -= total[reached] - budget
+        drawn = lengths[: reached + 1]
+        zeros = int((drawn == 0).sum())
+        if zeros <= most:
+            return drawn[drawn > 0], zeros
+
+
 def scatter(lengths: Ids, size: int, rng: np.random.Generator, *, gap: int = 1) -> Spans:
     """Place spans of these lengths, in this order, into [0, size): uniform, `gap` apart or more.
 

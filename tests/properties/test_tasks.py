@@ -24,6 +24,8 @@ def understands(name):
 
 TASKS = [*(name for name in registry.names("task") if not understands(name)), *VARIANTS]
 LENGTHS = (1, 2, 5, 17, 60)
+REWRITES = ("bart",)
+"""Tasks whose decoder writes all of the text; what the encoder shows is no secret."""
 CORRUPTED = "mask_keep_random"
 """The option of tasks whose hidden tokens are not always masked."""
 
@@ -118,8 +120,9 @@ def test_no_asked_slot_can_reach_its_answer(name, toy_vocab):
         seen, first = reach(example)
         token = np.concatenate([slots.token for slots in example.towers.values()])
         for ask in words_asked(example):
+            shown = example.towers["enc"].token if name in REWRITES else ()
             for rows, label in zip(ask.rows + first[ask.tower], ask.label, strict=True):
-                if int(label) not in symbols:
+                if int(label) not in symbols and label not in shown:
                     asked += 1
                     assert label not in token[seen[rows].any(axis=0)]
     assert asked

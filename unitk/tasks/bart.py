@@ -1,0 +1,126 @@
+"""BART.  Lewis et al. 2020, arXiv 1910.13461, sections 2.2, 3.1 and figure 2.
+
+The encoder reads a text whose sentences are permuted and whose spans are each one MASK; the decoder
+writes the text.
+
+    text     a  b  c  d  e  f            sentences a b c and d e f
+    permuted d  e  f  a  b  c            spans [1, 3) and, of length 0, before b
+             enc                         dec
+    token    C  d  M  a  M  b  c  S      S  C  a  b  c  d  e  f
+    pos      0  1  2  3  4  5  6  7      0  1  2  3  4  5  6  7
+    at       0  0  0  0  0  0  0  0      0  1  2  3  4  5  6  7
+    label    .  .  .  .  .  .  .  .      .  a  b  c  d  e  f  S
+
+Lengths of spans are of words and follow a Poisson law, of which 0 is a part. Spans begin at
+different words and may overlap; one that begins inside another has no MASK of its own.
+Fine-tuning is that of an encoder-decoder. A prompt with MASKs is written without them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import Literal
+
+import numpy as np
+
+from unitk.data.cuts import Text
+from unitk.errors import require
+from unitk.registry import register
+from unitk.slots import Example, Ids, stay, unroll
+from unitk.spans import Spans, poisson_counts
+from unitk.tasks.base import check_chance, check_share, largest, share_at
+from unitk.tasks.seq2seq import Seq2Seq
+from unitk.values import Schedule
+
+
+def infilled(tokens: Ids, spans: Spans, shown: Ids) -> Ids:
+    """Tokens with one of `shown` for each span; one that begins inside another leaves nothing."""
+    start, stop = spans.T
+    depth = np.zeros(len(tokens) + 1, np.int64)  # of places behind the first one of a span
+    np.add.at(depth, start + 1, 1)
+    np.add.at(depth, stop, -1)
+    read = tokens.copy()
+    read[start] = shown
+    return read[depth.cumsum()[:-1] == 0]
+
+
+@register("task", "bart")
+class BART(Seq2Seq):
+    """Write a text whose spans are masked and whose sentences are permuted (BART)."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Seq2Seq.Config):
+        """The law of spans, and which sentences change places."""
+
+        mask_ratio: float | Schedule = 0.3
+        """Share of the words that spans hide (section 3); may be a schedule, of which validation
+        and evaluation have the end."""
+        mean_span: float = 3.0
+        """Mean of the Poisson law of span lengths, in words (section 2.2); 3.5 in fairseq's
+        commands."""
+        permute_sentences: float = 1.0
+        """Share of the sentences that change places (section 3)."""
+        mask_random: float = 0.0
+        """How often a span reads a random word instead of [MASK]; 0.1 in fairseq's commands."""
+        opening: Literal["cls", "sep", "both", "pad", "seps"] = "both"
+        """What stands before source and target; both: [CLS] the source, [SEP] [CLS] the target, as
+        the released models. The others are those of task seq2seq."""
+
+        def __post_init__(self) -> None:
+            check_share("mask-ratio", self.mask_ratio)
+            mean = self.mean_span
+            require(mean > 0.1, f"--task.mean-span must be above 0.1, got {mean:g}")
+            check_chance("permute-sentences", self.permute_sentences)
+            check_chance("mask-random", self.mask_random)
+
+    config: Config
+    arch = "bart_small"
+    infills = True
+
+    def slots(self, n: Ids) -> Ids:
+        return n + self.frame + self.inserts(n)
+
+    def inserts(self, words: Ids) -> Ids:
+        """The most spans of length 0: six deviations above the mean."""
+        budget = np.ceil(largest(self.config.mask_ratio) * words)
+        mean = budget * np.exp(-self.config.mean_span) / self.config.mean_span
+        most: Ids = np.ceil(mean + 6 * np.sqrt(mean) + 1).astype(np.int64)
+        return most
+
+    def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
+        share = share_at(self.config.mask_ratio, text.when)
+        ids = text.ids
+        return super().finetune([self.noised(ids, text.sentences, share, rng)], ids, rng)
+
+    def noised(self, ids: Ids, sentences: Ids, share: float, rng: np.random.Generator) -> Ids:
+        """What the encoder reads of a text whose sentences begin at these places."""
+        c, v = self.config, self.vocab
+        parts = np.split(np.arange(len(ids)), sentences[1:])
+        moved = rng.permutation(len(parts))[: ceil(c.permute_sentences * len(parts))]
+        order = np.arange(len(parts))
+        order[moved] = rng.permutation(moved)
+        tokens = ids[np.concatenate([parts[i] for i in order])]
+        begins = v.starts[tokens]
+        begins[np.cumsum([0, *(len(parts[i]) for i in order[:-1])])] = True  # sentences do, too
+        edges = np.append(np.flatnonzero(begins), len(tokens))
+        words = len(edges) - 1
+        budget, most = max(1, ceil(share * words)), int(self.inserts(np.array(len(ids))))
+        lengths, zeros = poisson_counts(budget, c.mean_span, most, rng)
+        first = rng.permutation(words)[: len(lengths)]
+        spans = np.stack([edges[first], edges[np.minimum(first + lengths, words)]], axis=1)
+        shown = np.full(len(lengths) + zeros, v.mask)
+        random = rng.random(len(shown)) < c.mask_random
+        shown[random] = rng.choice(self.words, random.sum())
+        read = infilled(tokens, spans, shown[zeros:])
+        # spans of length 0, at any places of the result
+        places = np.sort(rng.permutation(len(read) + zeros)[:zeros]) - np.arange(zeros)
+        return np.insert(read, places, shown[:zeros])
+
+    def continued(self, before: Ids, text: Ids) -> Example:
+        """The encoder reads what stands before and a MASK, the decoder what stands before."""
+        written = np.concatenate([self.start, before])
+        steps = np.arange(len(written))
+        enc = self.reading([np.append(before, self.vocab.mask)])
+        prompt = Example({"enc": enc, "dec": stay(written, steps, at=steps)})
+        return unroll(prompt, self.protocol, text)
