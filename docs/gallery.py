@@ -147,6 +147,13 @@ PICTURES = [
         " word. Its sentences are permuted, where there are several. The decoder writes the text.",
     ),
     Picture(
+        "t5",
+        "T5: span corruption",
+        "--task t5 --seed 2 --task.mask-ratio 0.4 --task.mean-span 2",
+        FOX,
+        "Each hidden span is one sentinel of the encoder's, and stands behind it in the decoder.",
+    ),
+    Picture(
         "seq2seq",
         "Encoder-decoder",
         "--task seq2seq --target 'c d'",
@@ -171,7 +178,7 @@ PICTURES = [
         " that asks for it sees only those before it, and nobody sees a query.",
     ),
 ]
-TWO_TOWERS = ("mass", "bart", "seq2seq", "optimus")
+TWO_TOWERS = ("mass", "bart", "t5", "seq2seq", "optimus")
 """Two pictures each, which are in the text only."""
 
 

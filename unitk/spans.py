@@ -164,6 +164,23 @@ def long_span(size: int, least: float, rng: np.random.Generator) -> Spans:
     return np.array([[start, start + length]])
 
 
+def alternating_spans(size: int, hidden: int, count: int, rng: np.random.Generator) -> Spans:
+    """`count` spans of `hidden` tokens in all, of which the last one ends the text.
+
+    What is hidden and what is shown is each cut into as many parts, any cut as likely as another;
+    they take turns (T5, `random_spans_noise_mask` of the official code). Where all is hidden, so is
+    the beginning.
+    """
+
+    def parts(total: int) -> Ids:
+        cuts = np.sort(rng.permutation(max(total - 1, 0))[: count - 1]) + 1
+        return np.diff(cuts, prepend=0, append=total)
+
+    lengths, gaps = parts(hidden), parts(size - hidden)
+    stops = (lengths + gaps).cumsum()
+    return np.stack([stops - lengths, stops], axis=1)
+
+
 def edge_start(size: int, length: int, edge: float, rng: np.random.Generator) -> int:
     """Where a span of `length` begins: at the start or at the end with probability `edge` each,
     otherwise anywhere (MASS; `restricted_mask_sent` of the official code)."""

@@ -24,7 +24,10 @@ def generator(name, vocab, seed=0, **changes):
     cls = registry.get("task", name)
     torch.manual_seed(seed)
     config = replace(registry.get("arch", cls.arch)(), **SMALL | changes)
-    return Generator(config.build(len(vocab)).eval(), cls(cls.Config(), vocab))
+    if config.fan_in_init:
+        config = replace(config, init_std=1.0)
+    task = cls(cls.Config(), vocab)
+    return Generator(config.build(len(task.vocab)).eval(), task)
 
 
 @pytest.fixture(params=TASKS)

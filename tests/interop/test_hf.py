@@ -289,6 +289,7 @@ def test_shards_and_a_bare_encoder(hf, kit, make, tmp_path):
         ("spanbert", "bert", "MaskedLM"),
         ("albert", "albert", "PreTraining"),
         ("bart", "bart", "Seq2SeqLM"),
+        ("t5", "t5", "Seq2SeqLM"),
     ],
 )
 def test_models_of_every_objective_leave_as_their_family(

@@ -66,7 +66,7 @@ def setting(request, toy_vocab):
     config = replace(registry.get("arch", arch or cls.arch)(), **SMALL)
     if config.fan_in_init:
         config = replace(config, init_std=1.0)
-    model = modern.begun(config.build(len(toy_vocab))).eval()
+    model = modern.begun(config.build(len(task.vocab))).eval()
     if isinstance(model, LatentModel):  # latents that tell the sources apart
         model.bridge.weight.data *= 100
     rng = np.random.default_rng(1)

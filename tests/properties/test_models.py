@@ -39,7 +39,9 @@ def build(name, vocab):
     if arch:
         small |= {"num_virtual": len(task.virtual), "heads": task.heads}
     torch.manual_seed(1)
-    model = replace(config, **small, dropout=0.0, attention_dropout=0.0).build(len(vocab)).eval()
+    model = (
+        replace(config, **small, dropout=0.0, attention_dropout=0.0).build(len(task.vocab)).eval()
+    )
     return task, modern.begun(model)
 
 

@@ -95,6 +95,8 @@ def open_data(parsed: Parsed) -> Data:
     corpora, rest = opened[: len(trained)], opened[len(trained) :]
     vocab, kind = corpus_vocab(folders[0]), opened[0].kind
     named = parsed.mixture or {parsed.components["task"].name: parsed.components["task"]}
+    # a task may have ids beyond those of the corpus; all of a mixture have them then
+    vocab = max((one.made_from(one.config, vocab).vocab for one in named.values()), key=len)
     tasks: dict[str, Task] = {n: one.made_from(one.config, vocab) for n, one in named.items()}
     for name, task in tasks.items():
         task.labels = tuple(opened[0].manifest.get("labels", ()))

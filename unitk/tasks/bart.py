@@ -42,7 +42,8 @@ def infilled(tokens: Ids, spans: Spans, shown: Ids) -> Ids:
     np.add.at(depth, stop, -1)
     read = tokens.copy()
     read[start] = shown
-    return read[depth.cumsum()[:-1] == 0]
+    found: Ids = read[depth.cumsum()[:-1] == 0]
+    return found
 
 
 @register("task", "bart")

@@ -101,7 +101,9 @@ class Task:
     @cached_property
     def words(self) -> Ids:
         """Ids that are no special symbols."""
-        return np.setdiff1d(np.arange(len(self.vocab)), list(self.vocab.symbols.values()))
+        vocab = self.vocab
+        symbols = [*vocab.symbols.values(), *vocab.sentinels]
+        return np.setdiff1d(np.arange(vocab.model.size), symbols)
 
     def slots(self, n: Ids) -> Ids:
         """The most slots that `pretrain` makes of texts of `n` tokens."""

@@ -56,7 +56,8 @@ class Vocab:
     """A model's pieces and the special symbols, each with an id of its own.
 
     `symbols` maps the names of `SYMBOLS` to ids; `vocab.mask` is `vocab.symbols["mask"]`. `added`
-    are the spellings of the symbols beyond the model's last id.
+    are the spellings of the symbols beyond the model's last id; the last `further` of them are a
+    task's own, and vocabularies that differ in these alone are the same.
     """
 
     pad: int
@@ -70,9 +71,14 @@ class Vocab:
     eop: int
 
     def __init__(
-        self, model: VocabModel, symbols: Mapping[str, int], added: Sequence[str] = ()
+        self,
+        model: VocabModel,
+        symbols: Mapping[str, int],
+        added: Sequence[str] = (),
+        further: int = 0,
     ) -> None:
         self.model, self.symbols, self.added = model, dict(symbols), tuple(added)
+        self.further = further
         self.require(SYMBOLS, "unitk")
         for name, index in self.symbols.items():
             twins = [other for other, same in self.symbols.items() if same == index]
@@ -81,12 +87,31 @@ class Vocab:
             if not 0 <= index < len(self):
                 raise DataError(f"symbol {name} has id {index}, but there are {len(self)} ids")
             setattr(self, name, index)
-        described = [model.kind, self.symbols, self.added]
+        described = [model.kind, self.symbols, self.added[: len(self.added) - further]]
         head = json.dumps(described, sort_keys=True).encode()  # equal hash: equal ids of any text
         self.hash = hashlib.sha256(head + b"\0" + model.data).hexdigest()
 
     def __len__(self) -> int:
         return self.model.size + len(self.added)
+
+    @functools.cached_property
+    def sentinels(self) -> list[int]:
+        """The ids of T5's sentinels <extra_id_0>, <extra_id_1>, ..., as many as there are."""
+        behind = {name: self.model.size + place for place, name in enumerate(self.added)}
+        found: list[int] = []
+        while True:
+            name = f"<extra_id_{len(found)}>"
+            index = behind.get(name, self.model.find(name))
+            if index is None:
+                return found
+            found.append(index)
+
+    def with_sentinels(self, count: int) -> Vocab:
+        """The vocabulary with so many sentinels beyond its ids, the last first, if it has none."""
+        if self.sentinels:
+            return self
+        more = (f"<extra_id_{number}>" for number in reversed(range(count)))
+        return Vocab(self.model, self.symbols, (*self.added, *more), count)
 
     def require(self, names: Iterable[str], who: str) -> None:
         """A `DataError` unless there is a symbol of each name; `who` needs them."""
@@ -195,6 +220,7 @@ class Vocab:
             "added": self.added,
             "hash": self.hash,
         }
+        about |= {"further": self.further} if self.further else {}
         text = json.dumps(about, indent=1, ensure_ascii=False)
         (folder / FILE).write_text(text + "\n", encoding="utf-8")
 
@@ -209,7 +235,7 @@ class Vocab:
             path = folder / model_type.file
             model = model_type(path.read_bytes())
             path = folder / FILE
-            vocab = Vocab(model, symbols, added)
+            vocab = Vocab(model, symbols, added, about.get("further", 0))
         except OSError as error:
             raise DataError(f"{path}: {error.strerror}") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -6,7 +6,7 @@ How texts are laid out is the business of the objective that a model was pre-tra
     mlm, unilm, pmlm     |C  a  b  S  c  d  S                  Devlin et al. 2019, figure 4
     lm                    C  a  b  S  c  d |S                  Radford et al. 2018, figure 1
     glm_infill            C  M  a  b  S  c  d  S |S            the S that begins to fill the blank
-    seq2seq, mass, bart   C  a  b  S  c  d  S  ->  C  a  b  S  c |d     Lewis et al. 2020, 3.1
+    seq2seq, bart, ...    C  a  b  S  c  d  S  ->  C  a  b  S  c |d     Lewis et al. 2020, 3.1
     optimus              |C  a  b  S  c  d  S  ->  C           the encoder, before its latent
 
 Tags are read at the first token of each word, borders of an answer at all slots, where the slot |
@@ -82,7 +82,7 @@ class Understanding(Task):
     def __init__(self, config: Config, vocab: Vocab) -> None:
         task, own = layout_of(config.layout)
         self.layout = task(own, vocab)
-        super().__init__(config, vocab)
+        super().__init__(config, self.layout.vocab)
         self.source_vocab, self.first_rows = self.layout.source_vocab, self.layout.first_rows
         self.needs, self.virtual = self.layout.needs, self.layout.virtual
 

@@ -1,0 +1,130 @@
+"""T5.  Raffel et al. 2020, arXiv 1910.10683, sections 3.1.4 and 3.3.4, figure 2.
+
+The encoder reads a text of which each hidden span is one sentinel (X, Y, ...); the decoder writes
+each sentinel and its span.
+
+    text     a  b  c  d  e  f        spans [1, 3) and [5, 6)
+             enc                     dec
+    token    a  X  d  e  Y  S        P  X  b  c  Y  f
+    pos      0  1  2  3  4  5        0  1  2  3  4  5
+    at       0  0  0  0  0  0        0  1  2  3  4  5
+    label    .  .  .  .  .  .        X  b  c  Y  f  S
+
+Shown and hidden parts take turns, a shown one first and a hidden one last; both are cut into parts
+uniformly. Fine-tuning is that of an encoder-decoder. MASKs of a prompt become sentinels, and what
+is written behind these fills them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from unitk.data.cuts import Text
+from unitk.errors import UsageError, at_least, require
+from unitk.registry import register
+from unitk.slots import Example, Ids, stay, unroll
+from unitk.spans import Spans, alternating_spans, places
+from unitk.tasks.base import check_share, largest, share_at
+from unitk.tasks.seq2seq import Seq2Seq
+from unitk.values import Schedule
+from unitk.vocab.base import Vocab
+
+
+def corrupted(text: Ids, spans: Spans, sentinels: Ids) -> tuple[Ids, Ids]:
+    """What the encoder reads and what the decoder writes; `spans` are in order."""
+    first, hidden = spans[:, 0], places(spans)
+    read, kept = text.copy(), np.ones(len(text), bool)
+    read[first], kept[hidden], kept[first] = sentinels[: len(spans)], False, True
+    # a hidden token stands behind the sentinels of its span and of those before
+    slot = np.arange(len(hidden)) + np.arange(1, len(spans) + 1).repeat(np.diff(spans)[:, 0])
+    written = np.empty(len(hidden) + len(spans), np.int64)
+    marks = np.ones(len(written), bool)
+    marks[slot] = False
+    written[slot], written[marks] = text[hidden], sentinels[: len(spans)]
+    return read[kept], written
+
+
+@register("task", "t5")
+class T5(Seq2Seq):
+    """Write the spans that sentinels stand for (T5)."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Seq2Seq.Config):
+        """The law of spans, and how many sentinels there are."""
+
+        mask_ratio: float | Schedule = 0.15
+        """Share of the tokens that are hidden (section 3.3.3); may be a schedule, of which
+        validation and evaluation have the end."""
+        mean_span: float = 3.0
+        """Mean length of a span, in tokens (section 3.3.4)."""
+        sentinels: int = 100
+        """Symbols <extra_id_0>, <extra_id_1>, ... that a vocabulary without any has beyond its
+        ids."""
+        opening: Literal["cls", "sep", "both", "pad", "seps"] = "pad"
+        """What stands before source and target; pad: nothing the source, [PAD] the target, as the
+        released models. The others are those of task seq2seq."""
+
+        def __post_init__(self) -> None:
+            check_share("mask-ratio", self.mask_ratio)
+            mean = self.mean_span
+            require(mean >= 1, f"--task.mean-span must be at least 1, got {mean:g}")
+            at_least(self, "task.", sentinels=1)
+
+    config: Config
+    arch = "t5_mini"
+    infills = True
+
+    def __init__(self, config: Config, vocab: Vocab) -> None:
+        super().__init__(config, vocab.with_sentinels(config.sentinels))
+        self.sentinels = np.array(self.vocab.sentinels)
+
+    def slots(self, n: Ids) -> Ids:
+        hidden, spans = self.counts(n, largest(self.config.mask_ratio), self.config.mean_span)
+        longest: Ids = np.maximum(n, hidden + spans) + self.frame
+        return longest
+
+    def counts(self, n: Ids, share: float, mean: float) -> tuple[Ids, Ids]:
+        """Tokens that are hidden of texts of `n`, and their spans: no more than are shown."""
+        hidden = np.round(share * n).clip(1, np.maximum(n - 1, 1)).astype(np.int64)
+        most = np.minimum(n - hidden, len(self.sentinels))
+        spans = np.round(hidden / mean).astype(np.int64)
+        return hidden, np.maximum(np.minimum(spans, most), 1)
+
+    def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
+        share = share_at(self.config.mask_ratio, text.when)
+        hidden, count = self.counts(np.array(len(text.ids)), share, self.config.mean_span)
+        spans = alternating_spans(len(text.ids), int(hidden), int(count), rng)
+        read, written = corrupted(text.ids, spans, self.sentinels)
+        return super().finetune([read], written, rng)
+
+    def prompt(self, source: list[Ids]) -> Example:
+        ids = self.joined(source)
+        blanks = np.flatnonzero(ids == self.vocab.mask)
+        if len(blanks) > len(self.sentinels):
+            most = f"a model with {len(self.sentinels)} sentinels"
+            raise UsageError(f"{most} cannot fill {len(blanks)} [MASK]s of one source")
+        ids[blanks] = self.sentinels[: len(blanks)]
+        return super().prompt([ids])
+
+    def continued(self, before: Ids, text: Ids) -> Example:
+        """What stands before and a sentinel are read; the text stands behind the sentinel."""
+        written = [*self.start, self.sentinels[0]]
+        steps = np.arange(len(written))
+        enc = self.reading([np.append(before, self.sentinels[0])])
+        prompt = Example({"enc": enc, "dec": stay(written, steps, at=steps)})
+        return unroll(prompt, self.protocol, text)
+
+    def text(self, source: list[Ids], written: Ids) -> str:
+        ids = self.joined(source)
+        blanks = np.flatnonzero(ids == self.vocab.mask)
+        if not len(blanks):
+            return super().text(source, written)
+        words = written[written != self.protocol.end]
+        at = np.flatnonzero(np.isin(words, self.sentinels))
+        # of a sentinel that is written twice, what stands behind the first counts
+        behind = dict(zip(words[at][::-1], np.split(words, at)[:0:-1], strict=True))
+        fills = [behind.get(one, words[:1])[1:] for one in self.sentinels[: len(blanks)]]
+        return self.filled(ids, blanks, fills)
