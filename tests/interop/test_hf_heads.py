@@ -96,7 +96,7 @@ def ours_of(model, task, parts, right):
     [ask] = batch.asks.values()
     with torch.no_grad():
         states, _ = model(batch)
-        loss = model.answer(states[ask.tower], batch, [ask]).loss.mean()
+        loss = model.answer(states, batch, [ask]).loss.mean()
         rows = model.output(batch, ask).split([len(example.asks[0].label) for example in laid])
     return rows, loss, laid
 

@@ -2,15 +2,16 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from rounding import near
 
 from unitk.errors import UsageError
 from unitk.models.archs import preset
-from unitk.slots import collate
+from unitk.slots import Ask, collate
 
-V = 60
+V, ONE = 60, np.ones(1, np.float32)
 
 
 @pytest.fixture
@@ -97,6 +98,35 @@ def test_posterior(texts):
     torch.testing.assert_close(given.bias, model.latent(posterior.mean, batch).bias)
 
 
+@pytest.mark.parametrize("settings", [{}, {"encoder": "bert_small", "latent": 5}])
+def test_heads_read_the_encoder_its_latent_or_its_layers(texts, settings):
+    """Also where the encoder is wider than the decoder; each doc's own, packed or not."""
+    heads = ("class:x:3",)
+    asked = [
+        replace(one, asks=[Ask("class", "class:x", "enc", np.array([[0]]), np.zeros(1, int), ONE)])
+        for one in texts
+    ]
+    with torch.no_grad():
+        model = build(heads=heads, head_latent=True, head_pooler=False, **settings)
+        for rows in ([[0], [1], [2]], [[0, 1, 2]]):
+            batch = batched(asked, rows)
+            [ask] = batch.asks.values()
+            near(
+                model.output(batch, ask), model.latents(batch) @ model.heads["class:x"].out.weight.T
+            )
+        model = build(heads=heads, head_pooler=False, **settings)
+        every = []
+        batch = batched(asked)
+        [ask] = batch.asks.values()
+        given = batch.towers["enc"], batch.sight["enc"], batch.num_keys["enc"]
+        model.reader.encode(*given, layers=every)
+        weight = model.heads["class:x"].out.weight.T
+        near(model.output(batch, ask), every[-1][:, 0] @ weight)
+        mixed = build(heads=heads, head_pooler=False, head_layers=(0, -1), **settings)
+        mixed.load_state_dict(model.state_dict(), strict=False)
+        near(mixed.output(batch, ask), (every[0][:, 0] + every[-1][:, 0]) / 2 @ weight)
+
+
 def test_the_variance_may_be_one(texts):
     """The official code's deterministic connection: z = mean + N(0, 1), KL = mean^2 / 2."""
     model, batch = build(unit_variance=True), batched(texts)
@@ -125,6 +155,10 @@ def test_what_is_refused(texts):
         replace(preset("optimus_base"), encoder="bart_base")
     with pytest.raises(UsageError, match="--arch.latent must be at least 1, got 0"):
         replace(preset("optimus_base"), latent=0)
+    with pytest.raises(UsageError, match="--arch.head-layers must be left out with .*head-latent"):
+        replace(preset("optimus_tiny"), head_layers=(0,), head_latent=True)
+    with pytest.raises(UsageError, match="--arch.head-layers must be of -13 to 12, got"):
+        replace(preset("optimus_tiny"), encoder="bert_base", head_layers=(13,))
     batch = batched(texts)
     batch = replace(batch, towers={"x": batch.towers["dec"]})
     with pytest.raises(UsageError, match="the towers enc and dec, but the task lays out x"):

@@ -60,6 +60,7 @@ OTHER = {
     "output_bias": True,
     "head_transform": True,
     "heads": ("class:nsp:2",),
+    "head_layers": (0, 1),
     "head_pooler": False,
     "dropout": 0.5,
     "attention_dropout": 0.5,
@@ -73,6 +74,7 @@ OTHER = {
 BESIDE = {
     "layer_share": {"layer_groups": 1},
     "head_pooler": {"heads": ("class:nsp:2",)},
+    "head_layers": {"heads": ("class:nsp:2",)},
     "rotary_base": {"positions": "rotary"},
     "relative_distance": {"relative_buckets": 8},
     "embedding_width": {"head_transform": True},

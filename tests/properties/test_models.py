@@ -64,7 +64,7 @@ def losses(model, batch):
         states, _ = model(batch, model.condition(batch))
         found = {}
         for name, ask in batch.asks.items():
-            found[name] = model.answer(states[ask.tower], batch, [ask], ask.weight**0).loss
+            found[name] = model.answer(states, batch, [ask], ask.weight**0).loss
     return torch.cat([found[name] for name in sorted(found)])
 
 

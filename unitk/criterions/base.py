@@ -34,7 +34,7 @@ class Network(Protocol):
 
     def answer(
         self,
-        states_BTD: Tensor,
+        states: Mapping[str, Tensor],
         batch: Batch,
         asks: Sequence[Ask],
         price_K: Tensor | None = None,

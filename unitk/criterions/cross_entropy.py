@@ -36,9 +36,9 @@ class CrossEntropy:
             own = "" if ask.among is None else ask.name
             together.setdefault((ask.tower, ask.head, own), []).append(ask)
         loss = Loss({}, {}, carry)  # never means: the loop divides, once per update
-        for (tower, head, _), asks in together.items():
+        for (_, head, _), asks in together.items():
             smoothed = self.label_smoothing, self.pad, self.z_loss
-            terms = model.answer(states[tower], batch, asks, None, *smoothed)
+            terms = model.answer(states, batch, asks, None, *smoothed)
             for ask, (mean, nll, correct) in zip(asks, totals(terms, asks), strict=True):
                 loss.sums[ask.name] = mean
                 if nll is not None and model.heads.named(head).words:

@@ -44,7 +44,6 @@ class Ensemble(Answers):
     def __init__(self, models: Sequence[Model]) -> None:
         super().__init__()
         self.models = cast(Sequence[Model], nn.ModuleList(models))
-        self.widths = [model.config.width for model in models]
         self.config = Tightest([model.config for model in models])
 
     @property
@@ -59,10 +58,10 @@ class Ensemble(Answers):
     def forward(
         self, batch: Batch, condition: Each | None = None
     ) -> tuple[dict[str, Tensor], Carry]:
-        """The states [B, T, sum of D] of the tower whose words are asked for."""
+        """The states [B, T, sum of D] of each tower."""
         each = condition.each if condition else [None] * len(self.models)
         found = [model(batch, one)[0] for model, one in zip(self.models, each, strict=True)]
-        return {batch.decoded: torch.cat([one[batch.decoded] for one in found], -1)}, {}
+        return {name: torch.cat([one[name] for one in found], -1) for name in found[0]}, {}
 
     def new_cache(self, batch_size: int, columns: int, *, condition: Each | None = None) -> Each:
         """Empty caches for `batch_size` rows of `columns` slots."""
@@ -92,7 +91,9 @@ class Ensemble(Answers):
     def head(self, asked: Tensor | Asked, name: str = LM) -> Tensor:
         """The mean of what the models' heads say: of probabilities, or of numbers."""
         asked = Asked(asked[:, None]) if isinstance(asked, Tensor) else asked
-        parts = zip(self.models, asked.states.split(self.widths, -1), strict=True)
+        configs = [one.config if name == LM else one.config.head_config for one in self.models]
+        each = asked.states.split([config.width for config in configs], -1)
+        parts = zip(self.models, each, strict=True)
         outputs = [model.head(replace(asked, states=own), name) for model, own in parts]
         return self.heads.named(name).mean(outputs)
 
@@ -126,12 +127,15 @@ class Tightest:
 def join(members: Sequence[tuple[str, Model, Task]]) -> Ensemble:
     """Checkpoints by name as one; CheckpointError where they cannot work together."""
     first, _, task = members[0]
-    for name, _, other in members[1:]:
+    for name, model, other in members[1:]:
         what = f"--checkpoint {name} cannot be in one ensemble with {first}"
         if other.vocab.hash != task.vocab.hash:
             raise CheckpointError(f"{what}: their vocabularies differ")
         if other.source_vocab.hash != task.source_vocab.hash:
             raise CheckpointError(f"{what}: their vocabularies of sources differ")
+        layers = {len(one.config.head_layers) for one in (members[0][1], model)}
+        if len(layers) > 1:
+            raise CheckpointError(f"{what}: their heads read different numbers of layers")
         if not same_slots(task, other):
             kinds = " and ".join(type(one).__name__ for one in (task, other))
             raise CheckpointError(f"{what}: tasks {kinds} lay out sources or outputs differently")

@@ -51,7 +51,7 @@ class TextModel(nn.Module):
         states, _ = self.model(batch, self.model.condition(batch))
         ask = batch.asks["lm"]
         sizes = [len(example.asks[0].label) for example in examples]
-        return list(self.model.head(gather(states[ask.tower], batch, [ask])).split(sizes))
+        return list(self.model.head(gather(states, batch, [ask])).split(sizes))
 
     def ids(self, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[Ids]:
         """What the slots of `logits` read, or with `targets` what they are asked for."""

@@ -6,7 +6,7 @@ Optimus: Li et al. 2020, arXiv 2004.04092. Torch is imported when one of them is
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from unitk.errors import UsageError, at_least, require
 from unitk.models.archs import Preset, for_cpu, preset, tiny
@@ -36,6 +36,8 @@ class LatentConfig(ModelConfig):
     unit_variance: bool = False
     """Latents vary by 1 around their means, whatever the text (the autoencoder of the official
     code, --use_deterministic_connect; it goes with --criterion.kl-mode sum)."""
+    head_latent: bool = False
+    """Heads read the most likely latent of a text instead of the encoder's states."""
     towers = ("enc", "dec")
 
     def __post_init__(self) -> None:
@@ -43,6 +45,8 @@ class LatentConfig(ModelConfig):
         at_least(self, "arch.", latent=1)
         for name in ("embedding_width", "num_tasks"):
             self._require(name, not getattr(self, name), "0 with a latent")
+        alone = not (self.head_latent and self.head_layers)
+        self._require("head_layers", alone, "left out with --arch.head-latent")
         known = get_args(Inject)
         self._require("inject", self.inject in known, f"one of {', '.join(known)}")
         plain = type(get("arch", self.encoder, "--arch.encoder")()) is ModelConfig
@@ -68,6 +72,18 @@ class LatentConfig(ModelConfig):
         names = ("dropout", "attention_dropout", "activation_dropout")
         config: ModelConfig = replace(preset, **{name: getattr(self, name) for name in names})
         return config
+
+    @property
+    def head_depth(self) -> int:
+        return self.tower("enc").num_layers
+
+    @property
+    def head_config(self) -> ModelConfig:
+        names = ("heads", "head_pooler", "head_layers", "activation", "bias", "norm", "norm_eps")
+        own: dict[str, Any] = {name: getattr(self, name) for name in names}
+        width = self.latent if self.head_latent else self.tower("enc").width
+        # one attention head, as a head of this model has none: any width is a multiple of one
+        return ModelConfig(width=width, num_heads=1, num_layers=self.head_depth, **own)
 
     def num_weights(self, vocab_size: int) -> int:
         bridge = self.memory * self.latent * self.num_layers * self.heads_width

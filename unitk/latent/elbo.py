@@ -69,7 +69,7 @@ class ELBO:
         posterior = model.posterior(batch)
         states, _ = model(batch, model.latent(posterior.sample(noise_NZ), batch))
         ask = batch.asks[TEXT]
-        terms = model.answer(states[ask.tower], batch, [ask], self.price(batch, ask))
+        terms = model.answer(states, batch, [ask], self.price(batch, ask))
         [(rec, nll, correct)] = totals(terms, [ask])
         assert nll is not None and correct is not None
         kl_NZ = posterior.kl()

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from unitk.latent.components import LatentConfig
 from unitk.models.condition import Carry, Condition
-from unitk.models.stack import Model, Stack, init_weights
+from unitk.models.layers import init_weights
+from unitk.models.stack import Model, Stack
 from unitk.slots import BORN, DOC, NEVER, POS, Batch
 
 
@@ -64,8 +65,9 @@ class LatentModel(Model):
         """The states of the decoder, and of the encoder where they are asked."""
         states, carry = super().forward(batch, condition)
         if any(ask.tower == "enc" for ask in batch.asks.values()):
-            slots = batch.towers["enc"], batch.sight["enc"], batch.num_keys["enc"]
-            states["enc"] = self.reader.encode(*slots)
+            states |= self.read("enc", batch)
+            if self.config.head_latent:
+                states["enc"] = self.bridged(self.pooled(states["enc"])).mean
         return states, carry
 
     def posterior(self, batch: Batch) -> Posterior:
@@ -78,9 +80,13 @@ class LatentModel(Model):
         slots = batch.towers["enc"]
         states_BTD = self.reader.encode(slots, batch.sight["enc"], batch.num_keys["enc"])
         first_ND = states_BTD.flatten(0, 1)[_first(slots, len(batch.owner))]
+        return self.pooled(first_ND)
+
+    def pooled(self, states: Tensor) -> Tensor:
+        """States [..., D] of the encoder, pooled."""
         # the latent is small: full precision costs nothing, and rounding it would be noise
-        with torch.autocast(slots.device.type, enabled=False):
-            return torch.tanh(self.pool(first_ND.to(self.decoder.embed.tokens.weight.dtype)))
+        with torch.autocast(states.device.type, enabled=False):
+            return torch.tanh(self.pool(states.to(self.decoder.embed.tokens.weight.dtype)))
 
     def bridged(self, feature_ND: Tensor) -> Posterior:
         """The distributions that the features say."""

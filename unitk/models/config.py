@@ -127,6 +127,10 @@ class ModelConfig(ArchConfig):
     heads: tuple[str, ...] = ()
     """Output layers beside that over the vocabulary, each KIND:NAME or KIND:NAME:SIZE (BERT:
     class:nsp:2, the next sentence); `unitk list head` names the kinds."""
+    head_layers: tuple[int, ...] = ()
+    """Layers whose states heads read, mixed by learned weights (Peters et al. 2018, arXiv
+    1802.05365, equation 1): 0 are the embeddings, 0,1,...,12 all states of 12 layers, -1 the last
+    ones. Default: the last ones alone."""
     head_pooler: bool = True
     """Heads over classes, numbers and choices are dense, tanh and a linear map (BERT); off: a
     linear map without a bias (GPT)."""
@@ -173,6 +177,11 @@ class ModelConfig(ArchConfig):
         self._require("relative_buckets", self.relative_buckets % 4 == 0, "a multiple of 4")
         fits = self.relative_distance > max(1, self.relative_buckets // 4)
         self._require("relative_distance", fits, "above a quarter of --arch.relative-buckets")
+        for layer in self.head_layers:
+            depth = self.head_depth
+            self._require(
+                "head_layers", -1 - depth <= layer <= depth, f"of {-1 - depth} to {depth}"
+            )
         for head in self.heads:
             if not re.fullmatch(r"\w+:\w+(:[1-9]\d*)?", head):
                 raise UsageError(f"--arch.heads must be KIND:NAME[:SIZE],..., got {head!r}")
@@ -217,6 +226,16 @@ class ModelConfig(ArchConfig):
     @property
     def depth(self) -> int:
         return self.num_layers
+
+    @property
+    def head_depth(self) -> int:
+        """Layers of the tower that heads read."""
+        return self.num_layers
+
+    @property
+    def head_config(self) -> ModelConfig:
+        """What heads are made from, but that over the vocabulary; `width` is that of its input."""
+        return self
 
     def num_weights(self, vocab_size: int) -> int:
         return self._weights(vocab_size, self.num_layers)
@@ -271,6 +290,10 @@ class EncoderDecoderConfig(ModelConfig):
     @property
     def depth(self) -> int:
         return max(self.num_layers, self.decoder_layers)
+
+    @property
+    def head_depth(self) -> int:
+        return self.decoder_layers or self.num_layers
 
     def num_weights(self, vocab_size: int) -> int:
         encoder = self._weights(vocab_size, self.num_layers, output=False)

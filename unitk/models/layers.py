@@ -195,3 +195,25 @@ class Layer(nn.Module):
 
 def _table(rows: int, config: ModelConfig) -> nn.Embedding | None:
     return nn.Embedding(rows, config.table_width) if rows else None
+
+
+@torch.no_grad()
+def init_weights(model: nn.Module, config: ModelConfig) -> None:
+    """Draw matrices from N(0, init_std), set biases to 0; optionally less where layers add up, or
+    with more inputs."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            adds = name.endswith(("attention.out", ".ffn.down"))
+            scale = (2 * config.num_layers) ** -0.5 if config.scaled_init and adds else 1.0
+            if name.endswith(".gate") or (config.zero_init and adds):
+                scale = 0.0
+            if config.fan_in_init and isinstance(module, nn.Linear):
+                scale *= module.in_features**-0.5
+            if config.fan_in_init and name == "relative.table":
+                scale *= config.width**-0.5
+            nn.init.normal_(module.weight, std=config.init_std * scale)
+            if config.fan_in_init and name.endswith(("attention.qkv", "cross_attention.query")):
+                if not config.score_scale:
+                    module.weight[: config.heads_width] *= config.key_width**-0.5
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)

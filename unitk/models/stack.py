@@ -29,9 +29,9 @@ from unitk.models.base import ArchConfig, families
 from unitk.models.cache import Cache, lay_out, put
 from unitk.models.condition import Carry, Condition, prepend
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
-from unitk.models.heads.base import LM, Answers, Asked, Heads
+from unitk.models.heads.base import LM, Answers, Asked, Heads, layered
 from unitk.models.heads.words import Words
-from unitk.models.layers import Embedding, Layer
+from unitk.models.layers import Embedding, Layer, init_weights
 from unitk.models.lean import norm
 from unitk.models.products import few
 from unitk.models.relative import RelativeBias, rotation
@@ -230,7 +230,7 @@ class Model(Answers):
         decoder = Stack(config, vocab_size) if decoder is None else decoder
         self.config = config
         self.towers = nn.ModuleDict({config.towers[-1]: decoder})
-        self.heads = Heads(decoder.config, vocab_size)
+        self.heads = Heads(decoder.config, vocab_size, config.head_config)
         init_weights(decoder, decoder.config)
         init_weights(self.heads, decoder.config)
 
@@ -344,9 +344,20 @@ class Model(Answers):
         name = self.config.towers[-1]
         self.check_tower(name, batch)
         condition = self.condition(batch) if condition is None else condition
-        sight, num_keys = batch.sight[name], batch.num_keys[name]
-        states_BTD = self.decoder.encode(batch.towers[name], sight, num_keys, condition)
-        return {name: states_BTD}, {}
+        return self.read(name, batch, condition), {}
+
+    def read(
+        self, name: str, batch: Batch, condition: Condition | None = None
+    ) -> dict[str, Tensor]:
+        """The states of a tower, and those of several layers where a head reads them."""
+        numbers = self.config.head_layers
+        read = any(ask.tower == name and ask.head != LM for ask in batch.asks.values())
+        every: list[Tensor] | None = [] if numbers and read else None
+        given = batch.towers[name], batch.sight[name], batch.num_keys[name], condition
+        states = {name: self.tower(name).encode(*given, layers=every)}
+        if every is not None:
+            states[layered(name)] = torch.stack([every[number] for number in numbers], dim=2)
+        return states
 
     def check_tower(self, name: str, batch: Batch) -> None:
         """`UsageError` unless the batch has this tower of the model."""
@@ -358,7 +369,10 @@ class Model(Answers):
         """The output of a head at asked rows; states [K, D] are of rows that read one slot."""
         if isinstance(asked, Tensor):
             asked = Asked(asked[:, None])
-        found: Tensor = self.heads.named(name)(asked, self.decoder.embed.tokens.weight)
+        head = self.heads.named(name)
+        if head.mix is not None:
+            asked = replace(asked, states=head.mix(asked.states))
+        found: Tensor = head(asked, self.decoder.embed.tokens.weight)
         return found
 
     @torch.no_grad()
@@ -420,25 +434,3 @@ def build(arch: ArchConfig, vocab_size: int, source_vocab_size: int | None = Non
     network = arch.build(vocab_size, source_vocab_size)
     assert isinstance(network, Model), f"{type(arch).__name__} builds no Model"
     return network
-
-
-@torch.no_grad()
-def init_weights(model: nn.Module, config: ModelConfig) -> None:
-    """Draw matrices from N(0, init_std), set biases to 0; optionally less where layers add up, or
-    with more inputs."""
-    for name, module in model.named_modules():
-        if isinstance(module, nn.Linear | nn.Embedding):
-            adds = name.endswith(("attention.out", ".ffn.down"))
-            scale = (2 * config.num_layers) ** -0.5 if config.scaled_init and adds else 1.0
-            if name.endswith(".gate") or (config.zero_init and adds):
-                scale = 0.0
-            if config.fan_in_init and isinstance(module, nn.Linear):
-                scale *= module.in_features**-0.5
-            if config.fan_in_init and name == "relative.table":
-                scale *= config.width**-0.5
-            nn.init.normal_(module.weight, std=config.init_std * scale)
-            if config.fan_in_init and name.endswith(("attention.qkv", "cross_attention.query")):
-                if not config.score_scale:
-                    module.weight[: config.heads_width] *= config.key_width**-0.5
-        if isinstance(module, nn.Linear) and module.bias is not None:
-            nn.init.zeros_(module.bias)

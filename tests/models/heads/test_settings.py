@@ -69,7 +69,7 @@ def batch():
 
 @torch.no_grad()
 def losses(model, batch):
-    states = model(batch)[0]["x"]
+    states, _ = model(batch)
     return {name: model.answer(states, batch, [ask]).loss for name, ask in batch.asks.items()}
 
 

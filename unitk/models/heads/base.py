@@ -6,7 +6,7 @@ K asked rows, a slots each; C what a row chooses from: words, classes, slots, ca
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,8 @@ LM = "lm"
 
 @dataclass(frozen=True)
 class Asked:
-    """What a head is given: the states [K, a, D] of the slots that each row reads.
+    """What a head is given: the states [K, a, D] of the slots that each row reads; before they are
+    mixed, those of several layers [K, a, L, D].
 
     A decoding step gives states alone.
     """
@@ -75,6 +76,22 @@ class Terms:
     correct: Tensor | None = None
 
 
+class LayerMix(nn.Module):
+    """A learned factor times the states of layers, weighted by a softmax (`--arch.head-layers`).
+
+    Peters et al. 2018, arXiv 1802.05365, equation 1. At first it is the mean of the layers.
+    """
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(layers))
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, states_KaLD: Tensor) -> Tensor:
+        mixed_KaD: Tensor = self.weight.softmax(0).to(states_KaLD.dtype) @ states_KaLD
+        return self.scale * mixed_KaD
+
+
 class Head(nn.Module):
     """An output layer. `forward` gives scores or values of asked rows, `terms` their loss."""
 
@@ -85,6 +102,7 @@ class Head(nn.Module):
 
     def __init__(self, config: ModelConfig, vocab_size: int, size: int | None) -> None:
         super().__init__()
+        self.mix: LayerMix | None = None  # makes one state of those of several layers
 
     def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
         """Logits [K, C] or values [K]; `tokens_VD` is the model's token embedding."""
@@ -116,9 +134,12 @@ class Categorical(Head):
 
 
 class Heads(nn.ModuleDict):
-    """The output layers of a model: "lm", and those of `--arch.heads` by KIND:NAME."""
+    """The output layers of a model: "lm", and those of `--arch.heads` by KIND:NAME.
 
-    def __init__(self, config: ModelConfig, vocab_size: int) -> None:
+    `further` is what the others than "lm" are made from.
+    """
+
+    def __init__(self, config: ModelConfig, vocab_size: int, further: ModelConfig) -> None:
         super().__init__()
         for given in (LM, *config.heads):
             kind, name, size = (*given.split(":"), "", "")[:3]
@@ -127,7 +148,10 @@ class Heads(nn.ModuleDict):
             need = f"--arch.heads {given}: a head of kind {kind} needs a size, {given}:2"
             require(bool(size) or not made.needs_size, need)
             key = f"{kind}:{name}" if name else kind
-            self[key] = made(config, vocab_size, int(size) if size else None)
+            own = config if given == LM else further
+            self[key] = head = made(own, vocab_size, int(size) if size else None)
+            if own.head_layers and given != LM:
+                head.mix = LayerMix(len(own.head_layers))
 
     def named(self, name: str) -> Head:
         """The output layer of that name, which an ask gives."""
@@ -155,7 +179,7 @@ class Answers(nn.Module):
 
     def answer(
         self,
-        states_BTD: Tensor,
+        states: Mapping[str, Tensor],
         batch: Batch,
         asks: Sequence[Ask],
         price_K: Tensor | None = None,
@@ -174,7 +198,7 @@ class Answers(nn.Module):
             output = self.head(asked, name)
             return self.heads.named(name).terms(output, label, price_K, *smoothed)
 
-        return _in_chunks(chunk, gather(states_BTD, batch, asks), label, price_K)
+        return _in_chunks(chunk, gather(states, batch, asks), label, price_K)
 
     def log_probs(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
         """Log-probabilities [K] of the labels; a condition that is not given is the batch's."""
@@ -183,7 +207,7 @@ class Answers(nn.Module):
     def judged(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
         """The same, and whether each label is the likeliest: [2, K]."""
         states, _ = self(batch, self.condition(batch) if condition is None else condition)
-        terms = self.answer(states[ask.tower], batch, [ask])
+        terms = self.answer(states, batch, [ask])
         found = terms.nll is not None and terms.correct is not None
         require(found, f"{ask.name}: the head {ask.head} gives no probabilities")
         assert terms.nll is not None and terms.correct is not None
@@ -192,7 +216,7 @@ class Answers(nn.Module):
     def output(self, batch: Batch, ask: Ask) -> Tensor:
         """What the head of an ask gives for its rows [K, ...]."""
         states, _ = self(batch, self.condition(batch))
-        return self.head(gather(states[ask.tower], batch, [ask]), ask.head)
+        return self.head(gather(states, batch, [ask]), ask.head)
 
     def likeliest(self, batch: Batch, ask: Ask, banned: Any) -> tuple[Tensor, Tensor]:
         """The likeliest words [K] that are not banned, and their log-probabilities among these."""
@@ -205,8 +229,16 @@ class Answers(nn.Module):
         return word_K, -found.nll
 
 
-def gather(states_BTD: Tensor, batch: Batch, asks: Sequence[Ask]) -> Asked:
-    """The states that the rows of asks of one tower and one head read."""
+def layered(tower: str) -> str:
+    """The key, beside a tower's states, of those of several layers [B, T, L, D]."""
+    return f"{tower}/layers"
+
+
+def gather(states: Mapping[str, Tensor], batch: Batch, asks: Sequence[Ask]) -> Asked:
+    """The states that the rows of asks of one tower and one head read, of a model's."""
+    states_BTD = states[asks[0].tower]
+    if asks[0].head != LM:
+        states_BTD = states.get(layered(asks[0].tower), states_BTD)
     widest = max(ask.rows.shape[1] for ask in asks)
     # -1 stands behind rows that read fewer slots; its state is any one, and is never used
     row_Ka = torch.cat([F.pad(ask.rows, (0, widest - ask.rows.shape[1]), value=-1) for ask in asks])
