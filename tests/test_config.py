@@ -82,7 +82,7 @@ def test_flags_are_parsed_by_the_fields_type():
         (["--lr", "1", "--lr", "2"], "--lr is given twice: 1 and 2"),
         (["--resume=maybe"], "--resume must be on or off"),
         (["--mode", "slwo"], "--mode must be one of fast, slow, got 'slwo'; did you mean slow"),
-        (["--betas", "1"], "--betas takes 2 values"),
+        (["--betas", "1"], r"--betas must be 2 values \(number,number\), got '1'"),
         (["word"], "unexpected word 'word'"),
         (["--config", "absent.yaml"], "--config: cannot read absent.yaml"),
         (["--task.mean-span", "3"], "--task.mean-span: no such option"),
@@ -249,6 +249,7 @@ def test_every_registered_component_documents_its_fields():
             for option in options(cls):
                 assert option.help, f"{kind} {name}: {option.name} has no docstring"
     assert config.flag("task.mean_span") == "--task.mean-span"
+    assert config.flag("task.glm_infill.mean_span") == "--task.glm_infill.mean-span"
 
 
 def test_a_comma_or_an_equals_sign_may_be_part_of_a_path(tmp_path, monkeypatch):

@@ -76,6 +76,10 @@ def test_flags_name_other_tasks_than_the_file(tmp_path, capsys):
         ([*MIXED, "--task.shares", "1,1,1,1"], "tasks are mixed, write --task.unilm.shares"),
         ([*MIXED, "--task.mlm.mask-ratio", "7"], r"--task.mlm.mask-ratio must be in \(0, 1\]"),
         ([*MIXED, "--task.mlm.mask-ratio", "x"], "--task.mlm.mask-ratio: there is no schedule 'x'"),
+        (
+            [*"--task glm_infill=0.5 --task lm=0.5".split(), "--task.glm_infill.mixture", "[0.5"],
+            r"--task.glm_infill.mixture must be 3 values \(number,number,number\), got '\[0.5'",
+        ),
         ([*MIXED, "--task.mlm.mask-rati", "1"], "did you mean --task.mlm.mask-ratio"),
         (["--task", "mlm", "--task.mlm.mask-ratio", "0.2"], "did you mean --task.mask-ratio"),
     ],

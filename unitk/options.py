@@ -38,7 +38,8 @@ class Component:
 
 def flag(key: str) -> str:
     """`task.mean_span` -> `--task.mean-span`; a field `from_` is `--from`."""
-    return "--" + key.rstrip("_").replace("_", "-")
+    owner, dot, name = key.rpartition(".")  # of mixed tasks with the task's name, as it is
+    return f"--{owner}{dot}{name.rstrip('_').replace('_', '-')}"
 
 
 def options(cls: type) -> tuple[Option, ...]:

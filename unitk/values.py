@@ -72,7 +72,8 @@ def _parse_tuple(text: str, inner: tuple[Any, ...], name: str) -> tuple[Any, ...
             return _progressions(parts, name)
         return tuple(parse_value(part, inner[0], name) for part in parts)
     if len(parts) != len(inner):
-        raise UsageError(f"{name} takes {len(inner)} values separated by commas, got {text!r}")
+        form = ",".join(type_name(one) for one in inner)
+        raise UsageError(f"{name} must be {len(inner)} values ({form}), got {text!r}")
     return tuple(parse_value(part, one, name) for part, one in zip(parts, inner, strict=True))
 
 

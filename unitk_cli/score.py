@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from unitk import config
 from unitk.config import Parsed
 from unitk.data.reading.columns import Side, read_column, read_labels
+from unitk.data.reading.pairs import chosen
 from unitk.errors import DataError, require
 from unitk.score import Score
 from unitk.score.bleu import Tokenize, bleu, chrf
@@ -136,7 +137,17 @@ def _of_labels(given: Options) -> dict[str, Score]:
         found = read_labels(given.hypotheses, form, field, "--hypothesis-field")
         wanted = read_labels(given.references[0], form, given.label_field, "--label-field")
         _check_count("--references", given.references[0], wanted, len(found), given)
-        scores[form] = score(found, wanted)
+        pairs = list(zip(found, wanted, strict=True))
+        if form == "class" and all(guess.choices for guess in found):
+            # of choices, which are predicted by number
+            right = [str(chosen(one.label, guess.choices, one.where)) for guess, one in pairs]
+        else:
+            right = [one.label for one in wanted]
+        for guess, one in pairs if form == "tags" else ():
+            if len(guess.label) != len(one.label):
+                there = f"{len(one.label)} tags, but {len(guess.label)} in {guess.where}"
+                raise DataError(f"{one.where}: {there}")
+        scores[form] = score([guess.label for guess in found], right)
     return scores
 
 

@@ -15,6 +15,7 @@ from unitk.errors import UsageError, require
 from unitk.files import new_file
 from unitk.slots import Example
 from unitk.tasks.base import Task
+from unitk.tasks.understanding.base import Understanding
 from unitk.vocab.base import open_vocab
 from unitk.vocab.words import word_vocab
 
@@ -27,7 +28,8 @@ class Options:
     """
 
     text: tuple[str, ...] = ()
-    """The text; without --vocab every word is a token."""
+    """The text; without --vocab every word is a token. With --task classify, regress, span or
+    choice several texts, each in quotes."""
     target: str | None = None
     """Show the fine-tuning layout of text -> target instead of pre-training."""
     output: Path | None = None
@@ -57,7 +59,11 @@ def run(argv: Sequence[str]) -> None:
     task = task_choice.made_from(task_choice.config, vocab)
     rng = np.random.default_rng([options.seed, 0, 0])
     ids = np.array(vocab.encode_marked(text))
-    if options.target is None:
+    if isinstance(task, Understanding):
+        parsed.idle(f"with --task {task_choice.name}: each text in quotes is a part", "target")
+        parts = [f" {word}" for word in text.split()] if task.form == "tags" else options.text
+        example = task.asking([np.array(vocab.encode(part)) for part in parts])
+    elif options.target is None:
         example = task.pretrain(Text([ids], np.zeros(1, int)), rng)
     else:
         example = task.finetune([ids], np.array(vocab.encode(options.target)), rng)
@@ -72,6 +78,10 @@ def _draw(title: str, task: Task, tower: str, example: Example, options: Options
     for ask in example.asks:
         kind = ask.head.partition(":")[0]
         words = kind in ("lm", "sbo") and ask.among is None
+        if isinstance(task, Understanding) and kind == task.head and ask.tower == tower:
+            # what is read there; nobody has said what is right
+            labels |= dict.fromkeys(ask.rows.ravel().tolist(), ask.name)
+            continue
         for row, label in zip(ask.first.tolist(), ask.label, strict=True):
             if ask.tower == tower:  # questions that begin at one slot share its column
                 text = _names(task, [label])[0] if words else f"{label}"

@@ -224,6 +224,32 @@ def test_tags_and_numbers(files, capsys):
             words("--metric number --hypotheses out.jsonl --references values")
 
 
+def test_bad_tags_are_named_by_file_and_line(files):
+    (files / "out.jsonl").write_text('{"tags": ["O"]}\n{"tags": ["O", "NOUN"]}\n')
+    (files / "dev.conll").write_text("a O\n\nit B-A\nis O\nso O\n\n")
+    line = "--metric tags --hypotheses out.jsonl --references dev.conll --label-field tags"
+    with pytest.raises(DataError, match="out.jsonl, line 2: .*: tag 'NOUN' is not O, B-TYPE or"):
+        words(line)
+    (files / "out.jsonl").write_text('{"tags": ["O"]}\n{"tags": ["O", "O"]}\n')
+    with pytest.raises(
+        DataError, match="conll, line 3: .* 3 tags, but 2 in out.jsonl, line 2: fie"
+    ):
+        words(line)
+
+
+def test_choices_are_right_by_number_letter_or_text(files, capsys):
+    said = [{"source": ["a", "b", "c"], "label": i, "probability": 0.9} for i in (1, 0, 1)]
+    (files / "out.jsonl").write_text("\n".join(map(json.dumps, said)))
+    for labels in ("1 0 0", "B A A", "c b b", "1 A b"):
+        (files / "dev.txt").write_text("\n".join(labels.split()))
+        words("--metric class --hypotheses out.jsonl --references dev.txt")
+        assert "accuracy 66.67" in capsys.readouterr().out
+    (files / "dev.txt").write_text("1\n0\nd\n")
+    wrong = "dev.txt, line 3 must be 0 or A to 1 or B, or one of the choices, got 'd'"
+    with pytest.raises(DataError, match=wrong):
+        words("--metric class --hypotheses out.jsonl --references dev.txt")
+
+
 def test_answers_of_squad(files, capsys):
     answers = [[{"text": "a cat", "answer_start": 5}, {"text": "cat", "answer_start": 7}], []]
     asked = [{"question": "q", "answers": one, "is_impossible": not one} for one in answers]

@@ -26,6 +26,23 @@ def test_the_finetuning_layout_needs_a_target(capsys):
     assert rows[4] == ["label", *".....", "x", "y", "[E]"]
 
 
+@pytest.mark.parametrize(
+    ("words", "token", "label"),
+    [
+        (["classify", "a b", "c"], "[CLS] a b [SEP] c [SEP]", "class . . . . ."),
+        (["regress", "a"], "[CLS] a [SEP]", "regress . ."),
+        (["tag", "a b", "c"], "[CLS] a b c [SEP]", ". tag tag tag ."),
+        (["span", "a", "b"], "[CLS] a [SEP] b [SEP]", "span span span span span"),
+        (["choice", "a", "b", "b"], "[CLS] a [SEP] b [SEP] " * 2, "choice . . . . " * 2),
+        (["classify", "--task.layout", "lm", "a"], "[CLS] a [SEP]", "a . class"),
+    ],
+)
+def test_what_is_read_to_understand_a_text(capsys, words, token, label):
+    run(["--task", *words])
+    rows = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()[:5] if line)
+    assert (rows["token"].split(), rows["label"].split()) == (token.split(), label.split())
+
+
 @pytest.mark.parametrize(("suffix", "begins"), [(".png", b"\x89PNG"), (".svg", b"<?xml")])
 def test_pictures(tmp_path, capsys, suffix, begins):
     path = tmp_path / f"mask{suffix}"
@@ -39,6 +56,7 @@ def test_pictures(tmp_path, capsys, suffix, begins):
         (["--task", "glm_infill"], "a text is needed"),
         (["--task", "glm_infill", "a", "--output", "x.jpeg"], "--output must end in .png"),
         (["a b"], "--task is needed"),
+        (["--task", "tag", "--target", "a", "b"], "--target has no effect with --task tag"),
     ],
 )
 def test_mistakes(argv, message):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from unitk.data.reading.pairs import Fields, label_of, read_squad, source_of, targets_of
 from unitk.data.reading.records import records
@@ -37,7 +39,16 @@ def read_column(path: Path, side: Side, names: tuple[str, ...]) -> list[list[str
     return found
 
 
-def read_labels(path: Path, form: str, name: str, option: str) -> list[Any]:
+class Read(NamedTuple):
+    """A label as a file has it."""
+
+    label: Any
+    where: str  # file and line
+    choices: Sequence[str] = ()
+    """The texts that a prediction has chosen from by number."""
+
+
+def read_labels(path: Path, form: str, name: str, option: str) -> list[Read]:
     """The label of every line, of a field of every record, or of every question of a SQuAD json.
 
     A class is a name, tags are a list; an answer (span) is the list of the texts that are right,
@@ -46,17 +57,23 @@ def read_labels(path: Path, form: str, name: str, option: str) -> list[Any]:
     kind = format_of(path)
     if kind == "squad" and form == "span":
         questions = read_squad(path, spans=True)
-        found = [list(filter(None, [one.target, *one.others])) for one in questions]
+        rights = (list(filter(None, [one.target, *one.others])) for one in questions)
+        found = [Read(right, name_of(path)) for right in rights]
     elif kind == "text":
         numbered = ((i, line) for b in blocks(path) for i, line in enumerate(lines_of(b), b.line))
-        found = [_label(line, form, f"{name_of(path)}, line {i}") for i, line in numbered]
+        lines = [(line, f"{name_of(path)}, line {i}") for i, line in numbered]
+        found = [Read(_label(line, form, where), where) for line, where in lines]
     else:
         found = []
         for record, where, _ in records(path, "jsonl" if kind == "squad" else kind, (name,)):
             if not isinstance(record, dict) or name not in record:
                 known = f"; there are {', '.join(record)}" if isinstance(record, dict) else ""
                 raise DataError(f"{where}: no field {name!r}, see {option}{known}")
-            found.append(_label(record[name], form, f"{where}: field {name!r}"))
+            where, source = f"{where}: field {name!r}", record.get("source")
+            choices: list[str] = []
+            if isinstance(record[name], int) and isinstance(source, list):
+                choices = list(map(str, source[1:]))
+            found.append(Read(_label(record[name], form, where), where, choices))
     if not found:
         raise DataError(f"{name_of(path)} is empty")
     return found
@@ -64,7 +81,10 @@ def read_labels(path: Path, form: str, name: str, option: str) -> list[Any]:
 
 def _label(value: Any, form: str, where: str) -> Any:
     if form != "span":
-        label = label_of(value, form, where)
+        label: Any = label_of(value, form, where)
+        for tag in label if form == "tags" else ():
+            if not re.fullmatch("O|[BI]-.+", str(tag)):
+                raise DataError(f"{where}: tag {tag!r} is not O, B-TYPE or I-TYPE")
         return label if form == "tags" else label[0]
     answers = [value] if isinstance(value, str) else value
     if not isinstance(answers, list) or not all(isinstance(text, str) for text in answers):

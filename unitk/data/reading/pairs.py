@@ -8,7 +8,7 @@ a text or a list: of the sentences of a source, which blanks join, or of equally
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -90,7 +90,7 @@ def _labelled(record: Any, where: str, fields: Fields) -> PairText | None:
         return None
     label = label_of(record[name], fields.form, f"{where}: field {name!r}")
     if fields.form == "choice":
-        label = [_chosen(label[0], source[1:], f"{where}: field {name!r}")]
+        label = [chosen(label[0], source[1:], f"{where}: field {name!r}")]
     if fields.form == "tags" and len(label) != len(source):
         raise DataError(f"{where}: {len(source)} words, but {len(label)} tags in {name!r}")
     if fields.form in ("span", "links"):
@@ -134,7 +134,7 @@ def choices_of(record: Any, where: str, fields: Fields) -> list[str]:
     return text
 
 
-def _chosen(label: str, choices: list[str], where: str) -> int:
+def chosen(label: str, choices: Sequence[str], where: str) -> int:
     """The number of a choice that is named by its number from 0, its letter from A, or itself."""
     names = [(str(i), chr(ord("A") + i), text) for i, text in enumerate(choices)]
     for i, known in enumerate(names):
