@@ -52,6 +52,18 @@ def test_what_was_replaced_is_put_back():
         assert at == sentences[-1]
 
 
+def test_parts_may_be_single_sentences():
+    """RoBERTa's SENTENCE-PAIR: each part is a sentence, or what is left of a longer one."""
+    rng = np.random.default_rng(0)
+    sentences, documents = corpus(rng, documents=400)
+    cut = SentencePairs(single=True)(sentences, documents, 64, rng)
+    whole = {*zip(sentences[:-1].tolist(), sentences[1:].tolist(), strict=True)}
+    pairs = runs(cut)
+    assert all((*a,) in whole and (*b,) in whole for a, b, _ in pairs)
+    assert all(flag or a[1] == b[0] for a, b, flag in pairs)
+    assert np.mean(cut.flags) == pytest.approx(0.5, abs=0.05)
+
+
 def test_half_of_the_pairs_are_strangers_and_a_tenth_is_short():
     rng = np.random.default_rng(0)
     sentences = np.arange(0, 10 * 20001, 10)

@@ -63,6 +63,7 @@ def test_c_is_asked_about_pairs_only(toy_vocab):
         assert set(one.label) <= set(words)
     assert len(made.pretrain(Text([words], np.zeros(1, int)), rng).asks) == 1
     assert len(task(toy_vocab).pretrain(pair, rng).asks) == 1
+    assert not made.cut.single and task(toy_vocab, nsp=True, parts="sentences").cut.single
 
 
 @pytest.mark.parametrize("n", [1, 2, 18, 62, 510])
@@ -185,6 +186,7 @@ def test_options_are_checked():
         {"mask_keep_random": (0.0, 0.0, 0.0)},
         {"copies": -1},
         {"max_span": 0},
+        {"parts": "sentences"},
     ):
         with pytest.raises(UsageError, match="--task."):
             MLM.Config(**wrong)

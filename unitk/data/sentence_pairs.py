@@ -26,6 +26,8 @@ class SentencePairs:
     it once for a document."""
     complete: bool = True
     """A block of a single sentence gets a second part from elsewhere (BERT), or else none."""
+    single: bool = False
+    """Each part is one sentence (RoBERTa's SENTENCE-PAIR: Liu et al. 2019, section 4.2)."""
 
     def __call__(self, sentences: Ids, documents: Ids, size: int, rng: np.random.Generator) -> Cut:
         assert size >= 2, f"{size} tokens hold no pair"
@@ -34,7 +36,8 @@ class SentencePairs:
         here = np.arange(len(home))
         short = rng.random(len(home)) < self.short
         target = np.where(short, rng.integers(2, size + 1, len(home)), size)
-        end = _reach(edge, here, target, first[home + 1])
+        limit = first[home + 1]
+        end = np.minimum(here + 2, limit) if self.single else _reach(edge, here, target, limit)
         single = end == here + 1
         # the first part ends after at least one sentence, and before the last one if there are two
         split = here + np.where(single, 1, rng.integers(1, np.maximum(end - here, 2)))
@@ -42,7 +45,9 @@ class SentencePairs:
         far = far | single if self.complete else far & ~single
         begin = _elsewhere(home, first, rng)
         room = np.maximum(target - (edge[split] - edge[:-1]), 1)
-        fetched = _reach(edge, begin, room, first[home[begin] + 1])
+        fetched = begin + 1
+        if not self.single:
+            fetched = _reach(edge, begin, room, first[home[begin] + 1])
         # the next block begins where this one ends; after part a if part b is from elsewhere
         follow, chain, at = np.where(far, split, end).tolist(), [], 0
         while at < len(follow):

@@ -195,6 +195,8 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
         replace(BERT, activation="relu", max_positions=513),
         "ERNIE 1.0 (Sun et al. 2019, arXiv 1904.09223), 100 M parameters: BERT-base with ReLU.",
     ),
+    "roberta_tiny": (tiny(ROBERTA), TESTS),
+    "roberta_small": (for_cpu(ROBERTA), CPU),
     "roberta_base": (ROBERTA, "RoBERTa-base, 125 M parameters."),
     "roberta_large": (sized(ROBERTA, 24, 1024, 16), "RoBERTa-large, 355 M parameters."),
     "gpt_base": (GPT, "GPT, 117 M parameters."),

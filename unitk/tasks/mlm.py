@@ -26,7 +26,7 @@ import numpy as np
 from unitk import registry
 from unitk.data.cuts import Text
 from unitk.data.sentence_pairs import SentencePairs
-from unitk.errors import UsageError, at_least
+from unitk.errors import UsageError, at_least, require
 from unitk.registry import register
 from unitk.slots import Ask, Example, Ids, lm, stay
 from unitk.spans import Bools, corrupt, fitting, run_places
@@ -114,18 +114,24 @@ class MLM(Masked):
         """Hide the same tokens again after so many epochs (BERT: 10); 0: never."""
         nsp: bool = False
         """Texts are pairs of parts, half of them from two documents; ask which (BERT: on)."""
+        parts: Literal["segments", "sentences"] = "segments"
+        """Parts of a pair are runs of sentences (BERT), or one sentence each (RoBERTa's
+        SENTENCE-PAIR)."""
 
         def __post_init__(self) -> None:
             check_share("mask-ratio", self.mask_ratio)
             check_weights("mask-keep-random", self.mask_keep_random)
             at_least(self, "task.", copies=0, max_span=1)
+            idle = self.parts == "segments" or self.nsp
+            require(idle, "--task.parts sentences has no effect without --task.nsp on")
 
     config: Config
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
         self.copies, self.frame = config.copies, 3 if config.nsp else 2
-        self.cut = SentencePairs() if config.nsp else None
+        single = config.parts == "sentences"
+        self.cut = SentencePairs(single=single) if config.nsp else None
         self.heads = ("class:nsp:2",) * config.nsp
         self.shift = config.shift
 

@@ -1,0 +1,90 @@
+"""Makes the table of docs/systems.md from the registry: what is done with each objective.
+
+python docs/systems.py             writes the table; a test compares it
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import numpy as np
+
+from unitk import registry
+from unitk.errors import UsageError
+from unitk.interop.convert import FORMATS
+from unitk.interop.hf_families import FAMILIES, kind_of
+from unitk.models.archs import preset
+from unitk.tasks.base import Task
+from unitk.tasks.understanding.base import Understanding
+from unitk.vocab.words import word_vocab
+
+PAGE = Path(__file__).with_name("systems.md")
+TABLE = re.compile(r"(?<=<!-- made by docs/systems.py -->\n\n).*?(?=\n\n)", re.S)
+OTHERS = {
+    "unilm": ("unilm",),
+    "pmlm": ("unilm",),
+    "glm_infill": ("glm",),
+    "mass": ("mass", "fairseq"),
+    "optimus": ("optimus",),
+}
+"""Objective -> formats beside transformers' that are read and written."""
+assert {one for some in OTHERS.values() for one in some} | {"hf"} == FORMATS.keys()
+
+
+def names() -> list[str]:
+    """The objectives that come with unitk."""
+    own = [
+        name for name in registry.names("task") if "unitk/tasks" in registry._places["task", name]
+    ]
+    return [name for name in own if not issubclass(registry.get("task", name), Understanding)]
+
+
+def kinds(name: str) -> list[str]:
+    """The kinds of transformers' model that are read as an objective, and written of its models."""
+    config = preset(registry.get("task", name).arch)
+    found = [kind for kind, family in FAMILIES.items() if family.task == name]
+    try:
+        found += [] if config.latent or kind_of(config) in found else [kind_of(config)]
+    except UsageError:
+        pass  # none there computes the same
+    return [*found, *OTHERS.get(name, ())]
+
+
+def row(name: str) -> list[str]:
+    """The cells of an objective."""
+    cls = registry.get("task", name)
+    task = cls(cls.Config(), word_vocab("a b c"))
+    about = (inspect.getdoc(cls) or "").split("\n")[0]
+    systems = re.search(r"\(([^()]*)\)\.$", about)
+    ids = np.array(word_vocab("a b c").encode("a b"))
+    try:
+        task.likelihood(ids[:1], ids) if task.protocol else task.prompt(
+            [np.array([task.vocab.mask])]
+        )
+        judged = "log-probability" if task.protocol else "pseudo-log-likelihood"
+    except UsageError:
+        judged = "bound"
+    does = ["words"] * (task.protocol is not None) + ["fills"] * cls.infills
+    formats = ", ".join(kinds(name))
+    return [
+        systems[1] if systems else "",
+        f"`{name}`",
+        "yes" if cls.pretrain is not Task.pretrain else "",
+        "pairs, labels" if cls.finetune is not Task.finetune else "labels",
+        ", ".join(does),
+        judged,
+        formats,
+    ]
+
+
+def table() -> str:
+    """The table, made anew."""
+    head = ["system", "`--task`", "pre-train", "fine-tune on", "generate", "evaluate"]
+    rows = [[*head, "import and export"], ["---"] * 7, *map(row, names())]
+    return "\n".join(f"| {' | '.join(cells)} |".replace("|  |", "| |") for cells in rows)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(TABLE.sub(table(), PAGE.read_text(encoding="utf-8")), encoding="utf-8")
