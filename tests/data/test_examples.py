@@ -51,6 +51,13 @@ def prepare_words(start, toy_data, words):
     return prepare(parse_train(f"{base} --save-dir {toy_data}/run --max-steps 1 {words}".split()))
 
 
+def test_pairs_count_whole_whatever_the_mixture_of_pre_training(start):
+    options = "--max-steps 1 --task.mixture 0.5,0,0.5"
+    assert start(options).data.train.examples.loss_weights(0, 1)["lm"] == 0.5
+    pairs = start(options, data="pairs").data.train.examples
+    assert pairs.loss_weights(0, 1).get("lm", 1.0) == 1
+
+
 def test_weights_count(start, toy_data):
     data = start(f"--max-steps 1 --data {toy_data / 'text'}=0.5,{toy_data / 'text'}=2").data
     weights = data.train.examples.weights(0)

@@ -322,7 +322,7 @@ def _records(
         weights=lambda epoch: records.weights(weights),
         draw=draw,
         copies=task.copies,
-        asks=task.asks,
+        asks=task.record_asks,
     )
     questions = sum(map(len, corpora))
     cut = f"{questions:,} questions in " * (questions < len(lengths))

@@ -98,6 +98,11 @@ class Task:
         """What the mean of each ask counts in the loss, where that is not 1."""
         return {}
 
+    @property
+    def record_asks(self) -> dict[str, float]:
+        """The same in fine-tuning, on pairs and labelled texts."""
+        return self.asks
+
     @cached_property
     def words(self) -> Ids:
         """Ids that are no special symbols."""

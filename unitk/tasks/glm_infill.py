@@ -89,6 +89,7 @@ class GLMInfill(Task):
     config: Config
     symbols = ("pad", "cls", "sep", "mask", "gmask", "smask", "sop", "eop")
     arch, infills, needs = "glm_small", True, ("max_positions2",)
+    record_asks: dict[str, float] = {}  # of the mixture nothing is left
 
     @cached_property
     def asks(self) -> dict[str, float]:
