@@ -24,6 +24,7 @@ from unitk.data.storing.folders import corpus_vocab, is_corpus, open_corpus
 from unitk.data.storing.preprocess import write_part
 from unitk.errors import DataError, UsageError, at_least, require
 from unitk.files import new_file
+from unitk.values import render
 from unitk.vocab.base import open_vocab
 from unitk_cli.progress import progress
 
@@ -33,14 +34,14 @@ if TYPE_CHECKING:
 Found = tuple[dict[str, Any], list[str]]  # figures, and lines about them for a person
 
 LATENT_ONLY = ("draws", "beam", "max_len")  # options for models with a latent
-FILES = ("pairs", "last_word", "choices")  # options that take the place of --data
+FILES = ("pairs", "last_word", "choices", "infill")  # options that take the place of --data
 SCORES_ONLY = ("whole_words", "output", "task")  # options of texts with scores
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(ReadingOptions):
     """Compute a model's losses and perplexities on a corpus; with a latent, all about its use. Or
-    score texts: minimal pairs, last words, choices, windows.
+    score texts: minimal pairs, last words, choices, infilling, windows.
 
     unitk evaluate --checkpoint runs/lm --data data/docs/valid
     unitk evaluate --checkpoint runs/lm --data dev.csv --field text
@@ -61,6 +62,11 @@ class Options(ReadingOptions):
     choices: Path | None = None
     """Questions whose right answer should be the likeliest one: json-lines with the fields context,
     choices (a list) and label (a number from 0)."""
+    infill: Path | None = None
+    """Texts, words of which are hidden and filled in again: json-lines with the field text, or
+    lines. BLEU of what the model makes of them."""
+    mask_ratio: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5)
+    """With --infill: shares of the words to hide, one after the other."""
     stride: int | None = None
     """With --data: perplexities of its documents, read in windows that predict so many tokens."""
     context: int = 256
@@ -69,7 +75,8 @@ class Options(ReadingOptions):
     """Scores of models of hidden tokens: a token is asked for with the later pieces of its word
     hidden too, instead of alone."""
     output: Path | None = None
-    """Pairs, last words and choices: json-lines to write, with the scores of each."""
+    """Pairs, last words, choices and infilling: json-lines to write, with the scores or the text of
+    each."""
     task: str | None = None
     """Scores: judge as this task, where the model was trained with several."""
     draws: int = 100
@@ -91,6 +98,8 @@ class Options(ReadingOptions):
     """Folder of plug-ins."""
 
     def __post_init__(self) -> None:
+        fair = all(0 < share < 1 for share in self.mask_ratio) and self.mask_ratio
+        require(bool(fair), f"--mask-ratio must be in (0, 1), got {render(self.mask_ratio)}")
         at_least(self, stride=1, context=0, draws=1, beam=0, max_tokens=1, max_len=1)
         require(self.beam > 0 or self.max_len is None, "--max-len has no effect with --beam 0")
 
@@ -108,6 +117,7 @@ def run(argv: Sequence[str]) -> None:
     scores = "without --pairs, --last-word, --choices or --stride"
     parsed.idle(scores, *SCORES_ONLY)
     parsed.idle("without --stride", "context")
+    parsed.idle("without --infill", "mask_ratio")
     for item in parsed.aside:
         raise UsageError(f"{flag(item.key)} has no effect {scores}")
     from unitk.latent.evaluate import has_latent, judge
@@ -147,6 +157,10 @@ def _score(parsed: config.Parsed, kind: str) -> None:
     from unitk.training.device import choose_device
 
     parsed.idle("on scores of texts", *LATENT_ONLY)
+    if kind == "infill":
+        parsed.idle("with --infill", "whole_words")
+    else:
+        parsed.idle("without --infill", "mask_ratio")
     if kind == "data":
         parsed.idle("with --stride", "output")
     else:
@@ -186,6 +200,8 @@ def _texts(given: Options, kind: str, model: Callable[[], Generator]) -> Found:
                 scored = pairs.judge(model(), read, **how, report=report)
             figures, records = pairs.figures(scored), scored.lines()
             lines = pairs.table(figures)
+        elif kind == "infill":
+            figures, lines, records = _infilled(given, paths, model)
         else:
             choices = kind == "choices"
             asked = (continuations.read_choices if choices else continuations.read_last_words)(
@@ -200,6 +216,34 @@ def _texts(given: Options, kind: str, model: Callable[[], Generator]) -> Found:
         if part is not None:
             part.write_text("".join(f"{json.dumps(one)}\n" for one in records), "utf-8")
     return figures, lines
+
+
+def _infilled(
+    given: Options, paths: Sequence[Path], model: Callable[[], Generator]
+) -> tuple[dict[str, Any], list[str], Iterable[dict[str, Any]]]:
+    """BLEU of texts that are filled in, for each share of hidden words."""
+    from unitk.decoding.infilling import infill
+    from unitk.decoding.likelihood.continuations import rows_of
+
+    texts = list[str]()
+    for record, place in rows_of(paths):
+        if not isinstance(record.get("text"), str) or not record["text"].strip():
+            raise DataError(f"{place}: no text in the field text")
+        texts.append(record["text"])
+    if not texts:
+        raise DataError(f"--infill {given.infill} is empty")
+    generator = model()
+    with progress(len(texts) * len(given.mask_ratio)) as report:
+        found = [
+            infill(generator, texts, share, given.max_tokens, report) for share in given.mask_ratio
+        ]
+    each = [one.figures() for one in found]
+    lines = [f"{'mask ratio':<24}{'bleu':>8}{'unfilled':>10}{'blanks':>10}"]
+    lines += [
+        f"{one['mask_ratio']:<24}{one['bleu']:8.2f}{one['bleu_unfilled']:10.2f}{one['blanks']:10,}"
+        for one in each
+    ]
+    return {"texts": len(texts), "infill": each}, lines, (r for one in found for r in one.lines())
 
 
 def _windows(parsed: config.Parsed, model: Callable[[], Generator]) -> Found:

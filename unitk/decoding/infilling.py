@@ -1,0 +1,91 @@
+"""Text infilling: words of texts are hidden, and what a model writes there is judged by BLEU.
+
+As in Shen et al. 2020, arXiv 2002.03079, section 4.2, and Du et al. 2022, arXiv 2103.10360: a share
+of the words is hidden, and neighbours share a blank. A model that fills a mask with a token, such
+as BERT, has a mask for each token and so knows their number; MASS fills one run of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from unitk.decoding.config import GenerateConfig
+from unitk.errors import UsageError
+from unitk.score.bleu import bleu
+from unitk.slots import Ids
+from unitk.vocab.base import Bools
+
+if TYPE_CHECKING:
+    from unitk.decoding.generator import Generator
+
+LONGEST = 32
+"""Most tokens of a blank."""
+
+
+@dataclass(frozen=True)
+class Infilled:
+    """Texts, what is left of them, and how a model fills them in; `blanks` are all of them."""
+
+    share: float
+    texts: Sequence[str]
+    left: Sequence[str]
+    filled: Sequence[str]
+    blanks: int
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """A record for each text."""
+        for text, filled in zip(self.texts, self.filled, strict=True):
+            yield {"mask_ratio": self.share, "text": text, "filled": filled}
+
+    def figures(self) -> dict[str, Any]:
+        """BLEU of the texts that were filled in, and of the texts without their blanks."""
+        wanted = [[text] for text in self.texts]
+        scores = {"bleu": self.filled, "bleu_unfilled": self.left}
+        found = {name: bleu(some, wanted).figures["bleu"] for name, some in scores.items()}
+        return {"mask_ratio": self.share, **found, "blanks": self.blanks}
+
+
+def infill(
+    generator: Generator,
+    texts: Sequence[str],
+    share: float,
+    max_tokens: int,
+    report: Callable[[int], None] = lambda done: None,
+) -> Infilled:
+    """Hide this share of the words of each text, and fill them in greedily.
+
+    What is hidden depends on the number of a text and its words only.
+    """
+    task, mask = generator.task, generator.vocab.mask
+    if not task.infills:
+        raise UsageError(f"--infill: task {type(task).__name__} does not fill blanks")
+    fixed = task.protocol is None or task.length([np.array([mask])]) is not None
+    ids = [one for (one,) in generator.encode([[text] for text in texts])]
+    left, shown, blanks = list[Ids](), list[list[Ids]](), 0
+    for number, text in enumerate(ids):
+        starts = generator.vocab.starts[text]
+        run = fixed and task.protocol is not None
+        hidden = hide(starts, share, run, np.random.default_rng([0, number]))
+        begins = hidden & ~np.append(False, hidden[:-1])
+        blanks += int(begins.sum())
+        left.append(text[~hidden])
+        shown.append([np.where(hidden, mask, text)[~hidden | fixed | begins]])
+    config = GenerateConfig(beam=1, max_len=LONGEST, max_tokens=max_tokens)
+    outputs = generator.outputs(shown, config, report=report)
+    decode = generator.vocab.decode
+    filled = [best.text for (best,) in outputs]
+    return Infilled(share, [*map(decode, ids)], [*map(decode, left)], filled, blanks)
+
+
+def hide(starts: Bools, share: float, run: bool, rng: np.random.Generator) -> Bools:
+    """Which tokens are hidden: those of a share of the words, at least one; a `run` of them."""
+    word = np.cumsum(starts | (np.arange(len(starts)) == 0)) - 1
+    total = int(word[-1]) + 1
+    count = max(1, round(share * total))
+    first = int(rng.integers(total - count + 1))
+    chosen = first + np.arange(count) if run else rng.choice(total, count, replace=False)
+    return np.isin(word, chosen)
