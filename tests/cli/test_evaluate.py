@@ -379,8 +379,9 @@ def test_windows_of_one_text_are_its_likelihood(judge, runs, toy_data):
     texts = [np.concatenate(corpus.document(i)) for i in range(corpus.num_documents)]
     nats = 0.0
     for text in texts:
-        for at in range(0, len(text), 7):
-            window = text[max(0, at - 3) : at], text[at : at + 7]
+        places = [(0, 0, 10), *((at - 3, at, at + 7) for at in range(10, len(text), 7))]
+        for first, at, stop in places:
+            window = text[first:at], text[at:stop]
             [(gains, _)] = likelihoods(model.model, model.task, [window])
             nats -= gains.sum(dtype=float)
     assert found["nats"] == pytest.approx(nats, rel=1e-5)
