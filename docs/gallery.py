@@ -154,6 +154,14 @@ PICTURES = [
         "Each hidden span is one sentinel of the encoder's, and stands behind it in the decoder.",
     ),
     Picture(
+        "ul2",
+        "UL2: a mixture of denoisers, in one tower",
+        "--task ul2 --task.towers one --task.mixture 0,1,0",
+        FOX,
+        "Mode S, a prefix language model: what is read sees itself, and the rest is written from"
+        " left to right. The first symbol tells the mode. In two towers the slots are T5's.",
+    ),
+    Picture(
         "seq2seq",
         "Encoder-decoder",
         "--task seq2seq --target 'c d'",

@@ -14,7 +14,10 @@ from unitk.tasks.base import Task
 from unitk.tasks.understanding.base import Understanding
 from unitk.vocab.words import word_vocab
 
-VARIANTS = {"mlm shifted": {"shift": True, "max_span": 3}}
+VARIANTS = {
+    "mlm shifted": {"shift": True, "max_span": 3},
+    "ul2 in one tower": {"towers": "one"},
+}
 """Further settings of a task for which all of this holds."""
 
 
@@ -263,7 +266,7 @@ def test_pairs_are_as_long_as_the_measured_bound_and_the_longest_source_fits(
 @pytest.mark.parametrize("name", TASKS)
 def test_position_tables_of_the_default_arch_reach(name, toy_vocab):
     task = build(name, toy_vocab)
-    config = registry.get("arch", task.arch)()
+    config = registry.get("arch", task.component("arch", task.config))()
     text = Text([np.resize(np.arange(30, 60), 512 - task.frame)], np.zeros(1, int))
     for seed in range(20):
         batch = collate([[lay_out(task, text, np.random.default_rng(seed))]])

@@ -17,8 +17,9 @@ is written behind these fills them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -47,8 +48,62 @@ def corrupted(text: Ids, spans: Spans, sentinels: Ids) -> tuple[Ids, Ids]:
     return read[kept], written
 
 
+def hidden_counts(n: Ids, share: float, mean: float, most: int) -> tuple[Ids, Ids]:
+    """Tokens to hide of texts of `n`, and their spans: no more than are shown, or `most`."""
+    hidden = np.round(share * n).clip(1, np.maximum(n - 1, 1)).astype(np.int64)
+    spans = np.round(hidden / mean).astype(np.int64)
+    return hidden, np.maximum(np.minimum(spans, np.minimum(n - hidden, most)), 1)
+
+
+class Sentinels(Seq2Seq):
+    """What writes the spans that sentinels stand for."""
+
+    arch = "t5_mini"
+    infills = True
+
+    def __init__(self, config: Any, vocab: Vocab) -> None:
+        super().__init__(config, vocab.with_sentinels(config.sentinels))
+        self.sentinels = np.array(self.vocab.sentinels)
+
+    def opened(self, ids: Ids, written: Sequence[int] = ()) -> Example:
+        """The encoder reads `ids`; the decoder has `written` this so far."""
+        begun = [*self.start, *written]
+        steps = np.arange(len(begun))
+        return Example({"enc": self.reading([ids]), "dec": stay(begun, steps, at=steps)})
+
+    def numbered(self, source: list[Ids]) -> Ids:
+        """A source with a sentinel for each [MASK]."""
+        ids = self.joined(source)
+        blanks = np.flatnonzero(ids == self.vocab.mask)
+        if len(blanks) > len(self.sentinels):
+            most = f"a model with {len(self.sentinels)} sentinels"
+            raise UsageError(f"{most} cannot fill {len(blanks)} [MASK]s of one source")
+        ids[blanks] = self.sentinels[: len(blanks)]
+        return ids
+
+    def prompt(self, source: list[Ids]) -> Example:
+        return self.opened(self.numbered(source))
+
+    def continued(self, before: Ids, text: Ids) -> Example:
+        """What stands before and a sentinel are read; the text stands behind the sentinel."""
+        prompt = self.opened(np.append(before, self.sentinels[0]), [self.sentinels[0]])
+        return unroll(prompt, self.protocol, text)
+
+    def text(self, source: list[Ids], written: Ids) -> str:
+        ids = self.joined(source)
+        blanks = np.flatnonzero(ids == self.vocab.mask)
+        if not len(blanks):
+            return super().text(source, written)
+        words = written[written != self.protocol.end]
+        at = np.flatnonzero(np.isin(words, self.sentinels))
+        # of a sentinel that is written twice, what stands behind the first counts
+        behind = dict(zip(words[at][::-1], np.split(words, at)[:0:-1], strict=True))
+        fills = [behind.get(one, words[:1])[1:] for one in self.sentinels[: len(blanks)]]
+        return self.filled(ids, blanks, fills)
+
+
 @register("task", "t5")
-class T5(Seq2Seq):
+class T5(Sentinels):
     """Write the spans that sentinels stand for (T5)."""
 
     @dataclass(frozen=True, kw_only=True)
@@ -74,57 +129,17 @@ class T5(Seq2Seq):
             at_least(self, "task.", sentinels=1)
 
     config: Config
-    arch = "t5_mini"
-    infills = True
-
-    def __init__(self, config: Config, vocab: Vocab) -> None:
-        super().__init__(config, vocab.with_sentinels(config.sentinels))
-        self.sentinels = np.array(self.vocab.sentinels)
 
     def slots(self, n: Ids) -> Ids:
-        hidden, spans = self.counts(n, largest(self.config.mask_ratio), self.config.mean_span)
+        c = self.config
+        hidden, spans = hidden_counts(n, largest(c.mask_ratio), c.mean_span, len(self.sentinels))
         longest: Ids = np.maximum(n, hidden + spans) + self.frame
         return longest
 
-    def counts(self, n: Ids, share: float, mean: float) -> tuple[Ids, Ids]:
-        """Tokens that are hidden of texts of `n`, and their spans: no more than are shown."""
-        hidden = np.round(share * n).clip(1, np.maximum(n - 1, 1)).astype(np.int64)
-        most = np.minimum(n - hidden, len(self.sentinels))
-        spans = np.round(hidden / mean).astype(np.int64)
-        return hidden, np.maximum(np.minimum(spans, most), 1)
-
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
-        share = share_at(self.config.mask_ratio, text.when)
-        hidden, count = self.counts(np.array(len(text.ids)), share, self.config.mean_span)
-        spans = alternating_spans(len(text.ids), int(hidden), int(count), rng)
+        c, size = self.config, len(text.ids)
+        share, most = share_at(c.mask_ratio, text.when), len(self.sentinels)
+        hidden, count = hidden_counts(np.array(size), share, c.mean_span, most)
+        spans = alternating_spans(size, int(hidden), int(count), rng)
         read, written = corrupted(text.ids, spans, self.sentinels)
-        return super().finetune([read], written, rng)
-
-    def prompt(self, source: list[Ids]) -> Example:
-        ids = self.joined(source)
-        blanks = np.flatnonzero(ids == self.vocab.mask)
-        if len(blanks) > len(self.sentinels):
-            most = f"a model with {len(self.sentinels)} sentinels"
-            raise UsageError(f"{most} cannot fill {len(blanks)} [MASK]s of one source")
-        ids[blanks] = self.sentinels[: len(blanks)]
-        return super().prompt([ids])
-
-    def continued(self, before: Ids, text: Ids) -> Example:
-        """What stands before and a sentinel are read; the text stands behind the sentinel."""
-        written = [*self.start, self.sentinels[0]]
-        steps = np.arange(len(written))
-        enc = self.reading([np.append(before, self.sentinels[0])])
-        prompt = Example({"enc": enc, "dec": stay(written, steps, at=steps)})
-        return unroll(prompt, self.protocol, text)
-
-    def text(self, source: list[Ids], written: Ids) -> str:
-        ids = self.joined(source)
-        blanks = np.flatnonzero(ids == self.vocab.mask)
-        if not len(blanks):
-            return super().text(source, written)
-        words = written[written != self.protocol.end]
-        at = np.flatnonzero(np.isin(words, self.sentinels))
-        # of a sentinel that is written twice, what stands behind the first counts
-        behind = dict(zip(words[at][::-1], np.split(words, at)[:0:-1], strict=True))
-        fills = [behind.get(one, words[:1])[1:] for one in self.sentinels[: len(blanks)]]
-        return self.filled(ids, blanks, fills)
+        return self.finetune([read], written, rng)
