@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from unitk.config import parse
+from unitk.data.cuts import Text
 from unitk.data.limits import measure
 from unitk.decoding.fit import overrun
 from unitk.errors import UsageError
@@ -19,11 +20,12 @@ NEEDED = {
     "train": ["--data", "d", "--save-dir", "s"],
     "generate": ["--checkpoint", "c", "--input", "i"],
 }
+NEEDED |= dict.fromkeys(("pretrain", "finetune"), NEEDED["train"])
 MAIN = {"train": (TrainConfig, KINDS)}
 
 
 def read(path: Path):
-    verb = path.stem
+    verb = {"pretrain": "train", "finetune": "train"}.get(path.stem, path.stem)
     main, kinds = MAIN.get(verb) or (importlib.import_module(f"unitk_cli.{verb}").Options, ())
     return parse(verb, main, ["--config", str(path), *NEEDED[verb]], kinds)
 
@@ -44,12 +46,13 @@ def test_a_wrong_line_is_refused(tmp_path, line):
         read(path)
 
 
-def test_every_setting_says_how_to_train_and_to_generate():
+def test_every_setting_says_how_to_pre_train_or_to_train_and_to_generate():
     folders = sorted(path for path in PAPERS.iterdir() if path.is_dir())
-    assert len(folders) == 13
+    assert len(folders) == 20
     readme = (PAPERS / "README.md").read_text()
     for folder in folders:
-        assert {"train", "generate"} <= {path.stem for path in folder.glob("*.yaml")}
+        files = {path.stem for path in folder.glob("*.yaml")}
+        assert {"train", "generate"} <= files or "pretrain" in files
         assert f"`{folder.name}`" in readme
 
 
@@ -75,6 +78,24 @@ def test_sources_targets_and_outputs_fit(path, toy_vocab):
         assert read(window).main.window == limits[0]
 
 
+@pytest.mark.parametrize(
+    "path", sorted(PAPERS.glob("*/pretrain.yaml")), ids=lambda p: p.parent.name
+)
+def test_texts_of_pre_training_fit_their_models(path, toy_vocab):
+    """The longest text that `--block-size` admits has a position for each of its slots."""
+    parsed = read(path)
+    task, arch = parsed.components["task"], parsed.components["arch"].config
+    made = task.made_from(task.config, toy_vocab)
+    ids = np.resize(made.words, parsed.main.block_size - made.frame)
+    for seed in range(3):
+        example = made.pretrain(Text([ids], np.zeros(1, int)), np.random.default_rng(seed))
+        if path.parent.name == "t5":  # their inputs of 512 tokens and targets of 114
+            sizes = [len(slots) for slots in example.towers.values()]
+            assert sizes == [512, 114]
+        for slots in example.towers.values():
+            assert slots.pos.max() < (arch.max_positions or np.inf)
+
+
 ADAM = {"betas": (0.9, 0.999), "eps": 1e-8}
 PUBLISHED = [
     # arguments.py and finetune_seq2seq.sh of THUDM/GLM
@@ -89,6 +110,14 @@ PUBLISHED = [
     ("unilm-gigaword/", "generate", {"lenpen": 0.6}),
     # appendix D of Bao et al. 2020; run_seq2seq.py of s2s-ft
     ("unilm2", "train", {**ADAM, "weight_decay": 0.01, "label_smoothing": 0.1}),
+    # examples/bart of fairseq; the papers; READMEs of SpanBERT and ALBERT
+    ("bart-", "train", {**ADAM, "label_smoothing": 0.1, "clip_norm": 0.1, "lr": 3e-5}),
+    ("bart-cnndm", "generate", {"beam": 4, "lenpen": 2.0, "min_len": "55"}),
+    ("roberta/", "pretrain", {"betas": (0.9, 0.98), "eps": 1e-6, "warmup": 24000, "lr": 6e-4}),
+    ("roberta/", "finetune", {"warmup": 0.06, "max_epochs": 10, "weight_decay": 0.1}),
+    ("albert/", "pretrain", {"max_ngram": 3, "copies": 40, "warmup": 3125, "lr": 1.76e-3}),
+    ("spanbert/", "pretrain", {**ADAM, "stop_chance": 0.2, "max_span": 10, "warmup": 10000}),
+    ("t5/", "pretrain", {"mask_ratio": 0.15, "mean_span": 3.0, "max_steps": 2**19}),
     ("unilm-squad_qg", "preprocess", {"squad_source": "{passage} [SEP] {answer}"}),
     ("unilm2-squad_qg", "preprocess", {"squad_source": "{passage} [SEP] {answer}"}),
 ]
@@ -102,6 +131,6 @@ def test_settings_are_the_published_ones(prefix, verb, values):
     for path in paths:
         parsed = read(path)
         settings = [parsed.main, *(one.config for one in parsed.components.values())]
-        settings += [parsed.main.lr_schedule] if verb == "train" else []
+        settings += [parsed.main.lr_schedule] if hasattr(parsed.main, "lr_schedule") else []
         found = {name: value for one in settings for name, value in vars(one).items()}
         assert {name: found[name] for name in values} == values
