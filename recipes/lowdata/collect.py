@@ -1,0 +1,62 @@
+"""Sentences of Yelp with their sentiment, as Shen et al. (2017) published them, as json-lines.
+
+    python3 collect.py FOLDER DEST --rows N
+
+FOLDER has sentiment.dev.0, sentiment.dev.1 and those of train, or of test where there is no train
+(each also as .gz): a sentence a line, 0 being negative. DEST/train.jsonl has at most N of them,
+drawn from both files, texts.txt the same without labels, to pre-train on. Of dev, at most 500 are
+in valid.jsonl and 1,000 others in test.jsonl. A record has the fields text and label.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import random
+from pathlib import Path
+
+NAMES = ("negative", "positive")
+
+
+def read(folder: Path, part: str) -> list[tuple[str, str]]:
+    """The sentences of both files of a part, each with its label; none where they are missing."""
+    found = []
+    for number, name in enumerate(NAMES):
+        for path in (folder / f"sentiment.{part}.{number}{end}" for end in ("", ".gz")):
+            if path.exists():
+                opened = gzip.open if path.suffix == ".gz" else open
+                with opened(path, "rt", encoding="utf-8") as file:
+                    found += [(line.strip(), name) for line in file if line.strip()]
+                break
+    return found
+
+
+def main() -> None:
+    """Write the files."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("dest", type=Path)
+    parser.add_argument("--rows", type=int, required=True)
+    given = parser.parse_args()
+    train = read(given.folder, "train") or read(given.folder, "test")
+    dev = read(given.folder, "dev")
+    if not train or not dev:
+        raise SystemExit(
+            f"DATA: {given.folder} lacks sentiment.dev.0 or sentiment.train.0 (or .gz)"
+        )
+    rng = random.Random(1)
+    rng.shuffle(train)
+    rng.shuffle(dev)
+    given.dest.mkdir(parents=True, exist_ok=True)
+    parts = {"train": train[: given.rows], "valid": dev[: min(500, len(dev) // 2)]}
+    parts["test"] = dev[len(parts["valid"]) :][:1000]
+    for name, rows in parts.items():
+        lines = (json.dumps({"text": text, "label": label}) + "\n" for text, label in rows)
+        (given.dest / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+        plain = given.dest / f"{'texts' if name == 'train' else name}.txt"
+        plain.write_text("".join(text + "\n" for text, _ in rows), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
