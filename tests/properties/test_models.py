@@ -36,6 +36,7 @@ def build(name, vocab):
     config = registry.get("arch", arch or cls.component("arch", cls.Config()))()
     small = {"num_layers": 2, "width": 32, "num_heads": 2, "ffn_width": 64}
     task = cls(cls.Config(), vocab)
+    task.labels = ("no", "yes") if task.form else ()
     if arch:
         small |= {"num_virtual": len(task.virtual), "heads": task.heads}
     torch.manual_seed(1)
