@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 import runpy
+import shutil
+import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -15,6 +20,7 @@ import unitk
 from unitk import pretrained
 from unitk.errors import CheckpointError, DataError
 from unitk.files import damage
+from unitk.score.bleu import bleu
 from unitk.training.loop import train
 from unitk.training.saving.checkpoint import load
 from unitk.training.saving.folder import find
@@ -122,3 +128,43 @@ def test_what_comes_with_unitk_is_whole_small_and_described(name):
     assert card.startswith(f"# {name}: ") and not re.search(r"[{}]", card)
     for part in ("Data", "Training", "Scores", "Limits"):
         assert f"\n## {part}\n" in card
+
+
+def bundled(name, size):
+    """Sentences of so many words of the set that the autoencoder was not trained on."""
+    with gzip.open(ROOT / "recipes" / "vae_captions" / "data" / name, "rt") as file:
+        return [line.strip() for line in file if len(line.split()) == size]
+
+
+@pytest.mark.slow
+def test_the_autoencoder_writes_held_out_sentences_of_ten_words_again():
+    sentences = bundled("test.txt.gz", 10)
+    found = unitk.load("unitk-vae-en").generate(sentences, beam=5)
+    again = [best.text for [best] in found]
+    assert bleu(again, [[one] for one in sentences], tokenize="none").figures["bleu"] > 40
+
+
+@pytest.mark.slow
+def test_the_language_model_prefers_sentences_to_the_same_words_backwards():
+    sentences = [one.removesuffix(" .") for one in bundled("test.txt.gz", 8)]
+    turned = [" ".join(one.split()[::-1]) for one in sentences]
+    model = unitk.load("unitk-mini-en", task="lm")
+    forth, back = (map(np.sum, model.likelihood(some)) for some in (sentences, turned))
+    assert np.mean([a > b for a, b in zip(forth, back, strict=True)]) > 0.95
+
+
+@pytest.mark.slow
+def test_a_wheel_brings_them_along(tmp_path):
+    shutil.copytree(
+        ROOT / "unitk", tmp_path / "unitk", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    shutil.copytree(ROOT / "unitk_cli", tmp_path / "unitk_cli")
+    for name in ("setup.py", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    build = [sys.executable, "-m", "pip", "wheel", ".", "-q", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*build, "-w", "wheels"], cwd=tmp_path, check=True)
+    [wheel] = (tmp_path / "wheels").iterdir()
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    for name in pretrained.names():
+        there = (p for p in (pretrained.FOLDER / name).rglob("*") if p.is_file())
+        assert {p.relative_to(ROOT).as_posix() for p in there} <= packed

@@ -35,6 +35,9 @@ def main() -> None:
     checkpoint = find(given.run)
     weights = load_tensors(checkpoint / (EMA if EMA in sealed(checkpoint) else WEIGHTS))
     state = read_state(checkpoint) | {"optimizer": {}, "default_task": given.task}
+    # where it was trained is no matter
+    paths = {key: Path(state["config"][key]).name for key in ("data", "save_dir", "init_from")}
+    state["config"] |= paths
     with new_folder(given.dest / given.name, "--dest", replace=True) as folder:
         half = {name: tensor.to(torch.bfloat16) for name, tensor in weights.items()}
         save_tensors(half, folder / WEIGHTS)

@@ -1,4 +1,4 @@
-"""What the quickstart prints at its end: scores, token counts, times, and five questions.
+"""What the quickstart prints at its end: scores, token counts, times, and ten questions.
 
 python3 report.py RUN SECONDS
 """
@@ -12,32 +12,44 @@ from rich.console import Console
 from rich.table import Table
 from stages import events, records, save
 
+from unitk.data.reading.sources import split_sentences
 from unitk.score.bleu import bleu
 from unitk.score.rouge import rouge
 
 
+def around(answer: str, passage: str) -> str:
+    """The first sentence of a passage with the answer in it."""
+    found = (one for one in split_sentences(passage, "punct") if answer in one)
+    return next(found, passage)
+
+
 def main(run: Path, seconds: float) -> None:
     """Print the table and the examples; write the texts that were scored."""
-    found = records(run / "questions.jsonl")
-    written = [record["outputs"][0]["text"] for record in found]
+    found = records(run / "written.jsonl")
     wanted = [record["target"] for record in found]
-    save(run, written=written, wanted=wanted)
+    texts = {
+        "written": [record["outputs"][0]["text"] for record in found],
+        "the answer's sentence": [around(*record["source"]) for record in found],
+    }
+    save(run, written=texts["written"], wanted=wanted)
     references = [[text] for text in wanted]
-    scores = bleu(written, references, lowercase=True).figures | rouge(written, references).figures
-
-    table = Table("", "", title=f"{len(found)} questions about unseen articles")
-    table.add_row("BLEU-4 (sacrebleu, lower-cased)", f"{scores['bleu']:.2f}")
-    table.add_row("ROUGE-L", f"{scores['rougeL']:.2f}")
-    for stage in ("pretrain", "finetune"):
-        trained, valid = (events(run / stage, kind)[-1] for kind in ("train", "valid"))
-        table.add_row(f"{stage}: tokens read", f"{trained['tokens']:,}")
-        table.add_row(f"{stage}: validation loss", f"{valid['valid/loss']:.3f}")
-        table.add_row(f"{stage}: seconds", f"{trained['seconds']:.0f}")
-    table.add_row("words written", f"{sum(len(r['outputs'][0]['tokens']) for r in found):,}")
+    scores = [
+        bleu(some, references, lowercase=True).figures | rouge(some, references).figures
+        for some in texts.values()
+    ]
+    title = f"{len(found)} questions about unseen articles"
+    table = Table("", *texts, title=title)
+    table.add_row("BLEU-4 (sacrebleu, lower-cased)", *(f"{one['bleu']:.2f}" for one in scores))
+    table.add_row("ROUGE-L", *(f"{one['rougeL']:.2f}" for one in scores))
+    table.add_row("different ones", *(f"{len(set(some)):,}" for some in texts.values()))
+    trained, valid = (events(run / "finetune", kind)[-1] for kind in ("train", "valid"))
+    table.add_row("fine-tuning: tokens read", f"{trained['tokens']:,}")
+    table.add_row("fine-tuning: validation loss", f"{valid['valid/loss']:.3f}")
+    table.add_row("fine-tuning: seconds", f"{trained['seconds']:.0f}")
     table.add_row("seconds in all", f"{seconds:.0f}")
     console = Console(width=100)
     console.print(table)
-    for record in found[:: max(1, len(found) // 5)][:5]:
+    for record in found[:: max(1, len(found) // 10)][:10]:
         answer, passage = record["source"]
         at = max(0, passage.find(answer) - 60)
         console.print(f"\n... {passage[at : at + 160]} ...", style="dim", markup=False)

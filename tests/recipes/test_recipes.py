@@ -12,9 +12,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def recipe(name, folder, **env):
+def recipe(name, folder, script="run.sh", **env):
     program = folder / "bin"
-    program.mkdir()
+    program.mkdir(exist_ok=True)
     for command, words in (
         ("unitk", f'"{sys.executable}" -m unitk_cli'),
         ("python3", sys.executable),
@@ -23,7 +23,7 @@ def recipe(name, folder, **env):
         (program / command).chmod(0o755)
     path = f"{program}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        ["bash", str(ROOT / "recipes" / name / "run.sh")],
+        ["bash", str(ROOT / "recipes" / name / script)],
         cwd=folder,
         env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), **env},
         capture_output=True,
@@ -62,9 +62,12 @@ def few_questions(folder):
 
 def test_quickstart_goes_through_every_stage(tmp_path):
     few_questions(tmp_path / "few")
-    steps = {"PRETRAIN_STEPS": "2", "FINETUNE_STEPS": "2"}
-    printed = recipe("quickstart", tmp_path, DATA=str(tmp_path / "few"), **steps)
-    assert "BLEU-4" in printed and "ROUGE-L" in printed and printed.count("reference  ") == 5
+    printed = recipe("quickstart", tmp_path, DATA=str(tmp_path / "few"), STEPS="2")
+    assert "BLEU-4" in printed and "ROUGE-L" in printed and printed.count("reference  ") == 10
+    _, walk = printed.split("walks from one sentence to another\n")
+    steps = [line.split("\t") for line in walk.splitlines()]
+    assert [float(at) for at, _ in steps] == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1])
+    assert steps[0][1] == "he is a teacher ." and steps[-1][1] == "where do you live ?"
     run = tmp_path / "runs" / "quickstart"
     assert (run / "loss.png").read_bytes().startswith(b"\x89PNG")
     lines = [(run / name).read_text().splitlines() for name in ("written.txt", "wanted.txt")]
@@ -217,3 +220,23 @@ def test_an_ablation_is_a_table_and_goes_on(tmp_path):
     (line,) = [line for line in second.splitlines() if "| `muon` |" in line]
     *_, share, of, _ = (cell.strip() for cell in line.split("|"))
     assert 0 < float(share) < 1 and of == "gpt2_tiny adamw 1e-3"
+
+
+@pytest.mark.slow
+def test_mini_goes_on_after_a_stop(tmp_path):
+    """Two stages of training, each begun with few updates and continued."""
+    few_questions(tmp_path / "few")
+    more = {"DATA": str(tmp_path / "few"), "COPY_STEPS": "2"}
+    recipe("mini", tmp_path, **more, STEPS="2")
+    (tmp_path / "runs" / "mini" / ".base").unlink()
+    recipe("mini", tmp_path, **more, STEPS="3")
+    read = [json.loads(line) for line in (tmp_path / "runs/mini/base/log.jsonl").open()]
+    assert [event["step"] for event in read if event["kind"] == "train"][-1] == 3
+
+
+@pytest.mark.slow
+def test_the_recipe_of_the_autoencoder_scores_sentences_of_ten_words(tmp_path):
+    printed = recipe("mini", tmp_path, script="vae.sh", STEPS="2")
+    ten = (tmp_path / "runs" / "vae" / "ten.txt").read_text().splitlines()
+    assert len(ten) > 20 and all(len(line.split()) == 10 for line in ten)
+    assert f"reference_words {10 * len(ten)}" in printed

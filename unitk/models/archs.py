@@ -270,13 +270,13 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
         replace(
             modern(MODERN, 2, 128, 4, 352),
             positions="learned",
-            max_positions=64,
+            max_positions=96,
             max_positions2=0,
             num_virtual=0,
             heads=(),
             dropout=0.0,
         ),
-        "2 layers of 128, a table of 64 positions, no dropout: for sentences on a CPU.",
+        "2 layers of 128, a table of 96 positions, no dropout: for sentences on a CPU.",
     ),
     "modern_encdec_tiny": (modern(tiny(MODERN2), 2, 64, 4, 176), TESTS2),
     "modern_encdec_mini": (

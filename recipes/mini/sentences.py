@@ -1,0 +1,61 @@
+"""Short sentences in the form of the Tanaka corpus: lower-case, marks and clitics apart.
+
+    python3 sentences.py --sentences train.en.gz --texts a.jsonl b.jsonl.gz --held-out dev.en.gz \
+        --dest train.txt
+
+Those of --sentences as they are, and sentences of 4 to 14 words of the texts, each once, shuffled.
+"""
+
+import argparse
+import gzip
+import random
+import re
+from pathlib import Path
+
+from unitk.data.reading.records import records
+from unitk.data.reading.sources import format_of
+
+PLAIN = re.compile(r"[a-z][a-z' ,.?!-]*[.?!]")
+APART = (
+    (r'([.,!?;:"()])(?=\s|$)', r" \1"),
+    (r'(^|\s)(["(])', r"\1\2 "),
+    (r"(n)'t\b", r"\1 't"),  # as there: didn 't
+    (r"'(s|re|ve|ll|d|m)\b", r" '\1"),
+)
+
+
+def split(text):
+    """The sentences of a text in that form."""
+    for sentence in re.split(r"(?<=[.?!])\s+(?=[A-Z])", " ".join(text.split())):
+        sentence = re.sub("[“”]", '"', sentence.lower().replace("’", "'"))
+        for pattern, instead in APART:
+            sentence = re.sub(pattern, instead, sentence)
+        yield " ".join(sentence.split())
+
+
+def lines(path):
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return [line.strip() for line in file]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--sentences", type=Path, required=True)
+    parser.add_argument("--texts", type=Path, nargs="+", required=True)
+    parser.add_argument("--held-out", type=Path, nargs="+", required=True)
+    parser.add_argument("--dest", type=Path, required=True)
+    given = parser.parse_args()
+    found = lines(given.sentences)
+    for path in given.texts:
+        for record, *_ in records(path, format_of(path, "auto", "--texts"), ("text",)):
+            several = split(record["text"])
+            found += [one for one in several if 3 <= one.count(" ") <= 13 and PLAIN.fullmatch(one)]
+    held_out = {line for path in given.held_out for line in lines(path)}
+    kept = [one for one in dict.fromkeys(found) if one not in held_out]
+    random.Random(1).shuffle(kept)
+    given.dest.write_text("".join(f"{one}\n" for one in kept), encoding="utf-8")
+    print(f"{given.dest}: {len(kept):,} sentences")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""The paragraphs of SQuAD's training articles as text to pre-train on, without their questions.
+
+    python3 squad_text.py --squad train.json.gz --dest squad.jsonl --times 3
+
+An article is a document.
+"""
+
+import argparse
+import gzip
+import json
+from pathlib import Path
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--squad", type=Path, required=True, help="SQuAD's json, gzipped")
+    parser.add_argument("--dest", type=Path, required=True)
+    parser.add_argument("--times", type=int, default=1, help="write all of it so often")
+    given = parser.parse_args()
+    with gzip.open(given.squad, "rt", encoding="utf-8") as file:
+        articles = json.load(file)["data"]
+    with given.dest.open("w", encoding="utf-8") as file:
+        for article in articles * given.times:
+            found = (" ".join(one["context"].split()) for one in article["paragraphs"])
+            text = "\n".join(dict.fromkeys(found))  # some paragraphs stand there twice
+            file.write(json.dumps({"text": text}) + "\n")
+
+
+if __name__ == "__main__":
+    main()
