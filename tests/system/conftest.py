@@ -32,7 +32,8 @@ class Runs:
         text = kind.pretrain is not Task.pretrain
         data = self.data / ("text" if text else "pairs")
         data = self.labelled / FORMS[task] if task in FORMS else data
-        cut = " --blocks line" if text and task not in ("unilm", "pmlm") else ""  # which cut pairs
+        pairs = task in ("unilm", "pmlm", "albert")  # which cut texts themselves
+        cut = " --blocks line" if text and not pairs else ""
         return (
             f"--task {task} --arch {arch}_tiny --arch.dropout 0.1"
             " --arch.width 16 --arch.num-layers 1 --arch.num-heads 2 --arch.ffn-width 32"
