@@ -172,8 +172,8 @@ class TrainConfig:
     """Where values go beside log.jsonl: csv, tensorboard, wandb, none; auto: TensorBoard where it
     is installed."""
     best_metric: str | None = None
-    """Metric that selects the best checkpoint (lower is better); default: valid/loss (with the
-    first set's name)."""
+    """Metric that selects the best checkpoint: the lowest one, of shares that are correct (such as
+    valid/label/correct) the highest; default: valid/loss (with the first set's name)."""
 
     def __post_init__(self) -> None:
         require(len(self.data) > 0, "--data needs a corpus folder")

@@ -299,7 +299,7 @@ class Trainer:
             hint = nearest(metric, values) or f" (known: {', '.join(values)})"
             raise UsageError(f"--best-metric: validation gives no {metric}{hint}")
         best = at.best
-        at.rank(values[metric], config.keep_best)
+        at.rank(values[metric], config.keep_best, higher=metric.endswith("/correct"))
         at.stale = 0 if at.best != best else at.stale + 1
         shown = "  ".join(f"{name} {values_line(name, values, 'ppl')}" for name in self.data.valid)
         self.journal.event("valid", at.step, values, f"{shown}  ({report.so_best(at)})")

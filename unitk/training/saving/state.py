@@ -129,10 +129,13 @@ class Progress:
             return f"no better validation for {self.stale} times (--patience)"
         return ""
 
-    def rank(self, value: float, keep: int) -> None:
-        """Enter a validation at this step where it is among the `keep` best."""
+    def rank(self, value: float, keep: int, higher: bool = False) -> None:
+        """Enter a validation at this step where it is among the `keep` best, that is the lowest
+        or, if so told, the highest."""
+        sign = -1 if higher else 1
         # one more is remembered: it moves up where the newest one cannot be saved
-        ranking = sorted([*self.ranking, [value, self.step]])[: keep + 1]
+        ranking = sorted([*self.ranking, [value, self.step]], key=lambda e: (sign * e[0], e[1]))
+        ranking = ranking[: keep + 1]
         if math.isfinite(value) and [value, self.step] in ranking[:keep]:
             self.ranking = ranking
 
