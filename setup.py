@@ -26,7 +26,10 @@ setup(
         "Typing :: Typed",
     ],
     packages=find_packages(include=["unitk", "unitk.*", "unitk_cli", "unitk_cli.*"]),
-    package_data={"unitk": ["py.typed"], "unitk.pretrained": ["*/*", "*/vocab/*"]},
+    package_data={
+        "unitk": ["py.typed", "tasks/understanding/sets/*.yaml"],
+        "unitk.pretrained": ["*/*", "*/vocab/*"],
+    },
     entry_points={"console_scripts": ["unitk = unitk_cli.main:main"]},
     python_requires=">=3.11",
     install_requires=[

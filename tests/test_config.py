@@ -84,7 +84,7 @@ def test_flags_are_parsed_by_the_fields_type():
         (["--mode", "slwo"], "--mode must be one of fast, slow, got 'slwo'; did you mean slow"),
         (["--betas", "1"], r"--betas must be 2 values \(number,number\), got '1'"),
         (["word"], "unexpected word 'word'"),
-        (["--config", "absent.yaml"], "--config: cannot read absent.yaml"),
+        (["--config", "absent.yaml"], "--config absent.yaml: No such file"),
         (["--task.mean-span", "3"], "--task.mean-span: no such option"),
     ],
 )

@@ -21,6 +21,7 @@ from typing import Any, get_args, get_origin
 
 from unitk import registry
 from unitk.errors import UsageError, require
+from unitk.foreign import parse_yaml
 from unitk.help import help_page
 from unitk.options import Component, flag, options
 from unitk.values import WORDS, Schedule, parse_value, render
@@ -176,26 +177,9 @@ def read_flags(argv: Sequence[str], main: type, positional: str | None = None) -
 
 def read_yaml(path: Path) -> list[Given]:
     """The values of a config file; nested levels and dotted keys mean the same."""
-    import yaml
-
-    class Plain(yaml.BaseLoader):
-        """Refuses aliases, of which a few lines can make a tree without end."""
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):
-                raise yaml.YAMLError("it has aliases (*name); write their values out")
-            return super().compose_node(parent, index)
-
-    try:
-        tree = yaml.load(path.read_text(encoding="utf-8"), Loader=Plain)
-    except OSError as error:
-        raise UsageError(f"--config: cannot read {path}: {error.strerror}") from error
-    except RecursionError as error:
-        raise UsageError(f"--config: {path} is nested too deeply") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"--config: {path} is no YAML: {' '.join(str(error).split())}") from error
+    tree = parse_yaml(path, f"--config {path}", UsageError)
     if not isinstance(tree, dict):
-        raise UsageError(f"--config: {path} must hold `option: value` lines")
+        raise UsageError(f"--config {path} must hold `option: value` lines")
     return [Given(key, text, str(path)) for key, text in _flatten(tree, "")]
 
 

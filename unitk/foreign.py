@@ -29,3 +29,39 @@ def read_json(path: Path, error: type[UnitkError] = DataError) -> dict[str, Any]
     if not isinstance(found, dict):
         raise error(f"{path}: no JSON object")
     return found
+
+
+class Line(str):
+    """A text of a YAML file; `line` is where it stands, from 1."""
+
+    line: int
+
+
+def parse_yaml(path: Path, named: str, error: type[UnitkError] = DataError) -> Any:
+    """The mappings, lists and texts of a YAML file; `named` is how errors name it.
+
+    Every scalar is a `Line`: nothing becomes a number or a truth value (YAML 1.1 has No as false).
+    """
+    import yaml
+
+    class Plain(yaml.BaseLoader):
+        """Refuses aliases, of which a few lines can make a tree without end."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise yaml.YAMLError("it has aliases (*name); write their values out")
+            return super().compose_node(parent, index)
+
+        def construct_scalar(self, node: Any) -> Line:
+            found = Line(super().construct_scalar(node))
+            found.line = node.start_mark.line + 1
+            return found
+
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=Plain)
+    except OSError as cause:
+        raise error(f"{named}: {cause.strerror}") from cause
+    except RecursionError as cause:
+        raise error(f"{named} is nested too deeply") from cause
+    except (yaml.YAMLError, UnicodeDecodeError) as cause:
+        raise error(f"{named} is no YAML: {' '.join(str(cause).split())}") from cause

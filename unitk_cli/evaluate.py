@@ -35,7 +35,7 @@ Found = tuple[dict[str, Any], list[str]]  # figures, and lines about them for a 
 
 LATENT_ONLY = ("draws", "beam", "max_len")  # options for models with a latent
 FILES = ("pairs", "last_word", "choices", "infill")  # options that take the place of --data
-SCORES_ONLY = ("whole_words", "output", "task")  # options of texts with scores
+SCORES_ONLY = ("whole_words", "output")  # options of texts with scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,8 @@ class Options(ReadingOptions):
     """Pairs, last words, choices and infilling: json-lines to write, with the scores or the text of
     each."""
     task: str | None = None
-    """Scores: judge as this task, where the model was trained with several."""
+    """Scores: judge as this task, where the model was trained with several. With --data: cloze,
+    which asks a model that was not trained for it; its options follow (--task.patterns rte)."""
     draws: int = 100
     """Optimus: draws of each latent for the importance-weighted bound."""
     beam: int = 1
@@ -118,23 +119,22 @@ def run(argv: Sequence[str]) -> None:
     parsed.idle(scores, *SCORES_ONLY)
     parsed.idle("without --stride", "context")
     parsed.idle("without --infill", "mask_ratio")
-    for item in parsed.aside:
-        raise UsageError(f"{flag(item.key)} has no effect {scores}")
     from unitk.latent.evaluate import has_latent, judge
     from unitk.training.device import choose_device
     from unitk.training.evaluate import objective, open_evaluation
 
     device = choose_device(given.device)
     with _corpus(parsed) as corpus:
-        evaluation = open_evaluation(given.checkpoint, corpus, device, given.precision == "bf16")
+        how = given.precision == "bf16", given.task, parsed.aside
+        evaluation = open_evaluation(given.checkpoint, corpus, device, *how)
         if evaluation.data.train.shortened:
             print(f"unitk evaluate: {evaluation.data.train.shortened}", file=sys.stderr)
         # a file's own name, not that of the folder it is encoded into
         data = evaluation.corpus if corpus == given.data else given.data
         about: dict[str, Any] = {"checkpoint": str(evaluation.path), "data": str(data)}
         if has_latent(evaluation):
-            how = {name: getattr(given, name) for name in (*LATENT_ONLY, "max_tokens")}
-            figures, lines = judge(evaluation, progress, **how)
+            latent = {name: getattr(given, name) for name in (*LATENT_ONLY, "max_tokens")}
+            figures, lines = judge(evaluation, progress, **latent)
         else:
             for name in LATENT_ONLY:
                 if name in parsed.origins:

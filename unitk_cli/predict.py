@@ -28,9 +28,11 @@ FREE = ("texts", "output", "resume", "config", "user_dir")
 
 @dataclass(frozen=True, kw_only=True)
 class Options(PredictConfig, Common):
-    """Predict with a model that was trained with --task classify, regress, tag, span or choice.
+    """Predict with a model that was trained with --task classify, regress, tag, span or choice; or
+    with any that fills blanks, through --task cloze and its options.
 
     unitk predict --checkpoint runs/sst2 --input texts.tsv --output labels.jsonl
+    unitk predict --checkpoint runs/glm --task cloze --task.patterns sst2 "a fine film"
     """
 
     checkpoint: Path
@@ -48,16 +50,17 @@ class Options(PredictConfig, Common):
 
 def run(argv: Sequence[str]) -> None:
     """Read, predict, write."""
-    parsed = config.parse("predict", Options, argv, positional="texts")
+    parsed = config.parse("predict", Options, argv, positional="texts", aside=("task", "arch"))
     given: Options = parsed.main
     inputs = inputs_of(parsed, questions=True)
     file = given.output != STDOUT and given.input is not None and not is_stream(given.input)
     require(file or not given.resume, "--resume needs an --output, and an --input that is a file")
     check_writable(given.output)
     with nullcontext() if given.output == STDOUT else reserved(given.output, "--output"):
-        generator, sink = open_generator(given), None
+        options = {item.key: item.text or "on" for item in parsed.aside}
+        generator, sink = open_generator(given, options), None
         if given.output != STDOUT:
-            values = {name: render(value) for name, value in asdict(given).items()}
+            values = {name: render(value) for name, value in asdict(given).items()} | options
             made_from = {name: text for name, text in values.items() if name not in FREE}
             sink = OutputFile(given.output, made_from, given.resume)
 

@@ -15,7 +15,7 @@ from unitk.errors import UsageError, require
 from unitk.files import new_file
 from unitk.slots import Example
 from unitk.tasks.base import Task
-from unitk.tasks.understanding.base import Understanding
+from unitk.tasks.understanding.base import Headed, Understanding
 from unitk.vocab.base import open_vocab
 from unitk.vocab.words import word_vocab
 
@@ -78,7 +78,7 @@ def _draw(title: str, task: Task, tower: str, example: Example, options: Options
     for ask in example.asks:
         kind = ask.head.partition(":")[0]
         words = kind in ("lm", "sbo") and ask.among is None
-        if isinstance(task, Understanding) and kind == task.head and ask.tower == tower:
+        if isinstance(task, Headed) and kind == task.head and ask.tower == tower:
             # what is read there; nobody has said what is right
             labels |= dict.fromkeys(ask.rows.ravel().tolist(), ask.name)
             continue

@@ -17,6 +17,8 @@ from unitk.training import loop
 from unitk.training.start import parse_train, prepare
 from unitk.vocab.base import Vocab
 
+PATTERNS = 'fields: [a]\nanswers: {"no": ba, "yes": na ba}\npatterns: ["{a} The [M]"]\n'
+
 
 @dataclass
 class Runs:
@@ -34,8 +36,13 @@ class Runs:
         data = self.labelled / FORMS[task] if task in FORMS else data
         pairs = task in ("unilm", "pmlm", "albert")  # which cut texts themselves
         cut = " --blocks line" if text and not pairs else ""
+        more = ""
+        if task == "cloze":
+            (self.labelled / "own.yaml").write_text(PATTERNS)
+            data = self.labelled / "class"
+            more = f" --task.patterns {self.labelled / 'own.yaml'} --task.multi-token on"
         return (
-            f"--task {task} --arch {arch}_tiny --arch.dropout 0.1"
+            f"--task {task}{more} --arch {arch}_tiny --arch.dropout 0.1"
             " --arch.width 16 --arch.num-layers 1 --arch.num-heads 2 --arch.ffn-width 32"
             f" --data {data} --block-size 64{cut}"
             " --lr 1e-2 --writers none"

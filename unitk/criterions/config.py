@@ -39,3 +39,19 @@ class CrossEntropyConfig:
         build = imported("unitk.criterions.cross_entropy:CrossEntropy")
         made: Criterion = build(self.label_smoothing, pad, self.z_loss)
         return made
+
+
+@register("criterion", "cloze")
+@dataclass(frozen=True, kw_only=True)
+class ClozeConfig:
+    """The right answer's score against those of the other answers (GLM's `finetune_glm.py`)."""
+
+    loss: Literal["cross_entropy", "hinge", "generative", "mixed"] = "cross_entropy"
+    """cross_entropy: of the softmax over the answers' scores; hinge: for each other answer what it
+    lacks of scoring 1 less; generative: the right answer's negative log-probability; mixed: the sum
+    of the first and the third one."""
+
+    def build(self, vocab: Vocab) -> Criterion:
+        build = imported("unitk.criterions.cloze:Cloze")
+        made: Criterion = build(self.loss)
+        return made

@@ -101,7 +101,8 @@ def open_data(parsed: Parsed) -> Data:
     for name, task in tasks.items():
         task.labels = tuple(opened[0].manifest.get("labels", ()))
         task.room = parsed.components["arch"].config.room
-        _check_task(name, task, parsed, opened[0])
+        for corpus in opened:
+            _check_task(name, task, parsed, corpus)
     if kind == "text" and parsed.origins.get("blocks", "").startswith("--"):
         uncut = any(task.cut is None for task in tasks.values())
         require(uncut, f"--blocks has no effect: task {name} cuts sentence pairs itself")
@@ -150,6 +151,13 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     form = corpus.manifest.get("form", "none")
     wanted = f"task {name} learns from labels of the form {task.form}, but those of --data are"
     require(task.form in ("", form), f"{wanted} {form} (unitk preprocess --labels)")
+    if task.fields:
+        fits = min(corpus.source_parts) >= len(task.fields) and (
+            form == "choice" or max(corpus.source_parts) == len(task.fields)
+        )
+        names = ",".join(task.fields)
+        parts = f"those of --data have other parts (unitk preprocess --source-field {names})"
+        require(fits, f"task {name} reads texts of {len(task.fields)} parts, but {parts}")
     enough = arch.num_segments == 0 or arch.num_segments >= len(task.segments)
     require(enough, f"task {name} needs --arch.num-segments {len(task.segments)}")
 

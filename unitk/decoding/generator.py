@@ -90,7 +90,7 @@ class Generator(Decoding):
         """`predict` for texts that are parted; `first` is the number of the first among all."""
         task = self.task
         if not isinstance(task, Understanding):
-            known = "classify, regress, tag, span or choice"
+            known = "classify, regress, tag, span or choice, or ask with --task cloze"
             raise UsageError(
                 f"task {type(task).__name__} predicts words; train it with --task {known}"
             )

@@ -28,7 +28,7 @@ from unitk.interop.vocabs import extra_ids, vocab_beside
 from unitk.models.config import EncoderDecoderConfig
 from unitk.tasks.base import Task
 from unitk.tasks.mlm import MLM
-from unitk.tasks.understanding.base import Understanding
+from unitk.tasks.understanding.base import Headed
 
 WEIGHTS = (
     "model.safetensors",
@@ -104,7 +104,7 @@ def write(parts: Parts, folder: Path) -> None:
         about["max_position_embeddings"] = config.max_positions + pad + 1
     ids = {"pad": pad, "bos": vocab.cls, "eos": vocab.sep}
     about |= {f"{name}_token_id": index if index < rows else None for name, index in ids.items()}
-    if isinstance(parts.task, Understanding):
+    if isinstance(parts.task, Headed):
         about |= head_settings(parts.task, config, family)
     if kind == "bart" and not head:
         bias = theirs.pop("final_logits_bias", torch.zeros(rows))

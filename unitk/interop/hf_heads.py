@@ -15,7 +15,7 @@ from unitk.interop.hf_families import CHOICES, CLASSES, TEXTS, WORDS, Family
 from unitk.interop.settings import checked
 from unitk.models.config import ModelConfig
 from unitk.tasks.base import Task
-from unitk.tasks.understanding.base import Understanding
+from unitk.tasks.understanding.base import Headed
 
 TASKS = {
     "class": "classify",
@@ -87,10 +87,10 @@ def label_names(given: Mapping[str, Any], size: int, where: Path) -> tuple[str, 
 
 def head_of(task: Task) -> str:
     """The kind of head that a task is fine-tuned with; "": none."""
-    return task.head if isinstance(task, Understanding) else ""
+    return task.head if isinstance(task, Headed) else ""
 
 
-def head_settings(task: Understanding, config: ModelConfig, family: Family) -> dict[str, Any]:
+def head_settings(task: Headed, config: ModelConfig, family: Family) -> dict[str, Any]:
     """What config.json says of the head of a fine-tuned model; errors where none there fits."""
     ending = CLASSES[task.head]
     name = family.name + ending

@@ -18,7 +18,7 @@ import numpy as np
 from unitk.interop.vocabs import extra_ids
 from unitk.slots import NEVER, SEG, TOKEN
 from unitk.tasks.base import Task
-from unitk.tasks.understanding.base import Understanding
+from unitk.tasks.understanding.base import Headed
 from unitk.vocab.base import Vocab
 from unitk.vocab.subwords import SentencePiece, Tokenizers, fields
 from unitk.vocab.words import WordList
@@ -49,7 +49,7 @@ def write_tokenizer(task: Task, folder: Path, rows: int, about: dict[str, Any]) 
     pieces = vocab.pieces(range(min(rows, len(vocab))))
     spec["added_tokens"] = _added(vocab, pieces, spec.get("added_tokens") or [])
     own = spec.get("post_processor")
-    if own is None or isinstance(task, Understanding):
+    if own is None or isinstance(task, Headed):
         frame = _frame(task, pieces)
         # that of pieces of bytes cuts the blanks off what a token covers
         keeps = own is not None and own["type"] == "ByteLevel"
@@ -87,7 +87,7 @@ def _frame(task: Task, pieces: Sequence[str]) -> dict[str, Any]:
     special = {}
     for names in ("A", "AB"):
         parts = [np.array([word]) for _ in names]
-        if isinstance(task, Understanding):
+        if isinstance(task, Headed):
             towers = task.encoded(parts).example.towers
         else:
             towers = task.prompt(parts).towers

@@ -72,7 +72,11 @@ class Task:
     """What an encoder reads; a vocabulary of its own comes from the option of the same name."""
     labels: tuple[str, ...] = ()
     """Names of the classes, tags or entities in the data, where these have some."""
-    form: ClassVar[str] = ""  # of the labels it learns, where there is one form only
+    form: str = ""  # of the labels it learns, where there is one form only
+    fields: tuple[str, ...] = ()
+    """Parts that a labelled text must have, in this order, where there are certain ones."""
+    untrained: ClassVar[bool] = False
+    """Whether it can ask models that were trained as its `layout` alone."""
     shortens: ClassVar[bool] = False  # whether it cuts sources itself to the positions there are
     room: int | None = None  # positions of the architecture, where it has a table of them
     max_source: int | None = None  # most tokens of a source in the training of its model
@@ -102,6 +106,11 @@ class Task:
     def record_asks(self) -> dict[str, float]:
         """The same in fine-tuning, on pairs and labelled texts."""
         return self.asks
+
+    @property
+    def blank(self) -> int:
+        """The id that stands for a blank in prompts, where it fills these."""
+        return self.vocab.mask
 
     @cached_property
     def words(self) -> Ids:

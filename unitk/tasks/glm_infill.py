@@ -96,11 +96,14 @@ class GLMInfill(Task):
         total = sum(self.config.mixture)
         return {name: share / total for name, share in zip(MODES, self.config.mixture, strict=True)}
 
+    @property
+    def blank(self) -> int:
+        return self.vocab.symbols[self.config.mask_symbol]
+
     @cached_property
     def protocol(self) -> Protocol:
-        v = self.vocab
-        banned = (v.pad, v.cls, v.sep, v.mask, v.gmask, v.smask, v.sop)
-        return Protocol(end=v.eop, dpos=0, dpos2=1, begin=v.sop, banned=banned)
+        *banned, end = (self.vocab.symbols[name] for name in self.symbols)
+        return Protocol(end=end, dpos=0, dpos2=1, begin=self.vocab.sop, banned=tuple(banned))
 
     def slots(self, n: Ids) -> Ids:
         return n + self.frame + 2 * self.limits(n, largest(self.config.mask_ratio))[1]
@@ -136,7 +139,7 @@ class GLMInfill(Task):
 
     def prompt(self, source: list[Ids]) -> Example:
         v, ids = self.vocab, self.joined(source)
-        one = [v.symbols[self.config.mask_symbol]] * (not self.blanks(ids).any())
+        one = [self.blank] * (not self.blanks(ids).any())
         ids = np.concatenate([one, ids] if self.config.mask_place == "first" else [ids, one])
         ids = np.concatenate([[v.cls] * self.config.opened, ids, [v.sep]]).astype(np.int64)
         part_a, at = stay(ids, pos=np.arange(len(ids))), np.flatnonzero(self.blanks(ids))
@@ -144,9 +147,8 @@ class GLMInfill(Task):
         return Example({"x": part_a + stay([v.sop], at[:1], pos2=1, at=1)}, blanks=homes[1:])
 
     def continued(self, before: Ids, text: Ids) -> Example:
-        blank = self.vocab.symbols[self.config.mask_symbol]
         shown, rest = np.split(before, [1 if self.config.unidirectional else len(before)])
-        example = super().continued(np.append(shown, blank), np.append(rest, text))
+        example = super().continued(np.append(shown, self.blank), np.append(rest, text))
         return replace(example, asks=[lm(example.asks[0].first[len(rest) :], text)])
 
     def encoded(self, parts: list[Ids]) -> Encoded:

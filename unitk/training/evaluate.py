@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,18 +12,18 @@ import numpy as np
 import torch
 
 from unitk import registry
-from unitk.config import Parsed
+from unitk.config import Given, Parsed, flag
 from unitk.data.batching import FixedBatches
 from unitk.data.examples import Data, open_data
 from unitk.data.storing.folders import is_corpus, parts
-from unitk.errors import DataError
+from unitk.errors import DataError, UsageError
 from unitk.score.language import Units, perplexities
 from unitk.slots import DOC, Batch, Ids
 from unitk.training.config import CUT, TrainConfig
 from unitk.training.means import Means
 from unitk.training.saving import checkpoint
 from unitk.training.saving.folder import reading
-from unitk.training.saving.state import read_state
+from unitk.training.saving.state import asked_as, read_state
 from unitk.training.start import check_data
 
 TEXT = "lm"  # the ask whose labels are a text's words, named like its head
@@ -63,28 +63,53 @@ class Evaluation:
 
 
 def open_evaluation(
-    path: Path, corpus: Path, device: torch.device, bf16: bool = False
+    path: Path,
+    corpus: Path,
+    device: torch.device,
+    bf16: bool = False,
+    task: str | None = None,
+    given: Sequence[Given] = (),
 ) -> Evaluation:
-    """A run or checkpoint, and a corpus (or the valid/ of what `unitk preprocess` made)."""
+    """A run or checkpoint, and a corpus (or the valid/ of what `unitk preprocess` made).
+
+    `task` and its options `given` are of one that asks what was trained as another.
+    """
     corpus = corpus_of(corpus)
-    return reading(path, lambda folder: _open_evaluation(folder, corpus, device, bf16))
+    more = corpus, device, bf16, task, given
+    return reading(path, lambda folder: _open_evaluation(folder, *more))
 
 
-def _open_evaluation(folder: Path, corpus: Path, device: torch.device, bf16: bool) -> Evaluation:
+def _open_evaluation(
+    folder: Path,
+    corpus: Path,
+    device: torch.device,
+    bf16: bool,
+    task: str | None,
+    given: Sequence[Given],
+) -> Evaluation:
     state = read_state(folder)
+    asked = asked_as(state, task)
+    if not asked and (task is not None or given):
+        option = "--task" if task is not None else flag(given[0].key)
+        scores = "--pairs, --last-word, --choices or --stride"
+        other = "a --task such as cloze, which the model was not trained with"
+        raise UsageError(f"{option} has no effect without {scores}, or {other}")
     # a schedule of the block size counts epochs up to the last one
     options = {k: state["config"][k] for k in (*CUT, "max_epochs") if k in state["config"]}
     most = state.get("lengths") or ()
     options |= {key: str(tokens) for key, tokens in zip(CUT[2:], most, strict=False)}
     for name, share in (word.partition("=")[::2] for word in state["config"]["task"].split()):
         known = registry.get("task", name).hides if name in registry.names("task") else ()
-        options |= {f"task.{f'{name}.' * bool(share)}{key}": "0.0" for key in known}
+        hidden = () if asked else known
+        options |= {f"task.{f'{name}.' * bool(share)}{key}": "0.0" for key in hidden}
     place = {"data": f"{corpus}=1", "valid": "none", "save_dir": str(folder), "max_steps": "1"}
     wanted = ("task", "arch", "criterion")
-    parsed = checkpoint.components(state, folder, wanted, TrainConfig, options | place)
+    parsed = checkpoint.components(
+        state, folder, wanted, TrainConfig, options | place, [*asked, *given]
+    )
     data = open_data(parsed)
     check_data(state, data, folder)
-    loaded = checkpoint.load(folder, device, next(iter(parsed.mixture), None))
+    loaded = checkpoint.load(folder, device, task or next(iter(parsed.mixture), None), given)
     criterion = parsed.components["criterion"].config.build(data.vocab)
     return Evaluation(folder, corpus, loaded.model, criterion, data, parsed, state, device, bf16)
 

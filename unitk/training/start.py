@@ -20,11 +20,16 @@ from unitk.data.examples import Data, open_data
 from unitk.errors import DataError, UsageError, require
 from unitk.models.config import UNSHAPED
 from unitk.optim.config import parse_rules
-from unitk.registry import get
 from unitk.training.config import CUT, FROZEN, KINDS, TrainConfig, launched, place, weighted
 from unitk.training.reporting.sinks import choose_loggers
 from unitk.training.saving.folder import CONFIG, RunFolder, find
-from unitk.training.saving.state import Identity, options_of, plugins_named, read_state
+from unitk.training.saving.state import (
+    Identity,
+    layout_in,
+    options_of,
+    plugins_named,
+    read_state,
+)
 from unitk.values import parse_value, render
 from unitk.vocab.base import Vocab
 
@@ -114,7 +119,7 @@ def _parse(argv: Sequence[str]) -> Parsed:
     values = options_of(state, folder)
     inherited = _of_same_tasks(values, parsed)
     if "task.layout" in parsed.values():
-        inherited["task.layout"] = _layout(values)
+        inherited["task.layout"] = layout_in(values)
     if parsed.origins["arch"].startswith("task "):
         inherited |= {key: v for key, v in values.items() if key.partition(".")[0] == "arch"}
         least = len(parsed.components["task"].made_from.segments)
@@ -139,19 +144,6 @@ def _of_same_tasks(there: dict[str, str], parsed: Parsed) -> dict[str, str]:
             own = {key: text for key, text in there.items() if key.startswith(theirs)}
             found |= {ours + key.removeprefix(theirs): text for key, text in own.items()}
     return found
-
-
-def _layout(there: dict[str, str]) -> str:
-    """How a checkpoint's inputs look, as `--task.layout`; of mixed tasks as the first one's do."""
-    if "task.layout" in there:
-        return there["task.layout"]
-    name, share, _ = there["task"].split()[0].partition("=")
-    prefix = f"task.{name}." if share else "task."
-    given = {key.removeprefix(prefix): v for key, v in there.items() if key.startswith(prefix)}
-    known = {option.name: render(option.default) for option in options(get("task", name).Config)}
-    own = (f"{key}={v}" for key, v in given.items() if known.get(key, v) != v)
-    escaped = ",".join(one.replace(",", "\\,") for one in own)
-    return f"{name}:{escaped}" if escaped else name
 
 
 def _differences(

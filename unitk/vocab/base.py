@@ -139,13 +139,13 @@ class Vocab:
         at = 0
         for found in MARKED.finditer(text):
             # a symbol brings its own blank: the one before it would be a piece by itself
-            ids += [*self._fragment(text[at : found.start()].rstrip(), at), index_of[found[0]]]
+            part = text[at : found.start()].rstrip()
+            ids += [*(self.encode_inside if at else self.encode)(part), index_of[found[0]]]
             at = found.end()
-        return ids + self._fragment(text[at:], at)
+        return ids + (self.encode_inside if at else self.encode)(text[at:])
 
-    def _fragment(self, text: str, at: int) -> list[int]:
-        if at == 0:
-            return self.model.encode(text)
+    def encode_inside(self, text: str) -> list[int]:
+        """The ids of a text that goes on behind a symbol; at a blank it begins a new word."""
         if not text.strip():
             return []
         return self.model.encode(text) if text[0].isspace() else self.model.encode_inside(text)

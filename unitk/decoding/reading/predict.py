@@ -14,6 +14,7 @@ from unitk.decoding.config import PredictConfig
 from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.fit import batches
 from unitk.errors import DataError, require
+from unitk.models.heads.base import LM
 from unitk.models.stack import Model
 from unitk.slots import Example, Ids, collate
 from unitk.tasks.understanding.base import Understanding
@@ -56,7 +57,9 @@ def predict(
     for numbers in batches(examples, config.max_tokens):
         batch = collate([[examples[i]] for i in numbers]).to(next(model.parameters()).device)
         [ask] = batch.asks.values()
-        output = model.output(batch, ask).float().cpu().numpy()
+        # words that are given are judged; what a head says of a text is for the task to read
+        judge = model.log_probs if ask.head == LM and ask.among is None else model.output
+        output = judge(batch, ask).float().cpu().numpy()
         ends = np.cumsum([len(examples[i].asks[0].label) for i in numbers])[:-1]
         for i, rows in zip(numbers, np.split(output, ends), strict=True):
             number, start, parts, _ = read[i]

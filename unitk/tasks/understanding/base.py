@@ -23,7 +23,7 @@ import numpy as np
 
 from unitk import registry
 from unitk.config import Given, build, options
-from unitk.errors import UsageError, require
+from unitk.errors import UsageError, at_least, require
 from unitk.slots import Ask, Example, Floats, Ids, Slots
 from unitk.tasks.base import Encoded, Task
 from unitk.values import COMMA
@@ -55,29 +55,18 @@ def layout_of(text: str) -> tuple[type[Task], Any]:
 
 
 class Understanding(Task):
-    """Fine-tuning with a head over the inputs of another objective."""
+    """What is said of texts, over the inputs of another objective."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        """Whose inputs are read, and the auxiliary loss."""
+        """Whose inputs are read."""
 
         layout: str = "mlm"
         """Objective whose inputs are read, with its options: lm, lm:opening=none. Default: what
         the model of --init-from was trained with."""
-        lm_weight: float = 0.5
-        """Layout lm: what the mean loss over the words adds (GPT, section 3.2: 0.5); 0: nothing."""
-        separators: int = 1
-        """[SEP]s between two texts (RoBERTa and BART in transformers: 2)."""
-
-        def __post_init__(self) -> None:
-            require(self.separators in (1, 2), f"--task.separators: 1 or 2, not {self.separators}")
-            weight = self.lm_weight
-            require(weight >= 0, f"--task.lm-weight must be at least 0, got {weight:g}")
 
     config: Config
     symbols = ()
-    head: ClassVar[str]
-    """Kind of its head, and name of what it asks."""
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         task, own = layout_of(config.layout)
@@ -92,6 +81,43 @@ class Understanding(Task):
         # an autoencoder's bound asks for words, of which there are none
         return task.component(kind, own) if kind == "arch" else cls.criterion
 
+    def reading(self, source: list[Ids]) -> Slots:
+        return self.layout.reading(source)
+
+    def asking(self, parts: list[Ids]) -> Example:
+        """Texts with what is asked of them first, its labels to be set."""
+        raise NotImplementedError
+
+    def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
+        """What the first ask's output [K, ...] says of the parts, as `unitk predict` names it."""
+        return self.likeliest(output[0], self.labels)
+
+    def likeliest(self, logits: Floats, names: Sequence[Any]) -> dict[str, Any]:
+        """The name of the largest logit, and its probability."""
+        best = int(logits.argmax())
+        return {"label": names[best], "probability": float(softmax(logits)[best])}
+
+
+class Headed(Understanding):
+    """What learns a head of its own."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Understanding.Config):
+        """Whose inputs are read, and the auxiliary loss."""
+
+        lm_weight: float = 0.5
+        """Layout lm: what the mean loss over the words adds (GPT, section 3.2: 0.5); 0: nothing."""
+        separators: int = 1
+        """[SEP]s between two texts (RoBERTa and BART in transformers: 2)."""
+
+        def __post_init__(self) -> None:
+            at_least(self, "task.", lm_weight=0)
+            require(self.separators in (1, 2), f"--task.separators: 1 or 2, not {self.separators}")
+
+    config: Config
+    head: ClassVar[str]
+    """Kind of its head, and name of what it asks."""
+
     @property
     def asks(self) -> dict[str, float]:
         return {"lm": self.config.lm_weight}
@@ -101,9 +127,6 @@ class Understanding(Task):
         size = f":{len(self.labels)}" if self.labels else ""
         return (f"{self.head}:label{size}",)
 
-    def reading(self, source: list[Ids]) -> Slots:
-        return self.layout.reading(source)
-
     def encoded(self, parts: list[Ids]) -> Encoded:
         more = [self.vocab.sep] * (self.config.separators - 1)
         ended = [np.append(part, more).astype(np.int64) for part in parts[:-1]]
@@ -112,7 +135,6 @@ class Understanding(Task):
         return replace(encoded, parts=own)
 
     def asking(self, parts: list[Ids]) -> Example:
-        """Texts with what is asked of them first, its labels to be set."""
         encoded = self.encoded(parts)
         return self.asked(encoded.example, encoded.tower, self.rows(encoded))
 
@@ -126,17 +148,8 @@ class Understanding(Task):
         """The slots [K, a] that are read."""
         return np.array([[encoded.whole]])
 
-    def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
-        """What the head's output [K, ...] says of the parts, by the names of `unitk predict`."""
-        return self.likeliest(output[0], self.labels)
 
-    def likeliest(self, logits: Floats, names: Sequence[Any]) -> dict[str, Any]:
-        """The name of the largest logit, and its probability."""
-        best = int(logits.argmax())
-        return {"label": names[best], "probability": float(softmax(logits)[best])}
-
-
-class Labelling(Understanding):
+class Labelling(Headed):
     """What learns from labelled texts."""
 
     def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:

@@ -10,7 +10,7 @@ import numpy as np
 from unitk.errors import require
 from unitk.registry import register
 from unitk.slots import Example, Floats, Ids
-from unitk.tasks.understanding.base import Labelling, Understanding, labelled
+from unitk.tasks.understanding.base import Headed, Labelling, labelled
 
 
 @register("task", "classify")
@@ -18,7 +18,7 @@ class Classify(Labelling):
     """The class of a text, or of a pair of texts."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Understanding.Config):
+    class Config(Headed.Config):
         """Whose inputs are read, the auxiliary loss, and what classes count."""
 
         class_weights: tuple[float, ...] = ()

@@ -12,15 +12,15 @@ from unitk.errors import require
 from unitk.registry import register
 from unitk.slots import Example, Floats, Ids, Slots
 from unitk.tasks.base import Encoded
-from unitk.tasks.understanding.base import SYMBOLS, Labelling, Understanding, labelled
+from unitk.tasks.understanding.base import SYMBOLS, Headed, Labelling, labelled
 
 
 @register("task", "span")
-class Span(Understanding):
+class Span(Headed):
     """The answer to a question, in the passage behind it, or none."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Understanding.Config):
+    class Config(Headed.Config):
         """Whose inputs are read, the auxiliary loss, and how long answers are."""
 
         max_answer: int = 30

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from unitk import registry
 from unitk.config import Given, NoOptions, Parsed, resolve
-from unitk.errors import CheckpointError, NonFiniteError, UsageError
+from unitk.errors import CheckpointError, NonFiniteError, UsageError, require
 from unitk.files import VERSION, sealed
 from unitk.foreign import read_json
 from unitk.models.stack import Model, build
@@ -45,6 +45,7 @@ from unitk.training.saving.state import (
     SOURCE_VOCAB,
     Identity,
     Progress,
+    asked_as,
     options_of,
     plugins_named,
     read_state,
@@ -96,16 +97,14 @@ def _load(
     state = read_state(folder)
     with plugins_named(state, folder):
         vocab = Vocab.load(folder / "vocab")
-    parsed = components(state, folder, given=given)
+    parsed = components(state, folder, given=(given := [*asked_as(state, task_name), *given]))
     parts, chosen = parsed.components, parsed.components["task"]
     tasks = parsed.mixture or {chosen.name: chosen}
     task_name = task_name or state.get("default_task")  # of models that come with unitk
-    if task_name is None and len(tasks) > 1:
-        raise UsageError(f"--task is needed: {folder} was trained with {', '.join(tasks)}")
-    if task_name is not None:
-        if task_name not in tasks:
-            raise UsageError(f"--task {task_name}: {folder} was trained with {', '.join(tasks)}")
-        chosen = tasks[task_name]
+    trained = f"{folder} was trained with {', '.join(tasks)}"
+    require(task_name is not None or len(tasks) == 1, f"--task is needed: {trained}")
+    require(task_name is None or task_name in tasks, f"--task {task_name}: {trained}")
+    chosen = tasks[task_name or chosen.name]
     task: Task = chosen.made_from(chosen.config, vocab)
     task.labels = tuple(state.get("labels", ()))
     task.max_source = (state.get("lengths") or (None,))[0]
@@ -144,7 +143,9 @@ def components(
     """
     registry.load_plugins()  # entry points only; --user-dir was loaded by whoever asked for it
     origin = str(folder / "state.json")
-    values = {k: v for k, v in options_of(state, folder).items() if k.partition(".")[0] in wanted}
+    other = any(item.key == "task" for item in given)  # than it was trained with
+    kinds = [kind for kind in wanted if kind == "arch" or not other]
+    values = {k: v for k, v in options_of(state, folder).items() if k.partition(".")[0] in kinds}
     own = [Given(key, text, origin) for key, text in {**values, **(options or {})}.items()]
     with plugins_named(state, folder):
         return resolve(main or NoOptions, [*own, *given], wanted)
@@ -163,8 +164,7 @@ def _check_shapes(
             model = build(parsed.components["arch"].config, len(vocab), len(task.source_vocab))
         return {name: tensor.shape for name, tensor in _tensors(model).items()}
 
-    there = shapes(())  # as trained
-    if shapes(given) == there:
+    if shapes(given) == (there := shapes(())):  # as trained
         return
     for item in given:
         changed = {name for name, shape in {*shapes([item]).items()} ^ {*there.items()}}

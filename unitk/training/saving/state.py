@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from unitk import registry
-from unitk.config import modern
+from unitk.config import Given, modern, options
 from unitk.errors import CheckpointError, UsageError
 from unitk.files import sealed
 from unitk.foreign import read_json
 from unitk.training.config import TrainConfig
-from unitk.values import SUFFIXES
+from unitk.values import SUFFIXES, render
 
 SOURCE_VOCAB = "source_vocab"  # folder of a checkpoint, and option of a task
 FIELDS: dict[str, Any] = {
@@ -187,3 +187,31 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
     if not ({"task", "arch"} <= set(config) and all(isinstance(v, str) for v in config.values())):
         raise CheckpointError(f"{path} is damaged: its 'config' is not that of a run")
     return {**state, "config": dict(modern(config.items()))}
+
+
+def asked_as(state: dict[str, Any], task: str | None) -> list[Given]:
+    """The options with which a checkpoint is read as a task that it was not trained with, but that
+    needs no training; none where it was."""
+    trained = [word.partition("=")[0] for word in state["config"]["task"].split()]
+    known = task is not None and task not in trained and task in registry.names("task")
+    if not known or not registry.get("task", task or "").untrained:
+        return []
+    return [
+        Given("task", task, "--task"),
+        Given("task.layout", layout_in(state["config"]), "--task"),
+    ]
+
+
+def layout_in(there: dict[str, str]) -> str:
+    """How a checkpoint's inputs look, as `--task.layout`; of mixed tasks as the first one's do."""
+    if "task.layout" in there:
+        return there["task.layout"]
+    name, share, _ = there["task"].split()[0].partition("=")
+    prefix = f"task.{name}." if share else "task."
+    given = {key.removeprefix(prefix): v for key, v in there.items() if key.startswith(prefix)}
+    known = {
+        option.name: render(option.default) for option in options(registry.get("task", name).Config)
+    }
+    own = (f"{key}={v}" for key, v in given.items() if known.get(key, v) != v)
+    escaped = ",".join(one.replace(",", "\\,") for one in own)
+    return f"{name}:{escaped}" if escaped else name

@@ -1,0 +1,146 @@
+"""SuperGLUE's sets as json-lines whose fields are those of unitk's patterns.
+
+    python3 collect.py FOLDER DEST SETS... [--most N]
+
+FOLDER has the files as they are published (BoolQ/train.jsonl, BoolQ/val.jsonl, ...), each also as
+.gz. DEST/SET.train.jsonl and DEST/SET.dev.jsonl are written. Of train.jsonl the first N records are
+read, or all. Where val.jsonl is missing, FewGLUE's dev32.jsonl is the dev set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import random
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+Record = dict[str, Any]
+NAMES = {
+    **{"boolq": "BoolQ", "cb": "CB", "copa": "COPA", "multirc": "MultiRC"},
+    **{"record": "ReCoRD", "rte": "RTE", "wic": "WiC", "wsc": "WSC"},
+}
+FILES = {"train": ["train"], "dev": ["val", "dev32"]}
+NEGATIVES = 9
+"""Wrong answers beside the right one in training: GLM's code."""
+NOUN = re.compile(
+    r"\b(?:[Tt]he|[Aa]n?|[Hh]is|[Hh]er|[Tt]heir|[Mm]y|[Oo]ur|[Ii]ts|Mrs?\.|Dr\.|Uncle|Aunt) [\w-]+"
+    r"|\b[A-Z][a-z]+"
+)
+PRONOUNS = frozenset(
+    "i he she it we you they him her them his its their my our me us who what when where why how"
+    " this that these those there then but and or so if as at in on by for from of to with while"
+    " since although because after before still not no yes".split()
+)
+
+
+def copa(row: Record, training: bool) -> Iterator[Record]:
+    """The choices as a list; in training also in the other order."""
+    first, second, label = row["choice1"], row["choice2"], int(row["label"])
+    shared = {"premise": row["premise"], "question": row["question"]}
+    yield {**shared, "choices": [first, second], "label": label}
+    if training:
+        yield {**shared, "choices": [second, first], "label": 1 - label}
+
+
+def multirc(row: Record, training: bool) -> Iterator[Record]:
+    """Each answer to each question of a passage, with the number of the question."""
+    for question in row["passage"]["questions"]:
+        shared = {"passage": row["passage"]["text"], "question": question["question"]}
+        number = f"{row['idx']}.{question['idx']}"
+        for answer in question["answers"]:
+            label = bool(answer["label"])
+            yield {**shared, "answer": answer["text"], "label": label, "number": number}
+
+
+def record(row: Record, training: bool) -> Iterator[Record]:
+    """Each query with the entities of its passage; in training each right one with a few others."""
+    text = row["passage"]["text"]
+    spans = [(one["start"], one["end"] + 1) for one in row["passage"]["entities"]]
+    known = list(dict.fromkeys(text[start:stop].strip() for start, stop in spans))
+    passage = " ".join(text.replace("@highlight", "-").split())
+    for asked in row["qas"]:
+        right = list(dict.fromkeys(one["text"] for one in asked["answers"]))
+        wrong = [one for one in known if one not in right]
+        shared = {"passage": passage, "query": asked["query"]}
+        if training:
+            rng = random.Random(asked["idx"])
+            for one in right:
+                some = rng.sample(wrong, min(NEGATIVES, len(wrong)))
+                yield {**shared, "choices": [one, *some], "label": 0}
+        else:
+            yield {**shared, "choices": [*right, *wrong], "label": 0, "answers": right}
+
+
+def nouns(text: str, noun: str, pronoun: str) -> list[str]:
+    """What else a pronoun could refer to: names, and words behind an article or the like."""
+    own = noun.lower().split()[-1]
+    found = dict.fromkeys(match[0] for match in NOUN.finditer(text))
+    kept = [one for one in found if one.lower() not in PRONOUNS | {pronoun.lower()}]
+    kept = [
+        one for one in kept if own not in one.lower().split() and one.lower() not in noun.lower()
+    ]
+    return kept[:NEGATIVES] or ["someone else"]
+
+
+def wsc(row: Record, training: bool) -> Iterator[Record]:
+    """The noun first, before others of the text; in training the rows where it is the right one."""
+    target, words = row["target"], row["text"].split()
+    noun, pronoun, place = target["span1_text"], target["span2_text"], target["span2_index"]
+    words[place] = words[place].replace(pronoun, f"*{pronoun}*", 1)
+    if row["label"] or not training:
+        shared = {"text": " ".join(words), "pronoun": pronoun, "right": row["label"]}
+        yield {**shared, "choices": [noun, *nouns(row["text"], noun, pronoun)], "label": 0}
+
+
+def plain(row: Record, training: bool) -> Iterator[Record]:
+    """A record as it is."""
+    yield row
+
+
+READERS: dict[str, Callable[[Record, bool], Iterator[Record]]] = {
+    **{"copa": copa, "multirc": multirc, "record": record, "wsc": wsc}
+}
+
+
+def find(folder: Path, name: str, files: list[str]) -> Path:
+    """The first file of a set that is there."""
+    paths = [folder / NAMES[name] / f"{file}.jsonl{end}" for file in files for end in ("", ".gz")]
+    for path in paths:
+        if path.exists():
+            return path
+    raise SystemExit(f"DATA: {folder} has none of {', '.join(map(str, paths[::2]))} (or .gz)")
+
+
+def collect(folder: Path, dest: Path, name: str, most: int | None) -> None:
+    """Write the parts of a set."""
+    reader = READERS.get(name, plain)
+    for part, files in FILES.items():
+        path = find(folder, name, files)
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8") as file:
+            rows = [json.loads(line) for line in file]
+        rows = rows[: most if part == "train" else None]
+        found = [one for row in rows for one in reader(row, part == "train")]
+        with (dest / f"{name}.{part}.jsonl").open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(one) + "\n" for one in found)
+
+
+def main() -> None:
+    """Collect the sets that were asked."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("dest", type=Path)
+    parser.add_argument("sets", nargs="+", choices=list(NAMES))
+    parser.add_argument("--most", type=int)
+    given = parser.parse_args()
+    given.dest.mkdir(parents=True, exist_ok=True)
+    for name in given.sets:
+        collect(given.folder, given.dest, name, given.most)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Answers in the blank of a text `a ? M , b`, laid out for another objective's model.
+
+One token (u, v): the slot that would fill the blank is read once, |
+
+    glm_infill    C  a  ?  M  ,  b  S |s    mlm    C  a  ?  M|  ,  b  S
+
+Several tokens (u, v w): each answer is laid out, and its tokens are the labels at |
+
+    glm_infill    C  a  ?  M  ,  b  S  s| u| s| v| w|
+    at            0  0  0  0  0  0  0  1  2  3  4  5     an answer dies with its last slot
+    label                              u  E  v  w  E
+    mlm           C  a  ?  M| ,  b  S     C  a  ?  M| M| ,  b  S     a doc for each answer
+
+The score of several tokens is the sum of their log-probabilities, to GLM with that of the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from unitk.errors import require
+from unitk.slots import DIES, DOC, NOW, Ask, Example, Ids, Slots, lm, unroll
+from unitk.tasks.base import Task
+from unitk.tasks.understanding.patterns import BLANK, Pattern
+from unitk.vocab.base import Vocab
+
+
+def answer_of(vocab: Vocab, text: str, before: str) -> Ids:
+    """The tokens of an answer behind a text, one at least."""
+    glued = before and not before[-1].isspace()
+    inside = vocab.encode_inside(text if glued else f" {text}")
+    return np.array((inside if before.strip() else vocab.encode(text)) or [vocab.unk], np.int64)
+
+
+def answers_of(pattern: Pattern, vocab: Vocab, single: bool) -> list[Ids]:
+    """The tokens of the answers of all labels, which must differ; `single`: one token each."""
+    before, answers = pattern.text.partition(BLANK)[0], pattern.answers
+    found: list[Ids] = []
+    for text in answers.values() if isinstance(answers, dict) else ():
+        found.append(ids := answer_of(vocab, text, before))
+        spelt = " ".join(vocab.pieces(ids))
+        what = f"the answer {str(text)!r} is {len(ids)} tokens of this vocabulary ({spelt})"
+        one = not single or (len(ids) == 1 and ids[0] != vocab.unk)
+        where = f"{pattern.path}, line {text.line}"
+        require(one, f"{where}: {what}; one is needed, or --task.multi-token on")
+    alike = f"{pattern.place}: two of its answers are the same tokens"
+    require(len({tuple(ids) for ids in found}) == len(found), alike)
+    return found
+
+
+def filled(layout: Task, ids: Ids, written: Ids) -> Example:
+    """A text with one blank, and what is written into it as the labels of the only ask."""
+    if layout.protocol:
+        return unroll(layout.prompt([ids]), layout.protocol, written)
+    [at] = np.flatnonzero(ids == layout.blank)
+    blanks = np.full(len(written), layout.blank)
+    example = layout.prompt([np.concatenate([ids[:at], blanks, ids[at + 1 :]])])
+    [ask] = example.asks
+    return replace(example, asks=[replace(ask, label=written)])
+
+
+def ranked(layout: Task, ids: Ids, answers: list[Ids], length_penalty: float) -> Example:
+    """A text with all answers to its blank: their tokens, weighted, as the ask "answers", and as
+    the ask "cloze" the first slot of each. Where the blank is written, part A stands there once."""
+    tables: list[Ids] = []
+    labels: list[Ids] = []
+    rows: list[Ids] = []
+    end = [layout.protocol.end] if layout.protocol else []
+    size = 0
+    for number, answer in enumerate(answers):
+        one = filled(layout, ids, np.append(answer, end).astype(np.int64))
+        [(tower, slots)], [ask] = one.towers.items(), one.asks
+        table, part_a = slots.table.copy(), 0
+        if layout.protocol:  # one answer after the other, and none sees those before it
+            part_a = len(slots) - len(ask.label)
+            table[NOW:DIES, part_a:] += sum(map(len, labels))
+            table[DIES, part_a:] = table[NOW].max()
+        else:
+            table[DOC] = number
+        left_out = part_a if number else 0
+        tables.append(table[:, left_out:])
+        rows.append(ask.first + size - left_out)
+        labels.append(ask.label)
+        size += len(slots) - left_out
+    sizes = np.array([len(label) for label in labels])
+    weight = (sizes**-length_penalty).repeat(sizes).astype(np.float32)
+    words = lm(np.concatenate(rows), np.concatenate(labels), name="answers", tower=tower)
+    first, zero = np.array([[own[0] for own in rows]]), np.zeros(1, np.int64)
+    asks = [
+        replace(words, weight=weight),
+        Ask("cloze", "cloze", tower, first, zero, np.ones(1, "f")),
+    ]
+    return Example({tower: Slots(np.concatenate(tables, axis=1))}, asks)

@@ -1,0 +1,170 @@
+"""Cloze questions: the answer is what a pre-trained model puts into the blank of a pattern.
+
+Schick and Schuetze 2021, arXiv 2001.07676 and 2009.07118; with GLM's blank Du et al. 2022, arXiv
+2103.10360, section 2.3. No weight is new: the scores are those of the layer over the vocabulary.
+`blanks.py` draws the slots.
+"""
+
+from __future__ import annotations
+
+import string
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from unitk.errors import DataError, at_least, require
+from unitk.registry import register
+from unitk.slots import Example, Floats, Ids
+from unitk.tasks.understanding.base import SYMBOLS, Understanding
+from unitk.tasks.understanding.blanks import answer_of, answers_of, filled, ranked
+from unitk.tasks.understanding.patterns import Pattern, read_pattern
+from unitk.vocab.base import Vocab
+
+SLACK = 2
+"""Tokens by which a field or an answer may grow when it is encoded within a pattern."""
+
+
+@register("task", "cloze")
+class Cloze(Understanding):
+    """Labels and choices as what stands in the blank of a pattern (PET, GLM)."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Understanding.Config):
+        """Whose inputs are read, the pattern, and what its answers score."""
+
+        patterns: str = ""
+        """Patterns and answers of a data set that unitk knows (boolq, cb, ...), or a YAML file."""
+        pattern: int = 0
+        """Which of them, from 0."""
+        multi_token: bool = False
+        """Score answers of any length, which costs more. Off: each label's answer must be one
+        token. Choices that texts bring along are always scored so."""
+        length_penalty: float = 0.0
+        """Scores of several tokens are divided by their number to this power, the end counted."""
+        max_length: int = 0
+        """Most tokens of a text in its pattern; the longest field misses what is beyond. 0: as many
+        as the model has positions."""
+
+        def __post_init__(self) -> None:
+            at_least(self, "task.", pattern=0, max_length=0)
+
+    config: Config
+    criterion, shortens, untrained = "cloze", True, True
+
+    def __init__(self, config: Config, vocab: Vocab) -> None:
+        super().__init__(config, vocab)
+        self.filling = self.layout.protocol
+        blanks = self.filling is None or self.filling.begin is not None
+        require(
+            self.layout.infills and blanks,
+            f"--task.layout {config.layout} has no blank; glm_infill and mlm have one",
+        )
+
+    @cached_property
+    def pattern(self) -> Pattern:
+        """What --task.patterns and --task.pattern name."""
+        found, c = read_pattern(self.config.patterns, self.config.pattern), self.config
+        idle = f"has no effect: {found.place} has choices, which are always scored so"
+        require(bool(found.labels) or not c.multi_token, f"--task.multi-token {idle}")
+        several = c.multi_token or not found.labels or not c.length_penalty
+        require(several, "--task.length-penalty has no effect without --task.multi-token on")
+        return found
+
+    @property
+    def fields(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.pattern.fields
+
+    @property
+    def form(self) -> str:  # type: ignore[override]
+        return "class" if self.pattern.labels else "choice"
+
+    @property
+    def single(self) -> bool:
+        return self.form == "class" and not self.config.multi_token
+
+    @cached_property
+    def given(self) -> list[Ids]:
+        """The answers of the labels."""
+        return answers_of(self.pattern, self.vocab, self.single)
+
+    @cached_property
+    def around(self) -> tuple[int, int]:
+        """The most tokens of a pattern beside its fields, and how often it has a field."""
+        names = [name for _, name, *_ in string.Formatter().parse(self.pattern.text)]
+        literal = sum(map(len, map(self.vocab.encode, self.pattern.rendered(()))))
+        times = max(map(names.count, names)) + ("choice1" in names)
+        return literal + SYMBOLS + SLACK * len(names), times
+
+    def pair_slots(self, source: Ids, target: Ids, parts: Ids) -> Ids:
+        several = parts if self.form == "choice" else 0 * parts + len(self.given)
+        alone = self.around[0] + self.around[1] * source
+        answers = (SLACK + 2) * several + sum(map(len, self.given))
+        return alone * (1 if self.single or self.filling else several) + answers
+
+    def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
+        right, known = int(labels[0]), self.pattern.labels
+        if self.labels and known:
+            label, there = self.labels[right], f"of --data; there are {', '.join(known)}"
+            require(label in known, f"{self.pattern.place}: no answer for {label!r} {there}")
+            right = known.index(label)
+        example = self.laid(parts)
+        *others, ask = example.asks
+        if right >= (len(known) or ask.rows.shape[1]):
+            raise ValueError(f"the right answer is number {right}, of which there are fewer")
+        return replace(example, asks=[*others, replace(ask, label=np.array([right]))])
+
+    def asking(self, parts: list[Ids]) -> Example:
+        least, given = len(self.fields), len(parts)
+        if least > given or (self.form == "class" and least < given):
+            what = f"{self.pattern.path} reads {least} parts ({', '.join(self.fields)}), but a text"
+            raise DataError(f"{what} has {given}; --source-field names them")
+        return self.laid(parts)
+
+    def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
+        if self.single:
+            ids = np.concatenate(self.given)  # the output's columns are in their order
+            scores = output[0][np.searchsorted(np.sort(ids), ids)]
+        else:
+            words, ask = self.laid(parts).asks
+            first = np.searchsorted(words.first, ask.rows[0])
+            scores = np.add.reduceat(output * words.weight, first)
+        return self.likeliest(scores, self.pattern.labels or range(len(scores)))
+
+    def laid(self, parts: list[Ids]) -> Example:
+        """The pattern of a text; the longest field misses its last tokens where it must."""
+        # what is made up to measure layouts has no known word, and says as much as no word at all
+        known = any((part != self.vocab.unk).any() for part in parts)
+        parts = [part if known else part[:0] for part in parts]
+        last = len(self.fields) - 2 if self.form == "choice" else len(parts)
+        fields = [0, *range(max(len(parts) - last, 1), len(parts))]
+        if known and not self.pattern.has_blank([*map(self.vocab.decode, parts)]):
+            raise DataError(f"{self.pattern.place}: no field of a text has {self.pattern.blank!r}")
+        most = int(self.pair_slots(*map(np.array, (sum(map(len, parts)), 0, len(parts)))))
+        while True:
+            example = self.example(parts)
+            [slots] = example.towers.values()
+            limits = [limit for limit in (self.room, self.config.max_length) if limit]
+            over = max([len(slots) - most, *(int(slots.pos.max()) + 1 - n for n in limits)])
+            if over <= 0:
+                return example
+            for _ in range(over):
+                longest = max(fields, key=lambda i: len(parts[i]))
+                if not len(parts[longest]):
+                    raise DataError(f"{self.pattern.place}: it alone is too long by {over}")
+                parts[longest] = parts[longest][:-1]
+
+    def example(self, parts: list[Ids]) -> Example:
+        """The pattern of a text of that length, and what is asked."""
+        texts = list(map(self.vocab.decode, parts))
+        before, after = self.pattern.rendered(texts)
+        around = self.vocab.encode(before.rstrip()), self.vocab.encode_inside(after)
+        ids = np.array([*around[0], self.layout.blank, *around[1]], np.int64)
+        if self.single:
+            example = filled(self.layout, ids, self.given[0])
+            among, zero = np.concatenate(self.given), np.zeros(1, np.int64)
+            ask = replace(example.asks[0], name="cloze", label=zero, among=among)
+            return replace(example, asks=[ask])
+        answers = [answer_of(self.vocab, a, before) for a in self.pattern.candidates(texts)]
+        return ranked(self.layout, ids, answers, self.config.length_penalty)

@@ -1,0 +1,167 @@
+"""Patterns and verbalizers of cloze questions: YAML, a file for each data set (`sets/`).
+
+    fields: [premise, hypothesis]                  # the parts of a text, in this order
+    answers: {entailment: "Yes", neutral: "Maybe"} # label -> what it puts into the blank
+    patterns:                                      # numbered from 0; [M] is the blank
+      - '"{hypothesis:bare}" ? [M], "{premise}"'
+      - text: "{premise} question: {hypothesis:bare} True or False? answer: [M]"
+        answers: {entailment: "true", ...}         # instead of those above
+
+`{x:bare}` is the field x without final punctuation, `{x:lower}` has a small first letter, and
+`{x:bare,lower}` both. Where every text brings its own answers, the second of the `fields` is
+`choices`, which stands for several parts; `answers: "{choice}"` makes an answer of each, and a
+pattern may have {choice1}, {choice2}. `words: {question: {cause: because}}` replaces a field that
+is one of these words, and `blank: "@placeholder"` is the blank where a field contains it.
+
+Schick and Schuetze 2021, arXiv 2001.07676, section 3.1, call them patterns and verbalizers.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from unitk.errors import UsageError, require
+from unitk.foreign import Line, parse_yaml
+from unitk.registry import nearest
+
+SETS = Path(__file__).parent / "sets"
+BLANK, MARK, CHOICES = "[M]", "\0", "choices"
+KEYS = {"fields", "answers", "patterns", "words", "blank"}
+FILTERS = {
+    "bare": lambda text: text.rstrip(string.punctuation + " "),
+    "lower": lambda text: text[:1].lower() + text[1:],
+}
+
+
+class Filled(string.Formatter):
+    """Fills the fields of a pattern, through filters where it names some."""
+
+    def format_field(self, value: Any, spec: str) -> str:
+        for name in filter(None, spec.split(",")):
+            value = FILTERS[name](value)
+        return str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pattern:
+    """A pattern with its verbalizer."""
+
+    path: Path
+    text: Line
+    fields: tuple[str, ...]
+    answers: dict[Line, Line] | Line
+    """Label -> answer; a text: what each choice becomes."""
+    words: dict[str, dict[str, str]]
+    blank: str = ""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels that have an answer; none where texts bring their own."""
+        return tuple(map(str, self.answers)) if isinstance(self.answers, dict) else ()
+
+    def values(self, parts: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+        """The fields of a text by name, and its choices; parts that it lacks are empty."""
+        parts = [*parts, *[""] * (len(self.fields) - len(parts))]
+        several = len(parts) - len(self.fields) + 1 if CHOICES in self.fields else 0
+        choices = list(parts[1 : 1 + several])
+        alone = [*parts[:1], *parts[1 + several :]]
+        names = [name for name in self.fields if name != CHOICES]
+        found = {n: self.words.get(n, {}).get(v, v) for n, v in zip(names, alone, strict=False)}
+        if self.blank:
+            found = {name: value.replace(self.blank, MARK, 1) for name, value in found.items()}
+        numbered = {f"choice{i}": one for i, one in enumerate([*choices, "", ""], 1)}
+        return numbered | found, choices
+
+    def rendered(self, parts: Sequence[str]) -> tuple[str, str]:
+        """What stands before and behind the blank, which is at the end where no field has it."""
+        values, _ = self.values(parts)
+        before, _, after = Filled().format(self.text.replace(BLANK, MARK), **values).partition(MARK)
+        return before, after
+
+    def candidates(self, parts: Sequence[str]) -> Sequence[str]:
+        """What may stand in the blank: for each label, or of each choice."""
+        if isinstance(self.answers, dict):
+            return list(self.answers.values())
+        _, choices = self.values(parts)
+        return [Filled().format(self.answers, choice=one) for one in choices]
+
+    def has_blank(self, parts: Sequence[str]) -> bool:
+        """Whether a text that must bring its blank along does."""
+        return not self.blank or any(self.blank in part for part in parts)
+
+    @property
+    def place(self) -> str:
+        """The file and line."""
+        return f"{self.path}, line {self.text.line}"
+
+
+def read_pattern(name: str, number: int) -> Pattern:
+    """A pattern of a data set: one of `sets/` by name, or a file by its path."""
+    known = sorted(path.stem for path in SETS.glob("*.yaml"))
+    option = "--task.patterns"
+    require(bool(name), f"{option} is needed: {', '.join(known)}, or a YAML file")
+    own = name.endswith((".yaml", ".yml"))
+    if not own and name not in known:
+        hint = nearest(name, known) or f" (there are {', '.join(known)})"
+        raise UsageError(f"{option}: no data set {name!r}{hint}; FILE.yaml has your own")
+    path = Path(name) if own else SETS / f"{name}.yaml"
+    found = _read(path, f"{option} {path}" if own else str(path))
+    fits = 0 <= number < len(found)
+    require(fits, f"--task.pattern must be 0 to {len(found) - 1} of {path}, got {number}")
+    return found[number]
+
+
+def _read(path: Path, named: str) -> list[Pattern]:
+    tree = parse_yaml(path, named, UsageError)
+    good = isinstance(tree, dict) and {"fields", "patterns"} <= tree.keys() <= KEYS
+    lists = good and all(isinstance(tree[name], list) for name in ("fields", "patterns"))
+    tables = lists and all(isinstance(one, dict) for one in tree.get("words", {}).values())
+    shape = "lists of fields and patterns, and maybe answers, words of fields and a blank"
+    require(tables, f"{named} must have {shape}")
+    fields = tuple(map(str, tree["fields"]))
+    second = CHOICES not in fields or fields.index(CHOICES) == 1
+    require(second, f"{named}: choices must be the second of the fields")
+    found = []
+    for one in tree["patterns"]:
+        own = one if isinstance(one, dict) else {"text": one}
+        text: Any = own.get("text")
+        answers, is_text = own.get("answers", tree.get("answers")), isinstance(text, Line)
+        require(is_text, f"{named}: a pattern is a text, or has a text and answers")
+        more = {"words": tree.get("words", {}), "blank": str(tree.get("blank", ""))}
+        found.append(Pattern(path=path, text=text, fields=fields, answers=answers, **more))
+        _check(found[-1])
+    return found
+
+
+def _check(pattern: Pattern) -> None:
+    """Raise DataError, with file and line, for what cannot be rendered."""
+    own, answers = CHOICES in pattern.fields, pattern.answers
+    labels = isinstance(answers, dict) and all(isinstance(v, Line) for v in answers.values())
+    wanted = 'a text such as "{choice}"' if own else "two labels or more, each with a text"
+    good = isinstance(answers, Line) if own else labels and len(answers) > 1
+    require(good, f"{pattern.place}: answers must be {wanted}")
+    count = pattern.text.count(BLANK)
+    blanks = f"{pattern.place}: {count} blanks {BLANK}, but there must be one"
+    require(count == (not pattern.blank), blanks)
+    names = {name for name in pattern.fields if name != CHOICES}
+    _check_fields(pattern, pattern.text, names | {"choice1", "choice2"} if own else names)
+    if isinstance(answers, Line):
+        _check_fields(pattern, answers, {"choice"})
+
+
+def _check_fields(pattern: Pattern, text: Line, names: set[str]) -> None:
+    where = f"{pattern.path}, line {text.line}"
+    try:
+        parsed = list(string.Formatter().parse(text))
+    except ValueError as error:
+        raise UsageError(f"{where}: {error} (write a brace twice)") from error
+    for _, name, spec, _ in parsed:
+        known = f"no field {{{name}}}; there are {', '.join(sorted(names))}"
+        require(name is None or name in names, f"{where}: {known}")
+        for own in filter(None, (spec or "").split(",")):
+            known = f"no filter {own!r}; there are {', '.join(FILTERS)}"
+            require(own in FILTERS, f"{where}: {known}")
