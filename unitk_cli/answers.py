@@ -19,17 +19,18 @@ Answer = Callable[[list[list[str]], int, Callable[[int], None]], list[Any]]
 """(texts as their parts, the number of the first one, a report of how many are done) -> answers."""
 
 
-def inputs_of(parsed: config.Parsed, questions: bool = False) -> Inputs:
+def inputs_of(parsed: config.Parsed, questions: bool = False, form: str = "") -> Inputs:
     """The texts of a command line, of a file, or of a stream as they come.
 
-    With `questions`, those of a SQuAD json with their passages, instead of its answers.
+    With `questions`, those of a SQuAD json with their passages, instead of its answers. Lists of
+    records are choices if that is the `form` of the labels.
     """
     given = parsed.main
     require(bool(given.texts) != (given.input is not None), "give either texts or --input FILE")
     if given.input is None:
         parsed.idle("without --input", "source_field")
         return [Input([text]) for text in given.texts]
-    fields = Fields(given.source_field, ()) if given.source_field else None
+    fields = Fields(given.source_field, (), form=form) if given.source_field else None
     if is_stream(given.input):
         return arriving(given.input_format, TOGETHER, given.input, fields)
     if questions and not fields and format_of(given.input, given.input_format) == "squad":

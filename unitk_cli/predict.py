@@ -52,13 +52,13 @@ def run(argv: Sequence[str]) -> None:
     """Read, predict, write."""
     parsed = config.parse("predict", Options, argv, positional="texts", aside=("task", "arch"))
     given: Options = parsed.main
-    inputs = inputs_of(parsed, questions=True)
     file = given.output != STDOUT and given.input is not None and not is_stream(given.input)
     require(file or not given.resume, "--resume needs an --output, and an --input that is a file")
     check_writable(given.output)
     with nullcontext() if given.output == STDOUT else reserved(given.output, "--output"):
         options = {item.key: item.text or "on" for item in parsed.aside}
         generator, sink = open_generator(given, options), None
+        inputs = inputs_of(parsed, questions=True, form=generator.task.form)
         if given.output != STDOUT:
             values = {name: render(value) for name, value in asdict(given).items()} | options
             made_from = {name: text for name, text in values.items() if name not in FREE}

@@ -286,7 +286,7 @@ def test_what_can_be_learnt_is_learnt_whole(folder, tmp_path, layout, form, more
 
 def test_the_shares_that_are_right_agree(folder, tmp_path, capsys):
     """Validation, evaluate and predict see the same; a batch says what its texts say alone."""
-    from unitk_cli import evaluate
+    from unitk_cli import evaluate, predict
 
     last = run(folder, tmp_path / "run", "glm_infill", "choice", 3)
     generator = unitk.load(tmp_path / "run")
@@ -298,6 +298,11 @@ def test_the_shares_that_are_right_agree(folder, tmp_path, capsys):
     printed = dict(line.split() for line in capsys.readouterr().out.splitlines() if "cloze" in line)
     assert float(printed["cloze/correct"]) == pytest.approx(right, abs=1e-4)
     assert last["valid/cloze/correct"] == pytest.approx(right, abs=1e-4)
+    predict.run(
+        f"--checkpoint {tmp_path / 'run'} --input {folder / 'choice.valid.jsonl'}"
+        " --source-field a,b --output-format text".split()
+    )
+    assert capsys.readouterr().out.split() == [str(one["label"]) for one in found]
     for text, one in list(zip(texts, found, strict=True))[:6]:
         [alone] = generator.predict([text])
         assert alone["label"] == one["label"]

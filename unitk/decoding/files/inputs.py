@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from unitk.data.reading.pairs import Fields, read_squad, source_of, targets_of
+from unitk.data.reading.pairs import Fields, choices_of, read_squad, source_of, targets_of
 from unitk.data.reading.records import records
 from unitk.data.reading.sources import (
     LONGEST,
@@ -250,7 +250,8 @@ def _inputs(block: Block, name: str, fields: Fields | None) -> list[Input]:
 def _record(record: Any, where: str, fields: Fields | None) -> Input:
     if fields:
         targets = targets_of(record, where, fields) if fields.target else []
-        return Input(source_of(record, where, fields), targets[0] if targets else None)
+        read = choices_of if fields.form == "choice" else source_of
+        return Input(read(record, where, fields), targets[0] if targets else None)
     source = record.get("source") if isinstance(record, dict) else None
     parts = [source] if isinstance(source, str) else source
     if not isinstance(parts, list) or not parts or not all(isinstance(p, str) for p in parts):
