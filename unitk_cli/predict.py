@@ -32,7 +32,7 @@ class Options(PredictConfig, Common):
     with any that fills blanks, through --task cloze and its options.
 
     unitk predict --checkpoint runs/sst2 --input texts.tsv --output labels.jsonl
-    unitk predict --checkpoint runs/glm --task cloze --task.patterns sst2 "a fine film"
+    unitk predict --checkpoint runs/glm --task cloze --task.patterns sst2 "dull"
     """
 
     checkpoint: Path
