@@ -30,7 +30,7 @@ def nearest(question: str, passage: str) -> str:
 def main(run: Path) -> None:
     """Print and write the table."""
     dev = run / "text" / "dev.json"
-    wanted = read_labels(dev, "span", "", "")
+    wanted = [one.label for one in read_labels(dev, "span", "", "")]
     asked = [one.source for one in read_squad(dev, spans=True)]
     sentences = {
         "first sentence": [next(iter(split_sentences(passage, "punct"))) for _, passage in asked],
