@@ -8,7 +8,8 @@ finetuned_as() { # OBJECTIVE: the task that its models are fine-tuned as
   case $1 in mlm) echo unilm ;; none | copy) echo "${TASK:-glm_infill}" ;; *) echo "$1" ;; esac
 }
 
-arch_of() { # OBJECTIVE SIZE: its architecture; SIZE is tiny, small or base
+arch_of() { # OBJECTIVE SIZE: its architecture; SIZE is mini, tiny, small or base
+  [ "$2" != mini ] || { echo modern_mini; return; }
   case $1 in
     mlm | unilm) echo "unilm_$2" ;; pmlm) echo "unilm2_$2" ;; glm_infill) echo "glm_$2" ;;
     mass) echo "mass_$2" ;; seq2seq) echo "bart_$2" ;;
@@ -24,15 +25,23 @@ finetuning_rate() { # TASK: the learning rate that was published for its models 
 }
 
 settings() { # what SIZE means, where the environment says nothing else
-  model=()
+  model=() optimizer=() vocab=${INIT:-$RUN/data/text/train}
   case $SIZE in
+    mini) # a model that comes with unitk: minutes on a CPU
+      : "${MAX_TOKENS:=4096}" "${FINETUNE_TOKENS:=2048}" "${FINETUNE_STEPS:=400}" "${LR:=2e-3}"
+      vocab=${INIT:-unitk-mini-en} optimizer=(--optimizer muon) model=(--arch.dropout 0)
+      case $OBJECTIVE in
+        glm_infill) : "${INIT:=unitk-mini-en}" ;; none) ;;
+        *) echo "OBJECTIVE $OBJECTIVE needs SIZE=small or base, which pre-train; SIZE=mini begins with unitk-mini-en" >&2
+          exit 2 ;;
+      esac ;;
     tiny | small) # minutes on a CPU, which calls for short sources and few words
       : "${VOCAB:=4000}" "${BLOCK:=128}" "${MAX_TOKENS:=4096}" "${PRETRAIN_TOKENS:=2048}"
       : "${PRETRAIN_STEPS:=900}" "${FINETUNE_STEPS:=300}" "${FINETUNE_TOKENS:=2048}" "${LR:=3e-3}" ;;
     base) # 12 layers of 768, for a GPU
       : "${VOCAB:=30000}" "${BLOCK:=512}" "${MAX_TOKENS:=32768}" "${PRETRAIN_TOKENS:=65536}"
       : "${PRETRAIN_STEPS:=20000}" "${FINETUNE_STEPS:=10000}" "${FINETUNE_TOKENS:=16384}" "${LR:=2e-4}" ;;
-    *) echo "SIZE must be small or base, got $SIZE" >&2; exit 2 ;;
+    *) echo "SIZE must be mini, small or base, got $SIZE" >&2; exit 2 ;;
   esac
   # a small model, or one that was not pre-trained, is fine-tuned as fast as it is pre-trained
   local task
@@ -128,10 +137,10 @@ stages() { # from files to RUN/written.jsonl: the arrays `text`, `pairs` and `se
   local lengths=(--max-source-len "$SOURCE" --max-target-len "$TARGET")
 
   echo "== 1/5 preprocess"
-  [ -n "${INIT:-}" ] ||
+  [ "$vocab" != "$RUN/data/text/train" ] ||
     once "$RUN/.text" unitk preprocess "${text[@]}" "${texts[@]/#/--input=}" --valid "$HELDOUT" \
       --sentences punct --vocab-size "$VOCAB" --byte-fallback --dest "$RUN/data/text" --overwrite
-  once "$RUN/.pairs" unitk preprocess "${pairs[@]}" --vocab "${INIT:-$RUN/data/text/train}" \
+  once "$RUN/.pairs" unitk preprocess "${pairs[@]}" --vocab "$vocab" \
     --dest "$RUN/data/pairs" --overwrite
 
   if [ -n "${INIT:-}" ]; then
@@ -155,7 +164,7 @@ stages() { # from files to RUN/written.jsonl: the arrays `text`, `pairs` and `se
 
   echo "== 3/5 fine-tune: $task"
   once "$RUN/.finetune" fresh "$RUN/finetune" unitk train --task "$task" "${form[@]}" "${model[@]}" "${init[@]}" \
-    --criterion.label-smoothing 0.1 --data "$RUN/data/pairs" --save-dir "$RUN/finetune" "${lengths[@]}" \
+    "${optimizer[@]}" --criterion.label-smoothing 0.1 --data "$RUN/data/pairs" --save-dir "$RUN/finetune" "${lengths[@]}" \
     --batch-tokens "$FINETUNE_TOKENS" --max-steps "$FINETUNE_STEPS" --lr "$FINETUNE_LR" \
     --valid-every "$(((FINETUNE_STEPS + 3) / 4))" "${common[@]}"
 

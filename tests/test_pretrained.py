@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 
 import unitk
 from unitk import pretrained
+from unitk.data.reading.pairs import read_squad
 from unitk.errors import CheckpointError, DataError
 from unitk.files import damage
 from unitk.score.bleu import bleu
@@ -113,7 +114,7 @@ def test_an_unknown_name_gets_the_nearest(tiny, name):
         find(Path("runs/qg"))
 
 
-LARGEST = {"unitk-mini-en": 12e6, "unitk-vae-en": 4e6}
+LARGEST = {"unitk-mini-en": 12e6, "unitk-mini-en-questions": 12e6, "unitk-vae-en": 4e6}
 """Bytes that a model may have with all that belongs to it."""
 
 
@@ -125,7 +126,7 @@ def test_what_comes_with_unitk_is_whole_small_and_described(name):
     weights = load_file(folder / "model.safetensors")
     assert {tensor.dtype for tensor in weights.values()} == {torch.bfloat16}
     card = (folder / "README.md").read_text()
-    assert card.startswith(f"# {name}: ") and not re.search(r"[{}]", card)
+    assert card.startswith(f"# {name}: ") and not re.search(r"\{\w+\}", card)
     for part in ("Data", "Training", "Scores", "Limits"):
         assert f"\n## {part}\n" in card
 
@@ -151,6 +152,18 @@ def test_the_language_model_prefers_sentences_to_the_same_words_backwards():
     model = unitk.load("unitk-mini-en", task="lm")
     forth, back = (map(np.sum, model.likelihood(some)) for some in (sentences, turned))
     assert np.mean([a > b for a, b in zip(forth, back, strict=True)]) > 0.95
+
+
+@pytest.mark.slow
+def test_questions_are_those_of_their_own_passages():
+    questions = ROOT / "recipes" / "quickstart" / "data" / "squad-v1.1-nqg-split"
+    pairs = [one for one in read_squad(questions / "test.json.gz") if len(one.source[1]) < 500]
+    found = unitk.load("unitk-mini-en-questions").generate([one.source for one in pairs], beam=5)
+    written, wanted = [best.text for [best] in found], [[one.target] for one in pairs]
+    half = len(wanted) // 2
+    own, other = (bleu(written, some) for some in (wanted, wanted[half:] + wanted[:half]))
+    assert own.figures["bleu"] > 2 * other.figures["bleu"]
+    assert len(set(written)) > len(written) / 2  # of one sentence several things are asked
 
 
 @pytest.mark.slow

@@ -2,8 +2,9 @@
 # Question generation: a paragraph and an answer -> the question, on SQuAD as Du et al. 2017 split it.
 # Pre-train, fine-tune, generate with beam 5, score as papers do, show ten questions.
 #
-#   recipes/qg_squad/run.sh                      the bundled sample, small, on a CPU
-#   OBJECTIVE=unilm recipes/qg_squad/run.sh      copy mlm lm unilm pmlm glm_infill mass; none: from scratch
+#   recipes/qg_squad/run.sh                      the bundled sample, from unitk-mini-en, on a CPU
+#   DATA=path/to/full/data FINETUNE_STEPS=5000   all pairs
+#   SIZE=small OBJECTIVE=unilm ...               pre-train too: copy mlm lm unilm pmlm glm_infill mass; none: from scratch
 #   SIZE=base DATA=path/to/full/data ...         base models on the full sets, in folders of the same names
 #   SQUAD=DIR LISTS=DIR ...                      your train-v1.1.json and dev-v1.1.json, and doclist-*.txt
 #   TEXTS="a.jsonl b.jsonl" SEED=2 RUN=runs/x .. other text to pre-train on, another seed or place
@@ -15,8 +16,8 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../stages.sh"
 
-SIZE=${SIZE:-small}
-[ "$SIZE" = base ] && objective=glm_infill || objective=copy # few updates teach nothing else to copy
+SIZE=${SIZE:-mini}
+[ "$SIZE" = small ] && objective=copy || objective=glm_infill # few updates teach nothing else to copy
 OBJECTIVE=${OBJECTIVE:-$objective}
 DATA=${DATA:-$here/../quickstart/data}
 RUN=${RUN:-runs/qg_squad-$OBJECTIVE-$SIZE}
@@ -27,7 +28,7 @@ if [ "$SIZE" = base ]; then
   : "${WINDOW:=460}" "${TARGET:=48}"
 else
   begin "$DATA/openstax-ccby/openstax.train.jsonl.gz"
-  : "${WINDOW:=64}" "${TARGET:=32}"
+  : "${WINDOW:=$([ "$SIZE" = mini ] && echo 96 || echo 64)}" "${TARGET:=32}"
 fi
 SOURCE=$WINDOW questions=$DATA/squad-v1.1-nqg-split
 if [ -n "${SQUAD:-}" ]; then

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Summarization: pre-train, fine-tune, generate with beam 5, ROUGE and statistics.
 #
-#   recipes/summarize/run.sh                        the bundled sample of SciTLDR, small, on a CPU
-#   OBJECTIVE=unilm recipes/summarize/run.sh        copy mlm lm unilm pmlm glm_infill mass; none: from scratch
+#   recipes/summarize/run.sh                        the bundled sample of SciTLDR, from unitk-mini-en, on a CPU
+#   SIZE=small OBJECTIVE=unilm ...                  pre-train too: copy mlm lm unilm pmlm glm_infill mass; none: from scratch
 #   DATASET=dialogsum DATA=path/to/data ...         scitldr-a dialogsum aeslc reuters21578 samsum cnndm
 #                                                   xsum gigaword, in folders of these names
 #   SIZE=base TEXTS="a.jsonl b.jsonl" ...           base models; text to pre-train on
@@ -16,7 +16,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../stages.sh"
 
 DATASET=${DATASET:-scitldr-a}
-SIZE=${SIZE:-small}
+SIZE=${SIZE:-mini}
 OBJECTIVE=${OBJECTIVE:-glm_infill}
 DATA=${DATA:-$here/data}
 RUN=${RUN:-runs/summarize-$DATASET-$OBJECTIVE-$SIZE}
@@ -37,8 +37,8 @@ lines() { # the source and target files of train, valid and test
   pairs+=(--valid-source-file "$set/$3" --valid-target-file "$set/$4")
   test=(--test-source-file "$set/$5" --test-target-file "$set/$6")
 }
-longest() { # SOURCE TARGET, in tokens; a small model reads the beginning
-  [ "$SIZE" = base ] || : "${SOURCE:=64}" "${TARGET:=$(($2 < 40 ? $2 : 40))}"
+longest() { # SOURCE TARGET, in tokens; small models read the beginning
+  [ "$SIZE" = base ] || : "${SOURCE:=$([ "$SIZE" = mini ] && echo 224 || echo 64)}" "${TARGET:=$(($2 < 40 ? $2 : 40))}"
   : "${SOURCE:=$1}" "${TARGET:=$2}"
 }
 search=(--min-len 1)

@@ -62,3 +62,19 @@ def test_own_models_keep_their_rates(told):
 )
 def test_small_models_and_those_from_scratch_have_one_rate(told, env, rates):
     assert [call["--lr"] for call in told(**env)] == rates
+
+
+@pytest.mark.parametrize(
+    ("env", "init", "arch"),
+    [
+        ({"OBJECTIVE": "glm_infill"}, "unitk-mini-en", None),
+        ({"OBJECTIVE": "glm_infill", "INIT": "runs/x"}, "runs/x", None),
+        ({"OBJECTIVE": "none"}, None, "modern_mini"),
+    ],
+)
+def test_a_model_that_comes_with_unitk_is_fine_tuned_or_its_stack_from_scratch(
+    told, env, init, arch
+):
+    (tune,) = told(SIZE="mini", **env)
+    assert (tune.get("--init-from"), tune.get("--arch")) == (init, arch)
+    assert tune["--optimizer"] == "muon"

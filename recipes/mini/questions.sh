@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# How unitk-mini-en-questions was made: unitk-mini-en, fine-tuned on all training questions of SQuAD.
+#
+#   DATA=path/to/full/data recipes/mini/questions.sh    the model, in half an hour of one CPU core
+#   recipes/mini/questions.sh                           the same on the quickstart's sample
+#   STEPS=100 SEED=2 RUN=runs/x ...                     another length, seed or place
+#
+# DATA holds squad-v1.1-nqg-split/. What is finished is not done again: run it once more to go on
+# after a stop.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$here/../stages.sh"
+
+questions=${DATA:-$here/../quickstart/data}/squad-v1.1-nqg-split
+RUN=${RUN:-runs/mini-questions}
+mine "$RUN"
+
+echo "== 1/3 preprocess"
+once "$RUN/.data" unitk preprocess --input "$questions/train.json.gz" --valid "$questions/dev.json.gz" \
+  --test "$questions/test.json.gz" --window 80 --vocab unitk-mini-en --dest "$RUN/data" --overwrite
+echo "== 2/3 fine-tune"
+once "$RUN/.finetune" unitk train --task glm_infill --init-from unitk-mini-en --data "$RUN/data" --save-dir "$RUN/finetune" \
+  --resume --arch.dropout 0 --criterion.label-smoothing 0.1 --optimizer muon --optimizer.weight-decay 0.05 \
+  --lr 3e-3 --lr-schedule linear:warmup=0.03 --max-source-len 96 --max-target-len 32 --batch-tokens 4096 \
+  --max-tokens 4096 --max-steps "${STEPS:-2400}" --valid-every 600 --valid-texts 300 --log-every 50 --seed "${SEED:-1}"
+echo "== 3/3 write the test questions"
+once "$RUN/.written" unitk generate --checkpoint "$RUN/finetune" --input "$RUN/data/test" --beam 5 --max-len 32 \
+  --lenpen 1.2 --no-repeat-ngram-size 3 --output-format jsonl --output "$RUN/written.jsonl"
+python3 "$here/../qg_squad/report.py" "$RUN" "$questions"
