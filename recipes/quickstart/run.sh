@@ -38,6 +38,11 @@ echo "-- it continues a text"
 printf '%s\n' "The old man opened the door" "It was a cold night in December, and" >"$RUN/beginnings.txt"
 unitk generate --checkpoint unitk-mini-en --task lm --task.lm.delimiter off \
   --input "$RUN/beginnings.txt" --sampling --sampling-topp 0.5 --no-repeat-ngram-size 3 --max-len 40
+echo "-- unitk-mini-en-questions, which learnt from all of SQuAD, asks about a passage"
+bridge="The bridge across the river was built in three years by two hundred workers, most of them from Italy."
+printf '%s\t%s\n' "three years" "$bridge" "two hundred workers" "$bridge" >"$RUN/passages.txt"
+unitk generate --checkpoint unitk-mini-en-questions --input "$RUN/passages.txt" --beam 5 --lenpen 1.2 \
+  --no-repeat-ngram-size 3 --max-len 32
 echo "-- unitk-vae-en walks from one sentence to another"
 unitk latent interpolate "he is a teacher ." "where do you live ?" --steps 6 \
   --checkpoint unitk-vae-en
