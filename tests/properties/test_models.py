@@ -33,9 +33,10 @@ def build(name, vocab):
     """The task, and a model of its architecture, or of that named behind it: two narrow layers."""
     name, _, arch = name.partition(" ")
     cls = registry.get("task", name)
-    config = registry.get("arch", arch or cls.component("arch", cls.Config()))()
+    own = cls.Config(**({"patterns": "sst2"} if name == "cloze" else {}))
+    config = registry.get("arch", arch or cls.component("arch", own))()
     small = {"num_layers": 2, "width": 32, "num_heads": 2, "ffn_width": 64}
-    task = cls(cls.Config(), vocab)
+    task = cls(own, vocab)
     task.labels = ("no", "yes") if task.form else ()
     if arch:
         small |= {"num_virtual": len(task.virtual), "heads": task.heads}
