@@ -221,7 +221,7 @@ def unitk_steps(
         for _ in range(steps):
             begins(trainer.model)
             began = time.process_time()
-            update, count = next(updates)
+            update, count, _ = next(updates)
             trainer.update(update)
             took.append(time.process_time() - began)
             tokens += count
