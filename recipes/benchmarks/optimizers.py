@@ -57,7 +57,7 @@ def measure(given: argparse.Namespace, data: Path, folder: Path) -> None:
     print(f"{given.task}, {given.arch}: {size / 1e6:.1f} M parameters, {one.precision}")
     whole: dict[str, list[float]] = {name: [] for name in trainers}
     alone: dict[str, list[float]] = {name: [] for name in trainers}
-    for update, _ in islice(one.updates(), 2 + given.updates):
+    for update, *_ in islice(one.updates(), 2 + given.updates):
         for name, trainer in trainers.items():
             trainer.plan.step = timed(type(trainer.plan).step, trainer.plan, alone[name])
             timed(Trainer.update, trainer, whole[name])(update)

@@ -90,7 +90,7 @@ def build_examples(one: Trainer) -> None:
             start = time.process_time()
             examples = [draw(source.examples, config.seed, 0, int(i)) for i in some]
             drawn = time.process_time()
-            batch = make_batch(examples, pad=source.examples.pad)
+            batch = make_batch(examples)
             real, slots = real + batch.num_real, slots + batch.num_slots
             drawing, batching = drawing + drawn - start, batching + time.process_time() - start
         turns.append((drawing, batching))
@@ -114,8 +114,11 @@ def train(given: argparse.Namespace, data: Path, folder: Path) -> None:
     began = time.process_time()
     made = list(islice(one.updates(), 1 + given.updates))
     building = (time.process_time() - began) / len(made) * given.updates
-    (warm, _), updates = made[0], [update for update, _ in made[1:]]
-    tokens, slots = sum(n for _, n in made[1:]), sum(b.num_real for u in updates for b in u.batches)
+    (warm, *_), updates = made[0], [update for update, *_ in made[1:]]
+    tokens, slots = (
+        sum(n for _, n, _ in made[1:]),
+        sum(b.num_real for u in updates for b in u.batches),
+    )
     work = sum(operations(one, update) for update in updates)
     best: dict[tuple[int, str], tuple[float, float]] = {}
     for _ in range(given.rounds):

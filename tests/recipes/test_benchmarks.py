@@ -57,3 +57,24 @@ def test_a_peer_that_is_not_there_is_told():
     words = [sys.executable, str(BENCHMARKS / "peers.py"), "--peer", "fairseq"]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr.startswith("fairseq is not installed: ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        "train.py --task lm --arch gpt2_tiny --threads 1 --updates 1 --rounds 1 --build lm",
+        "optimizers.py --task lm --arch gpt2_tiny --optimizers adamw,muon --threads 1 --updates 1",
+        "peers.py --side tiny,bf16,mlm --steps 1",
+    ],
+)
+def test_steps_are_measured(words, tmp_path):
+    script, *options = words.split()
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / script), *options],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()

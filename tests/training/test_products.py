@@ -29,6 +29,20 @@ def test_a_run_trains_as_with_torch_and_a_resumed_one_keeps_its_choice(
     assert Trainer(start("--max-steps 3", run="b")).progress.products == []
 
 
+@needs_onednn
+@pytest.mark.parametrize("many", ["states of layers", "logits"])
+def test_what_is_made_anew_in_the_backward_pass_is_what_was_made(train, curve, monkeypatch, many):
+    monkeypatch.setattr(products, "SMALL", 0)
+    words = "--max-steps 2 --products onednn"
+    train(words, run="whole")
+    if many == "logits":
+        monkeypatch.setattr("unitk.models.heads.compare.CHUNK", 8)
+    else:
+        words += " --recompute"
+    train(words, run="anew")
+    assert dict(curve("anew")) == pytest.approx(dict(curve("whole")), rel=1e-6)
+
+
 def test_products_without_effect_are_refused(start):
     with pytest.raises(UsageError, match="--products onednn has an effect on CPU in fp32"):
         Trainer(start("--max-steps 3 --precision bf16 --products onednn"))

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import checkpoint
 
 from unitk.errors import require
 
@@ -125,9 +126,20 @@ class Linear(torch.autograd.Function):
 class Products(TorchFunctionMode):
     """While entered, large fp32 linear maps on CPU take these of their products from oneDNN."""
 
+    entered: ClassVar[list[Products]] = []
+
     def __init__(self, parts: Iterable[str]) -> None:
         super().__init__()
         self.parts = frozenset(parts)
+
+    def __enter__(self) -> Products:
+        self.entered.append(self)
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self.entered.pop()
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -211,7 +223,15 @@ def computing(
     device: torch.device, precision: str, products: Iterable[str] | None
 ) -> Iterator[None]:
     """While entered, models compute in this precision, and oneDNN these products."""
-    own = Products(products) if products else nullcontext()
     half = torch.float16 if precision == "fp16" else torch.bfloat16
-    with torch.autocast(device.type, half, enabled=precision != "fp32"), own:
-        yield
+    with torch.autocast(device.type, half, enabled=precision != "fp32"):
+        with Products(products) if products else nullcontext():
+            yield
+
+
+def recomputed(function: Callable[..., Any], *given: Any, **options: Any) -> Any:
+    """What a function gives, which is computed again in backward, by the same products."""
+    if Products.entered:
+        parts = Products.entered[-1].parts
+        options["context_fn"] = lambda: (nullcontext(), Products(parts))
+    return checkpoint(function, *given, use_reentrant=False, **options)

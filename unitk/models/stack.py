@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from unitk.errors import UsageError
 from unitk.masks import cross
@@ -33,7 +32,7 @@ from unitk.models.heads.base import LM, Answers, Asked, Heads, layered
 from unitk.models.heads.words import Words
 from unitk.models.layers import Embedding, Layer, init_weights
 from unitk.models.lean import norm
-from unitk.models.products import few
+from unitk.models.products import few, recomputed
 from unitk.models.relative import RelativeBias, rotation
 from unitk.slots import FIELDS, POS, Batch
 
@@ -125,7 +124,7 @@ class Stack(nn.Module):
                 view, source = view.of(last), source and source.of(last)
             entering = x_BTD, view, store, source, last, embedded_BTD
             if self.recompute and self.training:
-                x_BTD = checkpoint(layer, *entering, use_reentrant=False)
+                x_BTD = recomputed(layer, *entering)
             else:
                 x_BTD = layer(*entering)
         states_BTD: Tensor = self.norm(x_BTD)

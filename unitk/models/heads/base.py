@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from unitk.errors import UsageError, require
 from unitk.models.heads import compare as fused
+from unitk.models.products import recomputed
 from unitk.registry import get, nearest
 from unitk.slots import Ask, Batch
 
@@ -252,7 +252,7 @@ def _in_chunks(chunk: Callable[..., Terms], asked: Asked, label: Tensor, price_K
     if len(price_K) <= fused.CHUNK:
         return chunk(asked, label, price_K)
     # a chunk's logits are made again in backward; nothing random is in a head
-    again = partial(checkpoint, chunk, use_reentrant=False, preserve_rng_state=False)
+    again = partial(recomputed, chunk, preserve_rng_state=False)
     some = [slice(i, i + fused.CHUNK) for i in range(0, len(price_K), fused.CHUNK)]
     each = [again(asked.part(one), label[one], price_K[one]) for one in some]
     nll, correct = (
