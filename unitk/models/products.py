@@ -127,6 +127,7 @@ class Products(TorchFunctionMode):
     """While entered, large fp32 linear maps on CPU take these of their products from oneDNN."""
 
     entered: ClassVar[list[Products]] = []
+    """Those that are entered now, which a second pass in backward must enter again."""
 
     def __init__(self, parts: Iterable[str]) -> None:
         super().__init__()
