@@ -43,7 +43,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 def reference() -> str:
     """Every verb's help page, as the program prints it."""
-    lines = ["# Command reference", "", "Made from the code: what `--help` prints.", ""]
+    lines = ["# Command reference", "", "Made from the code: what `--help-all` prints.", ""]
     for verb, about in VERBS.items():
         lines += [f"## unitk {verb}", "", f"{about[0].upper()}{about[1:]}.", ""]
         words = ["--task", "glm_infill"] if verb in ("train", "show") else []
@@ -55,8 +55,8 @@ def reference() -> str:
 
 
 def help_page(verb: str, words: list[str]) -> str:
-    """The text of `unitk VERB ... --help`."""
+    """The text of `unitk VERB ... --help-all`."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-        module(verb).run([*words, "--help"])
+        module(verb).run([*words, "--help-all"])
     return printed.getvalue()

@@ -8,12 +8,12 @@ from typing import Literal
 import pytest
 
 from unitk import config, registry
-from unitk.config import Given, flag, options, parse, read_yaml, resolve
+from unitk.config import HELP, Given, flag, options, parse, read_yaml, resolve
 from unitk.errors import UsageError
-from unitk.help import help_page
-from unitk.training.config import weighted
+from unitk.help import groups, help_page
+from unitk.training.config import TrainConfig, weighted
 from unitk.values import parse_value, render
-from unitk_cli import latent
+from unitk_cli import generate, latent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,14 +231,36 @@ def test_help_groups_what_is_inherited(capsys):
     ]
 
 
-def test_short_help_has_a_line_an_option(capsys):
-    with pytest.raises(SystemExit):
-        components("--task", "glm_infill", "-h")
-    page = capsys.readouterr().out.splitlines()
-    flags = [line.split()[0] for line in page if line.lstrip().startswith("--")]
-    assert len(flags) == len(set(flags)) and "--task.mean-span" in flags
-    alone = [line for line in page if line.startswith(" ") and not line.lstrip().startswith("--")]
-    assert not alone
+@pytest.mark.parametrize(("verb", "main"), [("train", TrainConfig), ("generate", generate.Options)])
+def test_the_short_page_of_a_long_verb_has_its_common_options(verb, main, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    pages = {}
+    for word in HELP:
+        with pytest.raises(SystemExit):
+            parse(verb, main, [word])
+        pages[word] = capsys.readouterr().out
+    assert pages["-h"] == pages["--help"] and len(pages["--help"].splitlines()) <= 60
+    assert f"unitk {verb} --help-all" in pages["--help"]
+    found = {word: re.findall(r"^  (--\S+)", page, re.M) for word, page in pages.items()}
+    assert sorted(found["--help-all"]) == sorted(option.flag for option in options(main))
+    common = {name for _, names, _ in groups(main) for name in names}
+    assert sorted(found["--help"]) == sorted(flag(name) for name in common)
+    for option in options(main):
+        words = option.brief.split() if option.name in common else []
+        assert " ".join(words) in " ".join(pages["--help"].split())
+        assert " ".join(option.help.rstrip(".").split()) in " ".join(pages["--help-all"].split())
+
+
+def test_help_explains_what_was_named_and_help_all_the_rest(capsys):
+    found = {}
+    for words in (["--help"], ["--arch", "bert_tiny", "--help"], ["--help-all"]):
+        with pytest.raises(SystemExit):
+            components("--task", "glm_infill", *words)
+        found[words[0], words[-1]] = capsys.readouterr().out
+    short, named, whole = found.values()
+    assert "--task.mean-span" in short and "--arch.dropout" not in short
+    assert "--arch.dropout" in named and "--optimizer.betas" not in named
+    assert "--arch.dropout" in whole and "--optimizer.betas" in whole
 
 
 def test_every_registered_component_documents_its_fields():

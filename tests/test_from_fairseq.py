@@ -72,7 +72,7 @@ def test_an_option_of_fairseq_is_answered_with_ours():
         ("--label-smoothing", "is --criterion.label-smoothing here"),
         ("--update-freq", "is --batch-tokens here"),
         ("--max-stebs", "no such option; did you mean --max-steps"),
-        ("--curriculum", "no such option; --help lists what applies"),
+        ("--curriculum", "no such option; --help-all lists what applies"),
     ]:
         with pytest.raises(UsageError, match=re.escape(f"{given}: ") + f".*{message}"):
             parse_train([*words, given, "1"])

@@ -103,7 +103,7 @@ def check_unitk(words: list[str]) -> None:
         return
     assert verb in main.VERBS, f"there is no verb {verb}"
     module = main.module(verb)
-    if "--help" in rest:
+    if "--help" in rest or "--help-all" in rest:
         return
     if verb == "train" and "--resume" in rest:  # the rest stands in the run's config.yaml
         rest = ["--task=lm", "--data=x", "--max-steps=1", *rest]

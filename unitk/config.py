@@ -31,6 +31,7 @@ __all__ = ["Component", "Given", "Parsed", "flag", "options", "parse", "resolve"
 SIBLINGS = ("arch", "criterion")  # kinds whose default the task names
 DEFAULTS = {"optimizer": "adamw"}
 BARE = ("data", "input")  # options that other systems take as words without a flag
+HELP = ("-h", "--help", "--help-all")
 UNFLAGGED = "command line"  # the origin of words without a flag
 
 
@@ -115,14 +116,14 @@ def parse(
     positional: str | None = None,
     aside: Sequence[str] = (),
 ) -> Parsed:
-    """Parse a verb's arguments; `--help` (`-h`: in short) prints what applies and ends the program.
+    """Parse a verb's arguments; an option of `HELP` prints the options and ends the program.
 
     `positional` names the field that takes words without a flag; fields of the kinds `aside` are
     not resolved. `--config FILE` and
     `--user-dir DIR` are understood when `main` has fields of these names.
     """
-    helping = "--help" in argv or "-h" in argv  # anywhere: what stands beside decides the page
-    given = read_flags([word for word in argv if word not in ("--help", "-h")], main, positional)
+    helping = not set(HELP).isdisjoint(argv)  # anywhere: the other words decide the page
+    given = read_flags([word for word in argv if word not in HELP], main, positional)
     from_file = [
         line
         for item in given
@@ -138,15 +139,21 @@ def parse(
     if not helping:
         parsed = resolve(main, [item for item in everything if item not in left], kinds)
         return replace(parsed, aside=left)
+    whole = "--help-all" in argv
+    named = {item.key for item in everything}
     parts: dict[str, Component] | None = {}
-    if kinds and ("task" not in kinds or any(item.key == "task" for item in everything)):
+    if kinds and ("task" not in kinds or "task" in named):
         of_parts = [item for item in everything if item.key.partition(".")[0] in kinds]
         parsed = resolve(NoOptions, of_parts, kinds)
         parts = {f"task.{name}": part for name, part in parsed.mixture.items()}
-        parts |= {k: part for k, part in parsed.components.items() if k != "task" or not parts}
+        parts |= {
+            kind: part
+            for kind, part in parsed.components.items()
+            if not (kind == "task" and parts) and (whole or kind in named)
+        }
     elif kinds:
         parts = None
-    sys.stdout.write(help_page(verb, main, parts, positional, brief="--help" not in argv))
+    sys.stdout.write(help_page(verb, main, parts, positional, whole))
     raise SystemExit(0)
 
 
@@ -320,7 +327,7 @@ def build(
         return replace(preset, **values)
     for option in options(cls):
         needed = option.default is MISSING and option.name not in values
-        require(not needed, f"{flag(prefix + option.name)} is needed: {option.help}")
+        require(not needed, f"{flag(prefix + option.name)} is needed: {option.brief}")
     return cls(**values)
 
 
@@ -370,7 +377,7 @@ def _unknown(
     flags = [flag(key) for key in candidates]
     near = registry.nearest(flag(item.key), flags) if len(item.key) > 1 else ""
     hint = registry.imported("unitk.fairseq.flags:hint")(item.key, flags) or near
-    return f"{shown}{where}: {owner}{hint or '; --help lists what applies'}"
+    return f"{shown}{where}: {owner}{hint or '; --help-all lists what applies'}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import shutil
 import textwrap
 from collections.abc import Sequence
@@ -20,12 +19,13 @@ def help_page(
     main: type,
     parts: dict[str, Component] | None,
     positional: str | None,
-    brief: bool = False,
+    everything: bool = True,
 ) -> str:
     """The help page of a verb, with the options of the components that are chosen.
 
     `parts` has them by key ("task", "task.glm_infill", "arch"); None: the task is yet to be chosen.
-    `brief`: a line an option.
+    Where `main.HELP` sorts the options of a verb (see `groups`), the page has its common ones, each
+    with the first sentence of its text; `everything`: all of them, with all of their texts.
     """
     width = max(60, min(shutil.get_terminal_size().columns, 110))
     words = f" {positional.upper()}" if positional else ""
@@ -34,27 +34,44 @@ def help_page(
     lines += [
         line for example in examples for line in ("", *("  " + one for one in example.split("\n")))
     ]
-    rows = [(o.flag, o, o.default) for o in options(main)]
-    left = dict.fromkeys(o.name for o in options(main))
-    for owner in main.__mro__:  # a class's own options come first, then the inherited ones
-        names = [name for name in left if name in owner.__dict__.get("__annotations__", ())]
-        own = [row for row in rows if row[1].name in names]
-        left = dict.fromkeys(name for name in left if name not in names)
-        heading = [] if owner is main else [(owner.__doc__ or "").partition("\n")[0]]
-        lines += ["", *heading, *_table(own, width, _left(rows), brief)] if own else []
+    brief = not everything and "HELP" in vars(main)
+    sections = [(head, common + (rare, [])[brief]) for head, common, rare in groups(main)]
+    rows = {o.name: (o.flag, o, o.default) for o in options(main)}
+    left = _left([rows[name] for _, names in sections for name in names])
+    for heading, names in sections:
+        own = [rows[name] for name in names]
+        lines += ["", *filter(None, [heading]), *_table(own, width, left, brief)] if own else []
     if parts is None:
-        known = ", ".join(registry.names("task"))
-        lines += ["", f"--task NAME chooses the objective ({known});"]
-        lines += [
-            f"`unitk {verb} --task NAME --help` adds its options. `unitk list` names everything."
-        ]
+        known = textwrap.fill(", ".join(registry.names("task")), width, initial_indent="  ")
+        lines += ["", "--task NAME chooses the objective:", known.replace("\n", "\n  ")]
+        lines += [f"`unitk {verb} --task NAME --help` adds its options."]
     else:
-        lines += _component_pages(parts, width, brief)
-    lines += ["", f"`unitk {verb} --help` says all of it."] if brief else []
+        lines += _component_pages(parts, width)
+    lines += ["", f"`unitk {verb} --help-all` explains every option."] if brief else []
     return "\n".join(lines) + "\n"
 
 
-def _component_pages(parts: dict[str, Component], width: int, brief: bool) -> list[str]:
+def groups(main: type) -> list[tuple[str, list[str], list[str]]]:
+    """The options of a verb by heading: the common ones, and those that only --help-all shows.
+
+    A class that has `HELP` sorts all its options there: heading -> "common names | rare names".
+    Otherwise all are common, a class's own ones before the inherited ones, whose heading is the
+    first line of their class's docstring.
+    """
+    if "HELP" in vars(main):
+        halves = {heading: f"{names}|".split("|") for heading, names in vars(main)["HELP"].items()}
+        return [(heading, one[0].split(), one[1].split()) for heading, one in halves.items()]
+    found: list[tuple[str, list[str], list[str]]] = []
+    left = dict.fromkeys(option.name for option in options(main))
+    for owner in main.__mro__:
+        names = [name for name in left if name in vars(owner).get("__annotations__", ())]
+        left = dict.fromkeys(name for name in left if name not in names)
+        heading = "" if owner is main else (owner.__doc__ or "").partition("\n")[0]
+        found.append((heading, names, []))
+    return found
+
+
+def _component_pages(parts: dict[str, Component], width: int) -> list[str]:
     lines: list[str] = []
     for key, component in parts.items():
         rows = [
@@ -62,7 +79,7 @@ def _component_pages(parts: dict[str, Component], width: int, brief: bool) -> li
             for o in options(type(component.config))
         ]
         kind = key.partition(".")[0]
-        lines += ["", f"{flag(kind)} {component.name}", *_table(rows, width, _left(rows), brief)]
+        lines += ["", f"{flag(kind)} {component.name}", *_table(rows, width, _left(rows))]
     return lines
 
 
@@ -72,15 +89,13 @@ def _left(rows: Sequence[tuple[str, Option, Any]]) -> int:
 
 
 def _table(
-    rows: Sequence[tuple[str, Option, Any]], width: int, left: int, brief: bool
+    rows: Sequence[tuple[str, Option, Any]], width: int, left: int, brief: bool = False
 ) -> list[str]:
     lines = []
     for name, option, value in rows:
-        about = option.help.rstrip(".")
-        text = textwrap.wrap(f"{about} [{_notes(option, value)}]", width - left)
-        if brief:
-            first = re.split(r"\. (?=[A-Z`-])", about)[0]  # its first sentence
-            text = [textwrap.shorten(first, width - left, placeholder=" ...")]
+        about = option.brief if brief else option.help.rstrip(".")
+        about = f"{about} [{_notes(option, value)}]"
+        text = textwrap.wrap(about, width - left, break_on_hyphens=False)
         head = f"  {name}".ljust(left)
         if len(head) > left:
             lines.append(head)

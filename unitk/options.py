@@ -25,6 +25,11 @@ class Option:
     def flag(self) -> str:
         return flag(self.name)
 
+    @property
+    def brief(self) -> str:
+        """The first sentence of its help, without the full stop."""
+        return self.help.split(". ")[0].rstrip(".")
+
 
 @dataclass(frozen=True)
 class Component:

@@ -48,8 +48,8 @@ class Options:
 
 def run(argv: Sequence[str]) -> None:
     """Read, then write a folder that appears when it is whole."""
-    if "--help" in argv or "-h" in argv:
-        config.parse("convert", Options, ["--help" if "--help" in argv else "-h"])
+    if not set(config.HELP).isdisjoint(argv):
+        config.parse("convert", Options, ["--help"])
     words = config.read_flags(argv, Options)
     # those of task and architecture are resolved beside what the checkpoint says
     inner = [word for word in words if word.key.partition(".")[0] in ("task", "arch")]

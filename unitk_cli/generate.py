@@ -9,7 +9,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import unitk
 from unitk import config
@@ -57,63 +57,79 @@ class Options(GenerateConfig):
     unitk generate --checkpoint runs/lm --task.delimiter off --input prompts.txt
     """
 
+    HELP: ClassVar = {
+        "Model and input": "checkpoint input infill interactive max_source_len"
+        "| task input_format source_field target_field squad_source truncate",
+        "Output": "output output_format resume | buffer_size score references print_alignment"
+        " alignment_layer",
+        "Search": "beam nbest lenpen search | diverse_beam_groups diverse_beam_strength",
+        "Sampling, instead of a search": "sampling temperature sampling_topk sampling_topp seed"
+        "| sampling_minp",
+        "Limits and constraints": "max_len min_len no_repeat_ngram_size prefix_file constraints"
+        "| max_words no_repeat_ngram_ignore bad_words unkpen allow_symbols",
+        "Batches and devices": "device precision max_tokens | capture config user_dir",
+    }
+
     checkpoint: tuple[Path, ...]
-    """A run folder (its best checkpoint is taken), a checkpoint, or the name of a model that comes
-    with unitk (`unitk list model`); several are an ensemble, which decodes with the mean of their
+    """Run folder, checkpoint or bundled model (`unitk list model`). Of a run folder the best
+    checkpoint is used. Several models form an ensemble, which decodes with the mean of their
     probabilities."""
     task: str | None = None
-    """Decode as this task, where the model was trained with several."""
+    """Task to decode with, if the model was trained with several."""
     input: Path | None = None
-    """Sources: text (one a line, a tab between parts), a table (json, csv, tsv, parquet), SQuAD
-    (answer and passage), a corpus folder of pairs; `-` (standard input) or a named pipe is answered
-    line by line."""
+    """Sources: text lines, a table (json, csv, tsv, parquet), SQuAD json, a corpus folder of pairs,
+    or `-`. In text a tab separates the parts of a source. `-` (standard input) and named pipes are
+    answered line by line."""
     infill: str | None = None
-    """A text with [MASK]s to fill, one after the other, as one search."""
+    """Text with [MASK]s to fill in. They are filled one after the other."""
     prefix_file: Path | None = None
-    """Beginnings: outputs for the input of the same line begin so; an empty line asks nothing."""
+    """File of forced beginnings, one a line. Line i is how the outputs of input i begin. An empty
+    line forces nothing."""
     constraints: Path | None = None
-    """Phrases, a tab between them, that outputs for the input of the same line contain."""
+    """File of phrases that outputs must contain. Outputs of input i contain the phrases of line i,
+    which tabs separate."""
     output: Path = STDOUT
-    """Where the outputs go; `-`: standard output."""
+    """Output file. `-`: standard output."""
     input_format: Format = "auto"
-    """auto: by the file's ending; standard input is text, or json-lines with --source-field."""
+    """Format of --input. auto: by the file name; standard input is text, or json-lines with
+    --source-field."""
     squad_source: str = SQUAD_SOURCE
-    """SQuAD json: how a source is made of answer and passage, as for `unitk preprocess`."""
+    """SQuAD json: how answer and passage form a source, as in `unitk preprocess`."""
     source_field: tuple[str, ...] = ()
-    """Field of a table that holds the source, as in `preprocess`; several: its parts. Default: the
-    field source, a text or a list of parts."""
+    """Field of a table that holds the source, as in `unitk preprocess`. Several are its parts.
+    Default: source, a text or a list of parts."""
     target_field: tuple[str, ...] = ()
     """Field of the target, beside --source-field."""
     output_format: Literal["text", "jsonl", "fairseq"] = "text"
-    """text: an output a line, its score before it if --nbest is above 1; jsonl: an object a source;
-    fairseq: its S-, T-, H-, D- and P- lines."""
+    """text, jsonl, or the lines of fairseq-generate. text has one output a line, with its score if
+    --nbest is above 1. jsonl has one object a source. fairseq has S-, T-, H-, D- and P- lines."""
     truncate: bool = False
-    """Shorten the last part of a source that is too long for the model, instead of refusing it;
-    default: on for a model that was fine-tuned on pairs, as its training did."""
+    """Truncate the last part of a source that is too long, instead of refusing it. Default: on for
+    a model that was fine-tuned on pairs."""
     score: bool = False
-    """Instead of searching, say of given outputs what a search would: score, log-probability, and
-    those of the words; the sum and the perplexity on standard error."""
+    """Score given outputs instead of searching: score, log-probability and those of the tokens. The
+    sum and the perplexity go to standard error."""
     references: Path | None = None
-    """The outputs to score, line by line, where the input has no targets."""
+    """File of the outputs to score, line by line, if the input has no targets."""
     print_alignment: Alignment = "off"
-    """Add which source word each word looks at most (hard), or how much at each one (soft): the
-    mean over the heads of a decoder layer, of models with an encoder."""
+    """Add alignments from cross-attention, the mean over the heads of a decoder layer. hard: the
+    source token with the highest weight; soft: all weights."""
     alignment_layer: int = 0
-    """The decoder layer, from 1. 0: the last."""
+    """Decoder layer for alignments, counted from 1. 0: the last."""
     interactive: bool = False
-    """Ask for sources on standard input, one by one, until it ends; [MASK]s are filled."""
+    """Read sources from the terminal, one by one. [MASK]s are filled in."""
     buffer_size: int = 1024
-    """Inputs that are decoded together and written before the next ones are begun."""
+    """Inputs that are decoded and written together."""
     resume: bool = False
-    """Go on with an --output that was interrupted."""
+    """Continue an interrupted --output."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """auto: CUDA where there is a GPU."""
+    """Device to decode on. auto: CUDA if there is a GPU."""
     precision: Literal["fp32", "bf16", "fp16", "int8"] = "fp32"
-    """Number format of weights and cache; int8: of the matrices alone, on a CPU."""
+    """Number format of weights and cache. int8 is for matrices only, on a CPU."""
     config: Path | None = None
-    """YAML file of options; flags win over it."""
+    """YAML file with options. Flags override it."""
     user_dir: Path | None = None
-    """Folder of plug-ins."""
+    """Folder of plug-ins. Every .py file in it is imported."""
 
 
 def run(argv: Sequence[str]) -> None:

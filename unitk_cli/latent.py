@@ -30,7 +30,7 @@ Opened = Callable[[], "LatentSpace"]
 
 def run(argv: Sequence[str]) -> None:
     """Do what the first word names."""
-    if not argv or argv[0] in ("--help", "-h"):
+    if not argv or argv[0] in config.HELP:
         print(overview())
         return
     name = argv[0]

@@ -54,7 +54,7 @@ class Verb(click.Command):
         kind = words[-1].removeprefix("--") if words else ""
         if incomplete.startswith("-"):
             with redirect_stdout(io.StringIO()) as page, suppress(SystemExit, UnitkError):
-                module(str(self.name)).run([*words, "--help"])
+                module(str(self.name)).run([*words, "--help-all"])
             # the help page depends on the words so far: --task mass brings the options of mass
             found = ["--quiet", *re.findall(r"^ +(--[\w.-]+)", page.getvalue(), re.M)]
         elif kind in KINDS:
@@ -135,7 +135,7 @@ def _silence() -> None:
 @click.group(
     cls=Verbs,
     help="A toolkit for unified language models.",
-    epilog="Every verb knows --help, -h for a short list, and --quiet: warnings and errors only.",
+    epilog="`unitk VERB --help` explains a verb. --quiet prints warnings and errors only.",
 )
 @click.version_option(__version__, prog_name="unitk")
 def cli() -> None:

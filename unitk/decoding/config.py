@@ -52,26 +52,26 @@ class SearchConfig:
     """Search: how many outputs are kept, and when it ends."""
 
     beam: int = 5
-    """Hypotheses kept open for each input; 1 is greedy decoding."""
+    """Beam size: open hypotheses of each input. 1 is greedy decoding."""
     nbest: int = 1
     """Outputs for each input, best first."""
     lenpen: float = 1.0
-    """Hypotheses are ranked by log-probability / length ** lenpen, end symbols counted; glm and
-    unilm divide otherwise."""
+    """Length penalty: rank by log-probability / length ** lenpen. --search glm and unilm have other
+    formulas."""
     search: Literal["likely", "exact", "fairseq", "glm", "unilm"] = "likely"
-    """When the search of an input ends. likely: the worst kept output is better than any open
-    hypothesis at its present length; exact: no open hypothesis can enter the n best any more;
-    fairseq, glm, unilm: as those programs search, which rank otherwise too, see docs/generate.md.
-    Greedy decoding ends with the first end symbol."""
+    """How a beam search ends and ranks. likely: end when the worst kept output beats every open
+    hypothesis at its current length. exact: end when no open hypothesis can still enter the n best.
+    fairseq, glm, unilm: like those programs (docs/generate.md). Greedy decoding ends with the first
+    end symbol."""
     diverse_beam_groups: int = 1
-    """Groups of the beam that avoid each other's words (Vijayakumar et al. 2016)."""
+    """Groups of the beam that avoid each other's tokens (Vijayakumar et al. 2016)."""
     diverse_beam_strength: float = 0.5
-    """What a word costs for each hypothesis of an earlier group that has it at the same place."""
+    """Penalty of a token for each hypothesis of an earlier group that has it at the same place."""
     max_tokens: int = 16384
-    """Most slots of a batch: prompt, and the longest output of every beam."""
+    """Maximum slots of a batch: the prompt and the longest output of every beam."""
     capture: bool = False
-    """On a GPU: record a step as a CUDA graph and replay it, 32 steps a recording. Its logic is
-    tested on a CPU; it was not yet run on a GPU."""
+    """On a GPU: record decoding steps as CUDA graphs of 32 steps and replay them. Tested on a CPU
+    only, not yet run on a GPU."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,24 +79,23 @@ class RulesConfig:
     """Rules: what may be written."""
 
     min_len: str | int = 0
-    """Least words of an output, or of each blank, the end symbol not counted; 0.1x+2 depends on
-    the words x of the source."""
+    """Minimum tokens of an output or of each blank. The end symbol does not count. 0.1x+2 depends
+    on the x tokens of the source."""
     max_len: str | int = 64
-    """Most words of an output, or of each blank; then it is closed. 1.2x+10 depends on the words x
-    of the source."""
+    """Maximum tokens of an output or of each blank. 1.2x+10 depends on the x tokens of the
+    source."""
     max_words: int | None = None
-    """Most words of an output, all its blanks together, as in GLM; further blanks stay empty."""
+    """Maximum tokens of all blanks of an output together. Further blanks stay empty (GLM)."""
     allow_symbols: str = ""
-    """Special symbols, with blanks between them, that may be written though the task bans them."""
+    """Special symbols to allow although the task bans them, separated by blanks."""
     no_repeat_ngram_size: int = 0
-    """No run of so many words occurs twice in an output, or in a blank. 0: no such rule."""
+    """Block repeated n-grams of this size. Each blank counts by itself. 0: off."""
     no_repeat_ngram_ignore: str = ""
-    """Words with blanks between them, such as ". , [SEP]"; a run that has one of them may occur
-    again."""
+    """N-grams with one of these words may repeat, such as ". , [SEP]"."""
     unkpen: float = 0.0
-    """Taken from the log-probability of the unknown word wherever it may be written."""
+    """Penalty that is subtracted from the log-probability of the unknown token."""
     bad_words: Path | None = None
-    """A file of words or phrases that are never written, one a line."""
+    """File of words or phrases that are never written, one a line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,19 +103,19 @@ class SamplingConfig:
     """Sampling, instead of a search."""
 
     sampling: bool = False
-    """Draw --nbest outputs word by word instead of searching; scores stay the model's own."""
+    """Draw --nbest outputs token by token instead of searching. Scores are the model's own."""
     temperature: float = 1.0
-    """Logits are divided by it: below 1 sharper, above 1 flatter. Scores are those of a search
-    with it, but of draws the model's own."""
+    """Divides the logits: below 1 sharpens, above 1 flattens. A search ranks with it. The scores of
+    draws are the model's own."""
     sampling_topk: int = 0
-    """Draw among the so many likeliest words. 0: among all."""
+    """Sample from the k most probable tokens. 0: from all."""
     sampling_topp: float = 1.0
-    """Draw among the likeliest words that together have this probability."""
+    """Sample from the most probable tokens that together have this probability."""
     sampling_minp: float = 0.0
-    """Draw among the words at least so many times as likely as the likeliest one, after top-k and
-    top-p. 0: no such rule."""
+    """Sample from the tokens with at least this share of the highest probability, after top-k and
+    top-p. 0: off."""
     seed: int = 1
-    """Of the draws; every input has its own."""
+    """Seed of the draws. Every input has its own draws."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,8 +123,8 @@ class GenerateConfig(SamplingConfig, RulesConfig, SearchConfig):
     """How outputs are made."""
 
     max_source_len: int | None = None
-    """Shorten the last part of a source of more tokens; default of `unitk generate`: the limit that
-    training had, of which `none` is rid."""
+    """Truncate the last part of longer sources. Default of `unitk generate`: the limit used in
+    training; none lifts it."""
 
     def __post_init__(self) -> None:
         at_least(self, max_source_len=1, beam=1, nbest=1, max_tokens=1, max_words=1, seed=0)
@@ -180,16 +179,17 @@ class EmbedConfig:
     """Which states stand for a text."""
 
     layer: int = -1
-    """States of which layer: 0 enters the first one, -1 is what leaves the last one."""
+    """Layer whose states are read. 0 is the input of the first layer, -1 the output of the last
+    one."""
     pool: Literal["mean", "first", "last", "none", "latent"] = "mean"
-    """mean: of all words; first: at the first slot, BERT's [CLS]; last: at the last slot; none: of
-    every slot, as json-lines; latent: the most likely latent of an autoencoder."""
+    """mean: over all tokens; first: the first slot, BERT's [CLS]; last: the last slot; none: every
+    slot, as json-lines; latent: the most likely latent of an autoencoder."""
     specials: bool = False
-    """Special symbols count in the mean."""
+    """Include special symbols in the mean."""
     truncate: bool = False
-    """Shorten the last part of a text that is too long for the model, instead of refusing it."""
+    """Truncate the last part of a text that is too long for the model, instead of refusing it."""
     max_tokens: int = 16384
-    """Most slots of a batch."""
+    """Maximum slots of a batch."""
 
     def __post_init__(self) -> None:
         at_least(self, max_tokens=1)
@@ -204,12 +204,12 @@ class PredictConfig:
     """How texts are read."""
 
     null_threshold: float = 0.0
-    """Answers: there is none where its log-probability is larger by so much than that of the best
-    answer, in every window (BERT's null_score_diff_threshold); inf: there is always an answer."""
+    """Answers: predict no answer only if, in every window, its log-probability exceeds that of the
+    best answer by this much (BERT's null_score_diff_threshold). inf: always answer."""
     truncate: bool = False
-    """Shorten the last part of a text that is too long for the model, instead of refusing it."""
+    """Truncate the last part of a text that is too long for the model, instead of refusing it."""
     max_tokens: int = 16384
-    """Most slots of a batch."""
+    """Maximum slots of a batch."""
 
     def __post_init__(self) -> None:
         require(self.max_tokens >= 1, f"--max-tokens must be at least 1, got {self.max_tokens}")

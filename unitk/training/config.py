@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from unitk.config import flag
 from unitk.errors import at_least, require
@@ -27,153 +27,175 @@ class TrainConfig:
     unitk train --task lm --data qa --init-from lm --save-dir lm-qa --max-epochs 5
     """
 
+    HELP: ClassVar = {
+        "Data": "data valid blocks block_size max_source_len max_target_len"
+        "| new_data per_label stateful_rows valid_texts",
+        "Run": "save_dir resume init_from config seed"
+        "| user_dir init_encoder init_decoder seeds deterministic",
+        "Length of the run": "max_steps max_epochs max_hours patience | max_words",
+        "Optimization": "lr lr_schedule| clip_norm freeze thaw group ema average_last on_nonfinite",
+        "Batches, memory and devices": "max_tokens batch_tokens device precision nproc"
+        "| batch_texts recompute shard oom_retry rank_timeout threads products attention compile",
+        "Validation, checkpoints and logging": "valid_every save_every best_metric log_every"
+        "| keep_last keep_best save_at_words writers panel_every panel_texts profile"
+        " detect_anomaly",
+    }
+
     data: tuple[str, ...]
-    """Corpus folder, or a folder with train/ in it; DIR=2.5 shows each text 2.5 times an epoch."""
+    """Corpus folder, or a folder with train/. DIR=2.5 shows each text 2.5 times an epoch."""
     valid: tuple[str, ...] = ()
-    """[NAME=]DIR of a validation corpus, the first one decides what is best; none: no validation;
-    default: valid/ of the first --data."""
+    """Validation corpus, if you like with a name: [NAME=]DIR. The first one selects the best
+    checkpoint. none: no validation. Default: valid/ of the first --data."""
     save_dir: Path
-    """Run folder for the configuration, the log and the checkpoints."""
+    """Run folder for configuration, log, checkpoints."""
     resume: bool = False
-    """Continue from the newest good checkpoint of --save-dir, or start if there is none. Options
-    that are not given keep the run's values."""
+    """Continue from the newest intact checkpoint. Without one, the run starts. Options that are not
+    given keep the values of the run."""
     new_data: bool = False
-    """With --resume: --data, --blocks, --block-size and the lengths of pairs may have changed; a
-    new epoch then begins, on them."""
+    """With --resume: accept other --data, --blocks, --block-size and lengths of pairs. A new epoch
+    of them begins."""
     init_from: Path | None = None
-    """Run or checkpoint, or name of a model that comes with unitk (`unitk list model`), to take the
-    weights from, its architecture unless --arch is given, and the options of the same task."""
+    """Start from the weights of a run or a model. The model may be a checkpoint or a bundled model
+    (`unitk list model`). Its architecture is used unless --arch is given. If the task is the same,
+    it keeps its options."""
     init_encoder: Path | None = None
-    """Run or checkpoint to take the encoder's weights from: its tower, or of two the encoder."""
+    """Run or checkpoint that initializes the encoder. A single tower becomes the encoder."""
     init_decoder: Path | None = None
-    """The same for the decoder and its output layer; cross-attention begins anew."""
+    """Run or checkpoint that initializes the decoder and its output layer. Cross-attention is drawn
+    at random."""
     config: Path | None = None
-    """YAML file with options; flags win over it."""
+    """YAML file with options. Flags override it."""
     user_dir: Path | None = None
-    """Folder of plug-ins: every .py in it is imported."""
+    """Folder of plug-ins. Every .py file in it is imported."""
     seeds: int | None = None
-    """Make so many runs, with --seed, --seed + 1, ..., each in a folder of its own in --save-dir.
-    seeds.json there has the mean and the standard deviation of their best validations."""
+    """Number of runs, with --seed, --seed + 1, and so on, each in its own folder of --save-dir.
+    seeds.json has the mean and the standard deviation of their best validations."""
     per_label: int | None = None
-    """Train on so many texts of each class, drawn with --seed; fewer ones are a part of more."""
+    """Train on this many texts of each class, drawn with --seed. A smaller number draws a subset of
+    a larger one."""
 
     max_steps: int | None = None
-    """Stop after so many updates."""
+    """Stop after this many updates."""
     max_epochs: int | None = None
-    """Stop after so many passes over the data."""
+    """Stop after this many passes over the data."""
     max_words: int | None = None
-    """Stop after reading so many words of text, repetitions counted, such as 100M."""
+    """Stop after reading this many words of text, such as 100M. Repetitions count."""
     max_hours: float | None = None
-    """Stop after so many hours of training, those before a --resume counted."""
+    """Stop after this many hours of training. Hours before a --resume count."""
     patience: int | None = None
-    """Stop after so many validations in a row without a better --best-metric."""
+    """Stop after this many validations without a better --best-metric. They count in a row."""
 
     lr: float = 4e-4
     """Peak learning rate."""
     lr_schedule: Schedule = Linear(warmup=0.06)
-    """Course of the learning rate, which --lr is multiplied by."""
+    """Schedule that multiplies --lr. `unitk list schedule` names the schedules, `linear:warmup=0.1`
+    sets an option of one."""
     freeze: tuple[str, ...] = ()
-    """Parameters that keep their values: patterns of their names, such as 'embed.*,layers.0.*'."""
+    """Parameters that are not trained: patterns of their names, such as 'embed.*,layers.0.*'."""
     thaw: str | None = None
-    """Train the output layers first, and one more layer below them each epoch (epoch), or each so
-    many updates (a number)."""
+    """Gradual unfreezing: train the output layers first, then one more layer below them every epoch
+    (epoch) or every N updates (a number)."""
     group: tuple[str, ...] = ()
-    """Other settings for parameters whose names match: 'PATTERN NAME=VALUE ...' with lr-factor,
-    lr-schedule, optimizer and that optimizer's options. May repeat; the first match counts."""
+    """Other settings for the parameters whose names match: 'PATTERN NAME=VALUE ...'. Names are
+    lr-factor, lr-schedule, optimizer and the options of that optimizer. May be repeated; the first
+    match counts."""
     ema: float | None = None
-    """Keep a moving average of the weights with this decay, such as 0.999: validation uses it, and
-    so does who loads the model."""
+    """Keep an exponential moving average of the weights with this decay, such as 0.999. Validation
+    and later use of the model read the average."""
     average_last: float | None = None
-    """Average the weights of this last share of the updates, such as 0.2: used as with --ema."""
+    """Average the weights over this last share of the updates, such as 0.2. The average is used
+    like that of --ema."""
     clip_norm: float = 1.0
-    """Scale gradients of a larger norm down to it; 0: never."""
+    """Clip gradients to this norm. 0: no clipping."""
 
     max_tokens: int = 8192
-    """Most slots of one forward pass on one device."""
+    """Maximum slots of one forward pass on one device. A slot is a position of the input."""
     batch_tokens: int | None = None
-    """Slots of one update over all devices; default: --max-tokens times devices."""
+    """Slots of one update over all devices. Default: --max-tokens times devices."""
     batch_texts: int | None = None
     """Texts or pairs of one update, instead of --batch-tokens."""
     stateful_rows: int = 0
-    """Rows of an update, each of which reads its own part of the texts in order; what the model
-    carries (memory, recurrent state) goes on from update to update. 0: texts are shuffled."""
+    """Rows of an update that each read their own part of the texts in order. The model carries its
+    state (memory, recurrence) from update to update. 0: texts are shuffled."""
     blocks: Literal["doc", "full", "stream", "line"] = "doc"
-    """Cut texts within documents, across them, at fixed windows, or one a line."""
+    """How documents become training texts. doc: texts end with their document. full: texts may span
+    documents. stream: windows of fixed size. line: one text a line."""
     block_size: int | Schedule = 512
-    """Most tokens of a text, the special symbols around it counted; a schedule counts epochs, and
-    cuts each epoch anew: constant:value=512,warmup=4 gives 128, 256, 384 and 512 from then on."""
+    """Maximum tokens of a text, with its special symbols. A schedule counts epochs:
+    constant:value=512,warmup=4 gives 128, 256, 384, then 512."""
     max_source_len: int | None = None
-    """Shorten longer sources; default: what the architecture's positions allow."""
+    """Truncate longer sources. Default: what the positions of the architecture allow."""
     max_target_len: int | None = None
-    """Shorten longer targets; default: half of the architecture's positions."""
+    """Truncate longer targets. Default: half of the positions of the architecture."""
 
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """bf16: autocast over fp32 weights; auto: bf16 where the processor computes in it; fp16: for
-    GPUs without bf16, the loss scaled so that small gradients survive (not yet run on a GPU)."""
+    """fp32, bf16, fp16 or auto. bf16: autocast over fp32 weights. auto: bf16 where the processor
+    computes in it. fp16: with a loss scale, for GPUs without bf16 (not yet run on a GPU)."""
     products: Literal["auto", "torch", "onednn"] = "auto"
-    """Library for fp32 matrix products on CPU; auto: oneDNN where 50 ms of measurement find it
-    faster, which a resumed run keeps. Name one where other runs must be equal in every bit."""
+    """Library for fp32 matrix products on a CPU. auto: oneDNN if a measurement of 50 ms finds it
+    faster. A resumed run keeps the choice. Name a library if runs must be bit-identical."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """auto: CUDA where there is a GPU."""
+    """Device to train on. auto: CUDA if there is a GPU."""
     attention: Literal["auto", "dense", "flex"] = "auto"
-    """How slots see each other. auto: no mask or the causal one where that is exact, else a dense
-    mask, on CUDA from 1,024 slots on FlexAttention; dense and flex: always that (flex: CUDA)."""
+    """How attention masks are computed. auto: no mask or the causal one where that is exact, else a
+    dense mask, and FlexAttention on CUDA from 1,024 slots. flex needs CUDA."""
     recompute: bool = False
-    """Keep what enters a layer only, and run the layer again in backward: about a third more work
-    for a fraction of the memory."""
+    """Activation checkpointing: keep only the input of each layer and run the layer again in
+    backward. Computes about a third more and needs far less memory."""
     compile: bool = False
-    """Compile the layers with torch.compile: faster on CUDA after a minute, rarely on a CPU."""
+    """Compile the layers with torch.compile. Faster on CUDA after about a minute, rarely on a
+    CPU."""
     profile: bool = False
-    """Profile a few updates: a trace in --save-dir, and the ten most expensive operations."""
+    """Profile a few updates: write a trace to --save-dir and log the ten most expensive
+    operations."""
     detect_anomaly: bool = False
-    """Let PyTorch name the operation whose gradient is NaN; slow."""
+    """Let PyTorch name the operation whose gradient is NaN. Slow."""
     deterministic: bool = False
-    """Use deterministic CUDA kernels, so that a resumed run is bit-identical (slower)."""
+    """Use deterministic CUDA kernels, so that a resumed run is bit-identical. Slower."""
     threads: int | None = None
-    """Processor threads; default: PyTorch's choice."""
+    """Processor threads. Default: PyTorch's choice."""
     nproc: int = 1
-    """Processes to start on this machine, each with a GPU of its own where there are some; by
-    torchrun, which also starts those of several machines."""
+    """Processes (GPUs) to use on this machine. For several machines use torchrun."""
     shard: bool = False
-    """Each process holds only its part of weights, gradients and optimizer (FSDP2), for models that
-    do not fit on one device."""
+    """Shard weights, gradients and optimizer state over the processes (FSDP2), for models that do
+    not fit on one device."""
     rank_timeout: float = 600.0
-    """Seconds after which a process that does not answer counts as gone."""
+    """Seconds without an answer after which a process counts as lost."""
     seed: int = 1
-    """Fixes the weights at the start, the order of examples, their draws and dropout."""
+    """Seed of weights, order, draws and dropout. Order is that of the examples, and each example
+    has its own draws."""
     on_nonfinite: str = "skip:10"
-    """Updates with NaN or infinity are never made. stop: the first one ends the run; skip:N: N in a
-    row do."""
+    """What to do about NaN or infinity; such updates are always skipped. stop: end the run at the
+    first one. skip:N: end it after N in a row."""
     oom_retry: bool = False
-    """Where a micro-batch does not fit into memory, try again with half of it."""
+    """If a micro-batch does not fit into memory, try again with half of it."""
 
     log_every: int | None = None
-    """Updates between log lines; default: a 40th of the run, but at most 50."""
+    """Updates between log lines. Default: a 40th of the run, at most 50."""
     valid_every: int = 500
-    """Updates between validations; there is one at the end too."""
+    """Updates between validations. One more follows at the end."""
     valid_texts: int | None = None
-    """Texts or pairs of each validation set that are used, at equal distances; default: all."""
+    """Texts or pairs to use of each validation set, at equal distances. Default: all."""
     panel_every: int = 500
-    """Updates between looks at what the criterion shows beside its loss (elbo: whether the latent
-    is used); there is one at the end too. 0: none."""
+    """Updates between diagnostics of the criterion (elbo: whether the latent is used). One more
+    follows at the end. 0: none."""
     panel_texts: int = 256
-    """Texts of the first validation set that are looked at."""
+    """Texts of the first validation set that the diagnostics read."""
     save_every: int = 500
-    """Updates between checkpoints; there is one at the end too."""
+    """Updates between checkpoints. One more follows at the end."""
     save_at_words: tuple[int, ...] = ()
-    """Words read at which a checkpoint is kept beside all others: 1M,2M,...,10M,20M,...,100M makes
-    --save-dir/words_1M and so on, of the first update that reaches them. The optimizer's state
-    is removed from those that are neither among the newest nor the best."""
+    """Word counts at which a permanent checkpoint is saved: 1M,2M,...,10M,20M,...,100M makes
+    --save-dir/words_1M and so on. Older ones lose their optimizer state."""
     keep_last: int = 2
-    """Newest checkpoints that are kept."""
+    """Number of newest checkpoints to keep."""
     keep_best: int = 1
-    """Best checkpoints that are kept beside them."""
+    """Number of best checkpoints to keep beside them."""
     writers: tuple[str, ...] = ("auto",)
-    """Where values go beside log.jsonl: csv, tensorboard, wandb, none; auto: TensorBoard where it
-    is installed."""
+    """Loggers beside log.jsonl: csv, tensorboard, wandb, none. auto: TensorBoard if it is
+    installed."""
     best_metric: str | None = None
-    """Metric that selects the best checkpoint: the lowest one, of shares that are correct (such as
-    valid/label/correct) the highest; default: valid/loss (with the first set's name)."""
+    """Metric that selects the best checkpoint. Losses: lower is better. Shares of right answers
+    (valid/label/correct): higher is better. Default: valid/loss of the first set."""
 
     def __post_init__(self) -> None:
         require(len(self.data) > 0, "--data needs a corpus folder")
