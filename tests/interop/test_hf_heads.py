@@ -42,9 +42,16 @@ ENDS = {
 }
 LABELS = ("plus", "minus", "even")  # not in the order of the alphabet
 PAIRS = [(family, task) for family in ("bert", "roberta", "albert") for task in ENDS]
-PAIRS += [("gpt2", task) for task in ENDS if task != "choice"]
+PAIRS += [("gpt2", task) for task in ENDS]
 PAIRS += [(family, task) for family in ("bart", "t5") for task in ("classify", "regress", "span")]
-PAIRS += [("ernie", "classify"), ("gpt", "classify"), ("t5_v1_1", "classify")]
+PAIRS += [("ernie", "classify"), ("t5_v1_1", "classify"), ("gpt", "classify"), ("gpt", "choice")]
+
+
+def class_of(family, task):
+    """The name of their class."""
+    name, _ = FAMILIES[family]
+    double = task == "choice" and family.startswith("gpt")
+    return f"{name}DoubleHeadsModel" if double else f"{name}For{ENDS[task]}"
 
 
 @pytest.fixture
@@ -59,7 +66,9 @@ def make(hf, kit, tmp_path, vocab_txt):
             settings = settings | named | {"num_labels": len(labels)}
         torch.manual_seed(0)
         config = getattr(hf, f"{name}Config")(**settings)
-        model = kit.perturbed(getattr(hf, f"{name}For{ENDS[task]}")(config))
+        model = kit.perturbed(getattr(hf, class_of(family, task))(config))
+        if hasattr(model, "multiple_choice_head"):  # which adds as much to every choice
+            torch.nn.init.zeros_(model.multiple_choice_head.summary.bias)
         model.save_pretrained(tmp_path / "there")
         (tmp_path / "there" / "vocab.txt").write_text(vocab_txt.read_text())
         return model, tmp_path / "there"
@@ -93,10 +102,10 @@ def ours_of(model, task, parts, right):
     else:
         laid = [task.classify(one, np.array(y), None) for one, y in zip(parts, right, strict=True)]
     batch = collate([[example] for example in laid]).to("cpu")
-    [ask] = batch.asks.values()
+    ask, *words = batch.asks.values()
     with torch.no_grad():
         states, _ = model(batch)
-        loss = model.answer(states, batch, [ask]).loss.mean()
+        loss = sum(model.answer(states, batch, [one]).loss.mean() for one in (ask, *words))
         rows = model.output(batch, ask).split([len(example.asks[0].label) for example in laid])
     return rows, loss, laid
 
@@ -152,6 +161,7 @@ def theirs_of(model, task, parts, laid):
         given["token_type_ids"] = padded([s.seg for s in slots], 0)
     if kind == "choice":
         given = {name: tensor.unflatten(0, (len(parts), -1)) for name, tensor in given.items()}
+    double = kind == "choice" and hasattr(model, "multiple_choice_head")
     asked = [example.asks[0].rows for example in laid]
     if kind == "span":
         borders = torch.tensor(np.concatenate(rights))
@@ -164,8 +174,16 @@ def theirs_of(model, task, parts, laid):
         given["labels"] = torch.tensor(np.concatenate(rights))
         if kind == "regress":
             given["labels"] = given["labels"].float()
+    if double:  # the loss over words is that of every choice
+        whole = torch.tensor([one.whole for one in each]).unflatten(0, (len(parts), -1))
+        given |= {"mc_labels": given["labels"], "mc_token_ids": whole}
+        # GPT's class takes no mask of choices, and padding stands behind what is read
+        real = given.pop("attention_mask")
+        given["labels"] = given["input_ids"].masked_fill(real == 0, -100)
     with torch.no_grad():
         out = model(**given)
+    if double:
+        return out.mc_logits.split(1), out.loss + out.mc_loss, given["input_ids"]
     if kind == "span":
         both = torch.stack([out.start_logits, out.end_logits], dim=1)
         logits = [one[None, :, : len(s)] for one, s in zip(both, slots, strict=True)]
@@ -196,8 +214,12 @@ def test_both_ways(hf, kit, make, tmp_path, family, kind):
         near(alone, same)
         near(loss, their_loss)
     saved = load_file(there / "model.safetensors")
+    if "transformer.tokens_embed.weight" not in saved and family == "gpt":
+        # this class stores the tied matrix as the output's, the others of its kind do not
+        saved["transformer.tokens_embed.weight"] = saved.pop("lm_head.weight")
     back = kit.goes_back(tmp_path / "ours", "hf", tmp_path / "back", "model.safetensors", saved)
-    auto = getattr(hf, f"AutoModelFor{ENDS[kind]}")
+    there = class_of(family, kind)
+    auto = getattr(hf, there if "Double" in there else f"AutoModelFor{ENDS[kind]}")
     again, info = auto.from_pretrained(back, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"]
     assert type(again) is type(model) and again.config.num_labels == model.config.num_labels
@@ -225,6 +247,10 @@ def test_both_ways(hf, kit, make, tmp_path, family, kind):
             {"problem_type": "multi_label_classification"},
             "BertForSequenceClassification with 3 outputs as single_label_classification only",
         ),
+        (
+            {"model_type": "gpt2", "architectures": ["GPT2DoubleHeadsModel"]},
+            "needs a matrix multiple_choice_head.summary.weight",
+        ),
         ({"architectures": ["BertForQuestionAnswering"]}, "needs a matrix qa_outputs.weight"),
         (
             {"model_type": "t5", "architectures": ["T5ForTokenClassification"]},
@@ -245,7 +271,8 @@ def test_what_a_head_cannot_be_is_named(kit, make, tmp_path, change, message):
         ("gpt2", "classify", "lm", "GPT2ForSequenceClassification needs --arch.head-pooler off"),
         ("bart", "classify", "seq2seq", "reads a text in both towers.*; not seq2seq"),
         ("bart", "tag", "seq2seq:opening=both", "no BartForTokenClassification"),
-        ("gpt2", "choice", "lm", "no GPT2ForMultipleChoice"),
+        ("bart", "choice", "seq2seq:opening=both", "no BartForMultipleChoice"),
+        ("gpt2", "choice", "lm", "GPT2DoubleHeadsModel needs --arch.head-pooler off"),
         ("gpt2", "classify", "mlm", "reads texts from left to right, task Classify from both"),
     ],
 )

@@ -76,6 +76,34 @@ def test_a_causal_model_is_asked_for_its_words_beside(toy_vocab):
     assert [ask.name for ask in alone.asks] == ["class"]
 
 
+@pytest.mark.parametrize("layout", ["lm", "mlm", "seq2seq"])
+@pytest.mark.parametrize("task", ["regress", "classify"])
+def test_a_pair_in_both_orders_has_no_first_text(toy_vocab, task, layout):
+    one, both = (made(task, layout, toy_vocab, both_orders=on) for on in (False, True))
+    torch.manual_seed(0)
+    config = tiny(get("arch", f"{ARCHS[layout]}_tiny")())
+    model = type(config)(**{**vars(config), "heads": both.heads}).build(len(toy_vocab)).eval()
+
+    def read(*examples):
+        batch = collate([[example] for example in examples]).to("cpu")
+        return batch, next(iter(batch.asks.values()))
+
+    with torch.no_grad():
+        swapped = model.output(*read(both.asking([A, B]), both.asking([B, A])))
+        near(swapped[0], swapped[1])
+        batch, ask = read(one.asking([A, B]), one.asking([B, A]))
+        states = model(batch)[0][ask.tower].flatten(0, 1)[ask.first]
+        head = model.heads[f"{both.head}:label"]
+        near(swapped[0], head.out(torch.tanh(head.dense(states.sum(0)))).squeeze())
+        assert (model.output(batch, ask).diff(dim=0).abs() > 1e-4).all()
+    wanted = [ask.label.tolist() for x in ([A, B], [B, A]) for ask in one.asking(x).asks[1:]]
+    assert [ask.label.tolist() for ask in both.asking([A, B]).asks[1:]] == wanted
+    with pytest.raises(
+        UsageError, match="--task.both-orders reads pairs of texts, got a text of 1"
+    ):
+        both.asking([A])
+
+
 def test_words_are_tagged_at_their_first_tokens(toy_vocab):
     example = made("tag", "mlm", toy_vocab).classify([A, B, A], np.array([0, 1, 0]), None)
     [ask] = example.asks
@@ -121,6 +149,16 @@ def test_each_choice_is_a_doc_of_its_own(toy_vocab):
     task.room = 7
     short = task.asking([A, B, A]).towers["x"]
     assert int(short.pos.max()) == 6 and short.token.tolist().count(42) == 1
+
+
+def test_a_causal_model_is_asked_for_the_words_of_every_choice(toy_vocab):
+    example = made("choice", "lm", toy_vocab).classify([A, B, A], np.array([1]), None)
+    pairs = [made("classify", "lm", toy_vocab).asking([A, choice]) for choice in (B, A)]
+    x, [own, *words] = example.towers["x"], example.asks
+    assert x.token[own.rows[0]].tolist() == [toy_vocab.sep] * 2
+    each = [pair.asks[1].label.tolist() for pair in pairs]
+    assert [ask.label.tolist() for ask in words] == each and words[0].name == words[1].name
+    assert all((x.token[ask.first + 1] == ask.label).all() for ask in words)
 
 
 def test_class_weights_are_those_of_torch(toy_vocab):
@@ -236,6 +274,13 @@ def test_a_checkpoint_tells_the_layout(labelled, tmp_path, toy_data, capsys):
         for name in ("lm", "run")
     )
     assert (one - other).abs().max() < 5e-3
+
+
+def test_both_orders_need_pairs(labelled, tmp_path):
+    words = f"--task classify --task.layout lm --arch gpt2_tiny --data {labelled / 'class'}"
+    words += f" --task.both-orders on --save-dir {tmp_path / 'run'} --max-steps 2 --lr 1e-3"
+    with pytest.raises(UsageError, match=r"classify reads texts of 2 parts, but.*text,other"):
+        prepare(parse_train(words.split()))
 
 
 def test_a_head_goes_with_its_labels(labelled, tmp_path):

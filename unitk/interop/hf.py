@@ -20,7 +20,17 @@ from unitk.errors import CheckpointError, UsageError, require
 from unitk.interop import settings
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import find_file, read_json, read_tensors, save_tensors, write_json
-from unitk.interop.hf_families import FAMILIES, OUTPUTS, Family, class_of, kind_of, layout_of, tied
+from unitk.interop.hf_families import (
+    DOUBLE,
+    FAMILIES,
+    OUTPUTS,
+    Family,
+    class_of,
+    ending_of,
+    kind_of,
+    layout_of,
+    tied,
+)
 from unitk.interop.hf_heads import PROBLEMS, head_of, head_settings, tuned
 from unitk.interop.hf_tokenizer import write_tokenizer
 from unitk.interop.names import count_from, today
@@ -53,6 +63,9 @@ def read(path: Path, vocab: Path | None) -> Found:
     family = FAMILIES[kind]
     settings.refuse(given, family.fixed, where)
     tensors = modern(read_tensors(weights), family.root, family.wrapped)
+    for second, first in family.layout.copies.items():
+        if first not in tensors and second in tensors:  # a tied tensor under its other name
+            tensors[first] = tensors.pop(second)
     config = settings.read(settings.preset(family.presets[0]), family.keys, given, where)
     changes = {"tied": tied(family.layout, tensors)}
     changes |= family.complete((config, tensors, given, where))
@@ -151,13 +164,18 @@ def renamed(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     offsets = {"roberta": _pad(parts, len(found["embed.tokens.weight"])) + 1, "bart": 2}
     count_from(found, config.position_offset, offsets.get(kind, 0))
     family = FAMILIES[kind]
-    layout = layout_of(family, config, head)
-    own = f"heads.{head}:label." if head else "heads."
+    layout, double = (
+        layout_of(family, config, head),
+        bool(head) and ending_of(family, head) == DOUBLE,
+    )
+    own = (f"heads.{head}:label." if head else "heads.", *["heads.lm."] * double)
     for name in [name for name in found if name.startswith("heads.")]:
-        # no class there has other outputs beside a fine-tuned one, or the borders of spans
+        # few classes there have other outputs beside a fine-tuned one, or the borders of spans
         if not name.startswith(own) or name.startswith("heads.sbo:"):
             del found[name]
     theirs = layout.to_theirs(found)
+    if double:
+        theirs["multiple_choice_head.summary.bias"] = torch.zeros(1)
     if head in PROBLEMS:
         return {n if n.startswith(OUTPUTS) else family.wrapped + n: theirs[n] for n in theirs}
     return theirs

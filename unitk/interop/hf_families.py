@@ -150,7 +150,7 @@ class Family:
 
 OUTPUTS = (
     *("cls.", "lm_head.", "final_logits_bias", "predictions.", "sop_classifier."),
-    *("classifier.", "qa_outputs.", "score.", "classification_head."),
+    *("classifier.", "qa_outputs.", "score.", "classification_head.", "multiple_choice_head."),
 )
 """How the names of output layers begin, which a root never stands before."""
 WRITES = {"mlm": "ForMaskedLM", "lm": "LMHeadModel", "seq2seq": "ForConditionalGeneration"}
@@ -159,6 +159,8 @@ TEXTS, CHOICES = "ForSequenceClassification", "ForMultipleChoice"
 WORDS, PLACES = "ForTokenClassification", "ForQuestionAnswering"
 CLASSES = {"class": TEXTS, "regress": TEXTS, "tag": WORDS, "span": PLACES, "choice": CHOICES}
 """The same of fine-tuned models, by the kind of head."""
+DOUBLE = "DoubleHeadsModel"
+"""GPT's class for choices, with the output layer over words beside."""
 SLOTS = {WORDS: ("", "classifier"), PLACES: ("", "qa_outputs")}
 CLASSIFIER = ("classification_head.dense", "classification_head.out_proj")
 
@@ -227,7 +229,7 @@ FAMILIES = {
         presets=("gpt2_small", "gpt2_medium", "gpt2_large", "gpt2_xl"),
         task="lm",
         layout=names.GPT2,
-        heads=SLOTS | {TEXTS: ("", "score")},
+        heads=SLOTS | {TEXTS: ("", "score"), DOUBLE: ("", "multiple_choice_head.summary")},
         keys=GPT2_KEYS,
         fixed={
             "scale_attn_weights": True,
@@ -244,7 +246,7 @@ FAMILIES = {
         presets=("gpt_base",),
         task="lm",
         layout=names.GPT,
-        heads={TEXTS: ("", "score")},
+        heads={TEXTS: ("", "score"), DOUBLE: ("", "multiple_choice_head.summary")},
         keys=GPT_KEYS,
         fixed={"afn": "gelu"},  # the tanh form, there
         complete=_gpt2,
@@ -317,12 +319,19 @@ def layout_of(family: Family, config: ModelConfig, head: str = "") -> Layout:
     layout = names.T5_GATED if config.ffn_gate else family.layout
     if not head:
         return layout
-    ending = CLASSES[head]
+    ending = ending_of(family, head)
     require(
         ending in family.heads, f"--to hf: no {family.name}{ending} there is read as it is here"
     )
     own = names.classes(f"{head}:label", *family.heads[ending])
-    return replace(layout, names={**layout.names, **own})
+    # a bias adds as much to every choice
+    ignored = (*layout.ignored, r"multiple_choice_head\.summary\.bias")
+    return replace(layout, names={**layout.names, **own}, ignored=ignored)
+
+
+def ending_of(family: Family, head: str) -> str:
+    """How the name of the class ends that has such a head."""
+    return DOUBLE if head == "choice" and DOUBLE in family.heads else CLASSES[head]
 
 
 def class_of(family: Family, config: ModelConfig) -> str:

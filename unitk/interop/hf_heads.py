@@ -11,8 +11,16 @@ import numpy as np
 from torch import Tensor
 
 from unitk.errors import CheckpointError, require
-from unitk.interop.hf_families import CHOICES, CLASSES, TEXTS, WORDS, Family
-from unitk.interop.settings import checked
+from unitk.interop.hf_families import (
+    CHOICES,
+    CLASSES,
+    DOUBLE,
+    TEXTS,
+    WORDS,
+    Family,
+    ending_of,
+)
+from unitk.interop.settings import checked, refuse
 from unitk.models.config import ModelConfig
 from unitk.tasks.base import Task
 from unitk.tasks.understanding.base import Headed
@@ -22,6 +30,13 @@ TASKS = {
     **{head: head for head in ("regress", "tag", "span", "choice")},
 }
 """Kind of head -> the task that asks it."""
+SUMMARY = {
+    "summary_type": "cls_index",
+    "summary_use_proj": True,
+    "summary_proj_to_labels": True,
+    "summary_activation": None,
+}
+"""How a choice is scored there: a linear map of one slot, as in GPT."""
 PROBLEMS = {"class": "single_label_classification", "regress": "regression"}
 """Kind of head -> what transformers' config.json says of its loss."""
 KEPT = "unitk"
@@ -54,7 +69,9 @@ def tuned(
     if matrix is None or matrix.dim() != 2:
         raise CheckpointError(f"{where}: {named[0]} needs a matrix {out}.weight")
     size, problem = len(matrix), given.get("problem_type")
-    head = next(kind for kind, name in CLASSES.items() if name == ending)
+    head = next(kind for kind in CLASSES if ending_of(family, kind) == ending)
+    if ending == DOUBLE:
+        refuse(given, SUMMARY, where)
     if ending == TEXTS:
         head = "regress" if size == 1 else "class"
         if problem not in (None, PROBLEMS[head]):
@@ -65,7 +82,7 @@ def tuned(
     around = {"opening": "none", "delimiter": "off"} if family.task == "lm" else family.options
     layout = f"{family.task}:" + ",".join(f"{a}={b}" for a, b in around.items())
     options = {"layout": layout.rstrip(":"), "separators": str(family.separators)}
-    if family.task == "lm":
+    if family.task == "lm" and ending != DOUBLE:
         options["lm_weight"] = "0"  # their loss is that of the head alone
     kept = checked(given.get(KEPT, {}), dict, KEPT, where)
     options |= {name: checked(kept[name], str, name, where) for name in options if name in kept}
@@ -92,14 +109,16 @@ def head_of(task: Task) -> str:
 
 def head_settings(task: Headed, config: ModelConfig, family: Family) -> dict[str, Any]:
     """What config.json says of the head of a fine-tuned model; errors where none there fits."""
-    ending = CLASSES[task.head]
+    ending = ending_of(family, task.head)
     name = family.name + ending
     pooler, _ = family.heads[ending]
     wanted, has = ("on" if one else "off" for one in (pooler, config.head_pooler))
-    if ending in (TEXTS, CHOICES):
+    if ending in (TEXTS, CHOICES, DOUBLE):
         ours = f"--to hf: {name} needs --arch.head-pooler {wanted}, but this model has it {has}"
         require(wanted == has, ours)
-    found: dict[str, Any] = {"architectures": [name]}
+    twice = getattr(task.config, "both_orders", False)
+    require(not twice, f"--to hf: {name} reads a pair in one order, not --task.both-orders")
+    found: dict[str, Any] = {"architectures": [name]} | (SUMMARY if ending == DOUBLE else {})
     if ending in (TEXTS, WORDS):  # the others have a fixed number of outputs
         names = task.labels or ("LABEL_0",)
         found["id2label"] = dict(enumerate(names))

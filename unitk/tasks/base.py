@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -225,6 +227,24 @@ def places_of(parts: list[Ids], first: int) -> list[Ids]:
     sizes = np.array([len(part) for part in parts])
     starts = first + np.cumsum(sizes + 1) - sizes - 1
     return [start + np.arange(size) for start, size in zip(starts, sizes, strict=True)]
+
+
+def side_by_side(each: Sequence[Encoded]) -> tuple[Example, Ids]:
+    """Several in one example, a doc each, and the slots [1, a] that stand for each as a whole."""
+    towers: dict[str, list[Slots]] = {}
+    sizes, asks, rows = Counter[str](), [], []
+    for number, one in enumerate(each):
+        rows.append(sizes[one.tower] + one.whole)
+        asks += [replace(ask, rows=ask.rows + sizes[ask.tower]) for ask in one.example.asks]
+        for tower, slots in one.example.towers.items():
+            slots.doc[:] = number
+            towers.setdefault(tower, []).append(slots)
+            sizes[tower] += len(slots)
+    joined = {
+        tower: Slots(np.concatenate([one.table for one in own], axis=1))
+        for tower, own in towers.items()
+    }
+    return Example(joined, asks), np.array([rows])
 
 
 def largest(share: float | Schedule) -> float:

@@ -14,7 +14,7 @@ from unitk.registry import register
 
 
 class Pooled(Head):
-    """Dense, tanh (BERT's pooler), linear: `scores` [K, a, outputs] of every slot.
+    """Dense, tanh (BERT's pooler), linear.
 
     Without the pooler, a linear map without a bias (Radford et al. 2018, section 3.2).
     """
@@ -24,21 +24,21 @@ class Pooled(Head):
         self.dense = nn.Linear(config.width, config.width) if config.head_pooler else None
         self.out = nn.Linear(config.width, size or 1, bias=config.head_pooler)
 
-    def scores(self, asked: Asked) -> Tensor:
-        """Of every slot that is read."""
-        pooled = asked.states if self.dense is None else torch.tanh(self.dense(asked.states))
+    def scores(self, states: Tensor) -> Tensor:
+        """Outputs [..., size] of states [..., D]."""
+        pooled = states if self.dense is None else torch.tanh(self.dense(states))
         found: Tensor = self.out(pooled)
         return found
 
 
 @register("head", "class")
 class Classes(Pooled, Categorical):
-    """Classes of a text, from one slot, through a pooler."""
+    """Classes of a text, from one slot, or the sum of several, through a pooler."""
 
     needs_size = True
 
     def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
-        return self.scores(asked)[:, 0]
+        return self.scores(asked.states.sum(1))
 
 
 @register("head", "tag")
@@ -58,10 +58,11 @@ class Tags(Categorical):
 
 @register("head", "regress")
 class Regression(Pooled):
-    """A number, from one slot, through a pooler; the loss is the squared error."""
+    """A number, from one slot, or the sum of several, through a pooler; the loss is the squared
+    error."""
 
     def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
-        return self.scores(asked)[:, 0, 0]
+        return self.scores(asked.states.sum(1))[:, 0]
 
     def terms(self, output: Tensor, label: Tensor, price_K: Tensor, *smoothed: Any) -> Terms:
         return Terms(price_K * (output.to(label.dtype) - label) ** 2)

@@ -21,7 +21,7 @@ class Choice(Pooled, Categorical):
     """
 
     def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
-        return self.scores(asked)[..., 0].masked_fill(~asked.real, -torch.inf)
+        return self.scores(asked.states)[..., 0].masked_fill(~asked.real, -torch.inf)
 
 
 @register("head", "span")

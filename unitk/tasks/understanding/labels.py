@@ -10,16 +10,50 @@ import numpy as np
 from unitk.errors import require
 from unitk.registry import register
 from unitk.slots import Example, Floats, Ids
+from unitk.tasks.base import side_by_side
 from unitk.tasks.understanding.base import Headed, Labelling, labelled
 
 
-@register("task", "classify")
-class Classify(Labelling):
-    """The class of a text, or of a pair of texts."""
+class Whole(Labelling):
+    """What is said of a text, or of a pair of texts, as a whole."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Headed.Config):
-        """Whose inputs are read, the auxiliary loss, and what classes count."""
+        """Whose inputs are read, the auxiliary loss, and the orders of a pair."""
+
+        both_orders: bool = False
+        """Read each pair of texts in both orders and add the two states, so that which text
+        comes first makes no difference (GPT, section 3.3: similarity)."""
+
+    config: Config
+
+    @property
+    def fields(self) -> tuple[str, ...]:  # type: ignore[override]
+        return ("text", "other") if self.config.both_orders else ()
+
+    def laid(self, parts: list[Ids]) -> Example:
+        """Texts in one order, or in both."""
+        orders = [parts, parts[::-1]] if self.config.both_orders else [parts]
+        each = [self.encoded(one) for one in orders]
+        example, rows = side_by_side(each)
+        return self.asked(example, each[0].tower, rows)
+
+    def asking(self, parts: list[Ids]) -> Example:
+        found = f"--task.both-orders reads pairs of texts, got a text of {len(parts)} parts"
+        require(len(parts) == 2 or not self.fields, found)
+        return self.laid(parts)
+
+    def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
+        return labelled(self.laid(parts), labels)
+
+
+@register("task", "classify")
+class Classify(Whole):
+    """The class of a text, or of a pair of texts."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Whole.Config):
+        """Whose inputs are read, the auxiliary loss, orders, and what classes count."""
 
         class_weights: tuple[float, ...] = ()
         """What a text of each class counts in the loss, in the order of the corpus' labels."""
@@ -32,11 +66,11 @@ class Classify(Labelling):
         known = ", ".join(self.labels)
         few = f"--task.class-weights needs {len(self.labels)} weights above 0, of {known}"
         require(len(weights) == len(self.labels) and min(weights) > 0, few)
-        return labelled(self.asking(parts), labels, weights[labels])
+        return labelled(self.laid(parts), labels, weights[labels])
 
 
 @register("task", "regress")
-class Regress(Labelling):
+class Regress(Whole):
     """A number of a text, or of a pair of texts, such as their similarity."""
 
     head, form = "regress", "number"

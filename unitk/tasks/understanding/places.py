@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +9,8 @@ import numpy as np
 
 from unitk.errors import require
 from unitk.registry import register
-from unitk.slots import Example, Floats, Ids, Slots
-from unitk.tasks.base import Encoded
+from unitk.slots import Example, Floats, Ids
+from unitk.tasks.base import Encoded, side_by_side
 from unitk.tasks.understanding.base import SYMBOLS, Headed, Labelling, labelled
 
 
@@ -73,20 +72,9 @@ class Choice(Labelling):
 
     def asking(self, parts: list[Ids]) -> Example:
         """A text and its choices: a doc for each choice, the text before it."""
-        towers: dict[str, list[Slots]] = {}
-        rows, sizes = [], Counter[str]()
-        for number, choice in enumerate(parts[1:] or parts):
-            encoded = self.fitting(parts[0], choice)
-            rows.append(sizes[encoded.tower] + encoded.whole)
-            for tower, slots in encoded.example.towers.items():
-                slots.doc[:] = number
-                towers.setdefault(tower, []).append(slots)
-                sizes[tower] += len(slots)
-        joined = {
-            tower: Slots(np.concatenate([one.table for one in each], axis=1))
-            for tower, each in towers.items()
-        }
-        return self.asked(Example(joined), encoded.tower, np.array([rows]))
+        each = [self.fitting(parts[0], choice) for choice in parts[1:] or parts]
+        example, rows = side_by_side(each)
+        return self.asked(example, each[0].tower, rows)
 
     def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
         return self.likeliest(output[0], range(len(parts) - 1))
