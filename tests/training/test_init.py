@@ -55,6 +55,18 @@ def test_mixed_tasks_inherit_each_its_own(train, begin, tmp_path):
     assert task_of(begin(f"--task lm --init-from {two}")).source_weight == 0.25
 
 
+def test_sentinels_are_those_of_the_checkpoint(train, start, tmp_path):
+    sizes, place = "--arch t5_tiny --max-steps 1", f"--init-from {tmp_path / 'first'}"
+    train(f"--task t5 --task.sentinels 9 {sizes}", run="first")
+    with pytest.raises(UsageError, match="9 sentinels, but.* run 0: train it with --task t5"):
+        start(f"--task seq2seq {sizes} {place}", data="pairs")
+    begun = start(f"--task t5 {sizes} {place}", data="pairs")
+    assert len(begun.data.vocab.sentinels) == 9
+    train(f"--task seq2seq {sizes}", run="second", data="pairs")
+    with pytest.raises(UsageError, match="0 sentinels, but.* run 100: only a model that has some"):
+        start(f"--task t5 {sizes} --init-from {tmp_path / 'second'}", run="third")
+
+
 @pytest.mark.parametrize(
     "option", ["num-heads 2", "activation relu", "score-scale off", "norm-eps 0.1"]
 )

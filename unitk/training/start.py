@@ -31,7 +31,7 @@ from unitk.training.saving.state import (
     read_state,
 )
 from unitk.values import parse_value, render
-from unitk.vocab.base import Vocab
+from unitk.vocab.base import Vocab, open_vocab
 
 
 @dataclass(frozen=True)
@@ -268,6 +268,13 @@ def _beginning(parsed: Parsed, data: Data) -> tuple[Path | None, dict[str, Path]
     if init_from is not None:
         state = read_state(init_from)
         check_vocab(state, data.vocab, init_from)
+        theirs, ours = (len(one.sentinels) for one in (open_vocab(init_from), data.vocab))
+        name = state["config"]["task"]
+        cure = (
+            f"train it with --task {name}" if theirs > ours else "only a model that has some fits"
+        )
+        has = f"--init-from: {init_from} has {theirs} sentinels, but --task of this run {ours}"
+        require(theirs == ours, f"{has}: {cure}")
         changed = _differences(parsed, options_of(state, init_from), init_from)
     given = {"encoder": config.init_encoder, "decoder": config.init_decoder}
     towers = {name: find(path) for name, path in given.items() if path is not None}
