@@ -1,11 +1,23 @@
 """What the reports of the recipes share."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from unitk.data.reading.sources import PairText, split_sentences
+from unitk.score.labels import classes, numbers
 from unitk.training.reporting.sinks import read_events
+
+GLUE = {
+    "cola": ["matthews"],
+    "sst2": ["accuracy"],
+    "rte": ["accuracy"],
+    "mrpc": ["accuracy", "f1:1"],
+    "stsb": ["pearson", "spearman"],
+}
+"""Figures of each set, as GLUE reports them (Wang et al. 2019, arXiv 1804.07461, table 1)."""
 
 
 def records(path: Path) -> list[dict[str, Any]]:
@@ -54,3 +66,28 @@ def training(run: Path) -> str:
                 f" {train['seconds']:.0f} s; validation loss {valid['valid/loss']:.3f}\n"
             )
     return "".join(lines)
+
+
+def trivial(run: Path, name: str) -> dict[str, Any]:
+    """Scores of one label for every text: the class most frequent in training, or the mean."""
+    train, dev = (
+        [one["label"] for one in records(run / "text" / f"{name}.{part}.jsonl")]
+        for part in ("train", "dev")
+    )
+    if name == "stsb":
+        mean = sum(map(float, train)) / len(train)
+        return numbers([mean] * len(dev), [float(label) for label in dev]).figures
+    [(most, _)] = Counter(train).most_common(1)
+    return classes([most] * len(dev), dev).figures
+
+
+def answered_in(pair: PairText) -> str:
+    """The sentence of SQuAD's passage in which the answer begins."""
+    passage = pair.source[-1]
+    first, _ = pair.focus or (0, 0)
+    at = 0
+    for one in split_sentences(passage, "punct"):
+        at = passage.index(one, at) + len(one)
+        if first < at:
+            return one
+    return passage

@@ -78,6 +78,12 @@ once() { # MARK words...: run them, unless MARK says that they were run to their
   touch "$mark"
 }
 
+said() { # FILE words...: run them, unless FILE has what they print
+  [ -e "$1" ] && return
+  "${@:2}" >"$1.part"
+  mv "$1.part" "$1"
+}
+
 fresh() { # DIR words...: run them without what a stopped run left in DIR
   rm -rf "$1"
   "${@:2}"
@@ -111,22 +117,42 @@ beginnings() { # HELDOUT: what learns labels begins with: the arrays `init` and 
 learnt() { # SET TASK LABELS TRAIN DEV words...: RUN/SET/ROW.json, the scores on DEV of both models
   # words: options of training; the arrays `from` and `to`: the fields of texts and labels; `asked`:
   # options of predict
-  local set=$1 task=$2 labels=$3 dev=$5 row begins
-  once "$RUN/.$set" unitk preprocess --input "$4" --valid "$dev" "${from[@]}" "${to[@]}" --labels "$labels" \
-    --vocab "$vocab" --dest "$RUN/data/$set" --overwrite
-  mkdir -p "$RUN/$set"
+  local row begins
+  labelled "$1" "$3" "$4" "$5"
   for row in scratch pretrained; do
-    echo "== $set: $row"
     begins=("${init[@]}")
     [ $row = pretrained ] || begins=("${scratch[@]}")
-    once "$RUN/$set/.$row" fresh "$RUN/$set/$row" unitk train --task "$task" "${begins[@]}" \
-      --data "$RUN/data/$set" --save-dir "$RUN/$set/$row" --batch-texts 32 --max-steps "$FINETUNE_STEPS" \
-      --lr "$FINETUNE_LR" --valid-every "$(((FINETUNE_STEPS + 3) / 4))" "${common[@]}" "${@:6}"
-    once "$RUN/$set/.$row.predict" fresh "$RUN/$set/$row.jsonl" unitk predict --checkpoint "$RUN/$set/$row" \
-      --input "$dev" "${from[@]}" --truncate "${asked[@]}" --output "$RUN/$set/$row.jsonl"
-    unitk score --metric "$labels" --hypotheses "$RUN/$set/$row.jsonl" --references "$dev" "${to[@]}" \
-      --output-format json >"$RUN/$set/$row.json"
+    judged "$1" "$RUN/$1/$row" "$2" "$3" "$5" "${begins[@]}" "${@:6}"
   done
+}
+
+labelled() { # SET LABELS TRAIN DEV: RUN/data/SET
+  once "$RUN/.$1" unitk preprocess --input "$3" --valid "$4" "${from[@]}" "${to[@]}" --labels "$2" \
+    --vocab "$vocab" --dest "$RUN/data/$1" --overwrite
+}
+
+judged() { # SET OUT TASK LABELS DEV words...: OUT, a model that learnt the set, and OUT.json, its scores
+  local folder=${2%/*} row=${2##*/}
+  echo "== ${2#"$RUN/"}"
+  mkdir -p "$folder"
+  once "$folder/.$row" fresh "$2" unitk train --task "$3" "${@:6}" --data "$RUN/data/$1" --save-dir "$2" \
+    --batch-texts 32 --max-steps "$FINETUNE_STEPS" --lr "$FINETUNE_LR" \
+    --valid-every "$(((FINETUNE_STEPS + 3) / 4))" "${common[@]}"
+  once "$folder/.$row.predict" fresh "$2.jsonl" unitk predict --checkpoint "$2" --input "$5" "${from[@]}" \
+    --truncate "${asked[@]}" --output "$2.jsonl"
+  said "$2.json" unitk score --metric "$4" --hypotheses "$2.jsonl" --references "$5" "${to[@]}" --output-format json
+}
+
+finetuned() { # DIR PAIRS words...: DIR/finetune, a model that learnt to write
+  once "$1/.finetune" fresh "$1/finetune" unitk train "${@:3}" --criterion.label-smoothing 0.1 --data "$2" \
+    --save-dir "$1/finetune" --max-source-len "$SOURCE" --max-target-len "$TARGET" --batch-tokens "$FINETUNE_TOKENS" \
+    --max-steps "$FINETUNE_STEPS" --lr "$FINETUNE_LR" --valid-every "$(((FINETUNE_STEPS + 3) / 4))" "${common[@]}"
+}
+
+written() { # DIR PAIRS: DIR/written.jsonl, what it writes for the test set; the array `search`: options
+  once "$1/.generate" unitk generate --checkpoint "$1/finetune" --input "$2/test" --beam 5 --max-len "$TARGET" \
+    --no-repeat-ngram-size 3 "${search[@]}" --truncate --max-source-len "$SOURCE" --output-format jsonl \
+    --output "$1/written.jsonl"
 }
 
 stages() { # from files to RUN/written.jsonl: the arrays `text`, `pairs` and `search` are options
@@ -163,15 +189,10 @@ stages() { # from files to RUN/written.jsonl: the arrays `text`, `pairs` and `se
   fi
 
   echo "== 3/5 fine-tune: $task"
-  once "$RUN/.finetune" fresh "$RUN/finetune" unitk train --task "$task" "${form[@]}" "${model[@]}" "${init[@]}" \
-    "${optimizer[@]}" --criterion.label-smoothing 0.1 --data "$RUN/data/pairs" --save-dir "$RUN/finetune" "${lengths[@]}" \
-    --batch-tokens "$FINETUNE_TOKENS" --max-steps "$FINETUNE_STEPS" --lr "$FINETUNE_LR" \
-    --valid-every "$(((FINETUNE_STEPS + 3) / 4))" "${common[@]}"
+  finetuned "$RUN" "$RUN/data/pairs" --task "$task" "${form[@]}" "${model[@]}" "${init[@]}" "${optimizer[@]}"
 
   echo "== 4/5 generate"
-  once "$RUN/.generate" unitk generate --checkpoint "$RUN/finetune" --input "$RUN/data/pairs/test" \
-    --beam 5 --max-len "$TARGET" --no-repeat-ngram-size 3 "${search[@]}" --truncate --max-source-len "$SOURCE" \
-    --output-format jsonl --output "$RUN/written.jsonl"
+  written "$RUN" "$RUN/data/pairs"
 
   echo "== 5/5 score"
 }

@@ -1,115 +1,242 @@
-"""The table and the chart of a comparison.
+"""The table and the picture of a comparison, of what is finished.
 
-    python3 report.py RUN
+    python3 report.py RUN SUMMARIES BLIMP ROWS...
 
-Reads RUN/OBJECTIVE/{pretrain,finetune} and RUN/scratch/TASK; prints the table, writes it to
-RUN/table.md and RUN/table.json, and the chart to RUN/compare.png.
+SUMMARIES is SciTLDR's test file, BLIMP the minimal pairs, and ROWS are all rows that the comparison
+is to have (OBJECTIVE-SEED, scratch.TASK-SEED). Writes RUN/table.md, RUN/table.json and
+RUN/compare.png.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from statistics import mean, variance
 
-from stages import events, records, table
+import numpy as np
+from stages import GLUE, answered_in, events, outputs, table, trivial
 
-from unitk.score.bleu import bleu
+from unitk.data.reading.pairs import Fields, read_records, read_squad
+from unitk.data.reading.sources import split_sentences
+from unitk.data.storing.folders import corpus_vocab, open_corpus
+from unitk.decoding.likelihood.pairs import read_pairs
+from unitk.score.qg import qg, treebank
 from unitk.score.rouge import rouge
-from unitk.training.saving.folder import find
-from unitk.training.saving.state import read_state
 
-COLUMNS = ["pre-training", "fine-tuned as", "arch", "pre-training loss", "dev loss"]
-COLUMNS += ["BLEU-4", "ROUGE-L", "pre-training s", "fine-tuning s"]
+Figures = dict[str, float]
+WRITES = {"mlm": "unilm", "hybrid": "lm"}
+"""Objective -> the task that its models are fine-tuned as, where that is another one."""
+LOSSES = ("QG loss", "TLDR loss")
+DRAWN = ("BLiMP", "LAMBADA", *GLUE, "BLEU-4", "ROUGE-L", "R-Lsum")
+TWO = 2 * 2**0.5
+"""Standard deviations by which two runs of one kind differ in about one case of twenty."""
+TITLES = ["loss", "BLiMP", "LAMBADA", *GLUE, "QG loss", "BLEU-4", "ROUGE-L"]
+TITLES += ["TLDR loss", "R-1", "R-2", "R-Lsum", "minutes"]
 
 
-def row(objective: str | None, finetune: Path) -> dict[str, Any]:
-    """What came of one fine-tuned model."""
-    config = read_state(find(finetune))["config"]
-    found = records(finetune / "written.jsonl")
-    written = [record["outputs"][0]["text"] for record in found]
-    references = [[record["target"]] for record in found]
-    scores = bleu(written, references, lowercase=True).figures | rouge(written, references).figures
-    figures: dict[str, Any] = {
-        "pre-training": objective or "none",
-        "fine-tuned as": config["task"],
-        "arch": config["arch"],
-        "dev loss": min(event["valid/loss"] for event in events(finetune, "valid")),
-        "BLEU-4": scores["bleu"],
-        "ROUGE-L": scores["rougeL"],
-        "fine-tuning s": events(finetune, "train")[-1]["seconds"],
+def asked(written: Sequence[str], run: Path) -> Figures:
+    """Scores of questions, grouped by passage and answer."""
+    pairs = list(read_squad(run / "test.json"))
+    wanted = [treebank(pair.target) for pair in pairs]
+    sources = [" ".join(pair.source) for pair in pairs]
+    found = qg([treebank(text) for text in written], wanted, sources).figures
+    return {"BLEU-4": found["bleu4"], "ROUGE-L": found["rougeL"]}
+
+
+def summed(written: Sequence[str], references: list[list[str]]) -> Figures:
+    """Scores of summaries; of several references the best one counts."""
+    found = rouge(written, references).figures
+    names = {"R-1": "rouge1", "R-2": "rouge2", "R-Lsum": "rougeLsum"}
+    return {title: found[name] for title, name in names.items()}
+
+
+def figures(run: Path, name: str, references: list[list[str]]) -> Figures:
+    """What is known of a row."""
+    row, found = run / "rows" / name, Figures()
+    seconds = []
+    if (row / ".pretrain").exists():
+        found["loss"] = events(row / "pretrain", "valid")[-1]["valid/loss"]
+        seconds.append(events(row / "pretrain", "train")[-1]["seconds"])
+    if (row / "blimp.json").exists():
+        found["BLiMP"] = json.loads((row / "blimp.json").read_text())["mean_of_sets"]
+    if (row / "lambada.json").exists():
+        found["LAMBADA"] = json.loads((row / "lambada.json").read_text())["accuracy"]
+    for stage, title in (("questions", "QG loss"), ("summaries", "TLDR loss")):
+        if (row / stage / ".finetune").exists():
+            valid = events(row / stage / "finetune", "valid")
+            found[title] = min(one["valid/loss"] for one in valid)
+            seconds.append(events(row / stage / "finetune", "train")[-1]["seconds"])
+    if (row / "questions" / ".generate").exists():
+        found |= asked(outputs(row / "questions"), run)
+    if (row / "summaries" / ".generate").exists():
+        found |= summed(outputs(row / "summaries"), references)
+    for name, (figure, *_) in GLUE.items():
+        if (row / f"{name}.json").exists():
+            [scores] = json.loads((row / f"{name}.json").read_text()).values()
+            found[name] = scores[figure]
+            seconds.append(events(row / name, "train")[-1]["seconds"])
+    return found | ({"minutes": sum(seconds) / 60} if seconds else {})
+
+
+def tokens(folder: Path) -> np.ndarray:
+    """The ids of a corpus."""
+    corpus = open_corpus(folder)
+    return corpus.tokens(0, corpus.num_tokens)
+
+
+def unigram(run: Path, blimp: Path) -> Figures:
+    """Token counts of the training text, each plus one, as a model."""
+    folder = run / "data" / "text" / "train"
+    vocab = corpus_vocab(folder)
+    count = np.bincount(tokens(folder), minlength=len(vocab)) + 1.0
+    log = np.log(count / count.sum())
+    right = defaultdict(list)
+    for pair in read_pairs([blimp]):
+        good, bad = (log[vocab.encode(text)].sum() for text in pair.sentences)
+        right[pair.name].append(50.0 * (1 + np.sign(round(good - bad, 9))))
+    held_out = tokens(run / "data" / "held-out" / "valid")
+    accuracy = float(np.mean([mean(one) for one in right.values()]))
+    return {"loss": float(-log[held_out].mean()), "BLiMP": accuracy, "LAMBADA": 0.0}
+
+
+def baselines(
+    run: Path, blimp: Path, test: Path, references: list[list[str]]
+) -> dict[str, Figures]:
+    """Rows of what needs no training."""
+    leads = [
+        split_sentences(pair.source[-1], "punct")[0]
+        for pair in read_records(test, Fields(("source",), ("target",)))
+    ]
+    copied = [answered_in(pair) for pair in read_squad(run / "test.json")]
+    sets = [name for name in GLUE if (run / "text" / f"{name}.dev.jsonl").exists()]
+    return {
+        "unigram": unigram(run, blimp),
+        "chance; commonest label": {"BLiMP": 50.0, "LAMBADA": 0.0}
+        | {name: trivial(run, name)[GLUE[name][0]] for name in sets},
+        "the answer's sentence": asked(copied, run),
+        "first sentence": summed(leads, references),
     }
-    if objective:
-        pretrain = finetune.parent / "pretrain"
-        figures["pre-training loss"] = events(pretrain, "valid")[-1]["valid/loss"]
-        figures["pre-training s"] = events(pretrain, "train")[-1]["seconds"]
-    return figures
 
 
-def collect(run: Path) -> list[dict[str, Any]]:
-    """A row for each objective, after it the same without pre-training."""
-    rows = [row(path.parent.name, path) for path in sorted(run.glob("*/finetune"))]
-    rows += [row(None, path) for path in sorted(run.glob("scratch/*"))]
-    return sorted(rows, key=lambda one: (one["fine-tuned as"], one["pre-training"] == "none"))
+def noise(rows: dict[str, Figures]) -> Figures:
+    """The standard deviation over seeds, pooled over the objectives that have several."""
+    groups = defaultdict(list)
+    for name, found in rows.items():
+        for title, value in found.items():
+            groups[title, name.rpartition("-")[0]].append(value)
+    pooled = defaultdict(list)
+    for (title, _), values in groups.items():
+        if len(values) > 1:
+            pooled[title] += [variance(values)] * (len(values) - 1)
+    return {title: mean(values) ** 0.5 for title, values in pooled.items()}
 
 
-def shown(value: Any, column: str) -> str:
-    """A cell."""
-    if not isinstance(value, float):
-        return str(value or "")
-    digits = 0 if column.endswith(" s") else 3 if "loss" in column else 2
-    return f"{value:.{digits}f}"
-
-
-def verdicts(rows: list[dict[str, Any]]) -> list[str]:
-    """Does pre-training beat none on dev loss? Only losses of one kind compare."""
-    scratch = {one["fine-tuned as"]: one for one in rows if one["pre-training"] == "none"}
+def verdicts(rows: dict[str, Figures], copied: Figures, spread: Figures) -> list[str]:
+    """Each pre-trained row against the same model from scratch, and against copying."""
     lines = []
-    for one in rows:
-        base = scratch.get(one["fine-tuned as"])
-        if one["pre-training"] != "none" and base is not None:
-            gain = base["dev loss"] - one["dev loss"]
-            word = "better" if gain > 0 else "WORSE"
-            lines.append(
-                f"{one['pre-training']}: dev loss {abs(gain):.3f} {word} than from scratch"
-            )
+    for name, found in rows.items():
+        objective = name.rpartition("-")[0]
+        scratch = rows.get(f"scratch.{WRITES.get(objective, objective)}-1")
+        if scratch is None or not found.keys() & scratch.keys():
+            continue
+        said = []
+        for title in {*LOSSES} & found.keys() & scratch.keys():
+            gain, floor = scratch[title] - found[title], TWO * spread.get(title, 0)
+            word = "within noise of" if abs(gain) < floor else "below" if gain > 0 else "ABOVE"
+            said.append(f"{title} {word} scratch by {gain:.3f}")
+        if "BLEU-4" in found and "BLEU-4" in scratch:
+            for other, what in ((scratch, "scratch"), (copied, "copying")):
+                gain = found["BLEU-4"] - other["BLEU-4"]
+                word = "above" if gain > 0 else "NOT above"
+                said.append(f"BLEU-4 {word} {what} ({gain:+.2f})")
+        lines.append(f"- `{name}`: {', '.join(sorted(said))}.\n")
     return lines
 
 
-def chart(rows: list[dict[str, Any]], path: Path) -> None:
-    """Bars: dev loss, BLEU-4 and ROUGE-L, pre-trained beside from scratch."""
+def phenomena(run: Path, names: Sequence[str]) -> str:
+    """BLiMP by phenomenon, a row of the comparison a column."""
+    found = {
+        name: json.loads(path.read_text())["phenomena"]
+        for name in names
+        if (path := run / "rows" / name / "blimp.json").exists()
+    }
+    terms = dict.fromkeys(term for one in found.values() for term in one)
+    lines = [
+        [term.replace("_", " "), *(f"{one[term]['accuracy']:.1f}" for one in found.values())]
+        for term in terms
+    ]
+    return table(["BLiMP", *(f"`{name}`" for name in found)], lines)
+
+
+def draw(rows: dict[str, Figures], bases: dict[str, Figures], spread: Figures, path: Path) -> None:
+    """A panel a figure: rows as dots with what seeds differ by, baselines as lines."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    names = [f"{one['pre-training']}\n({one['fine-tuned as']})" for one in rows]
-    colours = ["#9d9da1" if one["pre-training"] == "none" else "#4c78a8" for one in rows]
+    titles = [one for one in DRAWN if any(one in found for found in rows.values())]
+    names = list(rows)[::-1]
     figure, panels = pyplot.subplots(
-        3, 1, figsize=(max(7, len(rows)), 9), sharex=True, layout="constrained"
+        2,
+        -(-len(titles) // 2),
+        figsize=(12, 0.4 * len(names) + 3),
+        sharey=True,
+        squeeze=False,
+        layout="constrained",
     )
-    for axis, column in zip(panels, ("dev loss", "BLEU-4", "ROUGE-L"), strict=True):
-        bars = axis.bar(range(len(rows)), [one[column] for one in rows], color=colours)
-        axis.bar_label(bars, [shown(one[column], column) for one in rows], fontsize=8)
-        axis.set_title(
-            f"{column} (lower is better; compare like with like)" if "loss" in column else column
-        )
-        axis.margins(y=0.15)
+    for axis in panels.flat[len(titles) :]:
+        axis.axis("off")
+    for axis, title in zip(panels.flat, titles, strict=False):
+        for at, name in enumerate(names):
+            if title in rows[name]:
+                colour = "#9d9da1" if name.startswith("scratch.") else "#4c78a8"
+                error = spread.get(title)
+                axis.errorbar(rows[name][title], at, xerr=error, fmt="o", color=colour, capsize=2)
+        for number, (base, found) in enumerate(bases.items()):
+            if title in found:
+                axis.axvline(found[title], color=f"C{number + 1}", linewidth=1, label=base)
+        axis.set_title(title)
+        axis.locator_params(axis="x", nbins=4)
         axis.spines[["top", "right"]].set_visible(False)
-    panels[-1].set_xticks(range(len(rows)), names, fontsize=8)
+    panels[0][0].set_yticks(range(len(names)), names)
+    lines = {line.get_label(): line for axis in panels.flat for line in axis.lines}
+    known = [line for name, line in lines.items() if name in bases]
+    figure.legend(handles=known, loc="outside lower center", ncols=4, fontsize=8)
     figure.savefig(path, dpi=120)
 
 
-def main(run: Path) -> None:
+def main(run: Path, test: Path, blimp: Path, names: Sequence[str]) -> None:
     """Print and write everything."""
-    rows = collect(run)
-    (run / "table.json").write_text(json.dumps(rows, indent=1) + "\n")
-    cells = [[shown(one.get(column), column) for column in COLUMNS] for one in rows]
-    (run / "table.md").write_text(table(COLUMNS, cells))
-    chart(rows, run / "compare.png")
-    print(table(COLUMNS, cells), *verdicts(rows), f"chart: {run / 'compare.png'}", sep="\n")
+    summaries = read_records(test, Fields(("source",), ("target",)))
+    references = [[pair.target, *pair.others] for pair in summaries]
+    known = {name: figures(run, name, references) for name in names}
+    rows = {name: found for name, found in known.items() if found}
+    bases, spread = baselines(run, blimp, test, references), noise(rows)
+    shown = {f"`{name}`": found for name, found in rows.items()} | bases
+    if spread:
+        shown["standard deviation over seeds"] = spread
+    titles = [title for title in TITLES if any(title in found for found in rows.values())]
+    text = table(
+        ["", *titles],
+        [
+            [name, *(f"{one[t]:.{3 if 'loss' in t else 1}f}" if t in one else "" for t in titles)]
+            for name, one in shown.items()
+        ],
+    )
+    unfinished = [name for name in names if not (run / "rows" / name / "finished").exists()]
+    missing = f"Not finished: {', '.join(unfinished)}.\n" * bool(unfinished)
+    said = verdicts(rows, bases["the answer's sentence"], spread)
+    parts = [text, missing, "".join(said), phenomena(run, names)]
+    (run / "table.md").write_text("\n".join(part for part in parts if part))
+    everything = {"rows": rows, "baselines": bases, "noise": spread, "not finished": unfinished}
+    (run / "table.json").write_text(json.dumps(everything, indent=1) + "\n")
+    draw(rows, bases, spread, run / "compare.png")
+    print(f"\n{text}\n{missing}{''.join(said)}{run / 'table.md'}, {run / 'compare.png'}")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*map(Path, sys.argv[1:4]), sys.argv[4:])

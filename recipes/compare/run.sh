@@ -1,83 +1,135 @@
 #!/usr/bin/env bash
-# The same texts, model size, texts an update and fine-tuning pairs for every objective, and for no
-# pre-training: one table and one chart.
+# What each pre-training objective is worth: the same words, texts an update, updates and seeds for all
+# of them, then minimal pairs, last words, labels, questions and summaries; beside them the same models
+# from scratch.
 #
-#   recipes/compare/run.sh                                   the bundled sample, 2 CPU cores
-#   SETTING=gpu DATA=path/to/full/data recipes/compare/run.sh   base models on the full sets
-#   OBJECTIVES="unilm pmlm" SEED=2 RUN=runs/mine ...         some of them, another seed or place
+#   recipes/compare/run.sh                                      bundled samples and tiny models, minutes
+#   SETTING=cpu DATA=path/to/full/data recipes/compare/run.sh   models of 5 M parameters, 10 M words
+#   SETTING=gpu DATA=path/to/full/data recipes/compare/run.sh   models of 31 M parameters
+#   ROWS="unilm-1 scratch.unilm-1" RUN=runs/mine ...            some rows: OBJECTIVE-SEED, scratch.TASK-SEED
 #
-# What is finished is not done again: run it once more to go on after a stop.
+# What is finished is not done again, and pre-training goes on: run it once more after a stop.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../stages.sh"
+shopt -s nullglob
 
-SETTING=${SETTING:-cpu}
+SETTING=${SETTING:-tiny}
 DATA=${DATA:-$here/../quickstart/data}
 RUN=${RUN:-runs/compare-$SETTING}
-SEED=${SEED:-1}
-OBJECTIVES=${OBJECTIVES:-mlm lm unilm pmlm glm_infill mass}
+ROWS=${ROWS:-lm-1 glm_infill-1 scratch.glm_infill-1 scratch.lm-1 hybrid-1 unilm-1 scratch.unilm-1 mass-1
+  scratch.mass-1 pmlm-1 scratch.pmlm-1 mlm-1 lm-2 glm_infill-2 lm-3 glm_infill-3}
+SETS=${SETS:-sst2 cola stsb}
 case $SETTING in
-  cpu) # models of 256; a run takes one to three minutes
+  tiny) # to see that it works
+    size=tiny
+    : "${BOOKS:=60k}" "${NOVELS:=0}" "${BLOCK:=64}" "${STEPS:=60}" "${TEXTS:=16}" "${QUESTIONS:=1000}" "${ASKED:=100}"
+    : "${LABELLED:=400}" "${GLUE_STEPS:=20}" "${QG_STEPS:=40}" "${SUM_STEPS:=20}" "${MAX_TOKENS:=4096}" ;;
+  cpu) # 8 M tokens a row
+    size=mini
+    : "${BOOKS:=7.2M}" "${NOVELS:=2.8M}" "${BLOCK:=256}" "${STEPS:=2000}" "${TEXTS:=16}" "${QUESTIONS:=20000}"
+    : "${ASKED:=2000}" "${LABELLED:=8000}" "${GLUE_STEPS:=500}" "${QG_STEPS:=450}" "${SUM_STEPS:=250}" "${MAX_TOKENS:=8192}" ;;
+  gpu) # 80 M tokens a row
     size=small
-    begin "$DATA/openstax-ccby/openstax.train.jsonl.gz"
-    : "${VOCAB:=8000}" "${BLOCK:=128}" "${PRETRAIN_STEPS:=200}" "${PRETRAIN_TEXTS:=32}"
-    : "${FINETUNE_STEPS:=200}" "${FINETUNE_TEXTS:=16}" "${MAX_TOKENS:=4096}" "${LR:=5e-4}" "${BEAM:=1}"
-    ;;
-  gpu) # base models on OpenStax and English novels, all SQuAD training paragraphs
-    size=base
-    begin "$DATA"/openstax-ccby/*train* "$DATA"/eltec-eng/*train*
-    : "${VOCAB:=30000}" "${BLOCK:=256}" "${PRETRAIN_STEPS:=20000}" "${PRETRAIN_TEXTS:=128}"
-    : "${FINETUNE_STEPS:=10000}" "${FINETUNE_TEXTS:=64}" "${MAX_TOKENS:=32768}" "${LR:=2e-4}" "${BEAM:=5}"
-    ;;
-  *) echo "SETTING must be cpu or gpu, got $SETTING" >&2; exit 2 ;;
+    : "${BOOKS:=7.2M}" "${NOVELS:=2.8M}" "${BLOCK:=256}" "${STEPS:=5000}" "${TEXTS:=64}" "${QUESTIONS:=75722}"
+    : "${ASKED:=11877}" "${LABELLED:=100000}" "${GLUE_STEPS:=1500}" "${QG_STEPS:=1500}" "${SUM_STEPS:=400}"
+    : "${MAX_TOKENS:=32768}" "${FINETUNE_TOKENS:=16384}" ;;
+  *) echo "SETTING must be tiny, cpu or gpu, got $SETTING" >&2; exit 2 ;;
 esac
-SIZE=${SIZE:-$size}
-questions=$DATA/squad-v1.1-nqg-split
+: "${LR:=5e-3}" "${FINETUNE_LR:=3e-3}" "${GLUE_LR:=1e-3}" "${FINETUNE_TOKENS:=4096}"
+PAIRS=${PAIRS:-$here/../babylm/data/blimp.jsonl.gz} # 50 pairs of each set
+LAMBADA=${LAMBADA:-$DATA/lm-eval/lambada/lambada_test.jsonl.gz}
+SUMMARIES=$DATA/scitldr-a
+[ -d "$SUMMARIES" ] || SUMMARIES=$here/../summarize/data/scitldr-a
+squad=$DATA/squad-v1.1-nqg-split openstax=$DATA/openstax-ccby
+vocab=unitk-mini-en asked=() mini=$here/../mini
+mine "$RUN"
 
-train() { # DIR words...: a run that is finished, continued or begun
-  local dir=$1
-  shift
-  [ -e "$dir/finished" ] && return
-  unitk train --save-dir "$dir" --resume --seed "$SEED" --max-tokens "$MAX_TOKENS" \
-    --lr "$LR" --lr-schedule linear:warmup=0.1 --log-every 50 "$@"
-  touch "$dir/finished"
-}
-
-finetune() { # DIR TASK words...: fine-tune, write the test questions
-  local dir=$1 task=$2
-  shift 2
-  # --init-from is for the beginning of a run only: what was cut short begins again
-  [ -e "$dir/written.jsonl" ] && return
-  rm -rf "$dir"
-  unitk train --save-dir "$dir" --task "$task" --data "$RUN/data/questions" --seed "$SEED" \
-    --max-tokens "$MAX_TOKENS" --lr "$LR" --lr-schedule linear:warmup=0.1 --log-every 50 \
-    --max-steps "$FINETUNE_STEPS" --batch-texts "$FINETUNE_TEXTS" --max-source-len 224 \
-    --max-target-len 32 --valid-every "$(((FINETUNE_STEPS + 1) / 2))" "$@"
-  unitk generate --checkpoint "$dir" --input "$RUN/data/questions/test" --beam "$BEAM" --max-len 32 --truncate --max-source-len 224 \
-    --output-format jsonl --output "$dir/part.jsonl"
-  mv "$dir/part.jsonl" "$dir/written.jsonl"
-}
-
-if [ ! -e "$RUN/data/finished" ]; then
-  rm -rf "$RUN/data"
-  unitk preprocess "${texts[@]/#/--input=}" --valid "$DATA/openstax-ccby/openstax.valid.jsonl.gz" \
-    --sentences punct --vocab-size "$VOCAB" --byte-fallback --dest "$RUN/data/text"
-  unitk preprocess --input "$questions/train.json.gz" --valid "$questions/dev.json.gz" \
-    --test "$questions/test.json.gz" --window 224 --vocab "$RUN/data/text/train" --dest "$RUN/data/questions"
-  touch "$RUN/data/finished"
+echo "== texts"
+once "$RUN/.squad" python3 "$mini/squad_text.py" --squad "$squad/train.json.gz" --dest "$RUN/squad.jsonl"
+once "$RUN/.books" python3 "$here/../babylm/take.py" --texts "$openstax/openstax.train.jsonl.gz" "$RUN/squad.jsonl" \
+  --words "$BOOKS" --dest "$RUN/books.txt"
+texts=(--input "$RUN/books.txt")
+for novels in "$DATA"/eltec-eng/*train*; do
+  [ "$NOVELS" = 0 ] && continue
+  once "$RUN/.novels" python3 "$here/../babylm/take.py" --texts "$novels" --words "$NOVELS" --dest "$RUN/novels.txt"
+  texts=(--input "$RUN/books.txt" "$RUN/novels.txt")
+done
+once "$RUN/.text" unitk preprocess "${texts[@]}" --vocab $vocab --dest "$RUN/data/text" --overwrite
+once "$RUN/.valid" unitk preprocess --valid "$openstax/openstax.valid.jsonl.gz" --sentences punct --vocab $vocab \
+  --dest "$RUN/data/held-out" --overwrite
+for part in train test; do
+  once "$RUN/.$part" python3 "$here/take.py" --squad "$squad/$part.json.gz" \
+    --questions "$([ $part = train ] && echo "$QUESTIONS" || echo "$ASKED")" --dest "$RUN/$part.json"
+done
+once "$RUN/.questions" unitk preprocess --input "$RUN/train.json" --valid "$squad/dev.json.gz" \
+  --test "$RUN/test.json" --window 80 --vocab $vocab --dest "$RUN/data/questions" --overwrite
+once "$RUN/.summaries" unitk preprocess --input "$SUMMARIES/train.jsonl.gz" --valid "$SUMMARIES/dev.jsonl.gz" \
+  --test "$SUMMARIES/test.jsonl.gz" --source-field source --target-field target --vocab $vocab \
+  --dest "$RUN/data/summaries" --overwrite
+GLUE=${GLUE:-$DATA/nlu-small}
+if [ ! -d "$GLUE" ]; then
+  echo "there is no $GLUE: GLUE's sets are made up"
+  GLUE=$RUN/made-up
+  once "$RUN/.made-up" python3 "$here/../glue/make_sample.py" "$GLUE"
 fi
+# shellcheck disable=SC2086
+once "$RUN/.sets" python3 "$here/../glue/collect.py" "$GLUE" "$RUN/text" $SETS --rows "$LABELLED"
 
-for objective in $OBJECTIVES; do
-  task=$(finetuned_as "$objective") arch=$(arch_of "$objective" "$SIZE")
-  echo "== $objective: pre-train, then fine-tune as $task"
-  train "$RUN/$objective/pretrain" --task "$objective" --arch "$arch" --data "$RUN/data/text" \
-    --block-size "$BLOCK" --max-steps "$PRETRAIN_STEPS" --batch-texts "$PRETRAIN_TEXTS" \
-    --valid-every "$PRETRAIN_STEPS"
-  finetune "$RUN/$objective/finetune" "$task" --init-from "$RUN/$objective/pretrain/last"
+labels_of() { # SET: the arrays `from` and `to`, and `task` and `labels`
+  task=classify labels=class from=(--source-field sentence1,sentence2) to=(--label-field label)
+  case $1 in cola | sst2) from=(--source-field sentence) ;; stsb) task=regress labels=number ;; esac
+}
+
+for row in $ROWS; do
+  objective=${row%-*} seed=${row##*-} dir=$RUN/rows/$row
+  name=${objective#scratch.} layout=()
+  arch=modern_$size
+  [ "$name" != mass ] || arch=modern_encdec_$size
+  words=(--task "$name") judge=()
+  case $name in
+    hybrid) # as GPT-BERT: Charpentier and Samuel 2024, arXiv 2410.24159
+      name=lm layout=(--task.layout mlm) judge=(--task lm)
+      words=(--task mlm=1 --task lm=1 --task.mlm.shift on --task.mlm.max-span 3 --task.mlm.rounding random
+        --task.mlm.mask-ratio linear:value=0.3,floor=0.5) ;;
+    glm_infill) words+=(--task.mixture 0.5,0,0.5) ;; # short spans and one long one
+    *) arch_of "$name" small >/dev/null ;; # or: no such objective
+  esac
+  writer=$(finetuned_as "$name")
+  stack=(--arch "$arch" --arch.dropout 0)
+  run=(--seed "$seed" --max-tokens "$MAX_TOKENS" --log-every 50 --writers none --optimizer muon --keep-last 1)
+  common=("${run[@]}" --lr-schedule linear:warmup=0.1)
+  mkdir -p "$dir"
+  if [ "$objective" = "scratch.$name" ]; then
+    begins=("${stack[@]}") layout=(--task.layout "$name")
+  else
+    echo "== $row: pre-train"
+    once "$dir/.pretrain" unitk train "${words[@]}" "${stack[@]}" --data "$RUN/data/text" --valid "$RUN/data/held-out/valid" \
+      --save-dir "$dir/pretrain" --resume --block-size "$BLOCK" --batch-texts "$TEXTS" --max-steps "$STEPS" --lr "$LR" \
+      "${run[@]}" --lr-schedule wsd:warmup=0.016,decay=0.3 --optimizer.weight-decay 0.05 --criterion.z-loss 1e-4 \
+      --valid-every "$(((STEPS + 3) / 4))" --valid-texts 200 --save-every "$(((STEPS + 9) / 10))"
+    begins=(--init-from "$dir/pretrain/last" --arch.dropout 0)
+    said "$dir/blimp.json" unitk evaluate --checkpoint "$dir/pretrain/last" "${judge[@]}" --pairs "$PAIRS" --output-format json
+    [ ! -e "$LAMBADA" ] ||
+      said "$dir/lambada.json" unitk evaluate --checkpoint "$dir/pretrain/last" "${judge[@]}" --last-word "$LAMBADA" \
+        --output-format json
+  fi
+  echo "== $row: questions"
+  mkdir -p "$dir/questions" "$dir/summaries"
+  SOURCE=96 TARGET=32 FINETUNE_STEPS=$QG_STEPS search=(--lenpen 1.2)
+  finetuned "$dir/questions" "$RUN/data/questions" --task "$writer" "${begins[@]}" --valid-texts 300
+  written "$dir/questions" "$RUN/data/questions"
+  echo "== $row: summaries"
+  SOURCE=224 TARGET=40 FINETUNE_STEPS=$SUM_STEPS search=(--min-len 12)
+  finetuned "$dir/summaries" "$RUN/data/summaries" --task "$writer" "${begins[@]}"
+  written "$dir/summaries" "$RUN/data/summaries"
+  for set in $SETS; do
+    labels_of "$set"
+    labelled "$set" $labels "$RUN/text/$set.train.jsonl" "$RUN/text/$set.dev.jsonl"
+    FINETUNE_STEPS=$GLUE_STEPS FINETUNE_LR=$GLUE_LR judged "$set" "$dir/$set" $task $labels \
+      "$RUN/text/$set.dev.jsonl" "${begins[@]}" "${layout[@]}"
+  done
+  touch "$dir/finished"
+  # shellcheck disable=SC2086
+  python3 "$here/report.py" "$RUN" "$SUMMARIES/test.jsonl.gz" "$PAIRS" $ROWS
 done
-for task in $OBJECTIVES seq2seq; do # mlm's models are those of unilm
-  [ "$(finetuned_as "$task")" = "$task" ] || continue
-  echo "== $task without pre-training"
-  finetune "$RUN/scratch/$task" "$task" --arch "$(arch_of "$task" "$SIZE")"
-done
-python3 "$here/report.py" "$RUN"

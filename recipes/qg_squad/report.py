@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from stages import examples, outputs, save, table, training
+from stages import answered_in, examples, outputs, save, table, training
 
 from unitk.data.reading.pairs import read_squad
-from unitk.data.reading.sources import PairText, read_lines, split_sentences
+from unitk.data.reading.sources import PairText, read_lines
 from unitk.score.qg import qg, treebank
 from unitk.score.stats import stats
 
@@ -25,18 +25,6 @@ AROUND = 200
 """Characters of the passage shown on either side of an answer."""
 
 
-def sentence(pair: PairText) -> str:
-    """The sentence of the passage in which the answer begins."""
-    passage = pair.source[-1]
-    first, _ = pair.focus or (0, 0)
-    at = 0
-    for one in split_sentences(passage, "punct"):
-        at = passage.index(one, at) + len(one)
-        if first < at:
-            return one
-    return passage
-
-
 def scores(written: list[str], pairs: list[PairText], questions: Path) -> dict[str, dict[str, Any]]:
     """The rows of the table: what lines are grouped by, and which references there are."""
     hypotheses = [treebank(text) for text in written]
@@ -44,7 +32,7 @@ def scores(written: list[str], pairs: list[PairText], questions: Path) -> dict[s
     by_input = [" ".join(pair.source) for pair in pairs]
     rows = {
         "passage and answer": qg(hypotheses, wanted, by_input).figures,
-        "sentence of the answer": qg(hypotheses, wanted, [*map(sentence, pairs)]).figures,
+        "sentence of the answer": qg(hypotheses, wanted, [*map(answered_in, pairs)]).figures,
     }
     files = [questions / f"nqg-{side}-test.txt.gz" for side in ("tgt", "src")]
     if all(path.is_file() for path in files):
@@ -73,7 +61,7 @@ def main(run: Path, questions: Path) -> None:
     wanted = [pair.target for pair in pairs]
     save(run, written=written, wanted=wanted)
     about = stats(written, wanted, [pair.source[-1] for pair in pairs]).figures
-    copied = scores([sentence(pair).lower() for pair in pairs], pairs, questions)
+    copied = scores([answered_in(pair).lower() for pair in pairs], pairs, questions)
     found = scores(written, pairs, questions)
     found |= {f"{name}: that sentence, copied": row for name, row in copied.items()}
     rows = table(

@@ -175,7 +175,7 @@ def test_the_sentence_of_an_answer(monkeypatch):
         (40, "She slept"),
     ):
         pair = PairText(["x", passage], "?", focus=(first, first + 1))
-        assert report.sentence(pair) == expected
+        assert report.answered_in(pair) == expected
 
 
 @pytest.mark.parametrize("split", ["train", "dev", "test"])

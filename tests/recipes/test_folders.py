@@ -69,7 +69,7 @@ def test_any_path_and_a_second_run(name, tmp_path):
 
 
 def test_several_texts(tmp_path):
-    done = start("compare", tmp_path, TEXTS="one.jsonl two.jsonl", OBJECTIVES="lm")
+    done = start("ablation", tmp_path, TEXTS="one.jsonl two.jsonl")
     assert done.returncode == 0, done.stderr
     first = json.loads((tmp_path / "calls").read_text().splitlines()[0])
     assert first[:3] == ["preprocess", "--input=one.jsonl", "--input=two.jsonl"]

@@ -1,0 +1,129 @@
+"""recipes/compare: the questions taken, noise and verdicts, and the whole at a tiny size."""
+
+import gzip
+import importlib.util
+import json
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unitk.decoding.likelihood.pairs import read_pairs
+from unitk.pretrained import FOLDER
+from unitk.vocab.base import Vocab
+
+from .test_recipes import recipe
+
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+
+
+@pytest.fixture
+def report(monkeypatch):
+    """The module recipes/compare/report.py."""
+    monkeypatch.syspath_prepend(str(RECIPES))
+    spec = importlib.util.spec_from_file_location("compare", RECIPES / "compare" / "report.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_questions_are_taken_from_all_over(tmp_path):
+    entries = [{"id": str(i), "question": f"{i}?", "answers": []} for i in range(30)]
+    paragraphs = [{"context": f"c{i}", "qas": entries[i : i + 3]} for i in range(0, 30, 3)]
+    data = [
+        {"title": "a", "paragraphs": paragraphs[:4]},
+        {"title": "b", "paragraphs": paragraphs[4:]},
+    ]
+    with gzip.open(tmp_path / "squad.json.gz", "wt") as file:
+        json.dump({"version": "1.1", "data": data}, file)
+
+    def taken(count):
+        command = [sys.executable, str(RECIPES / "compare" / "take.py"), "--squad", "squad.json.gz"]
+        command += ["--questions", str(count), "--dest", "few.json"]
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+        found = json.loads((tmp_path / "few.json").read_text())["data"]
+        parts = [part for article in found for part in article["paragraphs"]]
+        assert all(part["qas"] for part in parts)
+        return [int(entry["id"]) for part in parts for entry in part["qas"]]
+
+    assert taken(10) == [*range(2, 30, 3)]
+    assert taken(5) == [*range(5, 30, 6)]
+    assert taken(20) == [i for i in range(30) if i % 3]
+    assert taken(99) == [*range(30)]
+
+
+def test_noise_is_pooled_over_objectives_with_seeds(report):
+    rows = {f"lm-{seed}": {"BLiMP": value} for seed, value in ((1, 60.0), (2, 62.0), (3, 64.0))}
+    rows |= {"glm_infill-1": {"BLiMP": 50.0}, "glm_infill-2": {"BLiMP": 51.0}}
+    rows |= {"mlm-1": {"BLiMP": 99.0, "LAMBADA": 1.0}}
+    # variances 4 with two degrees of freedom and 1/2 with one
+    assert report.noise(rows) == {"BLiMP": pytest.approx(math.sqrt((4 + 4 + 0.5) / 3))}
+    assert report.noise({"lm-1": {"BLiMP": 1.0}}) == {}
+
+
+def test_what_is_said_of_a_row(report):
+    scratch = {"QG loss": 5.0, "BLEU-4": 3.0}
+    rows = {"mlm-1": {"QG loss": 4.0, "BLEU-4": 4.0}, "hybrid-1": {"QG loss": 4.9}}
+    rows |= {"scratch.unilm-1": scratch, "scratch.lm-1": {"QG loss": 4.7, "TLDR loss": 6.0}}
+    mlm, hybrid = report.verdicts(rows, {"BLEU-4": 5.0}, {"QG loss": 0.1})
+    assert "below scratch by 1.000" in mlm and "NOT above copying (-1.00)" in mlm
+    assert "BLEU-4 above scratch (+1.00)" in mlm
+    assert "QG loss within noise of scratch by -0.200" in hybrid and "TLDR" not in hybrid
+    assert "ABOVE" in report.verdicts(rows, {"BLEU-4": 5.0}, {"QG loss": 0.01})[1]
+
+
+@pytest.mark.slow
+def test_rows_are_made_and_go_on_after_a_stop(report, tmp_path):
+    with gzip.open(RECIPES / "babylm" / "data" / "blimp.jsonl.gz", "rt") as file:
+        (tmp_path / "few.jsonl").write_text("".join(list(file)[::50]))
+    (tmp_path / "last.jsonl").write_text(json.dumps({"text": "The cell has a wall"}) + "\n")
+    env = {"ROWS": "mlm-1 scratch.unilm-1 hybrid-2", "SETS": "sst2 stsb", "RUN": "run"}
+    env |= {"BOOKS": "5k", "STEPS": "4", "TEXTS": "4", "QUESTIONS": "40", "ASKED": "10"}
+    env |= {"LABELLED": "40", "GLUE_STEPS": "2", "QG_STEPS": "2", "SUM_STEPS": "2"}
+    env |= {"PAIRS": str(tmp_path / "few.jsonl"), "LAMBADA": str(tmp_path / "last.jsonl")}
+    printed = recipe("compare", tmp_path, OMP_NUM_THREADS="1", **env)
+    assert "| `hybrid-2` |" in printed and "Not finished" not in printed.rpartition("==")[2]
+    run = tmp_path / "run"
+    table = json.loads((run / "table.json").read_text())
+    full = {"loss", "BLiMP", "LAMBADA", "sst2", "stsb", "QG loss", "BLEU-4", "TLDR loss", "R-1"}
+    assert full <= table["rows"]["mlm-1"].keys() and table["not finished"] == []
+    assert {"loss", "BLiMP"} & table["rows"]["scratch.unilm-1"].keys() == set()
+    assert (run / "compare.png").read_bytes().startswith(b"\x89PNG")
+
+    # unigrams, from the counts of the text's tokens
+    vocab = Vocab.load(FOLDER / "unitk-mini-en" / "vocab")
+    ids = vocab.encode_batch((run / "books.txt").read_text().splitlines())
+    count = [1] * len(vocab)
+    for one in ids:
+        for token in one:
+            count[token] += 1
+
+    def score(text):
+        return math.prod(count[token] / 1000 for token in vocab.encode(text)) / (
+            (sum(count) / 1000) ** len(vocab.encode(text))
+        )
+
+    pairs = read_pairs([tmp_path / "few.jsonl"])
+    values = [tuple(map(score, pair.sentences)) for pair in pairs]
+    right = [0.5 if math.isclose(a, b, rel_tol=1e-9) else a > b for a, b in values]
+    assert table["baselines"]["unigram"]["BLiMP"] == pytest.approx(100 * sum(right) / len(right))
+
+    # stopped in the last row: while it pre-trained, and before anything of it was written
+    for path in [*(run / "rows" / "hybrid-2").iterdir()]:
+        if path.name != "pretrain":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    shutil.rmtree((run / "rows" / "hybrid-2" / "pretrain" / "last").resolve())
+    shutil.rmtree(tmp_path / "bin")
+    printed = recipe("compare", tmp_path, OMP_NUM_THREADS="1", **env)
+    assert "step 4/4" not in printed.partition("hybrid-2")[0]  # what is finished is not repeated
+
+    def alike(one):
+        return {k: v for k, v in one.items() if k != "minutes"}
+
+    again = json.loads((run / "table.json").read_text())["rows"]
+    assert {k: alike(v) for k, v in again.items()} == {
+        k: alike(v) for k, v in table["rows"].items()
+    }
