@@ -9,6 +9,7 @@ import torch
 from tests.conftest import toy_lines
 from unitk import registry
 from unitk.decoding import infilling
+from unitk.decoding.config import length
 from unitk.decoding.generator import Generator
 from unitk.decoding.infilling import hide, infill
 from unitk.decoding.search import Hypothesis, Output
@@ -17,7 +18,8 @@ from unitk.models.archs import tiny
 from unitk_cli.evaluate import run
 from unitk_cli.train import run as train
 
-TASKS = ["glm_infill", "mlm", "mass"]
+TASKS = ["glm_infill", "mlm", "mass", "bart", "t5", "ul2"]
+KNOW_LENGTHS = "mlm", "mass"
 
 
 def made(name, vocab):
@@ -48,7 +50,8 @@ def test_a_share_of_the_words_is_hidden_whole(share):
 def test_what_was_hidden_restores_the_texts(toy_vocab, name, monkeypatch):
     """A model that writes what was hidden has BLEU 100, and reads a mask for a token or a run."""
     generator = made(name, toy_vocab)
-    texts = [line for line in toy_lines(6) if len(line.split()) > 3]
+    lines = [line for line in toy_lines(6) if len(line.split()) > 3]
+    texts = [*lines, " ".join(lines)]  # one is longer than a blank may be
     ids = [one for (one,) in generator.encode([[text] for text in texts])]
     mask, hidden = toy_vocab.mask, list[np.ndarray]()
     own = hide
@@ -58,13 +61,18 @@ def test_what_was_hidden_restores_the_texts(toy_vocab, name, monkeypatch):
         found = []
         for (source,), text, hides in zip(sources, ids, hidden, strict=True):
             runs = int((hides & ~np.append(False, hides[:-1])).sum())
-            masks = runs if name == "glm_infill" else int(hides.sum())
+            masks = int(hides.sum()) if name in KNOW_LENGTHS else runs
             assert (source == mask).sum() == masks and (name != "mass" or runs == 1)
             assert source[source != mask].tolist() == text[~hides].tolist()
             end = [generator.protocol.end] if generator.protocol else []
             cuts = np.split(text[hides], np.flatnonzero(np.diff(np.flatnonzero(hides)) > 1) + 1)
-            parts = cuts if name == "glm_infill" else [text[hides]]
+            if name in ("t5", "ul2"):
+                sentinels = generator.task.sentinels
+                cuts = [np.append(one, cut) for one, cut in zip(sentinels, cuts, strict=False)]
+            parts = {"glm_infill": cuts, "bart": [text]}.get(name, [np.concatenate(cuts)])
             written = np.concatenate([[*part, *end] for part in parts]).astype(np.int64)
+            most = length(config.max_len, len(source))
+            assert name == "mlm" or all(len(part) <= most for part in parts)
             gain = np.zeros(len(written), np.float32)
             said = generator.task.text([source], written)
             found.append([Output(said, Hypothesis(written, 0.0, 0.0, gain))])

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -341,6 +342,35 @@ def test_a_model_is_asked_without_training(folder, toy_data, tmp_path, capsys):
         evaluate.run([*one[:2], "--task", "classify", "--data", str(folder / "class")])
 
 
+def test_a_checkpoint_has_the_patterns_it_was_trained_with(folder, tmp_path):
+    """Of a file that is gone, and of one that is another by now."""
+    from unitk_cli.average import run as average
+
+    path, first = tmp_path / "own.yaml", (folder / "own.yaml").read_text()
+    path.write_text(first)
+    words = f"--task cloze --data {folder / 'class'} --lr 1e-3 --batch-texts 8 --writers none"
+    own = f"{words} --task.layout mlm --arch bert_tiny --task.patterns {path}"
+    one = f"{own} --save-dir {tmp_path / 'one'} --max-steps"
+    train(prepare(parse_train(f"{one} 1".split())))
+    train(prepare(parse_train(f"{one} 2 --resume".split())))
+    texts = [record("class", i)["a"] for i in range(4)]
+    said = unitk.load(tmp_path / "one").predict(texts)
+    path.write_text(first.replace("The", "This"))
+    with pytest.raises(UsageError, match="patterns.yaml of .*step-2 has other contents: it cannot"):
+        prepare(parse_train(f"{one} 3 --resume".split()))
+    path.unlink()
+    generator = unitk.load(tmp_path / "one")
+    assert generator.predict(texts) == said
+    assert generator.task.pattern.text.startswith("{a} The")
+    # what is made of it has them, too
+    steps = [str(tmp_path / "one" / "checkpoints" / f"step-{i}") for i in (1, 2)]
+    average([*(f"--checkpoint={one}" for one in steps), "--dest", str(tmp_path / "mean")])
+    other = f"{words} --init-from {tmp_path / 'mean'} --save-dir {tmp_path / 'two'} --max-steps 1"
+    train(prepare(parse_train(other.split())))
+    shutil.rmtree(tmp_path / "one"), shutil.rmtree(tmp_path / "mean")
+    assert unitk.load(tmp_path / "two").task.pattern.text == "{a} The [M]"
+
+
 def test_mistakes_are_told_in_a_line(folder, toy_vocab, tmp_path):
     def fault(text, **options):
         (tmp_path / "bad.yaml").write_text(text)
@@ -377,14 +407,17 @@ def test_mistakes_are_told_in_a_line(folder, toy_vocab, tmp_path):
 
 
 def test_data_that_do_not_fit_are_refused(folder, toy_vocab, tmp_path):
-    def start(form, patterns, text=None):
+    def start(form, patterns, text=None, more=""):
         if text:
             (tmp_path / "bad.yaml").write_text(text)
         path = folder / f"{patterns}.yaml" if text is None else tmp_path / "bad.yaml"
         words = f"--task cloze --task.layout mlm --arch bert_tiny --data {folder / form}"
         words += f" --task.patterns {path} --save-dir {tmp_path / 'run'} --max-steps 1 --lr 1"
-        prepare(parse_train(words.split()))
+        prepare(parse_train([*words.split(), *more.split()]))
 
+    start("class", "own", more="--criterion cross_entropy")
+    with pytest.raises(UsageError, match="cross_entropy cannot compare answers of several tokens"):
+        start("choice", "choices", more="--criterion cross_entropy")
     with pytest.raises(
         UsageError, match="labels of the form class, but those of --data are choice"
     ):

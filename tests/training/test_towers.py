@@ -68,6 +68,7 @@ def test_a_checkpoint_takes_the_encoders_vocabulary_along(train, tmp_path, toy_d
     other = tmp_path / "other"
     train_vocab(iter(lines), size=40, kind="bpe").save(other)
     train(f"{OPTIMUS} --task.source-vocab {other}", run="vae")
+    train(f"{OPTIMUS} --task.source-vocab {other} --resume --max-steps 3", run="vae")
     moved = other.rename(tmp_path / "gone")
     loaded = checkpoint.load(tmp_path / "vae")
     assert loaded.task.source_vocab.hash != loaded.vocab.hash

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
 
 LONGEST = 32
-"""Most tokens of a blank."""
+"""Most tokens of a blank; of a whole output, beside twice those of the source."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,10 @@ def infill(
         blanks += int(begins.sum())
         left.append(text[~hidden])
         shown.append([np.where(hidden, mask, text)[~hidden | fixed | begins]])
-    config = GenerateConfig(beam=1, max_len=LONGEST, max_tokens=max_tokens)
+    # an encoder-decoder writes the text, or all blanks, as one output
+    whole = task.protocol is not None and task.protocol.begin is None
+    longest = f"2x+{LONGEST}" if whole else LONGEST
+    config = GenerateConfig(beam=1, max_len=longest, max_tokens=max_tokens)
     outputs = generator.outputs(shown, config, report=report)
     decode = generator.vocab.decode
     filled = [best.text for (best,) in outputs]

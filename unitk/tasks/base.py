@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -82,6 +83,9 @@ class Task:
     shortens: ClassVar[bool] = False  # whether it cuts sources itself to the positions there are
     room: int | None = None  # positions of the architecture, where it has a table of them
     max_source: int | None = None  # most tokens of a source in the training of its model
+    needs_criterion: str = ""  # the only one that can compare what its examples ask
+    files: Mapping[str, str] = MappingProxyType({})
+    """Texts that checkpoints keep as files of these names; `COPIES` has the options for them."""
     copies: int = 0  # epochs after which the same draws come again; 0: never
 
     def __init__(self, config: Any, vocab: Vocab) -> None:

@@ -17,7 +17,7 @@ from unitk.errors import CheckpointError
 from unitk.files import seal, sealed
 from unitk.training.saving.checkpoint import EMA, IMPORTED, WEIGHTS, check_finite
 from unitk.training.saving.checkpoint import save_tensors as save
-from unitk.training.saving.state import SOURCE_VOCAB, read_state
+from unitk.training.saving.state import COPIES, read_state
 
 
 def average(checkpoints: Sequence[Path], folder: Path) -> None:
@@ -35,7 +35,7 @@ def average(checkpoints: Sequence[Path], folder: Path) -> None:
     more = {"optimizer": {}, "averaged": [str(path) for path in checkpoints]}
     text = json.dumps(states[-1] | more, indent=1, allow_nan=False, ensure_ascii=False)
     (folder / "state.json").write_text(text, encoding="utf-8")
-    wanted = ["vocab/", f"{SOURCE_VOCAB}/"]
+    wanted = ["vocab/", *(name.rpartition("vocab.json")[0] or name for name in COPIES.values())]
     if all(IMPORTED in sealed(path) for path in checkpoints):  # none of them was trained
         wanted.append(IMPORTED)
     for name in sealed(last):

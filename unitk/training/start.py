@@ -18,6 +18,7 @@ from typing import Any
 from unitk.config import Parsed, flag, options, parse, read_flags, read_yaml
 from unitk.data.examples import Data, open_data
 from unitk.errors import DataError, UsageError, require
+from unitk.files import sealed
 from unitk.models.config import UNSHAPED
 from unitk.optim.config import parse_rules
 from unitk.training.config import CUT, FROZEN, KINDS, TrainConfig, launched, place, weighted
@@ -25,6 +26,7 @@ from unitk.training.reporting.sinks import choose_loggers
 from unitk.training.saving.folder import CONFIG, RunFolder, find
 from unitk.training.saving.state import (
     Identity,
+    copies_in,
     layout_in,
     options_of,
     plugins_named,
@@ -193,6 +195,9 @@ def prepare(parsed: Parsed) -> Start:
     data = open_data(parsed)
     parsed = _with_heads(parsed, data.heads)
     _check_stateful(parsed, data, world)
+    criterion, only = parsed.components["criterion"].name, data.task.needs_criterion
+    asked = f"--criterion {criterion} cannot compare answers of several tokens"
+    require(only in ("", criterion), f"{asked}; --criterion {only} can")
     for name in ("patience", "best_metric"):
         if getattr(config, name) is not None and not data.valid:
             raise UsageError(f"{flag(name)} has no effect without --valid")
@@ -325,6 +330,11 @@ def _check_frozen(state: dict[str, Any], parsed: Parsed, data: Data, checkpoint:
     With `--new-data`: whether the data, or what an example of them is, have changed.
     """
     there, here = options_of(state, checkpoint), parsed.fields()
+    # of files that are copied, the run's own are named; what they contain is compared
+    there |= {key: state["config"][key] for key in copies_in(there, checkpoint)}
+    for name, text in data.task.files.items():
+        if name in sealed(checkpoint) and (checkpoint / name).read_text(encoding="utf-8") != text:
+            raise UsageError(f"{name} of {checkpoint} has other contents: it cannot change")
     # an option the run did not know yet has its default there
     differing = [
         key

@@ -1,12 +1,13 @@
 import importlib.machinery
 import json
+import logging
 import sys
 import types
 
 import pytest
 
 from unitk.errors import DataError, UsageError
-from unitk.training.reporting.log import Journal
+from unitk.training.reporting.log import Journal, Terminal, console
 from unitk.training.reporting.plots import LATENT, drawn, panels_of, plot
 from unitk.training.reporting.sinks import (
     LOGGERS,
@@ -67,6 +68,14 @@ def test_values_that_are_no_numbers_are_null(tmp_path):
         log.event("valid", 1, {"valid/loss": float("nan")}, "line")
     line = (tmp_path / "a" / "log.jsonl").read_text()
     assert json.loads(line)["valid/loss"] is None
+
+
+def test_the_terminal_has_names_as_they_are():
+    """Not the label between two colons as a picture of one."""
+    record = logging.makeLogRecord({"msg": "no head span:label: it begins", "levelno": 20})
+    with console.capture() as shown:
+        Terminal().emit(record)
+    assert shown.get().strip() == "no head span:label: it begins"
 
 
 def test_a_full_disk_does_not_end_the_run(tmp_path, caplog, monkeypatch):

@@ -16,6 +16,7 @@ The score of several tokens is the sum of their log-probabilities, to GLM with t
 
 from __future__ import annotations
 
+import string
 from dataclasses import replace
 
 import numpy as np
@@ -23,8 +24,12 @@ import numpy as np
 from unitk.errors import require
 from unitk.slots import DIES, DOC, NOW, Ask, Example, Ids, Slots, lm, unroll
 from unitk.tasks.base import Task
+from unitk.tasks.understanding.base import SYMBOLS
 from unitk.tasks.understanding.patterns import BLANK, Pattern
 from unitk.vocab.base import Vocab
+
+SLACK = 2
+"""Tokens by which a field or an answer may grow when it is encoded within a pattern."""
 
 
 def answer_of(vocab: Vocab, text: str, before: str) -> Ids:
@@ -48,6 +53,14 @@ def answers_of(pattern: Pattern, vocab: Vocab, single: bool) -> list[Ids]:
     alike = f"{pattern.place}: two of its answers are the same tokens"
     require(len({tuple(ids) for ids in found}) == len(found), alike)
     return found
+
+
+def room_of(pattern: Pattern, vocab: Vocab) -> tuple[int, int]:
+    """The most tokens of a pattern beside its fields, and how often it has a field."""
+    names = [name for _, name, *_ in string.Formatter().parse(pattern.text)]
+    literal = sum(map(len, map(vocab.encode, pattern.rendered(()))))
+    times = max(map(names.count, names)) + ("choice1" in names)
+    return literal + SYMBOLS + SLACK * len(names), times
 
 
 def filled(layout: Task, ids: Ids, written: Ids) -> Example:

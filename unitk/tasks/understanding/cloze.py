@@ -7,7 +7,6 @@ Schick and Schuetze 2021, arXiv 2001.07676 and 2009.07118; with GLM's blank Du e
 
 from __future__ import annotations
 
-import string
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -17,13 +16,10 @@ import numpy as np
 from unitk.errors import DataError, at_least, require
 from unitk.registry import register
 from unitk.slots import Example, Floats, Ids
-from unitk.tasks.understanding.base import SYMBOLS, Understanding
-from unitk.tasks.understanding.blanks import answer_of, answers_of, filled, ranked
-from unitk.tasks.understanding.patterns import Pattern, read_pattern
+from unitk.tasks.understanding.base import Understanding
+from unitk.tasks.understanding.blanks import SLACK, answer_of, answers_of, filled, ranked, room_of
+from unitk.tasks.understanding.patterns import SETS, Pattern, read_pattern
 from unitk.vocab.base import Vocab
-
-SLACK = 2
-"""Tokens by which a field or an answer may grow when it is encoded within a pattern."""
 
 
 @register("task", "cloze")
@@ -66,6 +62,8 @@ class Cloze(Understanding):
     def pattern(self) -> Pattern:
         """What --task.patterns and --task.pattern name."""
         found, c = read_pattern(self.config.patterns, self.config.pattern), self.config
+        if found.path.parent != SETS:
+            self.files = {"patterns.yaml": found.path.read_text(encoding="utf-8")}
         idle = f"has no effect: {found.place} has choices, which are always scored so"
         require(bool(found.labels) or not c.multi_token, f"--task.multi-token {idle}")
         several = c.multi_token or not found.labels or not c.length_penalty
@@ -81,6 +79,10 @@ class Cloze(Understanding):
         return "class" if self.pattern.labels else "choice"
 
     @property
+    def needs_criterion(self) -> str:  # type: ignore[override]
+        return "" if self.single else self.criterion
+
+    @property
     def single(self) -> bool:
         return self.form == "class" and not self.config.multi_token
 
@@ -91,11 +93,7 @@ class Cloze(Understanding):
 
     @cached_property
     def around(self) -> tuple[int, int]:
-        """The most tokens of a pattern beside its fields, and how often it has a field."""
-        names = [name for _, name, *_ in string.Formatter().parse(self.pattern.text)]
-        literal = sum(map(len, map(self.vocab.encode, self.pattern.rendered(()))))
-        times = max(map(names.count, names)) + ("choice1" in names)
-        return literal + SYMBOLS + SLACK * len(names), times
+        return room_of(self.pattern, self.vocab)
 
     def pair_slots(self, source: Ids, target: Ids, parts: Ids) -> Ids:
         several = parts if self.form == "choice" else 0 * parts + len(self.given)

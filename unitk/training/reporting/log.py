@@ -17,7 +17,7 @@ from unitk.errors import QUIET
 from unitk.training.reporting.sinks import Sink
 
 log = logging.getLogger(__name__)
-console = Console(stderr=True)
+console = Console(stderr=True, emoji=False)  # the name of a head has colons
 
 
 class Terminal(logging.Handler):

@@ -7,6 +7,7 @@
     state.json          progress, configuration, fingerprints, versions
     vocab/              the vocabulary
     source_vocab/       that of the encoder, where it has one of its own
+    patterns.yaml       of --task cloze: the file that --task.patterns named
     imported.json       of `unitk convert`: the rows that each table had elsewhere; those added are
                         no output until they are trained
 
@@ -42,13 +43,13 @@ from unitk.training.ema import Average
 from unitk.training.parallel import Ranks
 from unitk.training.saving.folder import OPTIMIZER, reading
 from unitk.training.saving.state import (
-    SOURCE_VOCAB,
     Identity,
     Progress,
     asked_as,
     options_of,
     plugins_named,
     read_state,
+    write_files,
 )
 from unitk.vocab.base import Vocab
 
@@ -245,10 +246,7 @@ def write_snapshot(folder: Path, snapshot: Snapshot) -> None:
     for name, tensors in snapshot.files.items():
         save_tensors(tensors, folder / name)
     (folder / "state.json").write_text(snapshot.state, encoding="utf-8")
-    task = snapshot.task
-    task.vocab.save(folder / "vocab")
-    if task.source_vocab is not task.vocab:
-        task.source_vocab.save(folder / SOURCE_VOCAB)
+    write_files(folder, snapshot.task)
 
 
 def restore(

@@ -14,10 +14,13 @@ from unitk.config import Given, modern, options
 from unitk.errors import CheckpointError, UsageError
 from unitk.files import sealed
 from unitk.foreign import read_json
+from unitk.tasks.base import Task
 from unitk.training.config import TrainConfig
 from unitk.values import SUFFIXES, render
 
 SOURCE_VOCAB = "source_vocab"  # folder of a checkpoint, and option of a task
+COPIES = {SOURCE_VOCAB: f"{SOURCE_VOCAB}/vocab.json", "patterns": "patterns.yaml"}
+"""Options of tasks that name files which a checkpoint copies, and what it then has."""
 FIELDS: dict[str, Any] = {
     "config": dict,
     "user_dir": str | None,
@@ -29,7 +32,7 @@ FIELDS: dict[str, Any] = {
 
 
 def options_of(state: dict[str, Any], folder: Path) -> dict[str, str]:
-    """Every option of the run as text; an encoder's own vocabulary is the checkpoint's copy.
+    """Every option of the run as text; files that the checkpoint copied are its copies.
 
     What an earlier version did without an option is what its tasks say.
     """
@@ -38,10 +41,26 @@ def options_of(state: dict[str, Any], folder: Path) -> dict[str, str]:
         prefix = f"task.{name}." if share else "task."
         known = registry.get("task", name).earlier if name in registry.names("task") else {}
         values = {prefix + option: text for option, text in known.items()} | values
-    if f"{SOURCE_VOCAB}/vocab.json" in sealed(folder):
-        own = str(folder / SOURCE_VOCAB)
-        values |= {key: own for key in values if key.endswith(f".{SOURCE_VOCAB}")}
-    return values
+    return values | copies_in(values, folder)
+
+
+def copies_in(values: dict[str, str], folder: Path) -> dict[str, str]:
+    """The options among these that name copies in the checkpoint, and where they are."""
+    found = dict[str, str]()
+    for option, name in COPIES.items():
+        if name in sealed(folder):
+            place = str(folder / name.partition("/")[0])
+            found |= {key: place for key in values if key.endswith(f".{option}")}
+    return found
+
+
+def write_files(folder: Path, task: Task) -> None:
+    """Copy vocabularies and files that a task has into a checkpoint."""
+    task.vocab.save(folder / "vocab")
+    if task.source_vocab is not task.vocab:
+        task.source_vocab.save(folder / SOURCE_VOCAB)
+    for name, text in task.files.items():
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 @contextmanager
