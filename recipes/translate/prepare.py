@@ -1,0 +1,62 @@
+"""Pairs of lines, lower-cased and cut into pieces of one BPE vocabulary, blanks between them.
+
+    python3 prepare.py --train train.en.gz train.de.gz --valid val.en.gz val.de.gz \
+        --test test.en.gz test.de.gz --langs en de --pieces 10000 --dest text
+
+Writes SPLIT.LANG of pieces, the sentencepiece model bpe.model, which learnt from both sides of the
+training pairs, and plain.LANG, the lower-cased test set.
+"""
+
+import argparse
+import gzip
+from pathlib import Path
+
+import sentencepiece
+
+SPLITS = ("train", "valid", "test")
+
+
+def lines(path):
+    """The lines of a file, lower-cased."""
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8") as file:
+        return [" ".join(line.lower().split()) for line in file]
+
+
+def write(path, texts):
+    path.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    for split in SPLITS:
+        parser.add_argument(f"--{split}", type=Path, nargs=2, required=True)
+    parser.add_argument("--langs", nargs=2, default=("en", "de"))
+    parser.add_argument("--pieces", type=int, required=True, help="size of the vocabulary")
+    parser.add_argument("--dest", type=Path, required=True)
+    given = parser.parse_args()
+    given.dest.mkdir(parents=True, exist_ok=True)
+    sides = {split: [lines(path) for path in getattr(given, split)] for split in SPLITS}
+    for split, (sources, targets) in sides.items():
+        if len(sources) != len(targets):
+            parser.error(f"--{split}: {len(sources):,} sources, {len(targets):,} targets")
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([line for side in sides["train"] for line in side]),
+        model_prefix=str(given.dest / "bpe"),
+        vocab_size=given.pieces,
+        model_type="bpe",
+        character_coverage=1.0,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    bpe = sentencepiece.SentencePieceProcessor(model_file=str(given.dest / "bpe.model"))
+    for split, texts in sides.items():
+        for lang, side in zip(given.langs, texts, strict=True):
+            write(given.dest / f"{split}.{lang}", map(" ".join, bpe.encode(side, out_type=str)))
+    for lang, side in zip(given.langs, sides["test"], strict=True):
+        write(given.dest / f"plain.{lang}", side)
+    print(f"{given.dest}: {len(sides['train'][0]):,} pairs, {bpe.vocab_size():,} pieces")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""The table of a translation: python3 report.py RUN.
+
+A row for each system in RUN (folders SYSTEM-SEED with bleu.json), with the mean over its seeds.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import mean
+
+from stages import events, table
+
+
+def figures(folder: Path) -> tuple[float, float, int, float]:
+    """BLEU of the average, and of the last validation perplexity, updates and minutes."""
+    [score] = json.loads((folder / "bleu.json").read_text()).values()
+    if (folder / "fairseq.json").exists():
+        other = json.loads((folder / "fairseq.json").read_text())
+        return score["bleu"], other["perplexity"], other["updates"], other["minutes"]
+    valid, train = (events(folder / "train", kind)[-1] for kind in ("valid", "train"))
+    perplexity = next(value for key, value in valid.items() if key.endswith("/ppl"))
+    return score["bleu"], perplexity, train["step"], train["seconds"] / 60
+
+
+def main(run: Path) -> None:
+    """Print and write the table."""
+    systems = defaultdict(list)
+    for path in sorted(run.glob("*-*/bleu.json")):
+        systems[path.parent.name.rpartition("-")[0]].append(figures(path.parent))
+    rows = []
+    for name, found in systems.items():
+        scores, perplexities, updates, minutes = zip(*found, strict=True)
+        cells = [f"{mean(scores):.2f}", ", ".join(f"{one:.2f}" for one in scores)]
+        cells += [f"{mean(perplexities):.2f}", f"{updates[0]:,}", f"{mean(minutes):.0f}"]
+        rows.append([name, *cells])
+    titles = ["", "BLEU", "of each seed", "validation perplexity", "updates", "minutes a seed"]
+    text = table(titles, rows)
+    (run / "table.md").write_text(text)
+    print("\n" + text, end="")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
