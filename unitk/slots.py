@@ -204,6 +204,8 @@ class Batch:
     """[B] numbers of the stateful rows that these rows continue; None: all begin anew."""
     carry: dict[str, Any] = field(default_factory=dict)
     """What the model carried out of the stretch before, [B, ...] by name; empty at a beginning."""
+    only_asked: bool = False
+    """Nothing but the states that asks read is needed: a model may leave the others 0."""
 
     @property
     def num_slots(self) -> int:

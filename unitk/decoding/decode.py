@@ -205,7 +205,12 @@ class Decoding:
     def _ordered(self, flag: str) -> Protocol:
         """The protocol, of a task that writes word by word."""
         if self.protocol is None:
-            raise UsageError(f"{flag}: task {type(self.task).__name__} fills masks in one pass")
+            name, instead = type(self.task).__name__, ""
+            if flag == "--score":
+                instead = (
+                    "; `unitk evaluate` scores texts by hiding each token (--pairs, --choices)"
+                )
+            raise UsageError(f"{flag}: task {name} fills masks in one pass{instead}")
         return self.protocol
 
 

@@ -28,7 +28,7 @@ from unitk.models.base import ArchConfig, families
 from unitk.models.cache import Cache, lay_out, put
 from unitk.models.condition import Carry, Condition, prepend
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
-from unitk.models.heads.base import LM, Answers, Asked, Heads, layered
+from unitk.models.heads.base import LM, Answers, Asked, Heads, asked_slots, layered
 from unitk.models.heads.words import Words
 from unitk.models.layers import Embedding, Layer, init_weights
 from unitk.models.lean import norm
@@ -74,9 +74,11 @@ class Stack(nn.Module):
         num_keys: int,
         condition: Condition | None = None,
         layers: list[Tensor] | None = None,
+        asked: Tensor | None = None,
     ) -> Tensor:
         """The states [B, T, D] of slots that see each other by the rule.
 
+        Those that are not `asked` [B, a] may be 0, where it is given.
         To `layers`, if given, are added the states of all depths: those that enter the first layer,
         and what each layer makes of them; the last ones are normed as those that are returned.
         """
@@ -98,9 +100,14 @@ class Stack(nn.Module):
             view = view.behind(condition.prefix_sight(slots))
             stores = [partial(prepend, *pair) for pair in condition.row_prefix()]
         embedded_BTD = self.embed(slots, condition.added(slots))
-        states_BTD = self.pass_through(embedded_BTD, view, stores, sources, layers=layers)
+        if view.bias_BHTS is None or condition.slots is not None:
+            asked = None  # a table alone has rows to take
+        states_BTD = self.pass_through(embedded_BTD, view, stores, sources, asked, layers)
         if layers is not None:
             layers.append(states_BTD)
+        if asked is not None:
+            index_BaD = asked[..., None].expand_as(states_BTD)
+            states_BTD = torch.zeros_like(embedded_BTD).scatter(1, index_BaD, states_BTD)
         return states_BTD
 
     def pass_through(
@@ -353,7 +360,8 @@ class Model(Answers):
         read = any(ask.tower == name and ask.head != LM for ask in batch.asks.values())
         every: list[Tensor] | None = [] if numbers and read else None
         given = batch.towers[name], batch.sight[name], batch.num_keys[name], condition
-        states = {name: self.tower(name).encode(*given, layers=every)}
+        asked = asked_slots(batch, name) if batch.only_asked and every is None else None
+        states = {name: self.tower(name).encode(*given, layers=every, asked=asked)}
         if every is not None:
             states[layered(name)] = torch.stack([every[number] for number in numbers], dim=2)
         return states

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from modern import begun
 from rounding import near
 
 from tests.conftest import toy_lines
@@ -237,6 +238,25 @@ def test_a_long_text_has_its_copies_in_several_rows(made):
     assert len(layouts(task, NONE, text[:6])) == 1
     [found] = likelihoods(model, task, [(NONE, text)])
     near(found[[0, 149]], np.array(plainly(model, task, NONE, text))[[0, 149]])
+
+
+@pytest.mark.parametrize("arch", ["bert_tiny", "gpt2_tiny", "unilm2_tiny", "modern_tiny"])
+@torch.no_grad()
+def test_the_last_layer_makes_only_what_is_asked(made, arch):
+    model, task = made("mlm", arch=arch)
+    begun(model)
+    text = np.random.default_rng(0).choice(task.words, 14)
+    rows = [[*layouts(task, NONE, some)] for some in (text, text[:5], text[3:11])]
+    batch = collate(rows).to("cpu")
+    [ask] = batch.asks.values()
+    whole, part = (
+        model(one)[0]["x"].flatten(0, 1) for one in (batch, replace(batch, only_asked=True))
+    )
+    near(part[ask.first].numpy(), whole[ask.first].numpy())
+    made_at = part.any(-1).nonzero().flatten().tolist()
+    # a row with fewer asks has the state of its first slot, too
+    first = range(0, len(part), batch.towers["x"].shape[2])
+    assert set(ask.first.tolist()) <= set(made_at) <= {*ask.first.tolist(), *first}
 
 
 def test_what_nothing_opens_has_no_first_label(made):

@@ -206,7 +206,8 @@ class Answers(nn.Module):
 
     def judged(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
         """The same, and whether each label is the likeliest: [2, K]."""
-        states, _ = self(batch, self.condition(batch) if condition is None else condition)
+        condition = self.condition(batch) if condition is None else condition
+        states, _ = self(replace(batch, only_asked=True), condition)
         terms = self.answer(states, batch, [ask])
         found = terms.nll is not None and terms.correct is not None
         require(found, f"{ask.name}: the head {ask.head} gives no probabilities")
@@ -215,7 +216,7 @@ class Answers(nn.Module):
 
     def output(self, batch: Batch, ask: Ask) -> Tensor:
         """What the head of an ask gives for its rows [K, ...]."""
-        states, _ = self(batch, self.condition(batch))
+        states, _ = self(replace(batch, only_asked=True), self.condition(batch))
         return self.head(gather(states, batch, [ask]), ask.head)
 
     def likeliest(self, batch: Batch, ask: Ask, banned: Any) -> tuple[Tensor, Tensor]:
@@ -245,6 +246,24 @@ def gather(states: Mapping[str, Tensor], batch: Batch, asks: Sequence[Ask]) -> A
     index = row_Ka.flatten() if widest == 1 else row_Ka.flatten().clamp(min=0)
     states_KaD = states_BTD.flatten(0, 1).index_select(0, index).unflatten(0, row_Ka.shape)
     return Asked(states_KaD, row_Ka, batch, asks[0].tower, asks[0].among)
+
+
+def asked_slots(batch: Batch, name: str) -> Tensor | None:
+    """The slots [B, a] of a tower that asks read, some of them twice; None: most slots are read."""
+    _, rows, length = batch.towers[name].shape
+    read = [ask.rows.flatten() for ask in batch.asks.values() if ask.tower == name]
+    if not read:
+        return None
+    flat = torch.cat(read)
+    flat = flat[flat >= 0].unique()
+    row, count = flat // length, torch.bincount(flat // length, minlength=rows)
+    widest = int(count.max())
+    if 2 * widest > length:
+        return None
+    place = torch.arange(len(flat), device=flat.device) - (count.cumsum(0) - count)[row]
+    slots_Ba: Tensor = flat.new_zeros(rows, widest)
+    slots_Ba[row, place] = flat % length
+    return slots_Ba
 
 
 def _in_chunks(chunk: Callable[..., Terms], asked: Asked, label: Tensor, price_K: Tensor) -> Terms:
