@@ -162,6 +162,21 @@ PICTURES = [
         " left to right. The first symbol tells the mode. In two towers the slots are T5's.",
     ),
     Picture(
+        "mdlm",
+        "MDLM: masked diffusion",
+        "--task mdlm --seed 2",
+        FOX,
+        "Any share of the words and of the end is hidden. Everything stands at time 0, as in BERT.",
+    ),
+    Picture(
+        "bd3lm",
+        "BD3-LM: block diffusion",
+        "--task bd3lm --task.block-length 3 --seed 1",
+        "the quick brown fox jumps over the",
+        "Blocks of three. The noised copy of a block sees itself and the clean blocks before it. A"
+        " clean block sees the clean text up to its own end; the last one is left out.",
+    ),
+    Picture(
         "seq2seq",
         "Encoder-decoder",
         "--task seq2seq --target 'c d'",

@@ -80,8 +80,9 @@ class Options(ReadingOptions):
     task: str | None = None
     """Scores: judge as this task, where the model was trained with several. With --data: cloze,
     which asks a model that was not trained for it; its options follow (--task.patterns rte)."""
-    draws: int = 100
-    """Optimus: draws of each latent for the importance-weighted bound."""
+    draws: int | None = None
+    """Optimus: draws of each latent for the importance-weighted bound; default: 100. Diffusion:
+    draws of what is hidden of each text, whose mean is the bound; default: 8."""
     beam: int = 1
     """Optimus: hypotheses when a text is written again from the mean of its latent; 1: greedy, 0:
     no text is written."""
@@ -134,13 +135,15 @@ def run(argv: Sequence[str]) -> None:
         about: dict[str, Any] = {"checkpoint": str(evaluation.path), "data": str(data)}
         if has_latent(evaluation):
             latent = {name: getattr(given, name) for name in (*LATENT_ONLY, "max_tokens")}
+            latent["draws"] = given.draws or 100
             figures, lines = judge(evaluation, progress, **latent)
         else:
-            for name in LATENT_ONLY:
+            for name in LATENT_ONLY[evaluation.bounds :]:
                 if name in parsed.origins:
                     raise UsageError(f"{flag(name)} has no effect: the checkpoint has no latent")
-            with progress(evaluation.num_texts) as report:
-                figures = objective(evaluation, given.max_tokens, report)
+            draws = (given.draws or 8) if evaluation.bounds else 1
+            with progress(evaluation.num_texts * draws) as report:
+                figures = objective(evaluation, given.max_tokens, report, draws)
             lines = _lines(figures)
             about["texts"] = evaluation.num_texts
     if given.output_format == "json":
@@ -222,7 +225,7 @@ def _infilled(
     given: Options, paths: Sequence[Path], model: Callable[[], Generator]
 ) -> tuple[dict[str, Any], list[str], Iterable[dict[str, Any]]]:
     """BLEU of texts that are filled in, for each share of hidden words."""
-    from unitk.decoding.infilling import infill
+    from unitk.decoding.filling.infilling import infill
     from unitk.decoding.likelihood.continuations import rows_of
 
     texts = list[str]()

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import unitk
+from unitk.data.batching import FixedBatches
 from unitk.data.storing.folders import open_corpus
 from unitk.decoding.likelihood.texts import likelihoods
 from unitk.errors import CheckpointError, DataError, UsageError
@@ -35,6 +36,8 @@ def runs(toy_data, tmp_path_factory):
         "vae": f"{vae} --criterion.beta 1 --arch.init-std 0.2",
         "ae": f"{vae} --criterion.beta 0 --task.encoder-drop 0.5 --task.decoder-drop 0.5",
         "lm": "--task lm --arch gpt2_tiny",
+        "mdlm": "--task mdlm --arch mdlm_tiny",
+        "bd3lm": "--task bd3lm --task.clip 0.9,1 --arch mdlm_tiny",
         "qa": "--task seq2seq --arch bart_tiny",
     }.items():
         data = toy_data / ("pairs" if name == "qa" else "text")
@@ -177,6 +180,37 @@ def test_more_draws_tighten_the_bound(judge):
     assert many["bound"] < few["bound"]
     assert many["kl"] == pytest.approx(few["kl"]) and many["mi"] == pytest.approx(few["mi"])
     assert "exact" not in few
+
+
+@pytest.mark.parametrize("name", ["mdlm", "bd3lm"])
+def test_a_bound_is_the_mean_over_draws(judge, runs, toy_data, name):
+    """Each draw hides other tokens; the first one is validation's. A clip is of training alone."""
+    found = [judge(name, f"--draws {n}") for n in (1, 2, 3)]
+    judged = evaluate.open_evaluation(runs / name, toy_data / "text", torch.device("cpu"))
+    one, two = (
+        [float(batch.asks["bound"].weight.sum()) for _, batch in FixedBatches(*of, seed=seed)]
+        for of in [(judged.data.train.examples, 8192)]
+        for seed in (0, 1)
+    )
+    assert one == two and sum(one) == int(judged.data.train.lengths().sum()) + 60
+    first, second, third = (one["bound/nll"] for one in found)
+    each = [first, 2 * second - first, 3 * third - 2 * second]
+    assert len({*each}) == 3
+    error = np.std(each, ddof=1) / math.sqrt(3)
+    assert found[2]["bound/error"] == pytest.approx(error, rel=1e-3)
+    assert found[2]["bound/bits"] == pytest.approx(third / math.log(2))
+    assert found[2]["bound/ppl"] == pytest.approx(math.exp(third))
+    assert found[2]["draws"] == 3 and "bound/error" not in found[0]
+    events = map(json.loads, (runs / name / "log.jsonl").read_text().splitlines())
+    (valid,) = [event for event in events if event["kind"] == "valid"]
+    same = valid["valid/bound/nll"] == pytest.approx(first, rel=1e-6)
+    assert same == (name == "mdlm")
+    assert judge(name)["draws"] == 8
+
+
+def test_only_a_bound_and_a_latent_have_draws(judge):
+    with pytest.raises(UsageError, match="--beam has no effect: the checkpoint has no latent"):
+        judge("mdlm", "--beam 2")
 
 
 @pytest.fixture

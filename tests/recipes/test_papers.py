@@ -48,7 +48,7 @@ def test_a_wrong_line_is_refused(tmp_path, line):
 
 def test_every_setting_says_how_to_pre_train_or_to_train_and_to_generate():
     folders = sorted(path for path in PAPERS.iterdir() if path.is_dir())
-    assert len(folders) == 20
+    assert len(folders) == 22
     readme = (PAPERS / "README.md").read_text()
     for folder in folders:
         files = {path.stem for path in folder.glob("*.yaml")}

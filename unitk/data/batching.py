@@ -232,7 +232,7 @@ def emptied(batch: Batch) -> Batch:
 
 
 class FixedBatches:
-    """Each example once, in order, drawn from (0, 0, index): what validation reads, numbered.
+    """Each example once, in order, drawn from (`seed`, 0, index): what validation reads, numbered.
 
     Of more than `texts`, so many at equal distances. Where tasks are mixed, each of them lays out
     every example. All ranks read as many batches: the length.
@@ -245,8 +245,9 @@ class FixedBatches:
         texts: int | None = None,
         rank: int = 0,
         world: int = 1,
+        seed: int = 0,
     ) -> None:
-        self.rank, self.world = rank, world
+        self.rank, self.world, self.seed = rank, world, seed
         self._lots = []
         # one rank's cut for all: their number must not change what a batch holds
         for part in examples.parts.values() or [examples]:
@@ -261,7 +262,7 @@ class FixedBatches:
         last = len(self._lots) - 1
         for number in range(self.rank, self.world * len(self), self.world):
             part, lot = self._lots[min(number, last)]  # who has none left runs the last one again
-            drawn = [draw(part, 0, 0, int(i)) for i in lot]
+            drawn = [draw(part, self.seed, 0, int(i)) for i in lot]
             batch = make_batch(drawn)
             yield number, batch if number <= last else emptied(batch)
 

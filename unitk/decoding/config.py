@@ -119,7 +119,22 @@ class SamplingConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerateConfig(SamplingConfig, RulesConfig, SearchConfig):
+class DiffusionConfig:
+    """Diffusion: [MASK]s are filled in several passes; --max-len of them follow a source."""
+
+    steps: int | None = None
+    """Passes over the words of a block, in each of which some of them are kept for good. Default:
+    one for each word."""
+    order: Literal["confident", "random", "ancestral"] = "confident"
+    """Which words a pass keeps. confident: those with the highest probability (LLaDA); random: any,
+    as many; ancestral: each one by chance, as times decide (MDLM)."""
+    block_length: int | None = None
+    """Words are written in blocks of so many, from left to right. Default: all at once, or in the
+    blocks of the model's training (BD3-LM)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig):
     """How outputs are made."""
 
     max_source_len: int | None = None
@@ -128,6 +143,7 @@ class GenerateConfig(SamplingConfig, RulesConfig, SearchConfig):
 
     def __post_init__(self) -> None:
         at_least(self, max_source_len=1, beam=1, nbest=1, max_tokens=1, max_words=1, seed=0)
+        at_least(self, steps=1, block_length=1)
         at_least(self, no_repeat_ngram_size=0, diverse_beam_strength=0, sampling_topk=0)
         for name in ("min_len", "max_len"):
             known = LENGTH.fullmatch(str(getattr(self, name))) is not None
@@ -167,6 +183,12 @@ class GenerateConfig(SamplingConfig, RulesConfig, SearchConfig):
     def width(self) -> int:
         """Hypotheses of an input that are open at a time."""
         return self.nbest if self.sampling else self.beam
+
+    def idle(self, why: str, *names: str) -> None:
+        """`UsageError` where one of these options is not what it is by default."""
+        for name in names:
+            default = getattr(GenerateConfig, name)
+            require(getattr(self, name) == default, f"--{name.replace('_', '-')} {why}")
 
     def _require(self, name: str, holds: bool, what: str) -> None:
         if not holds:

@@ -26,7 +26,8 @@ from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
 from unitk.decoding.constraints.constrained import Constrained
 from unitk.decoding.constraints.diverse import Diverse
 from unitk.decoding.ensemble import Ensemble
-from unitk.decoding.fill import fill
+from unitk.decoding.filling.denoise import check, denoise
+from unitk.decoding.filling.fill import fill
 from unitk.decoding.fit import batches, check_places, fitted, round_up, usable
 from unitk.decoding.forced import attention, watch
 from unitk.decoding.sample import Sampling
@@ -54,6 +55,7 @@ from unitk.slots import (
     unroll,
 )
 from unitk.tasks.base import Task
+from unitk.tasks.mdlm import Diffusion
 
 log = logging.getLogger(__name__)
 
@@ -145,9 +147,16 @@ class Decoding:
         report: Callable[[int], None],
     ) -> list[list[Hypothesis]]:
         examples, vocab = [prompt for prompt, _ in prompts.values()], self.vocab
+        each = [one for _, one in prompts.values()]
+        inputs = [first + number for number in prompts]
+        if isinstance(self.task, Diffusion):
+            check(config, each)
+            return denoise(self.model, examples, self.task, config, inputs, report)
+        name = type(self.task).__name__
+        config.idle(
+            f"has no effect: task {name} does not diffuse", "steps", "order", "block_length"
+        )
         if self.protocol is not None:
-            each = [one for _, one in prompts.values()]
-            inputs = [first + number for number in prompts]
             return generate(
                 self.model,
                 examples,
@@ -160,8 +169,8 @@ class Decoding:
         idle = {
             "--nbest": config.nbest > 1,
             "--bad-words": config.bad_words,
-            "--prefix-file": any(one.prefix for _, one in prompts.values()),
-            "--constraints": any(one.phrases for _, one in prompts.values()),
+            "--prefix-file": any(one.prefix for one in each),
+            "--constraints": any(one.phrases for one in each),
         }
         for flag, given in idle.items():
             require(not given, f"{flag}: masks are filled in one pass, with one output")

@@ -12,7 +12,7 @@ from unitk.data.texts import shorten
 from unitk.decoding.config import GenerateConfig, slope
 from unitk.decoding.constraints.base import Constraint
 from unitk.decoding.search import longest
-from unitk.errors import DataError, UsageError
+from unitk.errors import DataError, UsageError, require
 from unitk.models.base import Limits
 from unitk.slots import POS, POS2, WIDTH, Example, Ids, Protocol
 from unitk.tasks.base import Task
@@ -106,13 +106,26 @@ def fitted(
     def lay_out(source: list[Ids]) -> tuple[Example, Constraint]:
         exactly, words = task.length(source), sum(map(len, source))
         sized = wanted.sized(config, words, exactly=exactly, name=name)
-        return task.prompt(source), sized
+        if not task.diffuses:
+            return task.prompt(source), sized
+        if any((part == task.blank).any() for part in source):
+            require(not sized.prefix, f"{name} has [MASK]s: its outputs have no --prefix-file")
+            return task.prompt(source), sized
+        output = np.full(sized.max_len, task.blank)
+        output[: len(sized.prefix)] = sized.prefix
+        return task.canvas(source, output), sized
 
     if protocol is None:
-        prompt, sized = lay_out(source)
-        size, last = limits.max_positions, prompt.towers["x"].pos.max()
-        if 0 < size <= last:
-            raise DataError(f"{name} is too long: position {last} of {size}")
+        size = limits.max_positions
+
+        def over(laid: tuple[Example, Constraint]) -> int:
+            return int(laid[0].towers["x"].pos.max()) + 1 - size if size else 0
+
+        rise = slope(config.max_len)
+        source, laid, _ = shortened(source, lay_out, over, truncate and task.diffuses, rise)
+        if (beyond := over(laid)) > 0:
+            raise DataError(f"{name} is too long: position {size - 1 + beyond} of {size}")
+        prompt, sized = laid
         return source, (prompt, sized)
     source, (prompt, sized), fits = shortened(
         source,

@@ -137,6 +137,10 @@ T5 = EncoderDecoderConfig(
 T5_1_1 = replace(T5, ffn_gate=True, activation="gelu_tanh", tied=False, output_scale=False)
 GLM = ModelConfig(max_positions=513, max_positions2=513)
 GLM_LONG = ModelConfig(max_positions=1025, max_positions2=1025)
+# time enters no layer, so that nothing is left of DiT's adaptive norms
+MDLM = ModelConfig(
+    positions="rotary", max_positions=0, tied=False, attention_dropout=0.0, zero_init=True
+)
 # both positions turn half of every head: any task, GLM's too, takes the same architecture
 MODERN = ModelConfig(
     positions="rotary",
@@ -255,6 +259,9 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     ),
     "glm_2b": (sized(GLM_LONG, 36, 2048, 32), "GLM-2B, 1.92 billion parameters."),
     "glm_10b": (sized(GLM_LONG, 48, 4096, 64), "GLM-10B, 9.88 billion parameters."),
+    "mdlm_tiny": (tiny(MDLM), TESTS),
+    "mdlm_small": (for_cpu(MDLM), "4 layers of 256 and an output matrix of its own, for a CPU."),
+    "mdlm_base": (MDLM, "MDLM and BD3-LM: 12 layers of 768, 162 M parameters."),
     "modern_tiny": (modern(tiny(MODERN), 2, 64, 4, 176), TESTS),
     "modern_mini": (
         modern(MODERN, 4, 256, 4, 704),

@@ -50,6 +50,8 @@ class Task:
     arch: ClassVar[str]
     criterion: ClassVar[str] = "cross_entropy"  # default components, by registered name
     infills: ClassVar[bool] = False  # a prompt with [MASK]s has them filled
+    diffuses: ClassVar[bool] = False
+    """Whether [MASK]s are filled in several passes, also those of an output behind a source."""
     needs: tuple[str, ...] = ()
     """Tables of an architecture that layouts need, by the option of their size."""
     segments: ClassVar[tuple[int, ...]] = ()
@@ -60,8 +62,8 @@ class Task:
     """Whether its model was trained on pairs; one that was not goes on with a prompt."""
     first_rows: dict[str, tuple[str, tuple[int, ...]]]
     """What a table begins as where a checkpoint has fewer rows: those rows of a table there."""
-    hides: ClassVar[tuple[str, ...]] = ()
-    """Options that hide words of the input in training; a model is judged on whole texts."""
+    hides: ClassVar[dict[str, str]] = {}
+    """Options that hide words of the input in training, and what a model is judged with."""
     earlier: ClassVar[dict[str, str]] = {}
     """Options that checkpoints of earlier versions lack, with what these versions did."""
     heads: tuple[str, ...] = ()
@@ -175,6 +177,13 @@ class Task:
     def prompt(self, source: list[Ids]) -> Example:
         """Everything up to and including the slot that decoding reads first; no asks."""
         raise self._lacks("prompt", "generate")
+
+    def canvas(self, source: list[Ids], output: Ids) -> Example:
+        """A source and an output with [MASK]s, all of which is asked for, of tasks that diffuse.
+
+        The labels are no answers.
+        """
+        raise self._lacks("canvas", "generate by diffusion")
 
     def likelihood(self, before: Ids, text: Ids) -> Example:
         """Lay out a text that comes after `before`: its tokens are the labels of the only ask.

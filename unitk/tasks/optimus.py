@@ -56,7 +56,7 @@ class Optimus(Seq2Seq):
     config: Config
     symbols = ("pad", "unk", "cls", "sep", "mask")
     arch = "optimus_small"
-    criterion, hides = "elbo", ("encoder_drop", "decoder_drop")
+    criterion, hides = "elbo", {"encoder_drop": "0.0", "decoder_drop": "0.0"}
     opening = "cls"
 
     def __init__(self, config: Config, vocab: Vocab) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from unitk.training.saving.state import asked_as, read_state
 from unitk.training.start import check_data
 
 TEXT = "lm"  # the ask whose labels are a text's words, named like its head
+BOUND = "bound"  # the ask whose mean is an upper bound of a token's negative log-probability
 
 Report = Callable[[int], None]
 
@@ -50,6 +52,12 @@ class Evaluation:
         """How many texts there are, each as often as there are tasks."""
         examples = self.data.train.examples
         return sum(len(one.bounds(0)) for one in examples.parts.values() or [examples])
+
+    @property
+    def bounds(self) -> bool:
+        """Whether the objective is the mean of a bound over draws of what is hidden."""
+        names = self.parsed.mixture or [self.parsed.components["task"].name]
+        return any(registry.get("task", name).diffuses for name in names)
 
     @property
     def when(self) -> tuple[int, int]:
@@ -99,9 +107,9 @@ def _open_evaluation(
     most = state.get("lengths") or ()
     options |= {key: str(tokens) for key, tokens in zip(CUT[2:], most, strict=False)}
     for name, share in (word.partition("=")[::2] for word in state["config"]["task"].split()):
-        known = registry.get("task", name).hides if name in registry.names("task") else ()
-        hidden = () if asked else known
-        options |= {f"task.{f'{name}.' * bool(share)}{key}": "0.0" for key in hidden}
+        known = registry.get("task", name).hides if name in registry.names("task") else {}
+        hidden = {} if asked else known
+        options |= {f"task.{f'{name}.' * bool(share)}{key}": to for key, to in hidden.items()}
     place = {"data": f"{corpus}=1", "valid": "none", "save_dir": str(folder), "max_steps": "1"}
     wanted = ("task", "arch", "criterion")
     parsed = checkpoint.components(
@@ -125,14 +133,41 @@ def corpus_of(path: Path) -> Path:
 
 
 @torch.no_grad()
-def objective(evaluation: Evaluation, max_tokens: int, report: Report) -> dict[str, float]:
+def objective(
+    evaluation: Evaluation, max_tokens: int, report: Report, draws: int = 1
+) -> dict[str, float]:
     """Means of the objective by name, "loss", "lm", "lm/ppl", as validation computes them.
 
     The losses of mixed tasks are weighted by their shares when the checkpoint was saved.
     Where every word of the texts and their ends are predicted, perplexities in all units.
+    With several draws of each text, their mean, and of a bound its standard error.
     """
-    means, texts = Means(), list[Ids]()
-    for number, batch in FixedBatches(evaluation.data.train.examples, max_tokens):
+    means, texts, each = Means(), list[Ids](), list[float]()
+    for seed in range(draws):
+        own = Means()
+        texts = _pass(evaluation, max_tokens, report, seed, own)
+        means.add(own.sums, own.counts)
+        if BOUND in own.counts:
+            each.append(float(own.sums[f"{BOUND}/nll"]) / own.counts[BOUND])
+    weights = evaluation.data.train.examples.loss_weights(*evaluation.when)
+    found = {name[2:]: value for name, value in means.values("x", weights).items()}
+    if each:
+        found |= {f"{BOUND}/bits": float(np.mean(each)) / math.log(2), "draws": draws}
+    if len(each) > 1:
+        found[f"{BOUND}/error"] = float(np.std(each, ddof=1)) / math.sqrt(draws)
+    tokens = int(evaluation.data.train.lengths().sum()) + evaluation.num_texts
+    labels = sum(len(text) + 1 for text in texts)
+    if evaluation.data.kind == "text" and labels == means.counts.get(TEXT) == tokens:
+        found |= perplexities(found[f"{TEXT}/nll"] * tokens, units_of(evaluation, texts))
+    return found
+
+
+def _pass(
+    evaluation: Evaluation, max_tokens: int, report: Report, seed: int, means: Means
+) -> list[Ids]:
+    """Add the sums of one draw of each text; returns the texts whose words are all predicted."""
+    texts = list[Ids]()
+    for number, batch in FixedBatches(evaluation.data.train.examples, max_tokens, seed=seed):
         texts += texts_of(batch) if TEXT in batch.asks else []
         for ask in batch.asks.values():
             if ask.head == TEXT and (ask.label >= evaluation.model.trained).any():
@@ -146,13 +181,7 @@ def objective(evaluation: Evaluation, max_tokens: int, report: Report) -> dict[s
             loss = evaluation.criterion(evaluation.model, batch.to(evaluation.device), 0, None)
         means.add({**loss.sums, **loss.parts}, evaluation.criterion.counts(batch))
         report(len(batch.owner))
-    weights = evaluation.data.train.examples.loss_weights(*evaluation.when)
-    found = {name[2:]: value for name, value in means.values("x", weights).items()}
-    tokens = int(evaluation.data.train.lengths().sum()) + evaluation.num_texts
-    labels = sum(len(text) + 1 for text in texts)
-    if evaluation.data.kind == "text" and labels == means.counts.get(TEXT) == tokens:
-        found |= perplexities(found[f"{TEXT}/nll"] * tokens, units_of(evaluation, texts))
-    return found
+    return texts
 
 
 def texts_of(batch: Batch) -> list[Ids]:

@@ -8,10 +8,10 @@ import torch
 
 from tests.conftest import toy_lines
 from unitk import registry
-from unitk.decoding import infilling
 from unitk.decoding.config import length
+from unitk.decoding.filling import infilling
+from unitk.decoding.filling.infilling import hide, infill
 from unitk.decoding.generator import Generator
-from unitk.decoding.infilling import hide, infill
 from unitk.decoding.search import Hypothesis, Output
 from unitk.errors import UsageError
 from unitk.models.archs import tiny

@@ -1,0 +1,132 @@
+"""Masked diffusion.  Sahoo et al. 2024, arXiv 2406.07524, section 3; Nie et al. 2025, 2502.09992.
+
+Of the n tokens of a text and its end, any number is hidden, each as often, and weighs n over it:
+the mean loss is an upper bound of -log p of a token (LLaDA, equation 14).
+
+    text     a  b  c  d            hidden [1, 3, 4] of n = 5
+    token    C  a  M  c  M  M
+    pos      0  1  2  3  4  5
+    at       0  0  0  0  0  0
+    label    .  .  b  .  d  S
+    weight   .  .  w  .  w  w      5 / 3
+    shifted  .  b  .  d  S  .      with `--task.shift on`
+
+The number of hidden tokens is what a uniform time makes it, and the weight is the mean of 1 / t of
+the times that hide so many. Sources are continued by [MASK]s, all of which are filled in.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from unitk import registry
+from unitk.data.cuts import Text
+from unitk.errors import UsageError
+from unitk.registry import register
+from unitk.slots import Example, Floats, Ids, lm, stay
+from unitk.tasks.base import Task
+from unitk.vocab.base import Vocab
+
+Share = tuple[float, float]
+
+
+def layout(tokens: Ids, hidden: Ids, weight: Floats, *, mask: int, shift: bool = False) -> Example:
+    """Lay out tokens; `hidden` places read `mask` and are asked for, there or a slot before
+    (`shift`), with a weight each."""
+    read = tokens.copy()
+    read[hidden] = mask
+    ask = replace(lm(hidden - shift, tokens[hidden], name="bound"), weight=weight)
+    return Example({"x": stay(read, pos=np.arange(len(read)))}, [ask])
+
+
+def draw(block: Ids, share: Share, rng: np.random.Generator) -> tuple[Ids, Floats]:
+    """Numbers of the hidden ones of tokens in a `block` each (rising), and their weights.
+
+    Of the n tokens of a block k are hidden, each k between these shares of n as likely as the
+    others, and weigh n / k. The blocks of a text divide the law of k evenly among them, so that
+    its loss varies less (low-discrepancy times: MDLM, appendix C; BD3-LM, section 3).
+    """
+    _, first, count = np.unique(block, return_index=True, return_counts=True)
+    which = np.arange(len(count)).repeat(count)
+    low = np.maximum(1, np.ceil(share[0] * count)).astype(np.int64)
+    high = np.maximum(low, np.floor(share[1] * count)).astype(np.int64)
+    uniform = (rng.permutation(len(count)) + rng.random(len(count))) / len(count)
+    hides = low + (uniform * (high - low + 1)).astype(np.int64)
+    order = np.lexsort([rng.random(len(block)), which])  # the tokens of each block, shuffled
+    rank = np.arange(len(block)) - first[which]
+    hidden = np.sort(order[rank < hides[which]])
+    return hidden, (count / hides)[which[hidden]].astype(np.float32)
+
+
+class Diffusion(Task):
+    """What hides any share of a text's tokens and its end; it generates in several passes."""
+
+    symbols = ("pad", "cls", "sep", "mask")
+    arch, infills, diffuses = "mdlm_small", True, True
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Ends of texts, and where hidden tokens are asked for."""
+
+        ends: bool = True
+        """Texts have an end, which is hidden as their tokens are; off for blocks that end anywhere
+        (--blocks stream)."""
+        shift: bool = False
+        """Predict a hidden token at the slot before it, as a causal model does: a model of task lm
+        goes on from there (--init-from)."""
+
+    def __init__(self, config: Config, vocab: Vocab) -> None:
+        super().__init__(config, vocab)
+        self.frame, self.shift = 1 + config.ends, config.shift
+
+    def opened(self, ids: Ids, more: Ids | tuple[int, ...]) -> Ids:
+        """Tokens between C and what comes behind."""
+        return np.concatenate([[self.vocab.cls], ids, more]).astype(np.int64)
+
+    def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
+        return self.noised(self.opened(text.ids, (self.vocab.sep,) * self.config.ends), rng)
+
+    def noised(self, tokens: Ids, rng: np.random.Generator) -> Example:
+        """Lay out tokens, any but the first of which may be hidden."""
+        raise NotImplementedError
+
+    def shown(self, tokens: Ids, asked: Ids) -> Example:
+        """Lay out tokens to be generated: all stay, and the labels of the asked ones are no
+        answers."""
+        raise NotImplementedError
+
+    def prompt(self, source: list[Ids]) -> Example:
+        """A source with [MASK]s, which are asked for; the labels are no answers."""
+        tokens = self.opened(self.joined(source), (self.vocab.sep,) * self.config.ends)
+        hidden = np.flatnonzero(tokens == self.vocab.mask)
+        if not len(hidden):
+            name = registry.name_of("task", type(self))
+            raise UsageError(f"task {name} fills [MASK]s, but a source has none")
+        return self.shown(tokens, hidden)
+
+    def canvas(self, source: list[Ids], output: Ids) -> Example:
+        """A source and its output, whose [MASK]s are to be filled; all of it is asked for."""
+        tokens = self.opened(self.joined(source), output)
+        return self.shown(tokens, np.arange(len(tokens) - len(output), len(tokens)))
+
+    def text(self, source: list[Ids], written: Ids) -> str:
+        ids = self.joined(source)
+        blanks = np.flatnonzero(ids == self.vocab.mask)
+        if len(blanks):
+            return self.filled(ids, blanks, list(written[:, None]))
+        return self.vocab.decode(written[written != self.vocab.sep])
+
+
+@register("task", "mdlm")
+class MDLM(Diffusion):
+    """Fill in any share of hidden tokens, which bounds the likelihood (MDLM, LLaDA)."""
+
+    def noised(self, tokens: Ids, rng: np.random.Generator) -> Example:
+        hidden, weight = draw(np.zeros(len(tokens) - 1, np.int64), (0, 1), rng)
+        return layout(tokens, hidden + 1, weight, mask=self.vocab.mask, shift=self.shift)
+
+    def shown(self, tokens: Ids, asked: Ids) -> Example:
+        slots = stay(tokens, pos=np.arange(len(tokens)))
+        return Example({"x": slots}, [lm(asked - self.shift, tokens[asked], name="bound")])
