@@ -124,8 +124,9 @@ class Canvas:
     def todo(self, a: int, b: int) -> Tensor:
         """Which slots of columns [a, b) are to be filled: none of a row that has its end."""
         ended = self.open & (self.asked & (self.token == self.task.vocab.sep)).any(1)
-        masked = self.asked & (self.token == self.task.vocab.mask) & ~ended[:, None]
-        return masked[:, a:b]
+        masked = self.token == self.task.vocab.mask
+        found: Tensor = (self.asked & masked & ~ended[:, None])[:, a:b]
+        return found
 
     def write(self, a: int, b: int, time: int, before: Tensor | None) -> None:
         """Fill columns [a, b), which see each other and what comes before.
