@@ -2,10 +2,12 @@
 
     python3 report.py RUN
 
-Reads the finished rows of RUN, prints the table and writes it to RUN/table.md. `share` is the share
-of the updates after which a row has the last validation loss of the row that it is measured
-against: the best AdamW row of the same task and architecture, or for another architecture than the
-task's first one the best row of that one with the same optimizer.
+Reads the finished rows of RUN, prints the table and writes it to RUN/table.md. The losses are those
+after each quarter. `share` is the share of the updates after which a row has the last validation
+loss of the row that it is measured against: the best AdamW row of the same task and architecture;
+for another architecture than the task's first one the best row of that one with the same optimizer;
+for a row with a changed option of the architecture, where neither of these is another row, the same
+row without the change.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import NamedTuple
 
 from stages import events, table
 
-TITLES = ["task", "arch", "optimizer", "rate", "loss at 1/4", "1/2", "3/4", "end", "share", "of"]
+TITLES = "task arch optimizer rate change 1/4 1/2 3/4 end share of".split()
 Curve = list[tuple[int, float]]
 
 
@@ -28,6 +30,7 @@ class Row(NamedTuple):
     arch: str
     optimizer: str
     rate: str
+    change: str
     curve: Curve
 
     @property
@@ -37,10 +40,10 @@ class Row(NamedTuple):
 
 
 def read(run: Path, name: str) -> Row:
-    """The row of a finished run, whose name is TASK.ARCH.OPTIMIZER.RATE."""
-    task, arch, optimizer, rate = name.split(".", 3)
+    """The row of a finished run, whose name is TASK.ARCH.OPTIMIZER.RATE[.CHANGE]."""
+    task, arch, optimizer, rate, *change = name.split(".", 4)
     curve = [(one["step"], one["valid/loss"]) for one in events(run / "rows" / name, "valid")]
-    return Row(task, arch, optimizer, rate, curve)
+    return Row(task, arch, optimizer, rate, "".join(change), curve)
 
 
 def reached(curve: Curve, loss: float) -> float | None:
@@ -57,7 +60,9 @@ def against(row: Row, rows: list[Row]) -> Row | None:
     """The row that another one is measured against."""
     own = [one for one in rows if one.task == row.task]
     first = own[0].arch
-    if row.arch != first:
+    if row.change and (row.arch != first or row.optimizer == "adamw"):
+        own = [one for one in own if one[1:4] == row[1:4] and not one.change]
+    elif row.arch != first:
         own = [one for one in own if one.arch == first and one.optimizer == row.optimizer]
     else:
         own = [one for one in own if one.arch == first and one.optimizer == "adamw"]
@@ -77,10 +82,10 @@ def main() -> None:
         other = against(row, rows)
         step = other and reached(row.curve, other.last)
         share = "" if other is None else "not reached" if step is None else f"{step / total:.2f}"
-        name = "" if other is None else f"{other.arch} {other.optimizer} {other.rate}"
+        name = "" if other is None else " ".join(other[1:5]).strip()
         losses = [f"{loss:.3f}" for loss in [*parts, row.last]]
         words = [f"`{word}`" for word in (row.task, row.arch, row.optimizer)]
-        cells.append([*words, row.rate, *losses, share, name])
+        cells.append([*words, row.rate, row.change, *losses, share, name])
     text = table(TITLES, cells)
     (run / "table.md").write_text(text)
     print(text, end="")

@@ -194,14 +194,16 @@ def test_questions_begin_with_a_released_unilm2(tmp_path, toy_data):
 def test_an_ablation_is_a_table_and_goes_on(tmp_path):
     env = {"ROWS": "lm/gpt2_tiny/adamw/1e-3", "STEPS": "20", "VOCAB": "600", "MAX_TOKENS": "512"}
     first = recipe("ablation", tmp_path, VALID_TEXTS="8", **env)
-    env["ROWS"] += " lm/gpt2_tiny/muon/1e-2"
+    env["ROWS"] += " lm/gpt2_tiny/muon/1e-2 lm/gpt2_tiny/adamw/1e-3/init-std=0.02,tied=off"
     (tmp_path / "bin").rename(tmp_path / "before")
     second = recipe("ablation", tmp_path, VALID_TEXTS="8", **env)
-    assert first.count("| `adamw` |") == second.count("| `adamw` |") == 1
+    assert first.count("| `adamw` |") == 1 and second.count("| `adamw` |") == 2
     assert "step 20/20" not in second.partition("muon/1e-2")[0]  # what is finished is not repeated
     (line,) = [line for line in second.splitlines() if "| `muon` |" in line]
     *_, share, of, _ = (cell.strip() for cell in line.split("|"))
-    assert 0 < float(share) < 1 and of == "gpt2_tiny adamw 1e-3"
+    assert 0 < float(share) < 1 and of.startswith("gpt2_tiny adamw 1e-3")
+    (line,) = [line for line in second.splitlines() if "| init-std=0.02,tied=off |" in line]
+    assert line.split("|")[-2].strip() == "gpt2_tiny adamw 1e-3"
 
 
 @pytest.mark.slow
