@@ -122,7 +122,7 @@ learnt() { # SET TASK LABELS TRAIN DEV words...: RUN/SET/ROW.json, the scores on
   for row in scratch pretrained; do
     begins=("${init[@]}")
     [ $row = pretrained ] || begins=("${scratch[@]}")
-    judged "$1" "$RUN/$1/$row" "$2" "$3" "$5" "${begins[@]}" "${@:6}"
+    judged "$1" "$RUN/$1/$row" "$2" "$3" "$5" "${begins[@]}" "${optimizer[@]}" "${@:6}"
   done
 }
 

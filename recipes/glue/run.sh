@@ -5,6 +5,7 @@
 #   DATA=path/to/GLUE recipes/glue/run.sh           folders CoLA, SST-2, ... or cola, sst2, ...; see README.md
 #   recipes/glue/run.sh                             ../shared/data/nlu-small beside the checkout, else made-up sets
 #   SETS="rte mrpc" OBJECTIVE=lm SEED=2 RUN=runs/x  some sets, another objective, seed or place
+#   SIZE=mini recipes/glue/run.sh                   fine-tune unitk-mini-en
 #   TEXTS="a.jsonl b.jsonl" INIT=runs/x/pretrain    other text to pre-train on; a model that is pre-trained
 #   ROWS VOCAB BLOCK {PRETRAIN,FINETUNE}_STEPS PRETRAIN_TOKENS MAX_TOKENS LR FINETUNE_LR
 #
@@ -14,11 +15,13 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../stages.sh"
 
 SIZE=${SIZE:-small}
-OBJECTIVE=${OBJECTIVE:-mlm}
+[ "$SIZE" = mini ] && objective=glm_infill || objective=mlm
+OBJECTIVE=${OBJECTIVE:-$objective}
 SETS=${SETS:-cola sst2 rte mrpc stsb}
 RUN=${RUN:-runs/glue-$OBJECTIVE-$SIZE}
 SEED=${SEED:-1}
-[ "$SIZE" = base ] || : "${ROWS:=4000}" "${FINETUNE_LR:=5e-4}"
+[ "$SIZE" = base ] || : "${ROWS:=4000}"
+[ "$SIZE" != small ] || : "${FINETUNE_LR:=5e-4}"
 settings
 sample=$here/../quickstart/data/openstax-ccby
 begin "$sample/openstax.train.jsonl.gz"

@@ -5,6 +5,7 @@
 #   recipes/ner/run.sh                          the bundled samples, small, on a CPU
 #   DATA=path/to/sets recipes/ner/run.sh        folders wnut17 and wikigold with files in CoNLL's columns
 #   SETS=conll03 DATA=... recipes/ner/run.sh    any folder with train.conll and test.conll
+#   SIZE=mini recipes/ner/run.sh                 fine-tune unitk-mini-en
 #   INIT=runs/x/pretrain recipes/ner/run.sh     a model that is pre-trained
 #   OBJECTIVE SIZE TEXTS ROWS VOCAB BLOCK {PRETRAIN,FINETUNE}_STEPS PRETRAIN_TOKENS MAX_TOKENS LR
 #   FINETUNE_LR SEED RUN: see README.md
@@ -15,11 +16,12 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../stages.sh"
 
 SIZE=${SIZE:-small}
-OBJECTIVE=${OBJECTIVE:-mlm}
+[ "$SIZE" = mini ] && objective=glm_infill || objective=mlm
+OBJECTIVE=${OBJECTIVE:-$objective}
 SETS=${SETS:-wnut17 wikigold}
 RUN=${RUN:-runs/ner-$OBJECTIVE-$SIZE}
 SEED=${SEED:-1}
-[ "$SIZE" = base ] || : "${FINETUNE_LR:=1e-3}"
+[ "$SIZE" != small ] || : "${FINETUNE_LR:=1e-3}"
 settings
 sample=$here/../quickstart/data/openstax-ccby
 DATA=${DATA:-$here/data}

@@ -4,6 +4,7 @@
 #
 #   recipes/squad/run.sh                        the bundled sample of SQuAD 1.1, small, on a CPU
 #   DATA=path/to/squad recipes/squad/run.sh     a folder with train.json and dev.json, or SQuAD's own names
+#   SIZE=mini recipes/squad/run.sh               fine-tune unitk-mini-en
 #   INIT=runs/x/pretrain recipes/squad/run.sh   a model that is pre-trained
 #   OBJECTIVE SIZE TEXTS ROWS SOURCE VOCAB BLOCK {PRETRAIN,FINETUNE}_STEPS PRETRAIN_TOKENS MAX_TOKENS
 #   LR FINETUNE_LR SEED RUN: see README.md
@@ -14,14 +15,15 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../stages.sh"
 
 SIZE=${SIZE:-small}
-OBJECTIVE=${OBJECTIVE:-mlm}
+[ "$SIZE" = mini ] && objective=glm_infill || objective=mlm
+OBJECTIVE=${OBJECTIVE:-$objective}
 RUN=${RUN:-runs/squad-$OBJECTIVE-$SIZE}
 SEED=${SEED:-1}
-if [ "$SIZE" = base ]; then
-  : "${SOURCE:=381}"
-else
-  : "${SOURCE:=160}" "${ROWS:=4000}" "${FINETUNE_LR:=5e-4}" "${MAX_TOKENS:=8192}"
-fi
+case $SIZE in
+  base) : "${SOURCE:=381}" ;;
+  mini) : "${SOURCE:=320}" "${ROWS:=4000}" "${FINETUNE_STEPS:=500}" ;;
+  *) : "${SOURCE:=160}" "${ROWS:=4000}" "${FINETUNE_LR:=5e-4}" "${MAX_TOKENS:=8192}" ;;
+esac
 settings
 sample=$here/../quickstart/data
 DATA=${DATA:-$sample/squad-v1.1-nqg-split}

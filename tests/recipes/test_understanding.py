@@ -94,14 +94,18 @@ def test_a_model_from_scratch_is_as_the_checkpoint(toy_data, tmp_path):
 
 
 @pytest.mark.slow
-def test_every_row_of_questions_is_printed(tmp_path):
+@pytest.mark.parametrize("size", ["small", "mini"])
+def test_every_row_of_questions_is_printed(tmp_path, size):
     few_questions(tmp_path / "few")
     data = str(tmp_path / "few" / "squad-v1.1-nqg-split")
     run = tmp_path / "run"
-    printed = recipe("squad", tmp_path, DATA=data, RUN=str(run), **FEW)
+    printed = recipe("squad", tmp_path, DATA=data, RUN=str(run), SIZE=size, **FEW)
     rows = re.findall(r"^\| (\w[\w ]+) \| [\d.]+ \| [\d.]+ \| ([\d.]+) \|$", printed, re.M)
     assert [name for name, _ in rows][-2:] == ["scratch", "pretrained"] and len(rows) == 4
     assert {none for _, none in rows} == {"0.0"}  # every question has an answer
+    if size == "mini":  # which was pre-trained before
+        assert not (run / "pretrain").exists()
+        return
     # another recipe begins with its model
     again = tmp_path / "again"
     again.mkdir()
