@@ -20,11 +20,12 @@ class Options:
     """
 
     checkpoint: tuple[Path, ...]
-    """Checkpoints, or run folders of which the best one is taken; repeat it, or use a wildcard."""
+    """Checkpoints or run folders, of which the best checkpoint is used. Repeat the option, or use a
+    wildcard."""
     last: int | None = None
-    """Instead: so many of the newest checkpoints of the one run folder given."""
+    """Average this many of the newest checkpoints of a single run folder."""
     dest: Path
-    """The checkpoint that is written; the folder must be empty or not there."""
+    """Folder of the checkpoint to write, empty or absent."""
 
 
 def run(argv: Sequence[str]) -> None:

@@ -27,23 +27,23 @@ done
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Read a checkpoint of another system (--from FORMAT PATH --to unitk DIR), or write a model in
-    its format (--from unitk DIR --to FORMAT DIR). Formats: hf (Hugging Face's BERT, ERNIE, RoBERTa,
-    ALBERT, GPT, GPT-2, BART, T5), unilm, glm, mass, fairseq, optimus. --task NAME, --task.FIELD and
-    --arch.FIELD replace what the checkpoint says: --arch.max-positions 1024 makes a longer position
-    table of copies of its rows. With --from unitk, --task NAME chooses one of mixed tasks."""
+    """Convert a checkpoint of another system to unitk (--from FORMAT PATH --to unitk DIR), or a
+    model of unitk to another system (--from unitk DIR --to FORMAT DIR). Formats: hf (Hugging Face's
+    BERT, ERNIE, RoBERTa, ALBERT, GPT, GPT-2, BART, T5), unilm, glm, mass, fairseq, optimus. --task
+    NAME, --task.FIELD and --arch.FIELD override the checkpoint. --arch.max-positions 1024 repeats
+    the rows of a position table. With --from unitk, --task NAME chooses one of mixed tasks."""
 
     from_: tuple[str, str]
-    """FORMAT and PATH of what is read; format unitk: a run folder or a checkpoint."""
+    """FORMAT and PATH to read. Format unitk: a run folder or a checkpoint."""
     to: tuple[str, str]
-    """FORMAT and DIR of what is written; the folder must be empty or not there."""
+    """FORMAT and DIR to write. The folder must be empty or absent."""
     revisions: bool = False
-    """--to hf: write a folder for each checkpoint of --save-at-words (chck_1M, ...) and one called
-    main, and push.sh, which uploads them as revisions of one model repository."""
+    """--to hf: write a folder for each checkpoint of --save-at-words (chck_1M and so on), one
+    called main, and push.sh, which uploads them as revisions of one model repository."""
     vocab: Path | None = None
-    """Vocabulary of a checkpoint that has none beside it (vocab.txt, tokenizer.json, ...)."""
+    """Vocabulary of a checkpoint that has none beside it (vocab.txt, tokenizer.json and others)."""
     user_dir: Path | None = None
-    """Folder of plug-ins."""
+    """Folder of plug-ins. Every .py file in it is imported."""
 
 
 def run(argv: Sequence[str]) -> None:

@@ -23,21 +23,22 @@ from unitk_cli.generate import open_generator
 
 @dataclass(frozen=True, kw_only=True)
 class Options(EmbedConfig, Common):
-    """Write what a model makes of texts: the mean of their states, [CLS], the states of any layer,
-    or a latent. Encoder-decoder models answer with their encoder.
+    """Write vectors of texts: the mean of their states, the state at [CLS], the states of any
+    layer, or a latent. Of an encoder-decoder model the encoder is read.
 
     unitk embed --checkpoint models/bert --input texts.txt --output vectors.npy
     """
 
     checkpoint: Path
-    """A run folder (its best checkpoint is taken) or a checkpoint."""
+    """Run folder (its best checkpoint), checkpoint or bundled model."""
     input: Path | None = None
-    """Texts of a file, one a line (a tab between parts) or json-lines (field source); `-`, standard
-    input, is answered as lines come."""
+    """File of texts, one a line (a tab between parts), or json-lines (field source). `-` (standard
+    input) is answered line by line."""
     source_field: tuple[str, ...] = ()
-    """Field of a table that holds the text, as in `preprocess`; several: its parts."""
+    """Field of a table that holds the text, as in `unitk preprocess`. Several are its parts."""
     output: Path = STDOUT
-    """NAME.npy: an array of a row a text; any other name, and `-` (standard output): json-lines."""
+    """Output file. NAME.npy: an array with one row a text. Any other name, and `-` (standard
+    output): json-lines."""
 
 
 def run(argv: Sequence[str]) -> None:

@@ -40,8 +40,8 @@ SCORES_ONLY = ("whole_words", "output")  # options of texts with scores
 
 @dataclass(frozen=True, kw_only=True)
 class Options(ReadingOptions):
-    """Compute a model's losses and perplexities on a corpus; with a latent, all about its use. Or
-    score texts: minimal pairs, last words, choices, infilling, windows.
+    """Evaluate a model: losses and perplexities on a corpus, minimal pairs, last words, choices,
+    infilling, or perplexities in windows. With a latent, also measure how it is used.
 
     unitk evaluate --checkpoint runs/lm --data data/docs/valid
     unitk evaluate --checkpoint runs/lm --data dev.csv --field text
@@ -50,54 +50,58 @@ class Options(ReadingOptions):
     """
 
     checkpoint: Path
-    """A run folder (its best checkpoint is taken) or a checkpoint."""
+    """Run folder (its best checkpoint), checkpoint or bundled model."""
     data: Path | None = None
-    """Corpus folder, made with the checkpoint's vocabulary, or a folder with valid/ in it; or a
-    file that `unitk preprocess` reads, which the checkpoint's vocabulary encodes."""
+    """Corpus folder that was made with the vocabulary of the checkpoint, a folder with valid/ in
+    it, or a file that `unitk preprocess` reads. The checkpoint's vocabulary encodes a file."""
     pairs: Path | None = None
-    """Minimal pairs instead of --data: json-lines with the fields sentence_good and sentence_bad,
-    and as in BLiMP UID (a set) and linguistics_term (its phenomenon); or a folder of such files."""
+    """Minimal pairs, instead of --data: json-lines with the fields sentence_good and sentence_bad,
+    or a folder of such files. As in BLiMP, UID names the set and linguistics_term its
+    phenomenon."""
     last_word: Path | None = None
-    """Texts whose last word is to be found (LAMBADA): json-lines with the field text, or lines."""
+    """Texts whose last word the model should predict (LAMBADA): json-lines with the field text, or
+    lines."""
     choices: Path | None = None
-    """Questions whose right answer should be the likeliest one: json-lines with the fields context,
-    choices (a list) and label (a number from 0)."""
+    """Questions whose right answer should be the most probable one: json-lines with the fields
+    context, choices (a list) and label (a number from 0)."""
     infill: Path | None = None
-    """Texts, words of which are hidden and filled in again: json-lines with the field text, or
-    lines. BLEU of what the model makes of them."""
+    """Texts whose words are hidden and filled in again: json-lines with the field text, or lines.
+    Reports BLEU of the filled texts."""
     mask_ratio: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5)
-    """With --infill: shares of the words to hide, one after the other."""
+    """With --infill: shares of the words to hide, each tried in turn."""
     stride: int | None = None
-    """With --data: perplexities of its documents, read in windows that predict so many tokens."""
+    """With --data: compute the perplexity of its documents in windows that each predict this many
+    tokens."""
     context: int = 256
-    """Tokens before a window of --stride that the model reads too; fewer where a text begins."""
+    """With --stride: tokens before a window that the model also reads. There are fewer at the start
+    of a text."""
     whole_words: bool = False
-    """Scores of models of hidden tokens: a token is asked for with the later pieces of its word
-    hidden too, instead of alone."""
+    """Pseudo-log-likelihood: hide the later pieces of a token's word together with the token."""
     output: Path | None = None
-    """Pairs, last words, choices and infilling: json-lines to write, with the scores or the text of
-    each."""
+    """File of json-lines to write for pairs, last words, choices and infilling, with the scores or
+    the text of each."""
     task: str | None = None
-    """Scores: judge as this task, where the model was trained with several. With --data: cloze,
-    which asks a model that was not trained for it; its options follow (--task.patterns rte)."""
+    """Task to score with, if the model was trained with several. With --data: cloze, for a model
+    that was not trained for it; its options follow (--task.patterns rte)."""
     draws: int | None = None
-    """Optimus: draws of each latent for the importance-weighted bound; default: 100. Diffusion:
-    draws of what is hidden of each text, whose mean is the bound; default: 8."""
+    """Draws for a bound. Optimus: of each latent, for the importance-weighted bound; default 100.
+    Diffusion: of the hidden tokens of each text, whose mean is the bound; default 8."""
     beam: int = 1
-    """Optimus: hypotheses when a text is written again from the mean of its latent; 1: greedy, 0:
-    no text is written."""
+    """Optimus: beam size when a text is decoded from the mean of its latent. 1: greedy. 0: nothing
+    is decoded."""
     max_len: int | None = None
-    """Optimus: most words of a text that is written; default: those of the longest text."""
+    """Optimus: maximum tokens of a decoded text. Default: the length of the longest text."""
     max_tokens: int = 8192
-    """Most slots of a forward pass; it changes nothing of a latent's figures but rounding."""
+    """Maximum slots of a forward pass. It changes the figures of a latent by rounding only."""
     output_format: Literal["text", "json"] = "text"
-    """Lines to read, or one JSON object."""
+    """text: lines to read; json: one object."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """auto: CUDA where there is a GPU."""
+    """Device to compute on. auto: CUDA if there is a GPU."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16: autocast over fp32 weights; with scores of texts, the weights too. Sums are fp32."""
+    """fp32 or bf16. bf16: autocast over fp32 weights; scores of texts have bf16 weights too. Sums
+    are fp32."""
     user_dir: Path | None = None
-    """Folder of plug-ins."""
+    """Folder of plug-ins. Every .py file in it is imported."""
 
     def __post_init__(self) -> None:
         fair = all(0 < share < 1 for share in self.mask_ratio) and self.mask_ratio

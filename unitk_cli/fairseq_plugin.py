@@ -14,9 +14,9 @@ from unitk.files import new_folder
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Write a folder for fairseq's --user-dir that brings unitk's tasks and architectures, called
-    unitk_NAME, and the criterion unitk to fairseq's own trainer; DATA is a folder that `unitk
-    preprocess` made, or a data-bin. docs/interop.md has more.
+    """Write a folder for fairseq's --user-dir. It adds unitk's tasks and architectures (unitk_NAME)
+    and the criterion unitk to fairseq's own trainer. DATA is a folder of `unitk preprocess` or a
+    data-bin. See docs/interop.md.
 
     unitk fairseq-plugin --dest objectives
     fairseq-train DATA --user-dir objectives --task unitk_lm --arch unitk_gpt2_small
@@ -24,9 +24,9 @@ class Options:
     """
 
     dest: Path
-    """Folder to write, empty or not there; fairseq imports it by its name."""
+    """Folder to write, empty or absent. fairseq imports it by its name."""
     user_dir: Path | None = None
-    """Folder of unitk's plug-ins, which become known to fairseq as well."""
+    """Folder of unitk plug-ins to make known to fairseq as well."""
 
 
 FILE = '''\

@@ -50,7 +50,7 @@ FILES_ONLY = (
 
 @dataclass(frozen=True, kw_only=True)
 class Options(GenerateConfig):
-    """Decode sources with a trained model: beam search, greedily with --beam 1, or --sampling.
+    """Generate outputs with a trained model: beam search, greedy search (--beam 1) or --sampling.
 
     unitk generate --checkpoint runs/qa --input in.txt --output out.txt
     unitk generate --checkpoint runs/glm --infill "The [MASK] sat on the [MASK]."

@@ -15,17 +15,16 @@ MODEL = "model"  # no kind of component: a checkpoint
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Name everything registered: tasks, architectures, schedules, formats of corpora, ...; and the
-    models that come with unitk.
+    """List registered names (tasks, architectures, schedules and so on) and the bundled models.
 
-    Heads are listed when they are asked for, as that imports torch: `unitk list head`.
+    Heads are listed by `unitk list head` only, because that imports torch.
     """
 
     kind: str | None = None
-    """This kind: task, criterion, arch, optimizer, schedule, vocab, corpus, annotator, head,
+    """Kind to list: task, criterion, arch, optimizer, schedule, vocab, corpus, annotator, head,
     model."""
     user_dir: Path | None = None
-    """Folder of plug-ins: every .py in it is imported."""
+    """Folder of plug-ins. Every .py file in it is imported."""
 
 
 def run(argv: Sequence[str]) -> None:

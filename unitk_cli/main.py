@@ -20,20 +20,20 @@ from unitk.errors import QUIET, DataError, UnitkError, UsageError, out_of_memory
 from unitk.registry import KINDS, PLUGIN, load_plugins, names, nearest
 
 VERBS = {
-    "preprocess": "text -> vocabulary and binary corpus",
+    "preprocess": "make a vocabulary and a binary corpus of text",
     "merge": "join the shards of a corpus",
     "train": "pre-train or fine-tune a model",
-    "generate": "decode with beam search, greedily, or fill blanks",
-    "score": "BLEU, ROUGE and question-generation scores of files",
-    "embed": "states of a model, or a vector for each text",
-    "predict": "labels, numbers, tags, answers or choices of a fine-tuned model",
-    "evaluate": "losses and perplexities of a model on a corpus, and the use of its latent",
-    "show": "draw what an objective makes of a text: slots and mask",
-    "latent": "encode, sample, reconstruct, interpolate, ... in a latent space",
-    "list": "name everything that is registered",
-    "convert": "checkpoints of other systems, in and out",
-    "fairseq-plugin": "unitk's objectives inside fairseq's own trainer",
-    "average": "the mean of the weights of several checkpoints",
+    "generate": "generate outputs or fill blanks",
+    "score": "score texts (BLEU, ROUGE) or labels (accuracy, F1) in files",
+    "embed": "write states of a model, or a vector for each text",
+    "predict": "predict labels, numbers, tags, answers or choices",
+    "evaluate": "losses and perplexities on a corpus, minimal pairs and more",
+    "show": "draw the slots and the mask of an objective",
+    "latent": "encode, sample, interpolate and more in a latent space",
+    "list": "list tasks, architectures, models and more",
+    "convert": "convert checkpoints from and to other systems",
+    "fairseq-plugin": "use unitk's objectives in fairseq's trainer",
+    "average": "average the weights of several checkpoints",
     "plot": "draw the curves of a run",
 }
 

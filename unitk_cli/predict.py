@@ -28,24 +28,25 @@ FREE = ("texts", "output", "resume", "config", "user_dir")
 
 @dataclass(frozen=True, kw_only=True)
 class Options(PredictConfig, Common):
-    """Predict with a model that was trained with --task classify, regress, tag, span or choice; or
-    with any that fills blanks, through --task cloze and its options.
+    """Predict with a model that was trained with --task classify, regress, tag, span or choice.
+    --task cloze and its options predict with any model that fills blanks.
 
     unitk predict --checkpoint runs/sst2 --input texts.tsv --output labels.jsonl
     unitk predict --checkpoint runs/glm --task cloze --task.patterns sst2 "dull"
     """
 
     checkpoint: Path
-    """A run folder (its best checkpoint is taken) or a checkpoint."""
+    """Run folder (its best checkpoint), checkpoint or bundled model."""
     input: Path | None = None
-    """Texts of a file, one a line (a tab between two texts, or a question and its passage),
-    json-lines (field source) or a SQuAD json; `-`, standard input, is answered as lines come."""
+    """File of texts: lines (a tab between two texts, or between question and passage), json-lines
+    (field source) or SQuAD json. `-` (standard input) is answered line by line."""
     source_field: tuple[str, ...] = ()
-    """Field of a table that holds the text, as in `preprocess`; several: its parts."""
+    """Field of a table that holds the text, as in `unitk preprocess`. Several are its parts."""
     output_format: Literal["jsonl", "text"] = "jsonl"
-    """jsonl: label and probability, value, tags, or answer and probability; text: a line each."""
+    """jsonl: an object a text, with label and probability, value, tags, or answer and probability.
+    text: a line a text."""
     resume: bool = False
-    """Go on with an --output that was interrupted."""
+    """Continue an interrupted --output."""
 
 
 def run(argv: Sequence[str]) -> None:

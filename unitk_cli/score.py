@@ -47,44 +47,44 @@ CONCERNS: dict[str, tuple[str, ...]] = {
 class Options:
     """Score texts (BLEU, ROUGE, METEOR, chrF) or labels (accuracy, F1, correlation).
 
-    Files have a text or a label a line, or are tables (json, csv, tsv, parquet); references may be
-    a SQuAD json, texts also corpus folders of pairs.
+    Files have a text or a label a line, or are tables (json, csv, tsv, parquet). References may be
+    SQuAD json. Texts may be corpus folders of pairs.
 
     unitk score --metric bleu,rouge --hypotheses out.txt --references wanted.txt
     unitk score --metric class --hypotheses labels.jsonl --references dev.tsv
     """
 
     metric: tuple[Literal[Written, Form], ...]
-    """What to compute, separated by commas; meteor: without WordNet's data, exact and stem matches;
-    qg: question generation, counted as papers do; stats: lengths, new n-grams, repetition; class:
-    accuracy, F1, Matthews; number: Pearson, Spearman; tags: F1 of spans, as conlleval; span: exact
-    match and F1 of answers, as SQuAD."""
+    """Metrics to compute, separated by commas. qg: BLEU, METEOR and ROUGE-L as papers on question
+    generation count them. meteor: exact and stem matches if WordNet's data are missing. stats:
+    lengths, new n-grams, repetition. class: accuracy, F1, Matthews. number: Pearson, Spearman.
+    tags: F1 of spans, as conlleval. span: exact match and F1 of answers, as SQuAD."""
     hypotheses: Path
-    """What to judge; `-` is standard input; what `generate` or `predict` wrote as jsonl."""
+    """File to score, in lines or as written by `generate` or `predict`. `-`: standard input."""
     references: tuple[Path, ...]
-    """What they should be, line by line; several references of a text: several files, with empty
-    lines where a text has fewer."""
+    """File of references, line by line. If texts have several references, give several files, with
+    empty lines where a text has fewer."""
     sources: Path | None = None
-    """What the texts were made from, line by line (for qg and stats)."""
+    """File of sources, line by line (for qg and stats)."""
     hypothesis_field: tuple[str, ...] = ()
-    """Field of a table of hypotheses; default: the first output that `unitk generate` wrote, or
-    what `unitk predict` says."""
+    """Field of a table of hypotheses. Default: the first output of `unitk generate`, or the
+    prediction of `unitk predict`."""
     label_field: str = "label"
     """Field of a table of references that holds the labels (for class, number, tags, span)."""
     target_field: tuple[str, ...] = ("target",)
-    """Field of a table of references; several, or a list, are all references of a text."""
+    """Field of a table of references. Several fields, or a list, are all references of a text."""
     source_field: tuple[str, ...] = ("source",)
-    """Field of a table of sources; several are joined by blanks."""
+    """Field of a table of sources. Several fields are joined by blanks."""
     treebank: tuple[Literal["hypotheses", "references"], ...] = ()
-    """Files of plain text, to be split into words as the Penn Treebank does (for qg)."""
+    """Plain-text files to tokenize like the Penn Treebank first (for qg)."""
     tokenize: Tokenize = "13a"
-    """Tokenizer of bleu; zh for Chinese, none when the texts are tokenised."""
+    """Tokenizer of bleu. zh is for Chinese, none for tokenized texts."""
     lowercase: bool = False
-    """Lower-case for bleu and chrf (rouge, meteor and qg always do)."""
+    """Lower-case the texts for bleu and chrf. rouge, meteor and qg always do."""
     separator: str = "<q>"
-    """What stands between the sentences of a text, for rougeLsum and stats."""
+    """Mark between the sentences of a text, for rougeLsum and stats."""
     output_format: Literal["text", "json"] = "text"
-    """A line for each metric, or one JSON object."""
+    """text: a line for each metric; json: one object."""
 
 
 def run(argv: Sequence[str]) -> None:

@@ -28,21 +28,21 @@ class Options:
     """
 
     text: tuple[str, ...] = ()
-    """The text; without --vocab every word is a token. With --task classify, regress, span or
-    choice several texts, each in quotes."""
+    """The text. Without --vocab every word is a token. --task classify, regress, span and choice
+    take several texts, each in quotes."""
     target: str | None = None
     """Show the fine-tuning layout of text -> target instead of pre-training."""
     output: Path | None = None
-    """Also draw the mask to this .png, .svg or .pdf."""
+    """Also draw the mask to this .png, .svg or .pdf file."""
     vocab: Path | None = None
-    """Tokenise with this vocabulary: a corpus, a checkpoint, a tokenizer's file."""
+    """Tokenize with the vocabulary of a corpus, a checkpoint or a tokenizer file."""
     seed: int = 0
-    """Seed of the draw."""
+    """Seed of the random draws."""
     order: Literal["memory", "pos"] = "memory"
-    """Slots in the order in which the task writes them, or by their positions; to a model both are
-    the same."""
+    """Order of the slots in the picture: as the task writes them (memory), or by position (pos).
+    The model computes the same for both."""
     user_dir: Path | None = None
-    """Folder of plug-ins."""
+    """Folder of plug-ins. Every .py file in it is imported."""
 
 
 def run(argv: Sequence[str]) -> None:

@@ -19,13 +19,13 @@ class CrossEntropyConfig:
     """Negative log-likelihood of the labels, which are words or classes."""
 
     label_smoothing: float = 0.0
-    """Share of each label's weight that is spread over other words."""
+    """Share of the weight of each label that is spread over other words."""
     smoothed_over: Literal["all", "others"] = "all"
-    """What it is spread over. all: the whole vocabulary. others: all but the label and [PAD], and
-    the loss is the divergence from these targets, which sharp predictions cannot beat (UniLM)."""
+    """Words that the share is spread over. all: the whole vocabulary. others: all but the label and
+    [PAD]; the loss is then the divergence from these targets (UniLM)."""
     z_loss: float = 0.0
-    """Weight of the square of the logarithm of the softmax's denominator, which keeps logits from
-    drifting (PaLM: 1e-4; Chowdhery et al. 2022, arXiv 2204.02311, section 5). Words only."""
+    """Weight of the squared logarithm of the softmax's denominator, which keeps logits from
+    drifting (PaLM: 1e-4; Chowdhery et al. 2022, arXiv 2204.02311, section 5). For words only."""
 
     def __post_init__(self) -> None:
         given = self.label_smoothing
@@ -47,9 +47,9 @@ class ClozeConfig:
     """The right answer's score against those of the other answers (GLM's `finetune_glm.py`)."""
 
     loss: Literal["cross_entropy", "hinge", "generative", "mixed"] = "cross_entropy"
-    """cross_entropy: of the softmax over the answers' scores; hinge: for each other answer what it
-    lacks of scoring 1 less; generative: the right answer's negative log-probability; mixed: the sum
-    of the first and the third one."""
+    """Loss over the scores of the answers. cross_entropy: of their softmax. hinge: for each wrong
+    answer, how far it is from scoring 1 less. generative: the negative log-probability of the right
+    answer. mixed: cross_entropy plus generative."""
 
     def build(self, vocab: Vocab) -> Criterion:
         build = imported("unitk.criterions.cloze:Cloze")

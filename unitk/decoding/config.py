@@ -49,7 +49,7 @@ LENGTH = re.compile(r"(?:(\d*\.?\d+)x(?:\+(\d+))?|(-?\d+))")  # 12, 1.2x or 1.2x
 
 @dataclass(frozen=True, kw_only=True)
 class SearchConfig:
-    """Search: how many outputs are kept, and when it ends."""
+    """Beam search."""
 
     beam: int = 5
     """Beam size: open hypotheses of each input. 1 is greedy decoding."""
@@ -76,7 +76,7 @@ class SearchConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RulesConfig:
-    """Rules: what may be written."""
+    """Limits and constraints of outputs."""
 
     min_len: str | int = 0
     """Minimum tokens of an output or of each blank. The end symbol does not count. 0.1x+2 depends
@@ -100,7 +100,7 @@ class RulesConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingConfig:
-    """Sampling, instead of a search."""
+    """Sampling instead of a search."""
 
     sampling: bool = False
     """Draw --nbest outputs token by token instead of searching. Scores are the model's own."""
@@ -123,19 +123,19 @@ class DiffusionConfig:
     """Diffusion: [MASK]s are filled in several passes; --max-len of them follow a source."""
 
     steps: int | None = None
-    """Passes over the words of a block, in each of which some of them are kept for good. Default:
-    one for each word."""
+    """Passes over the tokens of a block, each of which fixes some of them. Default: one for each
+    token."""
     order: Literal["confident", "random", "ancestral"] = "confident"
-    """Which words a pass keeps. confident: those with the highest probability (LLaDA); random: any,
-    as many; ancestral: each one by chance, as times decide (MDLM)."""
+    """Tokens that a pass fixes. confident: those with the highest probability (LLaDA). random: any,
+    as many. ancestral: each one by chance, as its time decides (MDLM)."""
     block_length: int | None = None
-    """Words are written in blocks of so many, from left to right. Default: all at once, or in the
-    blocks of the model's training (BD3-LM)."""
+    """Length of the blocks that are written from left to right. Default: one block, or the blocks
+    of the model's training (BD3-LM)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig):
-    """How outputs are made."""
+    """Generation of outputs."""
 
     max_source_len: int | None = None
     """Truncate the last part of longer sources. Default of `unitk generate`: the limit used in
@@ -198,7 +198,7 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedConfig:
-    """Which states stand for a text."""
+    """States that represent a text."""
 
     layer: int = -1
     """Layer whose states are read. 0 is the input of the first layer, -1 the output of the last

@@ -26,7 +26,7 @@ class TranslationConfig(EncoderDecoderConfig):
     """Two towers with an embedding for each language, which is a segment (MASS, XLM)."""
 
     cross_by_segment: bool = False
-    """Cross-attention has an output map of its own for each segment, that is for each language."""
+    """Give cross-attention its own output map for each segment, that is for each language."""
 
     cross_attention_type = "unitk.interop.mass_xlm:CrossBySegment"
 
@@ -79,7 +79,7 @@ class Translation(MASS):
 
         opening: Literal["cls", "sep", "both", "pad", "seps"] = "seps"
         languages: tuple[int, int] = (0, 0)
-        """Numbers of the languages of source and target."""
+        """Language numbers of source and target."""
 
         def __post_init__(self) -> None:
             super().__post_init__()

@@ -27,17 +27,17 @@ class LatentConfig(ModelConfig):
     """A variational autoencoder; these settings are the decoder's (Optimus)."""
 
     encoder: str = "bert_base"
-    """Registered architecture of the encoder, which gets the dropouts given here."""
+    """Registered architecture of the encoder. It gets the dropouts given here."""
     latent: int = 32
-    """Dimensions of the latent (section 5.1: 32, to manipulate sentences 768)."""
+    """Dimensions of the latent (section 5.1: 32; 768 to manipulate sentences)."""
     inject: Inject = "both"
-    """How the decoder gets the latent: memory, a key and value of its own in every layer;
-    embedding, added to every token; or both (section 4.2)."""
+    """How the latent enters the decoder (section 4.2): memory, a key and value in every layer;
+    embedding, added to every token; or both."""
     unit_variance: bool = False
-    """Latents vary by 1 around their means, whatever the text (the autoencoder of the official
-    code, --use_deterministic_connect; it goes with --criterion.kl-mode sum)."""
+    """Give latents variance 1 around their means, whatever the text (the autoencoder of the
+    official code, --use_deterministic_connect). Use it with --criterion.kl-mode sum."""
     head_latent: bool = False
-    """Heads read the most likely latent of a text instead of the encoder's states."""
+    """Let heads read the most likely latent of a text instead of the states of the encoder."""
     towers = ("enc", "dec")
 
     def __post_init__(self) -> None:
@@ -138,20 +138,23 @@ class ELBOConfig:
     """
 
     beta: Schedule = field(default_factory=lambda: parse_schedule("cyclical", "--criterion.beta"))
-    """Weight of the divergence: cyclical (Optimus: half of a cycle 0, a quarter rising), a number,
-    or constant:warmup=0.5, which rises over half of the run and stays."""
+    """Weight of the KL divergence. cyclical: Optimus' cycles, half of each at 0, a quarter rising.
+    A number is constant, and constant:warmup=0.5 rises over half of the run."""
     kl_mode: KLMode = "mask"
-    """How dimensions below the threshold count. mask: not at all (Optimus' code); hinge: as the
-    threshold (its equation 9, the same gradient); mean-hinge: hinge of the mean over the batch
-    (Kingma et al. 2016, arXiv 1606.04934), which must be one micro-batch; sum: no threshold."""
+    """How dimensions below the threshold count. mask: as zero (Optimus' code). hinge: as the
+    threshold, which has the same gradient (its equation 9). mean-hinge: hinge of the mean over the
+    batch, which must be one micro-batch (Kingma et al. 2016, arXiv 1606.04934). sum: no
+    threshold."""
     kl_threshold: float = 0.5
-    """Nats that each dimension may have for nothing (Optimus' lambda)."""
+    """KL threshold: nats of each dimension that are free (Optimus' lambda)."""
     length_weighted: bool = False
-    """Divide a text's reconstruction by its length with begin and end, but not its divergence."""
+    """Divide the reconstruction of a text, but not its divergence, by its length with begin and
+    end."""
     aggressive_steps: int = 0
-    """Updates of the encoder alone before each one of both (He et al. 2019, arXiv 1901.05534)."""
+    """Updates of the encoder alone before each update of both (He et al. 2019, arXiv
+    1901.05534)."""
     aggressive_share: float = 0.2
-    """Share of the run after which there are no such updates any more."""
+    """Share of the run in which --criterion.aggressive-steps applies."""
 
     def __post_init__(self) -> None:
         at_least(self, "criterion.", kl_threshold=0, aggressive_steps=0)

@@ -19,32 +19,32 @@ LEAST = {"max_tokens": 1, "count": 1, "spread": 0, "steps": 2, "active": 1, "see
 
 @dataclass(frozen=True, kw_only=True)
 class Common:
-    """Texts in, answers out."""
+    """Input, output and device."""
 
     texts: tuple[str, ...] = ()
-    """The texts, each in quotes; or --input."""
+    """Texts, each in quotes, instead of --input."""
     checkpoint: Path
-    """A run folder (its best checkpoint is taken) or a checkpoint, of a task with a latent."""
+    """Run folder (its best checkpoint), checkpoint or bundled model, of a task with a latent."""
     task: str | None = None
-    """Encode as this task, where the model was trained with several."""
+    """Task to encode with, if the model was trained with several."""
     input: Path | None = None
-    """Texts of a file, one a line or json-lines (field source); `-`: standard input."""
+    """File of texts, one a line, or json-lines (field source). `-`: standard input."""
     input_format: Format = "auto"
-    """auto: by the file's ending; standard input is text."""
+    """Format of --input. auto: by the file name; standard input is text."""
     truncate: bool = False
-    """Shorten a text that is too long for the encoder, instead of refusing it."""
+    """Truncate a text that is too long for the encoder, instead of refusing it."""
     output: Path = STDOUT
-    """Where the answers go; `-`: standard output."""
+    """Output file. `-`: standard output."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """auto: CUDA where there is a GPU."""
+    """Device to compute on. auto: CUDA if there is a GPU."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Number format of weights and cache."""
     max_tokens: int = 16384
-    """Most slots of a batch."""
+    """Maximum slots of a batch."""
     config: Path | None = None
-    """YAML file of options; flags win over it."""
+    """YAML file with options. Flags override it."""
     user_dir: Path | None = None
-    """Folder of plug-ins."""
+    """Folder of plug-ins. Every .py file in it is imported."""
 
     def __post_init__(self) -> None:
         at_least(self, **{name: n for name, n in LEAST.items() if hasattr(self, name)})
@@ -52,10 +52,10 @@ class Common:
 
 @dataclass(frozen=True, kw_only=True)
 class Written(Common):
-    """The form of the answers."""
+    """Format of the output."""
 
     output_format: Literal["text", "jsonl"] = "text"
-    """text: a line an output; jsonl: an object a text, with scores."""
+    """text: an output a line; jsonl: an object a text, with scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,46 +69,48 @@ class Decoding(Written, GenerateConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class Encode(Written):
-    """Print where texts lie in the latent space: a row of numbers for each."""
+    """Write the latents of texts, a row of numbers for each."""
 
     feature: Feature = "mean"
-    """mean: the most likely latent; std: its uncertainty; kl: nats that each dimension tells of the
-    text; pooled: the encoder's state, of which the latent is made."""
+    """mean: the most likely latent; std: its uncertainty; kl: nats that each dimension holds about
+    the text; pooled: the encoder state that the latent is made from."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample(Decoding):
-    """Write texts at random: from the prior, or around given texts, from their posteriors."""
+    """Write random texts: from the prior, or from the posteriors of given texts."""
 
     count: int = 10
-    """Latents to draw, for each text if there are texts."""
+    """Latents to draw, for each text if texts are given."""
     spread: float = 1.0
-    """Scales the deviation from the mean: below 1 more usual texts, above 1 stranger ones."""
+    """Factor on the standard deviation. Below 1 the texts are more typical, above 1 more
+    unusual."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reconstruct(Decoding):
-    """Encode texts and write what their most likely latents say, as `unitk generate` does."""
+    """Encode texts and decode their most likely latents, as `unitk generate` does."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interpolate(Decoding):
-    """Write the texts on the way from one text to another: two texts, or a file with a tab between
-    the two of a line."""
+    """Write the texts on a path between two texts. A file has the two texts of a path on a line,
+    with a tab between them."""
 
     steps: int = 9
-    """Points of the way, both ends among them."""
+    """Points on the path, both ends included."""
     path: Curve = "lerp"
-    """lerp: straight; slerp: on the arc around the origin, at whose distance most texts lie."""
+    """lerp: a straight line; slerp: an arc around the origin, at the distance where most latents
+    lie."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Analogy(Decoding):
-    """Write what is to C as B is to A: three texts A B C, or a file with tabs between the three of
-    a line. The latent is that of C + degree (B - A)."""
+    """Write what is to C as B is to A: decode the latent of C + degree (B - A). A line of a file
+    has the texts A, B and C, with tabs between them."""
 
     degree: tuple[float, ...] = (1.0,)
-    """How far to go; several, with commas between them, are several answers."""
+    """Factor on B - A. Each of several values, separated by commas, gives an answer."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -117,14 +119,15 @@ class Analogy(Decoding):
 
 @dataclass(frozen=True, kw_only=True)
 class Traverse(Decoding):
-    """Write what texts become when one dimension of their latent moves."""
+    """Move one dimension of the latent of a text and decode each value."""
 
     dimension: tuple[int, ...] = ()
-    """Numbers of the dimensions, from 0; default: the --active ones."""
+    """Dimensions to move, counted from 0. Default: the --active ones."""
     active: int = 3
-    """How many dimensions: those that tell most of the texts, in nats."""
+    """Number of dimensions: those that hold most about the texts, in nats."""
     reach: float = 3.0
-    """A dimension goes from minus this to this, in standard deviations of the prior."""
+    """A dimension moves from minus this value to this value, in standard deviations of the
+    prior."""
     steps: int = 7
     """Values of a dimension."""
 
@@ -138,47 +141,48 @@ class Neighbors(Written):
     """Find the texts of a file whose latents are nearest to those of given texts."""
 
     among: Path
-    """File of texts to search, one a line or json-lines (field source)."""
+    """File of texts to search, one a line, or json-lines (field source)."""
     count: int = 5
     """Neighbours of each text."""
     metric: Metric = "euclidean"
-    """What is far: the distance of the most likely latents, or one minus the cosine of the angle
-    between them."""
+    """Distance between two latents: euclidean, or one minus the cosine of their angle."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plot(Common):
-    """Draw where texts lie. In a file a label may follow a text, after a tab or as field target:
-    labels become colours."""
+    """Draw the latents of texts. In a file, labels may follow the texts, after a tab or as field
+    target. Labels are drawn as colours."""
 
     output: Path = Path("latent.png")
-    """Image file, its ending says the kind."""
+    """Image file, whose ending selects the format."""
     method: Literal["pca", "tsne", "umap"] = "pca"
-    """pca: the two axes of greatest variance; tsne, umap: keep neighbours together, and need
-    scikit-learn or umap-learn (pip install 'unitk[latent]')."""
+    """pca: the two axes of greatest variance; tsne, umap: keep neighbours together. tsne and umap
+    need scikit-learn or umap-learn (pip install 'unitk[latent]')."""
     feature: Literal["mean", "pooled"] = "mean"
-    """The most likely latents, or the encoder's states."""
+    """mean: the most likely latents; pooled: the encoder's states."""
     names: int = 0
-    """Write so many of the texts beside their points, the first ones."""
+    """Number of texts to write beside their points, counted from the first."""
     seed: int = 1
-    """Of tsne and umap."""
+    """Seed of tsne and umap."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Probe(Written):
-    """Measure what a linear classifier finds in the features of few labelled texts. In the files a
+    """Measure the accuracy of a linear classifier on features of few labelled texts. In the files a
     label follows each text, after a tab or as field target."""
 
     test: Path
-    """Labelled texts that accuracy is measured on; --input holds those that are learnt from."""
+    """Labelled texts to measure accuracy on. --input holds the texts to learn from."""
     per_class: tuple[int, ...] = (1, 10, 100)
-    """Labelled texts of each class; 0: all of them."""
+    """Labelled texts of each class to learn from. 0: all of them."""
     seeds: int = 10
-    """Draws of the labelled texts, for the mean and the deviation."""
+    """Draws of the labelled texts, for the mean and the standard deviation."""
     feature: Literal["pooled", "mean"] = "pooled"
-    """The encoder's pooled state, as Optimus' section 5.3 has it, or the most likely latents."""
+    """pooled: the encoder's pooled state, as in Optimus' section 5.3; mean: the most likely
+    latents."""
     penalty: float = 1.0
-    """Half of it times the squared weights is added to the summed negative log-likelihood."""
+    """L2 penalty: half of it times the squared weights is added to the summed negative
+    log-likelihood."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -37,119 +37,121 @@ class ModelConfig(ArchConfig):
     width: int = 768
     """Width of the hidden states."""
     num_heads: int = 12
-    """Attention heads of a layer; they divide the width unless the width of a head is given."""
+    """Attention heads of a layer. They divide the width unless --arch.head-width is given."""
     head_width: int = 0
-    """Width of a head's queries, keys and values (T5: 64 in every size). 0: the width over the
-    heads."""
+    """Width of the queries, keys and values of a head (T5: 64 in every size). 0: the width divided
+    by the heads."""
     ffn_width: int = 3072
     """Inner width of the feed-forward part."""
     ffn_gate: bool = False
-    """The activation is of a second map of the same inputs, and multiplies the inner values
+    """Gated feed-forward part: the activation of a second linear map multiplies the inner values
     (T5 1.1; Shazeer 2020, arXiv 2002.05202)."""
     positions: Positions = "learned"
-    """learned: a slot's position is a row of a table, added to its embedding. rotary: queries and
-    keys turn by angles that grow with the position, so that attention scores depend on differences
-    of positions (Su et al. 2021, arXiv 2104.09864)."""
+    """learned: a row of a table is added to the embedding. rotary: queries and keys turn by angles
+    that grow with the position, so that attention depends on differences of positions (Su et al.
+    2021, arXiv 2104.09864)."""
     rotary_base: float = 10000.0
-    """Rotary positions: how many times slower the last pair of channels turns than the first."""
+    """Base of the angles of rotary positions: the last pair of channels turns this many times
+    slower than the first."""
     max_positions: int = 512
-    """A slot's position is below it: the rows of the table of learned positions. 0: no table, and
+    """Number of positions, which are the rows of the table of learned positions. 0: no table, and
     no limit."""
     max_positions2: int = 0
-    """The same for the second position (GLM: the place within a blank), which turns the second half
-    of every head where positions are rotary (ChatGLM-6B). 0: it is not read."""
+    """Number of second positions (GLM: the place within a blank). Rotary ones turn the second half
+    of every head (ChatGLM-6B). 0: second positions are not read."""
     position_offset: int = 0
-    """Rows the position table has before the one of position 0 (RoBERTa: 2)."""
+    """Rows of the position table before the row of position 0 (RoBERTa: 2)."""
     num_segments: int = 0
     """Segment (token type) embeddings. 0: none."""
     num_tasks: int = 0
     """Task embeddings, one for each number that a task gives its examples (ERNIE 2.0: one for each
-    objective); examples without a number have that of 0. 0: none."""
+    objective). Examples without a number have that of 0. 0: none."""
     num_virtual: int = 0
-    """Input ids beyond the vocabulary, which are never predicted (UniLMv2: a pseudo token of its
-    own)."""
+    """Input ids beyond the vocabulary, which are never predicted (UniLMv2: a pseudo token)."""
     relative_buckets: int = 0
-    """Buckets of the distance between two positions, each with a learned bias on every head's
-    attention scores, the same in all layers (UniLMv2, T5: 32). A decoder that reads an encoder has
-    all of them for what it has written. 0: no such bias."""
+    """Buckets of relative positions, each with a learned bias on the attention scores of every
+    head, the same in all layers (UniLMv2, T5: 32). In a decoder with an encoder, all buckets are
+    for tokens before the slot. 0: no bias."""
     relative_distance: int = 128
-    """Distances from here on share a bucket."""
+    """Distances from this one on share a bucket."""
     embedding_width: int = 0
-    """Width of the embedding tables, which a linear map takes to that of the hidden states (ALBERT:
-    128). 0: the same, and no map."""
+    """Width of the embedding tables. A linear map takes it to the width of the hidden states
+    (ALBERT: 128). 0: the same width, no map."""
     layer_groups: int = 0
-    """Groups of layers that have the same weights (ALBERT: 1). 0: every layer has its own."""
+    """Groups of layers that share their weights (ALBERT: 1). 0: every layer has its own."""
     layer_share: Share = "layer"
-    """What the layers of a group have in common: all of their weights, or those of the attention,
-    or of the feed-forward part, each with its norm (Lan et al. 2020, section 4.5)."""
+    """Weights that the layers of a group share: all, those of the attention, or those of the
+    feed-forward part, each with its norm (Lan et al. 2020, section 4.5)."""
     embedding_scale: bool = False
     """Multiply token embeddings by the square root of the width (MASS)."""
     norm_first: bool = True
-    """Normalise what enters attention and feed-forward (GPT, GLM), or else their sums (BERT)."""
+    """Pre-norm: normalize the inputs of attention and feed-forward part (GPT, GLM). off: post-norm,
+    of their sums (BERT)."""
     embedding_norm: bool = False
-    """Normalise the sum of the embeddings (BERT)."""
+    """Normalize the sum of the embeddings (BERT)."""
     final_norm: bool = True
-    """Normalise the last layer's output (GPT, GLM)."""
+    """Normalize the output of the last layer (GPT, GLM)."""
     norm: Norm = "layer"
-    """layer: less the mean, over the deviation, with a weight and a bias; rms: over the root mean
-    square, with a weight (T5; Zhang 2019, arXiv 1910.07467)."""
+    """layer: LayerNorm, with a weight and a bias. rms: RMSNorm, with a weight (T5; Zhang 2019,
+    arXiv 1910.07467)."""
     norm_eps: float = 1e-5
-    """Added to the variance (or mean square) in every norm."""
+    """Epsilon of every norm, added to the variance or mean square."""
     norm_inside: bool = False
-    """Also normalise what enters the output maps of attention and feed-forward part, without
+    """Also normalize the inputs of the output maps of attention and feed-forward part, without
     weights (LTG-BERT; Samuel et al. 2023, arXiv 2303.09859)."""
     qk_norm: bool = False
-    """Divide each query and key by its root mean square; each head's queries have a learned factor
-    (Henry et al. 2020, arXiv 2010.04245)."""
+    """Divide each query and key by its root mean square. The queries of a head have a learned
+    factor (Henry et al. 2020, arXiv 2010.04245)."""
     head_gate: bool = False
-    """Multiply what each head finds by a gate from 0 to 2, twice the sigmoid of a learned map of
-    the slot's states; at first all are 1 (Qiu et al. 2025, arXiv 2505.06708)."""
+    """Multiply the output of each head by a learned gate from 0 to 2 that depends on the slot. It
+    is 1 at first (Qiu et al. 2025, arXiv 2505.06708)."""
     embedding_skip: bool = False
-    """What enters a layer is the sum of the states and the embedding, each times a learned factor;
+    """The input of a layer is the sum of the states and the embedding, each with a learned factor,
     at first 1 and 0."""
     score_scale: bool = True
-    """Divide attention scores by the square root of the head's width (T5: off)."""
+    """Divide attention scores by the square root of the width of a head (T5: off)."""
     activation: Activation = "gelu_tanh"
-    """Of the feed-forward part and the head's transform: gelu (exact), gelu_tanh, relu, or relu2,
-    its square (So et al. 2021, arXiv 2109.08668)."""
+    """Activation of the feed-forward part and of the output transform: gelu (exact), gelu_tanh,
+    relu, or relu2, its square (So et al. 2021, arXiv 2109.08668)."""
     bias: bool = True
-    """Biases in the linear maps of the layers and of the head's transform."""
+    """Biases in the linear maps of the layers and of the output transform."""
     tied: bool = True
-    """The output matrix is the token embedding."""
+    """Use the token embedding as the output matrix."""
     output_scale: bool = False
-    """Divide what enters the output matrix by the square root of the width (T5)."""
+    """Divide the input of the output matrix by the square root of the width (T5)."""
     logit_cap: float = 0.0
     """Bound the logits over the vocabulary smoothly: cap * tanh(logit / cap). 0: no bound."""
     output_bias: bool = False
-    """A bias per word of the vocabulary on the logits (BERT)."""
+    """Add a bias to the logit of each token of the vocabulary (BERT)."""
     head_transform: bool = False
-    """Dense, activation and layer norm before the output matrix (BERT)."""
+    """Dense layer, activation and layer norm before the output matrix (BERT)."""
     heads: tuple[str, ...] = ()
-    """Output layers beside that over the vocabulary, each KIND:NAME or KIND:NAME:SIZE (BERT:
-    class:nsp:2, the next sentence); `unitk list head` names the kinds."""
+    """Output layers beside that over the vocabulary: KIND:NAME or KIND:NAME:SIZE (BERT:
+    class:nsp:2, the next sentence). `unitk list head` names the kinds."""
     head_layers: tuple[int, ...] = ()
-    """Layers whose states heads read, mixed by learned weights (Peters et al. 2018, arXiv
-    1802.05365, equation 1): 0 are the embeddings, 0,1,...,12 all states of 12 layers, -1 the last
-    ones. Default: the last ones alone."""
+    """Layers whose states the heads read, mixed by learned weights (Peters et al. 2018, arXiv
+    1802.05365, equation 1). 0 are the embeddings, -1 is the last layer, 0,1,...,12 are all states
+    of 12 layers. Default: the last layer."""
     head_pooler: bool = True
-    """Heads over classes, numbers and choices are dense, tanh and a linear map (BERT); off: a
-    linear map without a bias (GPT)."""
+    """Heads over classes, numbers and choices have a dense layer, tanh and a linear map (BERT).
+    off: a linear map without a bias (GPT)."""
     dropout: float = 0.1
-    """On the embeddings and on what each attention and feed-forward part adds."""
+    """Dropout of the embeddings and of the outputs of attention and feed-forward part."""
     attention_dropout: float = 0.1
-    """On the attention weights. The papers use 0.1; on CPU 0 is 2 to 3 times faster."""
+    """Dropout of the attention weights. The papers use 0.1. On a CPU, 0 is 2 to 3 times faster."""
     activation_dropout: float = 0.0
-    """On the inner values of the feed-forward part, after the activation (MASS: 0.1)."""
+    """Dropout of the inner values of the feed-forward part, after the activation (MASS: 0.1)."""
     init_std: float = 0.02
     """Standard deviation of the normal law that weights are drawn from."""
     scaled_init: bool = True
-    """Divide it by sqrt(2 * layers) for the two maps of a layer that add to the hidden states."""
+    """Divide --arch.init-std by sqrt(2 * layers) for the two maps of a layer that add to the hidden
+    states."""
     zero_init: bool = False
-    """The maps of a layer that add to the hidden states start at zero, so that a layer changes
+    """Start the maps of a layer that add to the hidden states at zero, so that a layer changes
     nothing at first."""
     fan_in_init: bool = False
-    """Divide it by the square root of a map's inputs, for queries also by that of the head's width
-    where scores are not (T5)."""
+    """Divide --arch.init-std by the square root of the inputs of a map, for queries also by that of
+    the width of a head if scores are not scaled (T5)."""
 
     def __post_init__(self) -> None:
         at_least(self, "arch.", num_layers=1, width=1, num_heads=1, ffn_width=1, head_width=0)
@@ -276,7 +278,7 @@ class EncoderDecoderConfig(ModelConfig):
     decoder_layers: int = 0
     """Layers of the decoder. 0: as many as the encoder."""
     shared_embeddings: bool = True
-    """Encoder and decoder have one token embedding."""
+    """Share one token embedding between encoder and decoder."""
     towers, cross_attention = ("enc", "dec"), True
     network = "unitk.models.stack:EncoderDecoder"
 

@@ -24,10 +24,10 @@ class OptimizerConfig:
     """What every optimizer has."""
 
     weight_decay: float = 0.0
-    """Of matrices; biases and norms never decay."""
+    """Weight decay of matrices. Biases and norms never decay."""
     layer_decay: float = 1.0
-    """The learning rate is multiplied by this once for each layer nearer to the input: 1 for the
-    output layers, then the top layer's rate, down to that of the embeddings."""
+    """Layer-wise decay: factor on the learning rate from each layer to the one below it. The output
+    layers have 1, the embeddings the smallest rate."""
 
     def __post_init__(self) -> None:
         decay, each = self.weight_decay, self.layer_decay
@@ -49,11 +49,11 @@ class AdamWConfig(OptimizerConfig):
     """Adam with decoupled weight decay; the defaults are GLM's."""
 
     betas: tuple[float, float] = (0.9, 0.98)
-    """Decay of the running means of the gradient and of its square."""
+    """Decay rates of the running means of the gradient and of its square."""
     eps: float = 1e-6
-    """Added to the root of the second mean."""
+    """Epsilon, added to the root of the second mean."""
     weight_decay: float = 0.1
-    """Of matrices; biases and norms never decay."""
+    """Weight decay of matrices. Biases and norms never decay."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -73,12 +73,12 @@ class BertAdamConfig(AdamWConfig):
     """BertAdam of BERT's and UniLM's official code: Adam without bias correction."""
 
     betas: tuple[float, float] = (0.9, 0.999)
-    """Decay of the running means of the gradient and of its square."""
+    """Decay rates of the running means of the gradient and of its square."""
     weight_decay: float = 0.01
-    """Of matrices; biases and norms never decay."""
+    """Weight decay of matrices. Biases and norms never decay."""
     clip_norm: float = 1.0
-    """Scale the gradient of each tensor with a larger norm down to it; 0: never. Their code does
-    this instead of --clip-norm, which is for the whole gradient and comes first."""
+    """Clip the gradient of each tensor to this norm, as BERT's code does. 0: no clipping.
+    --clip-norm, which is for the whole gradient, comes first."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -96,11 +96,11 @@ class LambConfig(AdamWConfig):
     """LAMB: Adam whose update of each tensor is scaled to the norm of its weights."""
 
     betas: tuple[float, float] = (0.9, 0.999)
-    """Decay of the running means of the gradient and of its square."""
+    """Decay rates of the running means of the gradient and of its square."""
     weight_decay: float = 0.01
-    """Of matrices; biases and norms never decay."""
+    """Weight decay of matrices. Biases and norms never decay."""
     always_adapt: bool = True
-    """Scale the updates of biases and norms too, as in the paper; GPT-BERT's code does not."""
+    """Also scale the updates of biases and norms, as in the paper. GPT-BERT's code does not."""
 
     def build(self, groups: Groups) -> Optimizer:
         made: Optimizer = imported("unitk.optim.optimizers:Lamb")(self, groups)
@@ -114,11 +114,12 @@ class MuonConfig(AdamWConfig):
     and biases, with these betas and eps."""
 
     betas: tuple[float, float] = (0.9, 0.95)
-    """AdamW's decay of the running means of the gradient and of its square."""
+    """AdamW's decay rates of the running means of the gradient and of its square."""
     momentum: float = 0.95
-    """Muon's decay of the running mean of the gradient."""
+    """Muon's decay rate of the running mean of the gradient."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """In which matrices are orthogonalised; auto: bf16 where the processor computes in it."""
+    """Precision in which matrices are orthogonalized. auto: bf16 where the processor computes in
+    it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

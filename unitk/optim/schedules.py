@@ -20,9 +20,9 @@ class Constant:
     """The same value all the time after the warm-up; needs no end."""
 
     value: float = 1.0
-    """What the warm-up rises to."""
+    """Value that the warm-up rises to."""
     warmup: float = 0.0
-    """Below 1 a share of the run, otherwise updates."""
+    """Length of the warm-up. Below 1 it is a share of the run, otherwise a number of updates."""
 
     def __post_init__(self) -> None:
         if self.warmup < 0:
@@ -48,7 +48,7 @@ class Falling(Constant):
     """A schedule that goes down after the warm-up."""
 
     floor: float = 0.0
-    """Share of the value that it does not fall below."""
+    """Lowest value, as a share of the peak."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -91,7 +91,8 @@ class Wsd(Falling):
     """
 
     decay: float = 0.2
-    """How long it falls: below 1 a share of the run, otherwise updates."""
+    """Length of the final decay. Below 1 it is a share of the run, otherwise a number of
+    updates."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -124,13 +125,13 @@ class Cyclical:
     """
 
     value: float = 1.0
-    """What is risen to and held."""
+    """Value that each cycle rises to and holds."""
     cycles: float = 10
-    """Cycles of the run; Optimus fine-tunes with 1."""
+    """Cycles of the run. Optimus fine-tunes with 1."""
     zero: float = 0.5
     """Share of a cycle at 0."""
     ramp: float = 0.25
-    """Share of a cycle that rises; the rest holds the value."""
+    """Share of a cycle that rises. The rest holds the value."""
 
     def __post_init__(self) -> None:
         if self.cycles < 1:

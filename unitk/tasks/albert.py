@@ -42,16 +42,17 @@ class ALBERT(Masked):
         """Which words are hidden, what is shown of them, and the order of sentences."""
 
         mask_ratio: float | Schedule = 0.15
-        """Share of the tokens that are hidden, special symbols counted; may be a schedule, of which
-        validation and evaluation have the end."""
+        """Share of hidden tokens; special symbols count. A schedule is possible: validation and
+        evaluation use its last value."""
         max_ngram: int = 3
         """Longest n-gram, in words (section 4.1)."""
         mask_keep_random: tuple[float, float, float] = (0.8, 0.1, 0.1)
-        """Weights of what a hidden token reads: [MASK], itself, a random word."""
+        """Weights of the replacements of a hidden token: [MASK], itself, a random word."""
         copies: int = 0
-        """Hide the same tokens again after so many epochs (official code: 40); 0: never."""
+        """Repeat the same masks after this many epochs (official code: 40). 0: never."""
         sop: bool = True
-        """Texts are pairs of parts, half of them swapped; ask which (section 3.1)."""
+        """Sentence order prediction: texts are pairs of parts, half of them swapped, and the model
+        predicts which (section 3.1)."""
 
         def __post_init__(self) -> None:
             check_share("mask-ratio", self.mask_ratio)

@@ -55,18 +55,19 @@ class BART(Seq2Seq):
         """The law of spans, and which sentences change places."""
 
         mask_ratio: float | Schedule = 0.3
-        """Share of the words that spans hide (section 3); may be a schedule, of which validation
-        and evaluation have the end."""
+        """Share of the words that spans hide (section 3). A schedule is possible: validation and
+        evaluation use its last value."""
         mean_span: float = 3.0
-        """Mean of the Poisson law of span lengths, in words (section 2.2); 3.5 in fairseq's
-        commands."""
+        """Mean of the Poisson law of span lengths, in words (section 2.2). fairseq's commands have
+        3.5."""
         permute_sentences: float = 1.0
         """Share of the sentences that change places (section 3)."""
         mask_random: float = 0.0
-        """How often a span reads a random word instead of [MASK]; 0.1 in fairseq's commands."""
+        """Probability that a random word replaces a span instead of [MASK]. fairseq's commands have
+        0.1."""
         opening: Literal["cls", "sep", "both", "pad", "seps"] = "both"
-        """What stands before source and target; both: [CLS] the source, [SEP] [CLS] the target, as
-        the released models. The others are those of task seq2seq."""
+        """Symbols before source and target. both: [CLS] before the source, [SEP] [CLS] before the
+        target, as in the released models. The other values are those of task seq2seq."""
 
         def __post_init__(self) -> None:
             check_share("mask-ratio", self.mask_ratio)

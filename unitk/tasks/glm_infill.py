@@ -58,8 +58,8 @@ class GLMInfill(Task):
         """Span laws and mixture of GLM pre-training; where the blank stands in fine-tuning."""
 
         mask_ratio: float | Schedule = 0.15
-        """Share of the text that moves to part B in token and sentence mode (section 2.1); may be a
-        schedule, of which validation and evaluation have the end."""
+        """Share of the text that moves to part B in token and sentence mode (section 2.1). A
+        schedule is possible: validation and evaluation use its last value."""
         mean_span: float = 3.0
         """Mean of the Poisson law of span lengths."""
         max_span: int = 39
@@ -68,16 +68,17 @@ class GLMInfill(Task):
         """Weights of three modes: short spans [MASK], whole sentences [sMASK], one span of 50 to
         100 % of the text [gMASK] (section 2.1). The loss is the weighted sum of their means."""
         mode_symbols: bool = True
-        """Each mode has its symbol. Off: [MASK] in all of them (GLM-Doc and GLM-Sent large)."""
+        """Give each mode its own symbol. off: [MASK] in all of them (GLM-Doc and GLM-Sent
+        large)."""
         mask_place: Literal["first", "last"] = "first"
-        """Fine-tuning and prompts: does the blank stand before or after the source?"""
+        """Fine-tuning and prompts: put the blank before the source (first) or after it (last)."""
         mask_symbol: Literal["mask", "smask", "gmask"] = "mask"
-        """Fine-tuning and prompts: which symbol is the blank."""
+        """Fine-tuning and prompts: symbol of the blank."""
         opened: bool = True
-        """Fine-tuning and prompts: does [CLS] open part A?"""
+        """Fine-tuning and prompts: begin part A with [CLS]."""
         unidirectional: bool = False
-        """Scores of texts: of what stands before a text, part A has the first token only, and part
-        B all others (LAMBADA and perplexity in both ways: section 3.3)."""
+        """Scores of texts: part A has the first token of the context only, part B all others.
+        Section 3.3 reports LAMBADA and perplexity both ways."""
 
         def __post_init__(self) -> None:
             require(self.mean_span > 0, f"--task.mean-span must be above 0, got {self.mean_span}")

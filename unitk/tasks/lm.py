@@ -42,17 +42,17 @@ class LM(Task):
         """Ends of texts; how source and target of a pair are joined and weighted."""
 
         ends: bool = True
-        """Predict the end of a text; off for blocks that end anywhere (--blocks stream)."""
+        """Predict the end of a text. off: for texts that end anywhere (--blocks stream)."""
         source_weight: float = 0.0
-        """Pairs: what the mean loss over the source adds to the mean over the target. GPT's
-        auxiliary loss: 0.5 (section 3.2); 0: none."""
+        """Pairs: weight of the mean loss over the source, beside that over the target. GPT's
+        auxiliary loss has 0.5 (section 3.2). 0: off."""
         opening: Literal["cls", "sep", "none"] = "cls"
-        """What a text begins with: [CLS], or [SEP], which ended the one before it (GPT-2), or
-        nothing (GPT)."""
+        """Symbol before a text. cls: [CLS]. sep: [SEP], the end of the text before it (GPT-2).
+        none: no symbol (GPT)."""
         delimiter: Literal["on", "off", "always"] = "on"
-        """on: [SEP] ends the source of a pair, and the prompt of a model that was trained on
-        pairs; one that was not continues its prompt. off: the target continues the source.
-        always: [SEP] ends every prompt."""
+        """on: [SEP] ends the source of a pair, and the prompt of a model that was trained on pairs.
+        Other models continue their prompt. off: the target continues the source. always: [SEP] ends
+        every prompt."""
 
         def __post_init__(self) -> None:
             at_least(self, "task.", source_weight=0)

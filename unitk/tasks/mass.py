@@ -58,18 +58,18 @@ class MASS(Seq2Seq):
         """
 
         mask_ratio: float | Schedule = 0.5
-        """Share of the text that a span hides (section 3.2); may be a schedule, of which validation
-        and evaluation have the end."""
+        """Share of the text that a span hides (section 3.2). A schedule is possible: validation and
+        evaluation use its last value."""
         edge_chance: float = 0.2
-        """How often a span begins the text, and how often it ends it; otherwise it is anywhere
-        (official code)."""
+        """Probability that a span begins the text, and that it ends the text. Otherwise it is
+        anywhere (official code)."""
         block_size: int = 0
-        """One span in every so many tokens; 0: one in the text."""
+        """Hide one span in every block of this many tokens. 0: one span in the text."""
         mask_keep_random: tuple[float, float, float] = (0.8, 0.1, 0.1)
-        """Weights of what the encoder reads of a hidden token: [MASK], itself, a random word
-        (section 4.1)."""
+        """Weights of what the encoder reads in place of a hidden token: [MASK], the token, a random
+        word (section 4.1)."""
         cross_masks: bool = False
-        """May the decoder look at encoder slots that read [MASK]?"""
+        """Let the decoder attend to encoder slots that read [MASK]."""
 
         def __post_init__(self) -> None:
             check_share("mask-ratio", self.mask_ratio)

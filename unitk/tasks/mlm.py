@@ -96,26 +96,29 @@ class MLM(Masked):
         """Which tokens are hidden, what is shown of them, and next-sentence prediction."""
 
         mask_ratio: float | Schedule = 0.15
-        """Share of the tokens that are hidden, special symbols counted (section 3.1); may be a
-        schedule, of which validation and evaluation have the end."""
+        """Share of hidden tokens; special symbols count (section 3.1). A schedule is possible:
+        validation and evaluation use its last value."""
         rounding: Literal["nearest", "random"] = "nearest"
-        """The number of hidden tokens is the nearest one (BERT), or rounded up as often as its
-        fraction says (RoBERTa)."""
+        """Rounding of the number of hidden tokens. nearest: as BERT. random: up with the
+        probability of its fraction (RoBERTa)."""
         mask_keep_random: tuple[float, float, float] = (0.8, 0.1, 0.1)
-        """Weights of what a hidden token reads: [MASK], itself, a random word (appendix A.1)."""
+        """Weights of the replacements of a hidden token: [MASK], itself, a random word (appendix
+        A.1)."""
         whole_words: bool = False
         """Hide all tokens of a word or none."""
         max_span: int = 1
-        """Hide runs of 1 to so many tokens or whole words, lengths uniform, until --task.mask-ratio
-        is reached; all of a run are masked, kept or random (GPT-BERT: 3)."""
+        """Hide runs of 1 to this many tokens or whole words, of uniform length, until
+        --task.mask-ratio is reached. All tokens of a run are masked, kept or random (GPT-BERT:
+        3)."""
         shift: bool = False
-        """Predict a hidden token at the slot before it, as a causal model does (GPT-BERT: on)."""
+        """Predict a hidden token at the slot before it, like a causal model (GPT-BERT: on)."""
         copies: int = 0
-        """Hide the same tokens again after so many epochs (BERT: 10); 0: never."""
+        """Repeat the same masks after this many epochs (BERT: 10). 0: never."""
         nsp: bool = False
-        """Texts are pairs of parts, half of them from two documents; ask which (BERT: on)."""
+        """Next sentence prediction: texts are pairs of parts, half of them from two documents, and
+        the model predicts which (BERT: on)."""
         parts: Literal["segments", "sentences"] = "segments"
-        """Parts of a pair are runs of sentences (BERT), or one sentence each (RoBERTa's
+        """Parts of a pair: runs of sentences (BERT), or one sentence each (RoBERTa's
         SENTENCE-PAIR)."""
 
         def __post_init__(self) -> None:

@@ -40,14 +40,14 @@ class Optimus(Seq2Seq):
         """What the two towers read."""
 
         source_vocab: Path | None = None
-        """Vocabulary of the encoder (Optimus: BERT's WordPiece beside GPT-2's bytes); default: the
-        corpus' own. A checkpoint takes it along."""
+        """Vocabulary of the encoder (Optimus: BERT's WordPiece beside GPT-2's bytes). Default: that
+        of the corpus. Checkpoints include it."""
         encoder_drop: float = 0.0
-        """How often the encoder misses a word (denoising: Shen et al. 2020, arXiv 1905.12777,
-        drop 0.3)."""
+        """Probability that the encoder misses a word (denoising: Shen et al. 2020, arXiv
+        1905.12777, drop 0.3)."""
         decoder_drop: float = 0.0
-        """How often the decoder reads an unknown word instead of the last one (Bowman et al. 2016,
-        arXiv 1511.06349, section 3.1)."""
+        """Probability that the decoder reads an unknown word instead of the last one (Bowman et al.
+        2016, arXiv 1511.06349, section 3.1)."""
 
         def __post_init__(self) -> None:
             check_chance("encoder-drop", self.encoder_drop)

@@ -71,24 +71,24 @@ class PMLM(Task):
         """The two objectives, the law of the blocks, what is shown, and word drop."""
 
         objective: Literal["ae", "par", "ae+par"] = "ae+par"
-        """Autoencoding, (partially) autoregressive, or both in one pass (table 6)."""
+        """Autoencoding (ae), partially autoregressive (par), or both in one pass (table 6)."""
         blockwise: bool = True
-        """Blocks of several tokens are predicted in one step; off: every block is one token, which
-        makes PAR autoregressive (table 6)."""
+        """Predict blocks of several tokens in one step. off: every block is one token, so that PAR
+        is autoregressive (table 6)."""
         mask_ratio: float | Schedule = 0.15
-        """Share of the tokens that are hidden, special symbols counted (algorithm 1); may be a
-        schedule, of which validation and evaluation have the end."""
+        """Share of hidden tokens; special symbols count (algorithm 1). A schedule is possible:
+        validation and evaluation use its last value."""
         ngram_chance: float = 0.4
-        """How often a block has 2 to 6 tokens instead of one (algorithm 1)."""
+        """Probability that a block has 2 to 6 tokens instead of one (algorithm 1)."""
         mask_keep_random: tuple[float, float, float] = (0.8, 0.1, 0.1)
-        """Weights of what M and P read, drawn once for both: themselves, the token, a random
-        word (section 4.1)."""
+        """Weights of what M and P read, drawn once for both: themselves, the token, a random word
+        (section 4.1)."""
         pseudo: Literal["own", "mask"] = "own"
-        """P has an embedding of its own (section 3.2), or that of [MASK] (released models)."""
+        """Embedding of P: its own (section 3.2), or that of [MASK] (released models)."""
         pairs: bool = True
-        """Texts are two parts of a document, with a segment each; off: --blocks cuts them."""
+        """Texts are two parts of a document, with a segment each. off: --blocks cuts them."""
         word_drop: float = 0.5
-        """Fine-tuning: how often a target token that is seen reads what P drew (s2s-ft)."""
+        """Fine-tuning: probability that a visible target token reads what P drew (s2s-ft)."""
 
         def __post_init__(self) -> None:
             check_share("mask-ratio", self.mask_ratio)

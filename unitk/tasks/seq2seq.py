@@ -31,9 +31,10 @@ class Seq2Seq(Task):
         """What stands before source and target."""
 
         opening: Literal["cls", "sep", "both", "pad", "seps"] = "cls"
-        """Pairs and prompts: [CLS] opens source and target; sep: nothing the source, and the
-        target what ended it (fairseq, MASS); both: [CLS] the source, [SEP] [CLS] the target
-        (BART); pad: nothing the source, [PAD] the target (T5); seps: [SEP] both (XLM)."""
+        """Symbols before source and target. cls: [CLS] before both. sep: none before the source,
+        [SEP] before the target (fairseq, MASS). both: [CLS] before the source, [SEP] [CLS] before
+        the target (BART). pad: none before the source, [PAD] before the target (T5). seps: [SEP]
+        before both (XLM)."""
 
     symbols: ClassVar[tuple[str, ...]] = ("pad", "cls", "sep", "mask")
     arch = "bart_small"

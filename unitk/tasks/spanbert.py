@@ -49,17 +49,17 @@ class SpanBERT(Masked):
         """The law of spans, and what is shown of them."""
 
         mask_ratio: float | Schedule = 0.15
-        """Share of the tokens that are hidden, rounded up (section 3.1); may be a schedule, of
-        which validation and evaluation have the end."""
+        """Share of hidden tokens, rounded up (section 3.1). A schedule is possible: validation and
+        evaluation use its last value."""
         stop_chance: float = 0.2
-        """Lengths of spans, in words, follow a geometric law: chance that a span ends with each
+        """Parameter of the geometric law of span lengths: probability that a span ends with each
         word (section 3.1)."""
         max_span: int = 10
-        """Longest span, in words; the law is restricted to it (section 3.1)."""
+        """Longest span, in words. The law is restricted to it (section 3.1)."""
         mask_keep_random: tuple[float, float, float] = (0.8, 0.1, 0.1)
         """Weights of what a span reads: [MASK]s, itself, random words."""
         sbo_weight: float = 1.0
-        """What the mean loss of the span boundary objective counts beside that of mlm."""
+        """Weight of the mean loss of the span boundary objective, beside that of mlm."""
 
         def __post_init__(self) -> None:
             check_share("mask-ratio", self.mask_ratio)

@@ -111,16 +111,16 @@ class T5(Sentinels):
         """The law of spans, and how many sentinels there are."""
 
         mask_ratio: float | Schedule = 0.15
-        """Share of the tokens that are hidden (section 3.3.3); may be a schedule, of which
-        validation and evaluation have the end."""
+        """Share of hidden tokens (section 3.3.3). A schedule is possible: validation and evaluation
+        use its last value."""
         mean_span: float = 3.0
         """Mean length of a span, in tokens (section 3.3.4)."""
         sentinels: int = 100
-        """Symbols <extra_id_0>, <extra_id_1>, ... that a vocabulary without any has beyond its
-        ids."""
+        """Number of sentinels <extra_id_0>, <extra_id_1> and so on that are added if the vocabulary
+        has none."""
         opening: Literal["cls", "sep", "both", "pad", "seps"] = "pad"
-        """What stands before source and target; pad: nothing the source, [PAD] the target, as the
-        released models. The others are those of task seq2seq."""
+        """Symbols before source and target. pad: none before the source, [PAD] before the target,
+        as in the released models. The other values are those of task seq2seq."""
 
         def __post_init__(self) -> None:
             check_share("mask-ratio", self.mask_ratio)

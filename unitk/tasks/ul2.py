@@ -54,19 +54,19 @@ class UL2(Sentinels):
         """The mixture of denoisers, their symbols, and in how many towers."""
 
         mixture: tuple[float, float, float] = (2.0, 1.0, 4.0)
-        """Weights of the modes R, S and X, as many as they have denoisers (table 1), each of which
-        is as likely as the others of its mode."""
+        """Weights of the modes R, S and X. All denoisers of a mode have the same probability; by
+        default a mode weighs as much as it has denoisers (table 1)."""
         modes: tuple[str, ...] = ()
         """Texts in front of a source, for R, S and X ([NLU],[S2S],[NLG] in the released model).
-        None given: the last three sentinels."""
+        Default: the last three sentinels."""
         towers: Literal["one", "two"] = "two"
-        """two: an encoder and a decoder; one: one tower, in which a source sees itself only."""
+        """two: an encoder and a decoder. one: one tower, in which a source sees only itself."""
         sentinels: int = 100
         """Symbols <extra_id_0>, <extra_id_1>, ... that a vocabulary without any has beyond its
         ids."""
         opening: Literal["cls", "sep", "both", "pad", "seps"] = "pad"
-        """What stands before source and target; pad: nothing the source, [PAD] the target, as the
-        released model. The others are those of task seq2seq."""
+        """Symbols before source and target. pad: none before the source, [PAD] before the target,
+        as in the released model. The other values are those of task seq2seq."""
 
         def __post_init__(self) -> None:
             check_weights("mixture", self.mixture)

@@ -66,22 +66,23 @@ class UniLM(Task):
         """The four masks, which tokens are hidden, and what is shown of them."""
 
         shares: tuple[float, float, float, float] = (2.0, 2.0, 1.0, 1.0)
-        """Weights of the masks: both directions, seq2seq, left to right, right to left
-        (section 2.3: 1/3, 1/3, 1/6, 1/6)."""
+        """Weights of the masks: both directions, seq2seq, left to right, right to left (section
+        2.3: 1/3, 1/3, 1/6, 1/6)."""
         mask_ratio: float | Schedule = 0.15
-        """Share of the tokens that are hidden, special symbols counted (section 2.3); may be a
-        schedule, of which validation and evaluation have the end."""
+        """Share of hidden tokens; special symbols count (section 2.3). A schedule is possible:
+        validation and evaluation use its last value."""
         ngram_chance: float = 0.2
-        """How often a bigram or trigram is hidden instead of one token (section 2.3)."""
+        """Probability that a bigram or trigram is hidden instead of one token (section 2.3)."""
         mask_keep_random: tuple[float, float, float] = (0.8, 0.1, 0.1)
-        """Weights of what a hidden token reads: [MASK], itself, a random word (section 2.3)."""
+        """Weights of the replacements of a hidden token: [MASK], itself, a random word (section
+        2.3)."""
         nsp: bool = True
-        """Texts are pairs of parts; under the bidirectional mask half of them are from two
-        documents, and which is asked (section 2.3). Off: --blocks cuts the texts."""
+        """Texts are pairs of parts. Under the bidirectional mask half of them are from two
+        documents, and the model predicts which (section 2.3). off: --blocks cuts the texts."""
         target_mask_ratio: float = 0.7
-        """Fine-tuning: hidden tokens as a share of the target (official recipes)."""
+        """Fine-tuning: share of the target tokens that are hidden (official recipes)."""
         position_shift: bool = False
-        """Pairs: each token of the target is predicted at the one before it (s2s-ft, v0)."""
+        """Pairs: predict each token of the target at the one before it (s2s-ft, v0)."""
 
         def __post_init__(self) -> None:
             check_weights("shares", self.shares)

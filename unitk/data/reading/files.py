@@ -146,38 +146,42 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingOptions:
-    """How the files a user names are read."""
+    """How files are read."""
 
     input_format: Format = "auto"
-    """What the files are. auto: by the ending; .json is a list of records, or SQuAD, whose answer
-    and passage lead to the question; an unknown ending is text."""
+    """Format of the files. auto: by the file name. A .json file is a list of records or SQuAD,
+    whose answer and passage become the source of the question. An unknown ending means text."""
     documents: Documents = "blank"
-    """Where a document of plain text ends: at a blank line, or each line is one."""
+    """Where a document of plain text ends: at a blank line (blank), or at the end of every line
+    (line)."""
     sentences: Sentences = "lines"
-    """What a sentence is: a line, or what ends in a stop (.?! before a capital, and CJK stops)."""
+    """What a sentence is: a line (lines), or text up to a full stop (punct: .?! before a capital,
+    and CJK stops)."""
     field: tuple[str, ...] = ("text",)
-    """Field of a record (json, csv, tsv, parquet) that holds the text; of several, each is a
-    document. A newline in it ends a line."""
+    """Field of a record (json, csv, tsv, parquet) that holds the text. Each of several fields is a
+    document. A newline in a field ends a line."""
     source_field: tuple[str, ...] = ()
-    """Pairs of records (json, csv, tsv, parquet): field of the source; several: its parts. A list
-    of sentences is joined by blanks."""
+    """Pairs from records (json, csv, tsv, parquet): field of the source. Several fields are its
+    parts. A list of sentences is joined by blanks."""
     target_field: tuple[str, ...] = ()
-    """Field of the target; of several, and of a list, the first that is there is learnt."""
+    """Field of the target. Of several fields, and of a list, the first one that is present is
+    learned."""
     label_field: str = ""
-    """Labelled records: field of the label, with --source-field for one text or two."""
+    """Labelled records: field of the label, beside --source-field for one or two texts."""
     labels: Literal["class", "number", "tags", "span", "choice", "links"] = "class"
-    """What it holds. tags: one for each word; choice: which text behind the first --source-field is
-    right, its number from 0, letter or text; span: [start, stop] of the answer in the last
-    --source-field (characters), or null; links: a list of [start, stop, entity]. SQuAD with
-    --labels span: question and passage lead to where the answer is."""
+    """Content of the label field. tags: one for each word. choice: the right text behind the first
+    --source-field, as a number from 0, a letter or the text. span: [start, stop] of the answer in
+    the last --source-field (characters), or null. links: a list of [start, stop, entity]. With
+    span, SQuAD's questions and passages lead to the place of the answer."""
     sentence_mark: str = ""
-    """Stands between the sentences of a target of several lines, for `unitk score --separator`."""
+    """Mark between the sentences of a target of several lines, for `unitk score --separator`."""
     skip_empty: bool = False
-    """Leave out records with an empty source or target, instead of refusing them."""
+    """Skip records with an empty source or target instead of refusing them."""
     window: int | None = None
-    """SQuAD: most tokens of a source; of a longer passage, a window around the answer is kept."""
+    """SQuAD: maximum tokens of a source. Of a longer passage, a window around the answer is
+    kept."""
     squad_source: str = SQUAD_SOURCE
-    """SQuAD: how a source is made of answer and passage; [SEP] ends a part of it."""
+    """SQuAD: how answer and passage form the source. [SEP] ends a part."""
 
     def check(self) -> None:
         """Refuse values that cannot be meant."""

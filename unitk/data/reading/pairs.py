@@ -39,7 +39,7 @@ class Fields:
     target: tuple[str, ...]  # those of these that a record has
     mark: str = ""  # stands between the sentences of a target, which are its lines
     skip_empty: bool = False
-    """Leave out records without a source or a target, instead of refusing them."""
+    """Skip records without a source or a target instead of refusing them."""
     label: str = ""  # instead of a target: the field of labels of this form
     form: str = ""
 

@@ -31,9 +31,9 @@ class Options:
     """Join the shards of a corpus, in their order: the result equals the corpus made at once."""
 
     parts: tuple[Path, ...]
-    """The folders that `unitk preprocess --shard i/n` made, i = 0, 1, ..."""
+    """Folders that `unitk preprocess --shard i/n` wrote, in the order i = 0, 1, and so on."""
     dest: Path
-    """Folder to make."""
+    """Folder to write."""
     overwrite: bool = False
     """Replace a corpus in --dest."""
 

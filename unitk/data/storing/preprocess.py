@@ -42,70 +42,75 @@ class Options(ReadingOptions):
     """
 
     dest: Path
-    """Folder to make: train/, valid/ and test/ of what is given, each with the vocabulary."""
+    """Folder to write, with train/, valid/ and test/ for the parts that are given. Each has the
+    vocabulary."""
     input: tuple[str, ...] = ()
-    """Files to train on: text, json, csv, tsv, parquet; .gz, .bz2, .xz and .zst are unpacked. A
-    folder means its files, `-` standard input; quoted wildcards are expanded: 'docs/*.jsonl.gz'."""
+    """Files to train on: text, json, csv, tsv or parquet, also compressed (.gz, .bz2, .xz, .zst). A
+    folder stands for its files, `-` for standard input. Quoted wildcards are expanded:
+    'docs/*.jsonl.gz'."""
     valid: tuple[str, ...] = ()
     """Files to validate on."""
     test: tuple[str, ...] = ()
     """Files to test on."""
     source_file: tuple[str, ...] = ()
-    """Pairs of lines instead of --input: the sources."""
+    """File of sources, one a line, instead of --input."""
     target_file: tuple[str, ...] = ()
-    """Line i of it is the target of line i of --source-file."""
+    """File of targets. Line i is the target of line i of --source-file."""
     valid_source_file: tuple[str, ...] = ()
-    """Sources to validate on."""
+    """File of sources to validate on."""
     valid_target_file: tuple[str, ...] = ()
-    """Targets to validate on."""
+    """File of targets to validate on."""
     test_source_file: tuple[str, ...] = ()
-    """Sources to test on."""
+    """File of sources to test on."""
     test_target_file: tuple[str, ...] = ()
-    """Targets to test on."""
+    """File of targets to test on."""
     vocab: Path | None = None
-    """Vocabulary to use: a folder of unitk's (vocabulary, corpus, checkpoint, run), *.model, a
+    """Vocabulary to use: a folder of unitk (vocabulary, corpus, checkpoint, run), *.model, a
     tokenizers *.json, WordPiece vocab.txt, or a folder with GPT-2's vocab.json and merges.txt."""
     vocab_size: int | None = None
-    """Ids of the vocabulary to train when there is no --vocab."""
+    """Size of the vocabulary to train when there is no --vocab."""
     vocab_kind: Literal["unigram", "bpe"] = "unigram"
-    """How sentencepiece trains it."""
+    """Algorithm of sentencepiece that trains the vocabulary."""
     byte_fallback: bool = False
-    """Spell unknown characters as bytes (256 ids), so that nothing is unknown."""
+    """Encode unknown characters as bytes (256 ids), so that no token is unknown."""
     vocab_normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = (
         "nmt_nfkc"
     )
-    """What the vocabulary does to characters first; cf: lower-case."""
+    """Unicode normalization of the vocabulary. cf folds to lower case."""
     vocab_coverage: float | None = None
-    """Share of the text whose characters get a piece; the rarest ones are unknown. Default: all
-    characters where they are few; of thousands 0.9995, with all letters and digits."""
+    """Share of the text whose characters get a piece of their own. The rarest characters are
+    unknown. Default: all characters if they are few; with thousands 0.9995 and all letters and
+    digits."""
     vocab_sample: int = 10_000_000
-    """Lines that the vocabulary is trained on, drawn at random if there are more."""
+    """Maximum lines to train the vocabulary on, drawn at random."""
     vocab_threshold: int = 0
-    """--format fairseq: words that occur less often are unknown to the dictionary that is made."""
+    """--format fairseq: minimum count of a word in the dictionary. Rarer words are unknown."""
     vocab_only: bool = False
-    """Write the vocabulary into --dest and stop."""
+    """Write only the vocabulary to --dest."""
     annotate: str = ""
-    """Note a byte for each token of texts: NAME=FILE. phrases: 1 where a surface form of FILE (one
-    a line) begins, 2 where it goes on. Objectives find them in the texts."""
+    """Store a byte for each token of a text: NAME=FILE. phrases: 1 where a phrase of FILE (one a
+    line) begins, 2 where it continues. Objectives can read these bytes."""
     seed: int = 1
-    """Seed of that draw."""
+    """Seed of --vocab-sample."""
     workers: int | None = None
-    """Processes that encode; default: one for each core. The corpus is the same for any number."""
+    """Processes that encode. Default: one for each core. The corpus does not depend on their
+    number."""
     format: str = "unitk"
-    """What is written. fairseq: dict.txt, .idx and .bin as fairseq-preprocess --joined-dictionary
-    makes them of lines of words; the dictionary is --vocab, or made of all words."""
+    """Format to write. fairseq: dict.txt, .idx and .bin, as fairseq-preprocess --joined-dictionary
+    writes them for lines of words. The dictionary is --vocab, or has all words."""
     source_lang: str = "source"
-    """--format fairseq: name of the sources' language in names of files."""
+    """--format fairseq: source language in file names."""
     target_lang: str = "target"
-    """--format fairseq: name of the targets' language."""
+    """--format fairseq: target language in file names."""
     shard: str | None = None
-    """i/n: only part i (from 0) of n contiguous parts, for `unitk merge`; needs --vocab."""
+    """Encode only part i (from 0) of n contiguous parts: i/n. Needs --vocab; `unitk merge` joins
+    the parts."""
     overwrite: bool = False
     """Replace a corpus in --dest."""
     config: Path | None = None
-    """YAML file of options; flags win over it."""
+    """YAML file with options. Flags override it."""
     user_dir: Path | None = None
-    """Folder of plug-ins: every .py in it is imported."""
+    """Folder of plug-ins. Every .py file in it is imported."""
 
 
 def preprocess(options: Options) -> dict[str, dict[str, Counts]]:

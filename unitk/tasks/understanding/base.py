@@ -62,8 +62,8 @@ class Understanding(Task):
         """Whose inputs are read."""
 
         layout: str = "mlm"
-        """Objective whose inputs are read, with its options: lm, lm:opening=none. Default: what
-        the model of --init-from was trained with."""
+        """Objective that lays out the inputs, with its options: lm, lm:opening=none. Default: the
+        objective of the model of --init-from."""
 
     config: Config
     symbols = ()
@@ -106,9 +106,9 @@ class Headed(Understanding):
         """Whose inputs are read, and the auxiliary loss."""
 
         lm_weight: float = 0.5
-        """Layout lm: what the mean loss over the words adds (GPT, section 3.2: 0.5); 0: nothing."""
+        """Layout lm: weight of the mean loss over the words (GPT, section 3.2: 0.5). 0: off."""
         separators: int = 1
-        """[SEP]s between two texts (RoBERTa and BART in transformers: 2)."""
+        """Number of [SEP]s between two texts (RoBERTa and BART in transformers: 2)."""
 
         def __post_init__(self) -> None:
             at_least(self, "task.", lm_weight=0)

@@ -56,7 +56,7 @@ class Classify(Whole):
         """Whose inputs are read, the auxiliary loss, orders, and what classes count."""
 
         class_weights: tuple[float, ...] = ()
-        """What a text of each class counts in the loss, in the order of the corpus' labels."""
+        """Weight of each class in the loss, in the order of the labels of the corpus."""
 
     config: Config
     head, form = "class", "class"

@@ -23,7 +23,7 @@ class Span(Headed):
         """Whose inputs are read, the auxiliary loss, and how long answers are."""
 
         max_answer: int = 30
-        """Most tokens of an answer that is predicted (BERT's code: 30)."""
+        """Maximum tokens of a predicted answer (BERT's code: 30)."""
 
         def __post_init__(self) -> None:
             super().__post_init__()
