@@ -1,9 +1,13 @@
 """The plug-in example: by --user-dir, by an entry point, and under the property tests."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+
+import numpy as np
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PLUGIN = ROOT / "recipes" / "plugin"
@@ -58,3 +62,32 @@ def test_the_property_tests_cover_it():
     done = run(*words, UNITK_USER_DIR=str(PLUGIN))
     assert done.returncode == 0, done.stdout[-3000:]
     assert "passed" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_components_of_the_page_train(tmp_path):
+    """Without its exponent, the example of a criterion is cross-entropy."""
+    text = tmp_path / "text.txt"
+    text.write_text("a cat sat on the mat\na dog ran to the house\n\n" * 4)
+    words = ["--input", str(text), "--vocab", "unitk-mini-en", "--dest", str(tmp_path / "data")]
+    assert run("-m", "unitk_cli", "preprocess", *words).returncode == 0
+    losses = {}
+    for criterion in (["cross_entropy"], ["focal", "--criterion.gamma", "0"], ["focal"]):
+        folder = tmp_path / "-".join(criterion)
+        words = f"--task every_second --arch bert_narrow --arch.dropout 0 --optimizer sgd --data {tmp_path}/data --valid none --save-dir {folder} --max-steps 2 --log-every 1 --device cpu"  # noqa: E501
+        done = run(
+            "-m",
+            "unitk_cli",
+            "train",
+            "--user-dir",
+            str(PLUGIN),
+            *words.split(),
+            "--criterion",
+            *criterion,
+        )  # noqa: E501
+        assert done.returncode == 0, done.stderr
+        lines = map(json.loads, (folder / "log.jsonl").read_text().splitlines())
+        losses["-".join(criterion)] = [line["train/loss"] for line in lines if "train/loss" in line]
+    plain, same, focal = losses.values()
+    assert len(plain) == 2 and np.allclose(same, plain, rtol=1e-4)
+    assert all(one < other for one, other in zip(focal, plain, strict=True))

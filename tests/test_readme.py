@@ -26,7 +26,7 @@ from unitk_cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/**/README.md")])
-OTHERS = set("cd git pip ls cat head tail zcat gzip mkdir cp source export curl tar".split())
+OTHERS = set("cd echo git pip ls cat head tail zcat gzip mkdir cp source export curl tar".split())
 OTHERS |= {"pre-commit", ".venv/bin/pip", ".venv/bin/pre-commit", "fairseq-train"}
 INTERPRETERS = {"bash", "sh", "python", "python3", ".venv/bin/python"}
 BLOCK = re.compile(r"(?:^<!-- (run(?: slow)?) -->\n+)?^ *```bash\n(.*?)^ *```", re.M | re.S)
@@ -84,6 +84,9 @@ def check(words: list[str]) -> None:
     program, *rest = words
     if program == "torchrun":  # torchrun [options] -m unitk_cli VERB ...
         program, rest = "unitk", rest[rest.index("unitk_cli") + 1 :]
+    if program == "sbatch":  # a script that hands its options to unitk train
+        assert (ROOT / rest[0]).is_file(), f"there is no {rest[0]}"
+        program, rest = "unitk", ["train", *rest[1:]]
     if program == "unitk":
         check_unitk(rest)
     elif program == "make":

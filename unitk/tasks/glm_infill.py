@@ -59,14 +59,14 @@ class GLMInfill(Task):
 
         mask_ratio: float | Schedule = 0.15
         """Share of the text that moves to part B in token and sentence mode (section 2.1). A
-        schedule is possible: validation and evaluation use its last value."""
+        schedule is possible, of which validation uses the last value."""
         mean_span: float = 3.0
         """Mean of the Poisson law of span lengths."""
         max_span: int = 39
         """Longest span of the Poisson law."""
         mixture: tuple[float, float, float] = (1.0, 0.0, 0.0)
-        """Weights of three modes: short spans [MASK], whole sentences [sMASK], one span of 50 to
-        100 % of the text [gMASK] (section 2.1). The loss is the weighted sum of their means."""
+        """Weights of three modes (section 2.1): short spans [MASK], whole sentences [sMASK], one
+        span of 50 to 100 % of the text [gMASK]. The loss is the weighted sum of their means."""
         mode_symbols: bool = True
         """Give each mode its own symbol. off: [MASK] in all of them (GLM-Doc and GLM-Sent
         large)."""
@@ -77,8 +77,7 @@ class GLMInfill(Task):
         opened: bool = True
         """Fine-tuning and prompts: begin part A with [CLS]."""
         unidirectional: bool = False
-        """Scores of texts: part A has the first token of the context only, part B all others.
-        Section 3.3 reports LAMBADA and perplexity both ways."""
+        """Scores of texts: part A has only the first token of the context (section 3.3)."""
 
         def __post_init__(self) -> None:
             require(self.mean_span > 0, f"--task.mean-span must be above 0, got {self.mean_span}")

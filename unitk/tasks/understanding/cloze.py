@@ -31,18 +31,17 @@ class Cloze(Understanding):
         """Whose inputs are read, the pattern, and what its answers score."""
 
         patterns: str = ""
-        """Patterns and answers: the name of a bundled set (boolq, cb and others), or a YAML
-        file."""
+        """Patterns and answers: a bundled set (boolq, cb and others), or a YAML file."""
         pattern: int = 0
         """Number of the pattern to use, counted from 0."""
         multi_token: bool = False
-        """Score answers of any length, which takes longer. off: the answer of a label must be one
-        token. Choices that come with the texts are always scored in full."""
+        """Score answers of any length, which takes longer. off: the answer of a label is one token.
+        Choices that come with the texts are always scored in full."""
         length_penalty: float = 0.0
         """Divide the score of several tokens by their number to this power. The end counts."""
         max_length: int = 0
-        """Maximum tokens of a text in its pattern. The longest field is truncated. 0: as many as
-        the model has positions."""
+        """Maximum tokens of a text in its pattern; the longest field is truncated. 0: the positions
+        of the model."""
 
         def __post_init__(self) -> None:
             at_least(self, "task.", pattern=0, max_length=0)
