@@ -65,6 +65,7 @@ class Options(GenerateConfig):
         "Search": "beam nbest lenpen search | diverse_beam_groups diverse_beam_strength",
         "Sampling, instead of a search": "sampling temperature sampling_topk sampling_topp seed"
         "| sampling_minp",
+        "Diffusion": "| steps order block_length",
         "Limits and constraints": "max_len min_len no_repeat_ngram_size prefix_file constraints"
         "| max_words no_repeat_ngram_ignore bad_words unkpen allow_symbols",
         "Batches and devices": "device precision max_tokens | capture config user_dir",
