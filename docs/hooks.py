@@ -17,17 +17,18 @@ from unitk_cli import latent
 from unitk_cli.main import VERBS, module
 
 sys.path.insert(0, str(Path(__file__).parent))
-import gallery  # noqa: E402  (beside this file, which is no package)
+import api_reference  # noqa: E402  (beside this file, which is no package)
+import gallery  # noqa: E402
 
 PICTURES = {one.name: [*shlex.split(one.words), one.text] for one in gallery.PICTURES}
 PICTURES["prefix_lm"] = f"--user-dir recipes/plugin --task prefix_lm --seed 2 {gallery.FOX}".split()
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add reference.md and the pictures to the pages of docs/."""
+    """Add reference.md, api.md and the pictures to the pages of docs/."""
     os.environ["COLUMNS"] = "100"
-    page = File.generated(config, "reference.md", content=reference())
-    files.append(page)
+    for name, text in {"reference.md": reference(), "api.md": api_reference.page()}.items():
+        files.append(File.generated(config, name, content=text))
     folder = Path(config.site_dir).parent / "build" / "pictures"
     folder.mkdir(parents=True, exist_ok=True)
     for name, words in PICTURES.items():

@@ -15,6 +15,7 @@ import shape  # noqa: E402  (beside the tests, which are no package)
 PICTURE = Path(__file__).with_name("packages.svg")
 ROWS = (
     ("unitk_cli",),
+    ("api",),
     ("latent", "interop", "fairseq"),
     ("training", "decoding"),
     ("tasks",),
@@ -25,6 +26,7 @@ ROWS = (
 """Packages from the top layer down; "unitk": the modules of the package itself."""
 ABOUT = {
     "unitk_cli": "a file a verb",
+    "api": "a function a verb",
     "latent": "the space of an autoencoder",
     "fairseq": "its data and trainer",
     "interop": "checkpoints of others",
@@ -79,7 +81,7 @@ def picture() -> str:
         for i, name in enumerate(row)
     }
     lines = [
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="-50 0 1100 620"'
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="-50 0 1100 724"'
         ' font-family="sans-serif">',
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7"'
         ' markerHeight="7" orient="auto"><path d="M0,0 L8,4 L0,8 z" fill="#666"/></marker></defs>',

@@ -17,6 +17,7 @@ LAYER = {
     "tasks": 2,
     **dict.fromkeys(["training", "decoding", "interop"], 3),
     **dict.fromkeys(["latent", "fairseq"], 4),
+    "api": 5,
 }
 """Package of unitk -> layer; a package imports lower layers only. `unitk/vocab/` and the modules of
 unitk itself are layer 0 and may import each other. Those of layer 4 serve one objective or one
@@ -128,8 +129,8 @@ sys.exit(", ".join(sorted(slow & set(sys.modules))) or 0)
 def test_the_package_does_not_grow_unseen():
     """The figures of `make count`; whoever passes one makes room first, or argues the new one."""
     remarks, code = shape.comments()
-    assert shape.lines(shape.files()) <= 32_298
-    assert shape.lines(shape.core()) <= 26_517
+    assert shape.lines(shape.files()) <= 32_645
+    assert shape.lines(shape.core()) <= 26_871
     assert 100 * remarks / code >= 4.5
     assert not shape.cycles()
     assert not shape.writers()

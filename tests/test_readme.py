@@ -2,7 +2,8 @@
 
 Every ```bash block is read. Its `unitk` lines are parsed by the verb's own options, from the root
 of the repository; `make` targets and scripts must exist; other programs must be in `OTHERS`.
-A block under a line `<!-- run -->` (`<!-- run slow -->`: only by `make test-slow`) is executed;
+A block under a line `<!-- run -->` (`<!-- run slow -->`: only by `make test-slow`) is executed, of
+```bash and of ```python;
 those of a page run one after the other in one empty folder that has the repository's `recipes`
 and `docs`.
 """
@@ -29,17 +30,26 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("reci
 OTHERS = set("cd echo git pip ls cat head tail zcat gzip mkdir cp source export curl tar".split())
 OTHERS |= {"pre-commit", ".venv/bin/pip", ".venv/bin/pre-commit", "fairseq-train"}
 INTERPRETERS = {"bash", "sh", "python", "python3", ".venv/bin/python"}
-BLOCK = re.compile(r"(?:^<!-- (run(?: slow)?) -->\n+)?^ *```bash\n(.*?)^ *```", re.M | re.S)
+BLOCK = re.compile(
+    r"(?:^<!-- (run(?: slow)?) -->\n+)?^ *```(bash|python)\n(.*?)^ *```", re.M | re.S
+)
 
 
 class Block(NamedTuple):
     page: str
     run: str
+    language: str
     text: str
+
+    @property
+    def script(self) -> str:
+        """What a shell runs."""
+        python = self.language == "python"
+        return f"python - <<'END'\n{self.text}END\n" if python else self.text
 
 
 def blocks(text: str, page: str = "") -> list[Block]:
-    return [Block(page, found[1] or "", found[2]) for found in BLOCK.finditer(text)]
+    return [Block(page, found[1] or "", found[2], found[3]) for found in BLOCK.finditer(text)]
 
 
 def commands(text: str) -> list[list[str]]:
@@ -120,7 +130,7 @@ ALL = [block for page in PAGES for block in blocks(page.read_text(), str(page.re
 @pytest.mark.parametrize("page", sorted({block.page for block in ALL}))
 def test_commands_exist(page, only_parse):
     for block in ALL:
-        if block.page == page:
+        if block.page == page and block.language == "bash":
             for words in commands(block.text):
                 try:
                     check(words)
@@ -154,7 +164,7 @@ def test_marked_blocks_run(page, run, tmp_path):
     program.chmod(0o755)
     path = f"{program.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     env = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
-    script = "\n".join(block.text for block in ALL if (block.page, block.run) == (page, run))
+    script = "\n".join(block.script for block in ALL if (block.page, block.run) == (page, run))
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         cwd=tmp_path,

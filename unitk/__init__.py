@@ -2,116 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from unitk.files import VERSION
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from unitk.api.evaluate import evaluate
+    from unitk.api.loading import load, load_module
+    from unitk.api.preprocess import preprocess
+    from unitk.api.train import train
 
-    import torch
-
-    from unitk.decoding.generator import Generator
-    from unitk.decoding.weights import Precision
-    from unitk.interop.text_model import TextModel
-
+__all__ = ["evaluate", "load", "load_module", "preprocess", "train"]
 __version__ = VERSION
 
-
-def load(
-    path: str | Path | Sequence[str | Path],
-    device: str | torch.device = "cpu",
-    *,
-    task: str | None = None,
-    precision: Precision = "fp32",
-    format: str | None = None,
-    vocab: str | Path | None = None,
-    options: Mapping[str, str] | None = None,
-    user_dir: str | Path | None = None,
-) -> Generator:
-    """A trained model that generates, of a run folder or a checkpoint; several are an ensemble.
-
-        unitk.load("runs/qg/best").generate(["The cat sat on the mat."], beam=5)
-
-    The name of a model that comes with unitk will do. `task` chooses one where the model was
-    trained with several; `precision` is that of weights and cache. With a `format` ("hf", ...;
-    `unitk convert --help` names them) the checkpoint is another system's, and `vocab` its
-    vocabulary where none stands beside it. `options` replace those of task and architecture where
-    no weight changes its shape: `{"task.delimiter": "off"}`; `user_dir` is a folder of plug-ins.
-    Raises `unitk.errors.CheckpointError`, naming what is damaged or does not fit.
-    """
-    # what follows imports torch
-    from pathlib import Path
-
-    from unitk.decoding.ensemble import join
-    from unitk.decoding.generator import Generator
-    from unitk.decoding.weights import prepare
-
-    paths = [Path(one) for one in ([path] if isinstance(path, str | Path) else path)]
-    loaded = _opened(paths, device, task, format, vocab, options, user_dir)
-    model = loaded[0].model.to(device)
-    if len(loaded) > 1:
-        joined = zip(paths, loaded, strict=True)
-        model = join([(str(at), one.model.to(device), one.task) for at, one in joined])
-    return Generator(prepare(model, precision), loaded[0].task)
+_MODULES = {name: name for name in __all__} | {"load": "loading", "load_module": "loading"}
+"""Function -> its module in unitk.api, imported when the function is asked for."""
 
 
-def load_module(
-    path: str | Path,
-    device: str | torch.device = "cpu",
-    *,
-    task: str | None = None,
-    dtype: Literal["fp32", "fp64"] = "fp32",
-    format: str | None = None,
-    vocab: str | Path | None = None,
-    options: Mapping[str, str] | None = None,
-    user_dir: str | Path | None = None,
-) -> TextModel:
-    """A trained model as a plain torch module: logits, losses, gradients; options as of `load`.
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'unitk' has no attribute {name!r}")
+    from unitk.registry import imported
 
-    Symbols that an import added have no probability until `train_added_rows()` is called on it.
-    """
-    from pathlib import Path
-
-    import torch
-
-    from unitk.interop.convert import Parts
-    from unitk.interop.text_model import TextModel
-
-    [found] = _opened([Path(path)], device, task, format, vocab, options, user_dir)
-    if format is None:
-        found = Parts(found.model, found.task, found.config, found.rows)
-    dtypes = {"fp32": torch.float32, "fp64": torch.float64}
-    return TextModel(found).to(device, dtypes[dtype])
+    return imported(f"unitk.api.{_MODULES[name]}:{name}")
 
 
-def _opened(
-    paths: list[Path],
-    device: str | torch.device,
-    task: str | None,
-    format: str | None,
-    vocab: str | Path | None,
-    options: Mapping[str, str] | None,
-    user_dir: str | Path | None,
-) -> list[Any]:
-    """What checkpoints hold: each a `checkpoint.Loaded`, or the `Parts` of another system's."""
-    from pathlib import Path
-
-    from unitk.config import Given, flag
-    from unitk.errors import require
-    from unitk.registry import load_plugins
-
-    load_plugins(Path(user_dir) if user_dir else None)
-    keys = {key.replace("-", "_"): text for key, text in (options or {}).items()}
-    for key in keys:
-        require(key.startswith(("task.", "arch.")), f"{flag(key)}: options are task.* and arch.*")
-    given = [Given(key, text, flag(key)) for key, text in keys.items()]
-    if format is None:
-        from unitk.training.saving import checkpoint
-
-        return [checkpoint.load(one, device, task, given) for one in paths]
-    from unitk.interop.convert import read_checkpoint
-
-    given = given if task is None else [Given("task", task, "task"), *given]
-    return [read_checkpoint(format, one, Path(vocab) if vocab else None, given) for one in paths]
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

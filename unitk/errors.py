@@ -12,8 +12,8 @@ QUIET = "UNITK_QUIET"
 
 
 def talks() -> bool:
-    """Whether somebody watches standard error who wants to know how far things are."""
-    return sys.stderr.isatty() and QUIET not in os.environ
+    """Whether somebody in a terminal or a notebook wants to know how far things are."""
+    return (sys.stderr.isatty() or "ipykernel" in sys.modules) and QUIET not in os.environ
 
 
 FLAG = re.compile(r"(?<![\w/.-])--(?:(?:task|arch|criterion|optimizer)\.)?([a-z]\w*(?:[.-]\w+)*)")

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from unitk import config
+from unitk.api.progress import progress
 from unitk.data.reading.pairs import Fields, read_squad
 from unitk.data.reading.sources import format_of, is_stream
 from unitk.decoding.files.inputs import Input, arriving, read_inputs
 from unitk.errors import DataError, require
-from unitk_cli.progress import progress
 
 TOGETHER = 1024
 """Texts that are read by the model, and written, before the next ones."""

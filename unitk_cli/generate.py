@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import unitk
 from unitk import config
+from unitk.api.progress import progress
 from unitk.data.reading.pairs import Fields
 from unitk.data.reading.sources import SQUAD_SOURCE, Format, format_of, is_stream, read_lines
 from unitk.data.storing.corpus import Pairs
@@ -33,7 +34,6 @@ from unitk.errors import DataError, UsageError, at_least, require
 from unitk.files import MANIFEST, digest, reserved
 from unitk.training.saving.folder import find
 from unitk.training.saving.state import read_state
-from unitk_cli.progress import progress
 
 if TYPE_CHECKING:
     from unitk.decoding.constraints.base import Constraint

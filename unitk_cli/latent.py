@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unitk import config
+from unitk.api.progress import progress
 from unitk.data.reading.sources import Format
 from unitk.decoding.files.inputs import read_inputs
 from unitk.decoding.files.outputs import check_writable, write
@@ -17,7 +18,6 @@ from unitk.latent import geometry
 from unitk.latent.outputs import Walk, neighbor_lines, number_lines, probe_lines, walk_lines
 from unitk.registry import nearest
 from unitk_cli.generate import open_generator
-from unitk_cli.progress import progress
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,6 +16,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from unitk import __version__
+from unitk.api.arguments import settle
 from unitk.errors import QUIET, DataError, UnitkError, UsageError, out_of_memory
 from unitk.registry import KINDS, PLUGIN, load_plugins, names, nearest
 
@@ -144,14 +145,7 @@ def cli() -> None:
 
 def main() -> None:
     """Entry point: a user's mistake becomes one line and an exit code (docs/files.md)."""
-    # OpenMP threads wait for each other by spinning, for milliseconds: where other work has a core
-    # (the thread that builds batches is enough), training is up to six times as slow. It is read
-    # when torch is imported.
-    os.environ.setdefault("GOMP_SPINCOUNT", "5000")
-    # oneDNN and PyTorch keep a kernel of about 1 MB for each of the last 1,024 shapes of a product:
-    # batches of all sizes would take a gigabyte over half an hour, and meet few of them again.
-    for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
-        os.environ.setdefault(name, "128")
+    settle()  # before anything imports torch
     verb = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] in VERBS else ""
     sys.excepthook = show
     UnitkError.with_flags = True

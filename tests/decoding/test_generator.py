@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from tests.conftest import toy_lines
 from unitk import registry
 from unitk.decoding.config import GenerateConfig
-from unitk.decoding.ensemble import Ensemble
+from unitk.decoding.ensemble import Ensemble, join
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, UsageError
+from unitk.interop.convert import Parts
+from unitk.interop.text_model import TextModel
 from unitk.slots import Protocol
 from unitk.tasks.base import Task
 
@@ -93,3 +96,40 @@ def test_a_temperature_in_a_search_is_for_one_model(generator):
         both.generate(["The bade."], temperature=0.5, **QUICK)
     generator.generate(["The bade."], temperature=0.5, **QUICK)
     both.generate(["The bade."], temperature=0.5, sampling=True, max_len=4)
+
+
+def made(task, arch, vocab):
+    cls = registry.get("task", task)
+    torch.manual_seed(0)
+    config = replace(registry.get("arch", arch)(), num_layers=2, width=32, init_std=0.2)
+    return Generator(config.build(len(vocab)).eval(), cls(cls.Config(), vocab))
+
+
+@pytest.mark.parametrize(("task", "arch"), [("lm", "gpt2_tiny"), ("seq2seq", "bart_tiny")])
+def test_logits_give_the_log_probabilities_of_given_outputs(toy_vocab, task, arch):
+    generator = made(task, arch, toy_vocab)
+    texts, targets = toy_lines(9)[:4], [line[:9] for line in toy_lines(9)[4:8]]
+    found = generator.logits(texts, targets, max_tokens=64)
+    for logits, output in zip(found, generator.score(texts, targets), strict=True):
+        ids = output.hypothesis.ids
+        logits = logits[: len(ids)].astype(np.float64)
+        gains = logits[np.arange(len(ids)), ids] - np.logaddexp.reduce(logits, axis=1)
+        assert np.allclose(gains, output.hypothesis.token_log_probs, rtol=1e-4, atol=1e-5)
+
+
+def test_logits_at_every_slot_are_those_of_the_module(toy_vocab):
+    generator, texts = made("mlm", "bert_tiny", toy_vocab), toy_lines(3)
+    module = TextModel(Parts(generator.model, generator.task, {}, {}))
+    for ours, theirs in zip(generator.logits(texts), module.logits(texts), strict=True):
+        assert np.allclose(ours, theirs.detach().numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_logits_that_cannot_be(toy_vocab):
+    two = made("seq2seq", "bart_tiny", toy_vocab)
+    with pytest.raises(UsageError, match="targets are needed: the model has an encoder"):
+        two.logits("a text")
+    with pytest.raises(UsageError, match="a target for each text"):
+        two.logits(["a text", "b"], ["another"])
+    joined = Generator(join([(name, two.model, two.task) for name in "ab"]), two.task)
+    with pytest.raises(UsageError, match="one model has logits, not an ensemble"):
+        joined.logits("a text", "another")

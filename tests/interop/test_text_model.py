@@ -50,7 +50,7 @@ def test_gradients_are_theirs(there, arch, task, dtype, tolerance):
         if targets is None:
             given = {"input_ids": torch.from_numpy(ours.ids(texts)[i])[None]}
         else:
-            example = ours._asking(*ours._each(texts, targets)[i])
+            example = ours._asking(texts, targets)[i]
             given = {"input_ids": example.towers["enc"].token}
             given["decoder_input_ids"] = example.towers["dec"].token
             given = {name: torch.from_numpy(ids)[None] for name, ids in given.items()}
@@ -112,7 +112,7 @@ def test_the_loss_of_pairs_is_their_score(there):
 
 def test_mistakes_are_named(there):
     model = unitk.load_module(there("bart_base", "seq2seq"), format="hf")
-    with pytest.raises(UsageError, match="logits need targets: this model has an encoder"):
+    with pytest.raises(UsageError, match="targets are needed: the model has an encoder"):
         model.logits("a")
     with pytest.raises(UsageError, match="there must be a target for each text"):
         model.loss(["a", "b"], ["c"])

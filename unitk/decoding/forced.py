@@ -18,6 +18,7 @@ from unitk.decoding.search import Hypothesis
 from unitk.errors import NonFiniteError, UsageError, require
 from unitk.models.attention import CrossAttention
 from unitk.models.base import families
+from unitk.models.heads.base import gather
 from unitk.models.stack import Model
 from unitk.slots import Batch, Example, Floats, Ids, Protocol, collate
 from unitk.vocab.base import Vocab
@@ -45,6 +46,25 @@ def score(
         for i, part in zip(numbers, np.split(gain, cuts, axis=1), strict=True):
             found[i] = part
         report(len(numbers))
+    return found
+
+
+@torch.inference_mode()
+def logits(model: Model | Ensemble, examples: Sequence[Example], max_tokens: int) -> list[Floats]:
+    """The logits [T, V] over the vocabulary that the only ask of each example has."""
+    if isinstance(model, Ensemble):
+        raise UsageError("--checkpoint: one model has logits, not an ensemble")
+    read = {name for example in examples for name in example.towers}
+    whole = not read or {*model.config.towers} <= read
+    require(whole, "targets are needed: the model has an encoder")
+    found: list[Floats] = [np.empty((0, 0), np.float32)] * len(examples)
+    for numbers, batch in _collated(model, examples, max_tokens):
+        [ask] = batch.asks.values()
+        states, _ = model(batch, model.condition(batch))
+        table = model.head(gather(states, batch, [ask]), ask.head).float().cpu().numpy()
+        cuts = np.cumsum([len(examples[i].asks[0].label) for i in numbers])[:-1]
+        for i, part in zip(numbers, np.split(table, cuts), strict=True):
+            found[i] = part
     return found
 
 

@@ -13,7 +13,7 @@ from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig, le
 from unitk.decoding.constraints.base import Constraint, encode_phrase
 from unitk.decoding.decode import Decoding
 from unitk.decoding.fit import overrun, shortened
-from unitk.decoding.forced import as_hypothesis, score
+from unitk.decoding.forced import as_hypothesis, logits, score
 from unitk.decoding.likelihood.texts import likelihoods
 from unitk.decoding.reading.embed import embed
 from unitk.decoding.reading.predict import in_words, predict, texts_of
@@ -113,6 +113,26 @@ class Generator(Decoding):
         if empty:
             raise DataError(f"input {empty[0]} is empty")
         return [output for (output,) in found]
+
+    def logits(
+        self,
+        texts: str | Sequence[str],
+        targets: str | Sequence[str] | None = None,
+        *,
+        max_tokens: int = 16384,
+    ) -> list[Floats]:
+        """Logits over the vocabulary at every slot that reads a text, [T, V] of each text.
+
+        With `targets`, one for each text: at every slot that asks for a word of the target, its end
+        last. A model with an encoder needs them. Symbols that an import added have -inf.
+        """
+        sources = [text for (text,) in self.encode(parted(texts))]
+        wanted: list[Ids | None] = [None] * len(sources)
+        if targets is not None:
+            wanted = [target for (target,) in self.encode(parted(targets))]
+        require(len(wanted) == len(sources), "there must be a target for each text")
+        examples = [self.task.predicting(*pair) for pair in zip(sources, wanted, strict=True)]
+        return logits(self.model, examples, max_tokens)
 
     def likelihood(
         self,

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from unitk import registry
 from unitk.data.cuts import Text
-from unitk.errors import UsageError, require
+from unitk.errors import require
 from unitk.interop.convert import Parts
 from unitk.interop.hf import renamed
 from unitk.models.heads.base import gather
 from unitk.models.heads.words import Words
-from unitk.slots import Batch, Example, Ids, collate, lm, unroll
+from unitk.slots import Batch, Example, Ids, collate
 
 
 class TextModel(nn.Module):
@@ -46,7 +46,7 @@ class TextModel(nn.Module):
         With `targets` at every slot that a word of the target is asked at, its end last, as
         `--score` does; a model with an encoder needs them. Ids are those of `ids`.
         """
-        examples = [self._asking(source, target) for source, target in self._each(texts, targets)]
+        examples = self._asking(texts, targets)
         batch = self._batch(examples)
         states, _ = self.model(batch, self.model.condition(batch))
         ask = batch.asks["lm"]
@@ -55,8 +55,7 @@ class TextModel(nn.Module):
 
     def ids(self, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[Ids]:
         """What the slots of `logits` read, or with `targets` what they are asked for."""
-        each = self._each(texts, targets)
-        return [self._asking(source, target).asks[0].label for source, target in each]
+        return [example.asks[0].label for example in self._asking(texts, targets)]
 
     def loss(
         self, texts: Sequence[str], targets: Sequence[str] | None = None, *, seed: int = 1
@@ -103,16 +102,10 @@ class TextModel(nn.Module):
         require(len(wanted) == len(sources), "there must be a target for each text")
         return list(zip(sources, wanted, strict=True))
 
-    def _asking(self, source: Ids, target: Ids | None) -> Example:
-        protocol = self.task.protocol
-        if target is not None:
-            if protocol is None:
-                raise UsageError(f"targets: task {type(self.task).__name__} writes none")
-            return unroll(self.task.prompt([source]), protocol, np.append(target, protocol.end))
-        if len(self.model.towers) > 1:
-            raise UsageError("logits need targets: this model has an encoder")
-        slots = self.task.reading([source])
-        return Example({"x": slots}, [lm(np.arange(len(slots)), slots.token)])
+    def _asking(self, texts: Sequence[str], targets: Sequence[str] | None) -> list[Example]:
+        several = len(self.model.towers) > 1
+        require(targets is not None or not several, "targets are needed: the model has an encoder")
+        return [self.task.predicting(*pair) for pair in self._each(texts, targets)]
 
     def _batch(self, examples: Sequence[Example]) -> Batch:
         return collate([[example] for example in examples]).to(next(self.parameters()).device)

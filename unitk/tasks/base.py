@@ -14,7 +14,7 @@ import numpy as np
 from unitk import registry
 from unitk.data.cuts import Cutter, Text, When
 from unitk.errors import UsageError, require
-from unitk.slots import Example, Ids, Protocol, Slots, stay, unroll
+from unitk.slots import Example, Ids, Protocol, Slots, lm, stay, unroll
 from unitk.values import Schedule
 from unitk.vocab.base import Vocab
 
@@ -184,6 +184,19 @@ class Task:
         The labels are no answers.
         """
         raise self._lacks("canvas", "generate by diffusion")
+
+    def predicting(self, text: Ids, target: Ids | None) -> Example:
+        """A text with an ask at every slot that reads it, labelled with what the slot reads.
+
+        With a target: the asks of its words and its end, as decoding meets them behind the text.
+        Raises UsageError where the task writes none.
+        """
+        if target is None:
+            slots = self.reading([text])
+            return Example({"x": slots}, [lm(np.arange(len(slots)), slots.token)])
+        if self.protocol is None:
+            raise UsageError(f"targets: task {type(self).__name__} writes none")
+        return unroll(self.prompt([text]), self.protocol, np.append(target, self.protocol.end))
 
     def likelihood(self, before: Ids, text: Ids) -> Example:
         """Lay out a text that comes after `before`: its tokens are the labels of the only ask.

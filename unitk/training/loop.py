@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
 
@@ -46,7 +46,7 @@ from unitk.training.reporting import report
 from unitk.training.reporting.log import Journal
 from unitk.training.reporting.noise import PARTS, Noise, first_part
 from unitk.training.reporting.profile import profiled
-from unitk.training.reporting.sinks import Sink, choose_loggers, open_sinks
+from unitk.training.reporting.sinks import Event, Sink, choose_loggers, open_sinks
 from unitk.training.reporting.watch import Watch
 from unitk.training.saving import checkpoint
 from unitk.training.saving.saver import Saver
@@ -119,10 +119,10 @@ class Trainer:
         ends = [config.max_steps, epochs, words]
         self.total = min((end for end in ends if end), default=None)
         self.log_every = config.log_every or max(1, min(50, (self.total or 2000) // 40))
-        self.signals, self.began = Signals(), time.perf_counter()
+        self.signals, self.stopped, self.began = Signals(), 0, time.perf_counter()
 
-    def run(self, journal: Journal) -> None:
-        """Train until one of the ends is reached or a signal asks to stop."""
+    def run(self, journal: Journal) -> Generator[Event, None, None]:
+        """Train until an end is reached, a signal comes, or nobody asks for the next event."""
         config, at = self.config, self.progress
         updates = prefetch(self.updates())
         self.began = time.perf_counter() - at.seconds
@@ -136,7 +136,15 @@ class Trainer:
             profiled(traced) as profiler,
             torch.autograd.set_detect_anomaly(config.detect_anomaly),
         ):
-            while not self.ends():
+            while True:
+                over = self.ends()
+                try:
+                    yield from journal.taken()
+                except GeneratorExit:
+                    self.stop()
+                    raise
+                if over:
+                    break
                 with self.speed.timed("busy"):
                     with self.speed.timed("waited"):
                         update, tokens, words = next(updates)
@@ -148,6 +156,8 @@ class Trainer:
                 at.read(words, config.save_at_words)
                 self.journal.advance(at.step)
                 profiler()
+        if self.stopped:
+            raise SystemExit(EXIT[self.stopped])
 
     def update(self, update: Update) -> None:
         """Forward and backward of all micro-batches, clip, step; NaN or infinity: no step."""
@@ -227,17 +237,23 @@ class Trainer:
             signal, end = self.agreed_signal(), at.end(config)  # patience may have ended
         if at.due(self.watch.every, self.watch.done, bool(end)):
             self.watch.look(self.model, at.step, self.total, self.plan.rate, self.journal)
-        last, named = bool(end or signal), [*at.best_steps(config.keep_best), *at.kept.values()]
-        if at.due(config.save_every, self.saved, last or at.step in named):
+        named = [*at.best_steps(config.keep_best), *at.kept.values()]
+        if end or signal:
+            self.stop()
+        elif at.due(config.save_every, self.saved, at.step in named):
             self.save()
-        if last:  # a checkpoint that cannot be written is an error only here
-            self.saver.finish()
         if signal:
+            self.stopped = signal  # the run ends with it
             log.info("stopped by a signal after %s; --resume continues", report.summary(at))
-            raise SystemExit(EXIT[signal])
-        if end:
+        elif end:
             log.info("%s: %s", end, report.summary(at))
-        return bool(end)
+        return bool(signal or end)
+
+    def stop(self) -> None:
+        """Save the last checkpoint, unless it is there; one that cannot be written is an error."""
+        if self.saved != self.progress.step:
+            self.save()
+        self.saver.finish()
 
     def agreed_signal(self, wait: bool = False) -> int:
         """What all ranks must know alike: the time spent, a failed checkpoint, a signal (or 0)."""
@@ -392,8 +408,15 @@ def beginning(start: Start, device: torch.device, ranks: Ranks) -> Model:
 
 def train(start: Start) -> Progress:
     """Train as the options say; returns how far the run came."""
-    folder, trainer = start.run, Trainer(start)
-    at, ranks = trainer.progress, trainer.ranks
+    trainer = Trainer(start)
+    for _ in events(trainer):
+        pass
+    return trainer.progress
+
+
+def events(trainer: Trainer) -> Generator[Event, None, None]:
+    """Train, and tell what is logged: the events of log.jsonl."""
+    start, at, ranks, folder = trainer.start, trainer.progress, trainer.ranks, trainer.start.run
     with ExitStack() as stack:
         stack.callback(ranks.leave)
         sinks: list[Sink] = []
@@ -416,10 +439,10 @@ def train(start: Start) -> Progress:
         for line in report.warnings(trainer):
             log.warning("%s", line)
         try:
-            trainer.run(Journal(sinks, step=at.step, total=trainer.total, shown=ranks.leads))
+            journal = Journal(sinks, step=at.step, total=trainer.total, shown=ranks.leads)
+            yield from trainer.run(journal)
         finally:
             if ranks.leads:
                 folder.describe(report.readme(trainer))
                 for line in report.last_lines(trainer):
                     log.info("%s", line)
-    return at

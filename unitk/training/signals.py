@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -15,7 +18,8 @@ EXIT: dict[int, int] = {one: CODES[one.name] for one in signal.Signals if one.na
 class Signals:
     """While entered, `received` tells which signal came (0: none); a second Ctrl-C ends at once.
 
-    With `saves` off, before there is anything to save, every signal does.
+    With `saves` off, before there is anything to save, every signal does. In a thread that is not
+    the main one no signal is heard.
     """
 
     def __init__(self, saves: bool = True) -> None:
@@ -24,7 +28,8 @@ class Signals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
-        for number in EXIT:
+        main = threading.current_thread() is threading.main_thread()  # no other may set handlers
+        for number in EXIT if main else ():
             if signal.getsignal(number) != signal.SIG_IGN or number == signal.SIGINT:  # nohup
                 self._before[number] = signal.signal(number, self._note)
         return self
@@ -32,6 +37,15 @@ class Signals:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Signals do meanwhile what they did before."""
+        self.__exit__()
+        try:
+            yield
+        finally:
+            self.__enter__()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         # a handler may interrupt anything: it notes the signal and prints past all buffers

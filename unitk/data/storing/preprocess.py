@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from unitk import registry
+from unitk.config import Parsed
 from unitk.data.kinds import KINDS
 from unitk.data.reading.files import ReadingOptions, Source, expand
 from unitk.data.reading.sources import Block, PairBlock
@@ -31,6 +32,18 @@ MANY_UNKNOWN = 0.01
 """Share of tokens above which a corpus is hardly what the vocabulary was made for."""
 
 MANY_LINES = 1000  # sentences of a document above which its lines may be documents
+TRAINING = (
+    *("vocab_size", "vocab_kind", "byte_fallback", "vocab_normalization", "vocab_coverage"),
+    *("vocab_sample", "vocab_only", "vocab_threshold", "seed"),
+)
+"""Options of a vocabulary that is trained."""
+FAIRSEQ = ("source_lang", "target_lang", "vocab_threshold")
+"""Options of `--format fairseq` only."""
+UNITK = (
+    *("documents", "sentences", "vocab_kind", "byte_fallback", "vocab_normalization", "workers"),
+    *("vocab_coverage", "vocab_sample", "seed", "shard", "annotate"),
+)
+"""Options that it leaves nothing to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +124,19 @@ class Options(ReadingOptions):
     """YAML file with options. Flags override it."""
     user_dir: Path | None = None
     """Folder of plug-ins. Every .py file in it is imported."""
+
+
+def check(parsed: Parsed) -> None:
+    """A setting without effect is an error."""
+    given: Options = parsed.main
+    if given.vocab is not None:
+        parsed.idle(f"with --vocab {given.vocab}", *TRAINING)
+    files = expand(given.input or given.valid or given.test, "--input")
+    held = given.held(files, "--input", parsed.origins) or ["pairs of lines"]
+    of_other = UNITK if given.format == "fairseq" else FAIRSEQ
+    parsed.idle(f"with --format {given.format}", *of_other)
+    if given.format == "fairseq" and not {*held} <= {"text", "pairs of lines"}:
+        raise UsageError(f"--format fairseq takes text or pairs of lines, not {', '.join(held)}")
 
 
 def preprocess(options: Options) -> dict[str, dict[str, Counts]]:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from unitk.errors import QUIET
-from unitk.training.reporting.sinks import Sink
+from unitk.training.reporting.sinks import Event, Sink, event
 
 log = logging.getLogger(__name__)
 console = Console(stderr=True, emoji=False)  # the name of a head has colons
@@ -38,6 +38,11 @@ def show_log(level: int = logging.INFO) -> None:
         logger.addHandler(Terminal())
 
 
+def watched() -> bool:
+    """Whether somebody sees a progress bar: in a terminal or a notebook."""
+    return console.is_terminal or console.is_jupyter
+
+
 class Journal:
     """Tells the events of a run; where the disk refuses them, it says so once and goes on."""
 
@@ -45,6 +50,7 @@ class Journal:
         self, sinks: Sequence[Sink], *, step: int, total: int | None, shown: bool = True
     ) -> None:
         self.sinks, self.total = sinks, total
+        self._events: list[Event] = []  # that nobody has taken yet
         self._trouble = False
         self._progress = Progress(
             MofNCompleteColumn(),
@@ -53,7 +59,7 @@ class Journal:
             console=console,
             refresh_per_second=2,
             transient=True,
-            disable=not (shown and console.is_terminal) or QUIET in os.environ,
+            disable=not (shown and watched()) or QUIET in os.environ,
         )
         self._bar = self._progress.add_task("training", total=total, completed=step)
 
@@ -76,13 +82,19 @@ class Journal:
 
     def event(self, kind: str, step: int, values: Mapping[str, float], line: str) -> None:
         """Record values; `line` tells them to a person."""
+        self._events.append(event(kind, step, values))
         for sink in self.sinks:
             self._attempt(partial(sink.write, kind, step, values))
-        if kind == "train" and console.is_terminal:  # the bar shows them
+        if kind == "train" and watched():  # the bar shows them
             self.show(line)
         else:
             place = f"{step:,}" + (f"/{self.total:,}" if self.total else "")
             log.info("step %s  %s", place, line)
+
+    def taken(self) -> Iterator[Event]:
+        """The events since the last call."""
+        found, self._events = self._events, []
+        yield from found
 
     def _attempt(self, write: Callable[[], None]) -> None:
         try:

@@ -22,6 +22,14 @@ from unitk.foreign import parse_json
 from unitk.registry import nearest
 
 LOG = "log.jsonl"
+Event = dict[str, Any]
+"""What happened in a run: its kind (train, valid, panel), its step, and values by name."""
+
+
+def event(kind: str, step: int, values: Mapping[str, float]) -> Event:
+    """An event as log.jsonl has it: JSON has no NaN, None stands for it."""
+    finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
+    return {"kind": kind, "step": step, **finite}
 
 
 class Sink(Protocol):
@@ -40,13 +48,12 @@ class JsonLines:
     def __init__(self, folder: Path, step: int) -> None:
         path = folder / LOG
         if path.exists():
-            kept = [event for event in read_events(path) if event["step"] <= step]
-            files.write(path, "".join(json.dumps(event) + "\n" for event in kept))
+            kept = [one for one in read_events(path) if one["step"] <= step]
+            files.write(path, "".join(json.dumps(one) + "\n" for one in kept))
         self._file = path.open("a", encoding="utf-8")
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
-        finite = {k: v if math.isfinite(v) else None for k, v in values.items()}  # JSON has no NaN
-        self._file.write(json.dumps({"kind": kind, "step": step, **finite}) + "\n")
+        self._file.write(json.dumps(event(kind, step, values)) + "\n")
         self._file.flush()
         if not os.fstat(self._file.fileno()).st_nlink:  # writing to a removed file raises nothing
             raise OSError(f"{LOG} was removed")
@@ -153,7 +160,7 @@ def open_sinks(folder: Path, loggers: Sequence[str], step: int) -> list[Sink]:
     return [JsonLines(folder, step), *(LOGGERS[name][1](folder, step) for name in loggers)]
 
 
-def read_events(path: Path) -> list[dict[str, Any]]:
+def read_events(path: Path) -> list[Event]:
     """The events of a log.jsonl; an unfinished last line is left out."""
     found = []
     with path.open(encoding="utf-8", errors="replace") as file:

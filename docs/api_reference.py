@@ -1,0 +1,77 @@
+"""The page `api.md`: the functions of `unitk` and what they return, made from the docstrings."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING
+from typing import Any
+
+import unitk
+from unitk import errors
+from unitk.api.evaluate import Options as Evaluation
+from unitk.data.storing.preprocess import Options as Preprocessing
+from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig
+from unitk.decoding.generator import Generator
+from unitk.decoding.search import Hypothesis, Output
+from unitk.interop.text_model import TextModel
+from unitk.latent.space import LatentSpace
+from unitk.options import options
+from unitk.training.config import TrainConfig
+from unitk.values import type_name
+
+OPTIONS = {
+    "train": TrainConfig,
+    "preprocess": Preprocessing,
+    "evaluate": Evaluation,
+    "generate": GenerateConfig,
+    "infill": GenerateConfig,
+    "score": GenerateConfig,
+    "embed": EmbedConfig,
+    "predict": PredictConfig,
+}
+"""Function or method -> where its options stand."""
+INNER = "predictions encode_blanks encode_marked has_blank constraints scores".split()
+"""Methods of a generator that take encoded texts, for the command line."""
+
+
+def page() -> str:
+    """Markdown of the page."""
+    lines = ["# API reference", "", "Made from the docstrings. [Python](python.md) is a tour.", ""]
+    for name in unitk.__all__:
+        lines += function(f"## unitk.{name}", getattr(unitk, name))
+    for made in (Generator, Output, Hypothesis, TextModel, LatentSpace):
+        lines += [f"## {made.__module__}.{made.__name__}", "", doc(made), ""]
+        for name, method in vars(made).items():
+            if callable(method) and not name.startswith("_") and name not in INNER:
+                lines += function(f"### {name}", method)
+    lines += ["## unitk.errors", "", doc(errors), ""]
+    for name, error in vars(errors).items():
+        if inspect.isclass(error) and issubclass(error, errors.UnitkError):
+            lines += [f"**{name}** (exit code {error.code}): {doc(error)}", ""]
+    return "\n".join(lines)
+
+
+def doc(thing: Any) -> str:
+    """A docstring."""
+    return inspect.getdoc(thing) or ""
+
+
+def function(heading: str, called: Callable[..., Any]) -> Iterator[str]:
+    """A function: its arguments, its docstring, and a table of its options."""
+    config = OPTIONS.get(called.__name__)
+    given = [one for one in inspect.signature(called).parameters.values() if one.name != "self"]
+    if hasattr(called, "__signature__"):  # its options are arguments
+        shown = ["**options"]
+    else:
+        plain = [one.replace(annotation=one.empty) for one in given if one.name != "report"]
+        shown = list(map(str, plain))
+    yield from (f"{heading}({', '.join(shown)})", "", doc(called), "")
+    if config is None:
+        return
+    yield from ("| option | meaning | type | default |", "| --- | --- | --- | --- |")
+    for option in options(config):
+        default = "" if option.default is MISSING else f"`{option.default!r}`"
+        cells = f"`{option.name}`", option.help, type_name(option.type), default
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    yield ""

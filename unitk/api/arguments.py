@@ -1,0 +1,88 @@
+"""Keyword arguments as the options of a verb: one grammar for the command line and for Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING
+from inspect import Parameter, Signature
+from typing import Any, TypeVar
+
+import numpy as np
+
+from unitk.config import flag, options
+from unitk.errors import UsageError
+from unitk.values import render
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def words(arguments: Mapping[str, object]) -> list[str]:
+    """The words of a command line that say the same: `max_steps=9` is `--max-steps=9`.
+
+    A text is what stands there on the command line. A list or a tuple holds the values of an option
+    that takes several, and a dict those of the form NAME=VALUE. `options` is a dict of the options
+    of components: {"task.mask_ratio": 0.3}. Raises UsageError for a value that is none of these.
+    """
+    found: list[str] = []
+    more = arguments.get("options") or {}
+    if not isinstance(more, Mapping):
+        raise UsageError(f"--options must be a dict, got {more!r}")
+    given = {key: value for key, value in arguments.items() if key != "options"} | dict(more)
+    for key, value in given.items():
+        name = flag(key)
+        if isinstance(value, Mapping):
+            found += [f"{name}={one}={text(other, name)}" for one, other in value.items()]
+        else:
+            found.append(f"{name}={text(value, name)}")
+    return found
+
+
+def text(value: object, name: str) -> str:
+    """A value as the command line has it."""
+    if isinstance(value, list | tuple):
+        return ",".join(text(one, name).replace(",", "\\,") for one in value)
+    try:
+        return render(value.item() if isinstance(value, np.generic) else value)
+    except AssertionError:
+        kind = type(value).__name__
+        raise UsageError(f"{name} cannot be {value!r}: no option takes a {kind}") from None
+
+
+def takes(main: type, kinds: tuple[str, ...] = ()) -> Callable[[Function], Function]:
+    """A decorator for a function of keyword arguments: its signature are the options of `main`.
+
+    `help(function)`, notebooks and editors then show their names, types and defaults.
+    """
+
+    def signed(function: Function) -> Function:
+        empty = Parameter.empty
+        found = [
+            Parameter(
+                option.name.rstrip("_"),
+                Parameter.KEYWORD_ONLY,
+                default=empty if option.default is MISSING else option.default,
+                annotation=option.type,
+            )
+            for option in options(main)
+        ]
+        known = {one.name for one in found}
+        for name, kind in {**dict.fromkeys(kinds, str), "options": Mapping[str, object]}.items():
+            if name not in known:
+                more = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind | None)
+                found.append(more)
+        function.__signature__ = Signature(found)  # type: ignore[attr-defined]
+        return function
+
+    return signed
+
+
+def settle() -> None:
+    """Set the environment variables that PyTorch's libraries read when they are imported."""
+    # OpenMP threads wait for each other by spinning, for milliseconds: where other work has a core
+    # (the thread that builds batches is enough), training is up to six times as slow.
+    os.environ.setdefault("GOMP_SPINCOUNT", "5000")
+    # oneDNN and PyTorch keep a kernel of about 1 MB for each of the last 1,024 shapes of a product:
+    # batches of all sizes would take a gigabyte over half an hour, and meet few of them again.
+    for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+        os.environ.setdefault(name, "128")

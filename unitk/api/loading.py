@@ -1,0 +1,112 @@
+"""`unitk.load` and `unitk.load_module`: a trained model that is used, or computed with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from unitk.api.arguments import settle, text
+from unitk.config import Given, flag
+from unitk.errors import require
+from unitk.registry import load_plugins
+
+if TYPE_CHECKING:
+    import torch
+
+    from unitk.decoding.generator import Generator
+    from unitk.decoding.weights import Precision
+    from unitk.interop.text_model import TextModel
+
+
+def load(
+    path: str | Path | Sequence[str | Path],
+    device: str | torch.device = "cpu",
+    *,
+    task: str | None = None,
+    precision: Precision = "fp32",
+    format: str | None = None,
+    vocab: str | Path | None = None,
+    options: Mapping[str, object] | None = None,
+    user_dir: str | Path | None = None,
+) -> Generator:
+    """A trained model that generates, of a run folder or a checkpoint; several are an ensemble.
+
+        unitk.load("runs/lm").generate(["The cat sat on the mat."], beam=5)
+
+    The name of a model that comes with unitk will do. `task` chooses one where the model was
+    trained with several; `precision` is that of weights and cache. With a `format` ("hf", ...;
+    `unitk convert --help` names them) the checkpoint is another system's, and `vocab` its
+    vocabulary where none stands beside it. `options` replace those of task and architecture where
+    no weight changes its shape: `{"task.delimiter": False}`; `user_dir` is a folder of plug-ins.
+    Raises `unitk.errors.CheckpointError`, naming what is damaged or does not fit.
+    """
+    settle()
+    # what follows imports torch
+    from unitk.decoding.ensemble import join
+    from unitk.decoding.generator import Generator
+    from unitk.decoding.weights import prepare
+
+    paths = [Path(one) for one in ([path] if isinstance(path, str | Path) else path)]
+    loaded = _opened(paths, device, task, format, vocab, options, user_dir)
+    model = loaded[0].model.to(device)
+    if len(loaded) > 1:
+        joined = zip(paths, loaded, strict=True)
+        model = join([(str(at), one.model.to(device), one.task) for at, one in joined])
+    return Generator(prepare(model, precision), loaded[0].task)
+
+
+def load_module(
+    path: str | Path,
+    device: str | torch.device = "cpu",
+    *,
+    task: str | None = None,
+    dtype: Literal["fp32", "fp64"] = "fp32",
+    format: str | None = None,
+    vocab: str | Path | None = None,
+    options: Mapping[str, object] | None = None,
+    user_dir: str | Path | None = None,
+) -> TextModel:
+    """A trained model as a plain torch module: logits, losses, gradients; options as of `load`.
+
+        unitk.load_module("runs/lm").loss(["The cat sat on the mat."]).backward()
+
+    Symbols that an import added have no probability until `train_added_rows()` is called on it.
+    """
+    settle()
+    import torch
+
+    from unitk.interop.convert import Parts
+    from unitk.interop.text_model import TextModel
+
+    [found] = _opened([Path(path)], device, task, format, vocab, options, user_dir)
+    if format is None:
+        found = Parts(found.model, found.task, found.config, found.rows)
+    dtypes = {"fp32": torch.float32, "fp64": torch.float64}
+    return TextModel(found).to(device, dtypes[dtype])
+
+
+def _opened(
+    paths: list[Path],
+    device: str | torch.device,
+    task: str | None,
+    format: str | None,
+    vocab: str | Path | None,
+    options: Mapping[str, object] | None,
+    user_dir: str | Path | None,
+) -> list[Any]:
+    """What checkpoints hold: each a `checkpoint.Loaded`, or the `Parts` of another system's."""
+    load_plugins(Path(user_dir) if user_dir else None)
+    given = list[Given]()
+    for key, value in (options or {}).items():
+        key, name = key.replace("-", "_"), flag(key)
+        require(key.startswith(("task.", "arch.")), f"{name}: options are task.* and arch.*")
+        given.append(Given(key, text(value, name), name))
+    if format is None:
+        from unitk.training.saving import checkpoint
+
+        return [checkpoint.load(one, device, task, given) for one in paths]
+    from unitk.interop.convert import read_checkpoint
+
+    given = given if task is None else [Given("task", task, "task"), *given]
+    return [read_checkpoint(format, one, Path(vocab) if vocab else None, given) for one in paths]

@@ -1,0 +1,75 @@
+"""`unitk.train`: a training as an iterator of what it logs."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
+
+from unitk.api.arguments import settle, takes, words
+from unitk.config import Parsed, flag
+from unitk.errors import require
+from unitk.training.config import KINDS, TrainConfig
+from unitk.training.reporting.sinks import Event
+from unitk.training.signals import CODES
+from unitk.training.start import parse_train, prepare
+
+_open: WeakValueDictionary[Path, Generator[Event, None, None]] = WeakValueDictionary()
+"""Run folder -> the run of this process that is not over."""
+
+
+@takes(TrainConfig, KINDS)
+def train(**arguments: Any) -> Iterator[Event]:
+    """Train a model as `unitk train` does with the same options: an iterator of what it logs.
+
+        for event in unitk.train(task="lm", data="data/docs", save_dir="runs/lm", max_steps=9000):
+            if event["kind"] == "valid":
+                print(event["step"], event["valid/loss"])
+
+    Options have the names and the values of the command line (`unitk train --help`), with `_` for
+    `-`. Those of task, architecture, criterion and optimizer are in `options`, as in
+    `options={"task.mask_ratio": 0.3}`. The weights are those of the command line, bit for bit.
+
+    The run goes on while events are asked for; `list(unitk.train(...))` makes all of it. An event
+    is a line of log.jsonl: a dict of its `kind` (train, valid or panel), its `step`, and values
+    such as "train/loss" and "lr". Whoever leaves the loop, by `break` or by an interruption, leaves
+    a checkpoint that `resume=True` continues. `nproc` and `seeds` are for the command line.
+
+    Raises `unitk.errors.UsageError` at once for options that cannot be meant, KeyboardInterrupt
+    after a saved interruption, and other errors of `unitk.errors` while it trains.
+    """
+    settle()
+    parsed = parse_train(words(arguments))
+    for name, value in {"nproc": parsed.main.nproc > 1, "seeds": parsed.main.seeds}.items():
+        require(not value, f"{flag(name)} has no effect in Python: use `unitk train`")
+    folder = parsed.main.save_dir.resolve()
+    # one that an interruption left behind in this process is saved, and lets go of the folder
+    if (before := _open.pop(folder, None)) is not None:
+        before.close()
+    _open[folder] = run = _events(parsed)
+    return run
+
+
+def _events(parsed: Parsed) -> Generator[Event, None, None]:
+    from unitk.training.loop import Trainer, events
+
+    trainer = Trainer(prepare(parsed))
+    with closing(events(trainer)) as found:
+        try:
+            for event in found:
+                with trainer.signals.paused():  # the caller's own code is interrupted as ever
+                    yield event
+        except SystemExit as stop:
+            if stop.code == CODES["SIGINT"]:
+                raise KeyboardInterrupt from None
+            raise
+
+
+@atexit.register
+def _close() -> None:
+    """Save what is not over while there still is an interpreter."""
+    for run in list(_open.values()):
+        run.close()
