@@ -71,8 +71,9 @@ FAMILIES = {
     "t5": ("T5ForConditionalGeneration", "T5Config", T5),
     "t5_v1_1": ("T5ForConditionalGeneration", "T5Config", T5_1_1),
     "t5_v1_1_tied": ("T5ForConditionalGeneration", "T5Config", T5_1_1),
+    "ul2": ("T5ForConditionalGeneration", "T5Config", {**T5, "feed_forward_proj": "gated-silu"}),
 }
-TWO_TOWERS = ("bart", "t5", "t5_v1_1", "t5_v1_1_tied")
+TWO_TOWERS = ("bart", "t5", "t5_v1_1", "t5_v1_1_tied", "ul2")
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 """What goes out to transformers writes and fills there what it does here."""
 
+import re
+
 import pytest
 import torch
 
@@ -23,7 +25,7 @@ def exported(kit, tmp_path, toy_vocab):
         task = kind(kind.Config(**options), toy_vocab)
         torch.manual_seed(3)
         config = get("arch", arch)()
-        model = kit.perturbed((tiny(config) if "base" in arch else config).build(len(toy_vocab)))
+        model = kit.perturbed((tiny(config) if "base" in arch else config).build(len(task.vocab)))
         with torch.no_grad():  # texts end now and then
             step = torch.randn(model.config.width)
             stack = model.decoder
@@ -51,12 +53,13 @@ def test_the_defaults_are_those_of_generate():
         # they count what they are forced to begin with as a word
         ("bart_tiny", "seq2seq", {"opening": "both"}, 0.0),
         ("t5_tiny", "seq2seq", {"opening": "pad"}, 1.0),
+        ("ul2_tiny", "ul2", {}, 1.0),
     ],
 )
 def test_they_write_the_same(exported, arch, task, options, lenpen):
     hf, generator, folder = exported(arch, task, **options)
     texts = toy_lines(12)
-    beam = 1 if arch == "t5_tiny" else there.BEAM  # its outputs do not end
+    beam = 1 if arch in ("t5_tiny", "ul2_tiny") else there.BEAM  # its outputs do not end
     ours = generator.generate(texts, lenpen=lenpen, beam=beam)
     tokenizer = hf.AutoTokenizer.from_pretrained(folder)
     several = "lm" if task == "lm" else "seq2seq"
@@ -71,7 +74,9 @@ def test_they_write_the_same(exported, arch, task, options, lenpen):
         # in a search there, what the limit cuts costs otherwise
         if beam == 1 or len(best.hypothesis.ids) <= there.MAX_LEN:
             compared += 1
-            assert best.text == text
+            # sentinels are spelled out there, and the unknown word is here
+            spelled = (re.sub(r"<extra_id_\d+>|⁇", "", one).split() for one in (best.text, text))
+            assert next(spelled) == next(spelled)
     assert compared >= 6
 
 

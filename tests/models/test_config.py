@@ -201,7 +201,7 @@ def test_position_offset_shifts_the_table():
         ({"max_positions": -1}, "--arch.max-positions must be at least 0, got -1"),
         (
             {"activation": "swish"},
-            "--arch.activation must be one of gelu, gelu_tanh, relu, relu2, got swish",
+            "--arch.activation must be one of gelu, gelu_tanh, relu, relu2, silu, got swish",
         ),
         (
             {"relative_buckets": 30},

@@ -47,7 +47,7 @@ def test_dropout_keeps_a_byte_a_value():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("gated", [True, False])
-@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu", "relu2"])
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu", "relu2", "silu"])
 @pytest.mark.parametrize("arch", ["glm_tiny", "modern_tiny"])
 def test_an_activation_applied_again_in_backward_gives_the_same_gradients(
     arch, activation, gated, dtype

@@ -48,7 +48,7 @@ def test_a_wrong_line_is_refused(tmp_path, line):
 
 def test_every_setting_says_how_to_pre_train_or_to_train_and_to_generate():
     folders = sorted(path for path in PAPERS.iterdir() if path.is_dir())
-    assert len(folders) == 22
+    assert len(folders) == 24
     readme = (PAPERS / "README.md").read_text()
     for folder in folders:
         files = {path.stem for path in folder.glob("*.yaml")}
@@ -116,6 +116,13 @@ PUBLISHED = [
     ("roberta/", "pretrain", {"betas": (0.9, 0.98), "eps": 1e-6, "warmup": 24000, "lr": 6e-4}),
     ("roberta/", "finetune", {"warmup": 0.06, "max_epochs": 10, "weight_decay": 0.1}),
     ("albert/", "pretrain", {"max_ngram": 3, "copies": 40, "warmup": 3125, "lr": 1.76e-3}),
+    ("albert/", "pretrain", {"eps": 1e-6, "always_adapt": False, "clip_norm": 1.0}),
+    ("albert/", "finetune", {"eps": 1e-6, "warmup": 1000, "max_steps": 10000, "batch_texts": 128}),
+    ("spanbert/", "finetune", {**ADAM, "lr": 2e-5, "max_epochs": 4, "max_source_len": 512 - 3}),
+    ("gpt/", "pretrain", {**ADAM, "lr": 2.5e-4, "warmup": 2000, "max_epochs": 100}),
+    ("gpt/", "finetune", {**ADAM, "lm_weight": 0.5, "warmup": 0.002, "lr": 6.25e-5}),
+    ("t5/", "finetune", {"lr": 1e-3, "max_steps": 2**18, "batch_texts": 128, "warmup": 0}),
+    ("ul2/", "pretrain", {"mixture": (2.0, 1.0, 4.0), "batch_texts": 1024, "dropout": 0.0}),
     ("spanbert/", "pretrain", {**ADAM, "stop_chance": 0.2, "max_span": 10, "warmup": 10000}),
     ("t5/", "pretrain", {"mask_ratio": 0.15, "mean_span": 3.0, "max_steps": 2**19}),
     ("unilm-squad_qg", "preprocess", {"squad_source": "{passage} [SEP] {answer}"}),

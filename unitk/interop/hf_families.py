@@ -44,7 +44,11 @@ T5_KEYS = keys("""
     attention_dropout=dropout_rate activation_dropout=dropout_rate dropout=dropout_rate
     init_std=initializer_factor
 """)
-PROJECTIONS = {"relu": (False, "relu"), "gated-gelu": (True, "gelu_tanh")}
+PROJECTIONS = {
+    "relu": (False, "relu"),
+    "gated-gelu": (True, "gelu_tanh"),
+    "gated-silu": (True, "silu"),  # UL2
+}
 """T5's `feed_forward_proj` -> whether there is a gate, and the activation."""
 
 Changes = dict[str, Any]
@@ -274,7 +278,7 @@ FAMILIES = {
     "t5": Family(
         name="T5",
         root="",
-        presets=("t5_small", "t5_base", "t5_large", "t5_v1_1_small", "t5_v1_1_base"),
+        presets=("t5_small", "t5_base", "t5_large", "t5_v1_1_small", "t5_v1_1_base", "ul2_20b"),
         task="seq2seq",
         layout=names.T5,
         heads={TEXTS: CLASSIFIER, PLACES: SLOTS[PLACES]},

@@ -4,9 +4,10 @@ BERT: Devlin et al. 2019, arXiv 1810.04805. SpanBERT: Joshi et al. 2020, arXiv 1
 Liu et al. 2019, arXiv 1907.11692. ALBERT: Lan et al. 2020, arXiv 1909.11942. GPT: Radford et al.
 2018. GPT-2: Radford et al. 2019. UniLM: Dong et al. 2019, arXiv 1905.03197. UniLMv2: Bao et al.
 2020, arXiv 2002.12804. MASS: Song et al. 2019, arXiv 1905.02450. BART: Lewis et al. 2020, arXiv
-1910.13461. T5: Raffel et al. 2020, arXiv 1910.10683; 1.1: Shazeer 2020, arXiv 2002.05202. Optimus:
-Li et al. 2020, arXiv 2004.04092. GLM: Du et al. 2022, arXiv 2103.10360; the sizes are those of the
-official configurations, whose position tables have one row more than the longest input.
+1910.13461. T5: Raffel et al. 2020, arXiv 1910.10683; 1.1: Shazeer 2020, arXiv 2002.05202. UL2: Tay
+et al. 2023, arXiv 2205.05131. Optimus: Li et al. 2020, arXiv 2004.04092. GLM: Du et al. 2022, arXiv
+2103.10360; the sizes are those of the official configurations, whose position tables have one row
+more than the longest input.
 
 Parameters are counted with the official vocabularies, those of `modern_*` with 16,384 words (the
 mini ones with 8,000). Of every family, `tiny` is for tests, and
@@ -135,6 +136,7 @@ T5 = EncoderDecoderConfig(
     fan_in_init=True,
 )
 T5_1_1 = replace(T5, ffn_gate=True, activation="gelu_tanh", tied=False, output_scale=False)
+UL2 = replace(T5_1_1, activation="silu")
 GLM = ModelConfig(max_positions=513, max_positions2=513)
 GLM_LONG = ModelConfig(max_positions=1025, max_positions2=1025)
 # time enters no layer, so that nothing is left of DiT's adaptive norms
@@ -243,6 +245,12 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "t5_v1_1_base": (
         replace(sized(T5_1_1, 12, 768, 12), ffn_width=2048),
         "T5 1.1 base: 12 + 12 layers, 248 M parameters.",
+    ),
+    "ul2_tiny": (tiny(UL2), TESTS2),
+    "ul2_small": (for_cpu(UL2, 2), CPU2),
+    "ul2_20b": (
+        replace(sized(UL2, 32, 4096, 16), head_width=256),
+        "UL2: 32 + 32 layers of 4096, 20 billion parameters.",
     ),
     "glm_tiny": (tiny(GLM), TESTS),
     "glm_small": (for_cpu(GLM), CPU),

@@ -10,7 +10,7 @@ from unitk.errors import UsageError, at_least, require
 from unitk.models.base import ArchConfig, Network
 from unitk.registry import imported
 
-Activation = Literal["gelu", "gelu_tanh", "relu", "relu2"]
+Activation = Literal["gelu", "gelu_tanh", "relu", "relu2", "silu"]
 Norm = Literal["layer", "rms"]
 Positions = Literal["learned", "rotary"]
 Share = Literal["layer", "attention", "ffn"]
@@ -112,7 +112,7 @@ class ModelConfig(ArchConfig):
     """Divide attention scores by the square root of the width of a head (T5: off)."""
     activation: Activation = "gelu_tanh"
     """Activation of the feed-forward part and of the output transform: gelu (exact), gelu_tanh,
-    relu, or relu2, its square (So et al. 2021, arXiv 2109.08668)."""
+    relu, relu2, its square (So et al. 2021, arXiv 2109.08668), or silu."""
     bias: bool = True
     """Biases in the linear maps of the layers and of the output transform."""
     tied: bool = True

@@ -21,6 +21,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "relu": torch.relu,
     "relu2": lambda x: torch.relu(x).square(),
+    "silu": F.silu,
 }
 
 
