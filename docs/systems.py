@@ -28,6 +28,7 @@ OTHERS = {
     "glm_infill": ("glm",),
     "mass": ("mass", "fairseq"),
     "optimus": ("optimus",),
+    **dict.fromkeys(("mlm", "lm", "bart", "seq2seq"), ("fairseq",)),
 }
 """Objective -> formats beside transformers' that are read and written."""
 assert {one for some in OTHERS.values() for one in some} | {"hf"} == FORMATS.keys()

@@ -1,0 +1,118 @@
+"""The tables of last words, summaries and answers: python3 report.py RUN [--sentences N]."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import re
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+from stages import examples, records, table
+
+from unitk.data.reading.sources import split_sentences
+from unitk.score.labels import answers
+from unitk.score.rouge import rouge
+
+ROUGE = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
+LONG = re.compile(r"[^\W\d_]{4,}")
+NAME = re.compile(r"(?<=[\w,;] )[A-Z]\w+")
+
+
+def beginning(text: str, sentences: int) -> str:
+    """The first sentences."""
+    return " ".join(islice(split_sentences(text, "punct"), sentences))
+
+
+def answer(written: str) -> str:
+    """What is written up to the end of a sentence, or the next question."""
+    return re.split(r"Q:|[.?!\n]", written)[0].strip()
+
+
+def frequent(words: Sequence[str]) -> str:
+    """The word that is there most often, of several the last one; "" if there is none."""
+    counts = Counter(words)
+    return max(reversed(words), key=counts.__getitem__, default="")
+
+
+def last_words(run: Path) -> list[list[str]]:
+    """The share of last words that are right: of words of the passage, and of the model's."""
+    texts = [one["text"].split() for one in records(run / "text" / "last_words.jsonl")]
+    long = [LONG.findall(" ".join(words[:-1])) for words in texts]
+    [(common, _)] = Counter(word for words in long for word in words).most_common(1)
+    judged = [one["right"] for one in records(run / "last_words.jsonl")]
+    guessed = {
+        f"most frequent word of four letters or more ({common})": [
+            words[-1] == common for words in texts
+        ],
+        "the same of each passage": [
+            words[-1] == frequent(own) for words, own in zip(texts, long, strict=True)
+        ],
+        "model": judged,
+    }
+    return [[name, f"{100 * sum(right) / len(right):.1f}"] for name, right in guessed.items()]
+
+
+def written(run: Path, name: str) -> list[str]:
+    """What the model wrote behind each prompt."""
+    return [one["outputs"][0]["text"] for one in records(run / f"{name}.jsonl")]
+
+
+def main() -> None:
+    """Print and write the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--sentences", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    run, rng = given.run, random.Random(given.seed)
+    words = last_words(run)
+    count = len(records(run / "last_words.jsonl"))
+    lines = [table([f"{count} last words", "right, %"], words)]
+
+    long = records(run / "text" / "tldr.jsonl")
+    sentences = [list(split_sentences(one["text"], "punct")) for one in long]
+    some = [rng.sample(range(len(one)), min(given.sentences, len(one))) for one in sentences]
+    texts = {
+        "first sentences": [beginning(one["text"], given.sentences) for one in long],
+        "any sentences": [
+            " ".join(one[i] for i in sorted(own)) for one, own in zip(sentences, some, strict=True)
+        ],
+        "model": [beginning(text, given.sentences) for text in written(run, "plain")],
+        "model, TL;DR:": [beginning(text, given.sentences) for text in written(run, "tldr")],
+    }
+    references = [one["references"] for one in long]
+    rows = []
+    for name, own in texts.items():
+        figures = rouge(own, references).figures
+        rows.append([name, *(f"{figures[key]:.1f}" for key in ROUGE)])
+    lines.append(table([f"{len(long)} summaries", *ROUGE.values()], rows))
+
+    asked = records(run / "text" / "answers.jsonl")
+    said = {
+        "first sentence": [beginning(one["text"], 1) for one in asked],
+        "most frequent name": [frequent(NAME.findall(one["text"])) for one in asked],
+        "model, without the passage": list(map(answer, written(run, "alone"))),
+        "model": list(map(answer, written(run, "answers"))),
+    }
+    right = [one["references"] for one in asked]
+    rows = []
+    for name, own in said.items():
+        figures = answers([[text] for text in own], right).figures
+        rows.append([name, f"{figures['em']:.1f}", f"{figures['f1']:.1f}"])
+    lines.append(table([f"{len(asked)} answers", "exact match", "F1"], rows))
+
+    def shown(number: int, prompt: dict[str, str], text: str) -> str:
+        return f"{number}. ... {prompt['prompt'][-160:]} **{text}**\n"
+
+    for name, prompts in {"tldr": long, "answers": asked}.items():
+        lines.append("".join(examples(3, shown, prompts, written(run, name))))
+    text = "\n".join(lines)
+    (run / "report.md").write_text(text, encoding="utf-8")
+    print("\n" + text, end="")
+
+
+if __name__ == "__main__":
+    main()
