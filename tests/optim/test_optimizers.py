@@ -7,7 +7,7 @@ import torch
 
 from unitk.errors import UsageError
 from unitk.models import archs
-from unitk.optim.config import AdamWConfig, BertAdamConfig, LambConfig
+from unitk.optim.config import AdafactorConfig, AdamWConfig, BertAdamConfig, LambConfig
 from unitk.optim.plan import OptimPlan
 from unitk.optim.schedules import Constant
 
@@ -127,6 +127,33 @@ def test_steps_are_lambs(always_adapt):
         optimizer.step()
     for (tensor, _), one in zip(tensors, expected, strict=True):
         assert torch.allclose(tensor, one, rtol=1e-12)
+
+
+def test_steps_are_adafactors():
+    """Shazeer and Stern 2018, arXiv 1804.04235, algorithms 4 to 6 and section 8, restated."""
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(4, 3)
+    with torch.no_grad():
+        layer.bias.zero_()  # a tensor of zeros moves by at least 1e-3 times the rate
+    optimizer = build(AdafactorConfig(), layer, 0.6)
+    weight, bias = (one.detach().double() for one in (layer.weight, layer.bias))
+    rows, columns, square = torch.zeros(3, 1), torch.zeros(1, 4), torch.zeros(3)
+    for t in (1, 2, 3, 4):
+        grads = [torch.randn(3, 4).double(), torch.randn(3).double()]
+        grads[0][1] = 0  # a word that a batch does not have
+        layer.weight.grad, layer.bias.grad = (one.float() for one in grads)
+        optimizer.step()
+        new, rate = t**-0.8, min(0.6, t**-0.5)
+        rows = (1 - new) * rows + new * (grads[0] ** 2).mean(1, keepdim=True)
+        columns = (1 - new) * columns + new * (grads[0] ** 2).mean(0, keepdim=True)
+        square = (1 - new) * square + new * grads[1] ** 2
+        means = rows * columns / rows.mean(), square
+        for one, grad, mean in zip((weight, bias), grads, means, strict=True):
+            ascent = grad / mean.clamp(min=1e-30).sqrt()
+            ascent /= max(1, float((ascent**2).mean().sqrt()))
+            one -= rate * max(1e-3, float((one**2).mean().sqrt())) * ascent
+    assert torch.allclose(layer.weight.double(), weight, rtol=1e-4, atol=1e-6)
+    assert torch.allclose(layer.bias.double(), bias, rtol=1e-4, atol=1e-6)
 
 
 def test_the_kernel_is_fused():

@@ -122,6 +122,7 @@ PUBLISHED = [
     ("gpt/", "pretrain", {**ADAM, "lr": 2.5e-4, "warmup": 2000, "max_epochs": 100}),
     ("gpt/", "finetune", {**ADAM, "lm_weight": 0.5, "warmup": 0.002, "lr": 6.25e-5}),
     ("t5/", "finetune", {"lr": 1e-3, "max_steps": 2**18, "batch_texts": 128, "warmup": 0}),
+    ("t5/", "pretrain", {"lr": 1e-2, "warmup": 0, "weight_decay": 0}),
     ("ul2/", "pretrain", {"mixture": (2.0, 1.0, 4.0), "batch_texts": 1024, "dropout": 0.0}),
     ("spanbert/", "pretrain", {**ADAM, "stop_chance": 0.2, "max_span": 10, "warmup": 10000}),
     ("t5/", "pretrain", {"mask_ratio": 0.15, "mean_span": 3.0, "max_steps": 2**19}),

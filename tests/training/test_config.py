@@ -51,6 +51,13 @@ def test_mistakes_are_named(words, message):
     assert error.value.code == 2 and "\n" not in str(error.value)
 
 
+def test_adafactor_is_not_divided(start):
+    words = "--max-steps 3 --nproc 2 --shard"
+    assert start(words).config.shard
+    with pytest.raises(UsageError, match="--shard and --optimizer adafactor exclude each other"):
+        start(f"{words} --optimizer adafactor")
+
+
 def test_hours_alone_suit_schedules_without_end(start):
     linear = "linear:value=0.3,floor=0.5"
     hours = "--max-hours 2 --lr-schedule inverse_sqrt:warmup=9"

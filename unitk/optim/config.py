@@ -107,6 +107,19 @@ class LambConfig(AdamWConfig):
         return made
 
 
+@register("optimizer", "adafactor")
+@dataclass(frozen=True, kw_only=True)
+class AdafactorConfig(OptimizerConfig):
+    """AdaFactor as in T5: squares are kept per row and column, and updates scale with the weights.
+
+    At update t the rate is at most 1 / sqrt(t). A constant --lr 1e-2 is T5's pre-training.
+    """
+
+    def build(self, groups: Groups) -> Optimizer:
+        made: Optimizer = imported("unitk.optim.optimizers:adafactor")(groups)
+        return made
+
+
 @register("optimizer", "muon")
 @dataclass(frozen=True, kw_only=True)
 class MuonConfig(AdamWConfig):

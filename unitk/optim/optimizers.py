@@ -16,6 +16,12 @@ def adamw(config: AdamWConfig, groups: Groups) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, betas=config.betas, eps=config.eps, fused=devices <= FUSED)
 
 
+def adafactor(groups: Groups) -> torch.optim.Adafactor:
+    """Shazeer and Stern 2018, arXiv 1804.04235, algorithms 4 to 6."""
+    # below its square, which fp32 has to hold, a second mean counts as that
+    return torch.optim.Adafactor(groups, eps=(1e-15, 1e-3))
+
+
 class BertAdam(torch.optim.Optimizer):
     """Devlin et al. 2019, official code: no bias correction, each tensor's gradient clipped."""
 

@@ -20,7 +20,7 @@ from unitk.data.examples import Data, open_data
 from unitk.errors import DataError, UsageError, require
 from unitk.files import sealed
 from unitk.models.config import UNSHAPED
-from unitk.optim.config import parse_rules
+from unitk.optim.config import AdafactorConfig, parse_rules
 from unitk.training.config import CUT, FROZEN, KINDS, TrainConfig, launched, place, weighted
 from unitk.training.reporting.sinks import choose_loggers
 from unitk.training.saving.folder import CONFIG, RunFolder, find
@@ -190,7 +190,12 @@ def prepare(parsed: Parsed) -> Start:
     run = RunFolder(config.save_dir)
     run.check(config.resume)  # before data are opened, which may take longer
     choose_loggers(config.writers)
-    parse_rules(config.group, parsed.components["optimizer"].config)
+    optimizer = parsed.components["optimizer"].config
+    trained = [optimizer, *(rule.optimizer for rule in parse_rules(config.group, optimizer))]
+    if config.shard and any(isinstance(one, AdafactorConfig) for one in trained):
+        raise UsageError(
+            "--shard and --optimizer adafactor exclude each other: rows and columns are not divided"
+        )
     _check_ends(parsed)
     data = open_data(parsed)
     parsed = _with_heads(parsed, data.heads)
