@@ -219,7 +219,7 @@ class Decoding:
                 instead = (
                     "; `unitk evaluate` scores texts by hiding each token (--pairs, --choices)"
                 )
-            raise UsageError(f"{flag}: task {name} fills masks in one pass{instead}")
+            raise UsageError(f"{flag}: task {name} does not write word by word{instead}")
         return self.protocol
 
 

@@ -275,6 +275,8 @@ def test_mistakes(made, toy_vocab):
         name = "--" + option.replace("_", "-")
         with pytest.raises(UsageError, match=f"{name} has no effect on diffusion"):
             made.generate(["mipu"], **{option: value})
+    with pytest.raises(UsageError, match="--beam 3 has no effect on diffusion"):
+        made.generate(["mipu"], beam=3)
     for option, value in {"nbest": 2, "temperature": 0.5}.items():
         with pytest.raises(UsageError, match=f"--{option} has no effect on diffusion without"):
             made.generate(["mipu"], **{option: value})

@@ -38,6 +38,8 @@ IDLE = (
 def check(config: GenerateConfig, constraints: Sequence[Constraint]) -> None:
     """Raise a `UsageError` for what diffusion does not do."""
     config.idle("has no effect on diffusion", *IDLE)
+    known = config.beam in (1, GenerateConfig.beam)
+    require(known, f"--beam {config.beam} has no effect on diffusion, which is no search")
     if not config.sampling:
         config.idle("has no effect on diffusion without --sampling", "nbest", "temperature")
     phrases = any(wanted.phrases for wanted in constraints)
