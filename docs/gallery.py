@@ -46,16 +46,16 @@ PICTURES = [
         "GPT-BERT: masked next-token prediction",
         f"--task mlm --task.shift on --seed 2 --task.mask-ratio 0.2 {PLAIN}",
         FOX,
-        "The slots of BERT, but each hidden word is asked for at the slot before its own, as by a"
-        " causal model: in a mixture with `--task lm` one output layer serves both.",
+        "The slots of BERT, but each hidden word is predicted at the slot before it, as by a causal"
+        " model. In a mixture with `--task lm` both share one output layer.",
     ),
     Picture(
         "spanbert",
         "SpanBERT: spans and their borders",
         f"--task spanbert --seed 2 --task.mask-ratio 0.4 {PLAIN}",
         FOX,
-        "Spans of whole words are hidden. Each hidden word is asked for twice: at its own slot, and"
-        " of the two slots around its span, which is noted at the first of them.",
+        "Spans of whole words are hidden. Each hidden word is predicted at its own slot, and also"
+        " from the two slots around its span. The picture shows that at the first of the two.",
     ),
     Picture(
         "albert",
@@ -112,9 +112,9 @@ PICTURES = [
         f"--task pmlm --seed 133 --task.mask-ratio 0.375 {PLAIN} --order pos",
         "x1 x2 x3 x4 x5 x6",
         "The paper's example: x4 and x5 are predicted first, then x2. A hidden word"
-        " stands three times at one position: as itself, as `[MASK]`, which everything sees (the"
-        ' loss "ae"), and as pseudo token `[P]`, which sees the words of earlier steps and the'
-        ' pseudo tokens of its own (the loss "par").',
+        " stands three times at one position: as itself, as `[MASK]` and as pseudo token `[P]`."
+        ' Everything sees `[MASK]` (the loss "ae"). `[P]` sees the words of earlier steps and the'
+        ' pseudo tokens of its own step (the loss "par").',
     ),
     Picture(
         "pmlm_finetune",
@@ -188,17 +188,17 @@ PICTURES = [
         "Optimus: variational autoencoder",
         "--task optimus",
         "a b c d",
-        "The decoder writes the text anew and looks at no slot of the encoder (`cross` 0): what it"
-        " knows is the latent, which is made of the state of the first slot.",
+        "The decoder writes the text anew and sees no slot of the encoder (`cross` 0). It sees only"
+        " the latent, which is made of the state of the first slot.",
     ),
     Picture(
         "permutation_lm",
         "XLNet: permutation language model",
         "--user-dir recipes/plugin --task permutation_lm --task.order 3,2,4,1",
         "x1 x2 x3 x4",
-        "The paper's example, the order 3, 2, 4, 1, as a [plug-in](adding-an-objective.md) lays it"
-        " out: the content of a word sees itself and the words before it in the order; the query"
-        " that asks for it sees only those before it, and nobody sees a query.",
+        "The paper's example, the order 3, 2, 4, 1, laid out by a"
+        " [plug-in](adding-an-objective.md). The content of a word sees itself and the words"
+        " before it in the order. Its query sees only the words before it. No slot sees a query.",
     ),
 ]
 TWO_TOWERS = ("mass", "bart", "t5", "seq2seq", "optimus")
@@ -212,10 +212,10 @@ def page() -> str:
         "",
         "<!-- made by docs/gallery.py: change that, not this -->",
         "",
-        "What every objective makes of a text: the slots with their times (`at`), what is asked",
-        "for (`label`), and who sees whom: a row looks at the columns with a block. All masks",
-        "follow from the times by [one rule](concepts.md#one-visibility-rule). In the pictures a",
-        "column has the colour of what it is: context, target, mask, probe (pseudo token), query.",
+        "This page shows how every objective lays out a text: the slots with their times (`at`)",
+        "and the labels (`label`). In the mask, a row sees the columns with a block. All masks",
+        "follow from the times by [one rule](concepts.md#one-visibility-rule). The colour of a",
+        "column in a picture shows its kind: context, target, mask, probe (pseudo token) or query.",
         "",
     ]
     for one in PICTURES:
