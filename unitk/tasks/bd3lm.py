@@ -1,4 +1,4 @@
-"""Block diffusion.  Arriola et al. 2025, arXiv 2503.09573 (BD3-LM), section 3 and appendix B.6.
+"""Block diffusion.  Arriola et al. 2025, arXiv 2503.09573 (BD3-LM), sections 3 to 5.
 
 A text is cut into blocks, each of which is hidden and filled in as in `mdlm`, after the blocks
 before it. One pass reads the clean text, but its last block, and a noised copy of every block.
@@ -53,10 +53,10 @@ class BD3LM(Diffusion):
         """The blocks, and which shares of them are hidden."""
 
         block_length: int = 4
-        """Tokens of a block; the first block has [CLS] too (4, 8 and 16 in section 5)."""
+        """Tokens of a block; the first block has [CLS] too (4, 8 and 16 in section 6)."""
         clip: Share = (0.0, 1.0)
         """Least and largest share of a block that training hides, which makes the loss vary less
-        (section 4.2; 0.45,0.95 for blocks of 4). `unitk evaluate` hides any share."""
+        (section 5.2; 0.45,0.95 for blocks of 4). `unitk evaluate` hides any share."""
 
         def __post_init__(self) -> None:
             at_least(self, "task.", block_length=1)

@@ -1,7 +1,7 @@
 """Masked diffusion.  Sahoo et al. 2024, arXiv 2406.07524, section 3; Nie et al. 2025, 2502.09992.
 
 Of the n tokens of a text and its end, any number is hidden, each as often, and weighs n over it:
-the mean loss is an upper bound of -log p of a token (LLaDA, equation 14).
+the mean loss is an upper bound of -log p of a token (LLaDA, section 2.4, equation 6).
 
     text     a  b  c  d            hidden [1, 3, 4] of n = 5
     token    C  a  M  c  M  M
@@ -46,7 +46,7 @@ def draw(block: Ids, share: Share, rng: np.random.Generator) -> tuple[Ids, Float
 
     Of the n tokens of a block k are hidden, each k between these shares of n as likely as the
     others, and weigh n / k. The blocks of a text divide the law of k evenly among them, so that
-    its loss varies less (low-discrepancy times: MDLM, appendix C; BD3-LM, section 3).
+    its loss varies less, as the official codes spread times evenly over a batch.
     """
     _, first, count = np.unique(block, return_index=True, return_counts=True)
     which = np.arange(len(count)).repeat(count)
