@@ -25,8 +25,13 @@ setup(
         "Topic :: Text Processing :: Linguistic",
         "Typing :: Typed",
     ],
-    packages=find_packages(include=["unitk", "unitk.*", "unitk_cli", "unitk_cli.*"]),
+    packages=[
+        *find_packages(include=["unitk", "unitk.*", "unitk_cli", "unitk_cli.*"]),
+        "unitk.quickstart",
+    ],
+    package_dir={"unitk.quickstart": "recipes/quickstart"},  # what `unitk quickstart` reads
     package_data={
+        "unitk.quickstart": ["finetune.yaml", "data/README.md", "data/squad-v1.1-nqg-split/*"],
         "unitk": ["py.typed", "tasks/understanding/sets/*.yaml"],
         "unitk.pretrained": ["*/*", "*/vocab/*"],
     },

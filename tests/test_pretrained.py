@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
 import runpy
 import shutil
@@ -171,7 +172,8 @@ def test_a_wheel_brings_them_along(tmp_path):
     shutil.copytree(
         ROOT / "unitk", tmp_path / "unitk", ignore=shutil.ignore_patterns("__pycache__")
     )
-    shutil.copytree(ROOT / "unitk_cli", tmp_path / "unitk_cli")
+    for name in ("unitk_cli", "recipes/quickstart"):
+        shutil.copytree(ROOT / name, tmp_path / name)
     for name in ("setup.py", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
     build = [sys.executable, "-m", "pip", "wheel", ".", "-q", "--no-deps", "--no-build-isolation"]
@@ -181,3 +183,13 @@ def test_a_wheel_brings_them_along(tmp_path):
     for name in pretrained.names():
         there = (p for p in (pretrained.FOLDER / name).rglob("*") if p.is_file())
         assert {p.relative_to(ROOT).as_posix() for p in there} <= packed
+    there = (ROOT / "recipes" / "quickstart" / "data" / "squad-v1.1-nqg-split").iterdir()
+    own = {f"unitk/quickstart/data/squad-v1.1-nqg-split/{path.name}" for path in there}
+    assert own | {"unitk/quickstart/finetune.yaml", "unitk/quickstart/data/README.md"} <= packed
+    # and they are found there
+    zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
+    program = "from unitk_cli.quickstart import home; print(home())"
+    env = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
+    done = [sys.executable, "-c", program]
+    found = subprocess.run(done, cwd=tmp_path / "wheels", env=env, capture_output=True, text=True)
+    assert found.stdout.strip() == str(tmp_path / "installed" / "unitk" / "quickstart")

@@ -21,6 +21,7 @@ from unitk.errors import QUIET, DataError, UnitkError, UsageError, out_of_memory
 from unitk.registry import KINDS, PLUGIN, load_plugins, names, nearest
 
 VERBS = {
+    "quickstart": "fine-tune, generate and score with what comes with unitk",
     "preprocess": "make a vocabulary and a binary corpus of text",
     "merge": "join the shards of a corpus",
     "train": "pre-train or fine-tune a model",

@@ -1,0 +1,76 @@
+"""What `unitk quickstart` refuses, and the folders that it may replace; a recipe's test runs it."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+import unitk
+from unitk import config
+from unitk.errors import DataError, UsageError
+from unitk_cli import main, quickstart
+
+
+class Reached(Exception):
+    """The first command would run."""
+
+
+@pytest.fixture
+def stopped(monkeypatch, tmp_path):
+    """A quickstart in `tmp_path` that stops at its first command."""
+
+    def first(name):
+        raise Reached(name)
+
+    monkeypatch.setattr(quickstart.importlib, "import_module", first)
+    return lambda *words: quickstart.run(["--save-dir", str(tmp_path / "run"), *words])
+
+
+def test_a_folder_of_others_is_left_alone(stopped, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.txt").write_text("a year")
+    with pytest.raises(UsageError, match="--save-dir .*run holds files that no quickstart made"):
+        stopped()
+    assert (tmp_path / "run" / "thesis.txt").read_text() == "a year"
+
+
+def test_an_earlier_one_is_replaced(stopped, tmp_path):
+    for _ in range(2):
+        with pytest.raises(Reached, match="unitk_cli.preprocess"):
+            stopped()
+        (tmp_path / "run" / "old.txt").touch()
+    with pytest.raises(Reached):
+        stopped()
+    assert not (tmp_path / "run" / "old.txt").exists()
+
+
+def test_what_it_cannot_use(stopped, tmp_path, monkeypatch):
+    with pytest.raises(DataError, match=f"--data {tmp_path}: there is no train.json.gz in it"):
+        stopped("--data", str(tmp_path))
+    with pytest.raises(UsageError, match="--max-steps must be at least 1, got 0"):
+        stopped("--max-steps", "0")
+    monkeypatch.setattr(unitk, "__file__", str(tmp_path / "unitk" / "__init__.py"))
+    with pytest.raises(UsageError, match="the quickstart needs its data"):
+        stopped()
+
+
+def test_its_commands_are_commands(monkeypatch):
+    """Their options are known; the folders they name need not be there."""
+    places = dict.fromkeys(("data", "init", "run"), "x") | {"here": quickstart.home(), "steps": 1}
+
+    class Accepted(Exception):
+        """The options are good."""
+
+    resolve = config.resolve
+
+    def stop(*args, **kwargs):
+        resolve(*args, **kwargs)
+        raise Accepted
+
+    monkeypatch.setattr(config, "resolve", stop)
+    for commands in quickstart.STAGES.values():
+        for command in commands:
+            verb, *words = shlex.split(command.format(**places))
+            with pytest.raises(Accepted):
+                main.module(verb).run(words)

@@ -1,0 +1,173 @@
+"""`unitk quickstart`: from a bundled model to scored questions, command by command."""
+
+from __future__ import annotations
+
+import importlib
+import shlex
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import unitk
+from unitk import config
+from unitk.errors import DataError, UsageError, at_least, require
+from unitk.foreign import parse_json
+
+MARK = ".recipe"  # in folders that may be replaced
+SET = "squad-v1.1-nqg-split"
+STAGES = {
+    "1/4 preprocess": (
+        "preprocess --input {data}/train.json.gz --valid {data}/dev.json.gz"
+        " --test {data}/test.json.gz --window 96 --vocab {init} --dest {run}/data",
+    ),
+    "2/4 fine-tune on question generation": (
+        "train --config {here}/finetune.yaml --data {run}/data --init-from {init}"
+        " --save-dir {run}/finetune --max-steps {steps}",
+    ),
+    "3/4 generate and score": (
+        "generate --checkpoint {run}/finetune --input {run}/data/test --beam 5 --max-len 32"
+        " --lenpen 1.2 --no-repeat-ngram-size 3 --output-format jsonl"
+        " --output {run}/written.jsonl",
+        "plot {run}/finetune --output {run}/loss.png",
+    ),
+    "4/4 without fine-tuning": (
+        "generate --checkpoint unitk-mini-en --beam 5"
+        " --infill 'She opened the [MASK] and put her [MASK] on the table.'",
+        "generate --checkpoint unitk-mini-en --task lm --task.lm.delimiter off"
+        " --input {run}/beginnings.txt --sampling --sampling-topp 0.5 --no-repeat-ngram-size 3"
+        " --max-len 40",
+        "generate --checkpoint unitk-mini-en-questions --input {run}/passages.txt --beam 5"
+        " --lenpen 1.2 --no-repeat-ngram-size 3 --max-len 32",
+        "latent interpolate 'he is a teacher .' 'where do you live ?' --steps 6"
+        " --checkpoint unitk-vae-en",
+    ),
+}
+"""Heading -> commands, which are shown and run."""
+BRIDGE = (
+    "The bridge across the river was built in three years by two hundred workers, most of them"
+    " from Italy."
+)
+INPUTS = {
+    "beginnings": ["The old man opened the door", "It was a cold night in December, and"],
+    "passages": [f"three years\t{BRIDGE}", f"two hundred workers\t{BRIDGE}"],
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Fine-tune a bundled model on bundled questions, generate and score questions, and show what
+    bundled models do without fine-tuning. Each command is printed before it runs.
+
+    unitk quickstart
+    unitk quickstart --data squad --save-dir runs/full --max-steps 10000
+    """
+
+    data: Path | None = None
+    """Folder with train.json.gz, dev.json.gz and test.json.gz in SQuAD's format. Default: 5,000
+    bundled questions."""
+    save_dir: Path = Path("runs/quickstart")
+    """Folder to write. An earlier quickstart in it is replaced."""
+    init_from: Path = Path("unitk-mini-en")
+    """Run, checkpoint or bundled model to start from."""
+    max_steps: int = 600
+    """Maximum updates of the fine-tuning."""
+
+    def __post_init__(self) -> None:
+        at_least(self, max_steps=1)
+
+
+def run(argv: Sequence[str]) -> None:
+    """Run the commands, and report between them."""
+    given: Options = config.parse("quickstart", Options, argv).main
+    folder, began = given.save_dir, time.perf_counter()
+    empty = not folder.exists() or folder.is_dir() and not any(folder.iterdir())
+    own = empty or (folder / MARK).exists()
+    require(own, f"--save-dir {folder} holds files that no quickstart made; name another folder")
+    data = given.data or home() / "data" / SET
+    for name in ("train", "dev", "test"):
+        if not (data / f"{name}.json.gz").is_file():
+            raise DataError(f"--data {data}: there is no {name}.json.gz in it")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / MARK).touch()
+    for name, lines in INPUTS.items():
+        save(folder / f"{name}.txt", lines)
+    places = {"data": data, "init": given.init_from, "run": folder, "here": home()}
+    quoted = {name: shlex.quote(str(path)) for name, path in places.items()}
+    for heading, commands in STAGES.items():
+        print(f"\n== {heading}")
+        for command in commands:
+            line = command.format(**quoted, steps=given.max_steps)
+            print(f"$ unitk {line}", flush=True)
+            verb, *words = shlex.split(line)
+            importlib.import_module(f"unitk_cli.{verb}").run(words)
+        if heading.startswith("3"):
+            report(folder, time.perf_counter() - began)
+
+
+def home() -> Path:
+    """The folder of the recipe: in the package where it is installed, else in the clone."""
+    package = Path(unitk.__file__).parent
+    found = package / "quickstart"
+    found = found if found.is_dir() else package.parent / "recipes" / "quickstart"
+    if not found.is_dir():
+        raise UsageError(
+            f"the quickstart needs its data, which {package} lacks: install unitk again"
+        )
+    return found
+
+
+def save(path: Path, lines: Sequence[str]) -> None:
+    """Write texts, one a line."""
+    path.write_text("".join(line.replace("\n", " ") + "\n" for line in lines), encoding="utf-8")
+
+
+def report(folder: Path, seconds: float) -> None:
+    """Print scores, times and ten questions; write the texts that were scored."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from unitk.data.reading.sources import split_sentences
+    from unitk.score.bleu import bleu
+    from unitk.score.rouge import rouge
+    from unitk.training.reporting.sinks import LOG, read_events
+
+    lines = (folder / "written.jsonl").read_text(encoding="utf-8").splitlines()
+    found: list[dict[str, Any]] = [parse_json(line, "written.jsonl") for line in lines]
+    wanted = [record["target"] for record in found]
+    copied = []
+    for answer, passage in (record["source"] for record in found):
+        sentences = split_sentences(passage, "punct")
+        copied.append(next((one for one in sentences if answer in one), passage))
+    texts = {"written": [record["outputs"][0]["text"] for record in found]}
+    texts["the answer's sentence"] = copied
+    save(folder / "written.txt", texts["written"])
+    save(folder / "wanted.txt", wanted)
+    references = [[text] for text in wanted]
+    scores = [
+        bleu(some, references, lowercase=True).figures | rouge(some, references).figures
+        for some in texts.values()
+    ]
+    table = Table("", *texts, title=f"{len(found)} questions about unseen articles")
+    table.add_row("BLEU-4 (sacrebleu, lower-cased)", *(f"{one['bleu']:.2f}" for one in scores))
+    table.add_row("ROUGE-L", *(f"{one['rougeL']:.2f}" for one in scores))
+    table.add_row("different ones", *(f"{len(set(some)):,}" for some in texts.values()))
+    last = {event["kind"]: event for event in read_events(folder / "finetune" / LOG)}
+    table.add_row("fine-tuning: tokens read", f"{last['train']['tokens']:,}")
+    table.add_row("fine-tuning: validation loss", f"{last['valid']['valid/loss']:.3f}")
+    table.add_row("fine-tuning: seconds", f"{last['train']['seconds']:.0f}")
+    table.add_row("seconds in all", f"{seconds:.0f}")
+    console = Console(width=100)
+    console.print(table)
+    for record in found[:: max(1, len(found) // 10)][:10]:
+        answer, passage = record["source"]
+        at = max(0, passage.find(answer) - 60)
+        console.print(f"\n... {passage[at : at + 160]} ...", style="dim", markup=False)
+        console.print(f"answer     {answer}", markup=False)
+        console.print(f"written    {record['outputs'][0]['text']}", style="bold", markup=False)
+        console.print(f"reference  {record['target']}", markup=False)
+    files = f"{folder / 'loss.png'}    scored texts: {folder}/written.txt, wanted.txt"
+    console.print(f"\nloss curves: {files}")
