@@ -5,7 +5,7 @@ of the repository; `make` targets and scripts must exist; other programs must be
 A block under a line `<!-- run -->` (`<!-- run slow -->`: only by `make test-slow`) is executed, of
 ```bash and of ```python;
 those of a page run one after the other in one empty folder that has the repository's `recipes`
-and `docs`.
+and `docs`; the slow ones in a fresh clone, as a newcomer has it.
 """
 
 from __future__ import annotations
@@ -156,18 +156,23 @@ def test_examples_of_the_help_pages(verb, only_parse, capsys):
     ],
 )
 def test_marked_blocks_run(page, run, tmp_path):
-    for folder in ("recipes", "docs"):
-        (tmp_path / folder).symlink_to(ROOT / folder)
+    folder, root = tmp_path, ROOT
+    if run == "run slow":
+        folder = root = tmp_path / "clone"
+        subprocess.run(["git", "clone", "-q", str(ROOT), str(root)], check=True)
+    else:
+        for name in ("recipes", "docs"):
+            (folder / name).symlink_to(ROOT / name)
     program = tmp_path / ".bin" / "unitk"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m unitk_cli "$@"\n')
     program.chmod(0o755)
     path = f"{program.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    env = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    env = {**os.environ, "PATH": path, "PYTHONPATH": str(root)}
     script = "\n".join(block.script for block in ALL if (block.page, block.run) == (page, run))
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
-        cwd=tmp_path,
+        cwd=folder,
         env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
