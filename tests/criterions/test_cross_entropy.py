@@ -128,7 +128,7 @@ def test_what_it_cannot_compare_is_told(model):
     slots = stay([1, 2], [0, 1])
     ask = lm(np.arange(1), [1])
     for asks, message in (
-        ([], "--criterion cross_entropy: this task asks nothing"),
+        ([], "--criterion cross_entropy: this task has nothing to predict"),
         ([replace(ask, name="qa", head="span:qa")], "--arch has no output layer 'span:qa'"),
     ):
         batch = collate([[Example({"x": slots}, asks)]]).to("cpu")

@@ -315,7 +315,7 @@ def test_a_full_disk_leaves_what_is_there(train, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(checkpoint, "save_tensors", full)
     train("--max-steps 8 --save-every 2")
     assert (
-        caplog.text.count("No space left on device; earlier ones are kept; training goes on") == 2
+        caplog.text.count("No space left on device; earlier ones are kept; training continues") == 2
     )
     names = sorted(p.name for p in (tmp_path / "run/checkpoints").iterdir())
     assert names == ["step-2", "step-8"]
@@ -715,7 +715,9 @@ def test_a_log_that_is_removed_is_told(train, tmp_path, monkeypatch, caplog):
 
     monkeypatch.setattr(Trainer, "update", removing)
     assert train("--max-steps 3").step == 3
-    assert caplog.text.count("log cannot be written: log.jsonl was removed; training goes on") == 1
+    assert (
+        caplog.text.count("log cannot be written: log.jsonl was removed; training continues") == 1
+    )
 
 
 def test_a_run_folder_that_is_removed_does_not_come_back(train, tmp_path, monkeypatch):

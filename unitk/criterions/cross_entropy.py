@@ -28,7 +28,7 @@ class CrossEntropy:
 
     def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
         if not batch.asks:
-            raise UsageError("--criterion cross_entropy: this task asks nothing")
+            raise UsageError("--criterion cross_entropy: this task has nothing to predict")
         states, carry = model(batch, model.condition(batch))
         # asks of one head share its product; those that name their candidates have their own
         together: dict[tuple[str, str, str], list[Ask]] = {}

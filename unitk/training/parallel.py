@@ -57,10 +57,10 @@ class Ranks:
         return self.rank == 0
 
     def connect(self, device: torch.device, timeout: float) -> None:
-        """Meet the others."""
+        """Join the process group; wait at most `timeout` seconds for the other ranks."""
 
     def leave(self) -> None:
-        """Part from the others."""
+        """Leave the process group."""
 
     @property
     def suffix(self) -> str:
@@ -68,22 +68,22 @@ class Ranks:
         return f"-rank{self.rank}" if self.world > 1 else ""
 
     def check_same(self, what: str) -> None:
-        """`RanksError` unless all ranks say the same."""
+        """Raise `RanksError` unless all ranks give the same text."""
 
     def all_gather_texts(self, text: str) -> list[str]:
-        """What each rank says, known on every one."""
+        """All-gather a text of each rank, in the order of the ranks."""
         return [text]
 
     def all_reduce_max(self, *values: float) -> list[float]:
-        """The largest of each value over all ranks, known on every one."""
+        """All-reduce: the maximum of each value over all ranks."""
         return list(values)
 
     def total(self, values: dict[str, float]) -> dict[str, float]:
-        """Sums over all ranks, known on every one, with the names of all."""
+        """All-reduce: the sum of each name over all ranks; a name may be missing on some."""
         return values
 
     def total_tensors(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Sums over all ranks, left on the device, with the names of all."""
+        """All-reduce as `total` does, with tensors that stay on the device."""
         return values
 
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -103,7 +103,7 @@ class Ranks:
         model.to(device)
 
     def reshard(self, model: nn.Module) -> None:
-        """After forward passes that no backward followed: each rank is back to its part."""
+        """After forward passes without backward: keep only this rank's shard of the weights."""
 
     def joined(self, rows: Tensor) -> Tensor:
         """A table [R, ...] in host memory, with the equal shares of rows that each rank knows."""

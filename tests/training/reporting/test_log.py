@@ -87,7 +87,7 @@ def test_a_full_disk_does_not_end_the_run(tmp_path, caplog, monkeypatch):
         monkeypatch.setattr(log.sinks[0], "write", full)
         for step in (1, 2):
             log.event("train", step, {"train/loss": 1.0}, "line")
-    assert caplog.text.count("No space left on device; training goes on") == 1
+    assert caplog.text.count("No space left on device; training continues") == 1
 
 
 def test_a_table_of_values_continues_like_the_log(tmp_path):

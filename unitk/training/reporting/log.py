@@ -44,7 +44,7 @@ def watched() -> bool:
 
 
 class Journal:
-    """Tells the events of a run; where the disk refuses them, it says so once and goes on."""
+    """Logs the events of a run; if they cannot be written, it warns once and continues."""
 
     def __init__(
         self, sinks: Sequence[Sink], *, step: int, total: int | None, shown: bool = True
@@ -101,5 +101,5 @@ class Journal:
             write()
         except OSError as error:
             if not self._trouble:
-                log.warning("the log cannot be written: %s; training goes on", error)
+                log.warning("the log cannot be written: %s; training continues", error)
             self._trouble = True  # once: a full disk refuses every line

@@ -1,4 +1,4 @@
-"""Checkpoints of a run, written by a thread while training goes on.
+"""Checkpoints of a run, written by a thread while training continues.
 
 The loop waits for the copy to host memory only (and for the checkpoint before, if that is still
 being written). Where the disk refuses, what is there stays.
@@ -88,7 +88,7 @@ class Saver:
             return 0
         if not isinstance(error, OSError):
             raise error
-        log.warning("%s; training goes on", self._told(error))
+        log.warning("%s; training continues", self._told(error))
         return self._step
 
     def _told(self, error: OSError) -> str:
