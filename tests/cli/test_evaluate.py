@@ -38,6 +38,7 @@ def runs(toy_data, tmp_path_factory):
         "lm": "--task lm --arch gpt2_tiny",
         "mdlm": "--task mdlm --arch mdlm_tiny",
         "bd3lm": "--task bd3lm --task.clip 0.9,1 --arch mdlm_tiny",
+        "both": "--task mdlm=1 --task lm=1 --arch mdlm_tiny",
         "qa": "--task seq2seq --arch bart_tiny",
     }.items():
         data = toy_data / ("pairs" if name == "qa" else "text")
@@ -206,6 +207,15 @@ def test_a_bound_is_the_mean_over_draws(judge, runs, toy_data, name):
     same = valid["valid/bound/nll"] == pytest.approx(first, rel=1e-6)
     assert same == (name == "mdlm")
     assert judge(name)["draws"] == 8
+
+
+def test_of_a_mixture_the_bound_alone_varies_with_the_draws(judge):
+    one, two = (judge("both", f"--draws {n}") for n in (1, 2))
+    assert two["lm/lm/nll"] == pytest.approx(one["lm/lm/nll"], rel=1e-6)
+    second = 2 * two["mdlm/bound/nll"] - one["mdlm/bound/nll"]
+    error = abs(second - one["mdlm/bound/nll"]) / 2  # of two draws
+    assert two["mdlm/bound/error"] == pytest.approx(error, rel=1e-3) and error > 0
+    assert two["mdlm/bound/bits"] == pytest.approx(two["mdlm/bound/nll"] / math.log(2))
 
 
 def test_only_a_bound_and_a_latent_have_draws(judge):

@@ -142,19 +142,21 @@ def objective(
     Where every word of the texts and their ends are predicted, perplexities in all units.
     With several draws of each text, their mean, and of a bound its standard error.
     """
-    means, texts, each = Means(), list[Ids](), list[float]()
+    means, texts, each = Means(), list[Ids](), dict[str, list[float]]()
     for seed in range(draws):
         own = Means()
         texts = _pass(evaluation, max_tokens, report, seed, own)
         means.add(own.sums, own.counts)
-        if BOUND in own.counts:
-            each.append(float(own.sums[f"{BOUND}/nll"]) / own.counts[BOUND])
+        for name, count in own.counts.items():
+            if name.rpartition(".")[2] == BOUND:  # of a mixture TASK.bound
+                bound = float(own.sums[f"{name}/nll"]) / count
+                each.setdefault(name.replace(".", "/"), []).append(bound)
     weights = evaluation.data.train.examples.loss_weights(*evaluation.when)
     found = {name[2:]: value for name, value in means.values("x", weights).items()}
-    if each:
-        found |= {f"{BOUND}/bits": float(np.mean(each)) / math.log(2), "draws": draws}
-    if len(each) > 1:
-        found[f"{BOUND}/error"] = float(np.std(each, ddof=1)) / math.sqrt(draws)
+    for name, bounds in each.items():
+        found |= {f"{name}/bits": float(np.mean(bounds)) / math.log(2), "draws": draws}
+        if draws > 1:
+            found[f"{name}/error"] = float(np.std(bounds, ddof=1)) / math.sqrt(draws)
     tokens = int(evaluation.data.train.lengths().sum()) + evaluation.num_texts
     labels = sum(len(text) + 1 for text in texts)
     if evaluation.data.kind == "text" and labels == means.counts.get(TEXT) == tokens:
