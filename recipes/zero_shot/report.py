@@ -41,7 +41,7 @@ def last_words(run: Path) -> list[list[str]]:
     """The share of last words that are right: of words of the passage, and of the model's."""
     texts = [one["text"].split() for one in records(run / "text" / "last_words.jsonl")]
     long = [LONG.findall(" ".join(words[:-1])) for words in texts]
-    [(common, _)] = Counter(word for words in long for word in words).most_common(1)
+    common = frequent([word for words in long for word in words])
     judged = [one["right"] for one in records(run / "last_words.jsonl")]
     guessed = {
         f"most frequent word of four letters or more ({common})": [

@@ -75,14 +75,16 @@ def test_they_write_the_same(exported, arch, task, options, lenpen):
     assert compared >= 6
 
 
-def test_a_ul2_writes_the_same(exported):
-    """Words and sentinels, behind the symbol of mode S, which their tokenizer puts there."""
-    hf, generator, folder = exported("ul2_tiny", "ul2")
+@pytest.mark.parametrize("modes", [(), ("a b", "b a", "c d")])  # texts that begin with words[0]
+def test_a_ul2_writes_the_same(exported, modes):
+    """Words and sentinels, behind the symbols of mode S, which their tokenizer puts there."""
+    hf, generator, folder = exported("ul2_tiny", "ul2", modes=modes)
     texts = toy_lines(12)
     ours = generator.generate(texts, beam=1)
     tokenizer = hf.AutoTokenizer.from_pretrained(folder)
     given = tokenizer(texts, return_tensors="pt", padding=True)
-    assert (given["input_ids"][:, 0] == generator.vocab.sentinels[-2]).all()
+    own = generator.task.modes[1].tolist()
+    assert all(row[: len(own)] == own for row in given["input_ids"].tolist())
     model = hf.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     made = model.generate(**given, num_beams=1)
     for (best,), theirs in zip(ours, made.tolist(), strict=True):

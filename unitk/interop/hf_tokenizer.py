@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from unitk.interop.vocabs import extra_ids
-from unitk.slots import NEVER, SEG, TOKEN
+from unitk.slots import NEVER, SEG, TOKEN, Ids, Slots
 from unitk.tasks.base import Task
 from unitk.tasks.understanding.base import Headed
 from unitk.vocab.base import Vocab
@@ -82,16 +82,13 @@ def _added(
 
 def _frame(task: Task, pieces: Sequence[str]) -> dict[str, Any]:
     """What stands around one part and around two in a prompt of the task; exported ids only."""
-    word = int(task.words[0]) if task.protocol else task.vocab.mask  # stands for a part
+    word = task.vocab.mask  # stands for a part
+    if task.protocol:  # any word but those that the frame has itself, such as the modes of UL2
+        word = int(np.setdiff1d(task.words, _prompt(task, [task.words[-1:]]).token)[0])
     templates: list[list[dict[str, Any]]] = []
     special = {}
     for names in ("A", "AB"):
-        parts = [np.array([word]) for _ in names]
-        if isinstance(task, Headed):
-            towers = task.encoded(parts).example.towers
-        else:
-            towers = task.prompt(parts).towers
-        slots, letters = towers["enc" if "enc" in towers else "x"], iter(names)
+        slots, letters = _prompt(task, [np.array([word]) for _ in names]), iter(names)
         template = []
         # a slot that dies is the probe of a search, and no part of the prompt
         for index, seg in slots.table[:, slots.dies == NEVER][[TOKEN, SEG]].T.tolist():
@@ -105,6 +102,12 @@ def _frame(task: Task, pieces: Sequence[str]) -> dict[str, Any]:
     keys = ("single", "pair")
     found = dict(zip(keys, templates, strict=True))
     return {"type": "TemplateProcessing", **found, "special_tokens": special}
+
+
+def _prompt(task: Task, parts: list[Ids]) -> Slots:
+    """What a task reads of parts: in its encoder, where there is one."""
+    read = task.encoded(parts).example if isinstance(task, Headed) else task.prompt(parts)
+    return read.towers["enc" if "enc" in read.towers else "x"]
 
 
 def _sentencepiece(model: SentencePiece) -> dict[str, Any]:
