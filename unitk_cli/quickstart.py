@@ -21,7 +21,7 @@ SET = "squad-v1.1-nqg-split"
 STAGES = {
     "1/4 preprocess": (
         "preprocess --input {data}/train.json.gz --valid {data}/dev.json.gz"
-        " --test {data}/test.json.gz --window 96 --vocab {init} --dest {run}/data",
+        " --test {data}/test.json.gz --window 48 --vocab {init} --dest {run}/data",
     ),
     "2/4 fine-tune on question generation": (
         "train --config {here}/finetune.yaml --data {run}/data --init-from {init}"
@@ -72,7 +72,7 @@ class Options:
     """Folder to write. An earlier quickstart in it is replaced."""
     init_from: Path = Path("unitk-mini-en")
     """Run, checkpoint or bundled model to start from."""
-    max_steps: int = 600
+    max_steps: int = 300
     """Maximum updates of the fine-tuning."""
 
     def __post_init__(self) -> None:
