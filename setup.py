@@ -57,6 +57,8 @@ setup(
         "score": ["scikit-learn", "scipy"],
         "latent": ["scikit-learn", "umap-learn"],
         "lm-eval": ["lm-eval"],
+        "ctranslate2": ["ctranslate2", "transformers>=5"],
+        "onnx": ["onnx", "transformers>=5"],
         "docs": ["mkdocs-material"],
         "dev": [
             "hypothesis",

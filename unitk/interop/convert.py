@@ -30,6 +30,8 @@ from unitk.vocab.base import Vocab
 # the module that reads and writes each format; imported when it is named, as all need torch
 FORMATS = {name: f"unitk.interop.{name}" for name in ("hf", "unilm", "glm", "mass", "optimus")}
 FORMATS["fairseq"] = "unitk.fairseq.checkpoints"
+WRITTEN = {name: f"unitk.interop.{name}" for name in ("ctranslate2", "onnx")}
+"""Formats that are not read."""
 KINDS = ("task", "arch")
 TOKENS, ENCODER = "embed.tokens.weight", "encoder.embed.tokens.weight"
 POSITIONS = (".positions.weight", ".positions2.weight")
@@ -98,10 +100,11 @@ class Parts:
 
 def module(name: str, option: str) -> Any:
     """The module of a format."""
-    if name not in FORMATS:
-        hint = registry.nearest(name, FORMATS) or f" (known: {', '.join(FORMATS)})"
+    known = FORMATS | (WRITTEN if option == "--to" else {})
+    if name not in known:
+        hint = registry.nearest(name, known) or f" (known: {', '.join(known)})"
         raise UsageError(f"{option}: there is no format {name!r}{hint}")
-    return importlib.import_module(FORMATS[name])
+    return importlib.import_module(known[name])
 
 
 def read_checkpoint(

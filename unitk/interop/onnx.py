@@ -1,0 +1,69 @@
+"""ONNX files of encoders: BERT, ERNIE, RoBERTa and ALBERT, pre-trained or fine-tuned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from unitk.errors import UsageError
+from unitk.interop.convert import Parts
+from unitk.interop.exported import hf_folder
+from unitk.interop.hf_families import CHOICES, FAMILIES
+
+BATCH, SLOTS = 2, 5  # of the example that is traced
+
+
+class Outputs(nn.Module):
+    """A model of transformers as a function of tensors to tensors."""
+
+    def __init__(self, model: nn.Module, names: list[str]) -> None:
+        super().__init__()
+        self.model, self.names = model, names
+
+    def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
+        found = self.model(**dict(zip(self.names, given, strict=True)))
+        return tuple(found.values())
+
+
+def write(parts: Parts, folder: Path) -> None:
+    """model.onnx and its tokenizer in a folder, which exists and is empty.
+
+    Its inputs are input_ids, attention_mask and, where the model has segments, token_type_ids, all
+    [batch, slots] of int64; its outputs are those of transformers' class.
+    """
+    with hf_folder(parts, folder, "onnx", "onnx") as (there, about):
+        [name] = about["architectures"]
+        if FAMILIES[about["model_type"]].task != "mlm" or name.endswith(CHOICES):
+            raise UsageError(f"--to onnx takes encoders of one text or two, not {name}")
+        import transformers
+
+        model = getattr(transformers, name).from_pretrained(there).eval()
+        inputs = ["input_ids", "attention_mask"]
+        inputs += ["token_type_ids"] * (parts.model.config.num_segments > 1)
+        example = tuple(torch.ones(BATCH, SLOTS, dtype=torch.int64) for _ in inputs)
+        outputs = Outputs(model, inputs)
+        with torch.no_grad():
+            shapes = _shapes(model, inputs, SLOTS)
+            longer = _shapes(model, inputs, SLOTS + 1)
+        axes = {one: {0: "batch", 1: "slots"} for one in inputs}
+        for one, shape in shapes.items():
+            grown = shape != longer[one]
+            axes[one] = {0: "batch", **({1: "slots"} if grown else {})}
+        torch.onnx.export(
+            outputs,
+            example,
+            str(folder / "model.onnx"),
+            input_names=inputs,
+            output_names=list(shapes),
+            dynamic_axes=axes,
+            dynamo=False,  # the other exporter needs onnxscript
+        )
+
+
+def _shapes(model: nn.Module, inputs: list[str], slots: int) -> Mapping[str, torch.Size]:
+    """The outputs' names and shapes of an example of so many slots."""
+    given = {name: torch.ones(BATCH, slots, dtype=torch.int64) for name in inputs}
+    return {name: found.shape for name, found in model(**given).items()}
