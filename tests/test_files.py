@@ -113,7 +113,7 @@ def test_the_option_or_the_file_that_was_read_is_named(tmp_path):
     with pytest.raises(DataError, match=r"^/nowhere: No such file"):
         with files.new_file(tmp_path / "out", "--output"):
             open("/nowhere").close()
-    with pytest.raises(UsageError, match="/dev/full exists, and is no file"):
+    with pytest.raises(UsageError, match="/dev/full exists, and is not a file"):
         make(Path("/dev/full"), "x", False)
 
 

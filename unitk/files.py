@@ -54,7 +54,7 @@ def new_file(dest: Path, option: str, fault: type[UnitkError] = DataError) -> It
     """
     with _in_one_line(dest, option, fault), reserved(dest, option) as real:
         if real.exists() and not real.is_file():
-            raise UsageError(f"{option} {dest} exists, and is no file")
+            raise UsageError(f"{option} {dest} exists, and is not a file")
         with appearing(real) as part:
             yield part
 

@@ -64,4 +64,4 @@ def parse_yaml(path: Path, named: str, error: type[UnitkError] = DataError) -> A
     except RecursionError as cause:
         raise error(f"{named} is nested too deeply") from cause
     except (yaml.YAMLError, UnicodeDecodeError) as cause:
-        raise error(f"{named} is no YAML: {' '.join(str(cause).split())}") from cause
+        raise error(f"{named} is not YAML: {' '.join(str(cause).split())}") from cause

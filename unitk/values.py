@@ -125,7 +125,7 @@ def parse_schedule(text: str, name: str) -> Any:
         key = key.strip().replace("-", "_")
         if not equals or key not in kinds:
             hint = registry.nearest(key, kinds) or f"; its fields are {', '.join(kinds)}"
-            raise UsageError(f"{name}: {part!r} is no field=value of schedule {label}{hint}")
+            raise UsageError(f"{name}: {part!r} is not a field=value of schedule {label}{hint}")
         values[key] = _parse_number(value, float, f"{name}: {key}")
     return cls(**values)
 

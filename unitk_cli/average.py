@@ -46,11 +46,11 @@ def newest(given: Options) -> list[Path]:
     at_least(given, last=2)
     require(len(given.checkpoint) == 1, "--last needs one run folder as --checkpoint")
     run = RunFolder(given.checkpoint[0])
-    require(run.checkpoints.is_dir(), f"--last: {run.path} is no run folder")
+    require(run.checkpoints.is_dir(), f"--last: {run.path} is not a run folder")
     found = [run.step(number) for number in run.steps()[: given.last]]
     if len(found) < given.last:
         raise CheckpointError(f"--last {given.last}: {run.path} has {len(found)} checkpoints")
     for path in found:
         if fault := damage(path, used):
-            raise CheckpointError(f"{path} is no good checkpoint: {fault}")
+            raise CheckpointError(f"{path} is not a good checkpoint: {fault}")
     return found[::-1]

@@ -44,7 +44,7 @@ def run(argv: Sequence[str]) -> None:
     name = given.dest.name
     # fairseq imports the folder by its name, beside all that is installed
     free = name.isidentifier() and not taken(name, given.dest)
-    require(free, f"--dest {given.dest}: fairseq imports it as {name!r}, which is no free name")
+    require(free, f"--dest {given.dest}: fairseq imports it as {name!r}, which is not a free name")
     registry.load_plugins(given.user_dir)  # its mistakes are told here
     user_dir = repr(str(given.user_dir.resolve())) if given.user_dir else ""
     with new_folder(given.dest, "--dest", CheckpointError) as folder:

@@ -224,7 +224,7 @@ def check(parsed: config.Parsed) -> None:
         parsed.idle("without --print-alignment", "alignment_layer")
     check_writable(given.output)
     plain = given.output.is_file() or not given.output.exists()
-    require(plain, f"--output {given.output} is no file; `-` is standard output")
+    require(plain, f"--output {given.output} is not a file; `-` is standard output")
 
 
 def as_trained(given: Options, origins: Container[str]) -> Options:

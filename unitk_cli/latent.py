@@ -270,7 +270,7 @@ def labelled(path: Path, format: Format, option: str) -> tuple[list[str], list[s
     for number, item in enumerate(read_inputs(path, format), 1):
         text, *more = [*item.source, *([] if item.target is None else [item.target])]
         if not text or len(more) > 1:
-            raise DataError(f"{option} {path}: line {number} is no text, or text and label")
+            raise DataError(f"{option} {path}: line {number} is not a text, or text and label")
         texts.append(text)
         labels.append(more[0] if more else None)
     return texts, labels

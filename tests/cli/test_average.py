@@ -116,7 +116,7 @@ def test_mistakes(three, tmp_path):
     for words, message in (
         (["--checkpoint", three[0], "--dest", "x"], "--checkpoint: give two or more"),
         (["--checkpoint", *three, "--dest", full], "--dest .*full exists already"),
-        (["--checkpoint", three[0], "--last", 2, "--dest", "x"], "--last: .* is no run folder"),
+        (["--checkpoint", three[0], "--last", 2, "--dest", "x"], "--last: .* is not a run folder"),
         (["--checkpoint", *three, "--last", 2, "--dest", "x"], "--last needs one run folder"),
         (["--checkpoint", three[0], "--last", 1, "--dest", "x"], "--last must be at least 2"),
     ):

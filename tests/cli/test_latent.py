@@ -237,7 +237,7 @@ def test_mistakes_are_one_line(latent, words, message):
         ("reconstruct", "a\n\nb\n", "line 2 has an empty text"),
         ("reconstruct", "a\tb\n", "line 1 has 2 texts, needed: 1 text"),
         ("interpolate", "a\tb\nc\n", "line 2 has 1 texts, needed: 2 texts with tabs between"),
-        ("plot", "a\tb\nc\tx\ty\n", "line 2 is no text, or text and label"),
+        ("plot", "a\tb\nc\tx\ty\n", "line 2 is not a text, or text and label"),
     ],
 )
 def test_a_line_that_does_not_fit_is_named(latent, tmp_path, verb, text, message):

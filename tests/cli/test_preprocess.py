@@ -102,7 +102,7 @@ def test_quotes_are_characters_of_tsv(here):
         ("x.csv", "text,id\na,1\nb\n", "x.csv, line 3: 1 cells, but 2 columns are named"),
         ("x.csv", 'text,id\n"a,1\n', "x.csv, line 2: no CSV"),
         ("x.csv", "body,id\na,1\n", "x.csv, line 2: no field 'text', .* its fields are body, id"),
-        ("x.json", '[{"text": 3}]', r"x.json: \[0\]: field 'text' is no text"),
+        ("x.json", '[{"text": 3}]', r"x.json: \[0\]: field 'text' is not a text"),
         ("x.parquet", "PAR1", "x.parquet: no parquet, or damaged"),
     ],
 )
@@ -238,7 +238,7 @@ def test_a_line_that_cannot_be_meant(here, line, message):
         (
             "merge x.txt --dest d",
             3,
-            "unitk merge: x.txt is no corpus, nor a folder with train/ in it",
+            "unitk merge: x.txt is not a corpus, nor a folder with train/ in it",
         ),
     ],
 )

@@ -148,7 +148,7 @@ def test_a_dictionary_of_something_else_is_refused(kit, store, tmp_path):
 
 def test_another_dictionary_of_tensors_is_refused(kit, store, tmp_path):
     there = store({"a": torch.ones(2)})
-    with pytest.raises(CheckpointError, match="is no MASS"):
+    with pytest.raises(CheckpointError, match="is not MASS"):
         kit.to_unitk("mass", there, tmp_path / "ours")
 
 

@@ -392,7 +392,7 @@ def test_mistakes_are_told_in_a_line(folder, toy_vocab, tmp_path):
     assert "answers must be two labels or more" in fault(own.replace('  "no"', '  #"no"'))
     assert "choices must be the second" in fault(CHOICES.replace("a, choices", "choices, a"))
     assert "bad.yaml must have lists of fields and patterns" in fault("fields: a")
-    assert "bad.yaml is no YAML" in fault("a: [")
+    assert "bad.yaml is not YAML" in fault("a: [")
     assert "--task.multi-token has no effect" in fault(CHOICES, multi_token=True)
     assert "--task.length-penalty has no effect" in fault(own, length_penalty=1.0)
     assert "--task.pattern must be 0 to 1 of" in fault(own, pattern=2)

@@ -183,7 +183,7 @@ def test_class_weights_are_those_of_torch(toy_vocab):
 def test_a_layout_that_is_none_is_refused():
     with pytest.raises(UsageError, match="--task.layout.*'mlmm'.*did you mean.*mlm"):
         layout_of("mlmm")
-    with pytest.raises(UsageError, match="'openin=sep' is no option=value of task lm.*opening"):
+    with pytest.raises(UsageError, match="'openin=sep' is not an option=value of task lm.*opening"):
         layout_of("lm:openin=sep")
     with pytest.raises(UsageError, match="--task.layout lm: --opening must be one of"):
         layout_of("lm:opening=maybe")

@@ -37,7 +37,7 @@ def test_defaults():
         (f"{NEEDED} --data d=many", "--data d=many: what stands after = is a weight"),
         (f"{NEEDED} --data d=0", "weight above 0"),
         (f"{NEEDED} --valid a --valid b", "two sets are called 'valid'; write NAME=DIR"),
-        (f"{NEEDED} --valid train=b", "'train' is no name for a validation set"),
+        (f"{NEEDED} --valid train=b", "'train' is not a name for a validation set"),
         (f"{NEEDED} --precision fp8", "--precision must be one of auto, fp32, bf16, fp16"),
         (f"{NEEDED} --lr-schedul constant", "did you mean --lr-schedule"),
     ],

@@ -233,7 +233,7 @@ def test_an_altered_vocabulary_is_named(vocabs, tmp_path):
     with pytest.raises(DataError, match="was altered after it was written"):
         Vocab.load(tmp_path)
     (tmp_path / "sentencepiece.model").write_bytes(b"x")
-    with pytest.raises(DataError, match="sentencepiece.model is no sentencepiece model"):
+    with pytest.raises(DataError, match="sentencepiece.model is not a sentencepiece model"):
         Vocab.load(tmp_path)
     (tmp_path / "sentencepiece.model").unlink()
     with pytest.raises(DataError, match="sentencepiece.model: No such file"):
@@ -247,11 +247,11 @@ def test_an_altered_vocabulary_is_named(vocabs, tmp_path):
     ("name", "content", "message"),
     [
         ("none.model", None, "none.model: no such file or folder"),
-        ("x.model", b"abc", "x.model is no sentencepiece model"),
-        ("x.json", b"{}", "x.json is no tokenizer of the tokenizers library"),
+        ("x.model", b"abc", "x.model is not a sentencepiece model"),
+        ("x.json", b"{}", "x.json is not a tokenizer of the tokenizers library"),
         ("vocab.txt", b"a\nb\n", r"vocab.txt has no line \[UNK\]"),
         ("vocab.txt", b"\xff\n", "vocab.txt is not UTF-8"),
-        ("x.bin", b"abc", "x.bin is no vocabulary: possible are"),
+        ("x.bin", b"abc", "x.bin is not a vocabulary: possible are"),
     ],
 )
 def test_what_is_no_vocabulary(tmp_path, name, content, message):

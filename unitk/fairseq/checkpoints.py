@@ -129,7 +129,7 @@ def read(path: Path, vocab: Path | None) -> Found:
     weights = find_file(path, (FILE, "checkpoint_last.pt", "model.pt"), "checkpoint")
     found = read_pickle(weights)
     if not isinstance(found, dict) or not isinstance(found.get("model"), dict):
-        raise CheckpointError(f"{weights} is no checkpoint of fairseq: it has no model")
+        raise CheckpointError(f"{weights} is not a checkpoint of fairseq: it has no model")
     if is_ours(found.get("cfg")):
         return read_ours(found["cfg"], tensors_of(found["model"], weights), weights, vocab)
     tensors = modern(tensors_of(found["model"], weights))
@@ -257,7 +257,7 @@ def kind_of(tensors: Mapping[str, Tensor], path: Path) -> Kind:
     for kind in (ROBERTA_KIND, SEQ2SEQ_KIND if two else LM_KIND):
         if f"{kind.root}embed_tokens.weight" in tensors:
             return kind
-    raise CheckpointError(f"{path} is no RoBERTa, encoder-decoder or language model of fairseq")
+    raise CheckpointError(f"{path} is not a RoBERTa, encoder-decoder or language model of fairseq")
 
 
 def config_of(

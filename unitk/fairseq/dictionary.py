@@ -132,7 +132,7 @@ def symbols_of(data: bytes) -> list[str]:
         overwrites = line.rstrip().endswith(OVERWRITE)
         symbol, blank, count = line.rstrip().removesuffix(OVERWRITE).rpartition(" ")
         if not blank or not symbol or not count.isdecimal():
-            raise DataError(f"line {number} is no symbol with its count: {line[:40]!r}")
+            raise DataError(f"line {number} is not a symbol with its count: {line[:40]!r}")
         if symbol in seen and not overwrites:
             raise DataError(f"line {number} has {symbol!r} again")
         found.append(symbol)

@@ -137,7 +137,7 @@ def reading(path: Path) -> Iterator[None]:
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror or error}") from error
     except SafetensorError as error:
-        raise CheckpointError(f"{path} is no safetensors file: {error}") from error
+        raise CheckpointError(f"{path} is not a safetensors file: {error}") from error
     # bytes that were altered make the libraries raise nearly anything
     except Exception as error:
         message = str(error)

@@ -42,7 +42,7 @@ def read(path: Path, vocab: Path | None) -> Found:
     inner = found.get("model", found) if isinstance(found, dict) else found
     tensors = modern(tensors_of(inner, weights))
     if "encoder.embed_tokens.weight" not in tensors:
-        raise CheckpointError(f"{weights} is no MASS: it has no encoder.embed_tokens.weight")
+        raise CheckpointError(f"{weights} is not MASS: it has no encoder.embed_tokens.weight")
     given = DEFAULTS | (options_of(found, weights) if inner is not found else {})
     config = config_of(KIND, tensors, given, weights, first=FIRST)
     # a dictionary is read here, any other vocabulary as it always is

@@ -104,7 +104,7 @@ def places(path: Path) -> dict[str, Path]:
         found.pop("full", None)
     if not path.exists() or "full" not in found and len(found) < 2:
         raise CheckpointError(
-            f"{path} is no checkpoint of Optimus: looked for checkpoint-encoder-N and"
+            f"{path} is not a checkpoint of Optimus: looked for checkpoint-encoder-N and"
             f" checkpoint-decoder-N, or {FULL}"
         )
     return found
@@ -168,7 +168,7 @@ def write(parts: Parts, folder: Path) -> None:
     """The three folders, of step 0."""
     config, tensors = parts.model.config, parts.tensors()
     if not isinstance(config, LatentConfig):
-        raise CheckpointError("--to optimus: the model has no latent, so it is no Optimus")
+        raise CheckpointError("--to optimus: the model has no latent, so it is not an Optimus")
     free = {*GPT2_KEYS, "encoder", "latent", "inject"}
     settings.check_family(config, PRESETS[0], free, "--to optimus: an Optimus")
     theirs = OPTIMUS.to_theirs(tensors, copies=True)

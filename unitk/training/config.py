@@ -326,6 +326,6 @@ def named(text: str) -> tuple[str, Path]:
         return "valid", local(text, "--valid")
     require(
         name.replace("-", "_").isidentifier() and name != "train",
-        f"--valid {text}: {name!r} is no name for a validation set",
+        f"--valid {text}: {name!r} is not a name for a validation set",
     )
     return name, Path(path)

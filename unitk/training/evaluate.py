@@ -129,7 +129,7 @@ def corpus_of(path: Path) -> Path:
     if "valid" in (found := parts(path)):
         return path / "valid"
     there = f"; it holds {', '.join(found)}: name one of them" if found else ""
-    raise DataError(f"--data {path} is no corpus, and there is no valid/ in it{there}")
+    raise DataError(f"--data {path} is not a corpus, and there is no valid/ in it{there}")
 
 
 @torch.no_grad()

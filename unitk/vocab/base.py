@@ -266,7 +266,7 @@ def open_vocab(path: Path) -> Vocab:
         if (path / place / FILE).is_file():
             return Vocab.load(path / place)
     raise DataError(
-        f"{path} is no vocabulary: possible are a folder that unitk wrote (vocabulary, corpus,"
+        f"{path} is not a vocabulary: possible are a folder that unitk wrote (vocabulary, corpus,"
         " checkpoint, run), *.model (sentencepiece), *.json (tokenizers), *.txt (WordPiece),"
         " *.words (words), dict.txt (fairseq) and a folder with GPT-2's vocab.json and merges.txt"
     )

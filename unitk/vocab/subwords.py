@@ -117,7 +117,7 @@ class SentencePiece(VocabModel):
         try:
             self._processor.LoadFromSerializedProto(data)
         except RuntimeError as error:
-            raise DataError("is no sentencepiece model") from error
+            raise DataError("is not a sentencepiece model") from error
         self.size = self._processor.get_piece_size()
         self.unk = self._processor.unk_id()
 
@@ -275,7 +275,7 @@ class Tokenizers(VocabModel):
         try:
             self._tokenizer = Tokenizer.from_buffer(data)
         except Exception as error:  # the library raises nothing narrower
-            raise DataError(f"is no tokenizer of the tokenizers library ({error})") from error
+            raise DataError(f"is not a tokenizer of the tokenizers library ({error})") from error
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._tokenizer.encode_special_tokens = True  # "[MASK]" in a text is six characters

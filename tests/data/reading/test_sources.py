@@ -157,7 +157,7 @@ def test_the_line_is_right_beyond_the_first_block(tmp_path):
         ("{", r"x.jsonl, line 2: no JSON \("),
         ('{"body": "a", "id": 1}', "line 2: no field 'text', see --field; its fields are body, id"),
         ("[1]", "line 2: no field 'text'"),
-        ('{"text": null}', "line 2: field 'text' is no text"),
+        ('{"text": null}', "line 2: field 'text' is not a text"),
         ('{"text": "a \\ud800 b"}', "line 2: half a surrogate pair"),
     ],
 )
@@ -228,7 +228,7 @@ def test_an_answer_may_stand_nowhere(tmp_path):
 @pytest.mark.parametrize(
     ("tree", "message"),
     [
-        ([], "x.json has no list 'data', so this is no SQuAD json"),
+        ([], "x.json has no list 'data', so this is not a SQuAD json"),
         ({"data": [{"title": "x"}]}, r"x.json: data\[0\] has no list 'paragraphs'"),
         (squad(context=3), r"data\[0\].paragraphs\[0\] has no text 'context'"),
         (squad(qas=[{"answers": []}]), r"qas\[0\] has no text 'question'"),

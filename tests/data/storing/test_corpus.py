@@ -148,8 +148,10 @@ def test_every_damaged_file_is_named(tmp_path, name):
 
 
 def test_what_is_no_corpus_is_told_in_one_line(tmp_path, toy_vocab):
-    with pytest.raises(DataError, match="is no corpus: there is no manifest.json in it"):
+    with pytest.raises(DataError, match="is not a corpus: it has no manifest.json"):
         open_corpus(tmp_path)
+    with pytest.raises(DataError, match="none is not a corpus: not found"):
+        open_corpus(tmp_path / "none")
     write(tmp_path / "c", some(0))
     manifest = tmp_path / "c" / "manifest.json"
     about = json.loads(manifest.read_text())
@@ -197,7 +199,7 @@ def test_building_is_all_or_nothing(tmp_path):
 def test_only_a_corpus_is_ever_replaced(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("x")
-    with pytest.raises(UsageError, match="is no corpus that could be replaced"):
+    with pytest.raises(UsageError, match="is not a corpus that could be replaced"):
         with building(tmp_path / "mine", overwrite=True):
             pass
     assert (tmp_path / "mine" / "thesis.tex").exists()

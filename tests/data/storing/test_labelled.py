@@ -205,7 +205,7 @@ def test_labels_of_valid_are_those_of_train(make, tmp_path):
     other = tmp_path / "v.jsonl"
     other.write_text(json.dumps({"a": "x", "y": "c"}) + "\n" + json.dumps({"a": "x", "y": "z"}))
     records = [{"a": "x", "y": name} for name in "cab"]
-    with pytest.raises(DataError, match="v.jsonl, line 2: 'z' is no label of train: a, b, c"):
+    with pytest.raises(DataError, match="v.jsonl, line 2: 'z' is not a label of train: a, b, c"):
         make(records, "a,y", valid=(str(other),))
     other.write_text(json.dumps({"a": "x", "y": "c"}) + "\n")
     make(records, "a,y", valid=(str(other),))

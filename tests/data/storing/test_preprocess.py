@@ -285,7 +285,7 @@ def test_only_shards_in_order_are_joined(here, vocab, capsys):
         (("a", "whole"), "whole/train is no shard, but 1/2 is expected"),
         (("a", "other"), "other/train is a shard of other files than .*a/train"),
         (("whole", "alien"), "alien/train was made with another vocabulary than .*whole/train"),
-        (("whole", "x.txt"), "x.txt is no corpus"),
+        (("whole", "x.txt"), "x.txt is not a corpus"),
         (("whole", "a/train"), "whole holds train, but .*a/train \\."),
     ]:
         with pytest.raises(DataError, match=message):

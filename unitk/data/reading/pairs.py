@@ -273,5 +273,5 @@ def _found(answer: str, passage: str, start: Any) -> tuple[int, int] | None:
 def _member(node: Any, name: str, kind: type, where: str) -> Any:
     if not isinstance(node, dict) or not isinstance(node.get(name), kind):
         noun = "list" if kind is list else "text"
-        raise DataError(f"{where} has no {noun} {name!r}, so this is no SQuAD json")
+        raise DataError(f"{where} has no {noun} {name!r}, so this is not a SQuAD json")
     return characters(node[name], where) if kind is str else node[name]

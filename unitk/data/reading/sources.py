@@ -376,7 +376,7 @@ def texts_of(record: Any, fields: tuple[str, ...], where: str) -> list[str]:
         raise DataError(f"{where}: no field {wanted}, see --field{known}")
     for name in fields:
         if not isinstance(record.get(name, ""), str):
-            raise DataError(f"{where}: field {name!r} is no text")
+            raise DataError(f"{where}: field {name!r} is not a text")
     return [characters(text, where) for text in found]
 
 
@@ -433,5 +433,5 @@ def whole(path: Path) -> str:
 def characters(text: str, where: str) -> str:
     """The text, which is refused where an escape made half a character."""
     if not text.isascii() and HALF.search(text):
-        raise DataError(f"{where}: half a surrogate pair, which is no character")
+        raise DataError(f"{where}: half a surrogate pair, which is not a character")
     return text

@@ -290,7 +290,7 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     manifest = read_json(path)
     if not {"format", "kind", "vocab", "files"} <= set(manifest):
-        raise DataError(f"{path} is no manifest of a corpus")
+        raise DataError(f"{path} is not a manifest of a corpus")
     if manifest["format"] not in (1, FORMAT):
         raise DataError(
             f"{path} has format {manifest['format']}, but this unitk reads formats 1 and {FORMAT}:"

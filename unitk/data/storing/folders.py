@@ -106,8 +106,8 @@ def _folder(path: Path) -> Path:
             return folder
     wanted = path / "train" if path.is_dir() else path
     said = next(filter(None, (one.lacking(wanted) for one in formats())), "")
-    lacks = f"{path} is no corpus: there is no {MANIFEST} in it, nor in a train/ of it"
-    raise DataError(said or lacks)
+    lacks = f"it has no {MANIFEST}, nor has a folder train/ in it" if path.exists() else "not found"
+    raise DataError(said or f"{path} is not a corpus: {lacks}")
 
 
 def check_alike(folders: Sequence[Path], opened: Sequence[Corpus | Pairs]) -> None:
@@ -140,4 +140,4 @@ def _check_free(dest: Path, overwrite: bool) -> None:
         if not overwrite:
             raise UsageError(f"--dest {dest} holds a corpus already; --overwrite replaces it")
     else:
-        raise UsageError(f"--dest {dest} exists, and is no corpus that could be replaced")
+        raise UsageError(f"--dest {dest} exists, and is not a corpus that could be replaced")

@@ -134,7 +134,7 @@ class LabelWriter:
     def number(self, name: str, where: str) -> int:
         """The number of a name, in the order of appearance."""
         if self.known is not None and name not in self.names:
-            raise DataError(f"{where}: {name!r} is no label of train: {', '.join(self.known)}")
+            raise DataError(f"{where}: {name!r} is not a label of train: {', '.join(self.known)}")
         return self.names.setdefault(name, len(self.names))
 
     def add(self, labels: Iterable[tuple[Label, str]]) -> None:

@@ -61,7 +61,7 @@ def _names(part: Path) -> list[str]:
     """The parts of what `unitk preprocess` made; "." for a corpus folder itself."""
     found = [name for name in (".", *PARTS) if (part / name / MANIFEST).is_file()]
     if not found:
-        raise DataError(f"{part} is no corpus, nor a folder with train/ in it")
+        raise DataError(f"{part} is not a corpus, nor a folder with train/ in it")
     return found
 
 

@@ -85,7 +85,7 @@ def word_rules(config: GenerateConfig, vocab: Vocab) -> WordRules:
     allowed = config.allow_symbols.split()
     if lacking := [word for word in allowed if word not in symbols]:
         known = ", ".join(symbols)
-        raise UsageError(f"--allow-symbols: {lacking[0]} is no special symbol (known: {known})")
+        raise UsageError(f"--allow-symbols: {lacking[0]} is not a special symbol (known: {known})")
     unk = vocab.unk if config.unkpen else None
     return WordRules(unk, free, tuple(bad), tuple(symbols[word] for word in allowed))
 
@@ -94,7 +94,7 @@ def _spellings(words: list[str], vocab: Vocab) -> Iterator[int]:
     """Every id that spells one of the words, whether it begins a word or goes on within one."""
     for word in words:
         if word not in _spelt(vocab):
-            raise UsageError(f"--no-repeat-ngram-ignore: {word!r} is no piece of the vocabulary")
+            raise UsageError(f"--no-repeat-ngram-ignore: {word!r} is not a piece of the vocabulary")
         yield from sorted(_spelt(vocab)[word])
 
 

@@ -39,7 +39,7 @@ def check(config: GenerateConfig, constraints: Sequence[Constraint]) -> None:
     """Raise a `UsageError` for what diffusion does not do."""
     config.idle("has no effect on diffusion", *IDLE)
     known = config.beam in (1, GenerateConfig.beam)
-    require(known, f"--beam {config.beam} has no effect on diffusion, which is no search")
+    require(known, f"--beam {config.beam} has no effect on diffusion, which is not a search")
     if not config.sampling:
         config.idle("has no effect on diffusion without --sampling", "nbest", "temperature")
     phrases = any(wanted.phrases for wanted in constraints)

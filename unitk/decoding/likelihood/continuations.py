@@ -75,7 +75,7 @@ def read_choices(paths: Sequence[Path]) -> list[Question]:
             raise DataError(f"{place}: the field context holds no text")
         several = choices if isinstance(choices, list) and len(choices) > 1 else [""]
         if not all(isinstance(one, str) and one.strip() for one in several):
-            raise DataError(f"{place}: the field choices is no list of two texts or more")
+            raise DataError(f"{place}: the field choices is not a list of two texts or more")
         if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < len(several):
             most = len(several) - 1
             raise DataError(f"{place}: the field label must be 0 to {most}, got {label!r}")

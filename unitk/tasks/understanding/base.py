@@ -46,7 +46,7 @@ def layout_of(text: str) -> tuple[type[Task], Any]:
         key = key.strip().replace("-", "_")
         if not equals or key not in keys:
             hint = registry.nearest(key, keys) or f"; {name} has {', '.join(keys)}"
-            raise UsageError(f"{LAYOUT}: {part!r} is no option=value of task {name}{hint}")
+            raise UsageError(f"{LAYOUT}: {part!r} is not an option=value of task {name}{hint}")
         given.append(Given(key, value.replace("\\,", ","), LAYOUT))
     try:
         return task, build(task.Config, "", given, {})

@@ -82,7 +82,7 @@ def _plot(runs: Sequence[Path], output: Path) -> None:
 def _events(run: Path) -> list[dict[str, Any]]:
     path = run / LOG
     if not path.is_file():
-        raise DataError(f"{run} is no run: there is no {path}")
+        raise DataError(f"{run} is not a run: there is no {path}")
     events = read_events(path)
     if not events:
         raise DataError(f"{path} holds no event yet: there is nothing to draw")

@@ -165,7 +165,7 @@ def find(path: Path) -> Path:
             raise CheckpointError(f"{each}: name one, such as {runs[0].parent}")
         found, fault = _checked(path)
         if fault is not None:
-            raise CheckpointError(f"{path} is no good checkpoint: {fault}")
+            raise CheckpointError(f"{path} is not a good checkpoint: {fault}")
         return found
     if (path / "best").exists():
         found, fault = _checked(path / "best")
