@@ -58,6 +58,7 @@ setup(
         "latent": ["scikit-learn", "umap-learn"],
         "lm-eval": ["lm-eval"],
         "ctranslate2": ["ctranslate2", "transformers>=5"],
+        "hub": ["huggingface-hub"],
         "onnx": ["onnx", "transformers>=5"],
         "docs": ["mkdocs-material"],
         "dev": [

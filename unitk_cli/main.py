@@ -34,6 +34,7 @@ VERBS = {
     "latent": "encode, sample, interpolate and more in a latent space",
     "list": "list tasks, architectures, models and more",
     "convert": "convert checkpoints from and to other systems",
+    "push": "upload an exported model to the Hugging Face hub",
     "fairseq-plugin": "use unitk's objectives in fairseq's trainer",
     "average": "average the weights of several checkpoints",
     "plot": "draw the curves of a run",

@@ -1,0 +1,141 @@
+"""`unitk push` against a hub that runs in this process and keeps what it is sent."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unitk.errors import DataError, UsageError
+from unitk_cli import push
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Of the hub's interface: repositories, branches, what is uploaded how, commits."""
+
+    def do_GET(self) -> None:
+        self.answer({"siblings": [], "sha": "0" * 40, "id": "me/small"})
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if "chunked" in self.headers.get("Transfer-Encoding", ""):
+            while size := int(self.rfile.readline(), 16):
+                body += self.rfile.read(size)
+                self.rfile.readline()
+        store: Any = self.server
+        if self.headers.get("Authorization") != "Bearer secret":
+            self.answer({"error": "who are you?"}, 401)
+        elif self.path == "/api/repos/create":
+            store.repos.append(json.loads(body))
+            self.answer({"url": f"http://{self.headers['Host']}/me/small"})
+        elif "/branch/" in self.path:
+            store.branches.append(self.path.rpartition("/")[2])
+            self.answer({})
+        elif "/preupload/" in self.path:
+            files = json.loads(body)["files"]
+            told = [
+                {"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in files
+            ]
+            self.answer({"files": told})
+        elif "/commit/" in self.path:
+            for line in map(json.loads, body.splitlines()):
+                if line["key"] == "file":
+                    value = line["value"]
+                    key = self.path.rpartition("/")[2], value["path"]
+                    store.files[key] = base64.b64decode(value["content"])
+            url = f"http://{self.headers['Host']}/me/small/commit/{'0' * 40}"
+            self.answer({"commitUrl": url, "commitOid": "0" * 40, "success": True})
+        else:
+            self.answer({"error": self.path}, 404)
+
+    def answer(self, content: Any, code: int = 200) -> None:
+        text = json.dumps(content).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub() -> Iterator[Any]:
+    pytest.importorskip("huggingface_hub")
+    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
+    server.repos, server.branches, server.files = [], [], {}
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+
+
+def send(hub, *words, token="secret"):
+    own = {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_TOKEN": token}
+    own |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    program = [sys.executable, "-m", "unitk_cli", "push", *map(str, words)]
+    return subprocess.run(program, env=os.environ | own, capture_output=True, text=True)
+
+
+def exported(folder: Path, *names: str) -> dict[tuple[str, str], bytes]:
+    """Folders of models, and what a hub then holds of them."""
+    wanted = {}
+    for name in names or ("",):
+        (folder / name).mkdir(parents=True)
+        for file in ("config.json", "model.safetensors"):
+            content = f"{file} of {name}".encode()
+            (folder / name / file).write_bytes(content)
+            wanted[name or "main", file] = content
+    return wanted
+
+
+@pytest.mark.slow
+def test_a_folder_becomes_a_repository(hub, tmp_path):
+    wanted = exported(tmp_path / "model")
+    done = send(hub, "--model", tmp_path / "model", "--repo", "me/small", "--private")
+    assert done.returncode == 0, done.stderr
+    assert hub.files == wanted and hub.branches == []
+    [repo] = hub.repos
+    assert repo["name"] == "small" and repo["organization"] == "me"
+    assert repo.get("private") is True or repo.get("visibility") == "private"
+
+
+@pytest.mark.slow
+def test_revisions_become_branches(hub, tmp_path):
+    wanted = exported(tmp_path / "model", "main", "chck_1M", "chck_2M")
+    (tmp_path / "model" / "push.sh").touch()
+    done = send(hub, "--model", tmp_path / "model", "--repo", "me/small")
+    assert done.returncode == 0, done.stderr
+    assert hub.files == wanted and hub.branches == ["chck_1M", "chck_2M"]
+    assert len(done.stdout.splitlines()) == 3
+
+
+@pytest.mark.slow
+def test_a_refusal_is_one_line(hub, tmp_path):
+    exported(tmp_path / "model")
+    done = send(hub, "--model", tmp_path / "model", "--repo", "me/small", token="wrong")
+    assert done.returncode == 3 and hub.files == {}
+    [line] = done.stderr.splitlines()
+    assert line.startswith("unitk push: --repo me/small: ") and "who are you?" in line
+
+
+def test_what_cannot_be_pushed(tmp_path, monkeypatch):
+    words = ["--model", str(tmp_path), "--repo"]
+    with pytest.raises(DataError, match=f"--model {tmp_path}: there is no config.json in it"):
+        push.run([*words, "me/small"])
+    exported(tmp_path / "model")
+    words[1] = str(tmp_path / "model")
+    with pytest.raises(UsageError, match="--repo must be USER/MODEL, got 'small'"):
+        push.run([*words, "small"])
+    monkeypatch.setattr(push.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"pip install 'unitk\[hub\]'"):
+        push.run([*words, "me/small"])
