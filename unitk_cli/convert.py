@@ -41,6 +41,11 @@ class Options:
     revisions: bool = False
     """--to hf: write a folder for each checkpoint of --save-at-words (chck_1M and so on), one
     called main, and push.sh, which uploads them as revisions of one model repository."""
+    license: str = ""
+    """--to hf: licence of the model for its card, such as mit or cc-by-sa-4.0."""
+    scores: tuple[Path, ...] = ()
+    """--to hf: files with scores for the card, which `unitk evaluate` and `unitk score` print with
+    --output-format json."""
     vocab: Path | None = None
     """Vocabulary of a checkpoint that has none beside it (vocab.txt, tokenizer.json and others)."""
     user_dir: Path | None = None
@@ -58,7 +63,8 @@ def run(argv: Sequence[str]) -> None:
     registry.load_plugins(given.user_dir)
     (source, path), (target, dest) = given.from_, given.to
     require((source == OURS) != (target == OURS), "one of --from and --to is unitk, the other not")
-    require(source == OURS or not given.revisions, "--revisions is for --to hf")
+    for name in ("revisions", "license", "scores"):
+        require(target == "hf" or not getattr(given, name), f"--{name} is for --to hf")
     with new_folder(Path(dest), "--to", CheckpointError) as folder:
         if target == OURS:
             import_checkpoint(source, Path(path), given, inner, folder)
@@ -68,10 +74,9 @@ def run(argv: Sequence[str]) -> None:
             require(given.vocab is None, "--vocab has no effect with --from unitk")
             task = inner[-1].text if inner else None
             if given.revisions:
-                require(target == "hf", "--revisions is for --to hf")
-                give_revisions(Path(path), folder, task)
+                give_revisions(Path(path), folder, given, task)
             else:
-                give(Path(path), target, folder, task)
+                give(Path(path), target, folder, given, task)
 
 
 def import_checkpoint(
@@ -93,7 +98,7 @@ def import_checkpoint(
     seal(folder)
 
 
-def give_revisions(run: Path, folder: Path, task: str | None) -> None:
+def give_revisions(run: Path, folder: Path, given: Options, task: str | None) -> None:
     """Write the checkpoints of a run that are kept by their words, and its best or newest one."""
     steps = {one: int(one.resolve().name.partition("-")[2]) for one in run.glob("words_*")}
     if not steps:
@@ -102,14 +107,15 @@ def give_revisions(run: Path, folder: Path, task: str | None) -> None:
         f"chck_{one.name.removeprefix('words_')}" for one in sorted(steps, key=steps.__getitem__)
     ]
     for name in names:
-        give(run / name.replace("chck", "words"), "hf", folder / name, task)
-    give(run, "hf", folder / "main", task)
+        give(run / name.replace("chck", "words"), "hf", folder / name, given, task)
+    give(run, "hf", folder / "main", given, task)
     (folder / "push.sh").write_text(PUSH.format(" ".join(names)))
 
 
-def give(path: Path, target: str, folder: Path, task: str | None = None) -> None:
-    """Write a model of ours as another system's checkpoint."""
+def give(path: Path, target: str, folder: Path, given: Options, task: str | None) -> None:
+    """Write a model of ours as another system's checkpoint, that for the hub with a card."""
     from unitk.interop.convert import Parts, module
+    from unitk.training.reporting.card import card
     from unitk.training.saving.checkpoint import load
 
     write = module(target, "--to").write
@@ -117,3 +123,7 @@ def give(path: Path, target: str, folder: Path, task: str | None = None) -> None
     loaded = load(path, task_name=task)
     # as long as it is not trained, what was added to the tables of that system means nothing
     write(Parts(loaded.model, loaded.task, loaded.config, loaded.rows), folder)
+    if target == "hf":
+        weights = sum(weight.numel() for weight in loaded.model.parameters())
+        about = card(path, weights, given.license, given.scores)
+        (folder / "README.md").write_text(about, encoding="utf-8")

@@ -1,0 +1,47 @@
+"""The card of an exported model says what its checkpoint and its scores say."""
+
+import json
+
+import pytest
+import yaml
+
+from unitk.errors import UsageError
+from unitk_cli import convert
+
+
+@pytest.fixture
+def run(train, tmp_path):
+    train("--max-steps 2 --task lm --arch gpt2_tiny")
+    return tmp_path / "run"
+
+
+def give(run, dest, *more, to="hf"):
+    convert.run(["--from", "unitk", str(run), "--to", to, str(dest), *map(str, more)])
+    return (dest / "README.md").read_text()
+
+
+def test_licence_training_and_scores(run, tmp_path):
+    pytest.importorskip("transformers")
+    figures = {"data": "data-bin/test", "loss": 3.25, "bleu": {"bleu": 12.5, "about": "13a"}}
+    (tmp_path / "test.json").write_text(json.dumps(figures))
+    text = give(run, tmp_path / "hf", "--license", "mit", "--scores", tmp_path / "test.json")
+    _, front, body = text.split("---\n", 2)
+    read = yaml.safe_load(front)
+    assert read == {"library_name": "transformers", "tags": ["unitk"], "license": "mit"}
+    assert "Licence: mit." in body and "2 updates" in body
+    assert "task lm, architecture gpt2_tiny" in body and "| `arch.dropout` | 0.1 |" in body
+    assert str(run.parent) not in body  # no folder of this machine
+    rows = [line for line in body.splitlines() if line.startswith("| data-bin/test |")]
+    assert rows == ["| data-bin/test | loss | 3.25 |", "| data-bin/test | bleu/bleu | 12.5 |"]
+
+
+def test_without_a_licence_it_says_so(run, tmp_path):
+    pytest.importorskip("transformers")
+    text = give(run, tmp_path / "hf")
+    assert "Licence: not stated" in text and "license:" not in text and "## Scores" not in text
+
+
+def test_what_has_no_card(run, tmp_path):
+    with pytest.raises(UsageError, match="--license is for --to hf"):
+        give(run, tmp_path / "there", "--license", "mit", to="onnx")
+    assert not (tmp_path / "there").exists()
