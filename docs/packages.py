@@ -15,6 +15,7 @@ import shape  # noqa: E402  (beside the tests, which are no package)
 PICTURE = Path(__file__).with_name("packages.svg")
 ROWS = (
     ("unitk_cli",),
+    ("serving",),
     ("api",),
     ("latent", "interop", "fairseq"),
     ("training", "decoding"),
@@ -26,6 +27,7 @@ ROWS = (
 """Packages from the top layer down; "unitk": the modules of the package itself."""
 ABOUT = {
     "unitk_cli": "a file a verb",
+    "serving": "HTTP and a page",
     "api": "a function a verb",
     "latent": "the space of an autoencoder",
     "fairseq": "its data and trainer",

@@ -18,6 +18,7 @@ LAYER = {
     **dict.fromkeys(["training", "decoding", "interop"], 3),
     **dict.fromkeys(["latent", "fairseq"], 4),
     "api": 5,
+    "serving": 6,
 }
 """Package of unitk -> layer; a package imports lower layers only. `unitk/vocab/` and the modules of
 unitk itself are layer 0 and may import each other. Those of layer 4 serve one objective or one
@@ -129,8 +130,8 @@ sys.exit(", ".join(sorted(slow & set(sys.modules))) or 0)
 def test_the_package_does_not_grow_unseen():
     """The figures of `make count`; whoever passes one makes room first, or argues the new one."""
     remarks, code = shape.comments()
-    assert shape.lines(shape.files()) <= 33_168
-    assert shape.lines(shape.core()) <= 27_222
+    assert shape.lines(shape.files()) <= 34_096
+    assert shape.lines(shape.core()) <= 28_150
     assert 100 * remarks / code >= 4.5
     assert not shape.cycles()
     assert not shape.writers()

@@ -29,6 +29,7 @@ VERBS = {
     "score": "score texts (BLEU, ROUGE) or labels (accuracy, F1) in files",
     "embed": "write states of a model, or a vector for each text",
     "predict": "predict labels, numbers, tags, answers or choices",
+    "serve": "serve a model over HTTP, with a page to try it",
     "evaluate": "losses and perplexities on a corpus, minimal pairs and more",
     "show": "draw the slots and the mask of an objective",
     "latent": "encode, sample, interpolate and more in a latent space",
@@ -44,6 +45,7 @@ VERBS = {
 LOWER = {
     "train": "--max-tokens, or choose a smaller --arch",
     "generate": "--max-tokens, --beam or --buffer-size",
+    "serve": "--max-texts, --max-output or --max-beam",
     "preprocess": "--workers, or break up the longest lines",
 }
 """What makes a verb need less memory."""

@@ -158,6 +158,24 @@ def test_training_mode_is_kept_and_dropout_is_off(toy):
     assert case.model.training
 
 
+def test_who_listens_hears_the_words_of_every_draw_and_changes_none(toy):
+    case = toy.Case("shift", words=4)
+    how = case.model, case.prompts(7), case.protocol
+    config = GenerateConfig(sampling=True, max_len=6)
+    heard: dict[int, list[list[int]]] = {}
+
+    def hear(number, ids):
+        heard.setdefault(number, []).append(ids.tolist())
+
+    found = generate(*how, config, heard=hear)
+    plain = generate(*how, config)
+    for number, ([one], [same]) in enumerate(zip(found, plain, strict=True)):
+        words = one.ids.tolist()
+        assert words == same.ids.tolist()
+        # every step but the one that ends it
+        assert heard.get(number, []) == [words[:i] for i in range(1, len(words))]
+
+
 def test_progress_is_reported(toy):
     case = toy.Case("shift", words=4)
     done = []

@@ -23,15 +23,13 @@ from unitk.data.texts import shorten
 from unitk.decoding.capture import STEPS, Recorded
 from unitk.decoding.config import GenerateConfig, length
 from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
-from unitk.decoding.constraints.constrained import Constrained
-from unitk.decoding.constraints.diverse import Diverse
 from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.filling.denoise import check, denoise
 from unitk.decoding.filling.fill import fill
 from unitk.decoding.fit import batches, check_places, fitted, round_up, usable
 from unitk.decoding.forced import attention, watch
-from unitk.decoding.sample import Sampling
 from unitk.decoding.search import Hypothesis, Output, Request, Search, longest
+from unitk.decoding.steps import Heard, start, tell
 from unitk.errors import UsageError, require
 from unitk.models.base import Decoder
 from unitk.models.cache import put
@@ -98,7 +96,8 @@ class Decoding:
         )
         self._warn(sources, kept, config)
         found: list[list[Output]] = [[] for _ in sources]
-        decoded = self._decode(prompts, config, first, report)
+        inputs = [first + number for number in prompts]
+        decoded = self.decoded(list(prompts.values()), config, inputs, report)
         for number, best in zip(prompts, decoded, strict=True):
             found[number] = [Output(self.task.text(kept[number], one.ids), one) for one in best]
         if none := [first + number + 1 for number in prompts if not found[number]]:
@@ -139,16 +138,20 @@ class Decoding:
                 kept[number], prompts[number] = found
         return kept, prompts
 
-    def _decode(
+    def decoded(
         self,
-        prompts: dict[int, tuple[Example, Constraint]],
+        prompts: Sequence[tuple[Example, Constraint]],
         config: GenerateConfig,
-        first: int,
-        report: Callable[[int], None],
+        inputs: Sequence[int],
+        report: Callable[[int], None] = lambda done: None,
+        heard: Heard | None = None,
     ) -> list[list[Hypothesis]]:
-        examples, vocab = [prompt for prompt, _ in prompts.values()], self.vocab
-        each = [one for _, one in prompts.values()]
-        inputs = [first + number for number in prompts]
+        """The n best outputs of what `prompts` returns; draws are seeded with the `inputs`.
+
+        `heard` follows tasks that write word by word.
+        """
+        examples, vocab = [prompt for prompt, _ in prompts], self.vocab
+        each = [one for _, one in prompts]
         if isinstance(self.task, Diffusion):
             check(config, each)
             return denoise(self.model, examples, self.task, config, inputs, report)
@@ -165,6 +168,7 @@ class Decoding:
                 report,
                 constraints=Constraints(each, word_rules(config, vocab)),
                 inputs=inputs,
+                heard=heard,
             )
         idle = {
             "--nbest": config.nbest > 1,
@@ -233,13 +237,15 @@ def generate(
     *,
     constraints: Constraints | None = None,
     inputs: Sequence[int] | None = None,
+    heard: Heard | None = None,
 ) -> list[list[Hypothesis]]:
     """The n best outputs for each prompt, in the order of the prompts.
 
     Which prompts share a batch changes nothing but rounding. `report` hears how many are done.
     `conditions` makes what enters beside the prompts, if the model shall not make it of them.
     `constraints` are one for each prompt; those of the config if there are none. `inputs` are what
-    draws are seeded with, one for each prompt; its number here if there are none.
+    draws are seeded with, one for each prompt; its number here if there are none. `heard` is told
+    of the words as they are written.
     """
     constraints = constraints or Constraints.plain(config, len(prompts))
     inputs = range(len(prompts)) if inputs is None else inputs
@@ -259,7 +265,10 @@ def generate(
             given = conditions(batch, numbers) if conditions else None
             some = constraints.select(numbers)
             named = [inputs[i] for i in numbers]
-            decoded = decode(model, batch, protocol, config, named, given, constraints=some)
+            hear = heard and partial(tell, heard, numbers)
+            decoded = decode(
+                model, batch, protocol, config, named, given, constraints=some, hear=hear
+            )
             for i, outputs in zip(numbers, decoded, strict=True):
                 found[i] = outputs
             report(len(numbers))
@@ -278,11 +287,13 @@ def decode(
     condition: Condition | None = None,
     *,
     constraints: Constraints | None = None,
+    hear: Callable[[Search, Tensor], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """The n best outputs of each row of a batch of prompts, which is on the model's device.
 
     `numbers` are the rows' numbers among all inputs: what their draws are seeded with. A
-    `condition` that is not given is made of the batch.
+    `condition` that is not given is made of the batch. `hear` is told after each step of the search
+    and of the rows it still has.
     """
     assert not batch.blanks.shape[1] or (protocol.begin is not None and protocol.probe is None)
     constraints = constraints or Constraints.plain(config, len(batch.last))
@@ -295,6 +306,8 @@ def decode(
     logits_RV = model.head(reader.read_prompt())
     while True:
         back, token, place = search.extend(logits_RV)
+        if hear is not None:
+            hear(search, rows)
         if search.steps % look == 0 or search.steps == search.most:
             left = search.open().nonzero()[:, 0]
             if 2 * len(left) <= len(rows):  # it pays to go on with these only
@@ -306,16 +319,6 @@ def decode(
                 search.select(left)
                 reader.select(left)
         logits_RV = model.head(reader.read(back, token, place))
-
-
-def start(request: Request) -> Search:
-    """The kind of search that the options and the constraints need."""
-    if request.config.sampling:
-        return Sampling(request)
-    if request.config.diverse_beam_groups > 1:
-        return Diverse(request)
-    phrases = any(one.phrases for one in request.constraints.each)
-    return Constrained(request) if phrases else Search(request)
 
 
 class Reader:

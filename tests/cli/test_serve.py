@@ -1,0 +1,72 @@
+"""The command: ports, what is missing, the tasks of a checkpoint, a checkpoint that is replaced."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+pytest.importorskip("uvicorn")
+pytest.importorskip("starlette")
+
+from unitk.errors import UsageError  # noqa: E402  (after what may be missing)
+from unitk_cli.serve import Options, run, served, watched  # noqa: E402
+
+
+def test_a_port_in_use_is_named():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(UsageError, match=f"--port {port} at --host 127.0.0.1: .* in use"):
+            run(["--port", str(port)])
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ("--port 70000", "port must be in 0 to 65535, got 70000"),
+        ("--host 256.0.0.1.x", "host 256.0.0.1.x"),
+        ("--timeout 0", "timeout must be at least 0.1"),
+        ("--max-beam 0", "max-beam must be at least 1"),
+    ],
+)
+def test_options_that_cannot_be_meant(words, said):
+    with pytest.raises(UsageError, match=said):
+        run(words.split())
+
+
+def test_every_task_of_a_checkpoint_is_served_with_the_same_weights():
+    service = served(Options(max_beam=3))
+    assert list(service.tasks) == ["glm_infill", "lm"] and service.limits.max_beam == 3
+    assert len({id(one.model) for one in service.tasks.values()}) == 1
+    assert {type(one.task).__name__ for one in service.tasks.values()} == {"GLMInfill", "LM"}
+
+
+def test_a_replaced_checkpoint_is_said_once(make_checkpoint, tmp_path, caplog):
+    path = tmp_path / "model"
+    shutil.copytree(make_checkpoint("lm", "gpt2_tiny"), path)
+    replaced = watched(path)
+    assert not replaced() and not caplog.records
+    shutil.rmtree(path)
+    assert replaced()
+    shutil.copytree(make_checkpoint("lm", "gpt2_tiny", seed=1), path)
+    assert replaced() and len(caplog.records) == 1
+
+
+@pytest.mark.slow
+def test_a_signal_ends_it():
+    command = [sys.executable, "-m", "unitk_cli", "serve", "--port", "0"]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert server.stderr is not None
+    address = server.stderr.readline().strip()
+    with urllib.request.urlopen(f"{address}/health", timeout=60) as answer:
+        assert answer.status == 200
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(60) in (0, -signal.SIGTERM)
+    assert "Traceback" not in server.stderr.read()

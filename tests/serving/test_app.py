@@ -1,0 +1,275 @@
+"""What the server answers is what the model says in Python; what it refuses, it explains."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+import unitk
+
+httpx = pytest.importorskip("httpx")
+pytest.importorskip("starlette")
+
+from unitk.errors import DataError, UnitkError  # noqa: E402  (after what may be missing)
+from unitk.serving.app import Server  # noqa: E402
+from unitk.serving.batching import Batcher, Job  # noqa: E402
+from unitk.serving.config import Limits  # noqa: E402
+from unitk.serving.requests import VERBS, Service  # noqa: E402
+
+TEXTS = ["It was a cold night", "The door", "She"]
+
+
+@pytest.fixture(scope="module")
+def mini():
+    return {name: unitk.load("unitk-mini-en", task=name) for name in ("glm_infill", "lm")}
+
+
+@pytest.fixture(scope="module")
+def vae():
+    return unitk.load("unitk-vae-en")
+
+
+@pytest.fixture
+def serve(mini):
+    def made(**limits):
+        return Server(Service("mini", mini, Limits(**limits)))
+
+    return made
+
+
+def ask(server: Server, *requests: tuple[str, Any]) -> list[Any]:
+    """The responses to requests that are sent at once: (address, what is posted, or None)."""
+
+    async def main():
+        app = server.app()
+        transport = httpx.ASGITransport(app)
+        async with (
+            server.lifespan(app),
+            httpx.AsyncClient(transport=transport, base_url="http://x") as client,
+        ):
+            return await asyncio.gather(*(send(client, *one) for one in requests))
+
+    def send(client, path, body):
+        if body is None:
+            return client.get(path)
+        data = body if isinstance(body, bytes) else json.dumps(body)
+        return client.post(path, content=data, headers={"content-type": "application/json"})
+
+    return asyncio.run(main())
+
+
+def texts_of(outputs):
+    return [[one.text for one in some] for some in outputs]
+
+
+def answered(response):
+    assert response.status_code == 200, response.text
+    return [[one["text"] for one in some] for some in response.json()["outputs"]]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"beam": 3, "nbest": 2, "max_len": 6},
+        {"sampling": True, "nbest": 2, "max_len": 6, "seed": 4},
+        {"prefixes": ["and", "", "of"], "beam": 2, "max_len": 4},
+        {"constraints": [["cold"], [], ["door"]], "beam": 4, "max_len": 6},
+    ],
+)
+def test_generate_is_that_of_python(serve, mini, options):
+    [found] = ask(serve(), ("/generate", {"task": "lm", "texts": TEXTS, **options}))
+    assert answered(found) == texts_of(mini["lm"].generate(TEXTS, **options))
+
+
+def test_other_verbs_are_those_of_python(serve, mini):
+    blanks, options = ["The [MASK] sat.", "A [MASK] and a [MASK]."], {"beam": 2, "max_len": 4}
+    scored = {"texts": TEXTS, "targets": ["one", "two words", "three"]}
+    infill, score, embed, empty = ask(
+        serve(),
+        ("/infill", {"texts": blanks, **options}),
+        ("/score", {"task": "lm", **scored}),
+        ("/embed", {"texts": TEXTS, "layer": 1}),
+        ("/generate", {"texts": ["", "She"], "beam": 1, "max_len": 3}),
+    )
+    assert answered(infill) == texts_of(mini["glm_infill"].infill(blanks, **options))
+    each = [one["log_prob"] for one in score.json()["outputs"]]
+    wanted = [one.hypothesis.log_prob for one in mini["lm"].score(**scored)]
+    np.testing.assert_allclose(each, wanted, rtol=1e-5)
+    wanted = mini["glm_infill"].embed(TEXTS, layer=1)
+    np.testing.assert_allclose(embed.json()["vectors"], wanted, rtol=1e-3, atol=1e-4)
+    assert answered(empty)[0] == [""] and len(answered(empty)) == 2
+
+
+def test_the_latent_space(vae):
+    server, pair = Server(Service("vae", {"optimus": vae}, Limits())), ["i know .", "he ran home ."]
+    both = {"texts": pair, "steps": 3, "beam": 1}
+    walk, points = ask(server, ("/latent/interpolate", both), ("/latent/encode", {"texts": pair}))
+    ends = {"points": points.json()["points"], "beam": 1}
+    [decoded] = ask(server, ("/latent/decode", ends))
+    assert [answered(walk)[0], answered(walk)[2]] == answered(decoded)
+    assert answered(decoded)[0] == ["i know ."]
+
+
+@pytest.mark.parametrize("options", [{"beam": 2}, {"sampling": True, "seed": 3}])
+def test_waiting_requests_are_joined_and_answered_as_alone(serve, mini, options):
+    options |= {"max_len": 6}
+    server = serve()
+    requests = [("/generate", {"task": "lm", "texts": [one], **options}) for one in TEXTS * 3]
+    found = ask(server, *requests)
+    alone = [texts_of(mini["lm"].generate([one], **options)) for one in TEXTS * 3]
+    assert [answered(one) for one in found] == alone
+    assert server.batcher.joined == 9 and server.batcher.groups < 9
+
+
+def test_a_bad_request_costs_its_companions_nothing():
+    def act(items, gone):
+        if "bad" in items:
+            raise DataError("bad item")
+        return [item.upper() for item in items]
+
+    async def main():
+        batcher = Batcher(9, 9)
+        jobs = [Job("key", [item], act, lambda found: found[0]) for item in ("a", "bad", "b")]
+        waiting = asyncio.gather(*(batcher.result(j, 9) for j in jobs), return_exceptions=True)
+        task = asyncio.create_task(batcher.run())
+        found = await waiting
+        task.cancel()
+        return found
+
+    a, bad, b = asyncio.run(main())
+    assert (a, b) == ("A", "B") and str(bad) == "bad item"
+
+
+def test_a_stream_grows_to_the_answer(serve):
+    body = {"task": "lm", "texts": ["It was"], "sampling": True, "max_len": 12}
+    plain, streamed, two = ask(
+        serve(),
+        ("/generate", body),
+        ("/generate", body | {"stream": True}),
+        ("/generate", body | {"stream": True, "nbest": 2}),
+    )
+    *grown, last = map(json.loads, streamed.text.splitlines())
+    assert last == plain.json()
+    texts = [one["text"] for one in grown]
+    assert len(texts) > 5 and len(set(texts)) > 5
+    assert all(last["outputs"][0][0]["text"].startswith(text) for text in texts)
+    assert two.status_code == 400 and "stream needs one text" in two.json()["error"]
+
+
+WRONG = {
+    "generate": [
+        ({"texts": ["a"], "beem": 3}, "no field 'beem'; did you mean beam?"),
+        ({"texts": ["a"], "beam": "x"}, "beam must be a whole number, got 'x'"),
+        ({"texts": ["a"], "beam": {}}, "beam"),
+        ({"texts": ["a"], "beam": 17}, "beam must be at most 16, got 17"),
+        ({"texts": ["a"], "max_len": 2000}, "max_len must be at most 1024, got 2000"),
+        ({"texts": ["a b c"], "max_len": "900x"}, "tokens of output"),
+        ({"texts": ["a"], "bad_words": "/etc/passwd"}, "no field 'bad_words'"),
+        ({"texts": ["a"], "task": "bert"}, "task must be one of glm_infill, lm, got 'bert'"),
+        ({"texts": ["a"], "temperature": float("nan")}, "temperature must be above 0"),
+        ({"texts": ["a"], "lenpen": float("inf")}, "must be"),
+        ({"texts": ["a"], "unkpen": float("inf")}, "unkpen must be a finite number"),
+        ({"texts": ["a"] * 65}, "texts: 65 given, 64 may be"),
+        ({"texts": ["a" * 10_001]}, "text 1 has 10001 characters, 10000 may be"),
+        ({"texts": [3]}, "text 1 is no text"),
+        ({"texts": ["\ud800"]}, "half a character"),
+        ({"texts": []}, "texts must be a string or a list"),
+        ({}, "texts must be a string or a list"),
+        ([], "the request must be an object"),
+        ({"texts": ["a"], "prefixes": ["a", "b"]}, "one for each source"),
+        ({"texts": ["a"], "stream": 1}, "stream must be a bool"),
+        (b"[1", "the request: no JSON"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"\xff", "the request: no JSON"),
+    ],
+    "infill": [
+        ({"texts": ["no blank"]}, "there is no blank in 'no blank'"),
+        ({"texts": ["[MASK] " * 20]}, "tokens of output"),
+        ({"texts": ["a [MASK]"], "task": "lm"}, "lm can generate, score, embed; task glm_infill"),
+    ],
+    "score": [({"texts": ["a"], "targets": []}, "targets must be a string or a list")],
+    "predict": [({"texts": ["a"]}, "glm_infill can generate, infill, score, embed")],
+    "latent/decode": [({"points": [[0]]}, "/latent/decode: mini with task glm_infill can")],
+}
+
+
+def test_what_is_wrong_is_said(serve, monkeypatch):
+    monkeypatch.setattr(UnitkError, "with_flags", False)  # as the command sets it
+    cases = [(f"/{verb}", *case) for verb, some in WRONG.items() for case in some]
+    found = ask(serve(), *((path, body) for path, body, _ in cases))
+    for (path, body, words), response in zip(cases, found, strict=True):
+        assert response.status_code == 400, (path, body, response.text)
+        assert words in response.json()["error"], response.text
+        assert "--" not in response.json()["error"]
+
+
+def test_limits_have_their_status(serve):
+    body = {"task": "lm", "texts": ["It was"], "beam": 16, "max_len": 1000, "min_len": 999}
+    [late] = ask(serve(timeout=0.2), ("/generate", body))
+    assert late.status_code == 504 and "given up after 0.2 seconds" in late.json()["error"]
+    [large] = ask(serve(max_body=100), ("/generate", {"texts": ["a" * 200]}))
+    assert large.status_code == 413 and "more than 100 bytes" in large.json()["error"]
+    small = {"texts": ["a"], "max_len": 3}
+    some = ask(serve(max_queue=1), *[("/generate", small | {"seed": i}) for i in range(9)])
+    assert {one.status_code for one in some} == {200, 503}
+    assert next(one for one in some if one.status_code == 503).headers["retry-after"] == "1"
+
+
+def test_what_nobody_waits_for_is_not_computed_to_its_end(serve):
+    body = {"task": "lm", "texts": ["It was"], "beam": 16, "max_len": 1000, "min_len": 999}
+    begun = time.perf_counter()
+    ask(serve(timeout=0.2), ("/generate", body))
+    given_up = time.perf_counter() - begun
+    short = body | {"max_len": 40, "min_len": 39}
+    begun = time.perf_counter()
+    ask(serve(), ("/generate", short))
+    # 1,000 words take 25 times as long as 40, and more
+    assert given_up < 0.2 + 10 * (time.perf_counter() - begun)
+
+
+def test_addresses(serve):
+    server = serve()
+    health, model, lost, got, metrics = ask(
+        server,
+        *(("/health", None), ("/model", None), ("/x", {}), ("/generate", None), ("/metrics", None)),
+    )
+    assert health.json() == {"status": "ok", "model": "mini", "replaced": False, "waiting": 0}
+    assert model.json()["tasks"]["glm_infill"]["blank"] == "[MASK]"
+    assert model.json()["tasks"]["lm"]["verbs"] == ["generate", "score", "embed"]
+    assert lost.status_code == 404 and "/infill" in lost.json()["error"]
+    assert got.status_code == 405 and "takes POST, not GET" in got.json()["error"]
+    ask(server, ("/embed", {"texts": "a"}), ("/embed", {}))
+    [metrics] = ask(server, ("/metrics", None))
+    assert 'unitk_requests_total{verb="embed",status="200"} 1' in metrics.text
+    assert 'unitk_requests_total{verb="embed",status="400"} 1' in metrics.text
+
+
+def test_a_form_of_another_site_is_refused(serve):
+    async def main():
+        transport = httpx.ASGITransport(serve().app())
+        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+            return await client.post("/generate", data={"texts": "a"})
+
+    assert asyncio.run(main()).status_code == 415
+
+
+def test_the_page_needs_nothing_from_elsewhere(serve):
+    page, style, script = ask(serve(), ("/", None), ("/page.css", None), ("/page.js", None))
+    for one in (page, style, script):
+        assert one.status_code == 200 and "http:" not in one.text and "https:" not in one.text
+        assert "default-src 'self'" in one.headers["content-security-policy"]
+    # every control stands in a label, which screen readers say
+    inside = "".join(re.findall(r"<label.*?</label>", page.text, re.S))
+    assert len(re.findall(r"<(?:textarea|input)", page.text)) == len(
+        re.findall(r"<(?:textarea|input)", inside)
+    )
+    for name in re.findall(r'panel\("(\w+)"', script.text):
+        assert f'<section id="{name}" hidden>' in page.text
+    for path in re.findall(r'ask\("([\w/]+)"', script.text):
+        assert path in VERBS or path == "model"

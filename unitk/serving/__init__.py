@@ -1,0 +1,8 @@
+"""A server of a trained model: json over HTTP, and a page to try it in a browser.
+
+config.py     limits of what is asked; torch-free
+requests.py   what a request may say, and what is answered
+batching.py   requests that wait together are answered together
+app.py        addresses, errors, figures (Starlette)
+page/         the page: one file of HTML, style and script each
+"""

@@ -1,0 +1,116 @@
+"""Requests that wait while others are computed are computed together, if their options agree."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Hashable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from unitk.errors import UnitkError
+
+log = logging.getLogger(__name__)
+
+
+class Abandoned(Exception):
+    """Nobody waits any more for what is being computed."""
+
+
+class QueueFull(Exception):
+    """As many requests wait as may."""
+
+
+@dataclass(eq=False)
+class Job:
+    """The items of one request, and how they are computed with those of others."""
+
+    key: Hashable
+    """Jobs with equal keys may be computed together, by the `act` of the first one."""
+    items: list[Any]
+    act: Callable[[list[Any], Callable[[], bool]], list[Any]]
+    """(items, whether nobody waits for them) -> a result for each item."""
+    answer: Callable[[list[Any]], Any]
+    """The results of its own items -> what is sent."""
+    gone: bool = False  # whoever asked does not wait any more
+    future: asyncio.Future[Any] = field(init=False)
+
+
+class Batcher:
+    """Computes jobs one group at a time, in a thread of its own; `run` is a task of the loop."""
+
+    def __init__(self, max_queue: int, max_items: int) -> None:
+        self.max_queue, self.max_items = max_queue, max_items
+        self.waiting: list[Job] = []
+        self.groups = self.joined = 0  # computed so far, and jobs in them
+        self._wake = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "unitk-model")
+
+    async def result(self, job: Job, timeout: float) -> Any:
+        """What the items of a job come to; QueueFull, TimeoutError, or what it raised."""
+        if len(self.waiting) >= self.max_queue:
+            raise QueueFull
+        job.future = asyncio.get_running_loop().create_future()
+        self.waiting.append(job)
+        self._wake.set()
+        try:
+            return job.answer(await asyncio.wait_for(job.future, timeout))
+        finally:
+            job.gone = True
+
+    async def run(self) -> None:
+        """Compute what waits, for ever."""
+        loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()  # of this loop
+        self._wake.set()
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while group := self._group():
+                await loop.run_in_executor(self._thread, self._compute, loop, group)
+
+    def _group(self) -> list[Job]:
+        """The jobs to compute next: the first that waits, and those with its key."""
+        # what was given up while it waited costs no computation
+        self.waiting = [job for job in self.waiting if not job.gone]
+        group: list[Job] = []
+        size = 0
+        for job in self.waiting:
+            size += len(job.items) * (job.key == self.waiting[0].key)
+            # the first one is taken whatever its size, so that nothing waits for ever
+            if job.key == self.waiting[0].key and (not group or size <= self.max_items):
+                group.append(job)
+        self.waiting = [job for job in self.waiting if job not in group]
+        return group
+
+    def _compute(self, loop: asyncio.AbstractEventLoop, group: list[Job]) -> None:
+        items = [item for job in group for item in job.items]
+        try:
+            found = iter(group[0].act(items, lambda: all(job.gone for job in group)))
+            each: list[Any] = [[next(found) for _ in job.items] for job in group]
+        except Abandoned:
+            return
+        except UnitkError as error:
+            if len(group) > 1:  # which of them is wrong is found by each alone
+                for job in group:
+                    self._compute(loop, [job])
+                return
+            each = [error]
+        except Exception as error:  # whatever it is, the server lives on
+            log.exception("a request failed")
+            each = [error] * len(group)
+        self.groups += 1
+        self.joined += len(group)
+        for job, result in zip(group, each, strict=True):
+            # futures belong to the loop, which runs in another thread
+            loop.call_soon_threadsafe(_settle, job.future, result)
+
+
+def _settle(future: asyncio.Future[Any], result: Any) -> None:
+    if future.done():  # given up
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)

@@ -1,0 +1,374 @@
+"""What a request may say, and what is answered: the functions of a trained model, as json.
+
+A request is an object with the names of the Python API, `{"texts": ["..."], "beam": 3}`. It is
+checked completely before it waits. It can name no file: options that are files are no fields.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property, partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from unitk.api.arguments import text
+from unitk.config import Given, resolve
+from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig, length
+from unitk.decoding.generator import NO_WORDS, Generator, parted
+from unitk.decoding.search import Hypothesis, Output
+from unitk.errors import UsageError, require
+from unitk.latent import geometry
+from unitk.latent.model import LatentModel
+from unitk.latent.space import LatentSpace
+from unitk.registry import nearest
+from unitk.serving.batching import Abandoned, Job
+from unitk.serving.config import Limits
+from unitk.slots import Ids
+from unitk.tasks.understanding.base import Understanding
+
+Gone = Callable[[], bool]
+Kind = TypeVar("Kind")
+
+NO_FIELDS = ("bad_words", "capture", "max_tokens")
+"""Options that are a file, or the business of whoever runs the server."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoding:
+    """Encoding of texts as latents."""
+
+    truncate: bool = False
+    """Truncate a text that is too long for the encoder, instead of refusing it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Walking(GenerateConfig):
+    """Texts on a path between two texts."""
+
+    steps: int = 9
+    """Points on the path, both ends included."""
+    path: geometry.Curve = "lerp"
+    """A straight line, or an arc around the origin."""
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A function of a trained model: the class of its options, and its fields beside them."""
+
+    config: type
+    fields: tuple[str, ...]
+
+
+VERBS = {
+    "generate": Verb(GenerateConfig, ("texts", "prefixes", "constraints", "truncate", "stream")),
+    "infill": Verb(GenerateConfig, ("texts",)),
+    "score": Verb(GenerateConfig, ("texts", "targets")),
+    "predict": Verb(PredictConfig, ("texts",)),
+    "embed": Verb(EmbedConfig, ("texts",)),
+    "latent/encode": Verb(Encoding, ("texts",)),
+    "latent/decode": Verb(GenerateConfig, ("points",)),
+    "latent/interpolate": Verb(Walking, ("texts",)),
+}
+
+
+@dataclass(frozen=True)
+class Service:
+    """A model with each of its tasks, the default one first; `name` is what it is called."""
+
+    name: str
+    tasks: Mapping[str, Generator]
+    limits: Limits
+
+    def about(self) -> dict[str, Any]:
+        """What the model can do, for the page and other clients."""
+        each = {
+            name: {
+                "verbs": verbs(one),
+                # one that was not trained on pairs goes on with its prompt
+                "continues": "score" in verbs(one) and not (one.task.answers or latent(one)),
+                "pairs": one.task.answers and "generate" in verbs(one),
+                "blank": one.vocab.pieces([one.task.blank])[0] if one.task.infills else None,
+                "form": one.task.form,
+            }
+            for name, one in self.tasks.items()
+        }
+        limits = {one.name: getattr(self.limits, one.name) for one in fields(Limits)}
+        return {"model": self.name, "tasks": each, "limits": limits}
+
+    def job(self, verb: str, given: object, heard: Callable[[str], None] | None = None) -> Job:
+        """The job of a request, checked; `heard` is told the text so far of a stream.
+
+        Raises UsageError and DataError, which name the field.
+        """
+        if not isinstance(given, dict):
+            raise UsageError('the request must be an object such as {"texts": ["..."]}')
+        known = VERBS[verb]
+        options = [one.name for one in fields(known.config) if one.name not in NO_FIELDS]
+        for name in given:
+            if name not in (names := ["task", *known.fields, *options]):
+                near = nearest(name, names)
+                raise UsageError(f"/{verb} has no field {name!r}{near} (known: {', '.join(names)})")
+        task = self._task(verb, given.get("task"))
+        # through the grammar of the command line, which knows types and choices
+        flags = [Given(key, text(given[key], key), key) for key in given if key in options]
+        config = resolve(known.config, flags).main
+        # before any text is read: what is asked for may not be affordable
+        self._check(config)
+        asked = Asked(verb, task, self.tasks[task], given, config, self.limits)
+        return asked.job(heard)
+
+    def _task(self, verb: str, given: object) -> str:
+        """The task that answers: the one given, or the first that can."""
+        able = [name for name, one in self.tasks.items() if verb in verbs(one)]
+        if given is None and able:
+            return able[0]
+        if given is not None and given not in self.tasks:
+            raise UsageError(f"task must be one of {', '.join(self.tasks)}, got {given!r}")
+        name = str(given or next(iter(self.tasks)))
+        if name in able:
+            return name
+        can = f"{self.name} with task {name} can {', '.join(verbs(self.tasks[name]))}"
+        more = f"; task {', '.join(able)} can {verb}" if able else ""
+        raise UsageError(f"/{verb}: {can}{more}")
+
+    def _check(self, config: Any) -> None:
+        limits = self.limits
+        for one in fields(config):
+            value = getattr(config, one.name)
+            finite = not isinstance(value, float) or math.isfinite(value)
+            require(finite, f"{one.name} must be a finite number, got {value}")
+        if isinstance(config, GenerateConfig):
+            for name in ("beam", "nbest"):
+                most, value = limits.max_beam, getattr(config, name)
+                require(value <= most, f"{name} must be at most {most}, got {value}")
+            fits = length(config.max_len, 0) <= (most := limits.max_output)
+            require(fits, f"max_len must be at most {most}, got {config.max_len}")
+
+
+def verbs(generator: Generator) -> list[str]:
+    """What a model with its task can do."""
+    task, ordered = generator.task, generator.protocol is not None
+    can = {
+        "generate": ordered or task.diffuses,
+        "infill": task.infills,
+        "score": ordered,
+        "predict": isinstance(task, Understanding),
+        "embed": True,
+    }
+    return [verb for verb in VERBS if can.get(verb, ordered and latent(generator))]
+
+
+def latent(generator: Generator) -> bool:
+    """Whether a model is an autoencoder with a latent space."""
+    return isinstance(generator.model, LatentModel)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request to one task."""
+
+    verb: str
+    task: str
+    generator: Generator
+    given: dict[str, Any]
+    config: Any
+    limits: Limits
+
+    def job(self, heard: Callable[[str], None] | None) -> Job:
+        """What is to be computed."""
+        made: Job = getattr(self, "_" + self.verb.replace("/", "_"))()
+        streamed = self._field("stream", bool, False) if self.verb == "generate" else False
+        if streamed:
+            alone = self.config.sampling and self.config.nbest == 1 and len(made.items) == 1
+            require(alone, "stream needs one text, and sampling with nbest 1")
+            source, prompt, number, _ = made.items[0]
+            # it alone tells of its words; the job may be joined with others that do not
+            made.items[0] = source, prompt, number, heard
+        return made
+
+    @cached_property
+    def texts(self) -> list[Sequence[str]]:
+        """The parts of each text."""
+        return parted(self._texts("texts", parts=True))
+
+    def _generate(self) -> Job:
+        encoded = self.generator.encode(self.texts)
+        phrases = self._field("constraints", list, [])
+        good = all(isinstance(some, list) and all(map(is_text, some)) for some in phrases)
+        require(good, "constraints must be a list of phrases for each text")
+        prefixes = self._texts("prefixes") if self.given.get("prefixes") else []
+        each = self.generator.constraints(prefixes, phrases)
+        truncate = self._field("truncate", bool, self.generator.task.answers)
+        return self._decoding(encoded, constraints=each, truncate=truncate)
+
+    def _infill(self) -> Job:
+        require(all(len(parts) == 1 for parts in self.texts), "texts must be a list of strings")
+        return self._decoding([self.generator.encode_blanks(one) for (one,) in self.texts])
+
+    def _decoding(self, encoded: list[list[Ids]], **how: Any) -> Job:
+        generator, config = self.generator, self.config
+        kept, prompts = generator.prompts(encoded, config, **how)
+        for number, (prompt, one) in prompts.items():
+            words = one.max_len * (1 + len(prompt.blanks))
+            most = self.limits.max_output
+            require(words <= most, f"text {number + 1}: {words} tokens of output, {most} may be")
+        # the number within the request seeds the draws, whatever is computed beside it
+        items = [(kept[number], prompt, number, None) for number, prompt in prompts.items()]
+
+        def answer(found: list[list[Hypothesis]]) -> Any:
+            by_number = dict(zip(prompts, found, strict=True))
+            outputs = [
+                [Output(generator.task.text(source, one.ids), one) for one in by_number[number]]
+                if number in by_number
+                else [NO_WORDS]
+                for number, source in enumerate(kept)
+            ]
+            return {"outputs": [[self.record(one) for one in some] for some in outputs]}
+
+        act = partial(decoded, generator, config)
+        return Job(("decode", self.task, config), items, act, answer)
+
+    def _score(self) -> Job:
+        targets = self._texts("targets")
+        each = f"targets: {len(targets)} for {len(self.texts)} texts"
+        require(len(targets) == len(self.texts), each)
+        options = dict(vars(self.config))
+
+        def act(items: list[Any], gone: Gone) -> list[Output]:
+            texts, wanted = zip(*items, strict=True)
+            return self.generator.score(texts, wanted, **options)
+
+        pairs = list(zip(self.texts, targets, strict=True))
+        return self._plain(pairs, act, lambda found: {"outputs": list(map(self.record, found))})
+
+    def _predict(self) -> Job:
+        def act(items: list[Any], gone: Gone) -> list[Any]:
+            return self.generator.predictions(items, self.config)
+
+        return self._plain(self.texts, act, lambda found: {"predictions": found})
+
+    def _embed(self) -> Job:
+        def act(items: list[Any], gone: Gone) -> list[Any]:
+            return list(self.generator.embed(items, **vars(self.config)))
+
+        return self._plain(self.texts, act, lambda found: {"vectors": numbers(found)})
+
+    def _latent_encode(self) -> Job:
+        def act(items: list[Any], gone: Gone) -> list[Any]:
+            truncate = self.config.truncate
+            return list(self.space.encode([one for (one,) in items], truncate=truncate).mean)
+
+        require(all(len(parts) == 1 for parts in self.texts), "texts must be a list of strings")
+        return self._plain(self.texts, act, lambda found: {"points": numbers(found)})
+
+    def _latent_decode(self) -> Job:
+        points, size = self._field("points", list), self.space.dimensions
+        right = all(isinstance(one, list) and len(one) == size for one in points)
+        # numbers that a float of 32 bits holds
+        right = right and all(is_number(x) for one in points for x in one)
+        require(right and points != [], f"points must be a list of lists of {size} numbers")
+        self._few("points", len(points))
+        return self._walk(lambda: np.array(points, np.float32))
+
+    def _latent_interpolate(self) -> Job:
+        pair = [one for parts in self.texts for one in parts]
+        require(len(pair) == 2 == len(self.texts), f"texts must be two strings, got {len(pair)}")
+        require(self.config.steps >= 2, f"steps must be at least 2, got {self.config.steps}")
+        self._few("steps", self.config.steps)
+
+        # encoded when it is computed: the model works in one thread
+        def points() -> geometry.Points:
+            a, b = self.space.encode(pair).mean
+            return geometry.path(a, b, self.config.steps, self.config.path)[1]
+
+        return self._walk(points)
+
+    def _walk(self, points: Callable[[], geometry.Points]) -> Job:
+        def act(items: list[Any], gone: Gone) -> list[Any]:
+            return [self.space.decode(make(), self.config) for make in items]
+
+        def answer(found: list[list[list[Output]]]) -> Any:
+            return {"outputs": [[self.record(one) for one in some] for some in found[0]]}
+
+        return self._plain([points], act, answer)
+
+    def _plain(self, items: list[Any], act: Any, answer: Any) -> Job:
+        return Job((self.verb, self.task, self.config), items, act, answer)
+
+    @cached_property
+    def space(self) -> LatentSpace:
+        """The latent space of the model."""
+        return LatentSpace(self.generator.model, self.generator.task)
+
+    def record(self, output: Output) -> dict[str, Any]:
+        """An output as json."""
+        one = output.hypothesis
+        return {
+            "text": output.text,
+            "score": one.score,
+            "log_prob": one.log_prob,
+            "tokens": self.generator.vocab.pieces(one.ids),
+            "token_log_probs": one.token_log_probs.tolist(),
+        }
+
+    def _texts(self, name: str, parts: bool = False) -> list[Any]:
+        """A field that is a string or a list of strings; with `parts`, also of lists of them."""
+        found = self.given.get(name)
+        found = [found] if isinstance(found, str) else found
+        kind = "a string or a list of strings" + " or of lists of strings" * parts
+        require(isinstance(found, list) and found != [], f"{name} must be {kind}")
+        assert isinstance(found, list)
+        self._few(name, len(found))
+        for number, one in enumerate(found, 1):
+            some = one if parts and isinstance(one, list) and one else [one]
+            good = all(isinstance(text, str) for text in some)
+            require(good, f"{name}: text {number} is no text; {name} must be {kind}")
+            good = all(map(is_text, some))
+            require(good, f"{name}: text {number} has half a character (a lone surrogate)")
+            chars, most = sum(map(len, some)), self.limits.max_chars
+            require(chars <= most, f"{name}: text {number} has {chars} characters, {most} may be")
+        return found
+
+    def _few(self, name: str, count: int) -> None:
+        most = self.limits.max_texts
+        require(count <= most, f"{name}: {count} given, {most} may be in a request")
+
+    def _field(self, name: str, kind: type[Kind], default: Kind | None = None) -> Kind:
+        value = self.given.get(name, default)
+        if not isinstance(value, kind):
+            raise UsageError(f"{name} must be a {kind.__name__}, got {value!r}")
+        return value
+
+
+def decoded(
+    generator: Generator, config: GenerateConfig, items: list[Any], gone: Gone
+) -> list[list[Hypothesis]]:
+    """The n best outputs of prompts of several requests; draws do not depend on who is joined."""
+
+    def heard(at: int, ids: Ids) -> None:
+        if gone():  # asked after each token, so that a long output ends soon
+            raise Abandoned
+        source, _, _, tell = items[at]
+        if tell is not None:
+            tell(generator.task.text(source, ids))
+
+    prompts = [prompt for _, prompt, _, _ in items]
+    return generator.decoded(prompts, config, [number for *_, number, _ in items], heard=heard)
+
+
+def is_text(value: object) -> bool:
+    """Whether it is a text of whole characters; json can hold halves of them."""
+    return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a finite number."""
+    return isinstance(value, int | float) and abs(value) < 1e9
+
+
+def numbers(rows: Sequence[Any]) -> list[Any]:
+    """Arrays as lists, with the shortest digits that a float of 32 bits has."""
+    return [np.array(row.astype(str), object).astype(float).tolist() for row in rows]

@@ -1,0 +1,136 @@
+"""`unitk serve`: a trained model over HTTP, with a page to try it."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import unitk
+from unitk import config
+from unitk.errors import UnitkError, UsageError, require
+from unitk.files import MANIFEST, digest
+from unitk.serving.config import Limits
+from unitk.training.saving.folder import find
+from unitk.training.saving.state import read_state
+
+if TYPE_CHECKING:
+    from unitk.serving.requests import Service
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Limits):
+    """Serve a trained model: json over HTTP, and a page to try it in a browser.
+
+    unitk serve
+    unitk serve --checkpoint runs/qg --port 9000
+    """
+
+    checkpoint: Path = Path("unitk-mini-en")
+    """Run folder (its best checkpoint), checkpoint or bundled model."""
+    host: str = "127.0.0.1"
+    """Address to listen at. 127.0.0.1 is this machine only; 0.0.0.0 is open to the network."""
+    port: int = 8000
+    """Port to listen at. 0: any free one."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device to compute on. auto: CUDA if there is a GPU."""
+    precision: Literal["fp32", "bf16", "fp16", "int8"] = "fp32"
+    """Number format of weights and cache. int8 is for matrices only, on a CPU."""
+    config: Path | None = None
+    """YAML file with options. Flags override it."""
+    user_dir: Path | None = None
+    """Folder of plug-ins. Every .py file in it is imported."""
+
+
+def run(argv: Sequence[str]) -> None:
+    """Load, listen, serve until a signal comes."""
+    given: Options = config.parse("serve", Options, argv).main
+    require(0 <= given.port <= 65535, f"--port must be in 0 to 65535, got {given.port}")
+    try:
+        import uvicorn
+
+        from unitk.serving.app import Server
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"unitk serve needs {error.name}, which is not installed: pip install 'unitk[serve]'"
+        ) from error
+    listening = bound(given.host, given.port)
+    replaced = watched(given.checkpoint)
+    app = Server(served(given), replaced).app()
+    host, port = listening.getsockname()[:2]
+    print(f"http://{f'[{host}]' if ':' in host else host}:{port}", file=sys.stderr, flush=True)
+    UnitkError.with_flags = False  # clients know arguments
+    how = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=int(given.timeout))
+    uvicorn.Server(how).run(sockets=[listening])
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that is bound, before the model is loaded: mistakes are reported at once."""
+    try:
+        family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise UsageError(f"--host {host}: {error.strerror}") from error
+    found = socket.socket(family, kind)
+    # a port that was left a moment ago can be taken again
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        found.bind(address)
+        found.listen(1024)
+    except OSError as error:
+        found.close()
+        raise UsageError(
+            f"--port {port} at --host {host}: {error.strerror}; --port 0 takes any free port"
+        ) from error
+    return found
+
+
+def served(given: Options) -> Service:
+    """The model with each of the tasks it was trained with, the default one first."""
+    from unitk.decoding.generator import Generator
+    from unitk.serving.requests import Service
+    from unitk.training.device import choose_device
+    from unitk.training.saving.checkpoint import components
+
+    folder = find(given.checkpoint)
+    state = read_state(folder)
+    parsed = components(state, folder)
+    names = list(parsed.mixture) or [parsed.components["task"].name]
+    names.sort(key=lambda name: name != state.get("default_task"))  # stable
+    device, precision = choose_device(given.device), given.precision
+    first, *others = [
+        unitk.load(given.checkpoint, device, task=name, precision=precision) for name in names
+    ]
+    # the weights are those of all tasks: they are kept once
+    each = [first, *(Generator(first.model, other.task) for other in others)]
+    limits = Limits(**{one.name: getattr(given, one.name) for one in fields(Limits)})
+    name = given.checkpoint.name or str(given.checkpoint)
+    return Service(name, dict(zip(names, each, strict=True)), limits)
+
+
+def watched(path: Path) -> Callable[[], bool]:
+    """Whether the checkpoint that `path` means is another one by now; logged the first time."""
+
+    def identity() -> tuple[Path, str] | None:
+        try:
+            folder = find(path).resolve()
+            return folder, digest(folder / MANIFEST)
+        except (UnitkError, OSError):  # gone, or being written
+            return None
+
+    loaded, said = identity(), False
+
+    def replaced() -> bool:
+        nonlocal said
+        other = identity() != loaded
+        if other and not said:
+            log.warning("checkpoint %s was replaced; the loaded one goes on serving", path)
+        said = said or other
+        return other
+
+    return replaced
