@@ -269,7 +269,7 @@ def test_language_model(kit, store, tmp_path):
 
 def test_what_is_not_a_checkpoint_is_refused(kit, store, tmp_path):
     there = store({"args": argparse.Namespace(**OPTIONS), "model": {"a": torch.ones(1)}})
-    with pytest.raises(CheckpointError, match="no RoBERTa, encoder-decoder or language model"):
+    with pytest.raises(CheckpointError, match="not a RoBERTa, encoder-decoder or language model"):
         kit.to_unitk("fairseq", there, tmp_path / "ours")
     torch.save({"model": {"a": torch.ones(1)}}, there / "checkpoint_best.pt")
     with pytest.raises(CheckpointError, match="neither args nor cfg"):
