@@ -17,7 +17,7 @@ SEED=${SEED:-1}
 : "${VOCAB:=8000}" "${STEPS:=800}" "${MAX_TOKENS:=4096}" "${VALID_TEXTS:=100}"
 : "${SCHEDULE:=linear:warmup=0.06}"
 if [ -z "${ROWS:-}" ]; then
-  ROWS="lm/gpt2_mini/adamw/2e-3 lm/gpt2_mini/muon/4e-3 lm/gpt2_mini/muon/8e-3"
+  ROWS="lm/gpt2_mini/adamw/2e-3 lm/gpt2_mini/muon/4e-3 lm/gpt2_mini/muon/4e-3/init-std=0.02"
   ROWS+=" lm/gpt2_mini/adamw/4e-3 lm/gpt2_mini/adamw/1e-3 lm/modern_mini/muon/4e-3 lm/modern_mini/muon/8e-3"
   for pair in mlm/bert_small glm_infill/glm_small unilm/unilm_small pmlm/unilm2_small mass/mass_small; do
     ROWS+=" $pair/adamw/2e-3 $pair/muon/4e-3"
