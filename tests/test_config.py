@@ -186,7 +186,7 @@ def test_a_schedule_is_a_value(text):
 
     made = parse_value(text, Schedule, "--lr-schedule")
     assert parse_value(render(made), Schedule, "x") == made
-    with pytest.raises(UsageError, match="not a field=value of schedule linear; did you mean warmup"):
+    with pytest.raises(UsageError, match="of schedule linear; did you mean warmup"):
         parse_value("linear:warmpu=1", Schedule, "--lr-schedule")
     with pytest.raises(UsageError, match="--lr-schedule: there is no schedule 'linera'"):
         parse_value("linera", Schedule, "--lr-schedule")
