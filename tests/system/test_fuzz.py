@@ -75,6 +75,8 @@ def others(runs, toy_data, tmp_path_factory):
         "merge": {"": f"{place / 'text'} {place / 'more'}", "dest": place / "merged"},
         "generate": {"checkpoint": lm, "input": text, "beam": "2", "lenpen": "1", **small},
         "score": {"metric": "bleu,rouge", **files, "separator": "|", "output-format": "json"},
+        "embed": {"checkpoint": lm, "input": text, "output": place / "states.npy", "device": "cpu"},
+        "predict": {"checkpoint": lm, "input": text, "device": "cpu"},  # refused: it has no labels
         "evaluate": {"checkpoint": lm, "data": toy_data / "text", "max-tokens": "400"},
         "show": {"": "a b c d", "task": "lm", "seed": "1", "max-tokens": "9"},
         "latent": {"": "encode the-bada", "checkpoint": place / "optimus", "device": "cpu"},
@@ -141,7 +143,8 @@ def test_wrong_options_of_train(good, tmp_path, monkeypatch):
         except UnitkError as error:
             refused += 1
             assert error.code in (2, 3, 4), (words, error)
-            assert "\n" not in str(error) and len(str(error)) > 15, (words, str(error))
+            # a line for each wrong option
+            assert min(map(len, str(error).splitlines())) > 15, (words, str(error))
             assert not re.search(r"Traceback|object at 0x|NoneType|KeyError", str(error)), words
     assert refused > TRAIN / 2
 
@@ -168,6 +171,8 @@ def test_wrong_options_of_other_verbs(others, tmp_path, monkeypatch, capfd, verb
         assert not re.search(r"Traceback|object at 0x|NoneType|KeyError", told), (words, told)
         if code:
             refused += 1
-            assert told.splitlines()[-1].startswith(f"unitk {verb}: "), (words, told)
+            # the last message, with a further line for each further wrong option
             assert told.count(f"unitk {verb}: ") == 1, (words, told)
+            message = told.partition(f"unitk {verb}: ")[2].splitlines()
+            assert all(line.startswith("--") for line in message[1:]), (words, told)
     assert refused > OTHER / 3
