@@ -119,7 +119,7 @@ learnt() { # SET TASK LABELS TRAIN DEV words...: RUN/SET/ROW.json, the scores on
   # options of predict
   local row begins
   labelled "$1" "$3" "$4" "$5"
-  for row in scratch pretrained; do
+  for row in pretrained scratch; do
     begins=("${init[@]}")
     [ $row = pretrained ] || begins=("${scratch[@]}")
     judged "$1" "$RUN/$1/$row" "$2" "$3" "$5" "${begins[@]}" "${optimizer[@]}" "${@:6}"

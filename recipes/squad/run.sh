@@ -34,5 +34,6 @@ beginnings "$sample/openstax-ccby/openstax.valid.jsonl.gz"
 # in SQuAD 1.1 every question has an answer, though not in every window
 from=() to=() asked=(--null-threshold inf)
 grep -qs '"is_impossible": true' "$RUN/text/train.json" && asked=()
-learnt squad span span "$RUN/text/train.json" "$RUN/text/dev.json" --max-source-len "$SOURCE" --valid-texts 300
+learnt squad span span "$RUN/text/train.json" "$RUN/text/dev.json" --max-source-len "$SOURCE" --valid-texts 300 \
+  --best-metric valid/span/correct
 python3 "$here/report.py" "$RUN"
