@@ -167,7 +167,7 @@ def test_who_listens_hears_the_words_of_every_draw_and_changes_none(toy):
     def hear(number, ids):
         heard.setdefault(number, []).append(ids.tolist())
 
-    found = generate(*how, config, heard=hear)
+    found = generate(*how, config, on_step=hear)
     plain = generate(*how, config)
     for number, ([one], [same]) in enumerate(zip(found, plain, strict=True)):
         words = one.ids.tolist()

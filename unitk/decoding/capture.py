@@ -1,4 +1,4 @@
-"""A step of decoding recorded once on a GPU and replayed, which spares launching its kernels."""
+"""A decoding step, recorded once on a GPU and replayed, which saves kernel launches."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ STEPS = 32  # steps that one recording serves: its keys end where the last of th
 
 
 class Recorded:
-    """A function of tensors of fixed shapes, as a CUDA graph; on a CPU it is just called.
+    """A function of tensors of fixed shapes, as a CUDA graph; on a CPU it is simply called.
 
-    What it reads and writes beside its inputs must stay at its place in memory. The first call
-    readies the libraries, the second one records. The result holds until the next call.
+    All other tensors that the function reads or writes must keep their memory addresses. The first
+    call is a warm-up, the second one records. A result is valid until the next call.
     """
 
     def __init__(self, function: Callable[..., Tensor]) -> None:

@@ -181,11 +181,11 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
 
     @property
     def width(self) -> int:
-        """Hypotheses of an input that are open at a time."""
+        """How many hypotheses of an input are open at a time."""
         return self.nbest if self.sampling else self.beam
 
     def idle(self, why: str, *names: str) -> None:
-        """`UsageError` where one of these options is not what it is by default."""
+        """Raise a `UsageError` unless each of these options has its default."""
         for name in names:
             default = getattr(GenerateConfig, name)
             require(getattr(self, name) == default, f"--{name.replace('_', '-')} {why}")
@@ -223,7 +223,7 @@ class EmbedConfig:
 
 @dataclass(frozen=True)
 class PredictConfig:
-    """How texts are read."""
+    """How `unitk predict` reads texts."""
 
     null_threshold: float = 0.0
     """Answers: predict no answer only if, in every window, its log-probability exceeds that of the
@@ -238,7 +238,7 @@ class PredictConfig:
 
 
 def made(kind: type[Config], options: Mapping[str, object]) -> Config:
-    """The configuration with these options; an unknown one is a UsageError with the nearest."""
+    """Build the configuration from options; `UsageError` names an unknown one and the nearest."""
     known = [field.name for field in fields(kind)]
     for name in options:
         if name not in known:
@@ -248,18 +248,18 @@ def made(kind: type[Config], options: Mapping[str, object]) -> Config:
 
 
 def length(text: str | int, words: int) -> int:
-    """The words that `--min-len` or `--max-len` come to for a source of so many words."""
+    """The number of words that `--min-len` or `--max-len` means for a source of this many words."""
     return int(slope(text) * words) + _parse(text)[1]
 
 
 def slope(text: str | int) -> float:
-    """Words of the output for each word of the source."""
+    """How many words an output may grow by for each word of its source."""
     return _parse(text)[0]
 
 
 @functools.cache
 def _parse(text: str | int) -> tuple[float, int]:
-    """Slope and constant of a number, or of a text such as 12, 1.2x or 1.2x+10."""
+    """Slope and constant of a length: a number, or a text such as 12, 1.2x or 1.2x+10."""
     found = LENGTH.fullmatch(str(text))
     assert found
     slope, offset, number = found.groups()

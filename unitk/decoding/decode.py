@@ -1,10 +1,9 @@
-"""Drives a task's protocol: reads prompts, then words, and lets the search choose what comes next.
+"""Decoding: feed a task's prompts and words to the model, and let the search choose the next words.
 
-The keys of the prompt, and of an encoder, are stored once per input, and its K hypotheses are K
-queries of one row. Their own columns are only ever appended; a bool table of ancestors, which
-follows the back-pointers, tells each hypothesis which of them are its own. A probe (slot protocol)
-stands right after the word it follows and is overwritten by the next word: it leaves no trace. No
-task code runs in a step.
+Keys of the prompt and of an encoder are stored once per input; its K hypotheses are K queries of
+one row. Columns of words are only appended. A bool table of ancestors, which follows the
+back-pointers, marks the columns that belong to each hypothesis. In the slot protocol, a probe
+stands after the word it follows, and the next word overwrites it. No task code runs within a step.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from unitk.decoding.filling.fill import fill
 from unitk.decoding.fit import batches, check_places, fitted, round_up, usable
 from unitk.decoding.forced import attention, watch
 from unitk.decoding.search import Hypothesis, Output, Request, Search, longest
-from unitk.decoding.steps import Heard, start, tell
+from unitk.decoding.steps import OnStep, report_step, start
 from unitk.errors import UsageError, require
 from unitk.models.base import Decoder
 from unitk.models.cache import put
@@ -65,7 +64,7 @@ LOOK = {"cpu": 1}
 
 
 class Decoding:
-    """A model, or an ensemble, with its task: sources as ids in, outputs out."""
+    """A model or an ensemble, with its task: it turns sources, as ids, into outputs."""
 
     def __init__(self, model: Model | Ensemble, task: Task) -> None:
         self.model, self.task, self.vocab = model, task, task.vocab
@@ -84,9 +83,10 @@ class Decoding:
     ) -> list[list[Output]]:
         """The n best outputs for each source; an empty source has none.
 
-        `constraints` are one for each source, or none at all. Too long a source raises DataError,
-        or is shortened if `truncate`. `first` is the number of the first source among all inputs.
-        With a `layer` of the decoder (`forced.attention`), outputs have its attention.
+        `constraints` has one entry for each source, or is empty. A source that is too long raises
+        DataError, or is shortened if `truncate` is set. `first` is the number of the first source
+        among all inputs. With `layer`, a layer of the decoder as in `forced.attention`, each output
+        has its attention. `report` is called with the number of sources that were just finished.
         """
         self._check_layer(layer)
         if isinstance(self.model, Ensemble) and not config.sampling:
@@ -118,9 +118,9 @@ class Decoding:
         truncate: bool = False,
         first: int = 0,
     ) -> tuple[list[list[Ids]], dict[int, tuple[Example, Constraint]]]:
-        """The sources, shortened if they must and may be; by number what is decoded of them.
+        """The sources, shortened where necessary, and the prompt of each by its number.
 
-        Raises DataError, as `outputs` does, for what cannot be decoded.
+        Raises DataError, as `outputs` does, for a source that cannot be decoded.
         """
         if self.protocol is None and not self.task.infills:
             name = type(self.task).__name__
@@ -144,11 +144,11 @@ class Decoding:
         config: GenerateConfig,
         inputs: Sequence[int],
         report: Callable[[int], None] = lambda done: None,
-        heard: Heard | None = None,
+        on_step: OnStep | None = None,
     ) -> list[list[Hypothesis]]:
-        """The n best outputs of what `prompts` returns; draws are seeded with the `inputs`.
+        """The n best outputs for the result of `prompts`; `inputs` seed the draws.
 
-        `heard` follows tasks that write word by word.
+        `on_step` follows tasks that write word by word.
         """
         examples, vocab = [prompt for prompt, _ in prompts], self.vocab
         each = [one for _, one in prompts]
@@ -168,7 +168,7 @@ class Decoding:
                 report,
                 constraints=Constraints(each, word_rules(config, vocab)),
                 inputs=inputs,
-                heard=heard,
+                on_step=on_step,
             )
         idle = {
             "--nbest": config.nbest > 1,
@@ -188,7 +188,7 @@ class Decoding:
         layer: int,
         config: GenerateConfig,
     ) -> list[list[Output]]:
-        """The outputs, with how much their words look at those of the source."""
+        """The outputs, each with the attention of its words to the words of the source."""
         protocol, vocab = self._ordered("--print-alignment"), self.task.source_vocab
         examples = [
             unroll(prompt, protocol, one.hypothesis.ids)
@@ -200,7 +200,7 @@ class Decoding:
         return [[replace(one, attention=next(each)) for one in outputs] for outputs in found]
 
     def _check_layer(self, layer: int | None) -> None:
-        """Refuse before the search what has no attention to the source."""
+        """Raise before the search if the model has no attention to a source."""
         if layer is not None:
             with watch(self.model, layer):
                 pass
@@ -208,7 +208,7 @@ class Decoding:
     def _warn(
         self, sources: Sequence[list[Ids]], kept: Sequence[list[Ids]], config: GenerateConfig
     ) -> None:
-        """Say how many sources were shortened."""
+        """Log how many sources were shortened."""
         shortened = sum(old is not new for old, new in zip(sources, kept, strict=True))
         if shortened:
             most = config.max_source_len
@@ -216,7 +216,7 @@ class Decoding:
             log.warning("shortened %d of %d sources%s", shortened, len(sources), limit)
 
     def _ordered(self, flag: str) -> Protocol:
-        """The protocol, of a task that writes word by word."""
+        """The protocol of a task that writes word by word; `UsageError` for any other task."""
         if self.protocol is None:
             name, instead = type(self.task).__name__, ""
             if flag == "--score":
@@ -237,15 +237,15 @@ def generate(
     *,
     constraints: Constraints | None = None,
     inputs: Sequence[int] | None = None,
-    heard: Heard | None = None,
+    on_step: OnStep | None = None,
 ) -> list[list[Hypothesis]]:
     """The n best outputs for each prompt, in the order of the prompts.
 
-    Which prompts share a batch changes nothing but rounding. `report` hears how many are done.
-    `conditions` makes what enters beside the prompts, if the model shall not make it of them.
-    `constraints` are one for each prompt; those of the config if there are none. `inputs` are what
-    draws are seeded with, one for each prompt; its number here if there are none. `heard` is told
-    of the words as they are written.
+    Batching changes outputs by no more than rounding. `report` is called with the number of prompts
+    that each batch finished. `conditions` overrides what the model computes from the prompts (an
+    encoder's states, a latent). `constraints` has one entry for each prompt; by default those of
+    the config. `inputs` seed the draws, one number for each prompt; by default its place in the
+    list. `on_step` receives the words as they are written.
     """
     constraints = constraints or Constraints.plain(config, len(prompts))
     inputs = range(len(prompts)) if inputs is None else inputs
@@ -265,9 +265,9 @@ def generate(
             given = conditions(batch, numbers) if conditions else None
             some = constraints.select(numbers)
             named = [inputs[i] for i in numbers]
-            hear = heard and partial(tell, heard, numbers)
+            stepped = on_step and partial(report_step, on_step, numbers)
             decoded = decode(
-                model, batch, protocol, config, named, given, constraints=some, hear=hear
+                model, batch, protocol, config, named, given, constraints=some, on_step=stepped
             )
             for i, outputs in zip(numbers, decoded, strict=True):
                 found[i] = outputs
@@ -287,13 +287,13 @@ def decode(
     condition: Condition | None = None,
     *,
     constraints: Constraints | None = None,
-    hear: Callable[[Search, Tensor], None] | None = None,
+    on_step: Callable[[Search, Tensor], None] | None = None,
 ) -> list[list[Hypothesis]]:
-    """The n best outputs of each row of a batch of prompts, which is on the model's device.
+    """The n best outputs of each row of a batch of prompts, on the model's device.
 
-    `numbers` are the rows' numbers among all inputs: what their draws are seeded with. A
-    `condition` that is not given is made of the batch. `hear` is told after each step of the search
-    and of the rows it still has.
+    `numbers` are the rows' numbers among all inputs, which seed their draws. Without `condition`,
+    the model computes it from the batch. After each step, `on_step` is called with the search and
+    the numbers of the rows that it still holds.
     """
     assert not batch.blanks.shape[1] or (protocol.begin is not None and protocol.probe is None)
     constraints = constraints or Constraints.plain(config, len(batch.last))
@@ -306,8 +306,8 @@ def decode(
     logits_RV = model.head(reader.read_prompt())
     while True:
         back, token, place = search.extend(logits_RV)
-        if hear is not None:
-            hear(search, rows)
+        if on_step is not None:
+            on_step(search, rows)
         if search.steps % look == 0 or search.steps == search.most:
             left = search.open().nonzero()[:, 0]
             if 2 * len(left) <= len(rows):  # it pays to go on with these only
@@ -322,10 +322,10 @@ def decode(
 
 
 class Reader:
-    """Feeds the model: the prompts once, then a word of every hypothesis at a time.
+    """Feeds the model: first the prompts, then one word of every hypothesis per step.
 
-    B inputs, K hypotheses each; the cache's columns are the prompt's, then K a step, then K for
-    probes if the protocol has them.
+    There are B inputs with K hypotheses each. The cache has the columns of the prompt, then K
+    columns a step, then K for probes if the protocol has them.
     """
 
     def __init__(
@@ -362,7 +362,7 @@ class Reader:
         self.columns = self._columns()
 
     def _columns(self) -> Tensor:
-        """What a step reads, [9, B, K] words and as many probes, but for token, place and time."""
+        """The slots of a step, [9, B, K] or [9, B, 2K] with probes, except token, place, time."""
         words: Tensor = self.first[:, :, None].repeat(1, 1, self.beam)
         words[NOW : BORN + 1] = self.prompt[NOW].amax(1)[:, None]
         words[DIES], words[CROSS] = NEVER, 1
@@ -374,17 +374,17 @@ class Reader:
         return torch.cat([words, probes], 2)
 
     def read_prompt(self) -> Tensor:
-        """The states [B, D] at the slots that are read first."""
+        """Read the prompts; returns the states [B, D] of the slots that predict the first words."""
         sight = masks.dense(self.prompt, self.prompt)
         asked = self.first_read
         states = self.model.step(self.prompt, sight, self.condition, self.cache, 0, asked)
         return states[:, 0]
 
     def read(self, back: Tensor, token: Tensor, place: Tensor) -> Tensor:
-        """The states [B * K, D] that the next words are asked at.
+        """Read the chosen words; returns the states [B * K, D] that predict the next ones.
 
-        [B, K]: the hypothesis each one continues, the token read, and [B, K, 2] the place of the
-        slot that asks for the next word.
+        `back` [B, K] is the hypothesis that each one continues, `token` [B, K] the word to read,
+        and `place` [B, K, 2] the positions of the slot that predicts the next word.
         """
         stop = self.at + self.columns.shape[2]
         if self.recorded is None:
@@ -401,7 +401,7 @@ class Reader:
     def _read(
         self, back: Tensor, token: Tensor, place: Tensor, at: int | Tensor, until: int
     ) -> Tensor:
-        """Read at column `at`, seeing the columns [0, until)."""
+        """Read words into the columns from `at` on; they see the columns [0, until)."""
         beam, protocol = self.beam, self.protocol
         self.cache.follow(back)  # keys and values stay; `mine` tells whose they are
         own = self.mine[:, :, self.width : until]
@@ -428,7 +428,7 @@ class Reader:
         return states.flatten(0, 1)
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows of the batch only."""
+        """Keep only these rows of the batch."""
         if self.recorded is not None:
             self.recorded = {}  # all tables move
         self.cache = self.cache.select(rows)
@@ -439,7 +439,9 @@ class Reader:
 
 
 def _prompt(batch: Batch, *, trim: bool) -> Tensor:
-    """The prompts [9, B, T]; on CPU without columns that are pads in every row, if wished."""
+    """The prompts [9, B, T]; with `trim`, on a CPU, without columns that are padding in all
+    rows.
+    """
     prompt: Tensor = batch.towers[batch.decoded]
     if not trim or prompt.device.type != "cpu":
         return prompt

@@ -1,4 +1,6 @@
-"""Several models as one: the mean of their probabilities, word by word (as in fairseq)."""
+"""Ensembles: several models as one, by the mean of their probabilities for each word (as in
+fairseq).
+"""
 
 from __future__ import annotations
 
@@ -21,24 +23,25 @@ from unitk.tasks.base import Task
 
 @dataclass(frozen=True)
 class Each:
-    """What enters the models of an ensemble, or their caches: one for each."""
+    """The conditions or the caches of the models of an ensemble, one for each."""
 
     each: Sequence[Any]
 
     def follow(self, back: Tensor) -> None:
-        """The hypotheses [B, K] that those of the next step continue."""
+        """Follow the back-pointers [B, K] of the search."""
         for one in self.each:
             one.follow(back)
 
     def select(self, rows: Tensor) -> Each:
-        """What belongs to these batch rows."""
+        """Keep only these batch rows."""
         return Each([one and one.select(rows) for one in self.each])
 
 
 class Ensemble(Answers):
-    """Decodes as a model does: its states are the models' states side by side.
+    """Several models with the interface of one; its states are the models' states side by side.
 
-    The models may differ in size and kind; they read the same slots and write the same words.
+    The models may differ in size and architecture. They read the same slots and write the same
+    words.
     """
 
     def __init__(self, models: Sequence[Model]) -> None:
@@ -48,11 +51,11 @@ class Ensemble(Answers):
 
     @property
     def trained(self) -> int:
-        """Of the model with fewest, the rows of the output layer that were trained."""
+        """The rows of the output layer that were trained, in the model that has fewest."""
         return min(model.trained for model in self.models)
 
     def condition(self, batch: Batch) -> Each:
-        """What enters beside the slots."""
+        """The models' conditions."""
         return Each([model.condition(batch) for model in self.models])
 
     def forward(
@@ -85,11 +88,11 @@ class Ensemble(Answers):
 
     @property
     def heads(self) -> Heads:  # type: ignore[override]
-        """Those of the first model: heads of one name are of one kind."""
+        """The heads of the first model; heads of one name have the same kind in all models."""
         return self.models[0].heads
 
     def head(self, asked: Tensor | Asked, name: str = LM) -> Tensor:
-        """The mean of what the models' heads say: of probabilities, or of numbers."""
+        """The mean of the models' heads: of probabilities, or of numbers."""
         asked = Asked(asked[:, None]) if isinstance(asked, Tensor) else asked
         configs = [one.config if name == LM else one.config.head_config for one in self.models]
         each = asked.states.split([config.width for config in configs], -1)
@@ -100,7 +103,7 @@ class Ensemble(Answers):
 
 @dataclass(frozen=True)
 class Tightest:
-    """The limits of several architectures: of each table of positions the shortest; 0: none."""
+    """The smallest limits of several architectures, table by table; 0 is no limit."""
 
     each: Sequence[Limits]
 
@@ -125,7 +128,7 @@ class Tightest:
 
 
 def join(members: Sequence[tuple[str, Model, Task]]) -> Ensemble:
-    """Checkpoints by name as one; CheckpointError where they cannot work together."""
+    """Join checkpoints, given by name; CheckpointError if they cannot work together."""
     first, _, task = members[0]
     for name, model, other in members[1:]:
         what = f"--checkpoint {name} cannot be in one ensemble with {first}"
@@ -143,7 +146,7 @@ def join(members: Sequence[tuple[str, Model, Task]]) -> Ensemble:
 
 
 def same_slots(one: Task, other: Task) -> bool:
-    """Whether two tasks lay out a source alike, and decode alike; a source with a blank serves."""
+    """Whether two tasks lay out and decode a source alike, tested on a source with a blank."""
     if one.protocol != other.protocol or one.infills != other.infills:
         return False
     word = one.words[:1]  # any word: layouts do not depend on which

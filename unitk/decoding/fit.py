@@ -1,4 +1,4 @@
-"""Whether a source and its output fit a model: batches, position tables, sources made shorter."""
+"""Checks that a source and its output fit a model; batches of like length; shortened sources."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 
 def usable(task: Task, trained: int) -> Protocol | None:
-    """How a task decodes with a model whose output layer has so many trained rows.
+    """The protocol by which a task decodes with a model that has this many trained output rows.
 
-    Raises UsageError where what it must write or read was added by an import.
+    Raises UsageError if the task must read or write a symbol that only an import added.
     """
     protocol = task.protocol
     if protocol is None:
@@ -42,10 +42,10 @@ def usable(task: Task, trained: int) -> Protocol | None:
 def batches(
     prompts: Sequence[Example], max_tokens: int, max_len: Sequence[int] = (), width: int = 1
 ) -> Iterator[list[int]]:
-    """Numbers of prompts that are read together: of like length, within so many slots.
+    """Batches of prompts of like length, as their numbers, each batch within this many slots.
 
-    `max_len`: the most words that each of `width` hypotheses writes in a blank; none: they are
-    read only.
+    `max_len` is the most words that each of `width` hypotheses writes in a blank. Without it, the
+    prompts are only read.
     """
     size = [
         (len(p.blanks) * bool(max_len), max(len(tower) for tower in p.towers.values()), words)
@@ -66,7 +66,7 @@ def batches(
 
 
 def round_up(columns: int) -> int:
-    """The next width that rows may have."""
+    """Round up to a width that rows may have."""
     return -(-columns // WIDTH) * WIDTH
 
 
@@ -77,10 +77,11 @@ def shortened(
     truncate: bool,
     slope: float = 0.0,
 ) -> tuple[list[Ids], T, int]:
-    """A source, made shorter while it is `over` what fits; what is laid out; tokens that would fit.
+    """Shorten a source while it is `over` the limit; returns it, its layout and what would fit.
 
-    The least that must go is taken away each time: with the source, outputs lose `slope` words for
-    each of its tokens. Where it cannot get short enough it is still over.
+    Each round takes away the least that must go; the outputs' limit shrinks by `slope` words for
+    each token of the source. The result may still be over the limit. The last value is a number of
+    tokens.
     """
     while True:
         laid, words = lay_out(source), sum(map(len, source))
@@ -101,7 +102,7 @@ def fitted(
     wanted: Constraint,
     truncate: bool,
 ) -> tuple[list[Ids], tuple[Example, Constraint]]:
-    """The source, shortened if it must and may be; its prompt and its outputs' constraint."""
+    """The source, shortened where necessary, with its prompt and the constraint on its outputs."""
 
     def lay_out(source: list[Ids]) -> tuple[Example, Constraint]:
         exactly, words = task.length(source), sum(map(len, source))
@@ -141,9 +142,10 @@ def fitted(
 def check_places(
     prompt: Example, protocol: Protocol, max_len: int, limits: Limits, name: str, fits: int = 0
 ) -> None:
-    """Refuse what would leave the model's position tables, before anything is decoded.
+    """Raise DataError before decoding, if an output would pass the end of a position table.
 
-    A source of `fits` tokens, if this is known and above 0, would not be refused.
+    `fits` is how many tokens a source may have, where that is known and above 0; the message names
+    it.
     """
     pos, pos2 = overrun(prompt, protocol, max_len, limits)
     if pos2 > 0:
@@ -161,7 +163,7 @@ def check_places(
 
 
 def overrun(prompt: Example, protocol: Protocol, max_len: int, limits: Limits) -> tuple[int, int]:
-    """By how much decoding may pass the end of the two position tables (at most 0: it fits)."""
+    """How many positions decoding may need beyond the two tables; at most 0 if it fits."""
     own = prompt.towers[prompt.decoded].table
     # [M + 1, 2] (pos, pos2) of the slot that is read first in each blank
     homes = np.concatenate([own[[POS, POS2], -1:].T, prompt.blanks])

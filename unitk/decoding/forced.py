@@ -1,4 +1,4 @@
-"""Outputs that are given: what a search would say of them, and what they attend to, in one pass."""
+"""Given outputs: their scores, as a search would report them, and their attention, in one pass."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def score(
     max_tokens: int,
     report: Callable[[int], None] = lambda done: None,
 ) -> list[Floats]:
-    """Of unrolled outputs [2, words]: each word's log-probability; 1 where it is the likeliest."""
+    """Score unrolled outputs [2, words]: log-probability, and 1 where a word is the likeliest."""
     found: list[Floats] = [np.empty((2, 0), np.float32)] * len(examples)
     for numbers, batch in _collated(model, examples, max_tokens, PACKED):
         [ask] = batch.asks.values()
@@ -51,7 +51,7 @@ def score(
 
 @torch.inference_mode()
 def logits(model: Model | Ensemble, examples: Sequence[Example], max_tokens: int) -> list[Floats]:
-    """The logits [T, V] over the vocabulary that the only ask of each example has."""
+    """The logits [T, V] over the vocabulary at the slots of each example's only ask."""
     if isinstance(model, Ensemble):
         raise UsageError("--checkpoint: one model has logits, not an ensemble")
     read = {name for example in examples for name in example.towers}
@@ -71,7 +71,7 @@ def logits(model: Model | Ensemble, examples: Sequence[Example], max_tokens: int
 def as_hypothesis(
     ids: Ids, gains: Floats, protocol: Protocol, config: GenerateConfig, max_len: int
 ) -> Hypothesis:
-    """A given output as the search would report it, whose outputs have at most `max_len` words."""
+    """A given output in the form of a search result whose outputs have at most `max_len` words."""
     way = SEARCH_PRESETS[config.search]
     ends = np.flatnonzero(ids == protocol.end)  # one for each blank
     if protocol.endless:
@@ -96,11 +96,11 @@ def attention(
     layer: int,
     max_tokens: int,
 ) -> list[Floats]:
-    """How much every word of unrolled outputs looks at each word of its source, [words, source].
+    """The attention of every word of unrolled outputs to each source word, [words, source words].
 
-    The mean over the heads of a decoder layer, counted from 1, 0 being the last, and over the
-    models of an ensemble. Source words are those of the encoder (`vocab`) from the first to the
-    last one that is no special symbol; between them special symbols have 0.
+    It is the mean over the heads of a decoder layer, and over the models of an ensemble. Layers
+    count from 1; 0 is the last. Source words are those of the encoder (`vocab`), from the first to
+    the last one that is no special symbol; special symbols between them have weight 0.
     """
     special = [id_ for id_ in vocab.symbols.values() if id_ != vocab.unk]
     found: list[Floats] = [np.empty((0, 0), np.float32)] * len(examples)
@@ -122,7 +122,7 @@ def attention(
 
 @contextmanager
 def watch(model: Model | Ensemble, layer: int) -> Iterator[list[Tensor]]:
-    """The attention [B, T, S] of each model's decoder layer to the source, in the latest pass."""
+    """Record the attention [B, T, S] of each model's decoder layer to the source, in one pass."""
     models = list(model.models) if isinstance(model, Ensemble) else [model]
     seen: list[Tensor] = [torch.empty(0)] * len(models)
     with ExitStack() as stack:
@@ -146,7 +146,7 @@ def watch(model: Model | Ensemble, layer: int) -> Iterator[list[Tensor]]:
 def _collated(
     model: Model | Ensemble, examples: Sequence[Example], max_tokens: int, packed: int = 0
 ) -> Iterator[tuple[list[int], Batch]]:
-    """Numbers of examples of like length, and their batch; rows hold several of `packed` slots."""
+    """Batches of examples of like length, with their numbers; rows hold `packed` slots if given."""
     device = next(model.parameters()).device
     model.eval()
     for numbers in batches(examples, max_tokens):

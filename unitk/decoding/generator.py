@@ -1,4 +1,4 @@
-"""A trained model with its task: sources in, texts out; or texts in, scores out."""
+"""A trained model with its task, for texts: generate, fill in, predict, score and embed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NO_WORDS = Output("", Hypothesis(np.zeros(0, np.int64), 0.0, 0.0, np.zeros(0, np
 
 
 class Generator(Decoding):
-    """The same for texts: sources in, texts out; or texts in, scores and vectors out."""
+    """Decoding for texts: sources to texts; texts to scores, vectors and predictions."""
 
     def generate(
         self,
@@ -39,10 +39,10 @@ class Generator(Decoding):
         truncate: bool = False,
         **options: object,
     ) -> list[list[Output]]:
-        """The n best outputs for each source, a text or its parts; `options`: GenerateConfig's.
+        """The n best outputs for each source, a text or its parts; `options` are GenerateConfig's.
 
-        `prefixes` are how the outputs for each source begin, `constraints` phrases they contain.
-        A string is one source; the output for an empty source is empty.
+        `prefixes` gives the beginning of each source's outputs, `constraints` the phrases that they
+        must contain. A string is a single source. The output for an empty source is empty.
         """
         config, sources = made(GenerateConfig, options), self.encode(parted(texts))
         each = self.constraints(prefixes, constraints)
@@ -61,9 +61,9 @@ class Generator(Decoding):
     def embed(
         self, texts: str | Sequence[str | Sequence[str]], **options: object
     ) -> Floats | list[Floats]:
-        """A vector for each text, [N, D]; `options`: EmbedConfig's.
+        """A vector for each text, [N, D]; `options` are EmbedConfig's.
 
-        With pool="none" a list of the states of each text, [T, D].
+        With pool="none", the result is a list of the states of each text, [T, D].
         """
         config = made(EmbedConfig, options)
         found = embed(self.model, self.task, self.encode(parted(texts)), config)
@@ -72,11 +72,11 @@ class Generator(Decoding):
     def predict(
         self, texts: str | Sequence[str | Sequence[str]], **options: object
     ) -> list[dict[str, Any]]:
-        """What a model fine-tuned to understand says of each text; `options`: PredictConfig's.
+        """What a fine-tuned model predicts for each text; `options` are PredictConfig's.
 
-        By its task: label and probability, value, tags, or answer and probability; nothing of an
-        empty text. A text is a string or its parts: two texts, a question and a passage, a text
-        and its choices, or words.
+        By task, a prediction is a label and its probability, a value, tags, or an answer and its
+        probability; nothing for an empty text. A text is a string or its parts: two texts, a
+        question and a passage, a text and its choices, or words.
         """
         return self.predictions(parted(texts), made(PredictConfig, options))
 
@@ -87,7 +87,7 @@ class Generator(Decoding):
         first: int = 0,
         report: Callable[[int], None] = lambda done: None,
     ) -> list[dict[str, Any]]:
-        """`predict` for texts that are parted; `first` is the number of the first among all."""
+        """`predict` for texts as parts; `first` is the number of the first text among all."""
         task = self.task
         if not isinstance(task, Understanding):
             known = "classify, regress, tag, span or choice, or ask with --task cloze"
@@ -105,7 +105,7 @@ class Generator(Decoding):
         targets: str | Sequence[str],
         **options: object,
     ) -> list[Output]:
-        """Given outputs, one for each source, with what a search would report of them."""
+        """The scores of given outputs, one for each source, as a search would report them."""
         config = made(GenerateConfig, options)
         ids = [target for (target,) in self.encode(parted(targets))]
         found = self.scores(self.encode(parted(texts)), ids, config)
@@ -123,8 +123,8 @@ class Generator(Decoding):
     ) -> list[Floats]:
         """Logits over the vocabulary at every slot that reads a text, [T, V] of each text.
 
-        With `targets`, one for each text: at every slot that asks for a word of the target, its end
-        last. A model with an encoder needs them. Symbols that an import added have -inf.
+        With `targets`, one for each text, the slots are those that predict the words of the target
+        and its end. A model with an encoder needs them. Symbols that an import added have -inf.
         """
         sources = [text for (text,) in self.encode(parted(texts))]
         wanted: list[Ids | None] = [None] * len(sources)
@@ -142,10 +142,10 @@ class Generator(Decoding):
         whole_words: bool = False,
         max_tokens: int = 16384,
     ) -> list[Floats]:
-        """The log-probability of each token of each text; `before`, what stands before each text.
+        """The log-probability of each token of each text; `before` is what stands before each text.
 
-        Models of hidden tokens hide each token in turn, with `whole_words` also the pieces that
-        follow it in its word; the sum is a pseudo-log-likelihood then. The end is not counted.
+        A masked model hides each token in turn; with `whole_words`, it also hides the later pieces
+        of the same word. The sum is then a pseudo-log-likelihood. The end is not counted.
         """
         texts = [texts] if isinstance(texts, str) else texts
         before = before or [""] * len(texts)
@@ -172,11 +172,11 @@ class Generator(Decoding):
         return [ids]
 
     def encode_marked(self, text: str) -> Ids:
-        """The ids of a text in which symbols such as [MASK] are what they are called."""
+        """The ids of a text in which symbols such as [MASK] are written by name."""
         return np.array(self.vocab.encode_marked(text), np.int64)
 
     def has_blank(self, ids: Ids) -> bool:
-        """Whether there is a blank that the task fills."""
+        """Whether a text has a blank that the task can fill in."""
         return self.task.infills and bool(np.isin(ids, self._blanks()).any())
 
     def _blanks(self) -> list[int]:
@@ -188,7 +188,7 @@ class Generator(Decoding):
         phrases: Sequence[Sequence[str]] = (),
         names: tuple[str, str] = ("prefix", "constraints"),
     ) -> list[Constraint]:
-        """What each source's outputs must contain; `names` and a number stand in errors."""
+        """The constraint on each source's outputs; errors name the option and the source."""
         vocab = self.task.vocab
         begin, contain = (f"{name} {{}}".format for name in names)
         return [
@@ -213,10 +213,10 @@ class Generator(Decoding):
         layer: int | None = None,
         report: Callable[[int], None] = lambda done: None,
     ) -> list[list[Output]]:
-        """The target of each source as its only output, with what a search would report of it.
+        """The scores of the target of each source, in the form of a search result.
 
-        A target may hold the words of several blanks, an end symbol after each; the last end may
-        be left out. The rest is as in `outputs`.
+        A target may hold the words of several blanks, with an end symbol after each; the last end
+        symbol is optional. The other arguments are those of `outputs`.
         """
         protocol = self._ordered("--score")
         self._check_layer(layer)
@@ -244,7 +244,7 @@ class Generator(Decoding):
     def _fit_target(
         self, source: list[Ids], ids: Ids, name: str, truncate: bool
     ) -> tuple[list[Ids], Example]:
-        """The source, shortened if it must and may be, and its prompt, which `ids` will follow."""
+        """The source, shortened where necessary, and its prompt, which `ids` will follow."""
         protocol, limits = self._ordered("--score"), self.model.config
         ends = np.flatnonzero(np.append(ids, protocol.end) == protocol.end)
         ends = ends if protocol.endless else ends[:-1]
@@ -266,6 +266,6 @@ class Generator(Decoding):
 
 
 def parted(texts: str | Sequence[str | Sequence[str]]) -> list[Sequence[str]]:
-    """The parts of each text; a string is one text of one part."""
+    """Each text as its parts; a string is a single text of one part."""
     texts = [texts] if isinstance(texts, str) else texts
     return [[text] if isinstance(text, str) else text for text in texts]

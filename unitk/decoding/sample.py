@@ -1,9 +1,8 @@
 """Sampling: outputs drawn word by word, each hypothesis on its own.
 
 Top-k: Fan et al. 2018, arXiv 1805.04833, section 5. Top-p (nucleus): Holtzman et al. 2020, arXiv
-1904.09751, section 3.1. Min-p: Nguyen et al. 2024, arXiv 2407.01082, section 3. The uniform numbers
-of an input are a function of (seed, its number), so that neither the batch it is in nor its place
-there changes what is drawn.
+1904.09751, section 3.1. Min-p: Nguyen et al. 2024, arXiv 2407.01082, section 3. The random numbers
+of an input depend only on the seed and the input's number, so batching does not change the draws.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from unitk.decoding.search import Request, Search
 
 
 class Sampling(Search):
-    """`nbest` draws for each input in the place of a beam."""
+    """Draws `nbest` outputs for each input, in place of a beam."""
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
@@ -26,7 +25,7 @@ class Sampling(Search):
         self.state.chance = torch.from_numpy(np.stack(draws)).mT.to(request.homes.device)
 
     def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
-        """One drawn continuation [B, K] of each hypothesis."""
+        """Draw one continuation [B, K] of each hypothesis."""
         state, config = self.state, self.config
         rows, samples = state.score.shape
         if len(logits_RV) == rows:  # the prompts: all draws begin with them
@@ -52,13 +51,13 @@ class Sampling(Search):
         return gain + state.score, back, word_R.view(rows, samples), gain
 
     def _stop(self, total: Tensor) -> None:
-        """Every draw goes on to its own end."""
+        """Nothing stops early: each output is drawn to its own end."""
 
 
 def draw(
     score_RV: Tensor, chance_R: Tensor, top_k: int, top_p: float, min_p: float = 0.0
 ) -> Tensor:
-    """A word for each row: the one at which the law of the rows' softmax passes `chance_R`."""
+    """Draw a word for each row: the one at which the cumulative softmax passes `chance_R`."""
     most = min(top_k or score_RV.shape[1], score_RV.shape[1])
     best_RK, word_RK = score_RV.topk(most)  # sorted: a nucleus is a beginning of each row
     law_RK = best_RK.softmax(1).nan_to_num()

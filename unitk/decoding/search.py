@@ -1,9 +1,9 @@
 """Beam search as tensors: open hypotheses, their words, and the pool of finished ones.
 
 Of the 2K best continuations of an input's K hypotheses, an `end` counts only among the first K; the
-K best others go on. The length of a hypothesis is its words with every end symbol. At `--max-len`
-words nothing but `end` can follow. Greedy decoding is a beam of 1. A
-`SearchPreset` may change each of these.
+K best others stay open. The length of a hypothesis counts its words and every end symbol. At
+`--max-len` words, only `end` can follow. Greedy decoding is a beam of 1. A `SearchPreset` may
+change each of these rules.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from unitk.slots import Floats, Ids, Protocol
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One output: its words, an end symbol after each blank, and what they were given."""
+    """One output: its words with an end symbol after each blank, and their scores."""
 
     ids: Ids
     score: float  # log_prob / length ** lenpen, or as the preset of the search has it
@@ -34,7 +34,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Output:
-    """One output as text: of a source with blanks, the source with the blanks filled."""
+    """One output as text; for a source with blanks, the source with the blanks filled in."""
 
     text: str
     hypothesis: Hypothesis
@@ -44,7 +44,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Request:
-    """What a search of B inputs is given."""
+    """The inputs of a search over B sources."""
 
     homes: Tensor  # [B, M + 1, 2] (pos, pos2) of the slot that is read first in each blank
     num_blanks: Tensor  # [B] blanks beyond the first one
@@ -56,7 +56,7 @@ class Request:
 
 @dataclass
 class State:
-    """Everything a search knows of its B inputs; row b of each tensor is input b."""
+    """The whole state of a search over B inputs; row b of each tensor belongs to input b."""
 
     homes: Tensor  # [B, M + 1, 2] (pos, pos2) of the slot that is read first in each blank
     last_blank: Tensor  # [B, 1] the number of the last blank
@@ -75,12 +75,12 @@ class State:
     chance: Tensor  # [B, K, L] uniform numbers that words are drawn with; [B, K, 0] in a search
 
     def select(self, rows: Tensor) -> State:
-        """The state of these inputs."""
+        """The state of these inputs only."""
         return State(*(getattr(self, field.name).index_select(0, rows) for field in fields(self)))
 
 
 class Search:
-    """The beam search of B inputs."""
+    """Beam search over B inputs."""
 
     def __init__(self, request: Request) -> None:
         homes, each = request.homes, request.constraints.each
@@ -133,10 +133,10 @@ class Search:
         )
 
     def extend(self, logits_RV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Write one more word, given the logits of the B prompts or of the B * K hypotheses.
+        """Choose the next words, given the logits of the B prompts or of the B * K hypotheses.
 
-        Returns [B, K]: which hypothesis each one continues, the token that is read next, and
-        [B, K, 2] where it stands (pos, pos2).
+        Returns, [B, K] each: the hypothesis that is continued, the token to read next, and [B, K,
+        2] the positions (pos, pos2) of the slot that predicts the word after it.
         """
         state, beam, step = self.state, self.config.width, self.steps
         total, back, word, gain = self.propose(logits_RV)
@@ -172,7 +172,8 @@ class Search:
     def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
         """The `wide` best continuations [B, wide] of each input, best first.
 
-        Total log-probability, the hypothesis continued, the word, the word's log-probability.
+        Returns the total log-probability, the hypothesis that is continued, the word, and the
+        word's log-probability.
         """
         state, wide = self.state, self.wide
         rows = len(state.score)
@@ -197,7 +198,7 @@ class Search:
         return self.filled(total, back, word, gain)
 
     def filled(self, *parts: Tensor) -> tuple[Tensor, ...]:
-        """Continuations [B, n], totals first, filled up to `wide` with what there is not."""
+        """Pad continuations [B, n], totals first, to `wide` with impossible ones."""
         missing = self.wide - parts[0].shape[1]
         if missing <= 0:
             return parts
@@ -207,7 +208,7 @@ class Search:
         return total, *(pad(part, (0, missing)) for part in others)
 
     def log_probs(self, logits_RV: Tensor) -> Tensor:
-        """[R, V] log-probabilities of the words, before rules, which shift no probability."""
+        """[R, V] log-probabilities of the words before any rule: rules do not renormalise them."""
         if not self.config.sampling and self.config.temperature != 1:
             logits_RV = logits_RV / self.config.temperature
         # half the time of logsumexp on CPU
@@ -218,13 +219,13 @@ class Search:
         return gain_RV
 
     def full(self, steps: int) -> Tensor:
-        """[B, K] whether nothing but `end` can follow a hypothesis after so many steps."""
+        """[B, K] whether a hypothesis of this many steps can only end."""
         state, most = self.state, self.config.max_words
         full_BK = state.count >= state.limit
         return full_BK if most is None else full_BK | (steps - state.blank >= most)
 
     def gains(self, logits_RV: Tensor) -> Tensor:
-        """[B, n, V] log-probabilities of all words after the open hypotheses, by the rules."""
+        """[B, n, V] log-probabilities of all words after the open hypotheses, under the rules."""
         state, end = self.state, self.protocol.end
         each = len(logits_RV) // len(state.score)
         gain_RV = self.log_probs(logits_RV)
@@ -253,7 +254,7 @@ class Search:
         )
 
     def _norm(self, back: Tensor) -> float | Tensor:
-        """What the log-probabilities of outputs that end with this step are divided by."""
+        """The divisor of the total log-probability of outputs that end at this step."""
         state, preset = self.state, self.preset
         length: float | Tensor = self.steps
         if not preset.counts_ends:
@@ -284,7 +285,7 @@ class Search:
         state.best_gain = torch.cat([state.best_gain, gains[:, :beam]], 1).gather(1, wide)
 
     def _stop(self, total: Tensor) -> None:
-        """Where the search of an input is over, drop its open hypotheses."""
+        """Drop the open hypotheses of inputs whose search is over."""
         state, config, stop = self.state, self.config, self.preset.stop
         bar = state.best[:, -1]
         if config.beam == 1 or stop == "first":
@@ -305,7 +306,7 @@ class Search:
         state.score = state.score.masked_fill(over[:, None], -torch.inf)
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these inputs only."""
+        """Keep only these inputs."""
         self.state = self.state.select(rows)
 
     def open(self) -> Tensor:
@@ -313,7 +314,7 @@ class Search:
         return self.state.score[:, 0] > -torch.inf
 
     def results(self) -> list[list[Hypothesis]]:
-        """The n best of every input; fewer where the rules forbid more."""
+        """The n best outputs of every input; fewer if the rules forbid more."""
         state, nbest = self.state, self.config.nbest
         if bool((state.best.isnan() | state.score.isnan()).any()):
             raise NonFiniteError(
@@ -337,12 +338,12 @@ class Search:
 
 
 def longest(further_blanks: int, max_len: int) -> int:
-    """The most words a hypothesis has, an end symbol for each blank counted."""
+    """The most words that a hypothesis can have, including an end symbol for each blank."""
     return (further_blanks + 1) * (max_len + 1)
 
 
 def best(gain_RV: Tensor, count: int, block: int = 128) -> tuple[Tensor, Tensor]:
-    """`gain_RV.topk(count)`: the best words stand in the blocks with the best maxima."""
+    """`gain_RV.topk(count)`, but faster: the best words lie in the blocks of the best maxima."""
     whole = gain_RV.shape[1] // block * block
     if whole < 16 * count * block:
         return gain_RV.topk(count)

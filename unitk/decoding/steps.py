@@ -1,4 +1,4 @@
-"""How a search begins, and how somebody follows its steps."""
+"""Choosing the kind of search, and reporting its steps."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from unitk.decoding.sample import Sampling
 from unitk.decoding.search import Request, Search
 from unitk.slots import Ids
 
-Heard = Callable[[int, Ids], None]
-"""Told after each step: the number of a prompt, and what its first open hypothesis has written."""
+OnStep = Callable[[int, Ids], None]
+"""Called after each step with the number of a prompt and the words of its best open hypothesis."""
 
 
 def start(request: Request) -> Search:
@@ -26,9 +26,9 @@ def start(request: Request) -> Search:
     return Constrained(request) if phrases else Search(request)
 
 
-def tell(heard: Heard, numbers: Sequence[int], search: Search, rows: Tensor) -> None:
-    """Tell of the rows that have an open hypothesis; `numbers` are those of their prompts."""
+def report_step(on_step: OnStep, numbers: Sequence[int], search: Search, rows: Tensor) -> None:
+    """Report the words of each row with an open hypothesis; `numbers` are those of the prompts."""
     written = search.state.written[:, 0, : search.steps].cpu().numpy()
     for row, ids, unfinished in zip(rows.tolist(), written, search.open().tolist(), strict=True):
         if unfinished:
-            heard(numbers[row], ids)
+            on_step(numbers[row], ids)

@@ -1,4 +1,4 @@
-"""Weights made ready for decoding: in fewer bits if asked for, on CPU packed for its products."""
+"""Weights prepared for decoding: in fewer bits if requested, and packed for the CPU's products."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ FUSED = {
 class Packed(nn.Module):
     """A linear map whose matrix is laid out for oneDNN's product.
 
-    A product lays out a plain matrix anew each time; with few rows that takes longer than itself.
-    What comes after the product (`FUSED`) is computed while its values are at hand.
+    oneDNN would otherwise reorder the matrix at every product, which with few rows takes longer
+    than the product itself. Operations that follow the product (`FUSED`) run while its values are
+    in cache.
     """
 
     def __init__(
@@ -50,9 +51,9 @@ class Packed(nn.Module):
 
 
 class Int8(nn.Module):
-    """A linear map in whole numbers of 8 bits, with one factor for each output.
+    """A linear map in 8-bit integers, with one scale for each output.
 
-    So are its inputs, with a factor for each row, so that rows do not change each other.
+    The inputs are quantised too, with one scale a row, so that rows do not affect each other.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -78,13 +79,13 @@ class Int8(nn.Module):
 
 
 def _factor(x: Tensor, most: int) -> Tensor:
-    """What the whole numbers -most to most stand for in each row."""
+    """The scale of each row whose integers range from -most to most."""
     return x.abs().amax(-1, keepdim=True).clamp_(min=1e-12) / most
 
 
 @cache
 def _saturates() -> bool:
-    """Whether sums of two products end at 2^15 here, as without VNNI: then inputs have 7 bits."""
+    """Whether sums of two products saturate at 2^15 (no VNNI); inputs then have 7 bits."""
     weight = torch.ops.onednn.qlinear_prepack(torch.full((32, 64), 127, dtype=torch.int8), None)
     matrix = (weight, torch.ones(32), torch.zeros(32, dtype=torch.int32), None)
     x = torch.full((1, 64), 255, dtype=torch.uint8)
@@ -95,7 +96,7 @@ def _saturates() -> bool:
 
 
 def prepare(model: Model, precision: Precision) -> Model:
-    """The model or ensemble, changed in place: from then on it can only decode."""
+    """Prepare a model or an ensemble in place; afterwards it can only decode."""
     cpu = next(model.parameters()).device.type == "cpu"
     require(cpu or precision != "int8", "--precision int8 is for --device cpu")
     model.to(KINDS[precision]).requires_grad_(False)

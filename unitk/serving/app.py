@@ -115,12 +115,12 @@ class Server:
         told: asyncio.Queue[str | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
-        def heard(text: str) -> None:
+        def on_text(text: str) -> None:
             loop.call_soon_threadsafe(told.put_nowait, text)
 
         with explained(self.service.limits.timeout):
             # tokenizing takes milliseconds, in which the loop serves others
-            job = await run_in_threadpool(self.service.job, verb, given, heard)
+            job = await run_in_threadpool(self.service.job, verb, given, on_text)
             if isinstance(given, dict) and given.get("stream"):
                 return StreamingResponse(self.stream(job, told), media_type="application/x-ndjson")
             result = await self.unless_gone(request, job)

@@ -98,8 +98,8 @@ class Service:
         limits = {one.name: getattr(self.limits, one.name) for one in fields(Limits)}
         return {"model": self.name, "tasks": each, "limits": limits}
 
-    def job(self, verb: str, given: object, heard: Callable[[str], None] | None = None) -> Job:
-        """The job of a request, checked; `heard` is told the text so far of a stream.
+    def job(self, verb: str, given: object, on_text: Callable[[str], None] | None = None) -> Job:
+        """The job of a request, checked; `on_text` is told the text so far of a stream.
 
         Raises UsageError and DataError, which name the field.
         """
@@ -118,7 +118,7 @@ class Service:
         # before any text is read: what is asked for may not be affordable
         self._check(config)
         asked = Asked(verb, task, self.tasks[task], given, config, self.limits)
-        return asked.job(heard)
+        return asked.job(on_text)
 
     def _task(self, verb: str, given: object) -> str:
         """The task that answers: the one given, or the first that can."""
@@ -177,7 +177,7 @@ class Asked:
     config: Any
     limits: Limits
 
-    def job(self, heard: Callable[[str], None] | None) -> Job:
+    def job(self, on_text: Callable[[str], None] | None) -> Job:
         """What is to be computed."""
         made: Job = getattr(self, "_" + self.verb.replace("/", "_"))()
         streamed = self._field("stream", bool, False) if self.verb == "generate" else False
@@ -186,7 +186,7 @@ class Asked:
             require(alone, "stream needs one text, and sampling with nbest 1")
             source, prompt, number, _ = made.items[0]
             # it alone tells of its words; the job may be joined with others that do not
-            made.items[0] = source, prompt, number, heard
+            made.items[0] = source, prompt, number, on_text
         return made
 
     @cached_property
@@ -348,15 +348,15 @@ def decoded(
 ) -> list[list[Hypothesis]]:
     """The n best outputs of prompts of several requests; draws do not depend on who is joined."""
 
-    def heard(at: int, ids: Ids) -> None:
+    def on_step(at: int, ids: Ids) -> None:
         if gone():  # asked after each token, so that a long output ends soon
             raise Abandoned
-        source, _, _, tell = items[at]
-        if tell is not None:
-            tell(generator.task.text(source, ids))
+        source, _, _, on_text = items[at]
+        if on_text is not None:
+            on_text(generator.task.text(source, ids))
 
     prompts = [prompt for _, prompt, _, _ in items]
-    return generator.decoded(prompts, config, [number for *_, number, _ in items], heard=heard)
+    return generator.decoded(prompts, config, [number for *_, number, _ in items], on_step=on_step)
 
 
 def is_text(value: object) -> bool:

@@ -1,1 +1,1 @@
-"""What outputs must, must not or should differently contain."""
+"""Constraints on outputs: words they must or must not contain, and diversity between them."""

@@ -1,4 +1,4 @@
-"""What outputs must contain, and what they must not, as ids of words; torch-free."""
+"""What outputs must contain and what they must not, as token ids; torch-free."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unitk.vocab.base import Vocab
 
 @dataclass(frozen=True)
 class Constraint:
-    """What holds for the outputs of one input."""
+    """The constraint on the outputs of one input."""
 
     prefix: tuple[int, ...] = ()
     """The words that they begin with; of several blanks, the first one does."""
@@ -27,9 +27,10 @@ class Constraint:
     def sized(
         self, config: GenerateConfig, words: int, *, exactly: int | None = None, name: str = ""
     ) -> Constraint:
-        """With the lengths for a source of so many words; `exactly`: the only length allowed.
+        """This constraint with the lengths for a source of this many words.
 
-        Raises DataError, naming the input, where it cannot be met.
+        `exactly` is the only length allowed. Raises DataError, which names the input, if no output
+        can meet the constraint.
         """
         low = length(config.min_len, words) if exactly is None else exactly
         high = max(1, length(config.max_len, words)) if exactly is None else exactly
@@ -47,7 +48,7 @@ class Constraint:
 
 @dataclass(frozen=True)
 class WordRules:
-    """What holds for certain words in the outputs of all inputs."""
+    """Rules about single words, which hold for the outputs of all inputs."""
 
     unk: int | None = None  # the unknown word, which `--unkpen` makes less likely
     free: tuple[int, ...] = ()  # words with which an n-gram may be repeated
@@ -64,7 +65,7 @@ class Constraints:
 
     @staticmethod
     def plain(config: GenerateConfig, count: int) -> Constraints:
-        """The lengths of the config for so many inputs, and no other constraint."""
+        """Constraints for this many inputs that only hold the lengths of the config."""
         return Constraints([Constraint().sized(config, 0)] * count)
 
     def select(self, numbers: Sequence[int]) -> Constraints:
@@ -73,7 +74,7 @@ class Constraints:
 
     @property
     def max_len(self) -> int:
-        """The longest output that is allowed, in words of a blank."""
+        """The longest output that any constraint allows, in words of one blank."""
         return max(one.max_len for one in self.each)
 
 
@@ -91,7 +92,7 @@ def word_rules(config: GenerateConfig, vocab: Vocab) -> WordRules:
 
 
 def _spellings(words: list[str], vocab: Vocab) -> Iterator[int]:
-    """Every id that spells one of the words, whether it begins a word or goes on within one."""
+    """All ids that spell one of the words, at the beginning of a word or within one."""
     for word in words:
         if word not in _spelt(vocab):
             raise UsageError(f"--no-repeat-ngram-ignore: {word!r} is not a piece of the vocabulary")
@@ -100,7 +101,7 @@ def _spellings(words: list[str], vocab: Vocab) -> Iterator[int]:
 
 @functools.lru_cache(maxsize=4)
 def _spelt(vocab: Vocab) -> dict[str, set[int]]:
-    """Ids by the text that they stand for, and by how they are spelt."""
+    """Ids grouped by the text they stand for."""
     found: dict[str, set[int]] = defaultdict(set)
     for index, piece in enumerate(vocab.pieces(range(len(vocab)))):
         found[piece].add(index)
@@ -118,7 +119,7 @@ def _bad_words(path: Path, vocab: Vocab) -> list[tuple[int, ...]]:
 
 
 def encode_phrase(text: str, vocab: Vocab, where: str) -> tuple[int, ...]:
-    """The ids of words that must be written; DataError if the vocabulary lacks one."""
+    """The token ids of a phrase that must be written; DataError if the vocabulary lacks a word."""
     ids = tuple(vocab.encode(text))
     if vocab.unk in ids:
         words = [word for word in text.split() if vocab.unk in vocab.encode(word)]

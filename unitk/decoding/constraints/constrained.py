@@ -15,7 +15,7 @@ from unitk.decoding.search import Request, Search, best
 
 
 class Constrained(Search):
-    """A search with phrases [B, C, L], filled up with -1."""
+    """Beam search with required phrases [B, C, L], padded with -1."""
 
     def __init__(self, request: Request) -> None:
         super().__init__(request)
@@ -34,7 +34,7 @@ class Constrained(Search):
         self.begun = self._begun()
 
     def _begun(self) -> Tensor:
-        """[B, K, C, L + 1] whether the last words of a hypothesis are the first p of a phrase."""
+        """[B, K, C, L + 1] whether the last p words of a hypothesis are the first p of a phrase."""
         parts = [torch.ones_like(self.met)]  # every hypothesis ends with the first 0 words
         for size in range(1, self.phrases.shape[2] + 1):
             if size > self.steps:  # fewer words are written than that
@@ -46,7 +46,7 @@ class Constrained(Search):
         return torch.stack(parts, -1)
 
     def extend(self, logits_RV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of a plain search; notes which phrases were completed."""
+        """As in a plain search, and record which phrases were completed."""
         back, token, place = super().extend(logits_RV)
         self.begun = self._begun()
         # a phrase of n words is complete where the last n words are its first n
@@ -56,7 +56,7 @@ class Constrained(Search):
         return back, token, place
 
     def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
-        """The continuations that the banks of an input take in turn, the best of each first."""
+        """The continuations that the banks of an input take in turn, each bank its best first."""
         gain_BKV = self.gains(logits_RV)
         size = gain_BKV.shape[2]
         index = self._candidates(gain_BKV)
@@ -71,9 +71,9 @@ class Constrained(Search):
         return self.filled(*(part.gather(1, order) for part in (total, back, word, gain)))
 
     def _candidates(self, gain_BKV: Tensor) -> Tensor:
-        """Continuations of an input, in order, as hypothesis * V + word.
+        """Candidate continuations of an input, sorted, as hypothesis * V + word.
 
-        The best of all, the best of each hypothesis, and those that go on with a phrase.
+        They are the best overall, the best of each hypothesis, and those that continue a phrase.
         """
         _, each, size = gain_BKV.shape
         # the best words of each hypothesis: the best continuations of all are among them
@@ -94,7 +94,7 @@ class Constrained(Search):
         return torch.cat([most, more], 1).sort(1).values
 
     def _bank(self, back: Tensor, word: Tensor) -> Tensor:
-        """[B, N] how many words of the phrases there are after continuations of hypotheses."""
+        """[B, N] how many words of the phrases each continuation of a hypothesis has met."""
         # where p words of a phrase stand at the end, its next word makes p + 1
         wide = back[..., None, None].expand(-1, -1, *self.begun.shape[2:])
         begun = self.begun.gather(1, wide)[..., :-1] & (
@@ -107,7 +107,7 @@ class Constrained(Search):
         return (sizes * met).sum(2) + reached.masked_fill(met, 0).amax(2)
 
     def _turns(self, total: Tensor, bank: Tensor) -> Tensor:
-        """The order in which the banks take continuations that are sorted by their totals."""
+        """The order in which the banks take continuations, which are sorted by their totals."""
         there = total > -torch.inf
         same = (bank[:, :, None] == bank[:, None]) & there[:, None]
         # The j-th best of a bank takes turn j. In a turn the fullest bank comes first;
@@ -123,7 +123,7 @@ class Constrained(Search):
         gain_RV[:, self.protocol.end].masked_fill_(lacking.flatten(), -torch.inf)
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these inputs only."""
+        """Keep only these inputs."""
         super().select(rows)
         parts = (self.phrases, self.sizes, self.met, self.begun)
         self.phrases, self.sizes, self.met, self.begun = (part[rows] for part in parts)

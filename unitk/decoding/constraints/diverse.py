@@ -36,7 +36,7 @@ class Diverse(Search):
         )
 
     def extend(self, logits_RV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of a plain search; an input's hypotheses are those of its groups in turn."""
+        """As in a plain search; an input's hypotheses are those of its groups in turn."""
         if not self.steps:  # the prompts: every group begins with them
             logits_RV = logits_RV.repeat_interleave(self.groups, 0)
         back, token, place = super().extend(logits_RV)
@@ -47,7 +47,7 @@ class Diverse(Search):
         return back.flatten(1), token.view(whole), place.view(*whole, 2)
 
     def propose(self, logits_RV: Tensor) -> tuple[Tensor, ...]:
-        """The best continuations of each group, in view of what the groups before it chose."""
+        """The best continuations of each group, given what the groups before it chose."""
         gain = self.gains(logits_RV)
         _, each, size = gain.shape
         gain = gain.view(-1, self.groups, each * size)
@@ -67,7 +67,7 @@ class Diverse(Search):
         return tuple(torch.stack(parts, 1).flatten(0, 1) for parts in zip(*chosen, strict=True))
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these inputs only."""
+        """Keep only these inputs."""
         groups = torch.arange(self.groups, device=rows.device)
         super().select((rows[:, None] * self.groups + groups).flatten())
 

@@ -1,7 +1,4 @@
-"""What may not be written next: bad words, an end that comes too early, repeated n-grams.
-
-Rules are for all hypotheses at once; those that are off cost nothing.
-"""
+"""Which words may not come next: bad words, an end that is too early, repeated n-grams."""
 
 from __future__ import annotations
 
@@ -16,7 +13,10 @@ from unitk.slots import Protocol
 
 
 class Rules:
-    """Forbids words: their log-probability becomes minus infinity."""
+    """Forbids words by setting their log-probability to minus infinity, for all hypotheses at once.
+
+    A rule that is off costs no time.
+    """
 
     def __init__(
         self,
@@ -78,13 +78,16 @@ class Rules:
             gain_RV.scatter_(1, word_R1, kept_R1)
 
     def forbid_phrases(self, gain_RV: Tensor, written_RL: Tensor, phrases_Pn: Tensor) -> None:
-        """No phrase is completed; none has an end in it, so that none reaches over blanks."""
+        """Forbid the last word of every bad phrase.
+
+        A phrase holds no end symbol, so none reaches across blanks.
+        """
         tail_Rn = written_RL[:, written_RL.shape[1] - phrases_Pn.shape[1] + 1 :]
         same_RP = (tail_Rn[:, None] == phrases_Pn[:, :-1]).all(-1)
         self._blow(gain_RV, phrases_Pn[:, -1].expand_as(same_RP), same_RP)
 
     def forbid_repeats(self, gain_RV: Tensor, written_RL: Tensor, count_R: Tensor) -> None:
-        """No n-gram twice within a blank, unless a free word is in it."""
+        """Forbid n-grams that stand in the blank already, unless they contain an exempt word."""
         # Window w holds the words [w, w + n). Its last word is forbidden where its others are the
         # n - 1 words written last.
         grams_RWn = written_RL.unfold(1, self.ngram, 1)

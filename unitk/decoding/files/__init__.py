@@ -1,1 +1,1 @@
-"""Inputs read and outputs written by `unitk generate`."""
+"""The files that `unitk generate` reads and writes."""

@@ -44,7 +44,7 @@ Blanks = Literal["none", "some", "all"]
 
 @dataclass(frozen=True)
 class Input:
-    """A source as its parts (of an empty line, an empty one), and its target if there is one."""
+    """A source as its parts (one empty part for an empty line), and its target if there is one."""
 
     source: list[str]
     target: str | None = None
@@ -56,7 +56,7 @@ EMPTY = Input([""])
 
 @dataclass(frozen=True)
 class Item:
-    """An input as the generator takes it; `number` counts all inputs from 0."""
+    """An encoded input; `number` counts all inputs from 0."""
 
     number: int
     text: Input
@@ -74,7 +74,7 @@ def groups(
     constraints: Sequence[Constraint] = (),
     blanks: Blanks = "none",
 ) -> Iterator[list[Item]]:
-    """The inputs from `first` on, `size` of them at a time, or as a stream brings them."""
+    """The inputs from number `first` on, in groups of `size` or as a stream delivers them."""
     if isinstance(inputs, Iterator):
         for texts in inputs:
             yield _encoded(generator, first, texts, blanks)
@@ -120,11 +120,11 @@ def read_inputs(
     fields: Fields | None = None,
     form: str = SQUAD_SOURCE,
 ) -> list[Input]:
-    """The inputs of a file, `-` being standard input; an empty line is an empty input.
+    """Read the inputs of a file, `-` being standard input; an empty line is an empty input.
 
-    text: a source a line, a tab between its parts. squad: answer and passage, as `form` orders
-    them. Tables: the fields, or `source`, a text or a list of parts, and `target`, which may be
-    missing. Raises DataError naming file and line.
+    text: a source on each line, its parts separated by tabs. squad: answer and passage, in the
+    order of `form`. Tables: the fields given, or `source` (a text or a list of parts) and `target`,
+    which may be missing. Raises DataError, which names file and line.
     """
     name = format_of(path, given)
     name = "jsonl" if name == "squad" and fields else name  # fields tell
@@ -148,9 +148,9 @@ def read_inputs(
 def arriving(
     given: Format, size: int, path: Path = STDIN, fields: Fields | None = None
 ) -> Iterator[list[Input]]:
-    """The inputs of a stream as they come: whatever is there, at most `size` at a time.
+    """Read a stream as it arrives, at most `size` lines at a time.
 
-    What is wrong with a line is the `error` of its input; the other lines are read.
+    A line that cannot be read becomes an input with an `error`; the other lines are read as usual.
     """
     name = "text" if given == "auto" and not fields else "jsonl"
     name = name if given == "auto" else given
@@ -178,7 +178,7 @@ def _tried(line: Block, name: str, fields: Fields | None) -> Input:
 
 
 def typed() -> Iterator[list[Input]]:
-    """The inputs of standard input one by one, each asked for with a prompt on standard error."""
+    """Read standard input line by line, with a prompt for each on standard error."""
 
     def lines() -> Iterator[bytes]:
         while True:
@@ -194,7 +194,7 @@ def typed() -> Iterator[list[Input]]:
 
 
 def _numbered(stream: Iterable[bytes], path: Path = STDIN) -> Iterator[Block]:
-    """Whole lines of a stream as blocks."""
+    """Whole lines of a stream, each with its number, in blocks."""
     line = 1
     for data in stream:
         yield Block(path, line, 0, True, data)
@@ -202,7 +202,7 @@ def _numbered(stream: Iterable[bytes], path: Path = STDIN) -> Iterator[Block]:
 
 
 def _arrived(stream: io.BufferedReader, size: int) -> Iterator[bytes]:
-    """At least a line, and what arrives within moments: at most `size` lines."""
+    """One line, and those that arrive within moments of it: at most `size` lines."""
     lines: list[bytes] = []
     rest, ended = bytearray(), False
     while lines or not ended:
@@ -225,7 +225,7 @@ def _arrived(stream: io.BufferedReader, size: int) -> Iterator[bytes]:
 
 
 def _ready(stream: io.BufferedReader, until: float) -> bool:
-    """Whether something can be read, if need be after waiting until then."""
+    """Whether the stream can be read; waits until the given time if necessary."""
     try:
         return bool(select.select([stream], [], [], max(0.0, until - time.monotonic()))[0])
     except io.UnsupportedOperation:  # no file of the system's: all of it is there
@@ -267,7 +267,7 @@ def _record(record: Any, where: str, fields: Fields | None) -> Input:
 
 
 def open_pairs(path: Path, vocab_hash: str) -> Pairs:
-    """A corpus folder of pairs that was made with the vocabulary of this hash."""
+    """Open a corpus folder of pairs; its vocabulary must have this hash."""
     if not is_corpus(path):
         found = [str(path / part) for part in parts(path)]
         hint = f": name {' or '.join(found)}" if found else ""

@@ -1,4 +1,4 @@
-"""How `unitk generate --output` is written; torch-free."""
+"""The formats of `unitk generate --output`; torch-free."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Alignment = Literal["off", "hard", "soft"]
 
 
 def check_writable(output: Path) -> None:
-    """Raise a `UsageError` unless --output is standard output, or in a folder to write into."""
+    """Raise a `UsageError` unless --output is standard output or lies in a writable folder."""
     folder = output.absolute().parent
     if output != STDOUT and not (folder.is_dir() and os.access(folder, os.W_OK)):
         raise UsageError(f"--output {output}: cannot write into {folder}")
@@ -34,7 +34,7 @@ def check_writable(output: Path) -> None:
 
 @dataclass(frozen=True)
 class Formatter:
-    """Turns outputs into lines, in the order of the inputs."""
+    """Formats outputs as lines, in the order of the inputs."""
 
     format: str
     vocab: Vocab
@@ -43,7 +43,7 @@ class Formatter:
     alignment: Alignment = "off"
 
     def lines(self, items: Sequence[Item], found: Sequence[Sequence[Output]]) -> Iterator[str]:
-        """The lines of some inputs."""
+        """The lines of a group of inputs."""
         for item, outputs in zip(items, found, strict=True):
             if self.format == "text":
                 yield from self.text(outputs)
@@ -53,7 +53,9 @@ class Formatter:
                 yield from self.fairseq(item, outputs)
 
     def text(self, outputs: Sequence[Output]) -> Iterator[str]:
-        """`nbest` lines, empty ones where there are fewer outputs, so that no line is shifted."""
+        """`nbest` lines for an input; a missing output is an empty line: line numbers stay
+        right.
+        """
         for output in outputs:
             one = output.hypothesis
             columns = [f"{one.score:.4f}"] if self.nbest > 1 else []
@@ -67,7 +69,7 @@ class Formatter:
         yield from [""] * (self.nbest - len(outputs))
 
     def record(self, item: Item, outputs: Sequence[Output]) -> dict[str, Any]:
-        """An object for json-lines."""
+        """A json object for an input."""
         number, text = item.number, item.text
         if text.error:
             return {"id": number, "error": text.error}
@@ -76,7 +78,7 @@ class Formatter:
         return {"id": number, "source": source, **target, "outputs": [*map(self.output, outputs)]}
 
     def output(self, output: Output) -> dict[str, Any]:
-        """An output within it."""
+        """A json object for an output."""
         one, table = output.hypothesis, output.attention
         align: dict[str, Any] = {}
         if table is not None and self.alignment == "hard":
@@ -93,9 +95,10 @@ class Formatter:
         }
 
     def fairseq(self, item: Item, outputs: Sequence[Output]) -> Iterator[str]:
-        """Pieces of source and target; of each output pieces, text and the scores of its words.
+        """fairseq's lines: the source's pieces; each output's pieces, text and word scores.
 
-        Scores are to the base 2. A target's unknown words are marked, as they equal no output's.
+        Scores are to the base 2. Unknown words of a target are marked, so that they equal no
+        output.
         """
         number, unk = item.number, self.vocab.unk
         separator = f" {self.pieces([self.vocab.sep])} "  # between the parts of a source
@@ -116,29 +119,29 @@ class Formatter:
             yield from (f"H-{number}\t0\t", f"D-{number}\t0\t", f"P-{number}\t")
 
     def aligned(self, table: Floats) -> str:
-        """hard: SOURCE-OUTPUT for each word; soft: its weights, separated by commas."""
+        """Alignments. hard: SOURCE-OUTPUT for each word; soft: all its weights, with commas."""
         if self.alignment == "hard":
             return " ".join(f"{source}-{i}" for i, source in enumerate(strongest(table)))
         return " ".join(",".join(f"{weight:.4f}" for weight in row) for row in table)
 
     def pieces(self, ids: Iterable[int]) -> str:
-        """Pieces with blanks between them."""
+        """Pieces, separated by blanks."""
         return one_line(" ".join(self.vocab.pieces(ids)))
 
 
 def strongest(table: Floats) -> list[int]:
-    """The source word that each word looks at most."""
+    """The source word with the largest weight, for each output word."""
     found: list[int] = np.argmax(table, axis=1).tolist() if table.size else []
     return found
 
 
 def one_line(text: str) -> str:
-    """A text that stays on its line and in its column."""
+    """A text without line breaks and tabs, so that it stays in its line and column."""
     return text.replace("\n", " ").replace("\t", " ")
 
 
 def write(lines: Iterable[str], path: Path) -> None:
-    """Print, or write a file that appears as a whole or not at all."""
+    """Print the lines, or write them to a file that is complete or absent."""
     if path == STDOUT:
         for line in lines:
             print(line)

@@ -67,7 +67,7 @@ class OutputFile:
             )
 
     def add(self, lines: Iterable[str], inputs: int) -> None:
-        """Write the lines of so many further inputs."""
+        """Write the lines of this many further inputs."""
         try:
             if self.file is None:
                 self.file = self._open()
@@ -89,12 +89,12 @@ class OutputFile:
         return file
 
     def _note(self) -> None:
-        """Make the lines so far sure."""
+        """Flush the lines to disk and record how many there are."""
         record = {"inputs": self.done, "bytes": self.size, "made_from": self.made_from}
         files.write(self.progress, json.dumps(record, indent=1, ensure_ascii=False))
 
     def close(self) -> None:
-        """All lines are written: the file gets its name."""
+        """Rename the finished file to its final name."""
         try:
             if self.file is None:  # a kill came between the last line and this
                 self.file = self._open()

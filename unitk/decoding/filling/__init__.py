@@ -1,2 +1,4 @@
-"""How [MASK]s are filled: `fill.py` in one pass, `denoise.py` in several, as diffusion generates.
-`infilling.py` judges texts that were filled in by BLEU."""
+"""Filling in [MASK]s: `fill.py` in one pass, `denoise.py` in several (diffusion).
+
+`infilling.py` measures filled-in texts by BLEU.
+"""

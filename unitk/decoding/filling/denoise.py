@@ -36,7 +36,7 @@ IDLE = (
 
 
 def check(config: GenerateConfig, constraints: Sequence[Constraint]) -> None:
-    """Raise a `UsageError` for what diffusion does not do."""
+    """Raise a `UsageError` for an option that diffusion does not support."""
     config.idle("has no effect on diffusion", *IDLE)
     known = config.beam in (1, GenerateConfig.beam)
     require(known, f"--beam {config.beam} has no effect on diffusion, which is not a search")
@@ -55,10 +55,10 @@ def denoise(
     inputs: Sequence[int],
     report: Callable[[int], None] = lambda done: None,
 ) -> list[list[Hypothesis]]:
-    """The `nbest` outputs for each prompt, best first: what its asked slots read in the end.
+    """The `nbest` outputs for each prompt, best first: the final tokens of its asked slots.
 
-    An output ends with its first end symbol, if its last slot is asked for. Words that a prompt
-    gives have log-probability 0. `inputs` are what draws are seeded with, one for each prompt.
+    An output ends at its first end symbol, if its last slot is one to be filled. Words that the
+    prompt gives have log-probability 0. `inputs` seed the draws, one number for each prompt.
     """
     found: list[list[Hypothesis]] = [[] for _ in prompts]
     model.eval()
@@ -76,7 +76,7 @@ def denoise(
 
 
 class Canvas:
-    """B texts [B, T] as far as they are written."""
+    """B texts [B, T] in their current state."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Canvas:
         self.banned = torch.tensor(symbols, device=slots.device)
 
     def fill(self) -> None:
-        """Write all blocks, from left to right, up to that with the end."""
+        """Write the blocks from left to right, until every row has its end."""
         now = self.slots[NOW, self.real.sum(1).argmax()]  # of the longest row
         starts = (now[1:] != now[:-1]).nonzero()[:, 0] + 1
         read, before = 0, None
@@ -124,17 +124,17 @@ class Canvas:
             self.write(a, b, int(now[a]) - 1, before)
 
     def todo(self, a: int, b: int) -> Tensor:
-        """Which slots of columns [a, b) are to be filled: none of a row that has its end."""
+        """Which slots of columns [a, b) are still to be filled; none in a row that has its end."""
         ended = self.open & (self.asked & (self.token == self.task.vocab.sep)).any(1)
         masked = self.token == self.task.vocab.mask
         found: Tensor = (self.asked & masked & ~ended[:, None])[:, a:b]
         return found
 
     def write(self, a: int, b: int, time: int, before: Tensor | None) -> None:
-        """Fill columns [a, b), which see each other and what comes before.
+        """Fill columns [a, b), which see each other and all earlier columns.
 
-        `before`: the states [B, 1, D] of column a - 1, where tokens are predicted from the slot
-        before their own.
+        `before` are the states [B, 1, D] of column a - 1, for models that predict a token at the
+        slot before its own.
         """
         noised = self.slots[:, :, a:b].clone()
         noised[[NOW, DIES]] = time
@@ -157,9 +157,10 @@ class Canvas:
                 passes = passes - 1
 
     def keep(self, a: int, b: int, left: Tensor, states: Tensor, passes: Tensor) -> Tensor:
-        """Write some of the slots that are `left` in columns [a, b); returns which ones.
+        """Write some of the slots `left` in columns [a, b); returns which ones.
 
-        `passes` [B] are still to come, this one counted: the last one writes all.
+        `passes` [B] counts the passes that remain, including this one; the last one writes all
+        slots.
         """
         order = self.config.order
         numbers = zip(self.generators, left.sum(1).tolist(), strict=True)
@@ -184,9 +185,9 @@ class Canvas:
         return kept
 
     def words(self, states: Tensor, where: Tensor, chance: Tensor) -> tuple[Tensor, Tensor]:
-        """A word for each of some slots [B, q], likeliest or drawn, and their log-probabilities.
+        """A word for each of the slots [B, q], likeliest or drawn, and its log-probability.
 
-        No symbol but the end has any probability (MDLM, section 3.2.3).
+        Of all symbols, only the end has a probability (MDLM, section 3.2.3).
         """
         config, found = self.config, list[tuple[Tensor, Tensor]]()
         end = self.open[where.nonzero()[:, 0]]
@@ -210,11 +211,11 @@ class Canvas:
         return words, gains
 
     def step(self, columns: Tensor, sight: Tensor, at: int) -> Tensor:
-        """The states [B, q, D] of columns that are read as those from `at` on."""
+        """The states [B, q, D] of columns, read as the columns from `at` on."""
         return self.model.step(columns, sight, self.condition, self.cache, at)
 
     def outputs(self) -> list[Hypothesis]:
-        """What each row's asked slots read, up to its end."""
+        """The final tokens of each row's asked slots, up to the end."""
         found, end = [], self.task.vocab.sep
         tables = (table.cpu().numpy() for table in (self.token, self.gain, self.asked, self.open))
         for token, gain, asked, open_ in zip(*tables, strict=True):

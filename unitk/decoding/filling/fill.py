@@ -1,4 +1,4 @@
-"""Fills masks in one pass: every one with its likeliest word, for tasks without a protocol."""
+"""Fill in masks in one pass, each with its likeliest word, for tasks without a protocol."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ LONGEST = 32
 
 @dataclass(frozen=True)
 class Infilled:
-    """Texts, what is left of them, and how a model fills them in; `blanks` are all of them."""
+    """Texts, the same with blanks, and with the blanks filled in; `blanks` is their number."""
 
     share: float
     texts: Sequence[str]
@@ -42,7 +42,7 @@ class Infilled:
             yield {"mask_ratio": self.share, "text": text, "filled": filled}
 
     def figures(self) -> dict[str, Any]:
-        """BLEU of the texts that were filled in, and of the texts without their blanks."""
+        """BLEU of the filled-in texts, and of the texts without their blanks."""
         wanted = [[text] for text in self.texts]
         scores = {"bleu": self.filled, "bleu_unfilled": self.left}
         found = {name: bleu(some, wanted).figures["bleu"] for name, some in scores.items()}
@@ -56,9 +56,9 @@ def infill(
     max_tokens: int,
     report: Callable[[int], None] = lambda done: None,
 ) -> Infilled:
-    """Hide this share of the words of each text, and fill them in greedily.
+    """Hide this share of each text's words, and fill them in greedily.
 
-    What is hidden depends on the number of a text and its words only.
+    Which words are hidden depends only on the text's number and its words.
     """
     task, mask = generator.task, generator.vocab.mask
     if not task.infills:
@@ -85,7 +85,7 @@ def infill(
 
 
 def hide(starts: Bools, share: float, run: bool, rng: np.random.Generator) -> Bools:
-    """Which tokens are hidden: those of a share of the words, at least one; a `run` of them."""
+    """Which tokens to hide: those of a share of the words, at least one; `run`: one stretch."""
     word = np.cumsum(starts | (np.arange(len(starts)) == 0)) - 1
     total = int(word[-1]) + 1
     count = max(1, round(share * total))

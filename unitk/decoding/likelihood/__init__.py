@@ -1,3 +1,4 @@
-"""How probable texts are to a model: `texts.py` scores them by any task, `share.py` computes what
-they begin with once. `pairs.py` compares the sentences of minimal pairs, `continuations.py` last
-words and choices, `windows.py` reads long texts. `harness.py` answers lm-evaluation-harness."""
+"""The probability of given texts. `texts.py` scores texts by any task, and `share.py` computes
+their common beginnings once. `pairs.py` compares minimal pairs, `continuations.py` ranks last words
+and choices, `windows.py` reads long texts. `harness.py` is the adapter to lm-evaluation-harness.
+"""

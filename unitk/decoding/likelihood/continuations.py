@@ -1,7 +1,7 @@
-"""What follows a passage: its last word (LAMBADA), and the right one of several choices.
+"""Continuations of a context: its last word (LAMBADA), or the right one of several choices.
 
-LAMBADA: Paperno et al. 2016, arXiv 1606.06031. Choices are ranked by log-probability, by that of a
-token and by that of a byte, as the sum prefers short ones.
+LAMBADA: Paperno et al. 2016, arXiv 1606.06031. Choices are ranked by the sum of their
+log-probabilities, and by its mean per token and per byte, because the sum prefers short ones.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Report = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Question:
-    """A context, what may follow it with the blank in front, and the number of the right one."""
+    """A context, what may follow it (the blank before it included), and the right one's number."""
 
     context: str
     choices: tuple[str, ...]
@@ -39,7 +39,7 @@ class Question:
 
 
 def rows_of(paths: Sequence[Path]) -> Iterator[tuple[dict[str, Any], str]]:
-    """The records of tables with their places; a line of plain text is a record's `text`."""
+    """Records with their places in the files; a line of plain text becomes the record's `text`."""
     for path in paths:
         if (name := format_of(path)) == "text":
             for block in blocks(path):
@@ -52,7 +52,7 @@ def rows_of(paths: Sequence[Path]) -> Iterator[tuple[dict[str, Any], str]]:
 
 
 def read_last_words(paths: Sequence[Path]) -> list[Question]:
-    """Texts whose last word is to be found: plain lines, or records with the field `text`."""
+    """Read texts whose last word is to be predicted: lines, or records with the field `text`."""
     found = []
     for record, place in rows_of(paths):
         text = record.get("text")
@@ -66,7 +66,7 @@ def read_last_words(paths: Sequence[Path]) -> list[Question]:
 
 
 def read_choices(paths: Sequence[Path]) -> list[Question]:
-    """Records with the fields `context` (or none), `choices` and `label` (a number from 0)."""
+    """Read records with the fields `context` (optional), `choices` and `label` (from 0)."""
     found = []
     for record, place in rows_of(paths):
         context, choices, label = (record.get(name) for name in ("context", "choices", "label"))
@@ -92,7 +92,7 @@ def judged(
     max_tokens: int,
     report: Report,
 ) -> list[list[Floats]]:
-    """Of each choice of each question [2, tokens]; too long a context misses its first tokens."""
+    """Score each choice of each question, [2, tokens]; a context too long loses its beginning."""
     from unitk.decoding.likelihood.texts import likelihoods  # imports torch
 
     flat = [[one.context, choice] for one in questions for choice in one.choices]
@@ -116,7 +116,7 @@ def judged(
 
 
 def last_words(questions: Sequence[Question], found: Sequence[Sequence[Floats]]) -> dict[str, Any]:
-    """Accuracy in per cent: all tokens of a word are the likeliest; perplexity of the words."""
+    """Accuracy in per cent (every token is the likeliest), and perplexity of the words."""
     right = [bool(greedy.all()) for ((_, greedy),) in found]
     nats = [-float(gains.sum(dtype=np.float64)) for ((gains, _),) in found]
     return {
@@ -129,7 +129,7 @@ def last_words(questions: Sequence[Question], found: Sequence[Sequence[Floats]])
 
 
 def ranked(questions: Sequence[Question], found: Sequence[Sequence[Floats]]) -> dict[str, Any]:
-    """Accuracies in per cent; n choices that share the first place count 1 / n."""
+    """Accuracies in per cent; where n choices tie for the first place, each counts 1 / n."""
     shares = [
         {name: share(score, one.label) for name, score in scores(one, own).items()}
         for one, own in zip(questions, found, strict=True)
@@ -140,7 +140,7 @@ def ranked(questions: Sequence[Question], found: Sequence[Sequence[Floats]]) -> 
 
 
 def scores(question: Question, found: Sequence[Floats]) -> dict[str, Floats]:
-    """The choices' log-probabilities, whole, by their tokens and by their bytes."""
+    """The choices' log-probabilities: their sums, and these per token and per byte."""
     total = np.array([gains.sum(dtype=np.float64) for gains, _ in found])
     size = np.array([len(choice.strip().encode()) for choice in question.choices])
     tokens = np.array([max(one.shape[1], 1) for one in found])
@@ -149,7 +149,7 @@ def scores(question: Question, found: Sequence[Floats]) -> dict[str, Floats]:
 
 
 def share(score: Floats, label: int) -> float:
-    """1 if the labelled choice has the best score, less if others have the same."""
+    """1 if only the labelled choice has the best score, 1 / n if n choices have it, else 0."""
     best = score == score.max()
     return float(best[label] / best.sum())
 
@@ -157,7 +157,7 @@ def share(score: Floats, label: int) -> float:
 def lines_about(
     questions: Sequence[Question], found: Sequence[Sequence[Floats]], choices: bool
 ) -> Iterator[dict[str, Any]]:
-    """A record for each question, in order."""
+    """A json record for each question, in order."""
     for one, own in zip(questions, found, strict=True):
         if choices:
             score = {name: values.tolist() for name, values in scores(one, own).items()}

@@ -47,7 +47,7 @@ class UnitkLM(LM):
         self.whole_words, self.max_tokens = whole_words, max_tokens
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
-        """Of each (context, continuation) the log-probability, and whether greedy writes it."""
+        """The log-probability of each continuation, and whether it is the greedy output."""
         texts = []
         for context, text in (request.args for request in requests):
             kept = context.rstrip()  # a blank at the end belongs to the word behind it
@@ -64,7 +64,7 @@ class UnitkLM(LM):
         return [sum(_sum(next(found)[0]) for _ in some) for some in cut]
 
     def generate_until(self, requests: Sequence[Any]) -> list[str]:
-        """What is written after each context, up to the first of the strings that end it."""
+        """Generate after each context, up to the first of the strings that end it."""
         alike: dict[tuple[int, float], list[int]] = {}  # temperature 0: greedy
         for number, (_, given) in enumerate(request.args for request in requests):
             warm = float(given.get("temperature") or 1.0) if given.get("do_sample") else 0.0
@@ -80,7 +80,7 @@ class UnitkLM(LM):
         return written
 
     def _judged(self, pairs: Sequence[tuple[Ids, Ids]]) -> list[Floats]:
-        """Of each text [2, tokens]; too long a context misses its first tokens."""
+        """Score each text, [2, tokens]; a context that is too long loses its beginning."""
         return likelihoods(
             self.generator.model,
             self.generator.task,
@@ -96,7 +96,7 @@ def _sum(gains: Floats) -> float:
 
 
 def _until(text: str, stops: Sequence[str]) -> str:
-    """A text up to the first of some strings."""
+    """The part of a text before the first of these strings."""
     for stop in filter(None, stops):
         text = text.split(stop)[0]
     return text

@@ -1,7 +1,7 @@
-"""Minimal pairs: of two sentences the good one should be the more probable one.
+"""Minimal pairs: the good sentence of a pair should be more probable than the bad one.
 
 BLiMP: Warstadt et al. 2020, arXiv 1912.00582, 67 sets of 1,000 pairs in 12 phenomena. A score is
-the sum of a sentence's log-probabilities, without any norm of its length; a tie counts half.
+the sum of a sentence's log-probabilities, not divided by its length. A tie counts half.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Scored:
-    """What a model makes of pairs: scores and lengths in tokens, [pairs, 2]."""
+    """A model's scores of pairs, and their lengths in tokens, [pairs, 2]."""
 
     pairs: Sequence[Pair]
     score: Floats
@@ -46,7 +46,7 @@ class Scored:
     unknown: int  # tokens of all sentences that the vocabulary does not know
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """A record for each pair, in order."""
+        """A json record for each pair, in order."""
         for pair, score, tokens in zip(self.pairs, self.score, self.tokens, strict=True):
             yield {
                 "set": pair.name,
@@ -58,7 +58,7 @@ class Scored:
 
 
 def read_pairs(paths: Sequence[Path]) -> list[Pair]:
-    """The pairs of files of records; the set is named by the field UID, or by the file."""
+    """Read the pairs of files of records; the field UID names the set, or else the file does."""
     found = []
     for path in paths:
         name = format_of(path)
@@ -87,7 +87,7 @@ def judge(
     max_tokens: int = 16384,
     report: Callable[[int], None] = lambda done: None,
 ) -> Scored:
-    """The scores of both sentences of each pair."""
+    """Score both sentences of each pair."""
     from unitk.decoding.likelihood.texts import likelihoods  # imports torch
 
     sentences = [[text] for pair in pairs for text in pair.sentences]
@@ -113,7 +113,7 @@ def judge(
 
 
 def figures(scored: Scored) -> dict[str, Any]:
-    """Accuracies in per cent: of each set, each phenomenon (the mean of its sets), and over all."""
+    """Accuracies in per cent: each set, each phenomenon (the mean of its sets), overall."""
     names = np.array([pair.name for pair in scored.pairs])
     better, ties = wins(scored.score)
     shorter, _ = wins(-scored.tokens)
@@ -154,13 +154,13 @@ def figures(scored: Scored) -> dict[str, Any]:
 
 
 def wins(score: Floats | Ids) -> tuple[Floats, Floats]:
-    """Of each pair 1 where the first score is larger, half for a tie; and which are ties."""
+    """For each pair, 1 if the first score is larger, and .5 for a tie; and which pairs are ties."""
     ties = (score[:, 0] == score[:, 1]).astype(np.float32)
     return (score[:, 0] > score[:, 1]) + ties / 2, ties
 
 
 def table(f: dict[str, Any]) -> list[str]:
-    """The figures for a person."""
+    """The accuracies as a table to print."""
     width = max(len(name) for name in (*f["sets"], *f["phenomena"], "mean of phenomena"))
     lines = [f"{'set':<{width}}  accuracy  pairs  ties  tokens good, bad  if shorter wins"]
     for name, one in f["sets"].items():

@@ -22,16 +22,17 @@ ROW = 128  # most slots of a tree of several examples
 
 @dataclass(frozen=True)
 class Tree:
-    """Some neighbours as one example; the i-th of them asks what the asks `index[i]` do."""
+    """Neighbouring texts as one example; the i-th text asks for the asks `index[i]`."""
 
     example: Example
     index: list[Ids]
 
 
 def share(examples: Sequence[Example]) -> list[Tree]:
-    """Neighbours that begin alike as one example each, which asks for the same only once.
+    """Merge neighbouring examples that begin alike, so that each common slot is computed once.
 
-    Every example has one ask. It is answered as if it were alone, but for rounding.
+    Every example has one ask, whose answers differ only by rounding from those of the example
+    alone.
     """
     found, begin = list[Tree](), 0
     prompts = [_prompt(example) for example in examples]
@@ -44,7 +45,7 @@ def share(examples: Sequence[Example]) -> list[Tree]:
 
 
 def _prompt(example: Example) -> list[Ids]:
-    """All slots but those at the end that come one by one, each after all before it."""
+    """All slots except the final ones that come one by one, each after all earlier slots."""
     *others, (_, slots) = example.towers.items()
     before = np.maximum.accumulate(slots.now)[:-1]
     single = (slots.now[1:] > before) & (slots.born[1:] == slots.now[1:])
@@ -57,7 +58,7 @@ def _alike(one: Sequence[Ids], other: Sequence[Ids]) -> bool:
 
 
 def _trees(examples: Sequence[Example], head: int) -> list[Tree]:
-    """Examples whose first `head` slots are the same, as few trees of at most `ROW` slots."""
+    """Examples with the same first `head` slots, as few trees of at most `ROW` slots."""
     tails = [example.towers[example.decoded].table[:, head:] for example in examples]
     shared = [0, *(_common(*pair) for pair in zip(tails[:-1], tails[1:], strict=True))]
     found, begin, size = [], 0, head
@@ -72,7 +73,7 @@ def _trees(examples: Sequence[Example], head: int) -> list[Tree]:
 
 
 def _common(one: Ids, other: Ids) -> int:
-    """How many slots two tails begin with alike."""
+    """How many slots two tails have in common at their beginnings."""
     size = min(one.shape[1], other.shape[1])
     same = (one[:, :size] == other[:, :size]).all(axis=0)
     return size if same.all() else int(same.argmin())

@@ -1,9 +1,9 @@
-"""The log-probabilities of given texts, to a model of any task.
+"""The log-probabilities of given texts by a model of any task.
 
-Autoregressive tasks read a text in one pass (`Task.likelihood`). Where hidden tokens are predicted
-from both sides, each token is hidden alone, in a copy of its own: the pseudo-log-likelihood of
-Salazar et al. 2020, arXiv 1910.14659. With whole words, the pieces that follow it in its word are
-hidden too (Kauf and Ivanova 2023, arXiv 2305.10588).
+Autoregressive tasks read a text in one pass (`Task.likelihood`). For masked models, each token is
+hidden alone, in a copy of the text: this is the pseudo-log-likelihood of Salazar et al. 2020, arXiv
+1910.14659. With whole words, the later pieces of the same word are hidden too (Kauf and Ivanova
+2023, arXiv 2305.10588).
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def likelihoods(
     name: Callable[[int], str] = lambda number: f"input {number + 1}",
     report: Callable[[int], None] = lambda done: None,
 ) -> list[Floats]:
-    """Of each text [2, tokens]: log-probabilities after what stands before it; 1 if likeliest.
+    """For each text, [2, tokens]: log-probabilities given what precedes, and 1 where likeliest.
 
-    They are float32; equal texts have equal ones. Too long a text raises DataError with its `name`,
-    or misses the first tokens of what stands before it if `truncate`.
+    The values are float32; equal texts have equal values. A text that is too long raises DataError,
+    which has its `name`; with `truncate`, the beginning of its context is dropped instead.
     """
     check_task(task, whole_words)
     same: dict[tuple[tuple[int, ...], ...], list[int]] = {}
@@ -76,7 +76,7 @@ def likelihoods(
 
 
 def check_task(task: Task, whole_words: bool) -> None:
-    """`UsageError` where the task cannot judge texts, or where `whole_words` has no effect."""
+    """Raise `UsageError` if the task cannot score texts or if `whole_words` has no effect."""
     name = type(task).__name__
     if task.protocol is None and not task.infills:
         raise UsageError(f"--checkpoint: task {name} gives no log-probabilities of texts")
@@ -85,7 +85,7 @@ def check_task(task: Task, whole_words: bool) -> None:
 
 
 def layouts(task: Task, before: Ids, text: Ids, whole_words: bool = False) -> list[Example]:
-    """Examples whose labels, one after the other, are the tokens of a text."""
+    """The examples whose labels, one after the other, are the tokens of a text."""
     if task.protocol is not None:
         return [task.likelihood(before, text)]
     mask = task.vocab.mask
@@ -114,7 +114,7 @@ def layouts(task: Task, before: Ids, text: Ids, whole_words: bool = False) -> li
 
 
 def beyond(example: Example, limits: Limits) -> int:
-    """By how many places an example is longer than a table of positions; at most 0: it fits."""
+    """How many positions an example needs beyond its table; at most 0 if it fits."""
     return max(
         int(places.max()) + 1 - rows if rows else 0
         for name, slots in example.towers.items()

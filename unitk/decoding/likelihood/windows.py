@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def windows(text: Ids, stride: int, context: int) -> list[tuple[Ids, Ids]]:
-    """What stands before each window of a text, and its tokens."""
+    """The context of each window of a text, and its tokens."""
     first = context + stride
     return [(text[:0], text[:first])] * (len(text) > 0) + [
         (text[at - context : at], text[at : at + stride]) for at in range(first, len(text), stride)
@@ -38,7 +38,7 @@ def rolled(
     max_tokens: int,
     report: Callable[[int], None],
 ) -> dict[str, Any]:
-    """Perplexities per word, token and byte of all texts together, and what they are counted in."""
+    """Perplexities per word, per token and per byte over all texts, and the three counts."""
     from unitk.decoding.likelihood.texts import likelihoods  # imports torch
 
     cut = [part for text in texts for part in windows(text, stride, context)]

@@ -1,1 +1,1 @@
-"""What models make of texts that they only read: states and vectors, labels and answers."""
+"""Reading without writing: states and vectors of texts, and predicted labels and answers."""

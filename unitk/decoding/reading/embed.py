@@ -1,4 +1,4 @@
-"""What a model makes of texts: states of a layer, a vector for each text, or its latent.
+"""Embeddings of texts: states of a layer, a vector for each text, or its latent.
 
 N texts, T slots, D the width of the states.
 """
@@ -31,10 +31,11 @@ def embed(
     first: int = 0,
     report: Callable[[int], None] = lambda done: None,
 ) -> list[Floats]:
-    """A vector [D] for each source, or with `pool` none its states [T, D]; zeros for no words.
+    """A vector [D] for each source, or with pool="none" its states [T, D]; zeros if it is empty.
 
-    Which sources share a batch changes nothing but rounding. `first` is the number of the first
-    source among all. Too long a source raises DataError, or is shortened if the config says so.
+    Batching changes vectors by no more than rounding. `first` is the number of the first source
+    among all inputs. A source that is too long raises DataError, or is shortened if the config says
+    so.
     """
     if isinstance(model, Ensemble):
         raise UsageError("--checkpoint: one model embeds, not an ensemble")
@@ -78,7 +79,7 @@ def embed(
 
 
 def _pooled(x_TD: Tensor, token_T: Tensor, symbols: Tensor, config: EmbedConfig) -> Tensor:
-    """What stands for a text with these states."""
+    """The vector of a text, pooled from its states."""
     if config.pool == "none":
         return x_TD
     if config.pool != "mean":
@@ -90,7 +91,7 @@ def _pooled(x_TD: Tensor, token_T: Tensor, symbols: Tensor, config: EmbedConfig)
 
 
 def fitted(task: Task, source: list[Ids], model: Model, name: str, truncate: bool) -> Slots:
-    """The slots of a source, shortened if it must and may be."""
+    """The slots of a source, shortened where necessary."""
     rows = model.reader.config.max_positions
 
     def over(slots: Slots) -> int:

@@ -1,4 +1,4 @@
-"""What fine-tuned models say of texts: classes, numbers, tags, answers and choices."""
+"""Predictions of fine-tuned models: classes, numbers, tags, answers and choices."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ def predict(
     first: int = 0,
     report: Callable[[int], None] = lambda done: None,
 ) -> list[Said]:
-    """What the model says of each source; nothing of one without words.
+    """The model's prediction for each source; nothing for one without words.
 
-    `first` is the number of the first source among all. Too long a source raises DataError, or is
-    shortened if the config says so; a long passage is read in windows, of which half is shared.
+    `first` is the number of the first source among all inputs. A source that is too long raises
+    DataError, or is shortened if the config says so. A long passage is read in windows that overlap
+    by half.
     """
     task.room = model.config.room
     if isinstance(task, Span):
@@ -76,7 +77,7 @@ def predict(
 def readings(
     task: Understanding, source: list[Ids], name: str, config: PredictConfig
 ) -> Iterator[tuple[int, list[Ids]]]:
-    """A source, or parts of one that is too long: where its last part begins, and the parts."""
+    """A source as windows, if its last part is too long: where each begins, and its parts."""
     over, limit = _over(task, source), f"{task.room} positions of this model"
     if isinstance(task, Span) and task.max_source is not None:
         # longer ones were read in windows in training, too
@@ -106,13 +107,13 @@ def _over(task: Understanding, source: list[Ids]) -> int:
 
 
 def _better(one: Said, other: Said) -> bool:
-    """Whether an answer of a window is better than that of another: any is better than none."""
+    """Whether the answer of one window is better than that of another; any is better than none."""
     found, before = ((said["span"][0] >= 0, said["probability"]) for said in (one, other))
     return found > before
 
 
 def texts_of(task: Understanding, parts: Sequence[str]) -> list[str]:
-    """What is encoded of a source: where words are tagged, each word with the blank before it."""
+    """The texts to encode for a source; for tagging, each word with the blank before it."""
     if not isinstance(task, Tag):
         return list(parts)
     words = parts[0].split() if len(parts) == 1 else parts
@@ -120,7 +121,7 @@ def texts_of(task: Understanding, parts: Sequence[str]) -> list[str]:
 
 
 def in_words(task: Understanding, parts: Sequence[str], source: list[Ids], said: Said) -> Said:
-    """What is said, with an answer as the text has it."""
+    """The prediction as a record; an answer is written as it stands in the text."""
     if "span" not in said:
         return said
     start, stop = said["span"]
@@ -132,7 +133,7 @@ def in_words(task: Understanding, parts: Sequence[str], source: list[Ids], said:
 
 
 def as_written(text: str, answer: str, near: int) -> str:
-    """The words of an answer as a text has them, if it has, where they begin next to a place."""
+    """The words of an answer as the text spells them, if they begin near the given place."""
     answer = answer.strip()
     places = [at for at in range(len(text)) if text.startswith(answer, at)] if answer else []
     if not places:
