@@ -1,1 +1,1 @@
-"""What training minimises: sums over a batch's asks, divided once per update by the loop."""
+"""Losses: sums over a batch's asks, which the loop divides once per update."""

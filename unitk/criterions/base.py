@@ -1,4 +1,4 @@
-"""What a criterion is given and returns."""
+"""The interface of a criterion."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Loss:
 
 
 class Network(Protocol):
-    """What a criterion needs of a model."""
+    """The interface of a model that a criterion uses."""
 
     training: bool
     heads: Any
@@ -61,31 +61,31 @@ def totals(
 
 
 class Criterion(Protocol):
-    """Compares what a model says at the asked rows with the labels."""
+    """Compares the model's predictions at the asked rows with the labels."""
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        """What each sum is divided by, after adding the counts of the whole update.
+        """The divisor of each sum, before the counts of the whole update are added up.
 
         It is known before the first backward pass.
         """
         ...
 
     def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
-        """The sums at update `step` (from 0) of `total`, where the end is known."""
+        """The sums at update `step` (from 0) of `total`, if the end is known."""
         ...
 
 
 @runtime_checkable
 class Undivided(Protocol):
-    """What a criterion may have beside: a loss that is no sum over texts."""
+    """An optional property of a criterion: its loss is not a sum over texts."""
 
     def undivided(self) -> str:
-        """The option for which an update must be one micro-batch; empty if it need not be."""
+        """The option that requires an update to be one micro-batch; empty if none does."""
 
 
 @dataclass(frozen=True)
 class Panel:
-    """What training shows of a model every --panel-every updates."""
+    """What training shows about a model every --panel-every updates."""
 
     values: dict[str, float]  # for the log, by full name ("panel/kl")
     lines: list[str]  # the same, for a person
@@ -94,13 +94,13 @@ class Panel:
 
 @runtime_checkable
 class Watching(Protocol):
-    """What a criterion may have beside: a look at the model that is more than its loss."""
+    """An optional method of a criterion that reports more about the model than the loss."""
 
     def panel(
         self, model: Any, batches: Sequence[Batch], step: int, total: int | None
     ) -> Panel | None:
-        """How the model does after update `step` (from 0), or None if there is nothing to show.
+        """Report on the model after update `step` (from 0), or None if there is nothing to show.
 
-        `batches` hold the same texts each time, an example to a row, on the model's device; the
-        model is in eval mode and no gradient is wanted. It must draw from no global generator.
+        `batches` hold the same texts each time, one example a row, on the model's device. The model
+        is in eval mode, without gradients. The method must not draw from a global generator.
         """

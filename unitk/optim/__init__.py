@@ -1,1 +1,1 @@
-"""How weights change: optimizers, their parameter groups, and schedules."""
+"""Optimizers, their parameter groups, and schedules."""

@@ -21,7 +21,7 @@ Groups = list[dict[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """What every optimizer has."""
+    """The options that every optimizer has."""
 
     weight_decay: float = 0.0
     """Weight decay of matrices. Biases and norms never decay."""
@@ -35,11 +35,11 @@ class OptimizerConfig:
         require(0 < each <= 1, f"--optimizer.layer-decay must be in (0, 1], got {each:g}")
 
     def build(self, groups: Groups) -> Optimizer:
-        """The optimizer of these groups; it reads each group's "lr" and "weight_decay"."""
+        """Build the optimizer of these groups; it reads each group's "lr" and "weight_decay"."""
         raise NotImplementedError
 
     def of(self, name: str, dims: int) -> OptimizerConfig:
-        """What trains a parameter of this name with so many dimensions: this, or another."""
+        """The optimizer that trains a parameter with this name and number of dimensions."""
         return self
 
 

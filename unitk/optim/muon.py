@@ -24,7 +24,7 @@ BATCH = 1 << 25  # values of the matrices that are orthogonalised at once
 
 
 class Update(NamedTuple):
-    """Where the step of a parameter is made from, and what it is multiplied by."""
+    """How the step of a parameter is computed, and its factor."""
 
     parameter: Tensor
     direction: Tensor
@@ -33,7 +33,7 @@ class Update(NamedTuple):
 
 
 class Muon(torch.optim.Optimizer):
-    """For matrices; "matrices" of a group: how many stand one below the other in a parameter."""
+    """Muon, for matrices. A group's "matrices" is how many a parameter stacks vertically."""
 
     gather: Callable[[Tensor], Tensor] | None = None
     """With --shard: the whole of a tensor of which each rank has some rows."""
@@ -46,7 +46,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One update with the gradients, which are overwritten."""
+        """Make one update with the gradients, which are overwritten."""
         alike: dict[tuple[int, ...], list[Update]] = {}
         for group in self.param_groups:
             both = zip(group["params"], group["matrices"], strict=True)
@@ -89,7 +89,7 @@ class Muon(torch.optim.Optimizer):
             update.parameter.add_(step, alpha=-update.rate * scale)
 
     def dtype(self, device: torch.device) -> torch.dtype:
-        """What matrices are orthogonalised in on a device."""
+        """The precision in which a device orthogonalises matrices."""
         chosen = self.config.precision
         if chosen == "auto":
             chosen = "bf16" if computes_in_bf16(device) else "fp32"
@@ -102,9 +102,9 @@ def wide(matrix: Tensor) -> Tensor:
 
 
 def orthogonal(matrices_NRC: Tensor, dtype: torch.dtype) -> Tensor:
-    """About UV' of each matrix USV' with R <= C: five iterations of Newton and Schulz.
+    """Approximately UV' of each matrix USV' with R <= C, by five Newton-Schulz iterations.
 
-    They leave singular values of about 0.5 to 1.2: what counts is that none is much smaller.
+    The singular values end between about 0.5 and 1.2; it matters only that none is much smaller.
     """
     a, b, c = COEFFICIENTS
     norm_N11 = matrices_NRC.norm(dim=(1, 2), keepdim=True).clamp(min=EPS)

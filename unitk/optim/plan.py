@@ -22,7 +22,7 @@ from unitk.registry import name_of, nearest
 
 
 class OptimPlan:
-    """The optimizers of a run; each of their groups has its share of the learning rate."""
+    """The optimizers of a run; each group of parameters has a factor of the learning rate."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class OptimPlan:
         return [group for one in self.optimizers for group in one.param_groups]
 
     def begin(self, step: int, total: int | None, epoch: int) -> None:
-        """Set the rates of the update after `step` updates, and what it changes (`parameters`)."""
+        """Set the rates of the update after `step` updates, and the parameters that it changes."""
         self.rate = self.lr * self.schedule(step + 1, total)
         for group in self.groups:
             own = group["schedule"]
@@ -96,20 +96,20 @@ class OptimPlan:
         self.idle = [parameter for parameter, turn in self._turns if turn > stage]
 
     def step(self) -> None:
-        """Make the update; what is not thawed yet keeps its value and has no state."""
+        """Make the update; frozen parameters keep their values and have no state."""
         for parameter in self.idle:
             parameter.grad = None
         for optimizer in self.optimizers:
             optimizer.step()
 
     def zero_grad(self) -> None:
-        """Forget the gradients."""
+        """Discard the gradients."""
         for optimizer in self.optimizers:
             optimizer.zero_grad()
 
 
 def distances(names: Iterable[str]) -> dict[str, int]:
-    """How far from the output each parameter stands, in layers of its tower."""
+    """How far each parameter is from the output, in layers of its tower."""
     found = {name: re.match(r"(.*?)(?:layers\.(\d+)|embed|relative)\.", name) for name in names}
     height: dict[str, int] = {}  # layers by what stands before "layers": the tower
     for place in found.values():
@@ -123,7 +123,7 @@ def distances(names: Iterable[str]) -> dict[str, int]:
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
-    """Keep the parameters whose names match as they are."""
+    """Freeze the parameters whose names match."""
     named = dict(model.named_parameters())
     for pattern in patterns:
         for name in matching(pattern, named, "--freeze"):
@@ -131,7 +131,7 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> None:
 
 
 def matching(pattern: str, named: dict[str, nn.Parameter], option: str) -> list[str]:
-    """The names that match a pattern such as `layers.0.*`; `UsageError` where none does."""
+    """The names that match a pattern such as `layers.0.*`; `UsageError` if none does."""
     found = [name for name in named if fnmatchcase(name, pattern)]
     if not found:
         first = sorted({name.partition(".")[0] for name in named})

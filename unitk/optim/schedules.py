@@ -17,7 +17,7 @@ from unitk.registry import register
 @register("schedule", "constant")
 @dataclass(frozen=True, kw_only=True)
 class Constant:
-    """The same value all the time after the warm-up; needs no end."""
+    """A constant value after the warm-up; needs no end."""
 
     value: float = 1.0
     """Value that the warm-up rises to."""
@@ -45,7 +45,7 @@ class Constant:
 
 @dataclass(frozen=True, kw_only=True)
 class Falling(Constant):
-    """A schedule that goes down after the warm-up."""
+    """A schedule that falls after the warm-up."""
 
     floor: float = 0.0
     """Lowest value, as a share of the peak."""
@@ -58,7 +58,7 @@ class Falling(Constant):
             )
 
     def _gone(self, step: int, start: float, total: int | None) -> float:
-        """The share of the way from `start` to the run's end, 1 beyond it."""
+        """The fraction of the way from `start` to the run's end that is done, at most 1."""
         end = _end(self, total)
         return (step - start) / (end - start) if step < end else 1.0
 

@@ -21,10 +21,10 @@ from unitk.training.saving.state import COPIES, read_state
 
 
 def average(checkpoints: Sequence[Path], folder: Path) -> None:
-    """Fill an empty folder with a checkpoint whose weights are the mean of good checkpoints'.
+    """Fill an empty folder with a checkpoint whose weights are the mean of several checkpoints'.
 
-    The rest is the last one's, but no run continues from it. Raises CheckpointError where they are
-    not of one architecture, task and vocabulary.
+    Everything else is copied from the last checkpoint, but no run can be resumed from it. Raises
+    CheckpointError unless all have the same architecture, task and vocabulary.
     """
     states = [read_state(path) for path in checkpoints]
     for path, state in zip(checkpoints, states, strict=True):
@@ -46,7 +46,7 @@ def average(checkpoints: Sequence[Path], folder: Path) -> None:
 
 
 def check_alike(first: Path, one: dict[str, Any], path: Path, other: dict[str, Any]) -> None:
-    """Raise CheckpointError unless two checkpoints are of one kind; dropout may differ."""
+    """Raise CheckpointError unless two checkpoints have the same kind; dropout may differ."""
     fault = f"{path} cannot be averaged with {first}"
     if one["vocab"] != other["vocab"]:
         raise CheckpointError(f"{fault}: their vocabularies differ")
@@ -58,7 +58,7 @@ def check_alike(first: Path, one: dict[str, Any], path: Path, other: dict[str, A
 
 
 def _kind(config: dict[str, str]) -> dict[str, str]:
-    """What the weights mean: the tasks by name, and the architecture but for its training."""
+    """What determines the meaning of weights: tasks, and the architecture without dropout."""
     names = " ".join(sorted(word.partition("=")[0] for word in config["task"].split()))
     arch = {k: text for k, text in config.items() if k.startswith("arch.")}
     idle = ("dropout", "init_std", "scaled_init")  # change training alone, not what weights mean
@@ -66,9 +66,9 @@ def _kind(config: dict[str, str]) -> dict[str, str]:
 
 
 def mean(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
-    """Tensor by tensor, summed in float64; numbers that are no floats must be equal.
+    """The mean of each tensor, summed in float64; integer tensors must be equal.
 
-    Of checkpoints with moving averages (`--ema`) these are taken: they are what is used of them.
+    Checkpoints that have moving averages (`--ema`) contribute these.
     """
     found: dict[str, Tensor] = {}
     used = [path / (EMA if EMA in sealed(path) else WEIGHTS) for path in checkpoints]

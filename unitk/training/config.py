@@ -1,4 +1,4 @@
-"""The options of `unitk train`; torch is not needed to read, check or explain them."""
+"""The options of `unitk train`, which can be read, checked and explained without torch."""
 
 from __future__ import annotations
 
@@ -256,7 +256,7 @@ class TrainConfig:
 
     @property
     def counts_words(self) -> bool:
-        """Whether the words that are read matter."""
+        """Whether the run needs to count the words it reads."""
         return bool(self.max_words or self.save_at_words)
 
     @property
@@ -285,7 +285,7 @@ def launched() -> bool:
 
 
 def place() -> tuple[int, int, int]:
-    """This process's number in the run, how many there are, and its number on this machine."""
+    """This process's rank, the number of processes, and its rank on this machine."""
     world = int(os.environ.get("WORLD_SIZE", "1"))  # the names that torchrun sets
     if world == 1:
         return 0, 1, 0
@@ -296,7 +296,7 @@ def place() -> tuple[int, int, int]:
 
 
 def bad_steps(text: str) -> int:
-    """`stop` or `skip:N` as how many bad updates in a row end a run."""
+    """Parse `stop` or `skip:N`: how many bad updates in a row end a run."""
     how, _, number = ("skip:1" if text == "stop" else text).partition(":")
     good = how == "skip" and number.isdecimal() and int(number) >= 1
     require(good, f"--on-nonfinite must be stop or skip:N, got {text!r}")

@@ -1,4 +1,4 @@
-"""Where, in which precision and with which random numbers a run computes."""
+"""The device, the precision and the random seeds of a run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from unitk.training.config import TrainConfig
 
 
 def configure_torch(config: TrainConfig) -> None:
-    """What `--threads` and `--deterministic` set for the whole process."""
+    """Apply `--threads` and `--deterministic` to the whole process."""
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     if config.deterministic:
@@ -28,7 +28,7 @@ def configure_torch(config: TrainConfig) -> None:
 
 
 def choose_device(wanted: str, local: int = 0) -> torch.device:
-    """The device of `--device`, for process `local` of this machine; auto: CUDA where it is."""
+    """The device that `--device` names, for process `local` of this machine; auto prefers CUDA."""
     found = torch.cuda.is_available()
     require(found or wanted != "cuda", "--device cuda: PyTorch finds no CUDA GPU")
     if not found or wanted == "cpu":
@@ -39,9 +39,9 @@ def choose_device(wanted: str, local: int = 0) -> torch.device:
 
 
 def check_room(arch: Any, vocab_size: int, each: float, device: torch.device) -> None:
-    """`UsageError` where a model cannot fit into memory, before it is built.
+    """Raise `UsageError` if a model cannot fit into memory, before it is built.
 
-    `each`: bytes that a weight needs.
+    `each`: bytes per weight.
     """
     count, free = arch.num_weights(vocab_size), free_memory(device)
     require(
@@ -53,7 +53,7 @@ def check_room(arch: Any, vocab_size: int, each: float, device: torch.device) ->
 
 
 def free_memory(device: torch.device) -> float:
-    """Bytes that may still be taken, swap included, as far as the system tells."""
+    """Bytes that can still be allocated, including swap, as far as the system reports them."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     try:
@@ -65,7 +65,7 @@ def free_memory(device: torch.device) -> float:
 
 
 def prepare_model(model: nn.Module, config: TrainConfig) -> None:
-    """What `--recompute`, `--compile` and the device make of a model, but for rounding the same."""
+    """Apply `--recompute` and `--compile` to a model, and move it; only rounding changes."""
     if config.attention == "flex" and next(model.parameters()).is_cpu:
         raise UsageError("--attention flex needs CUDA: on a CPU FlexAttention has no backward")
     lean = next(model.parameters()).is_cpu and not config.shard
@@ -81,7 +81,7 @@ def prepare_model(model: nn.Module, config: TrainConfig) -> None:
 
 
 def choose_precision(config: TrainConfig, device: torch.device) -> str:
-    """The precision of `--precision`; auto: bf16 where the processor multiplies in it."""
+    """The precision that `--precision` means; auto: bf16 if the processor multiplies in it."""
     if config.precision == "fp16" and device.type != "cuda":
         raise UsageError(
             "--precision fp16 needs CUDA: a CPU computes fp16 slowly, take bf16 or fp32"
@@ -92,7 +92,7 @@ def choose_precision(config: TrainConfig, device: torch.device) -> str:
 
 
 def mix(seed: int, *numbers: int) -> int:
-    """A seed for torch from the run's seed and what it is for (step, micro-batch)."""
+    """A seed for torch, made from the run's seed and a purpose (step, micro-batch)."""
     sequence = np.random.SeedSequence(seed, spawn_key=numbers)
     return int(sequence.generate_state(1, np.uint64)[0])
 

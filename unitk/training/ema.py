@@ -1,5 +1,4 @@
-"""An average of the weights, which validation and whoever uses the model take (`--ema`,
-`--average-last`)."""
+"""Averages of the weights (`--ema`, `--average-last`), which validation and inference use."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ class Average:
         self.tensors = {name: tensor.float().clone() for name, tensor in self.weights.items()}
 
     def update(self, step: int, total: int | None) -> None:
-        """Take in the weights after update `step` of `total`."""
+        """Include the weights after update `step` of `total`."""
         if self.decay is not None:
             share = 1 - self.decay
         else:
@@ -32,13 +31,13 @@ class Average:
         torch._foreach_lerp_(list(self.tensors.values()), list(self.weights.values()), share)
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Go on from what a checkpoint holds."""
+        """Restore the averages from a checkpoint."""
         for name, tensor in self.tensors.items():
             tensor.copy_(tensors[name])
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """While entered, the model computes with the averages."""
+        """A context in which the model computes with the averages."""
         kept = {name: tensor.clone() for name, tensor in self.weights.items()}
         self._put(self.tensors)
         try:

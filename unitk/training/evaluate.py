@@ -1,4 +1,4 @@
-"""What a checkpoint is worth on a corpus: the objective it was trained with."""
+"""Evaluation of a checkpoint on a corpus, by the objective it was trained with."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Report = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A trained model, and texts laid out as its task does."""
+    """A trained model, and texts laid out by its task."""
 
     path: Path
     corpus: Path
@@ -49,24 +49,24 @@ class Evaluation:
 
     @property
     def num_texts(self) -> int:
-        """How many texts there are, each as often as there are tasks."""
+        """The number of texts; each counts once for every task."""
         examples = self.data.train.examples
         return sum(len(one.bounds(0)) for one in examples.parts.values() or [examples])
 
     @property
     def bounds(self) -> bool:
-        """Whether the objective is the mean of a bound over draws of what is hidden."""
+        """Whether the objective is a bound, which is averaged over draws of what is hidden."""
         names = self.parsed.mixture or [self.parsed.components["task"].name]
         return any(registry.get("task", name).diffuses for name in names)
 
     @property
     def when(self) -> tuple[int, int]:
-        """The step of the checkpoint and the last one of its run, as far as that was known."""
+        """The checkpoint's step, and the run's last step if it was known."""
         step, last = self.state["step"], self.state["config"].get("max_steps", "none")
         return step, step if last == "none" else int(last)
 
     def autocast(self) -> AbstractContextManager[None]:
-        """The precision to compute in."""
+        """A context that computes in the chosen precision."""
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16)
 
 
@@ -78,9 +78,9 @@ def open_evaluation(
     task: str | None = None,
     given: Sequence[Given] = (),
 ) -> Evaluation:
-    """A run or checkpoint, and a corpus (or the valid/ of what `unitk preprocess` made).
+    """Open a run or checkpoint, and a corpus (or the valid/ in what `unitk preprocess` made).
 
-    `task` and its options `given` are of one that asks what was trained as another.
+    `task`, with its options `given`, evaluates the model as a task that it was not trained with.
     """
     corpus = corpus_of(corpus)
     more = corpus, device, bf16, task, given
@@ -123,7 +123,7 @@ def _open_evaluation(
 
 
 def corpus_of(path: Path) -> Path:
-    """The corpus that --data means: itself, or the valid/ in it."""
+    """The corpus that --data names: itself, or the valid/ in it."""
     if is_corpus(path) or not path.is_dir():
         return path
     if "valid" in (found := parts(path)):
@@ -136,11 +136,12 @@ def corpus_of(path: Path) -> Path:
 def objective(
     evaluation: Evaluation, max_tokens: int, report: Report, draws: int = 1
 ) -> dict[str, float]:
-    """Means of the objective by name, "loss", "lm", "lm/ppl", as validation computes them.
+    """The means of the objective by name ("loss", "lm", "lm/ppl"), computed as in validation.
 
-    The losses of mixed tasks are weighted by their shares when the checkpoint was saved.
-    Where every word of the texts and their ends are predicted, perplexities in all units.
-    With several draws of each text, their mean, and of a bound its standard error.
+    Losses of mixed tasks are weighted by their shares at the step of the checkpoint. Where every
+    word of the texts and their ends are predicted, there are perplexities in all units. With
+    several draws of each text, the values are means over the draws; a bound has its standard error
+    too.
     """
     means, texts, each = Means(), list[Ids](), dict[str, list[float]]()
     for seed in range(draws):
@@ -187,13 +188,13 @@ def _pass(
 
 
 def texts_of(batch: Batch) -> list[Ids]:
-    """The labels of each doc; the last one, an end symbol, is left out."""
+    """The labels of each doc without the final end symbol."""
     ask = batch.asks[TEXT]
     doc = batch.towers[ask.tower][DOC].ravel()[ask.first]
     return [part[:-1] for part in np.split(ask.label, np.flatnonzero(np.diff(doc)) + 1)]
 
 
 def units_of(evaluation: Evaluation, texts: list[Ids]) -> Units:
-    """Tokens, words and bytes of texts."""
+    """The numbers of tokens, words and bytes of texts."""
     decode = evaluation.data.vocab.decode
     return Units.of((decode(text), len(text)) for text in texts)

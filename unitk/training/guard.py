@@ -1,4 +1,4 @@
-"""What can go wrong within an update: NaN and infinity, and too little memory."""
+"""Failures within an update: NaN or infinity, and lack of memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def watched(model: Model) -> Iterator[list[str]]:
-    """While entered, the names of modules that put out NaN or infinity, in order."""
+    """A context that records the modules that output NaN or infinity, in order."""
     found: list[str] = []
 
     def watch(name: str) -> Any:
@@ -65,7 +65,7 @@ def culprit(
 
 
 def bad_gradient(model: nn.Module) -> str:
-    """The first gradient in backward order that has NaN or infinity, in words, or nothing."""
+    """The first gradient, in backward order, with NaN or infinity, as a message; empty if none."""
     for name, parameter in reversed(list(model.named_parameters())):  # backward order
         if parameter.grad is not None and not bool(parameter.grad.isfinite().all()):
             return f"gradient of {name}"
@@ -80,7 +80,7 @@ def unscale(parameters: Iterable[nn.Parameter], scale: float) -> None:
 
 
 def adapt(at: Progress, precision: str, overflow: bool = False) -> None:
-    """The scale of fp16 halves after an overflow and doubles after `GROWTH` updates without."""
+    """Adapt the loss scale of fp16: halve it on overflow, double it after `GROWTH` updates."""
     if precision != "fp16":
         return
     at.unscaled = 0 if overflow else at.unscaled + 1
@@ -92,7 +92,7 @@ def adapt(at: Progress, precision: str, overflow: bool = False) -> None:
 
 
 def give_up(path: Path, update: Update, row: int, what: str) -> NoReturn:
-    """End a run after so many bad updates in a row, `NonFiniteError`; the last one is saved."""
+    """End a run after too many bad updates in a row: `NonFiniteError`; the last update is saved."""
     try:
         save_batches(path, update)
         where = f"is in {path}"
@@ -105,7 +105,7 @@ def give_up(path: Path, update: Update, row: int, what: str) -> NoReturn:
 
 
 def save_batches(path: Path, update: Update) -> None:
-    """The batches of an update as plain arrays: "0/x" are slots, "0/lm/rows" an ask's."""
+    """Save the batches of an update as plain arrays: "0/x" are slots, "0/lm/rows" an ask's."""
     arrays: dict[str, Any] = {"ids": update.ids}
     for number, batch in zip(update.numbers, update.batches, strict=True):
         arrays |= {f"{number}/{tower}": table.cpu() for tower, table in batch.towers.items()}
@@ -116,7 +116,7 @@ def save_batches(path: Path, update: Update) -> None:
 
 
 def halved(update: Update) -> Update:
-    """The same update with each micro-batch cut into two; dropout differs then."""
+    """The same update with each micro-batch split in two; dropout then differs."""
     batches, numbers = [], []
     for number, batch in zip(update.numbers, update.batches, strict=True):
         parts = halves(batch)
@@ -170,7 +170,7 @@ def _rows(batch: Batch, start: int, stop: int) -> Batch:
 
 
 def check_whole(criterion: Any, parts: int) -> None:
-    """`UsageError` where the loss needs an update in one micro-batch, but it has several."""
+    """Raise `UsageError` if the loss needs the update as one micro-batch, but it has several."""
     option = criterion.undivided() if isinstance(criterion, Undivided) else ""
     what = f"{option} needs an update in one micro-batch, not in {parts}"
     require(not option or parts == 1, f"{what}: raise --max-tokens or lower --batch-tokens")
@@ -207,7 +207,7 @@ def fitting(
 
 
 def check_divisible(update: Update, error: BaseException, max_tokens: int, retry: bool) -> None:
-    """`UsageError` telling what to lower, where memory is out and no smaller batch may be tried."""
+    """Raise `UsageError` naming the option to lower, if memory is out and batches cannot shrink."""
     batch = max(update.batches, key=lambda one: one.num_slots)
     size = " and ".join(f"{t.shape[1]} x {t.shape[2]}" for t in batch.towers.values())
     if retry and len(batch.docs) > 1:

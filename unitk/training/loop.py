@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 
 
 class Trainer:
-    """A run: model, criterion, optimizer, and how far they have come."""
+    """A training run: model, criterion, optimizer, and progress."""
 
     def __init__(self, start: Start) -> None:
         config, parts = start.config, start.parsed.components
@@ -122,7 +122,7 @@ class Trainer:
         self.signals, self.stopped, self.began = Signals(), 0, time.perf_counter()
 
     def run(self, journal: Journal) -> Generator[Event, None, None]:
-        """Train until an end is reached, a signal comes, or nobody asks for the next event."""
+        """Train to the end, a signal, or until the caller takes no further event."""
         config, at = self.config, self.progress
         updates = prefetch(self.updates())
         self.began = time.perf_counter() - at.seconds
@@ -160,7 +160,7 @@ class Trainer:
             raise SystemExit(EXIT[self.stopped])
 
     def update(self, update: Update) -> None:
-        """Forward and backward of all micro-batches, clip, step; NaN or infinity: no step."""
+        """One update: forward and backward of all micro-batches, clip, step. With NaN, no step."""
         config, at, plan = self.config, self.progress, self.plan
         plan.begin(at.step, self.total, at.epoch)
         if update.begins:
@@ -227,7 +227,7 @@ class Trainer:
         return loss
 
     def ends(self) -> bool:
-        """What is due before the next update: log, validation, checkpoint; whether none follows."""
+        """Log, validate and save what is due before an update; returns whether none follows."""
         config, at = self.config, self.progress
         signal, end = self.agreed_signal(), at.end(config)
         if at.due(self.log_every, self.logged, bool(end)):
@@ -250,13 +250,13 @@ class Trainer:
         return bool(signal or end)
 
     def stop(self) -> None:
-        """Save the last checkpoint, unless it is there; one that cannot be written is an error."""
+        """Save the last checkpoint if it is not saved yet; raises if it cannot be written."""
         if self.saved != self.progress.step:
             self.save()
         self.saver.finish()
 
     def agreed_signal(self, wait: bool = False) -> int:
-        """What all ranks must know alike: the time spent, a failed checkpoint, a signal (or 0)."""
+        """Agree with all ranks on the time spent, failed checkpoints, and a signal (returned)."""
         own = self.signals.received, time.perf_counter() - self.began, self.saver.failed(wait)
         number, self.progress.seconds, failed = self.ranks.all_reduce_max(*own)
         self.progress.forget(int(failed))  # training goes on without the checkpoint of that step
@@ -265,7 +265,7 @@ class Trainer:
         return int(number)
 
     def updates(self) -> Iterator[tuple[Update, int, int]]:
-        """The updates to come, on the device, each with the numbers of its tokens and words."""
+        """The updates to come, on the device, each with its numbers of tokens and words."""
         at = self.progress
         place = at.epoch, at.cursor, at.step, self.total
         for update, tokens, words in self.data.updates(self.feed, *place):
@@ -273,7 +273,7 @@ class Trainer:
             yield replace(update, batches=moved), tokens, words
 
     def all_ranks(self, sums: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
-        """Make the gradients those of all ranks; their sums, and the norm of the gradients."""
+        """Sum gradients and losses over all ranks; returns the losses and the gradients' norm."""
         parameters, scale = self.plan.parameters, self.progress.loss_scale(self.precision)
         self.ranks.add_gradients(parameters)
         if scale != 1:
@@ -300,7 +300,7 @@ class Trainer:
 
     @torch.no_grad()
     def validate(self) -> None:
-        """Means over each validation set; the first set's loss, or --best-metric, decides."""
+        """Compute means over each validation set; the first set's loss or --best-metric decides."""
         config, at, began = self.config, self.progress, time.perf_counter()
         self.agreed_signal(wait=True)  # what is best depends on which checkpoints there are
         self.model.eval()
@@ -321,7 +321,7 @@ class Trainer:
         self.journal.event("valid", at.step, values, f"{shown}  ({report.so_best(at)})")
 
     def measure(self, show: Callable[[str], None] = lambda text: None) -> dict[str, float] | None:
-        """What is logged of each validation set: means over its examples; None after a signal."""
+        """The values of each validation set, means over its examples; None after a signal."""
         ranks, values, config = self.ranks, dict[str, float](), self.config
         for name, source in self.data.valid.items():
             means = Means()
@@ -341,7 +341,7 @@ class Trainer:
         return values
 
     def log_train(self) -> None:
-        """A log event over the updates since the last one."""
+        """Log an event with the means since the last one."""
         at = self.progress
         self.logged = at.step  # a resumed run logs no step twice
         self.speed.all_ranks(self.ranks.total)
@@ -366,7 +366,7 @@ class Trainer:
         self.means, self.speed = Means(), Speed()
 
     def save(self) -> None:
-        """Copy what a checkpoint holds; it is written while training goes on."""
+        """Copy the state of the run; a thread writes the checkpoint while training continues."""
         at = self.progress
         self.saved, at.means = at.step, self.means.state()
         self.ranks.reshard(self.model)
@@ -383,7 +383,7 @@ class Trainer:
 
 
 def beginning(start: Start, device: torch.device, ranks: Ranks) -> Model:
-    """The model of a run on the device, with the weights that it begins or goes on with."""
+    """The model of a run on the device, with its initial or restored weights."""
     config, data = start.config, start.data
     arch, vocabs = start.parsed.components["arch"].config, (data.vocab, data.task.source_vocab)
     parted = ranks.world if config.shard else 1
@@ -407,7 +407,7 @@ def beginning(start: Start, device: torch.device, ranks: Ranks) -> Model:
 
 
 def train(start: Start) -> Progress:
-    """Train as the options say; returns how far the run came."""
+    """Train as the options say; returns the progress at the end."""
     trainer = Trainer(start)
     for _ in events(trainer):
         pass
@@ -415,7 +415,7 @@ def train(start: Start) -> Progress:
 
 
 def events(trainer: Trainer) -> Generator[Event, None, None]:
-    """Train, and tell what is logged: the events of log.jsonl."""
+    """Train, and yield the events of log.jsonl."""
     start, at, ranks, folder = trainer.start, trainer.progress, trainer.ranks, trainer.start.run
     with ExitStack() as stack:
         stack.callback(ranks.leave)

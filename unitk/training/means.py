@@ -1,4 +1,4 @@
-"""Sums and counts between two log lines, and the means and speeds they come to."""
+"""Sums and counts between two log lines, and the means and speeds made from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from unitk.data.batching import Update
 class Means:
     """Means over asks; a part such as "lm/nll" is divided by the count of its ask, lm.
 
-    Sums stay on the device, in double precision, until they are asked for.
+    Sums stay on the device, in double precision, until they are read.
     """
 
     sums: dict[str, Any] = field(default_factory=dict)
@@ -32,14 +32,14 @@ class Means:
             self.counts[name] = self.counts.get(name, 0.0) + count
 
     def state(self) -> dict[str, dict[str, float]]:
-        """As plain numbers, exactly: `Means(**state)` goes on from there."""
+        """The sums as plain numbers, exactly: `Means(**state)` restores them."""
         return {"sums": {k: float(v) for k, v in self.sums.items()}, "counts": dict(self.counts)}
 
     def values(self, prefix: str, weights: Mapping[str, float]) -> dict[str, float]:
-        """`PREFIX/loss`, the weighted sum of the asks' means, the means, parts and perplexities.
+        """`PREFIX/loss` (the weighted sum of the asks' means), and means, parts and perplexities.
 
-        Where tasks are mixed, `PREFIX.TASK/...` for each of them and the mean of their losses by
-        their shares, of those that had texts. What has no weight counts 1.
+        For a mixture there is also `PREFIX.TASK/...` for each task; the loss is then the mean over
+        the tasks that had texts, weighted by their shares. An ask without a weight counts 1.
         """
         tasks = dict.fromkeys(name.partition(".")[0] for name in self.sums if "." in name)
         found: dict[str, float] = {}
@@ -65,15 +65,15 @@ class Means:
 
 
 def _of(task: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """What belongs to the asks of a task, by the names these have in it."""
+    """The values of one task's asks, under the names they have within the task."""
     start = f"{task}."
     return {k.removeprefix(start): v for k, v in values.items() if k.startswith(start)}
 
 
 def values_line(prefix: str, values: Mapping[str, float], part: str = "") -> str:
-    """The loss of a set in words, with its asks where there are several, and a part of each ask.
+    """The losses of a set as a line: its loss, that of each ask if there are several, and a part.
 
-    Where tasks are mixed, the same of each of them follows.
+    For a mixture, the same follows for each task.
     """
     asks = {name: v for name, v in values.items() if name.rpartition("/")[0] == prefix}
     text = f"loss {asks.pop(f'{prefix}/loss', math.nan):.4g}"
@@ -91,7 +91,7 @@ def values_line(prefix: str, values: Mapping[str, float], part: str = "") -> str
 
 @dataclass
 class Speed:
-    """What was done since the last log line, validations and saving left out."""
+    """Work done since the last log line, without validation and saving."""
 
     tokens: int = 0
     real: int = 0
@@ -101,7 +101,7 @@ class Speed:
     updates: int = 0
 
     def add(self, other: Speed) -> None:
-        """Count what another one counted."""
+        """Add the counts of another one."""
         for part in fields(self):
             setattr(self, part.name, getattr(self, part.name) + getattr(other, part.name))
 
@@ -113,19 +113,19 @@ class Speed:
         setattr(self, part, getattr(self, part) + time.perf_counter() - began)
 
     def count(self, update: Update, tokens: int) -> None:
-        """Count an update of so many tokens."""
+        """Count an update with this many tokens."""
         self.updates += 1
         self.tokens += tokens
         self.real += sum(batch.num_real for batch in update.batches)
         self.slots += sum(batch.num_slots for batch in update.batches)
 
     def all_ranks(self, total: Callable[[dict[str, float]], dict[str, float]]) -> None:
-        """Count the slots of all ranks; the tokens are those of all of them already."""
+        """Sum the slots over all ranks; the tokens are those of all ranks already."""
         sums = total({"real": float(self.real), "slots": float(self.slots)})
         self.real, self.slots = int(sums["real"]), int(sums["slots"])
 
     def values(self) -> dict[str, float]:
-        """Tokens and real slots a second, the share of pads, and of time spent waiting for data."""
+        """Tokens and real slots a second, and the shares of padding and of waiting for data."""
         return {
             "tokens/s": self.tokens / self.busy,
             "slots/s": self.real / self.busy,

@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 @dataclass
 class Ranks:
-    """This process among those of the run; here it is the only one."""
+    """The ranks as this process sees them; in this class it is the only one."""
 
     rank: int = 0
     world: int = 1
@@ -53,7 +53,7 @@ class Ranks:
 
     @property
     def leads(self) -> bool:
-        """Whether this is the one that writes."""
+        """Whether this process writes files."""
         return self.rank == 0
 
     def connect(self, device: torch.device, timeout: float) -> None:
@@ -64,11 +64,11 @@ class Ranks:
 
     @property
     def suffix(self) -> str:
-        """Tells files of several ranks apart."""
+        """A suffix that distinguishes the files of several ranks."""
         return f"-rank{self.rank}" if self.world > 1 else ""
 
     def check_same(self, what: str) -> None:
-        """Raise `RanksError` unless all ranks give the same text."""
+        """Raise `RanksError` unless all ranks pass the same text."""
 
     def all_gather_texts(self, text: str) -> list[str]:
         """All-gather a text of each rank, in the order of the ranks."""
@@ -83,7 +83,7 @@ class Ranks:
         return values
 
     def total_tensors(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
-        """All-reduce as `total` does, with tensors that stay on the device."""
+        """All-reduce like `total`, with tensors that stay on the device."""
         return values
 
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -95,7 +95,7 @@ class Ranks:
         return torch.nn.utils.get_total_norm(gradients)
 
     def clip(self, parameters: Sequence[nn.Parameter], largest: float, norm: Tensor) -> None:
-        """Scale gradients of this norm to `largest`."""
+        """Scale gradients with this norm down to `largest`."""
         torch.nn.utils.clip_grads_with_norm_(parameters, largest, norm)
 
     def to_device(self, model: Model, device: torch.device) -> None:
@@ -103,27 +103,27 @@ class Ranks:
         model.to(device)
 
     def reshard(self, model: nn.Module) -> None:
-        """After forward passes without backward: keep only this rank's shard of the weights."""
+        """After a forward pass without backward: keep only this rank's shard of the weights."""
 
     def joined(self, rows: Tensor) -> Tensor:
-        """A table [R, ...] in host memory, with the equal shares of rows that each rank knows."""
+        """A table [R, ...] in host memory, joined from equal shares of rows that the ranks hold."""
         return rows.to("cpu", copy=True).contiguous()
 
     def prepare(self, optimizers: Iterable[Any]) -> None:
         """Let optimizers that need whole matrices gather them."""
 
     def copied(self, tensor: Tensor) -> Tensor:
-        """A copy in host memory (of the whole, for the leading rank, where each has a part)."""
+        """A copy in host memory; of a sharded tensor, the whole of it, on the leading rank only."""
         return tensor.detach().to("cpu", copy=True).contiguous()
 
     def shard_like(self, tensor: Tensor, parameter: Tensor) -> Tensor:
-        """A copy of a whole tensor, or this rank's part of it, as a parameter is divided."""
+        """A whole tensor, or this rank's part of it, divided as the parameter is."""
         return tensor.clone()
 
 
 @dataclass
 class Group(Ranks):
-    """One of several processes."""
+    """One of several processes, each with all the weights."""
 
     timeout: float = 0.0
     device: Any = None
@@ -196,7 +196,7 @@ class Group(Ranks):
                 gradient.copy_(part.view_as(gradient))
 
     def _agreed(self, names: Iterable[str]) -> list[str]:
-        """The names that any rank has, in one order on all ranks."""
+        """The names that any rank has, in the same order on all ranks."""
         own, known = set(names), sorted(self.names)
         unknown, *there = self.all_reduce_max(
             not own <= self.names, *(name in own for name in known)
@@ -231,7 +231,7 @@ class Group(Ranks):
         return self._ask(lambda: dist.all_reduce(flat, async_op=True))
 
     def _ask(self, call: Callable[[], T]) -> T:
-        """What a call that needs the other ranks gives, or a message where one is gone."""
+        """The result of a collective call; `RanksError` with a message if another rank is gone."""
         try:
             return call()
         except RuntimeError as error:
@@ -276,7 +276,7 @@ class Sharded(Group):
         model.reshard()  # type: ignore[operator]
 
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Each backward pass has added its own."""
+        """Nothing to do: FSDP adds gradients in each backward pass."""
 
     def norm(self, parameters: Sequence[nn.Parameter]) -> Tensor:
         own = torch.nn.utils.get_total_norm(_local_gradients(parameters))
@@ -316,7 +316,7 @@ def _local_gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
 
 
 def join(shard: bool = False) -> Ranks:
-    """This process among those that `torchrun` started, if it did."""
+    """This process among those that `torchrun` started, or alone."""
     rank, world, local = place()
     if world == 1:
         return Ranks()
@@ -324,7 +324,7 @@ def join(shard: bool = False) -> Ranks:
 
 
 def buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Runs of tensors of one dtype and at most `BUCKET` bytes (or one tensor)."""
+    """Group tensors of one dtype into runs of at most `BUCKET` bytes (or one tensor)."""
     found: list[list[Tensor]] = []
     room = 0
     for tensor in tensors:
@@ -338,10 +338,11 @@ def buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
 
 
 def launch(processes: int, argv: Sequence[str], timeout: float) -> None:
-    """Run `unitk train ARGV` in so many processes of this machine, by torchrun's own engine.
+    """Run `unitk train ARGV` in this many processes of this machine, with torchrun's own engine.
 
-    Ends with the exit code of the first process that failed, or that of the signal received.
-    `timeout`: seconds for the others to end, and to write the checkpoint, before they are killed.
+    Exits with the code of the first process that failed, or that of the signal received. `timeout`
+    is how many seconds the other processes get to write the checkpoint and exit before they are
+    killed.
     """
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

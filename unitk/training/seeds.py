@@ -29,9 +29,9 @@ log = logging.getLogger(__name__)
 
 
 def train_seeds(parsed: Parsed) -> dict[str, Any]:
-    """Train the runs that are not over yet; returns what seeds.json says.
+    """Train the runs that are not finished yet; returns the contents of seeds.json.
 
-    A run is the same, bit for bit, as one of its own with that --seed.
+    Each run equals, bit for bit, a run of its own with that --seed.
     """
     config: TrainConfig = parsed.main
     assert config.seeds is not None
@@ -60,7 +60,7 @@ def train_seeds(parsed: Parsed) -> dict[str, Any]:
 
 
 def best_of(folder: Path) -> dict[str, Any]:
-    """The step of a run's best validation, and all values of that; null: not finite."""
+    """The step of a run's best validation, and all its values at that step; null: not finite."""
     newest = RunFolder(folder).newest()
     step = None if newest is None else Progress.of(read_state(newest)).best_step
     for event in read_events(folder / LOG):
@@ -72,7 +72,7 @@ def best_of(folder: Path) -> dict[str, Any]:
 
 
 def summed_up(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The runs, and each score's mean and standard deviation (that of a sample, n - 1)."""
+    """The runs, and each score's mean and standard deviation (of a sample, n - 1)."""
     each = {name: [run["scores"].get(name) for run in runs] for name in runs[0]["scores"]}
     finite = {name: values for name, values in each.items() if None not in values}
     scores = {

@@ -16,10 +16,10 @@ EXIT: dict[int, int] = {one: CODES[one.name] for one in signal.Signals if one.na
 
 
 class Signals:
-    """While entered, `received` tells which signal came (0: none); a second Ctrl-C ends at once.
+    """Inside this context, `received` is the signal that came (0: none).
 
-    With `saves` off, before there is anything to save, every signal does. In a thread that is not
-    the main one no signal is heard.
+    A second Ctrl-C ends at once. With `saves` off, as long as there is nothing to save, every
+    signal ends the process. Outside the main thread no signal is received.
     """
 
     def __init__(self, saves: bool = True) -> None:
@@ -40,7 +40,7 @@ class Signals:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Signals do meanwhile what they did before."""
+        """A context in which signals act as they did before."""
         self.__exit__()
         try:
             yield

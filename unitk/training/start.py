@@ -38,7 +38,7 @@ from unitk.vocab.base import Vocab, open_vocab
 
 @dataclass(frozen=True)
 class Start:
-    """A run that may begin."""
+    """A run that has passed all checks."""
 
     parsed: Parsed
     data: Data
@@ -51,7 +51,7 @@ class Start:
 
     @property
     def beginning(self) -> str:
-        """What the weights are at first, in words."""
+        """Where the initial weights come from, as a sentence."""
         if self.resumed is not None:
             anew = ", a new epoch on other data" if self.new_epoch else ""
             return f"resumed from {self.resumed}{anew}"
@@ -65,7 +65,7 @@ class Start:
 
     @property
     def identity(self) -> Identity:
-        """What its checkpoints say it is."""
+        """The identity that its checkpoints record."""
         folder = self.config.user_dir
         user_dir = str(folder.resolve()) if folder else None
         values = self.parsed.values()
@@ -75,7 +75,7 @@ class Start:
 
 
 def parse_train(argv: Sequence[str]) -> Parsed:
-    """The options of a run; what is not given with `--resume` is as in the run's config.yaml."""
+    """Parse the options of a run; with `--resume`, missing ones come from the run's config.yaml."""
     given = {item.key: item.text for item in read_flags(argv, TrainConfig)}
     path = Path(given.get("save_dir") or "") / CONFIG
     resumes = parse_value(given.get("resume", "off"), bool, "--resume")
@@ -102,10 +102,10 @@ def parse_train(argv: Sequence[str]) -> Parsed:
 
 
 def _parse(argv: Sequence[str]) -> Parsed:
-    """The options of a run; the checkpoint that it begins with has those that are not given.
+    """Parse the options of a run; missing ones come from the checkpoint that it starts from.
 
-    That is the newest one to `--resume`, or that of `--init-from`. Its task's options hold for the
-    same task, its architecture where there is no `--arch`.
+    This is the newest one with `--resume`, or that of `--init-from`. Its task's options apply if
+    the task is the same, and its architecture if there is no `--arch`.
     """
     parsed = parse("train", TrainConfig, argv, kinds=KINDS)
     given = {key for key, origin in parsed.origins.items() if not re.match("preset |task ", origin)}
@@ -136,7 +136,7 @@ def _parse(argv: Sequence[str]) -> Parsed:
 
 
 def _of_same_tasks(there: dict[str, str], parsed: Parsed) -> dict[str, str]:
-    """The options that a checkpoint has of the run's task or tasks, by their keys here."""
+    """The options that a checkpoint has for the run's task or tasks, under this run's keys."""
     trained = [word.partition("=")[0] for word in there["task"].split()]
     found: dict[str, str] = {}
     for name in parsed.mixture or (parsed.components["task"].name,):
@@ -151,7 +151,7 @@ def _of_same_tasks(there: dict[str, str], parsed: Parsed) -> dict[str, str]:
 def _differences(
     parsed: Parsed, there: dict[str, str], checkpoint: Path, tower: str = "x"
 ) -> list[str]:
-    """What was asked to differ from the checkpoint that gives the weights; a preset was not."""
+    """The options that were given and differ from the checkpoint that the weights come from."""
     here, named = parsed.values(), list[str]()
     theirs = {key: there[key] for name in UNSHAPED if (key := f"arch.{name}") in there}
     if tower == "x":
@@ -174,7 +174,7 @@ def _differences(
 
 
 def prepare(parsed: Parsed) -> Start:
-    """Open the data, look into the run folder and the checkpoint to begin with."""
+    """Open the data, and find the run folder and the checkpoint to start from."""
     config: TrainConfig = parsed.main
     _, world, _ = place()
     alone = world == 1 and (launched() or config.nproc == 1)
@@ -228,7 +228,7 @@ def prepare(parsed: Parsed) -> Start:
 
 
 def _check_ends(parsed: Parsed) -> None:
-    """Refuse schedules that need the run's last update where only its hours are known."""
+    """Refuse schedules that need the run's last update if only its hours are known."""
     if parsed.main.max_steps or parsed.main.max_epochs or parsed.main.max_words:
         return
     schedules = {key: value for key, (_, value) in parsed.fields().items() if callable(value)}
@@ -244,7 +244,7 @@ def _check_ends(parsed: Parsed) -> None:
 
 
 def _with_heads(parsed: Parsed, heads: Sequence[str]) -> Parsed:
-    """The architecture with what the tasks ask, in the place of heads of the same names."""
+    """The architecture with the heads that the tasks need; they replace heads of the same names."""
     arch = parsed.components["arch"]
     names = {tuple(head.split(":")[:2]) for head in heads}  # KIND:NAME[:SIZE]
     kept = [one for one in arch.config.heads if tuple(one.split(":")[:2]) not in names]
@@ -253,7 +253,7 @@ def _with_heads(parsed: Parsed, heads: Sequence[str]) -> Parsed:
 
 
 def _check_stateful(parsed: Parsed, data: Data, world: int) -> None:
-    """Refuse what excludes rows that read the texts in order."""
+    """Refuse options that exclude stateful rows."""
     rows, arch = parsed.main.stateful_rows, parsed.components["arch"]
     if not rows:
         return
@@ -330,9 +330,9 @@ def check_data(state: dict[str, Any], data: Data, checkpoint: Path) -> None:
 
 
 def _check_frozen(state: dict[str, Any], parsed: Parsed, data: Data, checkpoint: Path) -> bool:
-    """A resumed run keeps its components, its data and what orders them.
+    """Refuse changes to what a resumed run must keep: components, data, and the order of the data.
 
-    With `--new-data`: whether the data, or what an example of them is, have changed.
+    With `--new-data`, returns whether the data, or how examples are made of them, have changed.
     """
     there, here = options_of(state, checkpoint), parsed.fields()
     # of files that are copied, the run's own are named; what they contain is compared

@@ -1,1 +1,1 @@
-"""What a run tells: log, curves, tables, progress, profiles."""
+"""What a run reports: log, curves, tables, progress, profiles."""

@@ -1,4 +1,4 @@
-"""README.md of an exported model: what it is, how it was trained, its scores and its licence."""
+"""The model card of an exported model: how it was trained, its scores and its licence."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ PATHS = (
 
 
 def card(path: Path, weights: int, license: str, scores: Sequence[Path]) -> str:
-    """The card of a checkpoint, in Markdown with the front matter that the hub reads.
+    """The card of a checkpoint, in Markdown with the front matter that the Hugging Face hub reads.
 
-    `weights` is the number of its parameters; `scores` are what `unitk evaluate` and `unitk score`
+    `weights` is the number of its parameters. `scores` is what `unitk evaluate` and `unitk score`
     print with `--output-format json`.
     """
     state = reading(path, read_state)
@@ -51,7 +51,7 @@ def card(path: Path, weights: int, license: str, scores: Sequence[Path]) -> str:
 
 
 def _numbers(found: Mapping[str, Any], owner: str = "") -> Iterator[tuple[str, float]]:
-    """The figures of a JSON object, those of inner objects under both names."""
+    """The numbers of a JSON object; those of inner objects under both names."""
     for name, value in found.items():
         if isinstance(value, Mapping):
             yield from _numbers(value, f"{owner}{name}/")

@@ -1,4 +1,4 @@
-"""What a run says while it goes: to its sinks, and to the terminal (stderr).
+"""The log of a run: events for its sinks, and lines for the terminal (stderr).
 
 Values have names such as "train/loss", "train/lm", "valid/lm/ppl", "lr", "gnorm", "tokens/s".
 """
@@ -31,7 +31,7 @@ class Terminal(logging.Handler):
 
 
 def show_log(level: int = logging.INFO) -> None:
-    """Send what unitk logs to the terminal; a second call changes the level only."""
+    """Show unitk's log in the terminal; a second call changes only the level."""
     logger = logging.getLogger("unitk")
     logger.setLevel(max(level, logging.WARNING) if QUIET in os.environ else level)
     if not any(isinstance(handler, Terminal) for handler in logger.handlers):
@@ -39,7 +39,7 @@ def show_log(level: int = logging.INFO) -> None:
 
 
 def watched() -> bool:
-    """Whether somebody sees a progress bar: in a terminal or a notebook."""
+    """Whether somebody can see a progress bar: in a terminal or a notebook."""
     return console.is_terminal or console.is_jupyter
 
 
@@ -77,11 +77,11 @@ class Journal:
         self._progress.update(self._bar, completed=step)
 
     def show(self, text: str) -> None:
-        """Say beside the progress bar what is being done."""
+        """Show beside the progress bar what is being done."""
         self._progress.update(self._bar, description=text)
 
     def event(self, kind: str, step: int, values: Mapping[str, float], line: str) -> None:
-        """Record values; `line` tells them to a person."""
+        """Record values; `line` is shown to the user."""
         self._events.append(event(kind, step, values))
         for sink in self.sinks:
             self._attempt(partial(sink.write, kind, step, values))

@@ -31,10 +31,10 @@ PARTS = ("noise/norm2", "noise/inverse", "noise/ranks")  # what ranks sum up bes
 def first_part(
     update: Update, step: int, parameters: Sequence[nn.Parameter], ranks: Ranks, scale: float
 ) -> dict[str, Tensor]:
-    """`PARTS` of a rank whose first micro-batch has had its backward pass; none where not looked.
+    """`PARTS` of a rank whose first micro-batch has had its backward pass; empty if not measured.
 
-    Gradients were multiplied by `scale`. Mixed tasks are left out (a micro-batch holds one of
-    them), and gradients in shards.
+    Gradients were multiplied by `scale`. Mixed tasks are not measured, because a micro-batch holds
+    only one of them; neither are sharded gradients.
     """
     alone = len(update.batches) * ranks.world == 1
     if step % EVERY or alone or update.shares or ranks.sharded or not update.batches[0].num_real:

@@ -32,7 +32,7 @@ LATENT = {
 
 
 def panels_of(logged: Iterable[str]) -> dict[str, str]:
-    """What is drawn of these values, by title; the losses of mixed tasks have a panel each."""
+    """The panels of a plot of these values, by title; each task of a mixture has its own."""
     panels = PANELS | {value: title for value, title in LATENT.items() if value in logged}
     for task in sorted({_task(name) for name in logged} - {""}):
         panels[LOSS] = "loss, of each task its share"
@@ -41,19 +41,19 @@ def panels_of(logged: Iterable[str]) -> dict[str, str]:
 
 
 def drawn(value: str, logged: Iterable[str]) -> list[str]:
-    """The logged values that are curves of one panel."""
+    """The logged values that a panel shows as curves."""
     if not value.endswith(LOSS):
         return [name for name in logged if name == value]
     return [name for name in logged if name.endswith(LOSS) and _task(name) == _task(value)]
 
 
 def _task(name: str) -> str:
-    """The task that a logged loss is of, where several are mixed."""
+    """The task that a logged loss belongs to in a mixture."""
     return name.removesuffix(LOSS).partition(".")[2] if name.endswith(LOSS) else ""
 
 
 def plot(runs: Sequence[Path], output: Path) -> None:
-    """Draw the curves of several runs over each other into an image file."""
+    """Draw the curves of several runs into one image file."""
     with new_file(output, "--output", UsageError) as part:
         _plot(runs, part)
 
@@ -90,7 +90,7 @@ def _events(run: Path) -> list[dict[str, Any]]:
 
 
 def _draw(axis: Any, value: str, events: list[dict[str, Any]], run: str, color: str) -> None:
-    """The curves of a value; a run has one colour, its validation sets are dashed."""
+    """Draw the curves of a value; a run has one colour, and its validation sets are dashed."""
     logged = dict.fromkeys(name for event in events for name in event)
     for i, name in enumerate(drawn(value, logged)):
         points = [(e["step"], e[name]) for e in events if e.get(name) is not None]

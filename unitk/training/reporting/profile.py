@@ -1,4 +1,4 @@
-"""`--profile`: where the time of a few updates goes."""
+"""`--profile`: a profile of a few updates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def profiled(folder: Path | None) -> Iterator[Callable[[], None]]:
-    """What to call after each update; the trace goes into `folder`. None: nothing is profiled."""
+    """A function to call after each update; the trace goes into `folder`. None: no profile."""
     if folder is None:
         yield lambda: None
         return

@@ -1,4 +1,4 @@
-"""What a run tells a person about itself: its first lines, its last ones."""
+"""The first and last log lines of a run, and the README of its folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from unitk.training.start import Start
 
 
 class Run(Protocol):
-    """What is reported of a run (`loop.Trainer`)."""
+    """What a report needs of a run (`loop.Trainer`)."""
 
     start: Start
     ranks: Ranks
@@ -59,7 +59,7 @@ def first_lines(run: Run) -> list[str]:
 
 
 def warnings(run: Run) -> Iterator[str]:
-    """What of the data and the options is hardly meant."""
+    """Warnings about data and options that are probably a mistake."""
     data, feed, parsed, end = run.start.data, run.feed, run.start.parsed, run.total
     for name, source in {"train": data.train, **data.valid}.items():
         if source.shortened:
@@ -81,13 +81,13 @@ def warnings(run: Run) -> Iterator[str]:
 
 
 def _per_epoch(feed: Feed) -> float:
-    """The examples of the first epoch, by their weights."""
+    """The examples of the first epoch, with the weights applied."""
     bounds, weights = feed.examples.bounds(0), feed.examples.weights(0)
     return float((weights * np.ones(len(bounds))).sum())
 
 
 def last_lines(run: Run) -> list[str]:
-    """Where the time of the updates went and how noisy their gradients are, as far as known."""
+    """How the time of the updates was spent and how noisy their gradients are, as far as known."""
     spent, at, lines = run.spent, run.progress, []  # of this process, not of those before a resume
     if spent.updates:
         values = spent.values()
@@ -109,7 +109,7 @@ def last_lines(run: Run) -> list[str]:
 
 
 def readme(run: Run) -> str:
-    """README.md of a run folder: what it is, and how to go on with it."""
+    """README.md of a run folder: what the run is, and how to resume it."""
     start, at = run.start, run.progress
     values, folder = start.parsed.values(), start.run.path
     given = {
@@ -156,7 +156,7 @@ def so_best(at: Progress) -> str:
 
 
 def summary(at: Progress) -> str:
-    """What was done, in words."""
+    """The progress as a sentence."""
     best = f"; best {at.best:.4g} at step {at.best_step:,}" if at.best is not None else ""
     bad = f", {at.bad_steps:,} skipped" if at.bad_steps else ""
     words = f" ({at.words:,} words)" if at.words else ""

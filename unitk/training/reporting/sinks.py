@@ -1,7 +1,7 @@
-"""Where the values of a run go: log.jsonl always, and loggers chosen by `--writers`.
+"""Where the values of a run are written: log.jsonl always, and loggers chosen by `--writers`.
 
-A sink takes an event, its values by name and its step. A resumed run writes the events after its
-step again: what a sink holds beyond it is removed when it is opened.
+A sink receives an event, its values by name and its step. A resumed run repeats the events after
+its step, so a sink removes later events when it is opened.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ Event = dict[str, Any]
 
 
 def event(kind: str, step: int, values: Mapping[str, float]) -> Event:
-    """An event as log.jsonl has it: JSON has no NaN, None stands for it."""
+    """An event as a line of log.jsonl: JSON has no NaN, so NaN becomes None."""
     finite = {name: value if math.isfinite(value) else None for name, value in values.items()}
     return {"kind": kind, "step": step, **finite}
 
 
 class Sink(Protocol):
-    """Takes the events of a run."""
+    """Receives the events of a run."""
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
-        """Take an event of kind "train" or "valid"; OSError where it cannot be written."""
+        """Write an event of kind "train" or "valid"; OSError if it cannot be written."""
 
     def close(self) -> None:
-        """Nothing follows."""
+        """Close the sink; no event follows."""
 
 
 class JsonLines:
@@ -103,9 +103,10 @@ class TensorBoard:
 
 
 class WandB:
-    """A run of Weights & Biases, named like the folder; its own settings are its environment's.
+    """A run of Weights & Biases with the folder's name; its environment variables configure it.
 
-    Its number is kept in wandb/run-id. Of steps that a resumed run repeats, the first values stay.
+    Its number is kept in wandb/run-id. For steps that a resumed run repeats, the first values
+    remain.
     """
 
     def __init__(self, folder: Path, step: int) -> None:
@@ -140,7 +141,7 @@ LOGGERS: dict[str, tuple[str | None, Callable[[Path, int], Sink]]] = {
 
 
 def choose_loggers(given: Sequence[str]) -> list[str]:
-    """The loggers of `--writers`; `UsageError` where one is unknown or not installed."""
+    """The loggers of `--writers`; `UsageError` if one is unknown or not installed."""
     if list(given) == ["none"]:
         return []
     if list(given) == ["auto"]:
@@ -156,12 +157,12 @@ def choose_loggers(given: Sequence[str]) -> list[str]:
 
 
 def open_sinks(folder: Path, loggers: Sequence[str], step: int) -> list[Sink]:
-    """log.jsonl and the chosen loggers of a run that begins after `step`."""
+    """log.jsonl and the chosen loggers, for a run that starts or resumes after `step`."""
     return [JsonLines(folder, step), *(LOGGERS[name][1](folder, step) for name in loggers)]
 
 
 def read_events(path: Path) -> list[Event]:
-    """The events of a log.jsonl; an unfinished last line is left out."""
+    """The events of a log.jsonl, without an unfinished last line."""
     found = []
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, start=1):

@@ -1,4 +1,4 @@
-"""The panel of a criterion that has one: a look at a few fixed texts every so many updates."""
+"""Panels: what a criterion reports every --panel-every updates about a few fixed texts."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ log = logging.getLogger(__name__)
 
 
 class Watch:
-    """Looks at the same texts each time: --panel-texts of the first validation set.
+    """Evaluates a panel on the same texts each time: --panel-texts of the first validation set.
 
-    Without one they are training texts. Nothing here changes what training computes.
+    Without a validation set, they are training texts. Nothing here changes what training computes.
     """
 
     def __init__(self, run: Run, criterion: Any) -> None:
-        """What there was to see before the run's step has been logged."""
+        """`journal` has the panels that were logged up to the run's step."""
         start, device, self.precision = run.start, run.device, run.precision
         config, data = start.config, start.data
         self.criterion, self.device, self.ranks = criterion, device, run.ranks
@@ -48,7 +48,7 @@ class Watch:
 
     @torch.no_grad()
     def look(self, model: Any, step: int, total: int | None, rate: float, journal: Journal) -> None:
-        """Tell how the model does after `step` updates of `total`, the last one at this rate."""
+        """Log the panel after `step` updates of `total`; the last one had this learning rate."""
         self.done = step
         if not self.batches:
             return

@@ -83,11 +83,11 @@ def load(
     task_name: str | None = None,
     given: Sequence[Given] = (),
 ) -> Loaded:
-    """The model of a run folder (its best checkpoint, else the newest good one) or checkpoint.
+    """Load the model of a run folder (its best checkpoint, else the newest good one) or checkpoint.
 
-    The model is in eval mode; `task_name` chooses one of several tasks. `given` are options of task
-    and architecture that replace the run's; those that change the shape of a weight are refused.
-    Raises `CheckpointError` naming a damaged or missing file.
+    The model is in eval mode. `task_name` chooses one of several tasks. `given` are options of task
+    and architecture that replace the run's; options that change the shape of a weight are refused.
+    Raises `CheckpointError`, which names a damaged or missing file.
     """
     return reading(path, lambda folder: _load(folder, device, task_name, given))
 
@@ -122,7 +122,7 @@ def _load(
 
 
 def imported_rows(folder: Path) -> dict[str, int]:
-    """How many rows each table of an imported checkpoint came with, by the tensor's name."""
+    """The number of rows that each table of an imported checkpoint had, by the tensor's name."""
     if IMPORTED not in sealed(folder):
         return {}
     rows: dict[str, int] = read_json(folder / IMPORTED, CheckpointError)["rows"]
@@ -137,10 +137,10 @@ def components(
     options: Mapping[str, str] | None = None,
     given: Sequence[Given] = (),
 ) -> Parsed:
-    """The run's task (or tasks) and architecture; plug-ins come from `--user-dir` only.
+    """The run's task or tasks, and its architecture; plug-ins come from `--user-dir` only.
 
-    `wanted` may name further kinds; `main` and `options` are the other options and their values;
-    `given` wins over all.
+    `wanted` may name further kinds of components. `main` and `options` are the other options and
+    their values; `given` overrides all.
     """
     registry.load_plugins()  # entry points only; --user-dir was loaded by whoever asked for it
     origin = str(folder / "state.json")
@@ -155,7 +155,7 @@ def components(
 def _check_shapes(
     state: dict[str, Any], folder: Path, given: Sequence[Given], vocab: Vocab
 ) -> None:
-    """`UsageError` naming the option with which the weights would not fit the model."""
+    """Raise `UsageError` naming the option that would change the shape of a weight."""
 
     def shapes(some: Sequence[Given]) -> dict[str, torch.Size]:
         parsed = components(state, folder, given=some)
@@ -194,9 +194,9 @@ def write(
     identity: Identity,
     task: Task,
 ) -> None:
-    """Write everything a checkpoint holds; the folder exists. Raises OSError when the disk does.
+    """Write everything that a checkpoint holds into a folder; raises OSError if the disk does.
 
-    Without an optimizer it can be used and trained from, but no run continues.
+    Without an optimizer, the checkpoint can be used and trained from, but not resumed.
     """
     taken = snapshot(model, optimizers, progress, identity, task, Ranks().copied)
     write_snapshot(folder, taken)
@@ -212,7 +212,7 @@ def snapshot(
     averages: dict[str, Tensor] | None = None,
     carry: dict[str, Tensor] | None = None,
 ) -> Snapshot:
-    """Copy what a checkpoint holds; `copy` brings a tensor to host memory, where `carry` is."""
+    """Copy everything that a checkpoint holds; `copy` brings a tensor to host memory."""
     versions = {
         "unitk": VERSION,
         "python": platform.python_version(),
@@ -242,7 +242,7 @@ def snapshot(
 
 
 def write_snapshot(folder: Path, snapshot: Snapshot) -> None:
-    """Write a snapshot; the folder exists. Raises OSError when the disk does."""
+    """Write a snapshot into an existing folder. Raises OSError if the disk does."""
     for name, tensors in snapshot.files.items():
         save_tensors(tensors, folder / name)
     (folder / "state.json").write_text(snapshot.state, encoding="utf-8")
@@ -318,7 +318,7 @@ def load_weights(
 
 
 def _as_labelled(there: dict[str, Tensor], old: tuple[str, ...], new: tuple[str, ...]) -> None:
-    """Put the rows of heads over labels in the order of the new ones; none, if they are others."""
+    """Order the rows of heads over labels as the new labels; drop heads of other labels."""
     if not (old and new) or old == new:
         return
     order = [old.index(name) for name in new] if sorted(old) == sorted(new) else None
@@ -329,9 +329,9 @@ def _as_labelled(there: dict[str, Tensor], old: tuple[str, ...], new: tuple[str,
 
 
 def _heads_begin(there: dict[str, Tensor], here: dict[str, Tensor], folder: Path) -> None:
-    """Let heads that a checkpoint lacks, or has for other classes, begin anew; leave out others.
+    """Initialise heads that a checkpoint lacks or has for other classes; drop heads not needed.
 
-    A pooler begins as that of another head there: Devlin et al. 2019, section 4.1.
+    A pooler starts from that of another head: Devlin et al. 2019, section 4.1.
     """
     pooler = re.compile(r"^heads\.\w+:\w+\.dense\.|^pool\.")
     pooled = {pooler.sub("dense.", name): t for name, t in there.items() if pooler.match(name)}
@@ -349,14 +349,14 @@ def _heads_begin(there: dict[str, Tensor], here: dict[str, Tensor], folder: Path
 
 
 def check_finite(tensor: Tensor, what: str) -> Tensor:
-    """The tensor, or `NonFiniteError` where it has NaN or infinity."""
+    """The tensor; `NonFiniteError` if it has NaN or infinity."""
     if not tensor.isfinite().all():
         raise NonFiniteError(f"{what} has NaN or infinity: no such model can be used")
     return tensor
 
 
 def _weights(folder: Path, averages: bool) -> dict[str, Tensor]:
-    """The weights of a checkpoint; with `averages` their average, where there is one."""
+    """The weights of a checkpoint; with `averages`, their average if there is one."""
     averaged = averages and EMA in sealed(folder)
     return load_tensors(folder / (EMA if averaged else WEIGHTS))
 
@@ -364,8 +364,9 @@ def _weights(folder: Path, averages: bool) -> dict[str, Tensor]:
 def load_tower(model: Model, tower: str, folder: Path) -> None:
     """Copy a checkpoint's weights into the encoder and its pooler, or into the decoder.
 
-    Of two towers there the one of the same name is taken. What lies between a decoder and its
-    encoder may begin anew; that, and what of the checkpoint has no place here, is logged.
+    If the checkpoint has two towers, the one with the same name is used. What connects a decoder to
+    its encoder may be initialised anew. This is logged, and so is everything that has no place
+    here.
     """
     both = _weights(folder, averages=True), _tensors(model)
     there, here = (_tower(tensors, tower, model.between) for tensors in both)
@@ -394,9 +395,9 @@ def load_tower(model: Model, tower: str, folder: Path) -> None:
 
 
 def _tower(tensors: dict[str, Tensor], tower: str, between: Mapping[str, str]) -> dict[str, Tensor]:
-    """The tensors of a tower by their names in it; all those of a single tower.
+    """The tensors of a tower under their names within it, or all tensors of a single tower.
 
-    With those of the parts `between` the towers that come with it.
+    The parts `between` the towers are included.
     """
     inner = {name for name in tensors if name.startswith("encoder.")}  # two towers
     if tower == "decoder":
@@ -414,7 +415,7 @@ def _tower(tensors: dict[str, Tensor], tower: str, between: Mapping[str, str]) -
 
 
 def _tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by name; a tensor with several names under the first."""
+    """Parameters and buffers by name; a tensor with several names has the first of them."""
     first = {name for name, _ in [*model.named_parameters(), *model.named_buffers()]}  # tied: once
     return {name: tensor for name, tensor in model.state_dict().items() if name in first}
 
@@ -426,14 +427,14 @@ def _named_parameters(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, n
 
 
 def load_carry(folder: Path | None, device: torch.device) -> dict[str, Tensor]:
-    """What the stateful rows of a resumed run carry."""
+    """The carried states of a resumed run's stateful rows."""
     if folder is None or CARRY not in sealed(folder):
         return {}
     return {name: table.to(device) for name, table in load_tensors(folder / CARRY).items()}
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file of a checkpoint, else `CheckpointError`."""
+    """Load the tensors of a checkpoint's file; `CheckpointError` if it is missing or damaged."""
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
@@ -441,7 +442,7 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write a file of tensors. Raises OSError when the disk does."""
+    """Write a file of tensors. Raises OSError if the disk does."""
     try:
         save_file(tensors, path)
     except SafetensorError as error:  # the library's name for a full disk

@@ -44,7 +44,7 @@ class RunFolder:
         return self.path / "checkpoints"
 
     def check(self, resume: bool) -> None:
-        """Refuse a used folder without `--resume`, and a place that cannot be written to."""
+        """Raise an error if the folder is used without `--resume`, or cannot be written to."""
         marks = (CONFIG, "log.jsonl", "checkpoints")
         if not resume and any((self.path / mark).exists() for mark in marks):
             raise UsageError(
@@ -58,7 +58,7 @@ class RunFolder:
             raise UsageError(f"--save-dir {self.path} cannot be written to: {there}: {reason}")
 
     def create(self, config: str) -> None:
-        """Make the folder with its config.yaml; remove what a killed process left half-written."""
+        """Create the folder with its config.yaml; remove what a killed process left unfinished."""
         self.path.mkdir(parents=True, exist_ok=True)
         files.write(self.path / CONFIG, config)
         self.checkpoints.mkdir(exist_ok=True)
@@ -67,31 +67,31 @@ class RunFolder:
                 files.discard(left, folder)
 
     def locked(self) -> AbstractContextManager[None]:
-        """Keep other processes from training into this folder; the system lets go of it."""
+        """Keep other processes from training into this folder; the lock ends with the process."""
         self.path.mkdir(parents=True, exist_ok=True)
         return held(self.path / LOCK, f"--save-dir {self.path}")
 
     def describe(self, text: str) -> None:
-        """Write README.md; a disk error is logged."""
+        """Write README.md; a disk error is only logged."""
         try:
             (self.path / "README.md").write_text(text, encoding="utf-8")
         except OSError as error:
             log.warning("%s cannot be written: %s", self.path / "README.md", error)
 
     def steps(self) -> list[int]:
-        """The steps there are checkpoints of, good or not, newest first."""
+        """The steps that have checkpoints, good or damaged, newest first."""
         names = [entry.name for entry in self.checkpoints.glob("step-*")]
         return sorted((int(name[5:]) for name in names if name[5:].isdigit()), reverse=True)
 
     def step(self, number: int) -> Path:
-        """The checkpoint of a step."""
+        """The path of the checkpoint of a step."""
         return self.checkpoints / f"step-{number}"
 
     def newest(self, hashed: Callable[[str], bool] = lambda name: True) -> Path | None:
-        """The newest good checkpoint; every damaged one before it is named. None if there is none.
+        """The newest good checkpoint, or None; every damaged one is logged.
 
-        Files that are not `hashed` are not read. Raises `CheckpointError` when there are
-        checkpoints and all are damaged.
+        Files that are not `hashed` are not read. Raises `CheckpointError` if there are checkpoints
+        but all are damaged.
         """
         found = [self.step(number) for number in self.steps()]
         for path in found:
@@ -107,7 +107,7 @@ class RunFolder:
         return None
 
     def rewind(self, number: int) -> None:
-        """Put aside the checkpoints after a step: a run continues from there."""
+        """Put the checkpoints after a step aside, because a run continues from there."""
         for later in self.steps():
             if later > number:
                 aside = self.checkpoints / f"{DAMAGED}step-{later}"
@@ -115,9 +115,9 @@ class RunFolder:
                 log.warning("checkpoint %s was moved to %s", self.step(later), aside)
 
     def publish(self, number: int, write: Callable[[Path], None]) -> Path:
-        """Make the checkpoint of a step: `write` fills a folder, which then appears in one rename.
+        """Write the checkpoint of a step: `write` fills a folder, which then appears in one rename.
 
-        Raises OSError when the disk does; everything that was there before is untouched.
+        Raises OSError if the disk does; everything that existed before is unchanged.
         """
         final = self.step(number)
         if not self.checkpoints.is_dir():  # it would come back without its lock
@@ -128,7 +128,7 @@ class RunFolder:
         return final
 
     def link(self, name: str, number: int | None) -> None:
-        """Point RUN/`name` at the checkpoint of a step in one rename, or remove it."""
+        """Point RUN/`name` at the checkpoint of a step in one rename, or remove the link."""
         if number is None or not self.step(number).exists():
             (self.path / name).unlink(missing_ok=True)
         else:
@@ -150,10 +150,10 @@ class RunFolder:
 
 
 def find(path: Path) -> Path:
-    """The checkpoint that `path` means: itself, or of a run folder the best, else the newest good.
+    """The checkpoint that `path` names: itself, or a run folder's best, else its newest good one.
 
     The name of a model that comes with unitk means that model. The optimizer's tensors are not
-    read. Raises `CheckpointError` naming the damage when there is none.
+    read. Raises `CheckpointError`, which names the damage, if there is no good checkpoint.
     """
     path = pretrained.located(path)
     if not path.exists():
@@ -179,7 +179,7 @@ def find(path: Path) -> Path:
 
 
 def _checked(path: Path) -> tuple[Path, str | None]:
-    """The checkpoint a link leads to, and its damage. If a run removes it meanwhile, the next."""
+    """The checkpoint that a link points to, and its damage; the next one, if it was removed."""
     for _ in range(2):  # once more, where the link moved on meanwhile
         found = path.resolve()
         fault = damage(found, used)
@@ -189,7 +189,7 @@ def _checked(path: Path) -> tuple[Path, str | None]:
 
 
 def used(name: str) -> bool:
-    """Whether a file of a checkpoint is read by those who use the model."""
+    """Whether a file of a checkpoint is needed to use the model."""
     return name != OPTIMIZER
 
 

@@ -1,7 +1,7 @@
-"""Checkpoints of a run, written by a thread while training continues.
+"""Writes the checkpoints of a run in a thread while training continues.
 
-The loop waits for the copy to host memory only (and for the checkpoint before, if that is still
-being written). Where the disk refuses, what is there stays.
+The loop waits only for the copy to host memory, and for the previous checkpoint if that is still
+being written. If a checkpoint cannot be written, the older ones remain.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ log = logging.getLogger(__name__)
 class Saver:
     """Writes snapshots into a run folder; keeps the newest and the best ones.
 
-    Left by an error or a second Ctrl-C, it finishes what it is writing first; a third ends that.
+    When it is left by an error or a second Ctrl-C, it first finishes the checkpoint that it is
+    writing. A third Ctrl-C ends that.
     """
 
     def __init__(self, folder: RunFolder, keep_last: int) -> None:
@@ -54,7 +55,7 @@ class Saver:
         ).start()
 
     def failed(self, wait: bool = False) -> int:
-        """The step of a checkpoint that turned out not to be written, which is logged; 0: none."""
+        """The step of a checkpoint whose writing failed, which is logged; 0: none."""
         if not wait and not self._done.is_set():
             return 0
         self._done.wait()
@@ -62,7 +63,7 @@ class Saver:
         return failed
 
     def finish(self) -> None:
-        """Wait for what is being written; `CheckpointError` where it cannot be."""
+        """Wait for the checkpoint that is being written; `CheckpointError` if that fails."""
         self._done.wait()
         if isinstance(error := self._error, OSError):
             raise CheckpointError(self._told(error)) from error

@@ -1,4 +1,4 @@
-"""What state.json of a checkpoint says, beside tensors: how far a run has come and what it is."""
+"""The contents of a checkpoint's state.json: how far a run has come, and what it is."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ FIELDS: dict[str, Any] = {
 
 
 def options_of(state: dict[str, Any], folder: Path) -> dict[str, str]:
-    """Every option of the run as text; files that the checkpoint copied are its copies.
+    """Every option of the run as text; files that the checkpoint copied are named as copies.
 
-    What an earlier version did without an option is what its tasks say.
+    A task fills in options that an earlier version did not have.
     """
     values: dict[str, str] = dict(state["config"])
     for name, share in (word.partition("=")[::2] for word in values["task"].split()):
@@ -45,7 +45,7 @@ def options_of(state: dict[str, Any], folder: Path) -> dict[str, str]:
 
 
 def copies_in(values: dict[str, str], folder: Path) -> dict[str, str]:
-    """The options among these that name copies in the checkpoint, and where they are."""
+    """The options that name copies in the checkpoint, and where these are."""
     found = dict[str, str]()
     for option, name in COPIES.items():
         if name in sealed(folder):
@@ -55,7 +55,7 @@ def copies_in(values: dict[str, str], folder: Path) -> dict[str, str]:
 
 
 def write_files(folder: Path, task: Task) -> None:
-    """Copy vocabularies and files that a task has into a checkpoint."""
+    """Copy vocabularies and the task's files into a checkpoint."""
     task.vocab.save(folder / "vocab")
     if task.source_vocab is not task.vocab:
         task.source_vocab.save(folder / SOURCE_VOCAB)
@@ -80,7 +80,7 @@ def plugins_named(state: dict[str, Any], folder: Path) -> Iterator[None]:
 
 @dataclass
 class Progress:
-    """How far a run has come: all that a stopped run needs beside tensors and options."""
+    """How far a run has come: everything that resuming needs except tensors and options."""
 
     step: int = 0  # updates done, skipped ones counted
     epoch: int = 0
@@ -110,12 +110,12 @@ class Progress:
 
     @classmethod
     def of(cls, state: dict[str, Any]) -> Progress:
-        """What a checkpoint's state.json says."""
+        """The progress that a checkpoint's state.json holds."""
         return cls(**{one.name: state[one.name] for one in fields(cls) if one.name in state})
 
     @property
     def best(self) -> float | None:
-        """The best validation yet."""
+        """The best validation value so far."""
         return self.ranking[0][0] if self.ranking else None
 
     @property
@@ -123,19 +123,19 @@ class Progress:
         return self.ranking[0][1] if self.ranking else None
 
     def best_steps(self, keep: int) -> list[int]:
-        """The steps of the `keep` best validations, the best first."""
+        """The steps of the `keep` best validations, best first."""
         return [step for _, step in self.ranking[:keep]]
 
     def loss_scale(self, precision: str) -> float:
-        """What losses are multiplied by before the backward pass."""
+        """The factor of the loss before the backward pass."""
         return self.scale if precision == "fp16" else 1.0
 
     def due(self, every: int, done: int, now: bool) -> bool:
-        """Whether what was last done at step `done` is to be done at this one."""
+        """Whether something that was last done at step `done` is due at this step."""
         return self.step != done and (now or self.step % every == 0)
 
     def end(self, config: TrainConfig) -> str:
-        """Why the run is over, or nothing."""
+        """The reason why the run is over, or an empty text."""
         if config.max_steps and self.step >= config.max_steps:
             return "--max-steps reached"
         if config.max_epochs and self.epoch >= config.max_epochs:
@@ -159,14 +159,14 @@ class Progress:
             self.ranking = ranking
 
     def read(self, words: int, marks: tuple[int, ...]) -> bool:
-        """Count words of an update; whether it reaches some of the `marks`, which are entered."""
+        """Count the words of an update; returns whether it reaches `marks`, and records them."""
         reached = [mark for mark in marks if self.words < mark <= self.words + words]
         self.words += words
         self.kept |= {f"words_{short(mark)}": self.step for mark in reached}
         return bool(reached)
 
     def forget(self, step: int) -> None:
-        """Leave out what names a step whose checkpoint could not be saved."""
+        """Forget a step whose checkpoint could not be saved."""
         self.ranking = [entry for entry in self.ranking if entry[1] != step]
         self.kept = {name: kept for name, kept in self.kept.items() if kept != step}
 
@@ -179,7 +179,7 @@ def short(number: int) -> str:
 
 @dataclass(frozen=True)
 class Identity:
-    """What a run is: its options, and the data it is bound to."""
+    """The identity of a run: its options, and the data it is bound to."""
 
     config: dict[str, str]  # every option as text under its dotted key
     user_dir: str | None  # folder of plug-ins, absolute
@@ -193,7 +193,7 @@ class Identity:
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
-    """state.json of a checkpoint whose manifest holds."""
+    """Read the state.json of a checkpoint whose manifest is valid."""
     path = checkpoint / "state.json"
     for name in ("state.json", "model.safetensors", "vocab/vocab.json"):
         if name not in sealed(checkpoint):
@@ -222,7 +222,7 @@ def asked_as(state: dict[str, Any], task: str | None) -> list[Given]:
 
 
 def layout_in(there: dict[str, str]) -> str:
-    """How a checkpoint's inputs look, as `--task.layout`; of mixed tasks as the first one's do."""
+    """The layout of a checkpoint's inputs, as `--task.layout`; of mixed tasks, the first's."""
     if "task.layout" in there:
         return there["task.layout"]
     name, share, _ = there["task"].split()[0].partition("=")
