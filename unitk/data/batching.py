@@ -1,4 +1,4 @@
-"""From a plan to batches: draw the examples, pack them into rows, fetch ahead of the model."""
+"""From a plan to batches: draw the examples, pack them into rows, and prefetch them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Examples:
-    """The examples of an epoch: declared bounds for planning, weights, and the draw itself."""
+    """The examples of an epoch: their bounds for planning, their weights, and their draws."""
 
     bounds: Callable[[int], Ids]  # epoch -> the most slots each example may become
     weights: Callable[[int], float | npt.NDArray[np.float64]]
@@ -39,13 +39,13 @@ class Examples:
     """(epoch, examples of a mixture) -> those of this part, where it cuts texts otherwise."""
 
     def loss_weights(self, step: int, total: int | None) -> dict[str, float]:
-        """What asks and mixed tasks count in the loss at a step, where that is not 1."""
+        """Weights of asks and mixed tasks in the loss at a step, where they are not 1."""
         return self.asks | self.shares(step, total)
 
 
 @dataclass(frozen=True)
 class Update:
-    """One optimizer update as a rank sees it."""
+    """One update of the optimizer, as one rank sees it."""
 
     epoch: int
     cursor: int
@@ -59,10 +59,11 @@ class Update:
     begins: bool = False  # whether it is the first one of an epoch: nothing is carried into it
 
     def weight(self, ask: str) -> float:
-        """What the mean of an ask counts in the loss, its task's share included.
+        """The weight of an ask's mean in the loss, including the share of its task.
 
-        A share r counts r / (1 - (1 - r) ** n) where it is asked, as n texts lack its task with
-        probability (1 - r) ** n: over updates, each mean counts its share.
+        A share r counts r / (1 - (1 - r) ** n) in an update that has the task, because an update of
+        n texts lacks it with probability (1 - r) ** n. Over many updates, each mean has the weight
+        of its share.
         """
         share = self.shares.get(ask.partition(".")[0], 1.0)
         return share / (1 - (1 - share) ** len(self.ids)) * self.asks.get(ask, 1.0)
@@ -70,7 +71,7 @@ class Update:
 
 @dataclass(frozen=True, kw_only=True)
 class Feed:
-    """Updates in the order that (seed, epoch) fixes, whatever the number of ranks."""
+    """Updates in an order that depends only on (seed, epoch), whatever the number of ranks."""
 
     examples: Examples
     seed: int
@@ -84,7 +85,7 @@ class Feed:
     on the same rank. 0: examples are shuffled and packed."""
 
     def plan(self, epoch: int) -> Plan:
-        """The epoch's order."""
+        """The order of an epoch."""
         bounds, weights = self.examples.bounds(epoch), self.examples.weights(epoch)
         if not len(bounds):
             raise DataError("the training data holds no text at all")
@@ -95,7 +96,7 @@ class Feed:
         return plan(bounds, weights, self.seed, epoch)
 
     def stop(self, epoch_plan: Plan, cursor: int) -> int:
-        """Where the update that begins at `cursor` ends."""
+        """Where the update that starts at `cursor` ends."""
         size = self.batch_texts or self.batch_tokens
         return epoch_plan.stop(cursor, size, texts=self.batch_texts is not None)
 
@@ -111,9 +112,10 @@ class Feed:
     def updates(
         self, epoch: int = 0, cursor: int = 0, step: int = 0, total: int | None = None
     ) -> Iterator[Update]:
-        """Updates from there on, epoch after epoch, without end.
+        """All further updates, epoch after epoch, without end.
 
-        `step` and `total` are the updates done, and to do in all: what schedules depend on.
+        `step` and `total` are the updates done and the updates of the run, on which schedules
+        depend.
         """
         while True:
             today = self.plan(epoch)
@@ -135,7 +137,7 @@ class Feed:
     def _in_rows(
         self, today: Plan, epoch: int, ids: Ids, shares: dict[str, float], when: When
     ) -> tuple[list[int], list[Batch]]:
-        """The rows of this rank, in as many micro-batches as every rank has."""
+        """The stateful rows of this rank, in equally many micro-batches on every rank."""
         own = np.arange(self.rows).reshape(self.world, -1)[self.rank]  # the same in every update
         # all ranks cut alike, by the longest text of the update: they wait for each other
         most = max(1, self.max_tokens // int(today.bound[ids].max()))
@@ -149,7 +151,7 @@ class Feed:
     def _packed(
         self, today: Plan, epoch: int, ids: Ids, shares: dict[str, float], when: When
     ) -> tuple[list[int], list[Batch]]:
-        """Micro-batches of one task each."""
+        """Pack examples into micro-batches with one task each."""
         lots: list[tuple[Examples, Ids, Ids]] = []
         for part, own in self._parts(epoch, ids, shares):
             bound = today.bound
@@ -164,7 +166,7 @@ class Feed:
     def _parts(
         self, epoch: int, ids: Ids, shares: dict[str, float]
     ) -> Iterator[tuple[Examples, Ids]]:
-        """The examples of each task: one uniform for each picks it."""
+        """The examples of each task; a uniform number for each example picks its task."""
         if not shares:
             yield self.examples, ids
             return
@@ -178,14 +180,14 @@ class Feed:
                 yield part, own
 
     def _batch(self, epoch: int, part: Examples, lot: Ids, ids: Ids, when: When) -> Batch:
-        """A micro-batch; an empty one (the ranks' uneven end) runs an example with weight 0."""
+        """A micro-batch; where a rank has no examples left, one example with weight 0."""
         some = lot if len(lot) else ids[:1]
         batch = make_batch([draw(part, self.seed, epoch, int(i), when) for i in some])
         return batch if len(lot) else emptied(batch)
 
 
 def draw(examples: Examples, seed: int, epoch: int, index: int, when: When = AT_THE_END) -> Example:
-    """Example `index`, from a generator of its own; a failing layout is named."""
+    """Draw example `index` from its own generator; an error names the example."""
     if examples.copies:
         epoch %= examples.copies
     try:
@@ -195,7 +197,7 @@ def draw(examples: Examples, seed: int, epoch: int, index: int, when: When = AT_
 
 
 def generator(*numbers: int) -> np.random.Generator:
-    """`np.random.default_rng(numbers)`, which takes twice as long to look at them."""
+    """`np.random.default_rng(numbers)`, which is twice as slow because it inspects them."""
     if max(numbers) >> 32:
         return np.random.default_rng(numbers)
     words = np.array(numbers, np.uint32)
@@ -215,7 +217,7 @@ def make_batch(examples: Sequence[Example]) -> Batch:
 
 
 def _work(lengths: list[int]) -> int:
-    """How much a model has to do for rows of these lengths, in units of its own.
+    """The work of a model for rows of these lengths, in arbitrary units.
 
     Attention over 4,096 slots takes as long as the rest of a layer of 700 to 800 values.
     """
@@ -224,7 +226,7 @@ def _work(lengths: list[int]) -> int:
 
 
 def emptied(batch: Batch) -> Batch:
-    """The same slots, of which nothing counts: what a rank runs while others have a rest."""
+    """The same slots with all weights 0, for a rank that has no examples while others do."""
     for ask in batch.asks.values():
         ask.weight[:] = 0
     batch.count.update(dict.fromkeys(batch.count, 0.0))
@@ -232,10 +234,10 @@ def emptied(batch: Batch) -> Batch:
 
 
 class FixedBatches:
-    """Each example once, in order, drawn from (`seed`, 0, index): what validation reads, numbered.
+    """The batches of validation: each example once, in order, drawn from (`seed`, 0, index).
 
-    Of more than `texts`, so many at equal distances. Where tasks are mixed, each of them lays out
-    every example. All ranks read as many batches: the length.
+    With `texts`, only that many examples at equal distances. In a mixture, each task lays out every
+    example. All ranks read equally many batches.
     """
 
     def __init__(
@@ -268,12 +270,12 @@ class FixedBatches:
 
 
 def spread(count: int, most: int | None) -> Ids:
-    """Numbers below `count`, at equal distances: neighbours are often of one document."""
+    """Numbers below `count` at equal distances, because neighbours often share a document."""
     return np.linspace(0, count - 1, min(most or count, count)).astype(int)
 
 
 def single_batches(examples: Examples, ids: Ids, max_tokens: int) -> Iterator[Batch]:
-    """These examples as validation draws them, an example to a row, the longest ones first.
+    """These examples, drawn as in validation, one to a row, the longest first.
 
     `max_tokens` changes how many are in a batch, but not their order.
     """
@@ -283,9 +285,9 @@ def single_batches(examples: Examples, ids: Ids, max_tokens: int) -> Iterator[Ba
 
 
 def prefetch(updates: Iterator[T], depth: int = 2) -> Generator[T, None, None]:
-    """The same items of an endless iterator, made by a thread up to `depth` ahead.
+    """The items of an iterator, made by a thread up to `depth` items ahead.
 
-    Its errors are raised here.
+    Errors of the thread are raised here.
     """
     ready: queue.Queue[T | BaseException] = queue.Queue(depth)
     stopped = threading.Event()

@@ -25,9 +25,9 @@ AT_THE_END: When = 1 << 40, 1 << 40
 class Text:
     """What `Task.pretrain` receives: token ids without any special symbol.
 
-    `sentences` are the offsets at which sentences begin within the joined parts; `notes` is the
-    annotation byte of each token where the corpus has one; `flag` tells a sampler's verdict on the
-    parts (next sentence or not); `when` is what shares that are schedules depend on.
+    `sentences` are the offsets of the sentences within the joined parts. `notes` is the annotation
+    byte of each token, if the corpus has one. `flag` is the sampler's verdict on the parts (next
+    sentence or not). `when` is the progress that shares depend on if they are schedules.
     """
 
     parts: list[Ids]
@@ -50,8 +50,8 @@ NO_SECONDS = np.empty((0, 2), np.int64)
 class Cut:
     """Blocks of a corpus as token offsets [starts, stops); `breaks` are document starts inside.
 
-    `seconds` [n, 2], where there are any, are the second parts of the blocks, empty where a block
-    has one part only; `flags` [n] what the cut says of the parts (1: they do not belong together).
+    `seconds` [n, 2], if given, are the second parts of the blocks, empty where a block has one part
+    only. `flags` [n] is the verdict on the parts (1: they do not belong together).
     """
 
     starts: Ids
@@ -62,7 +62,7 @@ class Cut:
 
     @property
     def lengths(self) -> Ids:
-        """Tokens of each block, separators between documents counted."""
+        """The tokens of each block, including separators between documents."""
         # documents that begin inside a block, each of which a separator precedes
         inside = np.searchsorted(self.breaks, self.stops, "left")
         inside -= np.searchsorted(self.breaks, self.starts, "right")
@@ -71,7 +71,7 @@ class Cut:
 
 
 class Cutter(Protocol):
-    """A cut by sentence borders, first sentences of documents, most tokens of a block, draws."""
+    """Makes a cut from sentence borders, first sentences of documents, a block size, and draws."""
 
     def __call__(
         self, sentences: Ids, documents: Ids, size: int, rng: np.random.Generator
@@ -79,7 +79,7 @@ class Cutter(Protocol):
 
 
 def cut_line(sentences: Ids, documents: Ids, size: int, rng: np.random.Generator) -> Cut:
-    """One sentence a block; a longer one is cut off at `size`."""
+    """One sentence a block; a sentence longer than `size` is truncated."""
     starts, stops = sentences[:-1], sentences[1:]
     full = stops > starts
     return Cut(starts[full], np.minimum(stops, starts + size)[full], NO_BREAKS)
@@ -112,7 +112,7 @@ CUTS: dict[str, Cutter] = {"doc": cut_doc, "full": cut_full, "stream": cut_strea
 def cut(
     how: str | Cutter, sentences: Ids, documents: Ids, size: int, rng: np.random.Generator
 ) -> Cut:
-    """Cut by the name given to `--blocks` or a task's own; `size` is the most tokens of a block."""
+    """Cut by the name given to `--blocks`, or as the task does, in at most `size` tokens."""
     if isinstance(how, str):
         if how not in CUTS:
             hint = nearest(how, CUTS)
@@ -122,7 +122,7 @@ def cut(
 
 
 def _split_long(sentences: Ids, size: int) -> Ids:
-    """Sentence borders with further ones inside sentences of more than `size` tokens."""
+    """Sentence borders, with further ones within sentences of more than `size` tokens."""
     lengths = np.diff(sentences)
     long = np.flatnonzero(lengths > size)
     extra = [np.arange(sentences[i] + size, sentences[i + 1], size) for i in long]
@@ -130,7 +130,7 @@ def _split_long(sentences: Ids, size: int) -> Ids:
 
 
 def _fill(borders: Ids, sentences: Ids, limit: Ids, size: int, breaks: Ids) -> Cut:
-    """Greedy runs of pieces of at most `size` tokens that do not pass their sentence's `limit`."""
+    """Fill blocks greedily with pieces, up to `size` tokens and not beyond a sentence's `limit`."""
     borders = np.unique(borders)  # empty sentences share a border
     if len(borders) < 2:
         return Cut(borders[:0], borders[:0], breaks)

@@ -1,4 +1,4 @@
-"""From corpora to what the loop reads: the kind of the corpora decides what a task lays out."""
+"""From corpora to examples: the kind of the corpora decides what a task lays out."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from unitk.vocab.base import Vocab
 
 @dataclass(frozen=True)
 class Data:
-    """Everything a run reads."""
+    """The data of a run."""
 
     kind: str  # one of `KINDS`
     vocab: Vocab
@@ -48,7 +48,7 @@ class Data:
 
     @property
     def about(self) -> str:
-        """What is done with them, in words."""
+        """The kind of training, in words."""
         return KINDS[self.kind].about
 
     def updates(
@@ -61,7 +61,7 @@ class Data:
             yield update, int(self.train.lengths()[update.ids].sum()), int(words)
 
     def updates_until(self, feed: Feed, words: int) -> int:
-        """How many updates read so many words."""
+        """How many updates read this many words."""
         step = seen = epoch = 0
         while self.train.words:
             stops = feed.stops(plan := feed.plan(epoch))
@@ -74,7 +74,7 @@ class Data:
 
 
 def open_data(parsed: Parsed) -> Data:
-    """Open and check the corpora of a run; milliseconds, whatever their size."""
+    """Open and check the corpora of a run; this takes milliseconds, whatever their size."""
     options = parsed.main
     places = options.weighted_data
     trained = [(one, weight) for place, weight in places for one in train_parts(place)]
@@ -165,7 +165,7 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
 def _makers(
     tasks: dict[str, Task], parsed: Parsed, kind: str, corpora: Sequence[Any]
 ) -> list[Callable[[Sequence[Any], Sequence[float], int], Source]]:
-    """For each task what makes its examples of corpora, weights and a seed: of the same texts."""
+    """For each task, the function that makes its examples from corpora, weights and a seed."""
     options, arch = parsed.main, parsed.components["arch"].config
     if kind == "text":
         frame = max(task.frame for task in tasks.values())  # mixed tasks see the same texts
@@ -205,7 +205,7 @@ def _makers(
 
 
 def _few(source: Source, corpora: Sequence[Any], per_label: int, seed: int) -> Source:
-    """So many texts of each class: the first ones in a permutation of all."""
+    """This many texts of each class: the first ones in a permutation of all."""
     form = corpora[0].manifest.get("form", "none")
     wanted = f"--per-label needs labels of the form class, but those of --data are {form}"
     require(form == "class", wanted)
@@ -232,7 +232,7 @@ def _check_words(trained: list[tuple[Path, float]], opened: Sequence[Any]) -> No
 
 
 def _text_size(options: Any, arch: Any, frame: int, epoch: int) -> int:
-    """Most tokens of a text of an epoch without its special symbols."""
+    """The most tokens of a text in an epoch, without special symbols."""
     table, name, given = arch.room or UNLIMITED, flag("block_size"), options.block_size
     try:
         block = given if isinstance(given, int) else round(given(epoch + 1, options.max_epochs))

@@ -1,6 +1,6 @@
 """The kinds of data: how each is stored, opened, laid out and described.
 
-A corpus says its kind in its manifest; everything else that depends on it stands in `KINDS`.
+A corpus names its kind in its manifest; everything else that depends on the kind is in `KINDS`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Task = Any  # an objective, `unitk.tasks.base.Task`: tasks import data, not the 
 
 @dataclass(frozen=True)
 class Source:
-    """Texts or records, laid out by a task."""
+    """Texts or records that a task lays out."""
 
     examples: Examples
     lengths: Callable[[], Ids]

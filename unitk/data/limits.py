@@ -1,8 +1,8 @@
-"""How long examples get: measured on a few that are laid out, never worked out by hand.
+"""Lengths of examples, measured by laying out a few of them.
 
 The slots and the positions of a tower grow by a fixed step with each token of a source, each token
-of a target and each part of a source. So four examples tell the bound of all; the lengths of a text
-are bounded by `Task.slots`, since its layouts draw at random.
+of a target and each part of a source. So four examples determine the bound of all. Texts are
+bounded by `Task.slots` instead, since their layouts draw at random.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LayOut = Callable[[list[Ids], Ids, np.random.Generator], Example]
 
 @dataclass(frozen=True)
 class Extent:
-    """The size of laid-out records, by the tokens of source and target and the source's parts."""
+    """The size of laid-out records as a function of source and target lengths and source parts."""
 
     slots: npt.NDArray[np.float64]
     """[tower, 4]: of a tower alone, for a source token, a target token and a part."""
@@ -43,7 +43,7 @@ class Extent:
         return told if told is not None else _longest(self.slots, source, target, parts)
 
     def most_source(self, table: int, target: int, parts: int) -> int:
-        """The most source tokens that fit so many positions beside such a target; below 1: none."""
+        """The most source tokens that fit the positions beside such a target; below 1: none."""
 
         def end(source: int) -> int:
             told = self.declared(*map(np.array, (source, target, parts)))
@@ -95,9 +95,9 @@ def _longest(table: npt.NDArray[Any], source: Any, target: Any, parts: Any) -> I
 def source_and_target(
     extent: Extent, arch: Any, longest: list[int], given: tuple[int | None, int | None]
 ) -> tuple[int, int]:
-    """The tokens to which sources and targets are shortened, so that the positions suffice.
+    """The lengths to which sources and targets are truncated so that the positions suffice.
 
-    `longest` are the most tokens of a source and a target, and parts of a source, in the data.
+    `longest` are the most tokens of a source and of a target, and the most parts, in the data.
     """
     table = arch.room or UNLIMITED
     max_target = given[1] or min(longest[1], table // 2)
@@ -125,7 +125,7 @@ def tables_of(arch: Any) -> dict[str, list[int]]:
 
 
 def misfit(example: Example, tables: dict[str, list[int]]) -> str:
-    """What of an example has no row in its table, in words."""
+    """Which value of an example has no row in its table, as a message."""
     for name, slots in example.towers.items():
         most = slots.table[POS : SEG + 1].max(axis=1).tolist()
         for last, size, (table, what) in zip(most, tables[name], TABLES.items(), strict=True):

@@ -1,4 +1,4 @@
-"""Several tasks in one run: the same texts, laid out by a task that is picked for each example."""
+"""Mixtures: the same texts, laid out by a task that is drawn for each example."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from unitk.spans import places
 
 
 def mixed(sources: dict[str, Source], tasks: dict[str, Component]) -> Source:
-    """The sources of several tasks as one; each ask is called TASK.ASK.
+    """Join the sources of several tasks; each ask is called TASK.ASK.
 
-    The examples of the coarsest cut are planned, and one uniform for each picks its task. A task
-    that cuts texts otherwise has its examples shared out among these, in order and per corpus, so
-    that an epoch shows each text once, whatever the shares.
+    The examples of the coarsest cut are planned, and one uniform number for each picks its task. A
+    task with another cut has its examples distributed among these, in order and per corpus. So an
+    epoch shows each text once, whatever the shares.
     """
     lead = min(sources.values(), key=lambda one: int(one.counts(0).sum()))
     others = {name: one for name, one in sources.items() if one.cut != lead.cut}
 
     def own(other: Source, epoch: int, ids: Ids) -> tuple[Ids, Ids]:
-        """The examples [start, stop) of another cut that stand for some of `lead`; at least one."""
+        """The examples [start, stop) of another cut that replace those of `lead`; at least one."""
         counts, theirs = lead.counts(epoch), other.counts(epoch)
         # example i of a corpus' n stands for [i m / n, (i + 1) m / n) of the m that it has there
         first, begin = (np.cumsum(each) - each for each in (counts, theirs))

@@ -28,10 +28,10 @@ class Plan:
         return len(self.total)
 
     def stop(self, cursor: int, size: int, *, texts: bool = False) -> int:
-        """Where the update that begins at `cursor` ends.
+        """Where the update that starts at `cursor` ends.
 
-        It holds at most `size` slots (`texts`: examples), at least one example, and takes a rest of
-        less than half an update along instead of leaving a tiny last one.
+        It holds at most `size` slots (`texts`: examples) and at least one example. It also takes
+        what is left of the epoch, if that is less than half an update.
         """
         # the sum of costs up to each example, an example costing 1 where texts are counted
         total = np.arange(1, len(self) + 1) if texts else self.total
@@ -41,11 +41,11 @@ class Plan:
         return max(cursor + 1, int(np.searchsorted(total, done + size, "right")))
 
     def ids(self, cursor: int, stop: int) -> Ids:
-        """The examples of an update."""
+        """The numbers of an update's examples."""
         return self.order[cursor:stop]
 
     def stops(self, size: int, *, texts: bool = False) -> list[int]:
-        """Where the updates of `size` of the epoch end."""
+        """Where the updates of this size end in the epoch."""
         found, cursor = list[int](), 0
         while cursor < len(self):
             found.append(cursor := self.stop(cursor, size, texts=texts))
@@ -71,7 +71,7 @@ def plan(
 def in_rows(bound: Ids, rows: int) -> Plan:
     """Plan an epoch over stateful rows, each of which reads its own part of the examples in order.
 
-    Update u has the example u of every row; what is left over (fewer than `rows`) is not read.
+    Update u has example u of every row; the remainder, fewer than `rows` examples, is not read.
     """
     each = len(bound) // rows
     # row r has the examples r * each, r * each + 1, ...; a column of that table is an update
@@ -82,10 +82,10 @@ def in_rows(bound: Ids, rows: int) -> Plan:
 def micro_batches(
     ids: Ids, bound: Ids, max_tokens: int, world: int, padded: bool = False
 ) -> list[Ids]:
-    """Cut an update into the fewest micro-batches of at most `max_tokens` slots, evened out.
+    """Cut an update into the fewest micro-batches of at most `max_tokens` slots, of like size.
 
-    Their number is a multiple of `world` (some may be empty then); an example longer than
-    `max_tokens` stands alone.
+    Their number is a multiple of `world`, so some may be empty. An example longer than `max_tokens`
+    has a micro-batch of its own.
     """
     ids = ids[np.argsort(-bound[ids], kind="stable")] if padded else ids
     cost = bound[ids]
@@ -104,7 +104,7 @@ def micro_batches(
 
 
 def _runs(cost: Ids, cap: int, padded: bool) -> list[int]:
-    """Edges of greedy runs of at most `cap` slots; `cost` falls where rows are padded."""
+    """The ends of greedy runs of at most `cap` slots; `cost` falls where rows are padded."""
     total, edge = np.append(0, np.cumsum(cost)), [0]
     while edge[-1] < len(cost):
         a = edge[-1]

@@ -18,7 +18,7 @@ from unitk.slots import Ids
 
 @dataclass(frozen=True)
 class SentencePairs:
-    """A cut into pairs of parts; flag 1 where the second part is from elsewhere."""
+    """A cut into pairs of parts; flag 1 where the second part is from another document."""
 
     random: float = 0.5  # probability that the second part is from another document
     short: float = 0.1
@@ -62,9 +62,9 @@ class SentencePairs:
 
 
 def _without_empty(sentences: Ids, documents: Ids) -> tuple[Ids, Ids, Ids]:
-    """Borders of the sentences that hold something, their documents, and first sentences of these.
+    """Borders of the non-empty sentences, their documents, and the documents' first sentences.
 
-    Documents are numbered anew, without those that hold nothing.
+    Documents without a sentence are dropped, and the others are numbered anew.
     """
     full = np.diff(sentences) > 0
     home = np.repeat(np.arange(len(documents) - 1), np.diff(documents))[full]
@@ -75,12 +75,12 @@ def _without_empty(sentences: Ids, documents: Ids) -> tuple[Ids, Ids, Ids]:
 
 
 def _reach(edge: Ids, start: Ids, target: Ids, limit: Ids) -> Ids:
-    """The end of the fewest sentences from `start` on that hold `target` tokens, up to `limit`."""
+    """The end of the fewest sentences from `start` on with `target` tokens, up to `limit`."""
     return np.minimum(np.searchsorted(edge, edge[start] + target, "left"), limit)
 
 
 def _elsewhere(home: Ids, first: Ids, rng: np.random.Generator) -> Ids:
-    """For each sentence a random one of another document (of the same where there is one only)."""
+    """For each sentence a random one of another document (of the same if there is only one)."""
     documents = len(first) - 1
     other = home
     if documents > 1:
@@ -90,7 +90,7 @@ def _elsewhere(home: Ids, first: Ids, rng: np.random.Generator) -> Ids:
 
 
 def _shorten(a: Ids, b: Ids, size: int, rng: np.random.Generator) -> tuple[Ids, Ids]:
-    """Take tokens from the longer part, at its front or back by even chances, until both fit."""
+    """Drop tokens of the longer part, at its front or back with equal chances, until both fit."""
     long_a, long_b = a[:, 1] - a[:, 0], b[:, 1] - b[:, 0]
     over = np.maximum(long_a + long_b - size, 0)
     first = np.minimum(over, np.abs(long_a - long_b))  # until they are equally long

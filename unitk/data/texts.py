@@ -1,4 +1,4 @@
-"""Numbered texts and records over one or several corpora, as an epoch's plan wants them."""
+"""Numbered texts and records over one or several corpora, as the plan of an epoch needs them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from unitk.slots import Ids
 
 
 class Joined:
-    """Corpora one after the other; `first[i]` is the number of the first example of corpus i."""
+    """Several corpora in order; `first[i]` is the number of the first example of corpus i."""
 
     first: Ids
 
@@ -30,7 +30,7 @@ class Joined:
 
 
 class Texts(Joined):
-    """Corpora of documents, cut anew for each epoch; `lengths[i]` are the tokens of text i."""
+    """Corpora of documents, cut anew for each epoch; `lengths[i]` is the tokens of text i."""
 
     def __init__(
         self,
@@ -46,9 +46,9 @@ class Texts(Joined):
         self.epoch: int | None = None
 
     def begin(self, epoch: int, size: int | None = None) -> None:
-        """Cut the corpora for this epoch; `lengths` and `text` belong to it from here on.
+        """Cut the corpora for this epoch; `lengths` and `text` then refer to it.
 
-        `size` replaces the most tokens of a text.
+        `size` replaces the block size.
         """
         if self.epoch == epoch:
             return
@@ -70,7 +70,7 @@ class Texts(Joined):
 
     @property
     def words(self) -> Ids:
-        """The words of each text of the epoch."""
+        """The number of words of each text of the epoch."""
         if self._words is None:
             each = [np.empty(0, np.int64)]
             for corpus, cut in zip(self.corpora, self.cuts, strict=True):
@@ -127,7 +127,7 @@ def _run(corpus: Corpus, start: int, stop: int) -> tuple[Ids, Ids]:
 
 
 class Records(Joined):
-    """Corpora of records; sources and targets longer than the limits are shortened at their end."""
+    """Corpora of records; sources and targets beyond the limits are truncated at their end."""
 
     def __init__(self, corpora: Sequence[Any], max_source: int, max_target: int) -> None:
         self.corpora, self.max_source, self.max_target = corpora, max_source, max_target
@@ -141,7 +141,7 @@ class Records(Joined):
         self.first = np.cumsum([0] + [len(one) for one in corpora])
 
     def record(self, index: int) -> tuple[list[Ids], Any]:
-        """The parts of source `index`, and what it leads to."""
+        """The parts of source `index`, and its target."""
         which, number = self.place(index)
         source, target = self.corpora[which].record(number)
         short = shorten(source, self.max_source)
@@ -150,9 +150,9 @@ class Records(Joined):
 
 
 class Windows:
-    """Questions whose passages are too long, read in windows of at most `most` tokens.
+    """Questions whose long passages are read in windows of at most `most` tokens.
 
-    An answer that does not lie whole within a window is none there, as in BERT's run_squad.py.
+    A window that does not contain the whole answer has none, as in BERT's run_squad.py.
     """
 
     def __init__(self, corpus: Spans, most: int) -> None:
@@ -169,7 +169,7 @@ class Windows:
         return len(self.question)
 
     def record(self, index: int) -> tuple[list[Ids], Any]:
-        """The question and a window of its passage, and the answer's tokens there."""
+        """The question, a window of its passage, and the answer's tokens in it."""
         number, start = self.question[index], self.start[index]
         parts, span = self.corpus.record(number)
         size = self.size[number] or len(parts[-1])
@@ -178,15 +178,15 @@ class Windows:
         return [*parts[:-1], parts[-1][start : start + size]], span
 
     def shortened(self, span: Any, source: list[Ids], most: int) -> tuple[list[Ids], Any]:
-        """What is left where the question alone is too long."""
+        """The question and the window truncated, where the question alone is too long."""
         return self.corpus.shortened(span, source, most)
 
 
 def windows(lengths: Ids, sizes: Ids) -> tuple[Ids, Ids]:
     """Windows over passages of these lengths: the passage of each, and its first token.
 
-    Two neighbours share half of their tokens, and the last two of a passage more, as it ends with
-    its last window. A passage whose window has size 0 is read whole.
+    Neighbouring windows share half of their tokens. The last two of a passage share more, as the
+    last window ends with the passage. A passage with window size 0 is read whole.
     """
     over, step = np.maximum(lengths - sizes, 0) * (sizes > 0), np.maximum(sizes // 2, 1)
     counts = 1 - (-over // step)

@@ -1,4 +1,4 @@
-"""A text or a label a line for `unitk score`: of files, a field of a table, a side of a corpus."""
+"""Reading for `unitk score`: a text or a label a line, from files, tables and corpora."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ Side = Literal["source", "target", "output"]
 
 
 def read_column(path: Path, side: Side, names: tuple[str, ...]) -> list[list[str]]:
-    """The text of every line, record or pair, and further ones that are as good.
+    """The text of every line, record or pair, and its alternatives.
 
-    `names` are a table's fields; of an output they may be none, for what `unitk generate` writes.
+    `names` are a table's fields. For outputs they may be empty: then the field that `unitk
+    generate` writes is read.
     """
     if path.is_dir() or is_corpus(path):
         return _of_corpus(path, side)
@@ -40,7 +41,7 @@ def read_column(path: Path, side: Side, names: tuple[str, ...]) -> list[list[str
 
 
 class Read(NamedTuple):
-    """A label as a file has it."""
+    """A label as the file has it."""
 
     label: Any
     where: str  # file and line
@@ -51,8 +52,8 @@ class Read(NamedTuple):
 def read_labels(path: Path, form: str, name: str, option: str) -> list[Read]:
     """The label of every line, of a field of every record, or of every question of a SQuAD json.
 
-    A class is a name, tags are a list; an answer (span) is the list of the texts that are right,
-    which is empty if there is none. `option` is what names the field.
+    A class is a name, and tags are a list. An answer (span) is the list of right texts, which is
+    empty if there is none. `option` is the option that names the field.
     """
     kind = format_of(path)
     if kind == "squad" and form == "span":

@@ -1,4 +1,4 @@
-"""The files a user names, as blocks of text or pairs."""
+"""The files that a user names, as blocks of text or pairs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ADDRESS = re.compile(r"[a-z][a-z0-9+]+:/", re.IGNORECASE)
 
 
 def expand(patterns: Sequence[str], option: str) -> list[Path]:
-    """The files a user named, in order; wildcards and folders are expanded here."""
+    """The files that a user named, in order; wildcards and folders are expanded."""
     found: list[Path] = []
     for pattern in patterns:
         path = Path(pattern)
@@ -65,7 +65,7 @@ def expand(patterns: Sequence[str], option: str) -> list[Path]:
 
 
 def _inside(folder: Path, option: str) -> list[Path]:
-    """The files of a folder whose ending tells a format."""
+    """The files of a folder whose extension names a format."""
     if is_corpus(folder):
         raise DataError(f"{option} {folder} is a corpus already; it needs files of text")
     names = sorted(path for path in folder.iterdir() if path.is_file())
@@ -98,7 +98,7 @@ class Source:
 
     @property
     def kind(self) -> str:
-        """The kind of corpus they make."""
+        """The kind of corpus that the files make."""
         return "text" if self.reading else FORMS.get(self.labels, "pairs")
 
     @property
@@ -107,7 +107,7 @@ class Source:
         return sum(map(size_of, self.paths))
 
     def blocks(self) -> Iterator[Block | PairBlock]:
-        """All files, a block at a time."""
+        """The blocks of all files."""
         base = 0
         for i, path in enumerate(self.paths):
             name = self.formats[i] if self.formats else "text"
@@ -184,7 +184,7 @@ class ReadingOptions:
     """SQuAD: how answer and passage form the source. [SEP] ends a part."""
 
     def check(self) -> None:
-        """Refuse values that cannot be meant."""
+        """Refuse values that make no sense."""
         fits = self.window is None or self.window >= 1
         require(fits, f"--window must be at least 1, got {self.window}")
         check_form(self.squad_source)
@@ -195,7 +195,7 @@ class ReadingOptions:
         require(one, "--target-field and --label-field exclude each other")
 
     def held(self, paths: Sequence[Path], option: str, origins: Container[str]) -> list[str]:
-        """What the files of an option hold; a setting without effect on it is an error."""
+        """What the files of an option contain; an option without effect on it is an error."""
         held = sorted({format_of(path, self.input_format, option) for path in paths})
         if held and self.source_field:
             held = ["labelled records" if self.label_field else "pairs of records"]
@@ -206,7 +206,7 @@ class ReadingOptions:
         return held
 
     def source(self, paths: Sequence[Path], option: str) -> Source:
-        """The files that an option names: of texts, of SQuAD, or of records."""
+        """The source that an option names: texts, SQuAD, or records."""
         formats = [format_of(path, self.input_format, option) for path in paths]
         if self.source_field:
             # a json that begins as SQuAD does may be a record a line

@@ -1,8 +1,9 @@
-"""Readers of pairs beside lines: records and SQuAD.
+"""Readers of pairs from records and SQuAD; pairs of lines are read in `sources.py`.
 
-Records are those of any table (`records.py`). The user names their fields: a source may have
-several, its parts, and so may a target, equally good ones of which the first is learnt. A value is
-a text or a list: of the sentences of a source, which blanks join, or of equally good targets.
+Records are those of any table (`records.py`). The user names their fields. A source may have
+several, its parts. A target may have several equally good ones, of which the first is learnt. A
+value is a text, or a list: the sentences of a source, which are joined with blanks, or equally good
+targets.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ NO_SPAN: Label = [-1, -1]
 
 @dataclass(frozen=True)
 class Fields:
-    """What is read of a record."""
+    """Which fields of a record are read, and as what."""
 
     source: tuple[str, ...]  # its parts, in this order
     target: tuple[str, ...]  # those of these that a record has
@@ -53,7 +54,7 @@ def read_records(path: Path, fields: Fields) -> Iterator[PairText]:
 def record_blocks(
     path: Path, fields: Fields, base: int = 0, name: str = "jsonl"
 ) -> Iterator[PairBlock]:
-    """`read_records`, some pairs at a time."""
+    """`read_records`, block by block."""
     wanted = (*fields.source, *fields.target, *filter(None, [fields.label]))
     found, read = records(path, name, wanted), _labelled if fields.form else _pair
     while some := list(islice(found, sources.PAIRS_IN_BLOCK)):
@@ -111,7 +112,7 @@ def _labelled(record: Any, where: str, fields: Fields) -> PairText | None:
 
 
 def words_of(record: Any, where: str, names: tuple[str, ...]) -> list[str]:
-    """The words of a record's only source: a list, or what blanks part."""
+    """The words of a record's only source: a list, or a text that is split at blanks."""
     if len(names) != 1 or names[0] not in record:
         raise DataError(f"{where}: tags are of the words of one --source-field, not {names}")
     value = record[names[0]]
@@ -119,7 +120,7 @@ def words_of(record: Any, where: str, names: tuple[str, ...]) -> list[str]:
 
 
 def choices_of(record: Any, where: str, fields: Fields) -> list[str]:
-    """A text and what may go with it: a field for each, or one with a list of all."""
+    """A text and its choices: a field for each choice, or one field with a list of all."""
     first, *others = fields.source
     text = source_of(record, where, replace(fields, source=(first,)))
     for name in others:
@@ -135,7 +136,7 @@ def choices_of(record: Any, where: str, fields: Fields) -> list[str]:
 
 
 def chosen(label: str, choices: Sequence[str], where: str) -> int:
-    """The number of a choice that is named by its number from 0, its letter from A, or itself."""
+    """The number of a choice, given as a number from 0, a letter from A, or its text."""
     names = [(str(i), chr(ord("A") + i), text) for i, text in enumerate(choices)]
     for i, known in enumerate(names):
         if label in known:
@@ -145,7 +146,7 @@ def chosen(label: str, choices: Sequence[str], where: str) -> int:
 
 
 def label_of(value: Any, form: str, where: str) -> Label:
-    """A field as labels of a form; `where` names it."""
+    """A field as labels of the form; `where` names it in errors."""
     if isinstance(value, str) and form in ("span", "links"):  # of CSV
         value = parse_json(value, where) if value.strip() else None
     if form in ("class", "choice") and isinstance(value, str | int) and str(value).strip():
@@ -192,7 +193,7 @@ def source_of(record: Any, where: str, fields: Fields) -> list[str]:
 
 
 def targets_of(record: Any, where: str, fields: Fields) -> list[str]:
-    """The targets of a record, the first one first, each on one line; empty ones are left out."""
+    """The targets of a record, the first one first, each on one line; empty ones are dropped."""
     known = _names(record, where)
     present = [name for name in fields.target if name in record]
     if not present:
@@ -213,7 +214,7 @@ def _names(record: Any, where: str) -> str:
 
 
 def joined(lines: Iterable[str], mark: str) -> str:
-    """Sentences as one line, with a mark between them."""
+    """Join sentences into one line, with a mark between them."""
     return (f" {mark} " if mark else " ").join(line for text in lines if (line := text.strip()))
 
 
@@ -225,11 +226,11 @@ def _texts(value: Any, name: str, where: str) -> list[str]:
 
 
 def read_squad(path: Path, spans: bool = False) -> Iterator[PairText]:
-    """Answer and passage -> question, of a SQuAD json; of several answers the first is taken.
+    """Read answer and passage -> question from a SQuAD json; of several answers the first is taken.
 
-    With `spans` question and passage -> where the answer is; the target and the others are the
-    texts of the answers. Questions marked `is_impossible`
-    (SQuAD 2.0) have no answer then, and are left out else. A json cannot be read in blocks.
+    With `spans`, read question and passage -> the place of the answer; target and alternatives are
+    the texts of the answers. Questions marked `is_impossible` (SQuAD 2.0) then have no answer;
+    otherwise they are left out. A json cannot be read in blocks.
     """
     tree = parse_json(whole(path), str(path))
     for i, article in enumerate(_member(tree, "data", list, f"{path}")):
@@ -262,8 +263,11 @@ def read_squad(path: Path, spans: bool = False) -> Iterator[PairText]:
 
 
 def _found(answer: str, passage: str, start: Any) -> tuple[int, int] | None:
-    """The characters of the stripped passage that are the answer: where it is said to start if
-    that is true, else the first such ones, if any."""
+    """The characters of the stripped passage that are the answer.
+
+    They begin where the file says, if the answer stands there, or else at its first occurrence;
+    None if there is none.
+    """
     said = isinstance(start, int) and start >= 0 and passage.startswith(answer, start)
     first = start if said else passage.find(answer)  # a wrong start is common in such files
     cut = len(passage) - len(passage.lstrip())

@@ -145,7 +145,7 @@ def _rows(path: Path, fields: tuple[str, ...]) -> Iterator[Record]:
 
 
 def text_blocks(path: Path, reading: Reading, base: int = 0) -> Iterator[Block]:
-    """The texts of a file: its lines, or those of a table, which are parsed here."""
+    """The texts of a file: its lines, or the texts of a table."""
     if reading.format in ("text", "jsonl"):
         by_blank = reading.format == "text" and reading.documents == "blank"
         for block in blocks(path, by_blank, base):
@@ -158,7 +158,7 @@ def text_blocks(path: Path, reading: Reading, base: int = 0) -> Iterator[Block]:
 
 
 def read_documents(path: Path, reading: Reading) -> Iterator[Document]:
-    """The documents of a text file or a table, as `reading` tells them apart."""
+    """The documents of a text file or a table, separated as `reading` says."""
     waiting: list[str] = []
     for block in text_blocks(path, reading):
         parsed = parse(block, reading)

@@ -66,14 +66,14 @@ HALF = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Document:
-    """A text as its sentences, none of them empty."""
+    """A text as its non-empty sentences."""
 
     sentences: list[str]
 
 
 @dataclass(frozen=True)
 class PairText:
-    """A source as its parts, of which only the last may be shortened, and what it leads to."""
+    """A source as its parts, of which only the last may be shortened, and its target."""
 
     source: list[str]
     target: str
@@ -86,7 +86,7 @@ class PairText:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How the documents and sentences of a file are told apart."""
+    """How documents and sentences are separated in a file."""
 
     format: str = "text"
     documents: Documents = "blank"
@@ -97,7 +97,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Block:
-    """Whole lines of a file; `at` tells how far into all files it begins, in bytes on disk.
+    """Whole lines of a file; `at` is where the block begins in all files, in bytes on disk.
 
     Where documents end at blank lines, a block that is not `fresh` begins inside a document.
     """
@@ -114,7 +114,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Parsed:
-    """The sentences of a block, how many of them each document has, and the text they are of."""
+    """The sentences of a block, how many each document has, and their text."""
 
     sentences: list[str]
     sizes: Ids
@@ -124,7 +124,7 @@ class Parsed:
 
 @dataclass(frozen=True)
 class PairBlock:
-    """Some pairs of a file (of sources); `at` as in `Block`."""
+    """Some pairs of a file, with `at` as in `Block`, in bytes of the file of sources."""
 
     path: Path
     at: int
@@ -137,9 +137,10 @@ class PairBlock:
 
 
 def format_of(path: Path, given: Format = "auto", option: str = "") -> str:
-    """The format of a file: what was given, else what the name's ending says, else text.
+    """The format of a file: the one given, else by its extension, else text.
 
-    With an `option`, a file of unknown ending that looks like a table or binary data is refused.
+    With an `option`, a file with an unknown extension that looks like a table or binary data is
+    refused.
     """
     if given != "auto":
         return given
@@ -162,7 +163,7 @@ def format_of(path: Path, given: Format = "auto", option: str = "") -> str:
 
 
 def _kind_of_json(start: bytes) -> str:
-    """A list of records, a record a line, or SQuAD."""
+    """The kind of a json file: a list of records, a record a line, or SQuAD."""
     if start.startswith(b"["):
         return "json"
     try:
@@ -173,17 +174,17 @@ def _kind_of_json(start: bytes) -> str:
 
 
 def is_stream(path: Path) -> bool:
-    """Standard input, a named pipe or a device: can be read once only."""
+    """Whether a path can be read only once: standard input, a named pipe or a device."""
     return path == STDIN or path.is_fifo() or path.is_char_device()
 
 
 def name_of(path: Path) -> str:
-    """A file as messages call it."""
+    """The name of a file in messages."""
     return "standard input" if path == STDIN else str(path)
 
 
 def split_sentences(text: str, how: Sentences) -> list[str]:
-    """The sentences of a text: its lines, or what ends in a stop; a line's end always ends one."""
+    """The sentences of a text: its lines, or by full stops; the end of a line always ends one."""
     if how == "punct":
         text = STOP.sub(lambda found: found[0].rstrip() + "\n", text)
     return [sentence for line in text.split("\n") if (sentence := line.strip())]
@@ -210,7 +211,7 @@ PACKED = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
 
 @functools.cache
 def _spooled(path: Path, stdin: Any) -> IO[bytes]:
-    """What a stream holds, in a temporary file."""
+    """Copy a stream to a temporary file."""
     file = tempfile.TemporaryFile()
     with nullcontext(stdin) if stdin else path.open("rb") as stream:
         shutil.copyfileobj(stream, file, BLOCK)
@@ -218,7 +219,7 @@ def _spooled(path: Path, stdin: Any) -> IO[bytes]:
 
 
 def opened(path: Path) -> AbstractContextManager[IO[bytes]]:
-    """A file, or what a stream held, from its beginning."""
+    """Open a file, or the copy of a stream, at its beginning."""
     if not is_stream(path):
         return path.open("rb")
     file = _spooled(path.absolute(), sys.stdin.buffer if path == STDIN else None)
@@ -233,7 +234,7 @@ def size_of(path: Path) -> int:
 
 
 def pieces(path: Path) -> Iterator[tuple[bytes, int]]:
-    """The bytes of a file, unpacked, each with how many bytes on disk were read until then."""
+    """The unpacked bytes of a file in pieces, each with the bytes on disk that were read so far."""
     kind = f"{PACKED.get(path.suffix, '')} data"
     try:
         after = 0  # counted, as a pipe cannot tell
@@ -263,13 +264,13 @@ def pieces(path: Path) -> Iterator[tuple[bytes, int]]:
 
 
 def _damage() -> tuple[type[Exception], ...]:
-    """What the libraries raise for damaged data."""
+    """The exceptions that the libraries raise for damaged data."""
     zstd = sys.modules.get("zstandard")
     return (zlib.error, lzma.LZMAError, *([zstd.ZstdError] if zstd else []))
 
 
 def head(path: Path) -> bytes:
-    """How a file begins, without a mark of being UTF-8."""
+    """The beginning of a file, without a byte order mark."""
     return next((piece for piece, _ in pieces(path)), b"").removeprefix(b"\xef\xbb\xbf")
 
 
@@ -323,12 +324,12 @@ def _decoded(block: Block) -> str:
 
 
 def text_of(block: Block) -> bytes:
-    """The bytes of a block, without a file's mark of being UTF-8."""
+    """The bytes of a block without the file's byte order mark."""
     return block.data.removeprefix(b"\xef\xbb\xbf") if block.line == 1 else block.data
 
 
 def parse(block: Block, reading: Reading) -> Parsed:
-    """The documents of a block; whole lists and arrays, as this is done for every line."""
+    """Parse the documents of a block, with array operations, since this is done for every line."""
     if block.texts is not None:
         return _documents(block.texts, reading)
     if block.format == "jsonl":
@@ -360,7 +361,7 @@ def _sizes(found: Sequence[Sequence[str]]) -> Ids:
 
 
 def json_lines(block: Block) -> Iterator[tuple[Any, str]]:
-    """The records of json-lines, each with its place for messages."""
+    """The records of json-lines, each with its place for error messages."""
     for number, line in enumerate(lines_of(block), block.line):
         if line.strip():
             where = f"{name_of(block.path)}, line {number}"
@@ -368,7 +369,7 @@ def json_lines(block: Block) -> Iterator[tuple[Any, str]]:
 
 
 def texts_of(record: Any, fields: tuple[str, ...], where: str) -> list[str]:
-    """The texts of those of the fields that a record has, of which there must be one."""
+    """The texts of the given fields that a record has; it must have at least one."""
     found = [record[name] for name in fields if name in record] if isinstance(record, dict) else []
     if not found:
         known = f"; its fields are {', '.join(record)}" if isinstance(record, dict) else ""
@@ -386,13 +387,13 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def read_pairs(source: Path, target: Path) -> Iterator[PairText]:
-    """Line i of the one file with line i of the other; an empty line is an error."""
+    """Pair line i of one file with line i of the other; an empty line is an error."""
     for block in pair_blocks(source, target):
         yield from block.pairs
 
 
 def pair_blocks(source: Path, target: Path, base: int = 0) -> Iterator[PairBlock]:
-    """`read_pairs`, some pairs at a time."""
+    """`read_pairs`, block by block."""
     numbered = ((line.strip(), block.at) for block in blocks(source) for line in lines_of(block))
     both = enumerate(zip_longest(numbered, read_lines(target)), 1)
     while some := list(islice(both, PAIRS_IN_BLOCK)):
@@ -417,21 +418,21 @@ def check_form(form: str) -> None:
 
 
 def arranged(source: Sequence[str], form: str) -> list[str]:
-    """The parts of a source made of answer and passage; [SEP] ends a part of `form`."""
+    """The parts of a source made from answer and passage; [SEP] in `form` ends a part."""
     fields = dict(zip(("{answer}", "{passage}"), source, strict=True))
     pieces = [re.split(r"(\{answer\}|\{passage\})", part) for part in form.split("[SEP]")]
     return ["".join(fields.get(piece, piece) for piece in part).strip() for part in pieces]
 
 
 def whole(path: Path) -> str:
-    """The text of a file that cannot be read in blocks."""
+    """The whole text of a file that cannot be read in blocks."""
     data = b"".join(piece for piece, _ in pieces(path))
     _check_text(path, data)
     return _decoded(Block(path, 1, 0, True, data))
 
 
 def characters(text: str, where: str) -> str:
-    """The text, which is refused where an escape made half a character."""
+    """The text; an escape sequence that makes half a character is an error."""
     if not text.isascii() and HALF.search(text):
         raise DataError(f"{where}: half a surrogate pair, which is not a character")
     return text

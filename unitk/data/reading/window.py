@@ -1,4 +1,4 @@
-"""A window of a passage around its answer, for sources that are too long (Du et al. 2022, 3.4)."""
+"""Windows of long passages around their answers (Du et al. 2022, section 3.4)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ UNIT = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 
 
 def windowed(pair: PairText, limit: int, vocab: Vocab, form: str = SQUAD_SOURCE) -> PairText:
-    """The pair, so that its source in this form has at most `limit` tokens: a window is kept.
+    """Shorten the passage to a window, so that the source in this form has at most `limit` tokens.
 
-    The window has as many words before `focus` as after it, unless the part begins or ends there,
-    and it is the largest one that fits. The focus stays whole, even if it alone is too long.
+    The window is the largest one that fits. It has equally many words before and after `focus`,
+    unless the part begins or ends there. The focus stays whole, even if it alone is too long.
     """
     answer, passage = pair.source
 
@@ -36,7 +36,7 @@ def windowed(pair: PairText, limit: int, vocab: Vocab, form: str = SQUAD_SOURCE)
     after = sum(start >= stop for start, _ in units)
 
     def cut(more: int) -> tuple[int, int]:
-        """The characters of the focus and of `more` units, divided between both sides."""
+        """The characters of the focus and of `more` units, shared between both sides."""
         left = min(before, max(more // 2, more - after))  # half, or what the other side lacks
         last = len(units) - after + more - left
         return units[before - left][0], units[last - 1][1]

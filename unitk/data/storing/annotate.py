@@ -1,7 +1,7 @@
-"""What `unitk preprocess --annotate` notes of each token: one byte, which tasks find in texts.
+"""Annotators (`unitk preprocess --annotate`): one byte for each token, which tasks read.
 
-An annotator is registered as kind `annotator`: it is made of the path behind NAME= (or None), and
-then maps a sentence, its ids and the vocabulary to bytes. 0 means nothing of note.
+An annotator is registered as kind `annotator`. It is built from the path behind NAME= (or None),
+and then maps a sentence, its ids and the vocabulary to bytes. 0 means no annotation.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ UNIT = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])\w)+|[^\w\s]")
 
 @register("annotator", "phrases")
 class Phrases:
-    """Mark the surface forms listed in a file, a line each: 1 on the first token, 2 on the others.
+    """Mark the phrases listed in a file, one a line: 1 on the first token, 2 on the others.
 
-    Of forms that overlap the one that begins first is marked, of these the longest.
+    Of overlapping phrases, the one that begins first is marked, and of these the longest.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -62,7 +62,7 @@ class Phrases:
 
 
 def open_annotator(text: str) -> Annotator:
-    """`NAME` or `NAME=FILE`."""
+    """The annotator that `NAME` or `NAME=FILE` names."""
     name, equals, path = text.partition("=")
     made = registry.get("annotator", name, "--annotate")
     annotator: Annotator = made(Path(path) if equals else None)

@@ -49,7 +49,7 @@ SMALL = 65_500  # vocabularies with fewer ids are stored as uint16; above that a
 
 @dataclass
 class Counts:
-    """What a corpus holds; `words` stand between blanks, `unknown` are tokens."""
+    """The size of a corpus; `words` are separated by blanks, `unknown` are tokens."""
 
     documents: int = 0
     sentences: int = 0
@@ -59,7 +59,7 @@ class Counts:
 
     @property
     def unknown_rate(self) -> float:
-        """Share of tokens that are the unknown symbol."""
+        """The share of tokens that are the unknown symbol."""
         return self.unknown / max(self.tokens, 1)
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ class Counts:
 
 
 class Stored:
-    """What all kinds of corpora have, opened for reading."""
+    """What all kinds of corpora have in common, opened for reading."""
 
     kind: ClassVar[str]
     note = ""  # what else there is to say of it
@@ -88,11 +88,11 @@ class Stored:
         self.fingerprint = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
 
     def made_up(self, parts: list[Ids], words: Ids) -> Any:
-        """What parts that are not in the corpus may lead to."""
+        """A target for parts that are not in the corpus, to measure layouts with."""
         return words
 
     def verify(self) -> None:
-        """Compare the contents of all files with the manifest: a `DataError` names the first."""
+        """Compare all files with the manifest; a `DataError` names the first that differs."""
         check_files(self.path, self.manifest["files"], hashed=True)
 
 
@@ -125,7 +125,7 @@ class Corpus(Stored):
         )
 
     def _block_hashes(self, size: int) -> bytes:
-        """The hashes of the blocks of so many bytes; none in format 1."""
+        """The hashes of all blocks of this many bytes; none in format 1."""
         if BLOCKS not in self.manifest["files"]:
             return b""
         self.check_file(BLOCKS)
@@ -136,7 +136,7 @@ class Corpus(Stored):
 
     @property
     def holds(self) -> bool:
-        """Whether there is anything in it."""
+        """Whether the corpus has any text."""
         return self.num_tokens > 0
 
     def check_file(self, name: str) -> None:
@@ -160,12 +160,12 @@ class Corpus(Stored):
 
     @property
     def has_words(self) -> bool:
-        """Whether it says how many words each sentence has."""
+        """Whether the number of words of each sentence is stored."""
         return WORDS in self.manifest.get("files", ())
 
     @functools.cached_property
     def words(self) -> Ids:
-        """The words before each sentence."""
+        """The number of words before each sentence."""
         return self._index(WORDS, self.num_sentences, self.counts.words)
 
     def _index(self, name: str, count: int, total: int) -> Ids:
@@ -174,7 +174,7 @@ class Corpus(Stored):
         return offsets(self.path / name, count, total)
 
     def _check_blocks(self, start: int, stop: int) -> None:
-        """Compare what is first read of the tokens with its hashes."""
+        """Compare a block of tokens with its hash when it is first read."""
         size = self.dtype.itemsize
         # each block once in a process, as it is read: to hash a large corpus takes long
         for block in range(start * size // BLOCK, -(-min(stop, self.num_tokens) * size // BLOCK)):
@@ -205,11 +205,11 @@ class Corpus(Stored):
         return notes
 
     def notes(self, start: int, stop: int) -> Ids | None:
-        """The annotation bytes of these tokens, where the corpus has some."""
+        """The annotation bytes of these tokens, if the corpus has some."""
         return None if self._notes is None else self._notes[start:stop].astype(np.int64)
 
     def first_beyond(self, size: int, chunk: int = 1 << 22) -> str:
-        """Where the first id of a vocabulary larger than `size` stands, in words, or nothing."""
+        """Where the first id of a vocabulary beyond `size` is, as a message; "" if nowhere."""
         for start in range(0, len(self._tokens), chunk):
             some = self._tokens[start : start + chunk]
             if some.max() >= size or some.min() < 0:
@@ -248,17 +248,17 @@ class Pairs(Stored):
 
     @functools.cached_property
     def source_lengths(self) -> Ids:
-        """How many tokens each source has, all parts together."""
+        """The number of tokens of each source, over all parts."""
         return self.source.document_lengths()
 
     @functools.cached_property
     def target_lengths(self) -> Ids:
-        """How many tokens each target has."""
+        """The number of tokens of each target."""
         return self.target.document_lengths()
 
     @functools.cached_property
     def source_parts(self) -> Ids:
-        """How many parts each source has."""
+        """The number of parts of each source."""
         return np.diff(self.source.documents)
 
     @property
@@ -268,14 +268,14 @@ class Pairs(Stored):
 
     @property
     def holds(self) -> bool:
-        """Whether there is anything in it."""
+        """Whether the corpus has any pair."""
         return len(self) > 0
 
     def __len__(self) -> int:
         return self.source.num_documents
 
     def shortened(self, target: Ids, source: list[Ids], most: int) -> tuple[list[Ids], Ids]:
-        """A pair whose source has been shortened, with a target of at most so many tokens."""
+        """A pair, its source as shortened and its target cut to this many tokens."""
         return source, target[:most]
 
     def record(self, index: int) -> tuple[list[Ids], Ids]:
@@ -302,7 +302,7 @@ def manifest_of(folder: Path) -> dict[str, Any]:
 
 
 def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
-    """The manifest of a corpus folder, after a look at the size of every file."""
+    """The manifest of a corpus folder, after comparing the sizes of all files."""
     manifest = manifest_of(folder)
     if manifest["kind"] != kind:
         raise DataError(f"{folder} holds {manifest['kind']}, not {kind}")
@@ -317,7 +317,7 @@ def check_files(folder: Path, entries: dict[str, Any], hashed: bool) -> None:
 
 
 def write_manifest(folder: Path, about: dict[str, Any]) -> None:
-    """Write `about` with the size and SHA-256 of every file below the folder."""
+    """Write `about`, with the size and SHA-256 of every file in the folder."""
     entries = {}
     for name, path in files.below(folder).items():
         side = path.parent / MANIFEST  # what stands there of a side of pairs has been hashed
@@ -338,7 +338,7 @@ def digest(paths: Sequence[Path], *words: str) -> str:
 
 
 def stored_dtype(vocab_size: int) -> np.dtype[Any]:
-    """How ids are stored."""
+    """The integer type in which ids are stored."""
     return np.dtype("<u2" if vocab_size < SMALL else "<i4")
 
 
@@ -372,8 +372,8 @@ class CorpusWriter:
     ) -> None:
         """Append sentences of `lengths` tokens and `words`, in documents of `sizes` sentences.
 
-        The first of these documents is the rest of the last one written if it `goes_on`.
-        Documents without a sentence are left out.
+        If `goes_on`, the first of these documents continues the last one. Documents without a
+        sentence are dropped.
         """
         self._tokens.write(np.ascontiguousarray(ids, self.dtype).data)
         if self._notes:
@@ -395,7 +395,7 @@ class CorpusWriter:
         self.counts.tokens += len(ids)
 
     def close(self, about: dict[str, Any]) -> None:
-        """Complete the files and write the manifest, `about` being what the writer cannot know."""
+        """Complete the files; write the manifest with `about`, which the writer does not know."""
         self._documents.add(np.array([self.counts.sentences]))
         for file in (self._tokens, self._sentences, self._documents, self._words, self._notes):
             if file:

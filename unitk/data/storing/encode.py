@@ -1,4 +1,4 @@
-"""Blocks of text -> ids, in this process or in several, in the order of the blocks."""
+"""Encodes blocks of text, in this process or in several, in the order of the blocks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WORTH_A_PROCESS = 8 << 20
 
 @dataclass(frozen=True)
 class Side:
-    """The sentences of a block: their ids one after the other, and documents as sentence counts."""
+    """The sentences of a block: their ids, joined, and the number of sentences of each document."""
 
     ids: npt.NDArray[Any]
     lengths: Ids
@@ -48,7 +48,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Encoded:
-    """A block as ids: one side, or source and target."""
+    """An encoded block: one side, or source and target."""
 
     path: Path
     at: int  # how far into all files it begins, as `Block.at`
@@ -64,7 +64,7 @@ def encode_block(
     reading: Reading | None,
     annotate: Annotator | None = None,
 ) -> Encoded:
-    """A block as ids. Sentences that have no token are left out, but not sides of pairs."""
+    """Encode a block. Sentences without a token are dropped, except sides of pairs."""
     if isinstance(block, PairBlock):
         pairs = block.pairs
         if block.window is not None:
@@ -101,7 +101,7 @@ def encode_block(
 
 
 def _in_tokens(vocab: Vocab, pairs: Sequence[PairText], side: Side) -> list[Any]:
-    """The spans or links of records, whose characters become tokens of the last part."""
+    """Convert the spans or links of records from characters to tokens of the last part."""
     # a record's last part is sentence sizes.cumsum() - 1, which ends at `stops` in the ids
     stops = side.lengths.cumsum()[side.sizes.cumsum() - 1]
     last = side.lengths[side.sizes.cumsum() - 1]
@@ -136,7 +136,7 @@ def count_words(lines: bytes) -> Ids:
 
 
 def num_workers(given: int | None, size: int) -> int:
-    """How many processes `size` bytes of input are worth, if they may be as many as `given`."""
+    """How many processes an input of `size` bytes is worth, at most `given`."""
     if given is not None and given < 1:
         raise UsageError(f"--workers must be at least 1, got {given}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -153,9 +153,9 @@ _annotate: Annotator | None
 def encoders(
     vocab: Vocab, workers: int, user_dir: Path | None = None, annotate: str = ""
 ) -> Iterator[Encode]:
-    """What turns blocks into ids, in order: this process, or some that rebuild the vocabulary.
+    """A function that encodes blocks in order, in this process or in several.
 
-    `annotate` is the value of that option.
+    Processes build the vocabulary themselves. `annotate` is the value of that option.
     """
     annotator = open_annotator(annotate) if annotate else None
     if workers == 1:
@@ -192,9 +192,9 @@ def encoders(
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Processes that are started here write no errors.
+    """A context in which started processes print no errors.
 
-    A signal that ends them while they import would print a traceback; their work's errors are
+    A signal that ends them during their imports would print a traceback. Errors of their work are
     raised in this process anyway.
     """
     kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)

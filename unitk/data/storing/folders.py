@@ -1,4 +1,4 @@
-"""What a path means: a corpus, a part of what was preprocessed, data of another system's format."""
+"""Resolves paths: a corpus, a part of preprocessed data, or data in another system's format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unitk.vocab.base import Vocab
 
 
 class Split(Protocol):
-    """A corpus of another format."""
+    """A part of the data in another format."""
 
     def open(self) -> Corpus | Pairs: ...
     def vocab(self) -> Vocab: ...
@@ -25,34 +25,34 @@ class Split(Protocol):
 class CorpusFormat(Protocol):
     """Another system's format of corpora, registered as kind `corpus`.
 
-    It also has `write(options, parts)`, which makes what `unitk preprocess --format` asks for.
+    It may also have `write(options, parts)`, which does what `unitk preprocess --format` asks for.
     """
 
     def find(self, path: Path) -> Split | None:
         """The corpus that a path names."""
 
     def splits(self, folder: Path) -> list[str]:
-        """Names of the corpora in a folder."""
+        """The names of the corpora in a folder."""
 
     def shards(self, folder: Path) -> list[Path]:
-        """What a folder has to train on."""
+        """The corpora in a folder that are for training."""
 
     def lacking(self, path: Path) -> str:
-        """What is wrong with a path that should be a corpus; "" if it is none of this format."""
+        """Why a path is no corpus of this format, as a message; "" if it is of another format."""
 
 
 def formats() -> list[CorpusFormat]:
-    """The formats beside unitk's own."""
+    """All registered formats other than unitk's own."""
     return [registry.get("corpus", name) for name in registry.names("corpus")]
 
 
 def found(path: Path) -> Split | None:
-    """The corpus of another format that a path names."""
+    """The corpus in another format that a path names."""
     return next((split for one in formats() if (split := one.find(path))), None)
 
 
 def open_corpus(path: Path) -> Corpus | Pairs:
-    """Open a corpus, or the train/ of what `unitk preprocess` or another system made."""
+    """Open a corpus, or the train/ in what `unitk preprocess` or another system made."""
     if split := found(path) or found(path / "train"):
         return split.open()
     folder = _folder(path)
@@ -65,7 +65,7 @@ def open_corpus(path: Path) -> Corpus | Pairs:
 
 
 def corpus_vocab(path: Path) -> Vocab:
-    """The vocabulary a corpus was made with."""
+    """The vocabulary that a corpus was made with."""
     if split := found(path) or found(path / "train"):
         return split.vocab()
     folder = _folder(path)
@@ -87,13 +87,13 @@ def parts(folder: Path) -> list[str]:
 
 
 def part(place: Path, name: str) -> Path | None:
-    """That part of a folder of several corpora."""
+    """This part of a folder with several corpora."""
     there = (place / name).is_dir() or (place.is_dir() and found(place / name))
     return place / name if there else None
 
 
 def train_parts(place: Path) -> list[Path]:
-    """A corpus itself, or what a folder has to train on: one, or all shards of another format."""
+    """A corpus itself, or the corpora in a folder that are for training (shards)."""
     for one in formats():
         if one.find(place / "train"):  # of ours there is one: `unitk merge` joins shards
             return one.shards(place)
@@ -111,7 +111,7 @@ def _folder(path: Path) -> Path:
 
 
 def check_alike(folders: Sequence[Path], opened: Sequence[Corpus | Pairs]) -> None:
-    """Refuse corpora that are not of one kind, one form of labels and one vocabulary."""
+    """Refuse corpora that differ in kind, form of labels, or vocabulary."""
     first = opened[0]
     for folder, one in zip(folders, opened, strict=True):
         if one.kind != first.kind:
@@ -125,7 +125,7 @@ def check_alike(folders: Sequence[Path], opened: Sequence[Corpus | Pairs]) -> No
 
 @contextmanager
 def building(dest: Path, overwrite: bool = False) -> Iterator[Path]:
-    """A folder to fill, which becomes `dest` if all goes well and is removed if not."""
+    """A context with a folder to fill, which becomes `dest` on success and is removed otherwise."""
     _check_free(dest, overwrite)
     with files.new_folder(dest, "--dest", replace=overwrite) as folder:
         yield folder

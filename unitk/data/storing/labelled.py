@@ -61,7 +61,7 @@ class Labelled(Corpus):
 
     @functools.cached_property
     def target_lengths(self) -> Ids:
-        """Labels are no tokens."""
+        """Zeros: labels have no tokens."""
         return np.zeros(self.num_documents, np.int64)
 
     @functools.cached_property
@@ -87,7 +87,7 @@ class Labelled(Corpus):
         return parts, np.array(values[index])
 
     def shortened(self, labels: Any, source: list[Ids], most: int) -> tuple[list[Ids], Any]:
-        """What is left of a text, and the labels of that."""
+        """A text as shortened, with the labels that remain."""
         left = len(source[-1])
         if self.form == "tags":
             kept = np.array([len(part) > 0 for part in source])  # words that are cut off
@@ -99,7 +99,7 @@ class Labelled(Corpus):
         return source, labels
 
     def made_up(self, parts: list[Ids], words: Ids) -> Any:
-        """Labels of a text that is not in the corpus."""
+        """Labels of a text that is not in the corpus, to measure layouts with."""
         if self.form == "number":
             return np.zeros(1, np.float32)
         # labels whatever the head: a task lays them out to show its towers and sizes
@@ -123,7 +123,7 @@ class Linked(Labelled):
 class LabelWriter:
     """Collects the labels of records in order, and writes them beside their texts.
 
-    `known` are the names there may be (those of train); None: whatever comes.
+    `known` are the allowed names (those of train); None: any name.
     """
 
     def __init__(self, form: str, known: Sequence[str] | None = None) -> None:
@@ -132,13 +132,13 @@ class LabelWriter:
         self.rows, self.count = array("d" if form == "number" else "q"), 0
 
     def number(self, name: str, where: str) -> int:
-        """The number of a name, in the order of appearance."""
+        """The number of a name; names are numbered in the order of appearance."""
         if self.known is not None and name not in self.names:
             raise DataError(f"{where}: {name!r} is not a label of train: {', '.join(self.known)}")
         return self.names.setdefault(name, len(self.names))
 
     def add(self, labels: Iterable[tuple[Label, str]]) -> None:
-        """Append the labels of some records, with the places that errors name."""
+        """Append the labels of some records; errors name their places."""
         for label, where in labels:
             if self.form in ("class", "tags"):
                 self.rows.extend(self.number(name, where) for name in label)
@@ -150,7 +150,7 @@ class LabelWriter:
             self.count += 1
 
     def join(self, corpus: Labelled) -> None:
-        """Append those of a corpus."""
+        """Append the labels of a corpus."""
         rows = np.array(corpus.values)
         if self.form in NAMED:
             names = [self.number(name, str(corpus.path)) for name in corpus.labels]
@@ -161,7 +161,7 @@ class LabelWriter:
         self.count += len(corpus)
 
     def save(self, folder: Path) -> dict[str, Any]:
-        """Write the rows; what the manifest says of them."""
+        """Write the labels; returns what the manifest records about them."""
         rows = np.array(self.rows).reshape(-1, WIDTH[self.form])
         names = [*self.names] if self.known is not None else sorted(self.names)
         if self.form in NAMED and len(rows):

@@ -1,4 +1,4 @@
-"""Shards of a corpus, or any corpora of the same vocabulary, as one."""
+"""Joins the shards of a corpus, or any corpora with the same vocabulary."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Options:
 
 
 def merge(options: Options) -> None:
-    """Join the parts, or what they have in train/, valid/ and test/."""
+    """Join the corpora, or the train/, valid/ and test/ in them."""
     if not options.parts:
         raise UsageError("name the corpora to join: unitk merge --dest DIR PART PART ...")
     names = [_names(part) for part in options.parts]
@@ -58,7 +58,7 @@ def merge(options: Options) -> None:
 
 
 def _names(part: Path) -> list[str]:
-    """The parts of what `unitk preprocess` made; "." for a corpus folder itself."""
+    """The parts in what `unitk preprocess` made; "." for a corpus folder itself."""
     found = [name for name in (".", *PARTS) if (part / name / MANIFEST).is_file()]
     if not found:
         raise DataError(f"{part} is not a corpus, nor a folder with train/ in it")
@@ -95,7 +95,7 @@ def _join(folders: Sequence[Path], dest: Path, known: list[str] | None) -> None:
 
 
 def _about(folders: Sequence[Path], manifests: list[dict[str, Any]]) -> dict[str, Any]:
-    """The sources; shards must be complete and in order, as each names all files."""
+    """The sources of the result; shards must be complete and in order."""
     first = manifests[0]
     keys = [key for key in ("sources", "source_bytes", "targets") if key in first]
     if not any("shard" in manifest for manifest in manifests):

@@ -15,7 +15,7 @@ CHUNK = 1 << 20
 
 
 class IndexFile:
-    """An int64 .npy file whose length is known at the end only."""
+    """An int64 .npy file that is written while its length is still unknown."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
@@ -28,7 +28,7 @@ class IndexFile:
         self._count += len(values)
 
     def close(self) -> None:
-        """Write how many there are."""
+        """Complete the header with the number of offsets."""
         self._file.seek(0)
         self._file.write(_header(self._count))
         self._file.close()
@@ -52,12 +52,12 @@ def offsets(path: Path, count: int, total: int) -> Ids:
 
 
 def _header(count: int) -> bytes:
-    """The start of an .npy file of `count` int64, always of the same length."""
+    """The header of an .npy file of `count` int64, which always has the same length."""
     # padded, so that the count can be written over when it is known
     about = f"{{'descr': '<i8', 'fortran_order': False, 'shape': ({count},), }}"
     return b"\x93NUMPY\x01\x00" + bytes([118, 0]) + about.ljust(117).encode() + b"\n"
 
 
 def mapped(path: Path, dtype: npt.DTypeLike, offset: int = 0) -> npt.NDArray[Any]:
-    """A file as a plain array that is read where it is looked at; numpy's memmap slices slower."""
+    """A file as a memory-mapped plain array; numpy's memmap class is slower to slice."""
     return np.asarray(np.memmap(path, dtype, "r", offset))

@@ -1,6 +1,6 @@
 """Text -> vocabulary and binary corpus, in one streaming pass.
 
-The parent process reads blocks of lines and writes; workers parse, split and encode a block each.
+The parent process reads blocks of lines and writes the results; workers parse, split and encode.
 Blocks come back in order, so the corpus does not depend on the number of workers.
 """
 
@@ -127,7 +127,7 @@ class Options(ReadingOptions):
 
 
 def check(parsed: Parsed) -> None:
-    """A setting without effect is an error."""
+    """Refuse options that have no effect."""
     given: Options = parsed.main
     if given.vocab is not None:
         parsed.idle(f"with --vocab {given.vocab}", *TRAINING)
@@ -140,7 +140,7 @@ def check(parsed: Parsed) -> None:
 
 
 def preprocess(options: Options) -> dict[str, dict[str, Counts]]:
-    """Make the corpora; what each part holds is printed, and returned by part and side."""
+    """Make the corpora; prints and returns the counts of each part and side."""
     parts = open_parts(options)
     shard = parse_shard(options.shard)
     if options.format != "unitk":
@@ -290,7 +290,7 @@ def write_part(
 
 
 def _hint(name: str, counts: Counts, is_text: bool) -> None:
-    """A file of texts, one a line, is hardly meant to be one document."""
+    """A hint, where a file with a text on each line was probably not meant as one document."""
     if is_text and counts.sentences > MANY_LINES * counts.documents:
         print(
             f"warning: {name} is {counts.documents:,} documents of {counts.sentences:,} sentences,"
@@ -310,7 +310,7 @@ def _check_found(paths: list[Path], found: Counter[Path]) -> None:
 def in_shard(
     blocks: Iterator[Block | PairBlock], size: int, shard: tuple[int, int] | None
 ) -> Iterator[Block | PairBlock]:
-    """The blocks of one of n contiguous parts; a document belongs to the part it begins in."""
+    """The blocks of one of n contiguous shards; a document belongs to the shard it begins in."""
     owner = 0
     for block in blocks:
         if shard and block.fresh:
