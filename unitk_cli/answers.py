@@ -1,4 +1,4 @@
-"""Texts in, an answer for each out: how `embed` and `predict` read and go through their inputs."""
+"""Inputs of `embed` and `predict`, which give one answer for each text."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Answer = Callable[[list[list[str]], int, Callable[[int], None]], list[Any]]
 
 
 def inputs_of(parsed: config.Parsed, questions: bool = False, form: str = "") -> Inputs:
-    """The texts of a command line, of a file, or of a stream as they come.
+    """The texts of a command line, of a file, or of a stream as they arrive.
 
-    With `questions`, those of a SQuAD json with their passages, instead of its answers. Lists of
-    records are choices if that is the `form` of the labels.
+    With `questions`, they are the questions of a SQuAD json with their passages. Lists of records
+    are choices if that is the `form` of the labels.
     """
     given = parsed.main
     require(bool(given.texts) != (given.input is not None), "give either texts or --input FILE")
@@ -39,9 +39,9 @@ def inputs_of(parsed: config.Parsed, questions: bool = False, form: str = "") ->
 
 
 def answers(inputs: Inputs, answer: Answer, done: int = 0) -> Iterator[list[tuple[Input, Any]]]:
-    """The texts behind the first `done` with their answers, some at a time.
+    """Yield the texts after the first `done` with their answers, group by group.
 
-    In a stream a text has an answer, or a DataError: one bad line costs no other its answer.
+    In a stream, a text has an answer or a DataError: a bad line does not affect the others.
     """
     total, alone, first = None, not isinstance(inputs, list), done
     if isinstance(inputs, list):

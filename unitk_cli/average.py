@@ -29,7 +29,7 @@ class Options:
 
 
 def run(argv: Sequence[str]) -> None:
-    """Find, average, write a folder that appears when it is whole."""
+    """Find the checkpoints, average them, and write a folder that is complete or absent."""
     given: Options = config.parse("average", Options, argv).main
     found = newest(given) if given.last is not None else [find(path) for path in given.checkpoint]
     require(len(found) > 1, "--checkpoint: give two or more, or a run folder with --last N")
@@ -41,7 +41,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def newest(given: Options) -> list[Path]:
-    """The newest checkpoints of a run, the newest one last."""
+    """The newest checkpoints of a run, oldest first."""
     assert given.last is not None
     at_least(given, last=2)
     require(len(given.checkpoint) == 1, "--last needs one run folder as --checkpoint")

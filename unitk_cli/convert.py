@@ -1,4 +1,4 @@
-"""`unitk convert`: checkpoints of other systems become unitk's, and the other way."""
+"""`unitk convert`: import checkpoints of other systems, and export models to them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Options:
 
 
 def run(argv: Sequence[str]) -> None:
-    """Read, then write a folder that appears when it is whole."""
+    """Read, convert, and write a folder that is complete or absent."""
     if not set(config.HELP).isdisjoint(argv):
         config.parse("convert", Options, ["--help"])
     words = config.read_flags(argv, Options)
@@ -82,7 +82,7 @@ def run(argv: Sequence[str]) -> None:
 def import_checkpoint(
     source: str, path: Path, given: Options, inner: list[Given], folder: Path
 ) -> None:
-    """Write another system's checkpoint as ours."""
+    """Import: write another system's checkpoint as one of unitk."""
     from unitk.interop.convert import read_checkpoint
     from unitk.training.saving import checkpoint
     from unitk.training.saving.state import Identity, Progress
@@ -99,7 +99,7 @@ def import_checkpoint(
 
 
 def give_revisions(run: Path, folder: Path, given: Options, task: str | None) -> None:
-    """Write the checkpoints of a run that are kept by their words, and its best or newest one."""
+    """Export the checkpoints that a run saved at word counts, and its best or newest one."""
     steps = {one: int(one.resolve().name.partition("-")[2]) for one in run.glob("words_*")}
     if not steps:
         raise UsageError(f"--revisions: {run} has no checkpoints of --save-at-words")
@@ -113,7 +113,7 @@ def give_revisions(run: Path, folder: Path, given: Options, task: str | None) ->
 
 
 def give(path: Path, target: str, folder: Path, given: Options, task: str | None) -> None:
-    """Write a model of ours as another system's checkpoint, that for the hub with a card."""
+    """Export: write a model in another system's format; the hub's has a model card."""
     from unitk.interop.convert import Parts, module
     from unitk.training.reporting.card import card
     from unitk.training.saving.checkpoint import load

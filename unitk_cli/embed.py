@@ -74,14 +74,14 @@ def run(argv: Sequence[str]) -> None:
 
 
 def vector_of(found: Any) -> Any:
-    """A vector; raised, if it is an error."""
+    """A vector; an error is raised."""
     if isinstance(found, DataError):
         raise found
     return found
 
 
 def line(number: int, text: Input, found: Any) -> str:
-    """An object for json-lines."""
+    """A json object for a text."""
     if isinstance(found, DataError):
         return json.dumps({"id": number, "error": str(found)}, ensure_ascii=False)
     source = text.source[0] if len(text.source) == 1 else text.source

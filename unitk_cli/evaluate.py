@@ -1,4 +1,4 @@
-"""`unitk evaluate`: what a trained model is worth on a corpus."""
+"""`unitk evaluate`: measure a trained model on a corpus or on texts."""
 
 from __future__ import annotations
 

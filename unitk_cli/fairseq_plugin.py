@@ -53,7 +53,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def taken(name: str, dest: Path) -> bool:
-    """Whether another module than that of `dest` has this name."""
+    """Whether a module other than that of `dest` has this name."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:  # none, or a mere folder
         return False

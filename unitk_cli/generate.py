@@ -1,4 +1,4 @@
-"""`unitk generate`: decode sources as they come, fill the blanks of a text, score given outputs."""
+"""`unitk generate`: decode sources as they arrive, fill in blanks, and score given outputs."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Options(GenerateConfig):
 
 
 def run(argv: Sequence[str]) -> None:
-    """Read, decode or score, write."""
+    """Read the inputs, decode or score them, and write the outputs."""
     parsed = config.parse("generate", Options, argv, aside=("task", "arch"))
     given: Options = parsed.main
     check(parsed)
@@ -143,7 +143,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def generate(given: Options, parsed: config.Parsed) -> None:
-    """Decode or score while no other process writes the output."""
+    """Decode or score; another process that writes the same output is refused."""
     found = read(given)
     given = as_trained(given, parsed.origins)
     options = {item.key: item.text or "on" for item in parsed.aside}
@@ -198,7 +198,7 @@ def generate(given: Options, parsed: config.Parsed) -> None:
 
 
 def check(parsed: config.Parsed) -> None:
-    """Refuse what cannot be meant."""
+    """Refuse options that contradict each other."""
     given: Options = parsed.main
     if given.sampling:
         parsed.idle("with --sampling", "beam")
@@ -228,7 +228,7 @@ def check(parsed: config.Parsed) -> None:
 
 
 def as_trained(given: Options, origins: Container[str]) -> Options:
-    """The options, sources being shortened as in training where nothing else is given."""
+    """The options, with the source limit of the model's training as the default."""
     states = [read_state(find(path)) for path in given.checkpoint]
     # an ensemble's members may differ: what fits all is taken
     most = [state["lengths"][0] for state in states if state.get("lengths")]
@@ -241,7 +241,7 @@ def as_trained(given: Options, origins: Container[str]) -> Options:
 
 
 def read(given: Options) -> list[Input] | Iterator[list[Input]] | Path:
-    """The inputs, before the model is loaded: mistakes in them are reported at once."""
+    """Read the inputs before the model is loaded, so that errors in them are reported at once."""
     path, kind = given.input, given.input_format
     fields = Fields(given.source_field, given.target_field) if given.source_field else None
     require(bool(fields) or not given.target_field, "--target-field needs --source-field")
@@ -268,7 +268,7 @@ def read(given: Options) -> list[Input] | Iterator[list[Input]] | Path:
 def with_files(
     given: Options, inputs: Sequence[Input] | Pairs | Iterator[list[Input]], generator: Generator
 ) -> tuple[Sequence[Input] | Pairs | Iterator[list[Input]], list[Constraint]]:
-    """The inputs with the targets of --references; the constraints of each, or none at all."""
+    """The inputs with the targets of --references, and the constraint of each, if any."""
     if isinstance(inputs, Iterator):
         return inputs, []
     if given.references is not None:
@@ -306,7 +306,7 @@ def answer(
 def answer_each(
     given: Options, generator: Generator, items: list[Item], report: Callable[[int], None]
 ) -> tuple[list[Item], list[list[Output]]]:
-    """The outputs for some inputs of a stream; what cannot be answered has an error instead."""
+    """The outputs for some inputs of a stream; one that cannot be decoded has an error."""
     wrong = (DataError, UsageError) if given.interactive else (DataError,)
     if not any(item.text.error for item in items):
         with suppress(*wrong):  # which item is wrong is found below
@@ -328,14 +328,14 @@ def answer_each(
 
 @dataclass
 class Tally:
-    """Of scored outputs: how many there are, their words with the ends, and the sum."""
+    """Totals of scored outputs: their number, their words including ends, and the sum of scores."""
 
     outputs: int = 0
     words: int = 0
     log_prob: float = 0.0
 
     def add(self, found: Sequence[Sequence[Output]]) -> None:
-        """Count some more."""
+        """Add some outputs."""
         for one in (output.hypothesis for outputs in found for output in outputs):
             self.outputs += 1
             self.words += len(one.ids)
@@ -350,7 +350,7 @@ class Tally:
 
 
 def made_of(given: Options, values: dict[str, str]) -> dict[str, str]:
-    """All that the lines of an output depend on; of files, what they hold."""
+    """Everything that the output depends on; files are represented by their contents."""
     free = ("output", "resume", "config", "user_dir")
     found = {name: text for name, text in values.items() if name not in free}
     for name in ("input", "prefix_file", "constraints", "references", "bad_words"):
@@ -365,14 +365,14 @@ def made_of(given: Options, values: dict[str, str]) -> dict[str, str]:
 
 
 def content(path: Path) -> str:
-    """A few digits that change with what a file, or the folder of a manifest, holds."""
+    """A short hash of a file, or of the manifest of a folder."""
     if is_corpus(path) and not path.is_dir():  # a split of fairseq's
         return open_corpus(path).fingerprint[:12]
     return digest(path / MANIFEST if path.is_dir() else path)[:12]
 
 
 def read_beside(path: Path | None, flag: str, inputs: int) -> list[str]:
-    """A line for each input; none where no file is given."""
+    """A line for each input, or nothing if no file is given."""
     if path is None:
         return []
     lines = list(read_lines(path))
@@ -382,7 +382,7 @@ def read_beside(path: Path | None, flag: str, inputs: int) -> list[str]:
 
 
 def open_generator(given: Options | Common, options: Mapping[str, str] | None = None) -> Generator:
-    """The model of a run or checkpoint, ready to decode; `options` are of task and architecture."""
+    """The model of a run or checkpoint, ready to decode; `options`: of task and architecture."""
     from unitk.training.device import choose_device
 
     device, precision = choose_device(given.device), given.precision

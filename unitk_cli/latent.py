@@ -1,4 +1,4 @@
-"""`unitk latent VERB`: what can be done with the latent space of an autoencoder."""
+"""`unitk latent VERB`: encode, decode and explore the latent space of an autoencoder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Opened = Callable[[], "LatentSpace"]
 
 
 def run(argv: Sequence[str]) -> None:
-    """Do what the first word names."""
+    """Run the verb that the first word names."""
     if not argv or argv[0] in config.HELP:
         print(overview())
         return
@@ -72,14 +72,14 @@ def overview() -> str:
 
 
 def encode(given: options.Encode, opened: Opened) -> None:
-    """Rows of numbers."""
+    """`encode`: the latents of texts, as rows of numbers."""
     texts = read_texts(given)
     table = getattr(encoded(opened(), texts, given), given.feature)
     write(number_lines(texts, given.feature, table, given.output_format), given.output)
 
 
 def sample(given: options.Sample, opened: Opened) -> None:
-    """Texts of latents drawn from the prior, or from the posteriors of texts."""
+    """`sample`: texts of latents drawn from the prior, or from the posteriors of texts."""
     texts = read_texts(given) if given.texts or given.input is not None else []
     space = opened()
     if not texts:
@@ -98,13 +98,13 @@ def sample(given: options.Sample, opened: Opened) -> None:
 
 
 def reconstruct(given: options.Reconstruct, opened: Opened) -> None:
-    """Texts to latents and back."""
+    """`reconstruct`: decode the latents of texts."""
     space, found = encode_groups(given, opened, 1)
     write_decoded(space, [Walk(text, [{}], points) for text, points in found], given)
 
 
 def interpolate(given: options.Interpolate, opened: Opened) -> None:
-    """Ways from text to text."""
+    """`interpolate`: texts along a path between two texts."""
     walks = []
     space, found = encode_groups(given, opened, 2)
     for texts, (a, b) in found:
@@ -114,7 +114,7 @@ def interpolate(given: options.Interpolate, opened: Opened) -> None:
 
 
 def analogy(given: options.Analogy, opened: Opened) -> None:
-    """What is to C as B is to A."""
+    """`analogy`: find what relates to C as B relates to A."""
     several = len(given.degree) > 1
     at = [{"degree": degree} if several else {} for degree in given.degree]
     space, found = encode_groups(given, opened, 3)
@@ -126,7 +126,7 @@ def analogy(given: options.Analogy, opened: Opened) -> None:
 
 
 def traverse(given: options.Traverse, opened: Opened) -> None:
-    """Texts with one dimension moved."""
+    """`traverse`: texts with one dimension moved."""
     texts, space = read_texts(given), opened()
     for dimension in given.dimension:
         inside = 0 <= dimension < space.dimensions
@@ -148,7 +148,7 @@ def traverse(given: options.Traverse, opened: Opened) -> None:
 
 
 def neighbors(given: options.Neighbors, opened: Opened) -> None:
-    """The nearest texts of a file."""
+    """`neighbors`: the nearest texts of a file."""
     texts = read_texts(given)
     among = [text for (text,) in groups_of(given.among, "auto", 1, "--among")]
     own, others = np.split(encoded(opened(), [*texts, *among], given).mean, [len(texts)])
@@ -157,7 +157,7 @@ def neighbors(given: options.Neighbors, opened: Opened) -> None:
 
 
 def plot(given: options.Plot, opened: Opened) -> None:
-    """A picture."""
+    """`plot`: a picture of the latents of texts."""
     from unitk.latent.plot import draw, plane
 
     texts, labels = read_labelled(given)
@@ -170,7 +170,7 @@ def plot(given: options.Plot, opened: Opened) -> None:
 
 
 def probe(given: options.Probe, opened: Opened) -> None:
-    """A table of accuracies."""
+    """`probe`: how accurately a linear classifier reads labels from latents."""
     from unitk.latent.probe import probe as measure
 
     texts, labels = read_labelled(given)
@@ -191,14 +191,14 @@ def probe(given: options.Probe, opened: Opened) -> None:
 
 
 def classes(labels: Sequence[str | None], option: str) -> list[str]:
-    """The labels of texts that must all have one."""
+    """The labels of texts, each of which must have one."""
     lacking = labels.index(None) + 1 if None in labels else 0
     require(not lacking, f"{option}: text {lacking} has no label after a tab, or as target")
     return [label for label in labels if label is not None]
 
 
 def encoded(space: LatentSpace, texts: Sequence[str], given: options.Common) -> Latents:
-    """Where texts lie, with a bar on a terminal."""
+    """The latents of texts, with a progress bar on a terminal."""
     with progress(len(set(texts))) as report:
         return space.encode(
             texts, truncate=given.truncate, max_tokens=given.max_tokens, report=report
@@ -208,7 +208,7 @@ def encoded(space: LatentSpace, texts: Sequence[str], given: options.Common) -> 
 def encode_groups(
     given: options.Common, opened: Opened, size: int
 ) -> tuple[LatentSpace, list[tuple[list[str], geometry.Points]]]:
-    """The space, and groups of texts with their latents [size, Z]."""
+    """The latent space, and groups of texts with their latents [size, Z]."""
     groups = read_groups(given, size)
     space = opened()
     # all texts at once fill the batches; a group has so many rows in a row
@@ -217,7 +217,7 @@ def encode_groups(
 
 
 def write_decoded(space: LatentSpace, walks: Sequence[Walk], given: options.Decoding) -> None:
-    """Decode the points of all walks together and write what they say."""
+    """Decode the points of all paths together, and write the texts."""
     points = np.concatenate([walk.points for walk in walks])
     with progress(len(points)) as report:
         found = space.decode(points, given, report=report)
@@ -225,12 +225,12 @@ def write_decoded(space: LatentSpace, walks: Sequence[Walk], given: options.Deco
 
 
 def read_texts(given: options.Common) -> list[str]:
-    """The texts that were given, each on its own."""
+    """The given texts, one by one."""
     return [text for (text,) in read_groups(given, 1)]
 
 
 def read_groups(given: options.Common, size: int) -> list[list[str]]:
-    """The texts that were given, in groups of this size: the words, or the lines of the file."""
+    """The given texts in groups of this size: those of the command line, or lines of the file."""
     require(bool(given.texts) != (given.input is not None), "give either texts or --input FILE")
     if given.input is not None:
         return groups_of(given.input, given.input_format, size, "--input")
@@ -241,7 +241,7 @@ def read_groups(given: options.Common, size: int) -> list[list[str]]:
 
 
 def groups_of(path: Path, format: Format, size: int, option: str) -> list[list[str]]:
-    """The texts of a file, so many a line."""
+    """The texts of a file, this many on each line."""
     found = []
     for number, item in enumerate(read_inputs(path, format), 1):
         if not all(item.source):
@@ -256,7 +256,7 @@ def groups_of(path: Path, format: Format, size: int, option: str) -> list[list[s
 
 
 def read_labelled(given: options.Common) -> tuple[list[str], list[str | None]]:
-    """The texts that were given and their labels, if any."""
+    """The given texts and their labels, if any."""
     if given.input is None:
         texts = read_texts(given)
         return texts, [None] * len(texts)

@@ -44,5 +44,5 @@ def run(argv: Sequence[str]) -> None:
 
 
 def first_line(kind: str, name: str) -> str:
-    """What the docstring of a component begins with."""
+    """The first line of a component's docstring."""
     return (inspect.getdoc(registry.get(kind, name)) or "").split("\n")[0]

@@ -1,4 +1,4 @@
-"""`unitk VERB ...`: a lazy click group; a verb's module is imported when the verb is named."""
+"""`unitk VERB ...`: a lazy click group, which imports the module of a verb when it is called."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Verb(click.Command):
 
 
 class Verbs(click.Group):
-    """Knows the verbs by name only; each one parses its own options (unitk.config)."""
+    """Knows the names of the verbs; each verb parses its own options (unitk.config)."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
@@ -97,7 +97,7 @@ class Verbs(click.Group):
 
 
 def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Print what no verb expected: the fault of a plug-in from its own lines on."""
+    """Print an unexpected error of a plug-in, from its own lines on."""
     frames = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(trace)]
     # the first frame of a plug-in, else of unitk itself
     first = next((i for i, name in enumerate(frames) if name.startswith(PLUGIN)), 0)
@@ -113,7 +113,7 @@ def module(verb: str) -> Any:
 
 
 def call(verb: str, words: list[str]) -> None:
-    """Run a verb; if the reader of its output has gone (`| head`), that is no error."""
+    """Run a verb; a closed output pipe (`| head`) is no error."""
     if "--quiet" in words:
         os.environ[QUIET] = "1"  # of further processes, too
     try:
@@ -133,7 +133,7 @@ def call(verb: str, words: list[str]) -> None:
 
 
 def _silence() -> None:
-    """Drop what standard output still holds, which Python would complain of at exit."""
+    """Discard what standard output still holds, about which Python would complain at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -148,7 +148,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry point: a user's mistake becomes one line and an exit code (docs/files.md)."""
+    """Entry point: a user's error becomes one line and an exit code (docs/files.md)."""
     settle()  # before anything imports torch
     verb = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] in VERBS else ""
     sys.excepthook = show

@@ -1,4 +1,4 @@
-"""`unitk merge`: the shards of a corpus as one."""
+"""`unitk merge`: join the shards of a corpus."""
 
 from __future__ import annotations
 

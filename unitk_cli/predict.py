@@ -50,7 +50,7 @@ class Options(PredictConfig, Common):
 
 
 def run(argv: Sequence[str]) -> None:
-    """Read, predict, write."""
+    """Read the texts, predict, and write the predictions."""
     parsed = config.parse("predict", Options, argv, positional="texts", aside=("task", "arch"))
     given: Options = parsed.main
     file = given.output != STDOUT and given.input is not None and not is_stream(given.input)

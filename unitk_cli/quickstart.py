@@ -109,7 +109,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def home() -> Path:
-    """The folder of the recipe: in the package where it is installed, else in the clone."""
+    """The folder of the recipe: in the package if unitk is installed, else in the clone."""
     package = Path(unitk.__file__).parent
     found = package / "quickstart"
     found = found if found.is_dir() else package.parent / "recipes" / "quickstart"

@@ -49,7 +49,7 @@ class Options(Limits):
 
 
 def run(argv: Sequence[str]) -> None:
-    """Load, listen, serve until a signal comes."""
+    """Load the model, and serve it until a signal comes."""
     given: Options = config.parse("serve", Options, argv).main
     require(0 <= given.port <= 65535, f"--port must be in 0 to 65535, got {given.port}")
     try:
@@ -71,7 +71,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket that is bound, before the model is loaded: mistakes are reported at once."""
+    """A bound socket, made before the model is loaded, so that an error is reported at once."""
     try:
         family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
@@ -114,7 +114,7 @@ def served(given: Options) -> Service:
 
 
 def watched(path: Path) -> Callable[[], bool]:
-    """Whether the checkpoint that `path` means is another one by now; logged the first time."""
+    """Whether `path` now names another checkpoint; the first time, this is logged."""
 
     def identity() -> tuple[Path, str] | None:
         try:

@@ -1,4 +1,4 @@
-"""`unitk show --task NAME "a b c d e f"`: what an objective makes of a text."""
+"""`unitk show --task NAME "a b c d e f"`: the slots and the mask of an objective for a text."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Options:
 
 
 def run(argv: Sequence[str]) -> None:
-    """Print the table and the mask; write the picture if asked."""
+    """Print the table and the mask; write a picture if requested."""
     parsed = config.parse("show", Options, argv, kinds=("task",), positional="text")
     options, task_choice = parsed.main, parsed.components["task"]
     require(not parsed.mixture, "--task: one task is drawn at a time")
@@ -106,7 +106,7 @@ def _draw(title: str, task: Task, tower: str, example: Example, options: Options
 
 
 def _names(task: Task, ids: Iterable[int]) -> list[str]:
-    """Pieces, but start and end of a blank as GLM's figure has them."""
+    """The tokens by name; the symbols around a blank as in GLM's figure."""
     vocab = task.vocab
     short = {vocab.sop: "[S]", vocab.eop: "[E]"}
     short |= {len(vocab) + number: name for number, name in enumerate(task.virtual)}

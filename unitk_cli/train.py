@@ -11,7 +11,7 @@ from unitk.training.start import parse_train, prepare
 
 
 def run(argv: Sequence[str]) -> None:
-    """Refuse what can be refused, then import torch and train, in one process or in several."""
+    """Check all options, then import torch and train, in one process or in several."""
     with Signals(saves=False):
         parsed = parse_train(argv)
         from unitk.training.reporting.log import show_log

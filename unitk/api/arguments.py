@@ -1,4 +1,4 @@
-"""Keyword arguments as the options of a verb: one grammar for the command line and for Python."""
+"""Keyword arguments as options: the command line and Python share one grammar."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def words(arguments: Mapping[str, object]) -> list[str]:
-    """The words of a command line that say the same: `max_steps=9` is `--max-steps=9`.
+    """The command-line words for keyword arguments: `max_steps=9` becomes `--max-steps=9`.
 
-    A text is what stands there on the command line. A list or a tuple holds the values of an option
-    that takes several, and a dict those of the form NAME=VALUE. `options` is a dict of the options
-    of components: {"task.mask_ratio": 0.3}. Raises UsageError for a value that is none of these.
+    A string is the option's value as on the command line. A list or a tuple holds the values of an
+    option that takes several, and a dict those of the form NAME=VALUE. `options` is a dict of the
+    options of components: {"task.mask_ratio": 0.3}. Raises UsageError for any other type.
     """
     found: list[str] = []
     more = arguments.get("options") or {}
@@ -39,7 +39,7 @@ def words(arguments: Mapping[str, object]) -> list[str]:
 
 
 def text(value: object, name: str) -> str:
-    """A value as the command line has it."""
+    """A value in the form of the command line."""
     if isinstance(value, list | tuple):
         return ",".join(text(one, name).replace(",", "\\,") for one in value)
     try:
@@ -50,9 +50,9 @@ def text(value: object, name: str) -> str:
 
 
 def takes(main: type, kinds: tuple[str, ...] = ()) -> Callable[[Function], Function]:
-    """A decorator for a function of keyword arguments: its signature are the options of `main`.
+    """A decorator that gives a function of keyword arguments the options of `main` as signature.
 
-    `help(function)`, notebooks and editors then show their names, types and defaults.
+    So `help(function)`, notebooks and editors show their names, types and defaults.
     """
 
     def signed(function: Function) -> Function:
@@ -78,7 +78,7 @@ def takes(main: type, kinds: tuple[str, ...] = ()) -> Callable[[Function], Funct
 
 
 def settle() -> None:
-    """Set the environment variables that PyTorch's libraries read when they are imported."""
+    """Set the environment variables that PyTorch's libraries read at import."""
     # OpenMP threads wait for each other by spinning, for milliseconds: where other work has a core
     # (the thread that builds batches is enough), training is up to six times as slow.
     os.environ.setdefault("GOMP_SPINCOUNT", "5000")

@@ -1,4 +1,4 @@
-"""`unitk.evaluate`: what a trained model is worth on a corpus."""
+"""`unitk.evaluate`: measure a trained model on a corpus or on texts."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def evaluate(**arguments: Any) -> dict[str, Any]:
 
 
 def measured(parsed: config.Parsed) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """What is measured of what, the figures by name, and lines about them for a person."""
+    """The measurements by name, a title, and lines to print."""
     given: Options = parsed.main
     several = ("data", *FILES)
     kinds = [name for name in several if getattr(given, name) is not None]
@@ -202,7 +202,7 @@ def _scored(parsed: config.Parsed, kind: str) -> tuple[dict[str, Any], dict[str,
 
 
 def _texts(given: Options, kind: str, model: Callable[[], Generator]) -> Found:
-    """Minimal pairs, last words or choices; their scores are written."""
+    """Score minimal pairs, last words or choices, and write the scores if requested."""
     from unitk.decoding.likelihood import continuations, pairs
 
     path: Path = getattr(given, kind)
@@ -237,7 +237,7 @@ def _texts(given: Options, kind: str, model: Callable[[], Generator]) -> Found:
 def _infilled(
     given: Options, paths: Sequence[Path], model: Callable[[], Generator]
 ) -> tuple[dict[str, Any], list[str], Iterable[dict[str, Any]]]:
-    """BLEU of texts that are filled in, for each share of hidden words."""
+    """BLEU of filled-in texts, for each share of hidden words."""
     from unitk.decoding.filling.infilling import infill
     from unitk.decoding.likelihood.continuations import rows_of
 
@@ -292,7 +292,7 @@ def _lines(figures: dict[str, Any]) -> list[str]:
 
 @contextmanager
 def _corpus(parsed: config.Parsed) -> Iterator[Path]:
-    """The corpus of --data; of a file, one that is removed afterwards."""
+    """The corpus of --data; for a file, a temporary corpus."""
     given: Options = parsed.main
     path = given.data
     assert path is not None

@@ -1,4 +1,4 @@
-"""`unitk.load` and `unitk.load_module`: a trained model that is used, or computed with."""
+"""`unitk.load` and `unitk.load_module`: open a trained model."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _opened(
     options: Mapping[str, object] | None,
     user_dir: str | Path | None,
 ) -> list[Any]:
-    """What checkpoints hold: each a `checkpoint.Loaded`, or the `Parts` of another system's."""
+    """The contents of checkpoints: `checkpoint.Loaded`, or the `Parts` of another system's."""
     load_plugins(Path(user_dir) if user_dir else None)
     given = list[Given]()
     for key, value in (options or {}).items():

@@ -1,4 +1,4 @@
-"""How far a decoding is, on standard error."""
+"""Progress of decoding on standard error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def progress(
 ) -> Iterator[Callable[[int], None]]:
     """A bar with sentences per second and the time left on standard error, if it is a terminal.
 
-    `done` of them need not be done any more; without a `total` there is no end to tell.
+    `done` sentences are finished at the start; without a `total`, no time left is shown.
     """
     if not shown or not talks():
         yield lambda more: None

@@ -1,4 +1,4 @@
-"""`unitk.train`: a training as an iterator of what it logs."""
+"""`unitk.train`: training as an iterator of events."""
 
 from __future__ import annotations
 
@@ -70,6 +70,6 @@ def _events(parsed: Parsed) -> Generator[Event, None, None]:
 
 @atexit.register
 def _close() -> None:
-    """Save what is not over while there still is an interpreter."""
+    """Save unfinished runs before the interpreter exits."""
     for run in list(_open.values()):
         run.close()

@@ -1,1 +1,1 @@
-"""Everything only a variational autoencoder has: model, criterion, measures, latent space."""
+"""Everything specific to variational autoencoders: model, criterion, measures, latent space."""

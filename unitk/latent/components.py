@@ -1,4 +1,4 @@
-"""What a variational autoencoder registers: its architectures and its criterion.
+"""The registered components of a variational autoencoder: architectures and criterion.
 
 Optimus: Li et al. 2020, arXiv 2004.04092. Torch is imported when one of them is built.
 """
@@ -24,7 +24,7 @@ Inject = Literal["both", "memory", "embedding"]
 
 @dataclass(frozen=True, kw_only=True)
 class LatentConfig(ModelConfig):
-    """A variational autoencoder; these settings are the decoder's (Optimus)."""
+    """The architecture of a variational autoencoder; these settings are the decoder's (Optimus)."""
 
     encoder: str = "bert_base"
     """Registered architecture of the encoder. It gets the dropouts given here."""
@@ -54,12 +54,12 @@ class LatentConfig(ModelConfig):
 
     @property
     def memory(self) -> bool:
-        """Whether every layer has a key and value made of the latent."""
+        """Whether every layer has a key and a value computed from the latent."""
         return self.inject != "embedding"
 
     @property
     def decoder(self) -> ModelConfig:
-        """The decoder's settings: with a memory its positions begin at 1."""
+        """The decoder's settings; with a memory, its positions begin at 1."""
         own = {field.name: getattr(self, field.name) for field in fields(ModelConfig)}
         table = self.max_positions > 0 and self.positions == "learned"
         own["position_offset"] += self.memory and table
@@ -132,9 +132,9 @@ KLMode = Literal["mask", "hinge", "mean-hinge", "sum"]
 @register("criterion", "elbo")
 @dataclass(frozen=True, kw_only=True)
 class ELBOConfig:
-    """Reconstruction and divergence of a variational autoencoder, in nats a text.
+    """Reconstruction and KL divergence of a variational autoencoder, in nats a text.
 
-    Validation takes the beta that the schedule rises to, so that its losses compare.
+    Validation uses the final beta of the schedule, so that losses are comparable.
     """
 
     beta: Schedule = field(default_factory=lambda: parse_schedule("cyclical", "--criterion.beta"))

@@ -22,24 +22,24 @@ from unitk.slots import DOC, Ask, Batch
 
 @runtime_checkable
 class Autoencoder(Protocol):
-    """What this criterion needs of a model beside `Network`."""
+    """The interface of a model that this criterion needs beside `Network`."""
 
     def posterior(self, batch: Batch) -> Any:
-        """The latents' distributions, with `sample` and `kl` [N, Z]."""
+        """The distributions of the latents, with `sample` and `kl` [N, Z]."""
 
     def latent(self, z_NZ: Tensor, batch: Batch) -> Any:
-        """What the decoder is given for these latents."""
+        """The decoder's condition for these latents."""
 
     def generator_parameters(self) -> Any:
-        """The weights that turn a latent into a text."""
+        """The parameters of the decoder and of what feeds it the latent."""
 
 
 @dataclass(frozen=True)
 class ELBO:
-    """Sums over texts of the reconstruction's nats (rec) and of beta times the divergence (kl).
+    """Sums over texts of the reconstruction in nats (rec) and of beta times the divergence (kl).
 
-    Parts: the divergence itself (kl/raw), as the threshold counts it (kl/objective), beta
-    (kl/beta); and per token (lm/nll, lm/correct). All use one draw of each latent.
+    Parts: the divergence itself (kl/raw), as the threshold counts it (kl/objective), and beta
+    (kl/beta); per token also lm/nll and lm/correct. All use one draw of each latent.
     """
 
     config: ELBOConfig
@@ -56,7 +56,7 @@ class ELBO:
         total: int | None,
         noise_NZ: Tensor | None = None,
     ) -> Loss:
-        """The sums at update `step` of `total`; the latents are drawn with the given noise."""
+        """The sums at update `step` of `total`; `noise` determines the draws of the latents."""
         if not isinstance(model, Autoencoder):
             raise UsageError(
                 "--criterion elbo needs an --arch with a latent, such as optimus_small"
@@ -89,20 +89,22 @@ class ELBO:
     def panel(
         self, model: Any, batches: Sequence[Batch], step: int, total: int | None
     ) -> Panel | None:
-        """Whether the latent is used: reconstruction, divergence, information, gap."""
+        """The panel: reconstruction, divergence, mutual information, and the z-gap."""
         beta = self.beta(step, total)
         return collapse(model, batches, self.config, self.objective, beta, step, total)
 
     def undivided(self) -> str:
-        """The mean over an update is not known in a part of it."""
+        """The option that requires whole updates: its mean over an update is unknown within a
+        part.
+        """
         return "--criterion.kl-mode mean-hinge" if self.config.kl_mode == "mean-hinge" else ""
 
     def beta(self, step: int, total: int | None) -> float:
-        """The divergence's weight at update `step` (from 0)."""
+        """The weight of the divergence at update `step` (from 0)."""
         return float(self.config.beta(step + 1, total))
 
     def objective(self, kl_NZ: Tensor) -> Tensor:
-        """What is minimised of the divergences: a sum over texts."""
+        """The part of the loss that the divergences make, as a sum over texts."""
         limit = self.config.kl_threshold
         match self.config.kl_mode:
             case "sum":
@@ -115,7 +117,7 @@ class ELBO:
                 return len(kl_NZ) * kl_NZ.mean(0).clamp(min=limit).sum()
 
     def price(self, batch: Batch, ask: Ask) -> Tensor:
-        """What a nat of each word costs: less in long texts, if so configured."""
+        """The weight of a nat of each word, which may be smaller in long texts."""
         weight_K: Tensor = ask.weight
         if not self.config.length_weighted:
             return weight_K
@@ -124,7 +126,7 @@ class ELBO:
         return weight_K / length_N[doc_K]
 
     def encoder_alone(self, step: int, total: int | None) -> bool:
-        """Whether update `step` leaves the decoder as it is."""
+        """Whether update `step` trains the encoder only."""
         each = self.config.aggressive_steps + 1
         if total is None:
             raise UsageError("--criterion.aggressive-steps needs the run's end: give --max-steps")

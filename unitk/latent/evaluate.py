@@ -1,4 +1,4 @@
-"""All that can be said of a latent on a corpus: bound, divergence, information, collapse."""
+"""Measures of a latent on a corpus: bound, divergence, mutual information, collapse."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from unitk.training.evaluate import Evaluation, Report, texts_of, units_of
 
 
 def has_latent(evaluation: Evaluation) -> bool:
-    """Whether it is an autoencoder."""
+    """Whether a model is an autoencoder with a latent."""
     return isinstance(evaluation.model, Autoencoder) and isinstance(evaluation.criterion, ELBO)
 
 
 @dataclass(frozen=True)
 class Latent:
-    """An autoencoder on M texts."""
+    """The evaluation of an autoencoder on M texts."""
 
     figures: dict[str, float]  # by name, see docs/latent-measures.md
     each: list[float]  # nats of divergence of each dimension
@@ -48,9 +48,9 @@ def judge(
     max_len: int | None,
     max_tokens: int,
 ) -> tuple[dict[str, Any], list[str]]:
-    """The figures of `unitk evaluate`, by name and as lines for a person.
+    """The measures of `unitk evaluate` by name, and as lines to print.
 
-    `progress` shows how far this is of a number of texts. beam 0: no text is written again.
+    `progress` shows a bar over a number of texts. With beam 0, no text is reconstructed.
     """
     with progress(evaluation.num_texts * draws) as report:
         seen = latent(evaluation, draws, max_tokens, report)
@@ -69,7 +69,7 @@ def judge(
 def written(
     evaluation: Evaluation, seen: Latent, how: GenerateConfig, report: Report
 ) -> dict[str, float]:
-    """How well texts come back from the means of their latents."""
+    """How well texts are reconstructed from the means of their latents."""
     space = LatentSpace(evaluation.model, evaluation.data.task)
     found = space.decode(seen.means, how, report=report)
     texts = [best[0].text for best in found]
@@ -81,7 +81,7 @@ def written(
 
 @torch.no_grad()
 def latent(evaluation: Evaluation, draws: int, max_tokens: int, report: Report) -> Latent:
-    """Everything about the latent; `report` hears of every text in every draw."""
+    """All measures of the latent; `report` is called for every text in every draw."""
     examples = evaluation.data.train.examples
     texts: list[Ids] = []
 

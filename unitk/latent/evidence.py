@@ -1,8 +1,8 @@
-"""What an autoencoder says of texts one by one, with draws that do not depend on the batches.
+"""Evidence of single texts under an autoencoder, with draws that batching does not change.
 
 Texts are numbered in the order of the batches' docs. N texts of a batch, M of all, Z dimensions of
 a normal posterior; the prior is N(0, 1). The measures at the end are pure functions of tensors, in
-nats and in double precision: docs/latent-measures.md tells how to read them.
+nats and in double precision. docs/latent-measures.md explains how to read them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Evidence:
     bound: Tensor  # [M]: importance-weighted lower bound of its log-likelihood
 
     def figures(self, objective: Callable[[Tensor], Tensor]) -> dict[str, float]:
-        """What is told during training and afterwards: docs/latent-measures.md."""
+        """The measures that training and evaluation share: docs/latent-measures.md."""
         return {
             "reconstruction": float(self.nll.mean()),
             "kl": sum(self.kl.mean(0).tolist()),
@@ -49,7 +49,7 @@ class Evidence:
 
 
 def noise(numbers: Iterable[int], latent: int) -> Iterator[Tensor]:
-    """Standard normal draws [N, Z] without end, those of a text a function of its number."""
+    """Endless standard normal draws [N, Z]; those of a text depend only on its number."""
     # a generator for each text, so that batches do not change what it draws
     sources = [np.random.default_rng([SEED, number]) for number in numbers]
     while True:
@@ -57,7 +57,7 @@ def noise(numbers: Iterable[int], latent: int) -> Iterator[Tensor]:
 
 
 def partners(count: int) -> Tensor:
-    """Another text for each of `count` texts, at random: z is shuffled so."""
+    """A random other text for each of `count` texts, to shuffle latents with."""
     order = np.random.default_rng(SEED).permutation(count)
     found = np.empty(count, np.int64)
     # one cycle through all texts: none is its own partner
@@ -73,9 +73,10 @@ def gather(
     report: Callable[[int], None] = lambda done: None,
     given_KMZ: Tensor | None = None,
 ) -> Evidence:
-    """Encode every text, and judge it with so many draws; `report` hears of each text and draw.
+    """Encode every text, and compute its likelihood with this many draws.
 
-    With `given_KMZ` the draws are made of this noise: K for each of the M texts.
+    `report` is called for each text and draw. `given_KMZ` replaces the noise of the draws: K for
+    each of the M texts.
     """
     draws = draws if given_KMZ is None else len(given_KMZ)
     found: list[tuple[Tensor, ...]] = []

@@ -23,10 +23,10 @@ def lerp(a: Points, b: Points, t: float) -> Points:
 
 
 def slerp(a: Points, b: Points, t: float) -> Points:
-    """The same of the arc from a to b (Shoemake 1985, section 3.3).
+    """The point at the share `t` of the arc from a to b (Shoemake 1985, section 3.3).
 
-    In many dimensions nearly all of a normal distribution lies about as far from the origin; the
-    middle of a straight line is nearer to it.
+    In many dimensions, nearly all of a normal distribution lies at about the same distance from the
+    origin. The middle of a straight line is nearer to it.
     """
     u, v = _directions(np.stack([a, b]).astype(np.float64))
     angle = 2 * np.arctan2(np.linalg.norm(u - v), np.linalg.norm(u + v))  # exact near 0 as well
@@ -41,7 +41,7 @@ def slerp(a: Points, b: Points, t: float) -> Points:
 
 
 def path(a: Points, b: Points, steps: int, how: Curve) -> tuple[npt.NDArray[np.float64], Points]:
-    """Shares 0 to 1 [steps], and the points there [steps, Z]; both ends belong to it."""
+    """Shares 0 to 1 [steps], and the points there [steps, Z], including both ends."""
     shares = np.linspace(0, 1, steps)
     between = {"lerp": lerp, "slerp": slerp}[how]
     inner = [between(a, b, float(t)) for t in shares[1:-1]]
@@ -49,12 +49,12 @@ def path(a: Points, b: Points, steps: int, how: Curve) -> tuple[npt.NDArray[np.f
 
 
 def analogy(a: Points, b: Points, c: Points, degree: float) -> Points:
-    """What is to c as b is to a: c + degree (b - a) (Optimus: arXiv 2004.04092, section 5.2)."""
+    """What relates to c as b relates to a: c + degree (b - a) (Optimus: arXiv 2004.04092, 5.2)."""
     return c + degree * (b - a)
 
 
 def moved(z: Points, dimension: int, values: npt.NDArray[np.float64]) -> Points:
-    """Copies of z [Z] with one dimension at each of the values."""
+    """Copies of z [Z] in which one dimension has each of the values."""
     points = np.repeat(z[None], len(values), axis=0)
     points[:, dimension] = values
     return points
@@ -63,9 +63,10 @@ def moved(z: Points, dimension: int, values: npt.NDArray[np.float64]) -> Points:
 def nearest(
     query: Points, points: Points, count: int, metric: Metric
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Numbers of the points [N, Z] that are nearest to the query [Z], and how far they are.
+    """The numbers of the points [N, Z] nearest to the query [Z], and their distances.
 
-    Of equally near ones the first comes first. Cosine: one minus the cosine of the angle.
+    Of equally near points, the one with the lower number comes first. Cosine: one minus the cosine
+    of the angle.
     """
     if metric == "cosine":
         points, query = _directions(points), _directions(query[None])[0]

@@ -1,4 +1,4 @@
-"""A variational autoencoder: an encoder makes a text a latent, from which a decoder writes it.
+"""Variational autoencoders: an encoder maps a text to a latent, and a decoder writes it again.
 
 Optimus: Li et al. 2020, arXiv 2004.04092, sections 3 and 4.2. N docs, Z dimensions of the latent.
 """
@@ -26,7 +26,7 @@ class Posterior:
     logvar: Tensor
 
     def sample(self, noise_NZ: Tensor | None = None) -> Tensor:
-        """A draw of every latent, differentiable in mean and variance; of given normal noise."""
+        """Draw every latent with the given normal noise; differentiable in mean and variance."""
         noise_NZ = torch.randn_like(self.mean) if noise_NZ is None else noise_NZ
         return self.mean + (self.logvar / 2).exp() * noise_NZ
 
@@ -36,7 +36,7 @@ class Posterior:
 
 
 class LatentModel(Model):
-    """All that the decoder "dec" knows of the text of the encoder "enc" is its latent."""
+    """An encoder and a decoder "dec", which reads nothing of the text but its latent."""
 
     between = {"pool": "encoder", "bridge": "", "memory": "decoder", "embedding": "decoder"}
     beside_forward = ("condition", "head", "posterior", "latent")
@@ -62,7 +62,7 @@ class LatentModel(Model):
     def forward(
         self, batch: Batch, condition: Condition | None = None
     ) -> tuple[dict[str, Tensor], Carry]:
-        """The states of the decoder, and of the encoder where they are asked."""
+        """The states of the decoder, and those of the encoder where they are asked for."""
         states, carry = super().forward(batch, condition)
         if any(ask.tower == "enc" for ask in batch.asks.values()):
             states |= self.read("enc", batch)
@@ -75,7 +75,7 @@ class LatentModel(Model):
         return self.bridged(self.feature(batch))
 
     def feature(self, batch: Batch) -> Tensor:
-        """What the encoder makes of each doc [N, D]: the state of its first slot, pooled."""
+        """A vector [N, D] of each doc: the pooled state of its first encoder slot."""
         self.check_tower("enc", batch)
         slots = batch.towers["enc"]
         states_BTD = self.reader.encode(slots, batch.sight["enc"], batch.num_keys["enc"])
@@ -83,19 +83,19 @@ class LatentModel(Model):
         return self.pooled(first_ND)
 
     def pooled(self, states: Tensor) -> Tensor:
-        """States [..., D] of the encoder, pooled."""
+        """Pool states [..., D] of the encoder."""
         # the latent is small: full precision costs nothing, and rounding it would be noise
         with torch.autocast(states.device.type, enabled=False):
             return torch.tanh(self.pool(states.to(self.decoder.embed.tokens.weight.dtype)))
 
     def bridged(self, feature_ND: Tensor) -> Posterior:
-        """The distributions that the features say."""
+        """The posteriors that the features determine."""
         with torch.autocast(feature_ND.device.type, enabled=False):
             mean, logvar = self.bridge(feature_ND).chunk(2, dim=-1)
         return Posterior(mean, torch.zeros_like(logvar) if self.config.unit_variance else logvar)
 
     def latent(self, z_NZ: Tensor, batch: Batch) -> Condition:
-        """What the decoder is given for the docs' latents."""
+        """The decoder's condition for the docs' latents."""
         prefix: tuple[tuple[Tensor, Tensor], ...] = ()
         if self.memory is not None:
             # one vector a layer is its key and its value, in heads like any other
@@ -106,14 +106,14 @@ class LatentModel(Model):
         return Condition(prefix=prefix, bias=bias, docs=batch.docs)
 
     def condition(self, batch: Batch) -> Condition:
-        """What the decoder is given for the most likely latents."""
+        """The decoder's condition for the means of the posteriors."""
         return self.latent(self.posterior(batch).mean, batch)
 
     def latents(self, batch: Batch) -> Tensor:
         return self.posterior(batch).mean
 
     def generator_parameters(self) -> Iterator[nn.Parameter]:
-        """The weights that turn a latent into a text."""
+        """The parameters of the decoder and of what feeds it the latent."""
         for name, parameter in self.named_parameters():
             if not name.startswith(("encoder.", "pool.", "bridge.")):
                 yield parameter
@@ -124,7 +124,7 @@ def _linear(wanted: bool, inputs: int, outputs: int) -> nn.Linear | None:
 
 
 def _first(slots: Tensor, num_docs: int) -> Tensor:
-    """[N] flat place of the slot of each doc that stands at position 0."""
+    """[N] flat index of the slot at position 0 of each doc."""
     starts = (slots[POS] == 0) & (slots[BORN] < NEVER)
     doc = torch.where(starts, slots[DOC], num_docs).flatten()  # all others fall into a spare row
     places = torch.arange(doc.numel(), device=doc.device)

@@ -1,4 +1,4 @@
-"""What `unitk latent` prints: rows of numbers, and walks, texts at points that belong together."""
+"""The outputs of `unitk latent`: rows of numbers, and walks (texts of points along a path)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Walk:
-    """Points that belong together, and what is known of each: {"t": 0.5}, or nothing."""
+    """Points of one path, and a label for each such as {"t": 0.5}, or none."""
 
     source: list[str]  # the texts it was made of
     at: list[dict[str, float]]
@@ -28,10 +28,9 @@ class Walk:
 def walk_lines(
     walks: Sequence[Walk], found: Sequence[Sequence[Output]], format: str, nbest: int
 ) -> Iterator[str]:
-    """The lines of all walks; `found` are the outputs of all their points, one after the other.
+    """The lines of all walks; `found` are the outputs of all their points, in order.
 
-    text: what is known of a point, a tab, and the text; a blank line parts walks of several points
-    from each other.
+    text: the point's label, a tab, and the text. A blank line separates walks of several points.
     """
     outputs = iter(found)
     for number, walk in enumerate(walks):
@@ -64,7 +63,7 @@ def _record(
 
 
 def number_lines(texts: Sequence[str], name: str, table: Points, format: str) -> Iterator[str]:
-    """A line for each text: its row of numbers, with tabs between them or in an object."""
+    """A line for each text: its row of numbers, separated by tabs, or as a json object."""
     for number, (text, row) in enumerate(zip(texts, table, strict=True)):
         if format == "jsonl":
             numbers = [float(f"{value:.7g}") for value in row]
@@ -79,7 +78,7 @@ def neighbor_lines(
     among: Sequence[str],
     format: str,
 ) -> Iterator[str]:
-    """For each text its neighbours' distances, a tab, and the neighbours."""
+    """For each text, the distances of its neighbours, each with a tab and the neighbour."""
     for number, (text, (rows, far)) in enumerate(zip(texts, found, strict=True)):
         near = [
             {"distance": round(float(d), 6), "line": int(row) + 1, "text": among[row]}
@@ -95,7 +94,7 @@ def neighbor_lines(
 
 
 def probe_lines(rows: Sequence[dict[str, Any]], frequent: float, format: str) -> Iterator[str]:
-    """The table of a probe; `frequent` is the share of the commonest label."""
+    """The table of a probe; `frequent` is the share of the most frequent label."""
     if format == "jsonl":
         yield from map(json.dumps, rows)
         return

@@ -1,7 +1,7 @@
-"""Is the latent used? The numbers that tell a posterior collapse while there is time.
+"""Detects posterior collapse during training.
 
-Bowman et al. 2016, arXiv 1511.06349, section 3.1, name the failure: the decoder learns to write
-without its latent, whose posteriors then become the prior.
+Bowman et al. 2016, arXiv 1511.06349, section 3.1, describe the failure: the decoder learns to write
+without its latent, and the posteriors become the prior.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def collapse(
     step: int,
     total: int | None,
 ) -> Panel | None:
-    """The panel after update `step` (from 0), or None where there are not two texts to compare.
+    """The panel after update `step` (from 0), or None if there are not two texts to compare.
 
-    The z-gap is what a text costs with the latent of another one, less what it costs with its own.
+    The z-gap is the cost of a text given another text's latent, minus its cost given its own.
     """
     seen = gather(model, batches)
     count = len(seen.nll)
@@ -62,7 +62,7 @@ def collapse(
 
 
 def bars(values: Sequence[float]) -> str:
-    """Sorted values as bars, the largest first, with the largest and the smallest as numbers."""
+    """Sorted values as bars, largest first, with the largest and the smallest in numbers."""
     ordered = sorted(values, reverse=True)
     # so many dimensions share a bar that all bars fit
     top, size = max(ordered[0], 1e-9), -(-len(ordered) // WIDTH)
@@ -73,7 +73,7 @@ def bars(values: Sequence[float]) -> str:
 
 
 def advice(gap: float, config: ELBOConfig) -> str:
-    """That the decoder ignores the latent, and what to change in the next run."""
+    """A warning that the decoder ignores the latent, and what to change in the next run."""
     remedies = []
     if config.beta(1, 1 << 20) > config.beta.value / 2:
         remedies.append("begin with beta at 0 (--criterion.beta cyclical)")

@@ -1,4 +1,4 @@
-"""A picture of where texts lie in the latent space."""
+"""Pictures of texts as points of the latent space."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLOURS = 20  # the most frequent labels have a colour of their own, the others 
 
 
 def plane(points: Points, method: str, seed: int) -> tuple[Points, tuple[str, str]]:
-    """Where points [N, Z] lie in a plane [N, 2], and what its axes are."""
+    """Project points [N, Z] into a plane [N, 2]; returns the labels of its axes too."""
     if method == "pca":
         flat, share = principal(points, 2)
         return flat, (f"axis 1 ({share[0]:.0%} of the variance)", f"axis 2 ({share[1]:.0%})")

@@ -1,4 +1,4 @@
-"""How much a linear classifier finds in features, from few labels (Optimus: arXiv 2004.04092, 5.3).
+"""Linear classifiers on features, trained with few labels (Optimus: arXiv 2004.04092, 5.3).
 
 N texts, D features, C classes.
 """
@@ -51,9 +51,9 @@ def probe(
     seeds: int,
     l2: float,
 ) -> list[float]:
-    """Accuracies on `test` of classifiers that saw `per_class` texts of each class; 0: all.
+    """Accuracies on `test` of classifiers trained on `per_class` texts of each class; 0: all.
 
-    Seed i draws its texts from a permutation of its own, so that more labels contain fewer ones.
+    Seed i takes its texts from its own permutation, so that larger sets contain the smaller ones.
     Features are scaled to mean 0 and variance 1 over all of `train`, which needs no labels.
     """
     names = sorted(set(train[1]))

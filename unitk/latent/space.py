@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Latents:
-    """Where texts lie, arrays of a row a text."""
+    """The posteriors of texts, as arrays with one row a text."""
 
     mean: Points  # [N, Z]: the most likely latents
     std: Points  # [N, Z]: how exactly the encoder knows them
@@ -80,9 +80,9 @@ class LatentSpace:
         max_tokens: int = 16384,
         report: Callable[[int], None] = lambda done: None,
     ) -> Latents:
-        """Where the texts lie; equal texts lie at the same point, whatever is encoded with them.
+        """The posteriors of texts; equal texts have equal ones, whatever is encoded with them.
 
-        Too long a text raises DataError, or is shortened if `truncate`.
+        A text that is too long raises DataError, or is shortened if `truncate` is set.
         """
         # equal texts are encoded once
         row = {text: i for i, text in enumerate(dict.fromkeys(texts))}
@@ -115,7 +115,7 @@ class LatentSpace:
         report: Callable[[int], None] = lambda done: None,
         **options: object,
     ) -> list[list[Output]]:
-        """The n best texts of each point [N, Z]; `options`: GenerateConfig's."""
+        """The n best texts for each point [N, Z]; `options` are GenerateConfig's."""
         config = made(GenerateConfig, options) if config is None else config
         for name in ("min_len", "max_len"):
             follows = slope(getattr(config, name)) > 0
@@ -145,7 +145,7 @@ class LatentSpace:
         return [[Output(self.task.text([], one.ids), one) for one in best] for best in found]
 
     def prior(self, count: int, seed: int, spread: float = 1.0) -> Points:
-        """Points of N(0, spread) [count, Z]; a larger count begins with the same ones."""
+        """Draw points of N(0, spread) [count, Z]; a larger count begins with the same points."""
         rng = np.random.default_rng(seed)
         return spread * rng.standard_normal((count, self.dimensions), np.float32)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Score:
-    """Figures by name, and in words how they were counted, for a table's footnote."""
+    """Scores by name, and a note on how they were counted, for a table's footnote."""
 
     figures: dict[str, float | int]
     about: str

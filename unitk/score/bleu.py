@@ -23,7 +23,7 @@ def bleu(
     lowercase: bool = False,
     smooth: Smooth = "exp",
 ) -> Score:
-    """BLEU-4 with its parts; texts may have different numbers of references, each at least one."""
+    """BLEU-4 with its parts; each text has at least one reference, and numbers may differ."""
     from sacrebleu.metrics.bleu import BLEU
 
     # `force`: no advice about tokenised text where the caller chose not to tokenise

@@ -1,7 +1,7 @@
-"""Scores of predicted labels: classes, numbers, tags and answers, on scikit-learn and scipy.
+"""Scores of predicted labels: classes, numbers, tags and answers, with scikit-learn and scipy.
 
-Every metric takes what was predicted of each text, and what is right. Figures are per cent, those
-of correlations too.
+Every metric takes the prediction for each text, and its label. Scores are in per cent, including
+correlations.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Span = tuple[int, int, int, str]
 
 
 def classes(predicted: Sequence[str], wanted: Sequence[str]) -> Score:
-    """Accuracy, F1 (macro, micro, and of each class against the others), Matthews' correlation.
+    """Accuracy, F1 (macro, micro, and of each class), and Matthews' correlation.
 
-    Matthews 1975, for several classes Gorodkin 2004; 0 where all labels are equal.
+    Matthews 1975; for several classes Gorodkin 2004; 0 where all labels are equal.
     """
     metrics = _library("sklearn.metrics", "scikit-learn", "class")
     if not set(predicted) & set(wanted):
@@ -64,8 +64,9 @@ def numbers(predicted: Sequence[float], wanted: Sequence[float]) -> Score:
 def answers(predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]) -> Score:
     """Exact match and F1 of words.  Rajpurkar et al. 2018, arXiv 1806.03822, evaluate-v2.0.py.
 
-    An answer is judged by the reference that is nearest. Where there is none, none is right. Those
-    of SQuAD 1.1 (arXiv 1606.05250, section 6.1) are the same where every question has an answer.
+    The best reference counts. If a question has no answer, only the empty answer is right. Where
+    every question has an answer, this equals the score of SQuAD 1.1 (arXiv 1606.05250, section
+    6.1).
     """
     exact, f1, has = [], [], []
     for some, references in zip(predicted, wanted, strict=True):
@@ -86,10 +87,10 @@ def answers(predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]])
 
 
 def tags(predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]) -> Score:
-    """Share of right tags; precision, recall and F1 of whole spans, for each type too.
+    """The share of right tags; precision, recall and F1 of whole spans, overall and for each type.
 
-    As conlleval counts (Tjong Kim Sang and Buchholz 2000), for tags in IOB1 or IOB2. Tags are
-    O, B-TYPE or I-TYPE, as many of each text on both sides.
+    As conlleval counts (Tjong Kim Sang and Buchholz 2000), for tags in IOB1 or IOB2. Tags are O,
+    B-TYPE or I-TYPE; both sides have equally many for each text.
     """
     equal = total = 0
     for some, right in zip(predicted, wanted, strict=True):
@@ -107,7 +108,7 @@ def tags(predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]) ->
 
 
 def _spans(texts: Sequence[Sequence[str]]) -> set[Span]:
-    """What tags name: a span begins at B-X, and at I-X that follows neither B-X nor I-X."""
+    """The spans of a row of tags: one begins at B-X, and at I-X after neither B-X nor I-X."""
     found: set[Span] = set()
     for number, some in enumerate(texts):
         start, before = 0, ""
@@ -133,7 +134,7 @@ def _words(answer: str) -> list[str]:
 
 
 def _f1(words: Sequence[str], right: Sequence[str]) -> float:
-    """Of the words that both have; of no words, whether both have none."""
+    """F1 of the words that both texts have; 1 if both have none."""
     if not words or not right:
         return float(words == right)
     return 2 * (Counter(words) & Counter(right)).total() / (len(words) + len(right))

@@ -1,7 +1,7 @@
-"""Perplexities of texts from their nats, in units that different tokenizers share.
+"""Perplexities from nats, in units that do not depend on the tokenizer.
 
-A model predicts the end of each text too: it counts as one token, one word and one byte (as the end
-of a line in a file would). The begin is given, not predicted, and is not counted.
+A model also predicts the end of each text, which counts as one token, one word and one byte (like
+the end of a line in a file). The beginning is given and does not count.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Units:
-    """What texts are made of, their ends counted."""
+    """The tokens, words and bytes of texts, including their ends."""
 
     texts: int = 0
     tokens: int = 0
@@ -22,7 +22,7 @@ class Units:
 
     @staticmethod
     def of(texts: Iterable[tuple[str, int]]) -> Units:
-        """Texts of so many tokens each; words are what stands between white space."""
+        """Count texts with these numbers of tokens; words are separated by white space."""
         each = [(1, n + 1, len(one.split()) + 1, len(one.encode()) + 1) for one, n in texts]
         return Units(*map(sum, zip(*each, strict=True)))
 

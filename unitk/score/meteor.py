@@ -14,17 +14,17 @@ from unitk.score.qg import treebank
 
 
 class _NoSynonyms:
-    """What stands for WordNet where its data is missing."""
+    """Replaces WordNet where its data is missing."""
 
     def synsets(self, word: str) -> list[Any]:
         return []
 
 
 def meteor(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
-    """Mean over the texts; of several references the best counts.
+    """METEOR, as the mean over the texts; the best of several references counts.
 
-    Words are the Penn Treebank's, lower-cased. The figure is `meteor` with WordNet, and
-    `meteor_exact_stem` where its data is not installed.
+    Texts are split into words as in the Penn Treebank, and lower-cased. The score is `meteor` with
+    WordNet, and `meteor_exact_stem` where its data is not installed.
     """
     import nltk
     from nltk.translate.meteor_score import meteor_score

@@ -1,9 +1,9 @@
-"""Question generation, scored as by Du et al. 2017, arXiv 1705.00106, and those who followed.
+"""Question generation, scored as by Du et al. 2017, arXiv 1705.00106, and later papers.
 
-Their scorer (qgevalcap) knows a prediction by its source line: equal lines are one key, which keeps
-the last prediction and is judged against the questions of all of them. Everything is lower-cased
-and split at spaces, so texts are expected as the Stanford tokenizer leaves them; BLEU has no
-smoothing.
+Their scorer (qgevalcap) identifies a prediction by its source line. Equal lines are one key, which
+keeps the last prediction and is compared with the questions of all these lines. Texts are
+lower-cased and split at spaces, so they should be tokenized as by the Stanford tokenizer. BLEU is
+not smoothed.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def qg(hypotheses: Sequence[str], references: Sequence[str], sources: Sequence[s
 
 
 def treebank(text: str) -> str:
-    """A plain text with blanks between its words, as the Penn Treebank and Du et al. have them.
+    """Tokenize a plain text as in the Penn Treebank, which is how Du et al. have their texts.
 
-    Of their 11,877 test questions 99.5 % come out as the Stanford tokenizer left them.
+    Of their 11,877 test questions, 99.5 % equal the output of the Stanford tokenizer.
     """
     from nltk.tokenize.treebank import TreebankWordTokenizer
 
@@ -70,7 +70,7 @@ def rouge_l(hypothesis: str, references: Sequence[str]) -> float:
 
 
 def _common(a: Sequence[str], b: Sequence[str]) -> int:
-    """Length of the longest common subsequence, a column of the table as the bits of one integer.
+    """Length of the longest common subsequence, with a column of the table in one integer.
 
     Hyyro 2004, "Bit-parallel LCS-length computation revisited": a step down is a zero bit.
     """

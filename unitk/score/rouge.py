@@ -18,7 +18,7 @@ KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
 class _Words:
-    """rouge-score's own words; each is stemmed once, which makes scoring twice as fast."""
+    """The tokenizer of rouge-score, with a cache of stems, which makes scoring twice as fast."""
 
     def __init__(self) -> None:
         from nltk.stem.porter import PorterStemmer
@@ -34,9 +34,9 @@ class _Words:
 def rouge(
     hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, separator: str = "<q>"
 ) -> Score:
-    """Mean F1 over the texts; of several references the one with the best F1 counts.
+    """Mean F1 over the texts; of several references, the one with the best F1 counts.
 
-    `separator` stands between the sentences of a text.
+    `separator` separates the sentences of a text.
     """
     from rouge_score.rouge_scorer import RougeScorer
 

@@ -1,4 +1,4 @@
-"""What written texts are like beside their sources: length, new n-grams, repetition.
+"""Statistics of generated texts: length, new n-grams, repetition.
 
 New n-grams are those of See et al. 2017, arXiv 1704.04368, section 7.2, and Narayan et al. 2018,
 arXiv 1808.08745, table 1: the higher, the less was copied. Words are runs of letters and digits,
@@ -26,10 +26,10 @@ def stats(
     *,
     separator: str = "<q>",
 ) -> Score:
-    """Mean lengths in words, shares of new n-grams and of repeated trigrams; texts and references.
+    """Mean lengths in words, and shares of new n-grams and of repeated trigrams.
 
-    Shares are over the n-grams of all texts together. `separator` stands between the sentences of
-    a text and is no word.
+    Texts and references have figures each. Shares are over the n-grams of all texts together.
+    `separator` separates the sentences of a text and is no word.
     """
     known = [words(text) for text in sources]
     figures: dict[str, float | int] = {}
@@ -60,7 +60,7 @@ def grams(text: Sequence[str], n: int) -> list[Gram]:
 
 
 def new(texts: Sequence[Sequence[str]], sources: Sequence[Sequence[str]], n: int) -> float:
-    """Per cent of the n-grams of texts that their sources lack."""
+    """The share of the texts' n-grams that do not occur in their sources, in per cent."""
     found = total = 0
     for text, source in zip(texts, sources, strict=True):
         own, known = grams(text, n), set(grams(source, n))
@@ -70,7 +70,7 @@ def new(texts: Sequence[Sequence[str]], sources: Sequence[Sequence[str]], n: int
 
 
 def repeated(texts: Sequence[Sequence[str]]) -> float:
-    """Per cent of the trigrams of texts that stand earlier in the same text."""
+    """The share of the texts' trigrams that occur earlier in the same text, in per cent."""
     all_of = [grams(text, REPEATED) for text in texts]
     total = sum(map(len, all_of))
     return 100 * (total - sum(len(set(own)) for own in all_of)) / max(total, 1)

@@ -1,4 +1,4 @@
-"""The server: addresses, errors as json, figures; one model, computed in one thread."""
+"""The server: routes, errors as json, metrics; one model, which computes in one thread."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SAFE = {
 
 
 class Server:
-    """Answers requests; `replaced` tells whether the checkpoint on disk is another one by now."""
+    """Answers requests; `replaced` tells whether the checkpoint on disk has changed."""
 
     def __init__(self, service: Service, replaced: Callable[[], bool] = lambda: False) -> None:
         self.service, self.replaced, limits = service, replaced, service.limits
@@ -43,7 +43,7 @@ class Server:
         self.seconds = 0.0
 
     def app(self) -> Starlette:
-        """The application, for any ASGI server."""
+        """The application, which any ASGI server can run."""
         get = {"/health": self.health, "/model": self.model, "/metrics": self.metrics}
         routes = [Route(path, self.page, methods=["GET"]) for path in FILES]
         routes += [Route(path, answer, methods=["GET"]) for path, answer in get.items()]

@@ -1,4 +1,4 @@
-"""Requests that wait while others are computed are computed together, if their options agree."""
+"""Batches of requests: those that wait together and have the same options are computed together."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ log = logging.getLogger(__name__)
 
 
 class Abandoned(Exception):
-    """Nobody waits any more for what is being computed."""
+    """Raised when no client waits any more for what is being computed."""
 
 
 class QueueFull(Exception):
-    """As many requests wait as may."""
+    """Raised when the queue has no room for another request."""
 
 
 @dataclass(eq=False)
 class Job:
-    """The items of one request, and how they are computed with those of others."""
+    """The items of one request, and the function that computes them with those of others."""
 
     key: Hashable
     """Jobs with equal keys may be computed together, by the `act` of the first one."""
@@ -38,7 +38,7 @@ class Job:
 
 
 class Batcher:
-    """Computes jobs one group at a time, in a thread of its own; `run` is a task of the loop."""
+    """Computes jobs, one group at a time, in its own thread; `run` is a task of the event loop."""
 
     def __init__(self, max_queue: int, max_items: int) -> None:
         self.max_queue, self.max_items = max_queue, max_items
@@ -71,7 +71,7 @@ class Batcher:
                 await loop.run_in_executor(self._thread, self._compute, loop, group)
 
     def _group(self) -> list[Job]:
-        """The jobs to compute next: the first that waits, and those with its key."""
+        """The jobs to compute next: the first one that waits, and all others with the same key."""
         # what was given up while it waited costs no computation
         self.waiting = [job for job in self.waiting if not job.gone]
         group: list[Job] = []

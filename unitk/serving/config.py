@@ -9,7 +9,7 @@ from unitk.errors import at_least
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """The most that a request may ask for, and that may wait."""
+    """Limits of a request, and of the queue."""
 
     max_body: int = 1_000_000
     """Maximum bytes of a request."""

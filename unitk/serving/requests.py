@@ -1,7 +1,8 @@
-"""What a request may say, and what is answered: the functions of a trained model, as json.
+"""Requests and answers: the functions of a trained model as json.
 
 A request is an object with the names of the Python API, `{"texts": ["..."], "beam": 3}`. It is
-checked completely before it waits. It can name no file: options that are files are no fields.
+checked completely before it enters the queue. It cannot name a file: options that are files are not
+accepted.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Encoding:
 
 @dataclass(frozen=True, kw_only=True)
 class Walking(GenerateConfig):
-    """Texts on a path between two texts."""
+    """Texts along a path between two texts."""
 
     steps: int = 9
     """Points on the path, both ends included."""
@@ -56,7 +57,7 @@ class Walking(GenerateConfig):
 
 @dataclass(frozen=True)
 class Verb:
-    """A function of a trained model: the class of its options, and its fields beside them."""
+    """A function of a trained model: the class of its options, and its further fields."""
 
     config: type
     fields: tuple[str, ...]
@@ -76,7 +77,7 @@ VERBS = {
 
 @dataclass(frozen=True)
 class Service:
-    """A model with each of its tasks, the default one first; `name` is what it is called."""
+    """A model with each of its tasks, the default one first, under a `name`."""
 
     name: str
     tasks: Mapping[str, Generator]
@@ -99,7 +100,7 @@ class Service:
         return {"model": self.name, "tasks": each, "limits": limits}
 
     def job(self, verb: str, given: object, on_text: Callable[[str], None] | None = None) -> Job:
-        """The job of a request, checked; `on_text` is told the text so far of a stream.
+        """Check a request and make its job; `on_text` is called with the text so far of a stream.
 
         Raises UsageError and DataError, which name the field.
         """
@@ -121,7 +122,7 @@ class Service:
         return asked.job(on_text)
 
     def _task(self, verb: str, given: object) -> str:
-        """The task that answers: the one given, or the first that can."""
+        """The task that answers: the one requested, or the first that supports the verb."""
         able = [name for name, one in self.tasks.items() if verb in verbs(one)]
         if given is None and able:
             return able[0]
@@ -149,7 +150,7 @@ class Service:
 
 
 def verbs(generator: Generator) -> list[str]:
-    """What a model with its task can do."""
+    """The verbs that a model supports with this task."""
     task, ordered = generator.task, generator.protocol is not None
     can = {
         "generate": ordered or task.diffuses,
@@ -178,7 +179,7 @@ class Asked:
     limits: Limits
 
     def job(self, on_text: Callable[[str], None] | None) -> Job:
-        """What is to be computed."""
+        """Make the job of the request."""
         made: Job = getattr(self, "_" + self.verb.replace("/", "_"))()
         streamed = self._field("stream", bool, False) if self.verb == "generate" else False
         if streamed:
@@ -315,7 +316,7 @@ class Asked:
         }
 
     def _texts(self, name: str, parts: bool = False) -> list[Any]:
-        """A field that is a string or a list of strings; with `parts`, also of lists of them."""
+        """A field that is a string or a list of strings; with `parts`, also of lists of strings."""
         found = self.given.get(name)
         found = [found] if isinstance(found, str) else found
         kind = "a string or a list of strings" + " or of lists of strings" * parts
@@ -346,7 +347,7 @@ class Asked:
 def decoded(
     generator: Generator, config: GenerateConfig, items: list[Any], gone: Gone
 ) -> list[list[Hypothesis]]:
-    """The n best outputs of prompts of several requests; draws do not depend on who is joined."""
+    """The n best outputs for prompts of several requests; batching does not change draws."""
 
     def on_step(at: int, ids: Ids) -> None:
         if gone():  # asked after each token, so that a long output ends soon
@@ -360,7 +361,7 @@ def decoded(
 
 
 def is_text(value: object) -> bool:
-    """Whether it is a text of whole characters; json can hold halves of them."""
+    """Whether a value is a text without surrogates, which json can contain."""
     return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
 
 
@@ -370,5 +371,5 @@ def is_number(value: object) -> bool:
 
 
 def numbers(rows: Sequence[Any]) -> list[Any]:
-    """Arrays as lists, with the shortest digits that a float of 32 bits has."""
+    """Arrays as lists, rounded to the shortest digits that identify a 32-bit float."""
     return [np.array(row.astype(str), object).astype(float).tolist() for row in rows]

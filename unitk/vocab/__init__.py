@@ -1,1 +1,1 @@
-"""Vocabularies: special symbols, storing and hashing, and the kinds of tokenizer."""
+"""Vocabularies: special symbols, storage and hashes, and the kinds of tokenizers."""

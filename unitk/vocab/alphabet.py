@@ -1,7 +1,7 @@
-"""Which characters a trained vocabulary has, chosen from the text.
+"""Chooses the characters of a trained vocabulary from the text.
 
-All of them where they are few; of thousands (Chinese, Japanese), those that make up `COVERAGE` of
-the text, with the letters and digits that occur. Alphabets are completed where there is room.
+If there are few, all are taken. Of thousands (Chinese, Japanese), those that cover `COVERAGE` of
+the text are taken, and all letters and digits that occur. Alphabets are completed if there is room.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 def count(lines: Iterable[str], normalization: str) -> Counter[str]:
-    """How often each character occurs after the vocabulary's normalization, blanks left out."""
+    """How often each character occurs after the vocabulary's normalization, without blanks."""
     normal = _normalizer(normalization)
     stream, raw = iter(lines), np.zeros(0x110000, np.int64)
     while some := list(islice(stream, 100_000)):
@@ -48,7 +48,7 @@ def count(lines: Iterable[str], normalization: str) -> Counter[str]:
 
 
 def choose(counts: Counter[str], size: int, normalization: str) -> tuple[float, str]:
-    """The coverage for a vocabulary of this size, and characters that are in whatever it is."""
+    """The coverage for a vocabulary of this size, and the characters that are always included."""
     lower = {one.lower() for one in counts} if counts.total() >= LARGE else set()  # a toy's: none
     whole = [each for each in ALPHABETS if len(lower & {*each}) * 2 >= len(each)]
     normal = _normalizer(normalization)
@@ -59,7 +59,7 @@ def choose(counts: Counter[str], size: int, normalization: str) -> tuple[float, 
 
 
 def report(counts: Counter[str], known: Callable[[str], object]) -> None:
-    """Log the characters that are not `known`, the most frequent first."""
+    """Log the characters that are not `known`, most frequent first."""
     lacking = [(one, times) for one, times in counts.most_common() if known(one) is None]
     if lacking:
         share = sum(times for _, times in lacking) / sum(counts.values())
@@ -89,7 +89,7 @@ def _normalizer(name: str) -> Callable[[str], str]:
 
 
 def _letters(counts: Counter[str]) -> Iterator[str]:
-    """The letters and digits of the scripts that are used."""
+    """The letters and digits of the scripts that occur."""
     # the first word of a character's name: LATIN, CYRILLIC, CJK of "CJK UNIFIED IDEOGRAPH-4E00"
     script = {one: unicodedata.name(one, "").split(" ")[0].split("-")[0] for one in counts}
     weight: Counter[str] = Counter()

@@ -96,7 +96,7 @@ class Vocab:
 
     @functools.cached_property
     def sentinels(self) -> list[int]:
-        """The ids of T5's sentinels <extra_id_0>, <extra_id_1>, ..., as many as there are."""
+        """The ids of T5's sentinels <extra_id_0>, <extra_id_1>, ..., if the vocabulary has them."""
         behind = {name: self.model.size + place for place, name in enumerate(self.added)}
         found: list[int] = []
         while True:
@@ -107,14 +107,14 @@ class Vocab:
             found.append(index)
 
     def with_sentinels(self, count: int) -> Vocab:
-        """The vocabulary with so many sentinels beyond its ids, the last first, if it has none."""
+        """The vocabulary with this many sentinels after its ids, the last first, if it has none."""
         if self.sentinels:
             return self
         more = (f"<extra_id_{number}>" for number in reversed(range(count)))
         return Vocab(self.model, self.symbols, (*self.added, *more), count)
 
     def require(self, names: Iterable[str], who: str) -> None:
-        """A `DataError` unless there is a symbol of each name; `who` needs them."""
+        """Raise a `DataError` unless there is a symbol of each name; `who` needs them."""
         missing = [name for name in names if name not in self.symbols]
         if missing:
             raise DataError(f"{who} needs symbols the vocabulary lacks: {', '.join(missing)}")
@@ -133,7 +133,9 @@ class Vocab:
         return np.split(ids, np.cumsum(lengths)[:-1]) if texts else []
 
     def encode_marked(self, text: str) -> list[int]:
-        """The ids of a text in which `[MASK]` and the other spellings of `SYMBOLS` are symbols."""
+        """The ids of a text in which `[MASK]` and the other names in `SYMBOLS` are read as
+        symbols.
+        """
         index_of = {SYMBOLS[name]: index for name, index in self.symbols.items() if name in SYMBOLS}
         ids: list[int] = []
         at = 0
@@ -145,15 +147,15 @@ class Vocab:
         return ids + (self.encode_inside if at else self.encode)(text[at:])
 
     def encode_inside(self, text: str) -> list[int]:
-        """The ids of a text that goes on behind a symbol; at a blank it begins a new word."""
+        """The ids of a text that continues after a symbol; after a blank it begins a new word."""
         if not text.strip():
             return []
         return self.model.encode(text) if text[0].isspace() else self.model.encode_inside(text)
 
     def token_span(self, text: str, ids: list[int], start: int, stop: int) -> tuple[int, int]:
-        """The fewest of a text's tokens that hold its characters [start, stop), one at least.
+        """The shortest run of tokens that contains the characters [start, stop), at least one.
 
-        There are no offsets, but the ids of the text up to a place begin as those of the whole.
+        It needs no offsets: the ids of a text up to a place begin like those of the whole text.
         """
 
         def shared(place: int) -> tuple[int, int]:
@@ -173,12 +175,12 @@ class Vocab:
         return first, last
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids without special symbols; what was unknown stays visible."""
+        """The text of ids without special symbols; unknown words remain visible."""
         array = np.fromiter(ids, np.int64)
         return self.model.decode(array[~self._silent[array]].tolist())
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """How each id is spelt."""
+        """How each id is spelled."""
         return [self._spelling(int(index)) for index in ids]
 
     def _spelling(self, index: int) -> str:
@@ -187,7 +189,7 @@ class Vocab:
 
     @functools.cached_property
     def starts(self) -> Bools:
-        """Which ids begin a word; symbols do not, but what stands for an unknown word does."""
+        """Which ids begin a word; symbols do not, except the one for unknown words."""
         found = np.zeros(len(self), bool)
         found[: self.model.size] = [self.model.starts(i) for i in range(self.model.size)]
         found[[index for name, index in self.symbols.items() if name != "unk"]] = False
@@ -195,7 +197,7 @@ class Vocab:
 
     @functools.cached_property
     def sentence_end(self) -> Bools:
-        """Which ids contain a mark that may end a sentence, see `SENTENCE_END`."""
+        """Which ids contain a mark that can end a sentence, see `SENTENCE_END`."""
         found = np.zeros(len(self), bool)
         texts = (self.model.text(index) for index in range(self.model.size))
         found[: self.model.size] = [not SENTENCE_END.isdisjoint(text) for text in texts]
@@ -226,7 +228,7 @@ class Vocab:
 
     @staticmethod
     def load(folder: Path) -> Vocab:
-        """The vocabulary that was saved into a folder; a `DataError` if it was altered since."""
+        """Load the vocabulary from a folder; a `DataError` if it was altered after it was saved."""
         path = folder / FILE
         about = read_json(path)
         try:
@@ -248,11 +250,12 @@ class Vocab:
 
 
 def open_vocab(path: Path) -> Vocab:
-    """The vocabulary of a vocabulary, corpus, checkpoint or run folder, or one made elsewhere.
+    """Open the vocabulary of a corpus, checkpoint or run folder, or one from another system.
 
-    From elsewhere: sentencepiece *.model, tokenizers *.json, WordPiece vocab.txt, a folder with
+    Other systems: sentencepiece *.model, tokenizers *.json, WordPiece vocab.txt, a folder with
     GPT-2's vocab.json and merges.txt, a word list *.words, fairseq's dict.txt. Symbols that these
-    lack are appended, see `Vocab.added`. The name of a model that comes with unitk means its own.
+    lack are appended, see `Vocab.added`. The name of a model that comes with unitk means its
+    vocabulary.
     """
     path = pretrained.located(path)
     if not path.exists():
@@ -274,7 +277,7 @@ def open_vocab(path: Path) -> Vocab:
 
 @contextmanager
 def opening(path: Path) -> Iterator[None]:
-    """What is wrong with a vocabulary that a user names is an error that names it."""
+    """A context that turns errors about a vocabulary into errors that name it."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -286,9 +289,9 @@ def opening(path: Path) -> Iterator[None]:
 
 
 def adopt(model: VocabModel) -> Vocab:
-    """A model with its own symbols under our names, and those it lacks appended.
+    """Map a tokenizer's own symbols to ours, and append those that it lacks.
 
-    A piece that plain text can produce is no symbol, and no id serves twice.
+    A piece that plain text can produce is no symbol, and no id has two meanings.
     """
     symbols: dict[str, int] = {}
     added: list[str] = []
@@ -320,11 +323,11 @@ def train_vocab(
     sample: int = 10_000_000,
     seed: int = 1,
 ) -> Vocab:
-    """A sentencepiece vocabulary of `size` ids, trained on a seeded sample of the lines.
+    """Train a sentencepiece vocabulary of `size` ids on a seeded sample of the lines.
 
     Symbols are control symbols with the first ids, which no text produces. The thread count is
-    fixed, as the pieces depend on it. Without a `coverage`, the text decides which characters have
-    pieces (`alphabet`); those without one are logged.
+    fixed, because the pieces depend on it. Without a `coverage`, the text decides which characters
+    have pieces (`alphabet`); characters without one are logged.
     """
     import sentencepiece
 
