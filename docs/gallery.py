@@ -73,6 +73,42 @@ PICTURES = [
         "Word i comes at time i and sees what came before. Each slot is asked for the next word.",
     ),
     *(
+        Picture(f"gpt_{name}", f"GPT: {title}", f"--task {words}", text, about)
+        for name, title, words, text, about in (
+            (
+                "classification",
+                "classification",
+                "classify --task.layout lm",
+                "a b",
+                "The class is read at the last S. All words are predicted beside, with half of the"
+                " weight.",
+            ),
+            (
+                "entailment",
+                "entailment",
+                "classify --task.layout lm 'a b'",
+                "c d",
+                "Premise and hypothesis, with an S between them.",
+            ),
+            (
+                "similarity",
+                "similarity",
+                "regress --task.layout lm --task.both-orders on 'a b'",
+                "c d",
+                "Both orders of two texts are two docs, which do not see each other. The states"
+                " of their last S are added.",
+            ),
+            (
+                "choice",
+                "multiple choice",
+                "choice --task.layout lm 'a b' 'c d'",
+                "e f",
+                "Each answer is a doc of its own behind the same text. The scores at the last S go"
+                " through one softmax.",
+            ),
+        )
+    ),
+    *(
         Picture(
             f"unilm_{name}",
             f"UniLM: {title}",

@@ -28,6 +28,8 @@ OTHERS = {
     "glm_infill": ("glm",),
     "mass": ("mass", "fairseq"),
     "optimus": ("optimus",),
+    "mdlm": ("diffusion",),
+    "bd3lm": ("diffusion",),
     **dict.fromkeys(("mlm", "lm", "bart", "seq2seq"), ("fairseq",)),
 }
 """Objective -> formats beside transformers' that are read and written."""

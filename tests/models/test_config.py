@@ -54,6 +54,7 @@ OTHER = {
     "score_scale": False,
     "activation": "relu",
     "bias": False,
+    "attention_bias": False,
     "tied": False,
     "output_scale": True,
     "logit_cap": 2.0,
@@ -216,6 +217,10 @@ def test_position_offset_shifts_the_table():
             "--arch.heads must be KIND:NAME[:SIZE],..., got 'nsp'",
         ),
         (
+            {"bias": False, "attention_bias": False},
+            "--arch.attention-bias must be on without --arch.bias, got False",
+        ),
+        (
             {"position_offset": 2, "max_positions": 0},
             "--arch.position-offset must be 0 where there is no table of positions, got 2",
         ),
@@ -225,6 +230,17 @@ def test_a_bad_value_names_its_option(given, message):
     with pytest.raises(UsageError) as error:
         ModelConfig(**given)
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize("cls", [ModelConfig, EncoderDecoderConfig])
+def test_attention_alone_may_have_no_biases(cls):
+    names = {
+        bias: {name for name, _ in of(cls, attention_bias=bias).build(10).named_parameters()}
+        for bias in (True, False)
+    }
+    assert names[True] - names[False] == {
+        name for name in names[True] if name.endswith("bias") and "attention." in name
+    }
 
 
 def test_a_decoder_needs_a_greater_distance():

@@ -6,6 +6,7 @@ import pytest
 from unitk import registry
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
+from unitk.tasks.bd3lm import BD3LM
 from unitk.tasks.mdlm import MDLM, draw, layout
 
 
@@ -100,3 +101,13 @@ def test_texts_without_an_end(toy_vocab):
     text = Text([task.words[:5]], np.zeros(1, int))
     tokens = task.pretrain(text, np.random.default_rng(0)).towers["x"].token
     assert len(tokens) == 6 == task.slots(np.array(5)) and toy_vocab.sep not in tokens
+
+
+@pytest.mark.parametrize("cls", [MDLM, BD3LM])
+def test_a_text_may_open_with_the_end_of_the_one_before(toy_vocab, cls):
+    task = cls(cls.Config(opening="sep"), toy_vocab)
+    ids = task.words[:5]
+    slots = task.canvas([ids], ids[:0]).towers["x"]
+    assert slots.token.tolist() == [toy_vocab.sep, *ids]
+    read = task.pretrain(Text([ids], np.zeros(1, int)), np.random.default_rng(0)).towers["x"].token
+    assert read[0] == toy_vocab.sep and toy_vocab.cls not in read

@@ -28,7 +28,9 @@ from unitk.tasks.base import Task
 from unitk.vocab.base import Vocab
 
 # the module that reads and writes each format; imported when it is named, as all need torch
-FORMATS = {name: f"unitk.interop.{name}" for name in ("hf", "unilm", "glm", "mass", "optimus")}
+FORMATS = {
+    name: f"unitk.interop.{name}" for name in ("hf", "unilm", "glm", "mass", "optimus", "diffusion")
+}
 FORMATS["fairseq"] = "unitk.fairseq.checkpoints"
 WRITTEN = {name: f"unitk.interop.{name}" for name in ("ctranslate2", "onnx")}
 """Formats that are not read."""

@@ -59,7 +59,8 @@ def read(path: Path, vocab: Path | None) -> Found:
     kind = given.get("model_type")
     if kind not in FAMILIES:
         known = ", ".join(FAMILIES)
-        raise CheckpointError(f"{where}: model_type must be one of {known}, got {kind!r}")
+        more = " (--from diffusion reads it)" if kind in ("mdlm", "bd3lm", "llada") else ""
+        raise CheckpointError(f"{where}: model_type must be one of {known}, got {kind!r}{more}")
     family = FAMILIES[kind]
     settings.refuse(given, family.fixed, where)
     tensors = modern(read_tensors(weights), family.root, family.wrapped)

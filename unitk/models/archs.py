@@ -5,9 +5,10 @@ Liu et al. 2019, arXiv 1907.11692. ALBERT: Lan et al. 2020, arXiv 1909.11942. GP
 2018. GPT-2: Radford et al. 2019. UniLM: Dong et al. 2019, arXiv 1905.03197. UniLMv2: Bao et al.
 2020, arXiv 2002.12804. MASS: Song et al. 2019, arXiv 1905.02450. BART: Lewis et al. 2020, arXiv
 1910.13461. T5: Raffel et al. 2020, arXiv 1910.10683; 1.1: Shazeer 2020, arXiv 2002.05202. UL2: Tay
-et al. 2023, arXiv 2205.05131. Optimus: Li et al. 2020, arXiv 2004.04092. GLM: Du et al. 2022, arXiv
-2103.10360; the sizes are those of the official configurations, whose position tables have one row
-more than the longest input.
+et al. 2023, arXiv 2205.05131. Optimus: Li et al. 2020, arXiv 2004.04092. MDLM: Sahoo et al. 2024,
+arXiv 2406.07524. LLaDA: Nie et al. 2025, arXiv 2502.09992. GLM: Du et al. 2022, arXiv 2103.10360;
+the sizes are those of the official configurations, whose position tables have one row more than the
+longest input.
 
 Parameters are counted with the official vocabularies, those of `modern_*` with 16,384 words (the
 mini ones with 8,000). Of every family, `tiny` is for tests, and
@@ -141,7 +142,24 @@ GLM = ModelConfig(max_positions=513, max_positions2=513)
 GLM_LONG = ModelConfig(max_positions=1025, max_positions2=1025)
 # time enters no layer, so that nothing is left of DiT's adaptive norms
 MDLM = ModelConfig(
-    positions="rotary", max_positions=0, tied=False, attention_dropout=0.0, zero_init=True
+    positions="rotary",
+    max_positions=0,
+    attention_bias=False,
+    tied=False,
+    attention_dropout=0.0,
+    zero_init=True,
+)
+LLADA = ModelConfig(
+    positions="rotary",
+    rotary_base=500000.0,
+    max_positions=4096,
+    ffn_gate=True,
+    norm="rms",
+    activation="silu",
+    bias=False,
+    tied=False,
+    dropout=0.0,
+    attention_dropout=0.0,
 )
 # both positions turn half of every head: any task, GLM's too, takes the same architecture
 MODERN = ModelConfig(
@@ -270,6 +288,12 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "mdlm_tiny": (tiny(MDLM), TESTS),
     "mdlm_small": (for_cpu(MDLM), "4 layers of 256 and an output matrix of its own, for a CPU."),
     "mdlm_base": (MDLM, "MDLM and BD3-LM: 12 layers of 768, 162 M parameters."),
+    "llada_tiny": (tiny(LLADA), TESTS),
+    "llada_small": (for_cpu(LLADA), CPU),
+    "llada_8b": (
+        replace(sized(LLADA, 32, 4096, 32), ffn_width=12288),
+        "LLaDA: 32 layers of 4096, 8.0 billion parameters.",
+    ),
     "modern_tiny": (modern(tiny(MODERN), 2, 64, 4, 176), TESTS),
     "modern_mini": (
         modern(MODERN, 4, 256, 4, 704),

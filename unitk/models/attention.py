@@ -282,8 +282,8 @@ class Attention(Heads):
 
     def __init__(self, config: ModelConfig):
         super().__init__(config)
-        self.qkv = Fused(config.width, config.heads_width, 3, config.bias)
-        self.out = nn.Linear(config.heads_width, config.width, bias=config.bias)
+        self.qkv = Fused(config.width, config.heads_width, 3, config.biased_attention)
+        self.out = nn.Linear(config.heads_width, config.width, config.biased_attention)
 
     def forward(
         self,
@@ -343,9 +343,9 @@ class CrossAttention(Heads):
 
     def __init__(self, config: ModelConfig):
         super().__init__(config)
-        self.query = nn.Linear(config.width, config.heads_width, bias=config.bias)
-        self.kv = Fused(config.width, config.heads_width, 2, config.bias)
-        self.out = nn.Linear(config.heads_width, config.width, bias=config.bias)
+        self.query = nn.Linear(config.width, config.heads_width, config.biased_attention)
+        self.kv = Fused(config.width, config.heads_width, 2, config.biased_attention)
+        self.out = nn.Linear(config.heads_width, config.width, config.biased_attention)
 
     def forward(self, x_BTD: Tensor, source: Source) -> Tensor:
         query_BHTK = self.queries(self.query(x_BTD), source.view.rotation)

@@ -115,6 +115,9 @@ class ModelConfig(ArchConfig):
     relu, relu2, its square (So et al. 2021, arXiv 2109.08668), or silu."""
     bias: bool = True
     """Biases in the linear maps of the layers and of the output transform."""
+    attention_bias: bool = True
+    """Biases in the linear maps of attention, too. off: where --arch.bias is on, in the others
+    alone (DiT, the network of MDLM)."""
     tied: bool = True
     """Use the token embedding as the output matrix."""
     output_scale: bool = False
@@ -171,6 +174,7 @@ class ModelConfig(ArchConfig):
         self._check_positions()
         groups = self.layer_groups == 0 or self.num_layers % self.layer_groups == 0
         self._require("layer_groups", groups and self.layer_groups >= 0, "a divisor of the layers")
+        self._require("attention_bias", self.attention_bias or self.bias, "on without --arch.bias")
         grouped = self.layer_groups > 0 or self.layer_share == "layer"
         self._require("layer_share", grouped, "layer without --arch.layer-groups")
         reached = not self.embedding_width or self.head_transform or self.heads
@@ -210,6 +214,11 @@ class ModelConfig(ArchConfig):
     def key_width(self) -> int:
         """Width of a head's queries, keys and values."""
         return self.head_width or self.width // self.num_heads
+
+    @property
+    def biased_attention(self) -> bool:
+        """Whether the linear maps of attention have biases."""
+        return self.bias and self.attention_bias
 
     @property
     def heads_width(self) -> int:

@@ -18,6 +18,7 @@ the times that hide so many. Sources are continued by [MASK]s, all of which are 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -73,6 +74,9 @@ class Diffusion(Task):
         ends: bool = True
         """Texts have an end, which is hidden as their tokens are; off for blocks that end anywhere
         (--blocks stream)."""
+        opening: Literal["cls", "sep"] = "cls"
+        """Symbol before a text. cls: [CLS]. sep: [SEP], the end of the text before it (MDLM with
+        GPT-2's vocabulary)."""
         shift: bool = False
         """Predict a hidden token at the slot before it, as a causal model does: a model of task lm
         goes on from there (--init-from)."""
@@ -80,10 +84,11 @@ class Diffusion(Task):
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
         self.frame, self.shift = 1 + config.ends, config.shift
+        self.first = {"cls": vocab.cls, "sep": vocab.sep}[config.opening]
 
     def opened(self, ids: Ids, more: Ids | tuple[int, ...]) -> Ids:
-        """Tokens between C and what comes behind."""
-        return np.concatenate([[self.vocab.cls], ids, more]).astype(np.int64)
+        """Tokens between the symbol before a text and what comes behind."""
+        return np.concatenate([[self.first], ids, more]).astype(np.int64)
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         return self.noised(self.opened(text.ids, (self.vocab.sep,) * self.config.ends), rng)

@@ -1,0 +1,299 @@
+"""Folders of masked diffusion models: MDLM and BD3-LM, which are a DiT, and LLaDA, a LLaMA.
+
+`model_type` in config.json is mdlm, bd3lm or llada; transformers opens them with the code of the
+release beside. Those networks turn channels i and i + n of the 2n of a head, ours 2i and 2i + 1:
+rows of queries and keys stand in another order. A DiT scales and shifts its norms by the time of
+the noise. These models see time 0 alone, and what it makes is put into the weights.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import silu
+
+from unitk import registry
+from unitk.errors import CheckpointError, UsageError, require
+from unitk.interop import settings
+from unitk.interop.convert import Found, Parts
+from unitk.interop.files import find_file, read_json, read_tensors, save_tensors, write_json
+from unitk.interop.hf import WEIGHTS
+from unitk.interop.hf_families import tied
+from unitk.interop.hf_tokenizer import write_tokenizer
+from unitk.interop.names import Layout, layer, within
+from unitk.interop.vocabs import vocab_beside
+from unitk.models.config import ModelConfig
+from unitk.tasks.bd3lm import BD3LM
+from unitk.tasks.mdlm import MDLM, Diffusion
+from unitk.vocab.base import Vocab
+
+EMBEDDING, OUTPUT = "backbone.vocab_embed", "backbone.output_layer."
+SIGMA, MODULATION = "backbone.sigma_map.mlp.", "adaLN_modulation"
+FREQUENCY = "backbone.rotary_emb.inv_freq"
+WAVES, TIME_WIDTH = 256, 128  # of the embedding of a time, and of what is made of it
+DIT = Layout(
+    {
+        "embed.tokens": EMBEDDING,
+        "norm": f"{OUTPUT}norm_final",
+        "heads.lm": f"{OUTPUT}linear",
+        **within(
+            "backbone.blocks.#.",
+            "layers.#.",
+            layer("attn_qkv", "attn_out", "norm1", "mlp.0", "mlp.2", "norm2"),
+        ),
+    },
+    ignored=(FREQUENCY, r"sampling_eps_(min|max)"),
+)
+LLAMA_LAYER = layer(
+    ("q_proj", "k_proj", "v_proj"), "attn_out", "attn_norm", "ff_proj", "ff_out", "ff_norm"
+)
+LLAMA = Layout(
+    {
+        "embed.tokens": "model.transformer.wte",
+        "norm": "model.transformer.ln_f",
+        "heads.lm.weight": "model.transformer.ff_out.weight",
+        **within(
+            "model.transformer.blocks.#.",
+            "layers.#.",
+            LLAMA_LAYER | {"ffn.up": ("ff_proj", "up_proj")},
+        ),
+    },
+    copies={"model.transformer.ff_out.weight": "model.transformer.wte.weight"},
+)
+DIT_KEYS = settings.keys("""
+    num_layers=n_blocks width=hidden_dim num_heads=n_heads max_positions=model_length
+    dropout=dropout
+""")
+LLAMA_KEYS = settings.keys("""
+    num_layers=n_layers width=d_model num_heads=n_heads ffn_width=mlp_hidden_size
+    max_positions=max_sequence_length norm_eps=rms_norm_eps rotary_base=rope_theta
+    dropout=residual_dropout attention_dropout=attention_dropout init_std=init_std
+    tied=weight_tying
+""")
+PARTS = (("norm1", "attn_out"), ("norm2", "mlp.2"))
+"""A block's norms, each scaled and shifted, and the maps whose outputs are scaled."""
+NORM_BIAS = r"\.norm(1|2|_final)\.bias$"
+LENGTH = 1024  # where a model has no limit: theirs, which have one, were trained with it
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What `model_type` tells: names, settings, the task, and the class in the release's code."""
+
+    layout: Layout
+    preset: str
+    keys: settings.Keys
+    task: type[Diffusion]
+    name: str
+    classes: tuple[str, ...]  # of transformers that open it
+    fixed: Mapping[str, Any]
+    """Settings of which unitk computes one value only."""
+
+
+MASKED = ("AutoModelForMaskedLM",)
+TIMELESS = {"time_conditioning": False}
+KINDS = {
+    "mdlm": Kind(DIT, "mdlm_base", DIT_KEYS, MDLM, "MDLM", MASKED, TIMELESS),
+    "bd3lm": Kind(
+        DIT, "mdlm_base", DIT_KEYS, BD3LM, "BD3LM", MASKED, {**TIMELESS, "causal": False}
+    ),
+    "llada": Kind(
+        *(LLAMA, "llada_8b", LLAMA_KEYS, MDLM, "LLaDAModelLM"),
+        ("AutoModel", "AutoModelForCausalLM"),
+        {
+            **{"block_type": "llama", "layer_norm_type": "rms", "activation_type": "silu"},
+            **{"rope": True, "layer_norm_with_affine": True, "block_group_size": 1},
+            **dict.fromkeys(("alibi", "include_bias", "include_qkv_bias"), False),
+            **dict.fromkeys(("bias_for_layer_norm", "attention_layer_norm"), False),
+            **dict.fromkeys(("input_emb_norm", "scale_logits"), False),
+        },
+    ),
+}
+
+
+def read(path: Path, vocab: Path | None) -> Found:
+    """A folder with config.json and weights; its tokenizer beside them or as `vocab`."""
+    weights = find_file(path, WEIGHTS, "model")
+    where = weights.parent / "config.json"
+    given = read_json(where)
+    name = given.get("model_type")
+    if name not in KINDS:
+        known = ", ".join(KINDS)
+        raise CheckpointError(f"{where}: model_type must be one of {known}, got {name!r}")
+    kind, tensors = KINDS[name], read_tensors(weights)
+    # as many keys as queries
+    settings.refuse(given, {**kind.fixed, "n_kv_heads": given.get("n_heads")}, where)
+    config = settings.read(settings.preset(kind.preset), kind.keys, given, where)
+    own, options = vocab_beside(weights, vocab), {}
+    if kind.layout is DIT:
+        tensors = folded(tensors, weights)
+        config = settings.changed(config, where, output_bias=True, ffn_width=4 * config.width)
+        if own and own.cls >= own.model.size:  # as GPT-2's, whose one symbol parts texts
+            options["opening"] = "sep"
+    else:
+        config = settings.changed(config, where, tied=tied(LLAMA, tensors))
+    if kind.task is BD3LM:
+        length = settings.checked(given.get("block_size", 1), int, "block_size", where)
+        options["block_length"] = str(length)
+    return Found(
+        weights,
+        reordered(tensors, config.num_heads),
+        kind.layout,
+        (kind.preset,),
+        config,
+        registry.name_of("task", kind.task),
+        own,
+        options,
+        symbols={} if own is None else symbols_of(own, given, where),
+    )
+
+
+def symbols_of(vocab: Vocab, given: Mapping[str, Any], where: Path) -> dict[str, int]:
+    """The ids of symbols that config.json names, or that the codes fix."""
+    named = {"mask": "mask_token_id", "sep": "eos_token_id"}
+    found = {
+        name: settings.checked(given[key], int, key, where)
+        for name, key in named.items()
+        if given.get(key) is not None
+    }
+    if "mask" not in found and vocab.mask >= vocab.model.size:
+        # the codes of MDLM and BD3-LM add it behind a vocabulary that has none
+        found["mask"] = settings.checked(given.get("vocab_size"), int, "vocab_size", where) - 1
+    opening = vocab.model.find("<|startoftext|>")  # LLaDA's
+    return found if opening is None else found | {"cls": opening}
+
+
+def reordered(
+    tensors: Mapping[str, Tensor], num_heads: int, back: bool = False
+) -> dict[str, Tensor]:
+    """The tensors with pairs of channels that turn together side by side in each query and key, or
+    `back` in the halves of a head."""
+    found = dict(tensors)
+    for name, matrix in tensors.items():
+        joint = name.endswith("attn_qkv.weight")
+        if not joint and not name.endswith(("q_proj.weight", "k_proj.weight")):
+            continue
+        # with the values behind, where they are one matrix
+        rows, heads = (len(matrix) // 3 * 2, 2 * num_heads) if joint else (len(matrix), num_heads)
+        if rows % (2 * heads):
+            continue  # another shape than the configuration's, which is refused with all others
+        order = torch.arange(rows).view(heads, 2, -1).mT.flatten()
+        order = order.argsort() if back else order
+        found[name] = torch.cat([matrix[order], matrix[rows:]])
+    return found
+
+
+def folded(theirs: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """A DiT's tensors with what its adaptive norms make of time 0 in norms, which have a bias then,
+    and in the maps that end its parts (Peebles 2023, arXiv 2212.09748, section 3.2)."""
+    found = {name: tensor for name, tensor in theirs.items() if not name.startswith(SIGMA)}
+    if f"{EMBEDDING}.embedding" in found:
+        found[f"{EMBEDDING}.weight"] = found.pop(f"{EMBEDDING}.embedding")
+    blocks = [name.removesuffix("norm1.weight") for name in theirs if ".norm1." in name]
+    try:
+        for block in [*blocks, OUTPUT]:
+            parts = (("norm_final", ""),) if block == OUTPUT else PARTS
+            width = len(theirs[f"{block}{parts[0][0]}.weight"])
+            values = iter(_modulation(theirs, block, width).split(width))
+            for norm, end in parts:
+                scale, shift = f"{block}{norm}.weight", next(values)
+                found[scale] = (theirs[scale].double() * (1 + next(values))).float()
+                found[f"{block}{norm}.bias"] = shift.float()
+                gate = next(values) if end else shift
+                for name in {f"{block}{end}.weight", f"{block}{end}.bias"} & theirs.keys():
+                    wide = theirs[name].double()
+                    found[name] = (wide * gate.view(-1, *[1] * (wide.dim() - 1))).float()
+            for leaf in ("weight", "bias"):
+                found.pop(f"{block}{MODULATION}.{leaf}", None)
+    except KeyError as error:
+        raise CheckpointError(f"{path} has no {error.args[0]}, which the model needs") from error
+    except (RuntimeError, StopIteration) as error:
+        raise CheckpointError(f"{path}: {block}{MODULATION} does not fit the model") from error
+    return found
+
+
+def _modulation(theirs: Mapping[str, Tensor], block: str, width: int) -> Tensor:
+    """What a block's adaptive norms say at time 0: shift, scale and gate, twice, each of the
+    width; of the last norm shift and scale. Without them (`adaln` off), what changes nothing."""
+    if f"{block}{MODULATION}.weight" not in theirs:
+        still = torch.zeros(3, width, dtype=torch.float64)
+        still[2] = 1
+        return still.repeat(2, 1).flatten()
+    # cosines and sines of 0
+    state = torch.tensor([1.0, 0.0], dtype=torch.float64).repeat_interleave(WAVES // 2)
+    for name in (f"{SIGMA}0", f"{SIGMA}2", f"{block}{MODULATION}"):
+        weight, bias = (theirs[f"{name}.{leaf}"].double() for leaf in ("weight", "bias"))
+        state = weight @ (state if name == f"{SIGMA}0" else silu(state)) + bias
+    return state
+
+
+def unfolded(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
+    """A DiT whose adaptive norms say at any time what the biases of its norms are."""
+    found = {name: tensor for name, tensor in ours.items() if not re.search(NORM_BIAS, name)}
+    found[f"{EMBEDDING}.embedding"] = found.pop(f"{EMBEDDING}.weight")
+    still = torch.zeros(config.width)
+    for name in [name for name in ours if name.endswith(".norm1.bias")]:
+        block = name.removesuffix("norm1.bias")
+        values = [[ours[f"{block}{norm}.bias"], still, still + 1] for norm, _ in PARTS]
+        found[f"{block}{MODULATION}.bias"] = torch.cat(values[0] + values[1])
+    found[f"{OUTPUT}{MODULATION}.bias"] = torch.cat([ours[f"{OUTPUT}norm_final.bias"], still])
+    for name in [name for name in found if name.endswith(f"{MODULATION}.bias")]:
+        found[name.replace("bias", "weight")] = torch.zeros(len(found[name]), TIME_WIDTH)
+    for number, inputs in ((0, WAVES), (2, TIME_WIDTH)):
+        found[f"{SIGMA}{number}.weight"] = torch.zeros(TIME_WIDTH, inputs)
+        found[f"{SIGMA}{number}.bias"] = torch.zeros(TIME_WIDTH)
+    found.setdefault(f"{OUTPUT}linear.bias", torch.zeros(len(ours[f"{OUTPUT}linear.weight"])))
+    each = torch.arange(0, config.key_width, 2) / config.key_width
+    found[FREQUENCY] = config.rotary_base**-each
+    return found
+
+
+def write(parts: Parts, folder: Path) -> None:
+    """A folder for the code of a release; it exists and is empty."""
+    config, task, vocab = parts.model.config, parts.task, parts.task.vocab
+    name = kind_of(parts)
+    kind, tensors = KINDS[name], parts.tensors()
+    rows = len(tensors["embed.tokens.weight"])
+    theirs = reordered(kind.layout.to_theirs(tensors), config.num_heads, back=True)
+    code = f"modeling_{name}.{kind.name}"
+    settled = f"configuration_{name}.{kind.name.removesuffix('ModelLM')}Config"
+    about: dict[str, Any] = {"model_type": name, "architectures": [kind.name]}
+    about["auto_map"] = {"AutoConfig": settled, **dict.fromkeys(kind.classes, code)}
+    about |= {**kind.fixed, **settings.write(config, kind.keys), "vocab_size": rows}
+    about |= {"mask_token_id": vocab.mask, "eos_token_id": vocab.sep, "pad_token_id": vocab.sep}
+    about[kind.keys["max_positions"][0]] = config.max_positions or LENGTH
+    if kind.layout is DIT:
+        theirs, about["cond_dim"] = unfolded(theirs, config), TIME_WIDTH
+    else:
+        about |= {"n_kv_heads": config.num_heads, "embedding_size": rows}
+    if isinstance(task, BD3LM):
+        about |= {"block_size": task.config.block_length, "adaln": True, "cross_attn": True}
+        about |= {"attn_backend": "sdpa", "var_min": False}
+    save_tensors(theirs, folder / "model.safetensors")
+    write_json(about, folder / "config.json")
+    write_tokenizer(task, folder, rows, {})
+
+
+def kind_of(parts: Parts) -> str:
+    """Which of `KINDS` a model is; an error says what stands in the way."""
+    config, task = parts.model.config, parts.task
+    llama = config.norm == "rms"
+    for name, kind in KINDS.items():
+        if type(task) is kind.task and llama == (kind.layout is LLAMA):
+            what = f"--to diffusion: a model of kind {name}"
+            require(not task.shift, f"{what} has --task.shift off, but this model has it on")
+            free = {*kind.keys, "output_bias"} if not llama else {*kind.keys}
+            settings.check_family(config, kind.preset, free, what)
+            wide = 4 * config.width
+            fits = f"{what} has --arch.ffn-width {wide}, but this model has {config.ffn_width}"
+            require(llama or config.ffn_width == wide, fits)
+            return name
+    one = f"{registry.name_of('task', type(task))} with --arch.norm {config.norm}"
+    known = "mdlm with layer or rms, bd3lm with layer"
+    raise UsageError(f"--to diffusion takes the tasks {known}, not {one}")
