@@ -55,6 +55,7 @@ setup(
         "tensorboard": ["tensorboard"],
         "parquet": ["pyarrow"],
         "zstandard": ["zstandard"],
+        "chinese": ["jieba"],
         "score": ["scikit-learn", "scipy"],
         "latent": ["scikit-learn", "umap-learn"],
         "lm-eval": ["lm-eval"],

@@ -66,6 +66,14 @@ PICTURES = [
         " sentence, as this one, has one part and is not asked about.",
     ),
     Picture(
+        "ernie",
+        "ERNIE 1.0: words, phrases and entities",
+        f"--task ernie --seed 3 --task.mask-ratio 0.3 {PLAIN}",
+        FOX,
+        "Whole units are hidden, each by a chance of its own: here words, in an annotated corpus"
+        " also phrases and entities. C is asked whether two parts follow each other.",
+    ),
+    Picture(
         "lm",
         "GPT: causal language model",
         "--task lm",

@@ -46,10 +46,11 @@ def names() -> list[str]:
 
 def kinds(name: str) -> list[str]:
     """The kinds of transformers' model that are read as an objective, and written of its models."""
-    config = preset(registry.get("task", name).arch)
+    arch = registry.get("task", name).arch
+    config = preset(arch)
     found = [kind for kind, family in FAMILIES.items() if family.task == name]
     try:
-        found += [] if config.latent or kind_of(config) in found else [kind_of(config)]
+        found += [] if config.latent or kind_of(config, arch) in found else [kind_of(config, arch)]
     except UsageError:
         pass  # none there computes the same
     return [*found, *OTHERS.get(name, ())]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from unitk.data.sentence_pairs import SentencePairs
+from unitk.data.sentence_pairs import SentencePairs, Turns
 from unitk.data.storing.folders import open_corpus
 from unitk.data.texts import Texts
 
@@ -176,3 +176,39 @@ def test_texts_have_two_parts(toy_data, toy_vocab):
     again = Texts([opened], blocks=SentencePairs(), size=60, separator=toy_vocab.sep, seed=1)
     again.begin(0)
     assert all((again.text(i).ids == texts.text(i).ids).all() for i in range(len(texts.lengths)))
+
+
+def test_turns_are_runs_of_three_of_which_half_have_one_of_another_dialogue():
+    rng, replaced = np.random.default_rng(0), []
+    sentences, documents = corpus(rng, documents=600, most=9)
+    walls = sentences[documents]
+    turn = dict(zip(sentences[:-1].tolist(), sentences[1:].tolist(), strict=True))
+
+    def turns(start, stop):
+        found = []
+        while start < stop:
+            found.append((start, turn[start]))
+            start = turn[start]
+        assert start == stop
+        return found
+
+    kept, several = [], 0
+    for (a, b), (c, d), flag in runs(Turns()(sentences, documents, 10**6, rng)):
+        one, two = turns(a, b), turns(c, d)
+        assert 1 <= len(one + two) <= 3 and bool(two) == bool(flag)
+        homes = [np.searchsorted(walls, start, "right") for start, _ in one + two]
+        several += len(one + two) > 1
+        if flag:
+            first, last = (len({*some}) == 1 for some in (homes[1:], homes[:-1]))
+            assert len({*homes}) == 2 and (first and len(one) == 1 or last and len(two) == 1)
+            replaced.append(len(one) == 1 if len(homes) == 3 else None)
+        else:
+            assert len({*homes}) == 1
+            kept += one
+    assert len({*kept}) == len(kept)
+    assert len(replaced) / several == pytest.approx(0.5, abs=0.05)
+    assert np.mean([one for one in replaced if one is not None]) == pytest.approx(0.5, abs=0.06)
+    short = Turns()(sentences, documents, 12, rng)
+    assert short.lengths.max() == 12
+    whole = Turns(random=0.0)(sentences, documents, 10**6, rng)
+    assert whole.starts.tolist() == [0, *whole.stops[:-1].tolist()]  # all of the corpus, in order

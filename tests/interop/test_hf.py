@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from tokenizers.models import WordLevel
 import unitk
 from unitk.decoding.config import GenerateConfig
 from unitk.errors import CheckpointError, DataError, UsageError
-from unitk.slots import Ask, Example, collate, lm
+from unitk.slots import Ask, collate, lm
 from unitk.training.saving.checkpoint import load
 
 V = 60
@@ -56,11 +57,14 @@ T5 = {
     "decoder_start_token_id": 0,
 }
 T5_1_1 = {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+TASKS = {"use_task_id": True, "task_type_vocab_size": 5, "type_vocab_size": 4}
 FAMILIES = {
     "bert": ("BertForMaskedLM", "BertConfig", BERT),
     "bert_nsp": ("BertForPreTraining", "BertConfig", BERT),
     "unilm_as_bert": ("BertForMaskedLM", "BertConfig", {**BERT, "type_vocab_size": 6}),
     "ernie": ("ErnieForMaskedLM", "ErnieConfig", {**BERT, "hidden_act": "relu"}),
+    "ernie_nsp": ("ErnieForPreTraining", "ErnieConfig", {**BERT, "hidden_act": "relu"}),
+    "ernie2": ("ErnieForPreTraining", "ErnieConfig", {**BERT, **TASKS}),
     "albert": ("AlbertForMaskedLM", "AlbertConfig", {**BERT, "embedding_size": 12}),
     "albert_sop": ("AlbertForPreTraining", "AlbertConfig", {**BERT, "embedding_size": 12}),
     "roberta": ("RobertaForMaskedLM", "RobertaConfig", {**BERT, "type_vocab_size": 1}),
@@ -113,7 +117,11 @@ def examples(kit, family):
     segments = np.arange(14) // 5
     segments = segments % (6 if family == "unilm_as_bert" else 2)
     theirs = {"input_ids": row, "token_type_ids": torch.from_numpy(segments)[None]}
-    return kit.single(tokens, seg=segments), theirs
+    example = kit.single(tokens, seg=segments)
+    if family == "ernie2":
+        theirs["task_type_ids"] = torch.full_like(row, 3)
+        example = replace(example, inputs={"task": np.array([3])})
+    return example, theirs
 
 
 def said(out):
@@ -149,7 +157,9 @@ def test_both_ways(hf, kit, make, tmp_path, family):
 
 
 @pytest.mark.parametrize(
-    "family", ["bert_nsp", "ernie", "albert_sop", "roberta", "gpt", "gpt2", "bart", "t5"]
+    "family",
+    ["bert_nsp", "ernie", "ernie_nsp", "ernie2", "albert_sop", "roberta", "gpt", "gpt2", "bart"]
+    + ["t5"],
 )
 def test_the_loss_is_theirs(kit, make, tmp_path, family):
     """Of every third slot, and of the pair of sentences where it is asked."""
@@ -163,13 +173,14 @@ def test_the_loss_is_theirs(kit, make, tmp_path, family):
     labels = torch.full((1, slots), -100)
     labels[0, rows + shift] = torch.from_numpy(label)
     asks = [lm(rows, label, tower=tower)]
-    pair = {"bert_nsp": ("nsp", "next_sentence"), "albert_sop": ("sop", "sentence_order")}
+    pair = dict.fromkeys(("bert_nsp", "ernie_nsp", "ernie2"), ("nsp", "next_sentence"))
+    pair["albert_sop"] = "sop", "sentence_order"
     if family in pair:
         name, key = pair[family]
         given[f"{key}_label"] = torch.ones(1, dtype=torch.int64)
         first, one = np.zeros((1, 1), np.int64), np.ones(1)
         asks.append(Ask(name, f"class:{name}", tower, first, one.astype(np.int64), one))
-    batch = collate([[Example(example.towers, asks)]]).to("cpu")
+    batch = collate([[replace(example, asks=asks)]]).to("cpu")
     with torch.no_grad():
         states, wanted = ours(batch)[0][tower].flatten(0, 1), model(**given, labels=labels).loss
         total = 0.0
@@ -289,6 +300,7 @@ def test_shards_and_a_bare_encoder(hf, kit, make, tmp_path):
         ("mass", "bart", "Seq2SeqLM"),
         ("spanbert", "bert", "MaskedLM"),
         ("albert", "albert", "PreTraining"),
+        ("ernie", "ernie", "PreTraining"),
         ("bart", "bart", "Seq2SeqLM"),
         ("t5", "t5", "Seq2SeqLM"),
     ],
@@ -308,7 +320,7 @@ def test_models_of_every_objective_leave_as_their_family(
     torch.manual_seed(0)
     ours = kit.perturbed(preset(f"{name}_tiny").build(len(task.vocab)))
     (tmp_path / "out").mkdir()
-    write(Parts(ours, task, {}, {}), tmp_path / "out")
+    write(Parts(ours, task, {"arch": f"{name}_tiny"}, {}), tmp_path / "out")
     theirs = getattr(hf, f"AutoModelFor{kind}").from_pretrained(tmp_path / "out").eval()
     example, given = examples(kit, family)
     with torch.no_grad():

@@ -15,6 +15,7 @@ from unitk.tasks.understanding.base import Understanding
 from unitk.vocab.words import word_vocab
 
 VARIANTS = {
+    "ernie dialogue": {"dialogue": True},
     "mlm shifted": {"shift": True, "max_span": 3},
     "ul2 in one tower": {"towers": "one"},
 }

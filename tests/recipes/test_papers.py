@@ -48,7 +48,7 @@ def test_a_wrong_line_is_refused(tmp_path, line):
 
 def test_every_setting_says_how_to_pre_train_or_to_train_and_to_generate():
     folders = sorted(path for path in PAPERS.iterdir() if path.is_dir())
-    assert len(folders) == 24
+    assert len(folders) == 25
     readme = (PAPERS / "README.md").read_text()
     for folder in folders:
         files = {path.stem for path in folder.glob("*.yaml")}
@@ -88,7 +88,8 @@ def test_texts_of_pre_training_fit_their_models(path, toy_vocab):
     made = task.made_from(task.config, toy_vocab)
     ids = np.resize(made.words, parsed.main.block_size - made.frame)
     for seed in range(3):
-        example = made.pretrain(Text([ids], np.zeros(1, int)), np.random.default_rng(seed))
+        text = Text([ids], np.zeros(1, int), np.zeros(len(ids), int))
+        example = made.pretrain(text, np.random.default_rng(seed))
         if path.parent.name == "t5":  # their inputs of 512 tokens and targets of 114
             sizes = [len(slots) for slots in example.towers.values()]
             assert sizes == [512, 114]
@@ -118,6 +119,8 @@ PUBLISHED = [
     ("albert/", "pretrain", {"max_ngram": 3, "copies": 40, "warmup": 3125, "lr": 1.76e-3}),
     ("albert/", "pretrain", {"eps": 1e-6, "always_adapt": False, "clip_norm": 1.0}),
     ("albert/", "finetune", {"eps": 1e-6, "warmup": 1000, "max_steps": 10000, "batch_texts": 128}),
+    ("ernie/", "pretrain", {"warmup": 5000, "weight_decay": 0.01, "lr": 1e-4, "stages": True}),
+    ("ernie/", "finetune", {"lr": 1e-4, "max_epochs": 3, "warmup": 0}),
     ("spanbert/", "finetune", {**ADAM, "lr": 2e-5, "max_epochs": 4, "max_source_len": 512 - 3}),
     ("gpt/", "pretrain", {**ADAM, "lr": 2.5e-4, "warmup": 2000, "max_epochs": 100}),
     ("gpt/", "finetune", {**ADAM, "lm_weight": 0.5, "warmup": 0.002, "lr": 6.25e-5}),

@@ -34,7 +34,7 @@ class Runs:
         text = kind.pretrain is not Task.pretrain
         data = self.data / ("text" if text else "pairs")
         data = self.labelled / FORMS[task] if task in FORMS else data
-        pairs = task in ("unilm", "pmlm", "albert")  # which cut texts themselves
+        pairs = task in ("unilm", "pmlm", "albert", "ernie", "ernie2")  # which cut texts themselves
         cut = " --blocks line" if text and not pairs else ""
         more = ""
         if task == "cloze":

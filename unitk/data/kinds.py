@@ -52,13 +52,16 @@ class Kind:
 
 
 KINDS = {
-    # a text that is made up, to measure layouts: one sentence; those of a corpus are cut before
+    # a text that is made up, to measure layouts: one sentence, nothing of note in it; those of a
+    # corpus are cut before
     "text": Kind(
         "pre-training on text",
         "texts",
         Corpus,
         ("",),
-        lambda task, parts, _, rng: task.pretrain(Text(parts, np.zeros(1, np.int64)), rng),
+        lambda task, parts, _, rng: task.pretrain(
+            Text(parts, np.zeros(1, np.int64), np.zeros(sum(map(len, parts)), np.int64)), rng
+        ),
     ),
     "pairs": Kind(
         "fine-tuning on pairs",

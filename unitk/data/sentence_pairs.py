@@ -1,4 +1,6 @@
-"""BERT's pair sampler.  Devlin et al. 2019; `create_pretraining_data.py` of the official code.
+"""Cuts into pairs of parts: BERT's sentence pairs, and turns of dialogues.
+
+BERT: Devlin et al. 2019; `create_pretraining_data.py` of the official code.
 
 A block is a run of sentences of one document, split between two of them into parts a and b. With a
 probability b is replaced by sentences of another document; the sentences that b had are then put
@@ -59,6 +61,34 @@ class SentencePairs:
         b = edge[np.where(far[chain, None], there, near)]
         a, b = _shorten(a, b, size, rng)
         return Cut(a[:, 0], a[:, 1], NO_BREAKS, b, far[chain].astype(np.int64))
+
+
+@dataclass(frozen=True)
+class Turns:
+    """A cut of dialogues, whose sentences are turns, into runs of three; flag 1 where the first or
+    the last turn of a run is one of another dialogue (ERNIE 1.0).
+
+    Sun et al. 2019, arXiv 1904.09223, section 4.2. A run of one turn is left as it is.
+    """
+
+    random: float = 0.5  # probability of another dialogue's turn
+
+    def __call__(self, sentences: Ids, documents: Ids, size: int, rng: np.random.Generator) -> Cut:
+        edge, home, first = _without_empty(sentences, documents)
+        here = np.flatnonzero((np.arange(len(home)) - first[home]) % 3 == 0)
+        end = np.minimum(here + 3, first[home[here] + 1])
+        far = (rng.random(len(here)) < self.random) & (end > here + 1)
+        opens = far & (rng.random(len(here)) < 0.5)  # the first turn is replaced, or the last
+        there = _elsewhere(home, first, rng)[here]
+        # sentence numbers [start, stop) of the other dialogue's turn, and of those that are kept
+        other = np.stack([there, there + 1], axis=1)
+        kept = np.stack([here + opens, end - (far & ~opens)], axis=1)
+        # a run that is kept whole has no second part
+        one, two = opens[:, None], far[:, None]
+        a = edge[np.where(one, other, kept)]
+        b = edge[np.where(two, np.where(one, kept, other), 0)]
+        a, b = _shorten(a, b, size, rng)
+        return Cut(a[:, 0], a[:, 1], NO_BREAKS, b, far.astype(np.int64))
 
 
 def _without_empty(sentences: Ids, documents: Ids) -> tuple[Ids, Ids, Ids]:

@@ -105,8 +105,10 @@ def write(parts: Parts, folder: Path) -> None:
     kind = kind_of(config, parts.values.get("arch", ""), head)
     family = FAMILIES[kind]
     _check_sight(parts.task, family)
-    if lost := [one for one in config.head_sizes if one.startswith("sbo:")]:
-        log.warning("no class there has the output layer %s, which is left out", lost[0])
+    own = layout_of(family, config, head).names
+    if lost := [one for one in config.head_sizes if not any(f"heads.{one}." in n for n in own)]:
+        lacks = "no class there has the output layer %s, which is left out"
+        log.warning(lacks, " ".join(lost))
     rows = len(tensors["embed.tokens.weight"])
     pad = _pad(parts, rows)
     theirs = renamed(parts, tensors)
@@ -171,8 +173,8 @@ def renamed(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     )
     own = (f"heads.{head}:label." if head else "heads.", *["heads.lm."] * double)
     for name in [name for name in found if name.startswith("heads.")]:
-        # few classes there have other outputs beside a fine-tuned one, or the borders of spans
-        if not name.startswith(own) or name.startswith("heads.sbo:"):
+        # few classes there have other outputs beside a fine-tuned one, or those of objectives
+        if not name.startswith(own) or not name.startswith(("heads.lm.", *layout.names)):
             del found[name]
     theirs = layout.to_theirs(found)
     if double:

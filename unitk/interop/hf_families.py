@@ -79,6 +79,13 @@ def bert_sizes(root: str, tensors: Mapping[str, Tensor], path: Path) -> dict[str
     return found | {"num_attention_heads": max(found["hidden_size"] // 64, 1)}
 
 
+def _ernie(checkpoint: Checkpoint) -> Changes:
+    _, tensors, given, where = checkpoint
+    numbered = checked(given.get("use_task_id", False), bool, "use_task_id", where)
+    rows = checked(given.get("task_type_vocab_size", 3), int, "task_type_vocab_size", where)
+    return masked_changes(tensors) | {"num_tasks": rows * numbered}
+
+
 def _roberta(checkpoint: Checkpoint) -> Changes:
     config, tensors, given, where = checkpoint
     # positions are counted from the pad's id
@@ -195,13 +202,17 @@ FAMILIES = {
         fixed={**ENCODES, "use_task_id": False},
     ),
     "ernie": Family(
-        **ENCODER,
+        **ENCODER | {"complete": _ernie, "free": (*BARE, "num_tasks")},
         name="Ernie",
         root="ernie.",
         presets=("ernie_base",),
         layout=names.ERNIE,
         heads=bert_heads("ernie.pooler.dense"),
-        fixed={**ENCODES, "use_task_id": False},
+        fixed=ENCODES,
+        about=lambda config: {
+            "use_task_id": config.num_tasks > 0,
+            "task_type_vocab_size": max(config.num_tasks, 1),
+        },
     ),
     "roberta": Family(
         **ENCODER | {"complete": _roberta},
@@ -305,7 +316,7 @@ def kind_of(config: ModelConfig, arch: str = "", head: str = "") -> str:
         kind = "albert"
     elif not config.embedding_norm:
         kind = "openai-gpt"
-    elif arch in FAMILIES["ernie"].presets:
+    elif arch.startswith("ernie") or config.num_tasks:
         kind = "ernie"
     else:
         kind = "roberta" if config.position_offset else "bert"

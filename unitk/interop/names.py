@@ -212,6 +212,7 @@ def bert_embeddings(root: str) -> dict[str, Any]:
     """What an encoder whose names begin with `root` adds up before its first layer."""
     parts = {"tokens": "word_embeddings", "positions": "position_embeddings"}
     parts |= {"segments": "token_type_embeddings", "norm": "LayerNorm"}
+    parts |= {"tasks": "task_type_embeddings"}  # of ERNIE 2.0
     return within(f"{root}.embeddings.", "embed.", parts)
 
 

@@ -85,6 +85,7 @@ BERT = ModelConfig(
     scaled_init=False,
 )
 SPANBERT = replace(BERT, heads=("sbo:span:20",))
+ERNIE = replace(BERT, activation="relu", max_positions=513)
 ALBERT = replace(
     BERT,
     embedding_width=128,
@@ -215,8 +216,10 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "albert_large": (sized(ALBERT, 24, 1024, 16), "ALBERT-large, 18 M parameters."),
     "albert_xlarge": (sized(ALBERT, 24, 2048, 16), "ALBERT-xlarge, 59 M parameters."),
     "albert_xxlarge": (sized(ALBERT, 12, 4096, 64), "ALBERT-xxlarge, 223 M parameters."),
+    "ernie_tiny": (tiny(ERNIE), TESTS),
+    "ernie_small": (for_cpu(ERNIE), CPU),
     "ernie_base": (
-        replace(BERT, activation="relu", max_positions=513),
+        ERNIE,
         "ERNIE 1.0 (Sun et al. 2019, arXiv 1904.09223), 100 M parameters: BERT-base with ReLU.",
     ),
     "roberta_tiny": (tiny(ROBERTA), TESTS),

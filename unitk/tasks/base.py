@@ -288,6 +288,14 @@ def share_at(share: float | Schedule, when: When) -> float:
     return now
 
 
+def stage_at(shares: Sequence[float], when: When, option: str) -> int:
+    """The number of the stage that an update belongs to, of stages with these shares of the run."""
+    step, total = when
+    require(total is not None, f"--task.{option} needs the number of updates: give --max-steps")
+    done = np.cumsum(shares) / sum(shares)
+    return int(np.searchsorted(done, step / (total or 1) - 1e-9))
+
+
 def check_share(option: str, share: float | Schedule, most: float = 1, why: str = "") -> None:
     """Raise a `UsageError` unless a share is in (0, most], or of a schedule its largest."""
     bounded = not callable(share) or hasattr(share, "value")

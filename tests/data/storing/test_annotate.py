@@ -1,5 +1,7 @@
 """Annotation bytes: from the surface forms of a file through a corpus to the texts of a task."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from unitk.errors import DataError, UsageError
 
 from ...conftest import toy_lines
 
+NAMES = "phrases", "entities", "roles"
 PLUGIN = """
 import numpy as np
 from unitk.registry import register
@@ -115,21 +118,54 @@ def test_shards_joined_and_several_processes_give_the_same_bytes(
         merge(Merge(parts=(whole, plain), dest=tmp_path / "mixed"))
 
 
+class Characters:
+    """A token a character."""
+
+    def token_span(self, text, ids, start, stop):
+        return start, stop
+
+
+def notes_of(spec, text):
+    return open_annotator(spec)(text, list(range(len(text))), Characters()).tolist()
+
+
 def test_the_longest_form_is_marked_and_each_character_of_chinese_is_a_unit(tmp_path, toy_vocab):
     (tmp_path / "f").write_text("new york\nnew york city\n北京\nyork city hall\n")
-    mark = open_annotator(f"phrases={tmp_path / 'f'}")
-
-    class Characters:
-        """A token a character."""
-
-        def token_span(self, text, ids, start, stop):
-            return start, stop
 
     text = "a new york city hall, new-york new york 在北京市"
-    notes = "".join(map(str, mark(text, list(range(len(text))), Characters()).tolist()))
+    notes = "".join(map(str, notes_of(f"phrases={tmp_path / 'f'}", text)))
+    # the longest form may end behind the text
+    assert notes_of(f"phrases={tmp_path / 'f'}", "a new york") == [0, 0, 1, *[2] * 7]
     expected = text.replace("new york city", "1222222222222", 1).replace("new york", "12222222")
     expected = expected.replace("北京", "12")
     assert notes == "".join(c if c in "12" else "0" for c in expected)
+
+
+def test_several_annotators_have_bits_of_their_own(tmp_path):
+    (tmp_path / "p").write_text("b c\n")
+    (tmp_path / "e").write_text("c d\nb c d e\n")
+    (tmp_path / "r").write_text("x:\na b\n")
+    phrases, entities, roles = (f"{name}={tmp_path / name[0]}" for name in NAMES)
+    text = "a b c d"
+    assert notes_of(phrases, text) == [0, 0, 1, 2, 2, 0, 0]
+    assert notes_of(entities, text) == [0, 0, 0, 0, 4, 8, 8]
+    assert notes_of(roles, text) == [32] * 7 and notes_of(roles, "b a: x") == [16] * 6
+    both = notes_of(",".join([phrases, entities, roles]), text)
+    assert both == [32, 32, 33, 34, 38, 40, 40]
+
+
+def test_words_of_several_chinese_characters_are_phrases(tmp_path):
+    pytest.importorskip("jieba")
+    text = "我们在 New York 学习中文"
+    assert notes_of("jieba", text) == [1, 2, *[0] * 11, 1, 2, 1, 2]
+    (tmp_path / "own").write_text("学习中文\n")
+    assert notes_of(f"jieba={tmp_path / 'own'}", text)[-4:] == [1, 2, 2, 2]
+
+
+def test_jieba_is_an_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "jieba", None)
+    with pytest.raises(UsageError, match=r"needs the package jieba: pip install 'unitk\[chinese\]"):
+        open_annotator("jieba")
 
 
 def test_a_plug_in_annotates(make, tmp_path):
@@ -150,7 +186,9 @@ def test_a_plug_in_annotates(make, tmp_path):
 def test_what_cannot_be_annotated_is_named(make, tmp_path, toy_vocab):
     (tmp_path / "empty").write_text("\n")
     for spec, error, message in [
-        ("phrases", UsageError, "phrases needs a file of surface forms"),
+        ("phrases", UsageError, "phrases needs a file with a text a line"),
+        ("roles", UsageError, "roles needs a file with a text a line: roles=FILE"),
+        (f"roles={tmp_path / 'empty'}", DataError, "there is no opening in it"),
         (f"phrases={tmp_path / 'empty'}", DataError, "there is no surface form in it"),
         (f"phrases={tmp_path / 'nowhere'}", DataError, "nowhere: No such file"),
         (

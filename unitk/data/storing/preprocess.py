@@ -101,8 +101,10 @@ class Options(ReadingOptions):
     vocab_only: bool = False
     """Write only the vocabulary to --dest."""
     annotate: str = ""
-    """Store a byte for each token of a text: NAME=FILE. phrases: 1 where a phrase of FILE (one a
-    line) begins, 2 where it continues. Objectives can read these bytes."""
+    """Store a byte for each token of a text: NAME=FILE, or several with commas between them.
+    phrases, entities: where a text of FILE (one a line) begins and where it continues. jieba: the
+    same of Chinese words. roles: turns that begin with a text of FILE. Objectives read these
+    bytes."""
     seed: int = 1
     """Seed of --vocab-sample."""
     workers: int | None = None

@@ -1,0 +1,166 @@
+"""ERNIE 1.0.  Sun et al. 2019, arXiv 1904.09223, sections 3.2 and 4.2, figures 2 and 3.
+
+Whole units are hidden: words, phrases or entities, which the corpus has as annotations.
+
+    text     a b [c d e] f | g h       [c d e] is a phrase: a unit of the second level
+    token    C  a  b  M  M  M  f  S  g  h  S
+    pos      0  1  2  3  4  5  6  7  8  9  10
+    seg      0  0  0  0  0  0  0  0  1  1  1
+    at       0  0  0  0  0  0  0  0  0  0  0
+    mlm      .  .  .  c  d  e  .  .  .  .  .
+    nsp      1  .  .  .  .  .  .  .  .  .  .     1: the parts follow each other, the reverse of BERT
+
+Dialogues (DLM) are runs of turns, here a b, c and d e: `seg` is the role of the speaker, 0 asks and
+1 answers.
+
+    token    C  a  M  S  c  S  d  e  S
+    seg      0  0  0  0  1  1  0  0  0
+    mlm      .  .  b  .  .  .  .  .  .
+    dialogue 1  .  .  .  .  .  .  .  .     0: a turn of another dialogue stands for one of these
+
+Each unit is hidden by a chance of its own, and one at least; each of its tokens draws what it
+reads. In the official code, the first token of a unit draws for the choice of the unit, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from unitk.data.cuts import Text
+from unitk.data.sentence_pairs import SentencePairs, Turns
+from unitk.data.storing.annotate import (
+    ANSWERER,
+    ASKER,
+    CHINESE,
+    ENTITY_FIRST,
+    ENTITY_INSIDE,
+    FIRST,
+    INSIDE,
+)
+from unitk.errors import require
+from unitk.registry import register
+from unitk.slots import Example, Ids
+from unitk.spans import Bools, choose
+from unitk.tasks.base import check_share, check_weights, framed, share_at, stage_at
+from unitk.tasks.mlm import Masked, sentences
+from unitk.values import Schedule
+from unitk.vocab.base import Vocab
+
+MARKS = (0, 0), (FIRST, INSIDE), (ENTITY_FIRST, ENTITY_INSIDE)
+"""Of each level, the annotations of the first token of a unit and of its others."""
+
+
+def begin_units(begins: Bools, notes: Ids, marks: tuple[int, int]) -> Bools:
+    """Which tokens begin a unit: a word (`begins`), or what is marked, of which the words do not.
+
+    What stands behind a marked unit begins one, also inside a word.
+    """
+    first, inside = ((notes & mark) > 0 for mark in marks)
+    # a token behind a marked one that does not continue its unit
+    behind = np.append(False, (first | inside)[:-1]) & ~inside
+    return (begins & ~inside) | first | behind
+
+
+def chosen(unit: Ids, share: float, rng: np.random.Generator) -> Ids:
+    """Places of units that are chosen by a chance of their own, one unit at least.
+
+    `unit` [n] has the number of each place's unit, rising.
+    """
+    # one draw for each unit, which all of its places look up
+    numbers, own = np.unique(unit, return_inverse=True)
+    draws = rng.random(len(numbers))
+    return np.flatnonzero(draws[own] <= max(share, draws.min()))
+
+
+@register("task", "ernie")
+class ERNIE(Masked):
+    """Predict hidden words, phrases and entities, and whether two parts follow (ERNIE 1.0)."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Which units are hidden, what is shown of them, and the question about the parts."""
+
+        mask_ratio: float | Schedule = 0.15
+        """Probability that a unit is hidden (section 3.2). A schedule is possible: validation and
+        evaluation use its last value."""
+        levels: tuple[float, float, float] = (1.0, 0.0, 0.0)
+        """Weights of the levels: how often the units of a text are words, phrases or entities.
+        The latter two need a corpus with annotations (paper: 1,1,1 with --task.stages on)."""
+        stages: bool = False
+        """Train the levels one after the other. Their weights are shares of the run (section
+        3.2)."""
+        mask_keep_random: tuple[float, float, float] = (0.8, 0.1, 0.1)
+        """Weights of the replacements of a hidden token: [MASK], itself, a random word."""
+        nsp: bool = True
+        """Next sentence prediction: texts are pairs of parts, half of them from two documents, and
+        the model predicts which."""
+        dialogue: bool = False
+        """Texts are dialogues, whose sentences are turns. The model predicts whether a turn is of
+        another dialogue (section 4.2)."""
+
+        def __post_init__(self) -> None:
+            check_share("mask-ratio", self.mask_ratio)
+            check_weights("levels", self.levels)
+            check_weights("mask-keep-random", self.mask_keep_random)
+            several = sum(weight > 0 for weight in self.levels) > 1
+            idle = "--task.stages on has no effect with one level in --task.levels"
+            require(several or not self.stages, idle)
+            require(self.nsp or not self.dialogue, "--task.dialogue on needs --task.nsp on")
+
+    config: Config
+    arch = "ernie_small"
+
+    def __init__(self, config: Config, vocab: Vocab) -> None:
+        super().__init__(config, vocab)
+        self.frame = 4 if config.dialogue else 3 if config.nsp else 2
+        self.cut = Turns() if config.dialogue else SentencePairs() if config.nsp else None
+        self.heads = ("class:nsp:2",) * config.nsp
+
+    @cached_property
+    def alone(self) -> Bools:
+        """Which ids are words of scripts without blanks."""
+        texts = (self.vocab.model.text(index) for index in range(self.vocab.model.size))
+        found = np.zeros(len(self.vocab), bool)
+        found[: self.vocab.model.size] = [bool(CHINESE.match(text.strip())) for text in texts]
+        return found
+
+    def level(self, text: Text, rng: np.random.Generator) -> int:
+        """Whether the units of a text are words (0), phrases (1) or entities (2)."""
+        weights = self.config.levels
+        if self.config.stages:
+            return stage_at(weights, text.when, "stages on")
+        return choose(weights, rng)
+
+    def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
+        v, c = self.vocab, self.config
+        level, notes = self.level(text, rng), text.notes
+        lacks = f"--task.levels {','.join(f'{weight:g}' for weight in c.levels)}: --data has no"
+        how = "annotations (unitk preprocess --annotate phrases=FILE)"
+        require(notes is not None or not level, f"{lacks} {how}")
+        notes = np.zeros(len(text.ids), np.int64) if notes is None else notes
+        parts = np.split(text.ids, text.sentences[1:]) if c.dialogue else text.parts
+        tokens, part = framed(parts, v.cls, v.sep)
+        seg = roles(notes, text.sentences)[part] if c.dialogue else part
+        places, kept = np.flatnonzero((tokens != v.cls) & (tokens != v.sep)), text.ids != v.sep
+        units = begin_units(v.starts[text.ids] | self.alone[text.ids], notes, MARKS[level])
+        # parts begin units, also where they were cut inside one; so do documents within a text
+        units[np.cumsum([0, *map(len, parts)])[:-1]] = True
+        units[1:] |= ~kept[:-1]
+        share = share_at(c.mask_ratio, text.when)
+        hidden = places[chosen(units.cumsum()[kept], share, rng)]
+        example = self.corrupted(tokens, seg, hidden, rng)
+        if c.nsp and len(parts) > 1:
+            ask = sentences("nsp", 1 - text.flag)
+            example.asks.append(replace(ask, name="dialogue") if c.dialogue else ask)
+        return example
+
+
+def roles(notes: Ids, sentences: Ids) -> Ids:
+    """The role of each turn: 1 answers. Without annotations of roles, they take turns."""
+    if not (notes & (ASKER | ANSWERER)).any():
+        return np.arange(len(sentences)) % 2
+    found: Ids = ((notes[sentences] & ANSWERER) > 0).astype(np.int64)
+    return found
