@@ -34,6 +34,7 @@ setup(
         "unitk.quickstart": ["finetune.yaml", "data/README.md", "data/squad-v1.1-nqg-split/*"],
         "unitk": ["py.typed", "tasks/understanding/sets/*.yaml"],
         "unitk.pretrained": ["*/*", "*/vocab/*"],
+        "unitk.api": ["page/*"],
         "unitk.serving": ["page/*"],
     },
     entry_points={"console_scripts": ["unitk = unitk_cli.main:main"]},

@@ -6,10 +6,14 @@ import ast
 import functools
 import inspect
 import textwrap
+import threading
 import typing
 from collections.abc import Hashable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any
+
+# Python's parser can fail where several threads use it at once (CPython issue 106905)
+PARSING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -73,10 +77,12 @@ def _options(cls: Hashable) -> tuple[Option, ...]:  # so mypy has what a cache t
 def _field_docs(cls: type) -> dict[str, str]:
     """Field name -> the string that stands under it in the class body."""
     try:
-        source = textwrap.dedent(inspect.getsource(cls))
+        with PARSING:
+            source = textwrap.dedent(inspect.getsource(cls))
+            parsed = ast.parse(source)
     except (OSError, TypeError):  # made in an interactive session: no source, no help
         return {}
-    body = typing.cast(ast.ClassDef, ast.parse(source).body[0]).body
+    body = typing.cast(ast.ClassDef, parsed.body[0]).body
     found = {}
     for statement, following in zip(body, body[1:], strict=False):
         if (

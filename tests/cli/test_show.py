@@ -43,7 +43,9 @@ def test_what_is_read_to_understand_a_text(capsys, words, token, label):
     assert (rows["token"].split(), rows["label"].split()) == (token.split(), label.split())
 
 
-@pytest.mark.parametrize(("suffix", "begins"), [(".png", b"\x89PNG"), (".svg", b"<?xml")])
+@pytest.mark.parametrize(
+    ("suffix", "begins"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".html", b"<!doctype html>")]
+)
 def test_pictures(tmp_path, capsys, suffix, begins):
     path = tmp_path / f"mask{suffix}"
     run(["--task", "glm_infill", "--output", str(path), " ".join("abcdefghijklm")])

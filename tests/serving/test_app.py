@@ -16,7 +16,8 @@ import unitk
 httpx = pytest.importorskip("httpx")
 pytest.importorskip("starlette")
 
-from unitk.errors import DataError, UnitkError  # noqa: E402  (after what may be missing)
+from unitk.api.drawing import drawings, laid_out  # noqa: E402  (after what may be missing)
+from unitk.errors import DataError, UnitkError  # noqa: E402
 from unitk.serving.app import Server  # noqa: E402
 from unitk.serving.batching import Batcher, Job  # noqa: E402
 from unitk.serving.config import Limits  # noqa: E402
@@ -191,7 +192,10 @@ WRONG = {
     "infill": [
         ({"texts": ["no blank"]}, "there is no blank in 'no blank'"),
         ({"texts": ["[MASK] " * 20]}, "tokens of output"),
-        ({"texts": ["a [MASK]"], "task": "lm"}, "lm can generate, score, embed; task glm_infill"),
+        (
+            {"texts": ["a [MASK]"], "task": "lm"},
+            "lm can generate, score, embed, show; task glm_infill",
+        ),
     ],
     "score": [({"texts": ["a"], "targets": []}, "targets must be a string or a list")],
     "predict": [({"texts": ["a"]}, "glm_infill can generate, infill, score, embed")],
@@ -241,7 +245,7 @@ def test_addresses(serve):
     )
     assert health.json() == {"status": "ok", "model": "mini", "replaced": False, "waiting": 0}
     assert model.json()["tasks"]["glm_infill"]["blank"] == "[MASK]"
-    assert model.json()["tasks"]["lm"]["verbs"] == ["generate", "score", "embed"]
+    assert model.json()["tasks"]["lm"]["verbs"] == ["generate", "score", "embed", "show"]
     assert lost.status_code == 404 and "/infill" in lost.json()["error"]
     assert got.status_code == 405 and "takes POST, not GET" in got.json()["error"]
     ask(server, ("/embed", {"texts": "a"}), ("/embed", {}))
@@ -273,3 +277,22 @@ def test_the_page_needs_nothing_from_elsewhere(serve):
         assert f'<section id="{name}" hidden>' in page.text
     for path in re.findall(r'ask\("([\w/]+)"', script.text):
         assert path in VERBS or path == "model"
+
+
+def test_the_objective_of_a_text_is_shown_as_on_the_command_line(serve, mini):
+    body = {"texts": ["the quick brown fox"], "seed": 3}
+    shown, missing, long, pair = ask(
+        serve(),
+        ("/show", body),
+        ("/show", {"texts": [" "]}),
+        ("/show", {"texts": ["word " * 200]}),
+        ("/show", body | {"target": "a dog"}),
+    )
+    task, rng = mini["glm_infill"].task, np.random.default_rng([3, 0, 0])
+    found = drawings("glm_infill", task, laid_out(task, body["texts"], None, rng))
+    assert shown.json()["towers"] == [one.record() for one in found]
+    assert missing.status_code == 400 and "the text has no words" in missing.text
+    assert long.status_code == 400 and "can be shown" in long.text
+    rng = np.random.default_rng([3, 0, 0])
+    found = drawings("glm_infill", task, laid_out(task, body["texts"], "a dog", rng))
+    assert pair.json()["towers"] == [one.record() for one in found]

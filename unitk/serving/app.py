@@ -19,13 +19,20 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from unitk.api import drawing
 from unitk.errors import DataError, UnitkError, UsageError
 from unitk.foreign import parse_json
 from unitk.serving.batching import Batcher, Job, QueueFull
 from unitk.serving.requests import VERBS, Service
 
-PAGE = Path(__file__).with_name("page")
-FILES = {"/": "index.html", "/page.css": "page.css", "/page.js": "page.js"}
+OWN = Path(__file__).with_name("page")
+FILES = {
+    "/": OWN / "index.html",
+    "/page.css": OWN / "page.css",
+    "/page.js": OWN / "page.js",
+    "/mask.css": drawing.PAGE / "mask.css",
+    "/mask.js": drawing.PAGE / "mask.js",
+}
 """Address -> file of the page; nothing else is read from disk."""
 SAFE = {
     "Content-Security-Policy": "default-src 'self'; img-src data:; frame-ancestors 'none'",
@@ -64,10 +71,9 @@ class Server:
 
     async def page(self, request: Request) -> Response:
         """A file of the page."""
-        name = FILES[request.url.path]
+        path = FILES[request.url.path]
         kinds = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
-        text = (PAGE / name).read_text("utf-8")
-        return Response(text, media_type=kinds[Path(name).suffix], headers=SAFE)
+        return Response(path.read_text("utf-8"), media_type=kinds[path.suffix], headers=SAFE)
 
     async def health(self, request: Request) -> Response:
         """Whether it answers, and whether the checkpoint was replaced since it was loaded."""

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from unitk.api.arguments import text
+from unitk.api.drawing import Drawing, drawings, laid_out
 from unitk.config import Given, resolve
 from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig, length
 from unitk.decoding.generator import NO_WORDS, Generator, parted
@@ -36,6 +37,9 @@ Kind = TypeVar("Kind")
 NO_FIELDS = ("bad_words", "capture", "max_tokens")
 """Options that are a file, or the business of whoever runs the server."""
 
+SHOWN = 100
+"""The most slots of a mask that is shown."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
@@ -55,6 +59,14 @@ class Walking(GenerateConfig):
     """A straight line, or an arc around the origin."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Showing:
+    """Slots and mask of a text, laid out as in training."""
+
+    seed: int = 0
+    """Seed of the random draws."""
+
+
 @dataclass(frozen=True)
 class Verb:
     """A function of a trained model: the class of its options, and its further fields."""
@@ -69,6 +81,7 @@ VERBS = {
     "score": Verb(GenerateConfig, ("texts", "targets")),
     "predict": Verb(PredictConfig, ("texts",)),
     "embed": Verb(EmbedConfig, ("texts",)),
+    "show": Verb(Showing, ("texts", "target")),
     "latent/encode": Verb(Encoding, ("texts",)),
     "latent/decode": Verb(GenerateConfig, ("points",)),
     "latent/interpolate": Verb(Walking, ("texts",)),
@@ -158,6 +171,7 @@ def verbs(generator: Generator) -> list[str]:
         "score": ordered,
         "predict": isinstance(task, Understanding),
         "embed": True,
+        "show": True,
     }
     return [verb for verb in VERBS if can.get(verb, ordered and latent(generator))]
 
@@ -256,6 +270,23 @@ class Asked:
             return list(self.generator.embed(items, **vars(self.config)))
 
         return self._plain(self.texts, act, lambda found: {"vectors": numbers(found)})
+
+    def _show(self) -> Job:
+        require(len(self.texts) == 1, f"texts must have one text, got {len(self.texts)}")
+        (parts,), task = self.texts, self.generator.task
+        alone = len(parts) == 1 or isinstance(task, Understanding)
+        require(alone, "texts must be a list of one string; its target is the field target")
+        require(any(part.strip() for part in parts), "texts: the text has no words")
+        target = self._texts("target")[0] if self.given.get("target") else None
+        rng = np.random.default_rng([self.config.seed, 0, 0])
+        # laid out at once: that needs no model, so no request has to wait for it
+        found = drawings(self.task, task, laid_out(task, parts, target, rng))
+        slots = max(len(one.slots) for one in found)
+        require(slots <= SHOWN, f"texts: {slots} slots; {SHOWN} can be shown")
+        return self._plain([found], lambda items, gone: items, self._drawn)
+
+    def _drawn(self, found: list[list[Drawing]]) -> Any:
+        return {"towers": [one.record() for one in found[0]]}
 
     def _latent_encode(self) -> Job:
         def act(items: list[Any], gone: Gone) -> list[Any]:

@@ -139,6 +139,16 @@ function walk(task) {
   });
 }
 
+function show(tasks) {
+  const section = panel("show", async ({task, text, target, seed}, answer) => {
+    const source = tasks[task].verbs.includes("predict") ? parts(text) : text;
+    const body = {task, texts: [source], seed, ...(target && {target})};
+    const {towers} = await (await ask("show", body)).json();
+    answer.replaceChildren(...towers.map(drawMask));
+  });
+  section.querySelector("select").append(...Object.keys(tasks).map(name => new Option(name)));
+}
+
 async function start() {
   const {model, tasks} = await (await ask("model")).json();
   document.getElementById("about").textContent = `${model}: ${Object.keys(tasks).join(", ")}`;
@@ -154,6 +164,7 @@ async function start() {
   }
   if (can("predict")) predict(can("predict"));
   if (can("latent/interpolate")) walk(can("latent/interpolate"));
+  show(tasks);
 }
 
 start().catch(wrong => { error.textContent = wrong.message; });

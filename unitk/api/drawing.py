@@ -1,0 +1,156 @@
+"""Drawings of laid-out texts: the slots and the mask of each tower, as text, picture or page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from unitk import masks
+from unitk.data.cuts import Text
+from unitk.slots import Example, Slots
+from unitk.tasks.base import Task
+from unitk.tasks.understanding.base import Headed, Understanding
+
+PAGE = Path(__file__).parent / "page"
+"""mask.js, mask.css: the interactive mask, of a file and of the server's page."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One tower of an example: its slots, and what is predicted at which of them."""
+
+    title: str
+    tower: str
+    slots: Slots
+    names: list[str]
+    labels: dict[int, str]
+    """Slot -> what is predicted there."""
+    masked: frozenset[int]
+    """Ids of the symbols that hide words."""
+
+    def table(self) -> str:
+        """The slots, one aligned row a field."""
+        return masks.table(self.slots, self.names, self.labels, cross=self.tower == "enc")
+
+    def text_picture(self) -> str:
+        """The mask in characters."""
+        return masks.text_picture(self.slots, self.names)
+
+    def figure(self) -> Any:
+        """The mask as a matplotlib figure."""
+        return masks.picture(self.slots, self.names, self.masked, self.title)
+
+    def record(self) -> dict[str, Any]:
+        """The drawing as json, for `mask.js`."""
+        slots, seen = self.slots, masks.dense(self.slots.table, self.slots.table)
+        what = masks.kinds(slots, self.masked)
+        fields = {name: getattr(slots, name) for name in ("pos", "pos2", "seg", "now")}
+        # a row of numbers that are all 0 says nothing
+        kept = {name: row.tolist() for name, row in fields.items() if name == "pos" or row.any()}
+        if self.tower == "enc" and not slots.cross.all():
+            kept["cross"] = slots.cross.tolist()
+        # of each row the columns that it sees: fewer numbers than flags for all
+        return {
+            "title": self.title,
+            "tower": self.tower,
+            "names": self.names,
+            "kinds": what,
+            "labels": [self.labels.get(i, "") for i in range(len(slots))],
+            "fields": kept,
+            "sees": [row.nonzero()[0].tolist() for row in seen],
+        }
+
+
+def laid_out(
+    task: Task, texts: Sequence[str], target: str | None, rng: np.random.Generator
+) -> Example:
+    """Lay out a text for pre-training or, with a `target`, for fine-tuning.
+
+    Tasks of understanding take the parts of a text, such as two sentences; one that tags words
+    takes words. Other tasks take one text, in which symbols such as [MASK] may be written.
+    """
+    vocab = task.vocab
+    if isinstance(task, Understanding):
+        # a tagger reads words, each with the blank before it as in running text
+        words = [f" {word}" for text in texts for word in text.split()]
+        parts = words if task.form == "tags" else texts
+        return task.asking([np.array(vocab.encode(part)) for part in parts])
+    (text,) = texts
+    ids = np.array(vocab.encode_marked(text))
+    if target is None:
+        return task.pretrain(Text([ids], np.zeros(1, int)), rng)
+    return task.finetune([ids], np.array(vocab.encode(target)), rng)
+
+
+def drawings(title: str, task: Task, example: Example, order: str = "memory") -> list[Drawing]:
+    """Draw each tower; `order` is that of the task (memory), or that of positions (pos)."""
+    found, vocab = [], task.vocab
+    symbols = ("mask", "gmask", "smask")
+    masked = frozenset(vocab.symbols[name] for name in symbols if name in vocab.symbols)
+    for tower, slots in example.towers.items():
+        labels = _labels(task, tower, example)
+        if order == "pos":
+            # stable: slots of one position stay as the task has written them
+            places = np.argsort(slots.pos, kind="stable")
+            slots = slots.take(places)
+            labels = {i: labels[row] for i, row in enumerate(places.tolist()) if row in labels}
+        found.append(Drawing(title, tower, slots, _names(task, slots.token), labels, masked))
+    return found
+
+
+def page(found: Sequence[Drawing]) -> str:
+    """One HTML file with interactive masks, which needs no other file."""
+    style, script = ((PAGE / name).read_text("utf-8") for name in ("mask.css", "mask.js"))
+    # in a script element, only this could end it
+    data = json.dumps([one.record() for one in found]).replace("</", "<\\/")
+    title = found[0].title
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>unitk: {title}</title>
+<style>
+{style}</style>
+</head>
+<body>
+<main></main>
+<script>
+{script}
+document.querySelector("main").append(...{data}.map(drawMask));
+</script>
+</body>
+</html>
+"""
+
+
+def _labels(task: Task, tower: str, example: Example) -> dict[int, str]:
+    """Slot -> what is predicted there."""
+    labels: dict[int, str] = {}
+    for ask in example.asks:
+        kind = ask.head.partition(":")[0]
+        words = kind in ("lm", "sbo") and ask.among is None
+        if isinstance(task, Headed) and kind == task.head and ask.tower == tower:
+            # the label of a text that is only shown is not known
+            labels |= dict.fromkeys(ask.rows.ravel().tolist(), ask.name)
+            continue
+        for row, label in zip(ask.first.tolist(), ask.label, strict=True):
+            if ask.tower == tower:  # questions that begin at one slot share its column
+                text = _names(task, [label])[0] if words else f"{label}"
+                text = text if kind == "lm" else f"{ask.name}={text}"
+                labels[row] = f"{labels[row]},{text}" if row in labels else text
+    return labels
+
+
+def _names(task: Task, ids: Iterable[int]) -> list[str]:
+    """The tokens by name; the symbols around a blank as in GLM's figure."""
+    vocab = task.vocab
+    short = {vocab.sop: "[S]", vocab.eop: "[E]"}
+    short |= {len(vocab) + number: name for number, name in enumerate(task.virtual)}
+    return [short.get(int(index)) or vocab.pieces([index])[0] for index in ids]
