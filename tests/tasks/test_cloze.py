@@ -356,7 +356,7 @@ def test_a_checkpoint_has_the_patterns_it_was_trained_with(folder, tmp_path):
     texts = [record("class", i)["a"] for i in range(4)]
     said = unitk.load(tmp_path / "one").predict(texts)
     path.write_text(first.replace("The", "This"))
-    with pytest.raises(UsageError, match="patterns.yaml of .*step-2 has other contents: it cannot"):
+    with pytest.raises(UsageError, match="keeps the contents of .*step-2/patterns.yaml, a copy"):
         prepare(parse_train(f"{one} 3 --resume".split()))
     path.unlink()
     generator = unitk.load(tmp_path / "one")

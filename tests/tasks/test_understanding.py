@@ -25,8 +25,10 @@ from unitk.training.start import parse_train, prepare
 
 ARCHS = {
     **{"mlm": "bert", "lm": "gpt2", "unilm": "unilm", "pmlm": "unilm2", "glm_infill": "glm"},
-    **{"seq2seq": "bart", "mass": "mass", "optimus": "optimus"},
+    **{"seq2seq": "bart", "mass": "mass", "t5": "t5", "optimus": "optimus"},
 }
+"""A layout of each kind, and an architecture that it is for."""
+
 A, B = np.array([40, 41, 42]), np.array([43, 44])
 
 
@@ -53,6 +55,12 @@ def test_the_slots_that_are_read_are_those_of_the_table(toy_vocab):
         "seq2seq": ([c, 40, 41, 42, s, 43, 44], 6, 4),
         "seq2seq:opening=both": ([s, c, 40, 41, 42, s, 43, 44], 7, 5),
     }
+    table["t5"] = ([v.pad, 40, 41, 42, s, 43, 44], 6, 4)
+    alike = {
+        **{"mlm": "albert spanbert mdlm bd3lm", "seq2seq": "mass"},
+        **{"seq2seq:opening=both": "bart", "t5": "ul2"},
+    }
+    table |= {name: table[one] for one, names in alike.items() for name in names.split()}
     for layout, (tokens, whole, second) in table.items():
         encoded = made("classify", layout, v).layout.encoded([A, B])
         slots = encoded.example.towers[encoded.tower]
@@ -228,21 +236,25 @@ def said_of(save, form, some):
     return [one[key] for one in found], wanted
 
 
-def learns(labelled, tmp_path, task, layout, steps):
-    save = tmp_path / "run"
-    run(labelled, task, layout, save, steps)
-    found, wanted = said_of(save, FORMS[task], range(40))
-    if task == "regress":
-        assert np.abs(np.array(found) - wanted).max() < 0.25
-    else:
-        assert found == wanted
+def learns(labelled, tmp_path, task, layout, *tries):
+    """Learns all of it in one of so many updates; the fewest are tried first."""
+    for steps in tries:
+        save = tmp_path / str(steps)
+        run(labelled, task, layout, save, steps)
+        found, wanted = said_of(save, FORMS[task], range(40))
+        if task == "regress":  # numbers that are near enough
+            pairs = zip(found, wanted, strict=True)
+            found = [y if abs(x - y) < 0.25 else x for x, y in pairs]
+        if found == wanted:
+            return
+    assert found == wanted
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ARCHS)
 @pytest.mark.parametrize("task", FORMS)
 def test_what_can_be_learnt_is_learnt_whole(labelled, tmp_path, task, layout):
-    learns(labelled, tmp_path, task, layout, 800)
+    learns(labelled, tmp_path, task, layout, 150, 800)
 
 
 @pytest.mark.parametrize("layout", ["mlm", "glm_infill"])
@@ -372,6 +384,8 @@ def test_the_command_line_predicts_and_resumes(labelled, tmp_path, capsys, monke
     from unitk_cli import answers, predict
 
     run(labelled, "classify", "mlm", tmp_path / "run", 10)
+    page = (tmp_path / "run" / "README.md").read_text()
+    assert "unitk predict --checkpoint" in page and "unitk generate" not in page
     texts = [record("class", i)["a"] for i in range(30)]
     (tmp_path / "in.txt").write_text("".join(text + "\n" for text in texts))
     words = ["--checkpoint", str(tmp_path / "run"), "--input", str(tmp_path / "in.txt")]

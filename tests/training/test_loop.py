@@ -238,7 +238,7 @@ def test_best_and_patience(train, curve, tmp_path, toy_data, monkeypatch):
     assert train(words + " --resume").step == 4
 
 
-def test_of_shares_that_are_correct_the_highest_is_best(train, toy_data, monkeypatch):
+def test_of_shares_that_are_correct_the_highest_is_best(train, toy_data, monkeypatch, caplog):
     shares = iter([0.5, 0.75, 0.75, 0.25, 0.5])
     monkeypatch.setattr(
         loop.Means,
@@ -246,10 +246,13 @@ def test_of_shares_that_are_correct_the_highest_is_best(train, toy_data, monkeyp
         lambda self, prefix, _: {f"{prefix}/loss": 1.0, f"{prefix}/lm/correct": next(shares)},
     )
     monkeypatch.setattr(Trainer, "log_train", lambda self: None)
+    caplog.set_level("INFO")
     words = f"--max-steps 50 --valid-every 1 --valid {toy_data / 'text'} --patience 3 --keep-best 2"
     progress = train(words + " --best-metric valid/lm/correct")
     assert (progress.step, progress.best, progress.best_step) == (5, 0.75, 2)
     assert progress.best_steps(2) == [2, 3]
+    assert "valid loss 1  valid/lm/correct 0.75  (best yet)" in caplog.text
+    assert "valid/lm/correct 0.25  (best 0.75 at step 2)" in caplog.text
 
 
 def test_an_unknown_metric_is_named(train, toy_data):

@@ -318,6 +318,7 @@ class Trainer:
         at.rank(values[metric], config.keep_best, higher=metric.endswith("/correct"))
         at.stale = 0 if at.best != best else at.stale + 1
         shown = "  ".join(f"{name} {values_line(name, values, 'ppl')}" for name in self.data.valid)
+        shown += f"  {metric} {values[metric]:.4g}" if config.best_metric else ""
         self.journal.event("valid", at.step, values, f"{shown}  ({report.so_best(at)})")
 
     def measure(self, show: Callable[[str], None] = lambda text: None) -> dict[str, float] | None:

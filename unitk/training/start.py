@@ -339,7 +339,8 @@ def _check_frozen(state: dict[str, Any], parsed: Parsed, data: Data, checkpoint:
     there |= {key: state["config"][key] for key in copies_in(there, checkpoint)}
     for name, text in data.task.files.items():
         if name in sealed(checkpoint) and (checkpoint / name).read_text(encoding="utf-8") != text:
-            raise UsageError(f"{name} of {checkpoint} has other contents: it cannot change")
+            copy = f"{checkpoint / name}, a copy of a file that was changed"
+            raise UsageError(f"a resumed run keeps the contents of {copy}")
     # an option the run did not know yet has its default there
     differing = [
         key

@@ -123,6 +123,7 @@ def readme(run: Run) -> str:
     )
     quoted = shlex.quote(str(folder))  # pasted into a shell as it stands
     user_dir = start.config.user_dir
+    verb = "predict" if start.data.task.form else "generate"
     plugins = f" --user-dir {shlex.quote(str(user_dir))}" if user_dir else ""
     return f"""# {folder.resolve().name}
 
@@ -139,7 +140,7 @@ All options are in `config.yaml`, all values in `log.jsonl`. To continue, to loo
 ```bash
 unitk train --resume --save-dir {quoted}{plugins}
 unitk plot {quoted}
-unitk generate --checkpoint {quoted}{plugins} --input FILE
+unitk {verb} --checkpoint {quoted}{plugins} --input FILE
 ```
 
 {platform.node()}: {platform.machine()}, Python {platform.python_version()},
