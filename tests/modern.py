@@ -24,5 +24,5 @@ def begun(model: nn.Module) -> nn.Module:
     """The model with numbers where it starts with zeros, as after some training."""
     for parameter in model.parameters():
         if not parameter.any():
-            nn.init.normal_(parameter, std=model.config.init_std)
+            nn.init.normal_(parameter, std=model.decoder.config.init_std)
     return model

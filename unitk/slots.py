@@ -104,6 +104,18 @@ def _slots(tokens: npt.ArrayLike, *columns: npt.ArrayLike) -> Slots:
     return Slots(table)
 
 
+def one_by_one(table: Ids) -> bool:
+    """Whether slots [9, T] are texts that a recurrent network can read.
+
+    Those of a doc stay and have a time each, and their positions all rise or all fall with it.
+    """
+    own = table[:, np.lexsort((table[NOW], table[DOC]))]  # by doc, then by time
+    step = np.diff(own)[:, np.diff(own[DOC]) == 0]
+    stays = (own[DIES] == NEVER) & (own[BORN] == own[NOW])
+    forward, backward = (step[POS] > 0).all(), (step[POS] < 0).all()
+    return bool(stays.all() and (step[NOW] > 0).all() and (forward or backward))
+
+
 @dataclass(frozen=True)
 class Ask:
     """What is predicted: the label stands at the slot that is read, nothing is shifted later.

@@ -122,6 +122,8 @@ def give(path: Path, target: str, folder: Path, given: Options, task: str | None
     write = module(target, "--to").write
     folder.mkdir(exist_ok=True)
     loaded = load(path, task_name=task)
+    lacks = f"{path} is a recurrent network, for which --to {target} has no place"
+    require(not loaded.model.config.sequential, lacks)
     # as long as it is not trained, what was added to the tables of that system means nothing
     write(Parts(loaded.model, loaded.task, loaded.config, loaded.rows), folder)
     if target == "hf":

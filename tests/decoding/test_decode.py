@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from recurrent import RecurrentConfig
 from rounding import near
 
 from unitk.decoding import decode as module
@@ -17,6 +16,7 @@ from unitk.decoding.decode import Reader, decode, generate
 from unitk.decoding.fit import batches, overrun
 from unitk.decoding.search import Request, Search
 from unitk.errors import DataError, UsageError
+from unitk.registry import get
 from unitk.slots import DOC, NEVER, Example, Protocol, collate, stay, unroll
 
 CONFIG = GenerateConfig(beam=3, nbest=3, max_len=6, lenpen=0.6, search="exact")
@@ -232,11 +232,12 @@ def test_what_does_not_fit_is_refused(toy):
         )
 
 
+@pytest.mark.parametrize("arch", ["awd_lstm_tiny", "siatl_tiny"])
 @pytest.mark.parametrize("beam", [3, 200])
-def test_a_recurrent_network_decodes_with_its_state_as_cache(beam):
+def test_a_recurrent_network_decodes_with_its_state_as_cache(beam, arch):
     """Every hypothesis has the probabilities of one pass; a beam that holds all finds the best."""
     torch.manual_seed(2)
-    model, words, end = RecurrentConfig(dropout=0.0, init_std=1.0).build(6).eval(), range(2, 6), 1
+    model, words, end = replace(get("arch", arch)(), init_range=2.0).build(6).eval(), range(2, 6), 1
     prompts = [
         Example({"x": stay(ids, np.arange(len(ids)), at=np.arange(len(ids)))})
         for ids in ([2, 3, 4], [5], [4, 4, 2, 3, 5])

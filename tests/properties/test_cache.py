@@ -47,6 +47,7 @@ DISTANCES = [
     "unilm distances_seg",
     "seq2seq distances2",
 ]
+RNN = ["lm awd_lstm_tiny", "lm siatl_tiny"]
 SHIFTED = "unilm unilm_small position_shift"
 
 
@@ -54,7 +55,7 @@ MODERN = [pair for pair in modern.PAIRS if pair.split()[0] in TASKS]
 
 
 @pytest.fixture(
-    params=[*TASKS, "seq2seq t5_mini", "seq2seq t5_v1_1_small", SHIFTED, *DISTANCES, *MODERN]
+    params=[*TASKS, "seq2seq t5_mini", "seq2seq t5_v1_1_small", SHIFTED, *DISTANCES, *MODERN, *RNN]
 )
 def setting(request, toy_vocab):
     """A task with its default architecture made small, and prompts of 1 to 30 words."""
@@ -63,8 +64,12 @@ def setting(request, toy_vocab):
     cls = registry.get("task", name)
     task = cls(cls.Config(**{option: True} if option else {}), toy_vocab)
     torch.manual_seed(0)
-    config = replace(registry.get("arch", arch or cls.arch)(), **SMALL)
-    if config.fan_in_init:
+    config = registry.get("arch", arch or cls.arch)()
+    if config.sequential:
+        config = replace(config, width=32, cell_width=48, init_range=0.3)
+    else:
+        config = replace(config, **SMALL)
+    if not config.sequential and config.fan_in_init:
         config = replace(config, init_std=1.0)
     model = modern.begun(config.build(len(task.vocab))).eval()
     if isinstance(model, LatentModel):  # latents that tell the sources apart

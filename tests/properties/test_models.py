@@ -24,7 +24,8 @@ from unitk.slots import collate
 TASKS = [*registry.names("task"), "mlm gpt2_mini", "seq2seq t5_mini", "mass t5_v1_1_small"]
 DISTANCES = ["lm distances", "glm_infill distances_seg", "unilm distances_seg", "mass distances2"]
 """With scores that depend on the query and on distances."""
-TASKS += [*DISTANCES, *modern.PAIRS]
+RECURRENT = ["lm awd_lstm_tiny", "lm siatl_tiny"]
+TASKS += [*DISTANCES, *modern.PAIRS, *RECURRENT]
 """Registered names, some with an architecture other than their own."""
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,15 +37,15 @@ def build(name, vocab):
     own = cls.Config(**({"patterns": "sst2"} if name == "cloze" else {}))
     config = registry.get("arch", arch or cls.component("arch", own))()
     small = {"num_layers": 2, "width": 32, "num_heads": 2, "ffn_width": 64}
+    small |= {"dropout": 0.0, "attention_dropout": 0.0}
     task = cls(own, vocab)
     task.labels = ("no", "yes") if task.form else ()
     if arch:
         small |= {"num_virtual": len(task.virtual), "heads": task.heads}
     torch.manual_seed(1)
-    model = (
-        replace(config, **small, dropout=0.0, attention_dropout=0.0).build(len(task.vocab)).eval()
-    )
-    return task, modern.begun(model)
+    own = {option.name for option in options(type(config))}
+    config = replace(config, **{key: value for key, value in small.items() if key in own})
+    return task, modern.begun(config.build(len(task.vocab)).eval())
 
 
 def examples(task, vocab, count=7):
@@ -165,7 +166,7 @@ def in_rendering(model, choice):
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
-@pytest.mark.parametrize("name", [name for name in TASKS if name not in DISTANCES])
+@pytest.mark.parametrize("name", [name for name in TASKS if name not in [*DISTANCES, *RECURRENT]])
 def test_flex_attention_gives_the_numbers_of_the_dense_mask(name, toy_vocab):
     task, model = build(name, toy_vocab)
     batch = make_batch(examples(task, toy_vocab))
@@ -174,7 +175,7 @@ def test_flex_attention_gives_the_numbers_of_the_dense_mask(name, toy_vocab):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="FlexAttention has no backward on a CPU")
-@pytest.mark.parametrize("name", [name for name in TASKS if name not in DISTANCES])
+@pytest.mark.parametrize("name", [name for name in TASKS if name not in [*DISTANCES, *RECURRENT]])
 def test_flex_attention_gives_the_gradients_of_the_dense_mask(name, toy_vocab):
     task, model = build(name, toy_vocab)
     batch = make_batch(examples(task, toy_vocab)).to("cuda")

@@ -94,3 +94,37 @@ def test_what_a_text_begins_with(toy_vocab, opening, first):
     assert example.asks[0].label.tolist() == [20, 21, 22, toy_vocab.sep][1 - len(first) :]
     alone = task(toy_vocab, opening=opening, ends=False).pretrain(one, rng)
     assert len(alone.towers["x"]) == 1 and len(alone.asks[0].label) == len(first)
+
+
+def test_a_backward_model_reads_the_text_turned_round(toy_vocab):
+    forward, made = task(toy_vocab), task(toy_vocab, backward=True)
+    words, rng = np.array([40, 41, 42, 43]), np.random.default_rng(0)
+    text, turned = (Text([one], np.zeros(1, int)) for one in (words, words[::-1]))
+    one, other = made.pretrain(text, rng), forward.pretrain(turned, rng)
+    assert (one.towers["x"].table == other.towers["x"].table).all()
+    assert one.asks[0].label.tolist() == [43, 42, 41, 40, toy_vocab.sep]
+    # tokens of a text are where the text says, and what was written is read from its end
+    encoded = made.encoded([words[:1], words[1:]])
+    token = encoded.example.towers["x"].token
+    assert [token[own].tolist() for own in encoded.parts] == [[40], [41, 42, 43]]
+    made.answers = False
+    assert made.prompt([words]).towers["x"].token.tolist() == [toy_vocab.cls, 43, 42, 41, 40]
+    assert made.text([words], words[::-1]) == toy_vocab.decode(words)
+
+
+def test_a_backward_model_gives_tokens_their_probabilities_after_the_rest(toy_vocab):
+    words, nothing = np.array([40, 41, 42]), np.zeros(0, int)
+    made = task(toy_vocab, backward=True)
+    made.answers = False
+    example = made.likelihood(nothing, words)
+    [ask], token = example.asks, example.towers["x"].token
+    assert ask.label.tolist() == [40, 41, 42]
+    assert [token[: row + 1].tolist() for row in ask.first] == [
+        [toy_vocab.cls, 42, 41],
+        [toy_vocab.cls, 42],
+        [toy_vocab.cls],
+    ]
+    with pytest.raises(UsageError, match="--task.backward: a text has no probability after"):
+        made.likelihood(words, words)
+    with pytest.raises(UsageError, match="--task.backward is for texts"):
+        made.finetune([words], words, np.random.default_rng(0))

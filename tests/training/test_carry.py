@@ -5,29 +5,25 @@ import json
 import pytest
 import torch
 from ranks import run_ranks
-from recurrent import RecurrentConfig
 from safetensors.torch import load_file
 
-from unitk import registry
-from unitk.criterions.cross_entropy import CrossEntropy
 from unitk.errors import UsageError
-from unitk.slots import BORN, NEVER
+from unitk.slots import TOKEN
 from unitk.training import loop
 from unitk.training.start import parse_train, prepare
+from unitk_cli import convert
 
 ROWS = 4
 FILES = ("model.safetensors", "optim.safetensors", "carry.safetensors")
 
 
 @pytest.fixture
-def words(toy_data, monkeypatch):
-    """`words(run, "--max-steps 3")`: the options of a run of the recurrent network."""
-    monkeypatch.setitem(registry._entries["arch"], "recurrent", RecurrentConfig)
-    monkeypatch.setitem(registry._places, ("arch", "recurrent"), "tests/recurrent.py:1")
+def words(toy_data):
+    """`words(run, "--max-steps 3")`: the options of a run of a recurrent network."""
 
     def make(run, more="", rows=ROWS):
         text = (
-            f"--task lm --arch recurrent --arch.dropout 0 --data {toy_data / 'text'}"
+            f"--task lm --arch awd_lstm_tiny --data {toy_data / 'text'}"
             f" --save-dir {run} --blocks stream --block-size 24 --stateful-rows {rows} --lr 1e-2"
             " --lr-schedule constant --precision fp32 --products torch --valid none --log-every 1"
             f" --writers none --threads 1 --rank-timeout 30 {more}"
@@ -59,33 +55,44 @@ def losses(run):
     return [event["train/loss"] for event in events if "train/loss" in event]
 
 
-def test_updates_over_rows_are_one_long_pass(words, tmp_path):
+@pytest.mark.parametrize("backward", ["off", "on"])
+def test_updates_over_rows_are_one_long_pass(words, tmp_path, backward):
     """With weights that stay, the losses are those of each row's texts read in one go."""
-    train(words(tmp_path / "run", "--max-steps 4 --lr 1e-30"))
-    trainer = loop.Trainer(prepare(parse_train(words(tmp_path / "again", "--max-steps 4"))))
-    model, criterion = trainer.model, CrossEntropy()
-    state = torch.zeros(ROWS, model.config.width)
-    before = state.clone()
-    updates = trainer.feed.updates()
-    for number, found in enumerate(losses(tmp_path / "run")):
+    more = f"--max-steps 4 --task.backward {backward}"
+    train(words(tmp_path / "run", f"{more} --lr 1e-30"))
+    trainer = loop.Trainer(prepare(parse_train(words(tmp_path / "again", more))))
+    model, updates, asked = trainer.model, trainer.feed.updates(), []
+    for number in range(4):
         update = next(updates)
         [batch] = [one.to("cpu") for one in update.batches]
         assert update.begins == (number == 0)
-        # row r has the r-th part of the texts: update u reads the text u of each
-        assert update.ids.tolist() == [r * trainer.per_epoch + number for r in range(ROWS)]
-        with torch.no_grad():
-            x = model.decoder.embed(batch.towers["x"])
-            for t in range(x.shape[1]):
-                real = batch.towers["x"][BORN, :, t] < NEVER
-                state[real] = model.next(state[real], x[real, t])
-            alone = criterion(model, batch, 0, None).sums["lm"] / batch.count["lm"]
-            batch.carry["state"] = before
-            whole = criterion(model, batch, 0, None).sums["lm"] / batch.count["lm"]
-        assert found == pytest.approx(float(whole), rel=1e-5)
-        assert not number or abs(found - float(alone)) > 1e-4
-        before = state.clone()
-    carried = load_file(tmp_path / "run" / "last" / "carry.safetensors")["state"]
-    assert torch.allclose(carried, state, atol=1e-6)
+        # row r has the r-th part of the texts: update u reads text u of each, or the u-th last one
+        text = trainer.per_epoch - 1 - number if backward == "on" else number
+        assert update.ids.tolist() == [r * trainer.per_epoch + text for r in range(ROWS)]
+        ask, width = batch.asks["lm"], batch.towers["x"].shape[2]
+        found = [(ask.first[ask.first // width == row], row) for row in range(ROWS)]
+        token = batch.towers["x"][TOKEN].flatten()
+        asked.append([(token[at], ask.label[ask.first // width == row]) for at, row in found])
+    nll = [[] for _ in asked]
+    with torch.no_grad():
+        for row in zip(*asked, strict=True):
+            x = model.decoder.embed.tokens.weight[torch.cat([token for token, _ in row])]
+            for layer in model.decoder.layers:
+                kernel = torch.nn.LSTM(layer.weight_ih.shape[1], layer.widths[1])
+                for name in ("weight_ih", "weight_hh"):
+                    getattr(kernel, f"{name}_l0").copy_(getattr(layer, name))
+                kernel.bias_ih_l0.copy_(layer.bias)
+                kernel.bias_hh_l0.zero_()
+                x, (_, last) = kernel(x)
+            logits = torch.nn.functional.linear(x, model.decoder.embed.tokens.weight)
+            label = torch.cat([label for _, label in row])
+            each = torch.nn.functional.cross_entropy(logits, label, reduction="none")
+            for own, part in zip(nll, each.split([len(label) for _, label in row]), strict=True):
+                own.append(part)
+    expected = [float(torch.cat(own).mean()) for own in nll]
+    assert losses(tmp_path / "run") == pytest.approx(expected, rel=1e-5)
+    carried = load_file(tmp_path / "run" / "last" / "carry.safetensors")
+    assert torch.allclose(carried["cell.1"][-1], last[0], atol=1e-6)
 
 
 def test_stopped_and_resumed_is_uninterrupted(words, tmp_path):
@@ -101,7 +108,7 @@ def test_stopped_and_resumed_is_uninterrupted(words, tmp_path):
         assert sums(parts, stop) == sums(whole, stop), stop
     assert losses(parts) == losses(whole)
     first, second = (load_file(whole / "checkpoints" / f"step-{s}" / FILES[2]) for s in (2, 3))
-    assert (first["state"] != second["state"]).all() and len(first["state"]) == ROWS
+    assert (first["cell.0"] != second["cell.0"]).all() and len(first["cell.0"]) == ROWS
 
 
 @pytest.mark.parametrize("micro", [1, 2])
@@ -138,3 +145,24 @@ def test_what_excludes_stateful_rows_is_named(words, tmp_path, toy_data):
     ):
         with pytest.raises(UsageError, match=what):
             prepare(parse_train(words(tmp_path / "run", f"--max-steps 1 {more}")))
+
+
+@pytest.mark.parametrize("option", ["--recompute on", "--attention dense", "--compile on"])
+def test_options_of_attention_are_refused(words, tmp_path, option):
+    with pytest.raises(UsageError, match="have no effect on LSTM layers"):
+        train(words(tmp_path / "run", f"--max-steps 1 {option}"))
+
+
+def test_objectives_in_another_order_are_refused_before_training(words, tmp_path):
+    for more, what in (
+        ("--task glm_infill", "reads words one after the other, but task glm_infill lays them out"),
+        ("--task bart", "task bart lays out enc and dec, but --arch awd_lstm_tiny has x"),
+    ):
+        with pytest.raises(UsageError, match=what):
+            prepare(parse_train(words(tmp_path / "run", f"--max-steps 1 {more}")))
+
+
+def test_no_other_system_has_a_place_for_it(words, tmp_path):
+    train(words(tmp_path / "run", "--max-steps 1"))
+    with pytest.raises(UsageError, match="recurrent network, for which --to hf has no place"):
+        convert.run(f"--from unitk {tmp_path / 'run'} --to hf {tmp_path / 'hf'}".split())

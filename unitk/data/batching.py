@@ -83,6 +83,7 @@ class Feed:
     rows: int = 0
     """Stateful rows, as many as `batch_texts`: each continues where it stood in the update before,
     on the same rank. 0: examples are shuffled and packed."""
+    backward: bool = False  # whether these rows read their texts from the last to the first
 
     def plan(self, epoch: int) -> Plan:
         """The order of an epoch."""
@@ -92,7 +93,7 @@ class Feed:
         if self.rows:
             few = f"--stateful-rows {self.rows}: there are only {len(bounds)} texts"
             require(len(bounds) >= self.rows, few)
-            return in_rows(bounds, self.rows)
+            return in_rows(bounds, self.rows, self.backward)
         return plan(bounds, weights, self.seed, epoch)
 
     def stop(self, epoch_plan: Plan, cursor: int) -> int:

@@ -30,7 +30,7 @@ from unitk.data.storing.folders import check_alike, corpus_vocab, open_corpus, p
 from unitk.data.storing.labelled import Spans
 from unitk.data.texts import Records, Texts, Windows
 from unitk.errors import DataError, UsageError, require
-from unitk.slots import Example, Ids
+from unitk.slots import Example, Ids, one_by_one
 from unitk.vocab.base import Vocab
 
 
@@ -139,6 +139,9 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     laid, there = (" and ".join(sorted(towers)[::-1]) for towers in (short.towers, arch.towers))
     has = f"--arch {parsed.components['arch'].name} has {there}"
     require(laid == there, f"task {name} lays out {laid}, but {has}")
+    orderly = all(one_by_one(slots.table) for slots in short.towers.values())
+    reads = f"--arch {parsed.components['arch'].name} reads words one after the other"
+    require(orderly or not arch.sequential, f"{reads}, but task {name} lays them out otherwise")
     beyond = f"task {name} needs --arch.num-virtual {len(task.virtual)}"
     require(len(task.virtual) <= arch.num_virtual, f"{beyond} for {', '.join(task.virtual)}")
     for need in task.needs:

@@ -68,14 +68,16 @@ def plan(
     return Plan(order, np.cumsum(bound[order]), bound)
 
 
-def in_rows(bound: Ids, rows: int) -> Plan:
+def in_rows(bound: Ids, rows: int, backward: bool = False) -> Plan:
     """Plan an epoch over stateful rows, each of which reads its own part of the examples in order.
 
-    Update u has example u of every row; the remainder, fewer than `rows` examples, is not read.
+    Update u has example u of every row, counted from the end with `backward`; the remainder, fewer
+    than `rows` examples, is not read.
     """
     each = len(bound) // rows
     # row r has the examples r * each, r * each + 1, ...; a column of that table is an update
-    order = np.arange(rows * each).reshape(rows, each).T.ravel()
+    table = np.arange(rows * each).reshape(rows, each)
+    order = (table[:, ::-1] if backward else table).T.ravel()
     return Plan(order, np.cumsum(bound[order]), bound)
 
 

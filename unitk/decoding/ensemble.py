@@ -119,6 +119,11 @@ class Tightest:
     def room(self) -> int:
         return self._least("room")
 
+    @property
+    def sequential(self) -> bool:
+        """Whether any of them reads nothing but slots that come one after the other."""
+        return any(one.sequential for one in self.each)
+
     def tower(self, name: str) -> Tightest:
         """The limits of a tower."""
         return Tightest([config.tower(name) for config in self.each])

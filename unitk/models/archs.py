@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
+from unitk.models.base import ArchConfig
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.registry import get, register
 
@@ -31,10 +32,10 @@ Config = TypeVar("Config", bound=ModelConfig)
 class Preset:
     """What the registry holds: called, it returns the configuration."""
 
-    config: ModelConfig
+    config: ArchConfig
     __doc__: str
 
-    def __call__(self) -> ModelConfig:
+    def __call__(self) -> ArchConfig:
         return self.config
 
 

@@ -26,6 +26,9 @@ class Limits(Protocol):
     @property
     def max_positions2(self) -> int: ...
 
+    @property
+    def sequential(self) -> bool: ...
+
     def tower(self, name: str) -> Limits:
         """The limits of a tower."""
         ...
@@ -44,8 +47,16 @@ class ArchConfig:
     """Dimensions of the latent of a text; 0: it has none."""
     carries: bool = False
     """Whether its models carry anything from one stretch of a row to the next."""
+    sequential: bool = False
+    """Whether its towers read nothing but slots that come one after the other (LSTMs)."""
+    width: int
+    heads: tuple[str, ...]
+    """Output layers beside that over the vocabulary."""
+    head_layers: tuple[int, ...]
+    """Layers whose states these read, mixed."""
     max_positions: int
     max_positions2: int
+    num_segments: int
     num_virtual: int
     """Input ids beyond the vocabulary."""
     num_tasks: int
@@ -63,6 +74,11 @@ class ArchConfig:
     @property
     def depth(self) -> int:
         """Layers of the deepest tower."""
+        raise NotImplementedError
+
+    @property
+    def head_config(self) -> Any:
+        """What heads but that over the vocabulary are made from, as a `ModelConfig`."""
         raise NotImplementedError
 
     def num_weights(self, vocab_size: int) -> int:

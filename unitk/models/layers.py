@@ -1,16 +1,18 @@
-"""What a Transformer is made of: embeddings, feed-forward part, layer."""
+"""What a Transformer is made of: embeddings, feed-forward part, layer; what any tower offers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unitk.models.attention import Attention, CrossAttention, Fused, Source, Store, View, take
+from unitk.models.condition import Condition
 from unitk.models.config import ModelConfig
 from unitk.models.lean import Dropout, Table, applied_again, mapped, norm
 from unitk.registry import imported
@@ -192,6 +194,43 @@ class Layer(nn.Module):
         if not self.norm_first:
             x_BTD = norm(x_BTD)
         return x_BTD
+
+
+class Tower(nn.Module):
+    """What a model asks of each of its towers, of any family."""
+
+    config: ModelConfig
+    """Its settings; of other families those that embeddings and output layers are made from."""
+    embed: Embedding
+    layers: nn.ModuleList
+
+    def encode(
+        self,
+        slots: Tensor,
+        sight: str,
+        num_keys: int,
+        condition: Condition | None = None,
+        layers: list[Tensor] | None = None,
+        asked: Tensor | None = None,
+    ) -> Tensor:
+        """The states [B, T, D] of slots [9, B, T] (`Stack.encode`)."""
+        raise NotImplementedError
+
+    def extend(
+        self,
+        columns: Tensor,
+        sight_BqS: Tensor,
+        cache: Any,
+        at: int | Tensor,
+        condition: Condition | None = None,
+        asked: Tensor | None = None,
+    ) -> Tensor:
+        """The states [B, q, D] of further slots (`Stack.extend`)."""
+        raise NotImplementedError
+
+    def new_cache(self, batch_size: int, columns: int, condition: Condition | None = None) -> Any:
+        """An empty cache (`Stack.new_cache`)."""
+        raise NotImplementedError
 
 
 def _table(rows: int, config: ModelConfig) -> nn.Embedding | None:

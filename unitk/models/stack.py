@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,7 @@ from unitk.models.condition import Carry, Condition, prepend
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.models.heads.base import LM, Answers, Asked, Heads, asked_slots, layered
 from unitk.models.heads.words import Words
-from unitk.models.layers import Embedding, Layer, init_weights
+from unitk.models.layers import Embedding, Layer, Tower, init_weights
 from unitk.models.lean import norm
 from unitk.models.products import few, recomputed
 from unitk.models.relative import RelativeBias, rotation
@@ -40,8 +40,8 @@ STORED = {"enc": "encoder"}
 """Under which name a tower that is not decoded is stored, where that is not its own."""
 
 
-class Stack(nn.Module):
-    """One tower. Everything it knows about an input is in the slots [9, B, T].
+class Stack(Tower):
+    """One Transformer tower. Everything it knows about an input is in the slots [9, B, T].
 
     With `cross` it is a decoder and reads a condition's states.
     """
@@ -231,29 +231,32 @@ class Model(Answers):
     between: Mapping[str, str] = {}
     beside_forward: Sequence[str] = ("condition", "head")
 
-    def __init__(self, config: ModelConfig, vocab_size: int, decoder: Stack | None = None):
+    def __init__(self, config: ArchConfig, vocab_size: int, decoder: Tower | None = None):
         super().__init__()
-        decoder = Stack(config, vocab_size) if decoder is None else decoder
-        self.config = config
+        if decoder is None:
+            assert isinstance(config, ModelConfig)
+            decoder = Stack(config, vocab_size)
+        # other families have their own settings, and `unitk convert` has no format for them
+        self.config = cast(ModelConfig, config)
         self.towers = nn.ModuleDict({config.towers[-1]: decoder})
         self.heads = Heads(decoder.config, vocab_size, config.head_config)
         init_weights(decoder, decoder.config)
         init_weights(self.heads, decoder.config)
 
     @property
-    def decoder(self) -> Stack:
+    def decoder(self) -> Tower:
         """The tower that is decoded."""
         return self.tower(self.config.towers[-1])
 
     @property
-    def reader(self) -> Stack:
+    def reader(self) -> Tower:
         """The tower that reads a text: the encoder, where there is one."""
         return self.tower(self.config.towers[0])
 
-    def tower(self, name: str) -> Stack:
+    def tower(self, name: str) -> Tower:
         """A tower by its name."""
         found = self.towers[name]
-        assert isinstance(found, Stack)
+        assert isinstance(found, Tower)
         return found
 
     def stored(self, name: str) -> str:
@@ -388,7 +391,7 @@ class Model(Answers):
         columns: Tensor,
         sight: Tensor,
         condition: Condition | None,
-        cache: Cache,
+        cache: Any,
         at: int | Tensor,
         asked: Tensor | None = None,
     ) -> Tensor:
@@ -401,7 +404,7 @@ class Model(Answers):
         """
         return self.decoder.extend(columns, sight, cache, at, condition, asked)
 
-    def new_cache(self, *args: Any, **kwargs: Any) -> Cache:
+    def new_cache(self, *args: Any, **kwargs: Any) -> Any:
         """An empty cache of the decoded tower (`Stack.new_cache`)."""
         return self.decoder.new_cache(*args, **kwargs)
 

@@ -58,6 +58,8 @@ class Task:
     """For each segment of the layouts the one of BERT that it begins as, if there are more."""
     continues: ClassVar[bool] = False
     """Where a model has no end that was trained, its outputs go on to `--max-len`."""
+    backward: bool = False
+    """Whether it reads texts from their end to their beginning."""
     answers: bool = True
     """Whether its model was trained on pairs; one that was not goes on with a prompt."""
     first_rows: dict[str, tuple[str, tuple[int, ...]]]

@@ -8,6 +8,8 @@ Every token is predicted from the tokens before it.
     at       0  1  2  3  4           0  1  2  3  4  5
     label    a  b  c  d  S           .  .  .  c  d  S
     source                           a  b  S  .  .  .     with a `source_weight`
+
+A backward model reads C d c b a and writes c b a S.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Literal
 import numpy as np
 
 from unitk.data.cuts import Text
-from unitk.errors import at_least
+from unitk.errors import at_least, require
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, Slots, lm, stay, unroll
 from unitk.tasks.base import Encoded, Task, places_of
@@ -53,6 +55,9 @@ class LM(Task):
         """on: [SEP] ends the source of a pair, and the prompt of a model that was trained on pairs.
         Other models continue their prompt. off: the target continues the source. always: [SEP] ends
         every prompt."""
+        backward: bool = False
+        """Read and write texts from their end to their beginning (ULMFiT's second model; ELMo has
+        both directions in one). For texts, not for pairs."""
 
         def __post_init__(self) -> None:
             at_least(self, "task.", source_weight=0)
@@ -77,11 +82,20 @@ class LM(Task):
         first = {"cls": [v.cls], "sep": [v.sep], "none": []}[self.config.opening]
         return np.array(first, np.int64)
 
+    @property
+    def backward(self) -> bool:  # type: ignore[override]
+        return self.config.backward
+
+    def turned(self, text: Ids) -> Ids:
+        """A text in the order in which it is read, or what was written as a text."""
+        return text[::-1] if self.backward else text
+
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         end = [self.vocab.sep] * self.config.ends
-        return layout(np.concatenate([self.start, text.ids, end]))
+        return layout(np.concatenate([self.start, self.turned(text.ids), end]))
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
+        require(not self.backward, "--task.backward is for texts: a target follows its source")
         prompt = self.opened(source, self.config.delimiter != "off")
         example = unroll(prompt, self.protocol, np.append(target, self.vocab.sep))
         if self.config.source_weight:
@@ -90,9 +104,12 @@ class LM(Task):
         return example
 
     def continued(self, before: Ids, text: Ids) -> Example:
-        tokens = np.concatenate([self.start, before, text])
-        # where nothing opens a text, its first token is no label
+        only = "--task.backward: a text has no probability after what stands before it"
+        require(not (self.backward and len(before)), only)
+        tokens = np.concatenate([self.start, before, self.turned(text)])
+        # where nothing opens a text, the token that is read first is no label
         asked = np.arange(max(len(tokens) - len(text), 1), len(tokens))
+        asked = self.turned(asked)  # labels come in the order of the text
         return replace(layout(tokens), asks=[lm(asked - 1, tokens[asked])])
 
     def reading(self, source: list[Ids]) -> Slots:
@@ -109,7 +126,14 @@ class LM(Task):
         # words are predicted, and the S that ends each part but the last, whose label is the class
         words = tokens[1 : len(tokens) - ended]
         example.asks.append(lm(np.arange(len(words)), words))
-        return Encoded(example, "x", len(tokens) - 1, places_of(parts, len(self.start)))
+        first, size = len(self.start), len(self.joined(parts))
+        places = places_of(parts, first)
+        if self.backward:
+            places = [2 * first + size - 1 - own for own in places]
+        return Encoded(example, "x", len(tokens) - 1, places)
+
+    def text(self, source: list[Ids], written: Ids) -> str:
+        return super().text(source, self.turned(written))
 
     def prompt(self, source: list[Ids]) -> Example:
         always = self.config.delimiter == "always"
@@ -117,6 +141,7 @@ class LM(Task):
 
     def opened(self, source: list[Ids], delimited: bool) -> Example:
         """A source that is to be continued, or answered if it is delimited."""
-        tokens = np.concatenate([self.start, self.joined(source), [self.vocab.sep] * delimited])
+        words = self.turned(self.joined(source))
+        tokens = np.concatenate([self.start, words, [self.vocab.sep] * delimited])
         steps = np.arange(len(tokens))
         return Example({"x": stay(tokens, pos=steps, at=steps)})

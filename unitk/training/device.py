@@ -77,7 +77,10 @@ def prepare_model(model: nn.Module, config: TrainConfig) -> None:
         if config.compile and isinstance(part, Layer):
             part.compile()  # layer by layer: all of them are one piece of code
         if isinstance(part, Model):
-            part.decoder.embed.tokens.lean = lean and part.config.tied
+            idle = config.recompute or config.compile or config.attention != "auto"
+            what = "--recompute, --compile and --attention have no effect on LSTM layers"
+            require(not (idle and part.config.sequential), what)
+            part.decoder.embed.tokens.lean = lean and part.words.weight is None
 
 
 def choose_precision(config: TrainConfig, device: torch.device) -> str:

@@ -72,10 +72,9 @@ class Trainer:
         torch.manual_seed(mix(config.seed))  # of the weights; dropout has seeds of its own
         self.model = beginning(start, self.device, self.ranks)
         self.criterion = parts["criterion"].config.build(self.data.vocab)
-        own, schedule = parts["optimizer"].config, config.lr_schedule
-        rules = parse_rules(config.group, own)
-        thaw, several = config.thaw, fused(self.model)
-        self.plan = OptimPlan(self.model, own, config.lr, schedule, rules, thaw, several)
+        own = parts["optimizer"].config
+        given = config.lr, config.lr_schedule, parse_rules(config.group, own), config.thaw
+        self.plan = OptimPlan(self.model, own, *given, fused(self.model))
         self.ranks.prepare(self.plan.optimizers)
         averaged = config.ema, config.average_last
         self.average = Average(self.model, *averaged) if any(averaged) else None
@@ -108,6 +107,7 @@ class Trainer:
             batch_tokens=config.batch_tokens or config.max_tokens,
             batch_texts=config.stateful_rows or config.batch_texts,
             rows=config.stateful_rows,
+            backward=self.data.task.backward,
             rank=self.ranks.rank,
             world=self.ranks.world,
         )

@@ -125,7 +125,7 @@ def _parse(argv: Sequence[str]) -> Parsed:
     if parsed.origins["arch"].startswith("task "):
         inherited |= {key: v for key, v in values.items() if key.partition(".")[0] == "arch"}
         least = len(parsed.components["task"].made_from.segments)
-        if 0 < int(inherited["arch.num_segments"]) < least:
+        if 0 < int(inherited.get("arch.num_segments", 0)) < least:
             inherited["arch.num_segments"] = str(least)
     inherited = {key: text for key, text in inherited.items() if key not in given}
     words = [f"{flag(key)}={text}" for key, text in inherited.items()]

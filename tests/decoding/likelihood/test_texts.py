@@ -17,6 +17,7 @@ from unitk.decoding.likelihood.texts import layouts
 from unitk.decoding.weights import prepare
 from unitk.errors import DataError, UsageError
 from unitk.models.archs import tiny
+from unitk.registry import get
 from unitk.slots import Example, collate, lm, probe, stay, unroll
 from unitk.tasks import mass, mlm, unilm
 
@@ -326,3 +327,21 @@ def test_what_cannot_be_judged_is_refused(made):
     model, task = made("optimus")
     with pytest.raises(UsageError, match="bounds the likelihood"):
         likelihoods(model, task, [(NONE, long[:3])])
+
+
+def test_a_recurrent_network_gives_texts_that_begin_alike_the_same_as_alone(toy_vocab):
+    torch.manual_seed(0)
+    model = replace(get("arch", "awd_lstm_tiny")(), init_range=0.5).build(len(toy_vocab)).eval()
+    task = get("task", "lm")(get("task", "lm").Config(), toy_vocab)
+    task.answers, words = False, task.words[:6]
+    texts = [(NONE, words[:3]), (NONE, words[:4]), (words[:2], words[2:]), (NONE, words[3:])]
+    together = likelihoods(model, task, texts)
+    for text, found in zip(texts, together, strict=True):
+        near(found, likelihoods(model, task, [text])[0])
+        near(found, judged(model, task.likelihood(*text)))
+
+
+def judged(model, example):
+    batch = collate([[example]]).to("cpu")
+    with torch.no_grad():
+        return model.log_probs(batch, batch.asks["lm"])

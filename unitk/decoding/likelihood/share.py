@@ -28,12 +28,14 @@ class Tree:
     index: list[Ids]
 
 
-def share(examples: Sequence[Example]) -> list[Tree]:
+def share(examples: Sequence[Example], together: bool = True) -> list[Tree]:
     """Merge neighbouring examples that begin alike, so that each common slot is computed once.
 
     Every example has one ask, whose answers differ only by rounding from those of the example
-    alone.
+    alone. With `together` off each example stays alone.
     """
+    if not together:
+        return [_tree([one], [], []) for one in examples]
     found, begin = list[Tree](), 0
     prompts = [_prompt(example) for example in examples]
     for end in range(1, len(examples) + 1):

@@ -62,7 +62,8 @@ def likelihoods(
                 before = before[over:]
                 own = layouts(task, before, words, whole_words)
             laid.append(own)
-        trees = share([example for examples in laid for example in examples])
+        # a recurrent network reads no trees
+        trees = share([one for own in laid for one in own], not model.config.sequential)
         gains = score(model, [tree.example for tree in trees], max_tokens)
         each = iter(
             [gain[:, i] for gain, tree in zip(gains, trees, strict=True) for i in tree.index]

@@ -1,0 +1,147 @@
+"""Stacks of LSTM layers: order, what is carried, dropouts, and what they refuse."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from rounding import near
+
+from unitk import registry
+from unitk.data.cuts import Text
+from unitk.errors import UsageError
+from unitk.slots import Example, collate, lm, stay
+from unitk.tasks.lm import layout
+
+ARCHS = ["awd_lstm_tiny", "siatl_tiny"]
+
+
+def built(name, **options):
+    torch.manual_seed(0)
+    return replace(registry.get("arch", name)(), init_range=0.5, **options).build(50).eval()
+
+
+def read(model, examples, carry=None):
+    batch = collate([[one] for one in examples]).to("cpu")
+    batch.carry.update(carry or {})
+    with torch.no_grad():
+        states, carry = model(batch)
+    return states["x"], carry
+
+
+def texts(*sizes):
+    rng = np.random.default_rng(0)
+    return [rng.integers(2, 50, n) for n in sizes]
+
+
+@pytest.mark.parametrize("name", ARCHS)
+def test_two_stretches_are_one_text(name):
+    """Also where the second one of a row is shorter than that of the other."""
+    model, whole = built(name), texts(30, 26)
+    together, last = read(model, [layout(np.append(one, 0)) for one in whole])
+    first, carry = read(model, [layout(np.append(one[:16], 0)) for one in whole])
+    second, after = read(model, [layout(np.append(one[16:], 0)) for one in whole], carry)
+    for row, one in enumerate(whole):
+        near(first[row, :16], together[row, :16])
+        near(second[row, : len(one) - 16], together[row, 16 : len(one)])
+    assert last.keys() == after.keys() == {"output.0", "cell.0", "output.1", "cell.1"}
+    for part, table in last.items():
+        near(after[part], table)
+    alone, _ = read(model, [layout(np.append(one[16:], 0)) for one in whole])
+    assert (alone - second).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ARCHS)
+def test_falling_times_read_the_text_turned_round(name):
+    model, [words] = built(name), texts(20)
+    places = np.arange(20)
+    turned = Example({"x": stay(words, pos=places, at=-places)}, [lm(places[1:], words[:-1])])
+    plain = Example({"x": stay(words[::-1], pos=places, at=places)}, [lm(places[:-1], words[1:])])
+    near(read(model, [turned])[0][0, :20].flip(0), read(model, [plain])[0][0, :20])
+
+
+@pytest.mark.parametrize("name", [n for n in registry.names("task") if n not in ("lm", "cloze")])
+def test_other_objectives_are_refused_in_one_sentence(name, toy_vocab):
+    cls = registry.get("task", name)
+    task = cls(cls.Config(), toy_vocab)
+    rng, words = np.random.default_rng(0), np.arange(30, 50)
+    try:
+        example = task.pretrain(Text([words], np.zeros(1, int)), rng)
+    except UsageError:
+        pytest.skip("does not pre-train on texts")
+    if set(example.towers) != {"x"}:
+        pytest.skip("has other towers")
+    with pytest.raises(UsageError, match="one after the other"):
+        read(built("awd_lstm_tiny"), [example, example])
+
+
+def test_the_words_of_a_row_are_dropped_together_where_dropout_is_locked():
+    model, words = built("awd_lstm_tiny", input_dropout=0.5), texts(12, 12)
+    stack = model.decoder.train()
+    x = torch.ones(2, 12, 64)
+    gone = stack.dropped(x, 0.5) == 0
+    assert (gone == gone[:, :1]).all() and (gone[0, 0] != gone[1, 0]).any()
+    assert 0.3 < gone.double().mean() < 0.7
+    stack.settings = replace(stack.settings, locked_dropout=False)
+    gone = stack.dropped(x, 0.5) == 0
+    assert (gone != gone[:, :1]).any()
+    # in training the first layer reads the dropped embeddings
+    assert (read(model, map(layout, words))[0] != read(model.eval(), map(layout, words))[0]).any()
+
+
+@pytest.mark.parametrize("kind", ["dropout", "input_dropout", "hidden_dropout", "weight_dropout"])
+def test_each_dropout_changes_training_alone(kind):
+    words = [layout(one) for one in texts(12)]
+    model = built("awd_lstm_tiny", **{kind: 0.5})
+    plain, _ = read(built("awd_lstm_tiny"), words)
+    near(read(model, words)[0], plain)
+    found, _ = read(model.train(), words)
+    assert (found != plain).any()
+    if kind == "dropout":  # of what the last layer gives
+        near(found[found != 0], 2 * plain[found != 0])
+
+
+def test_a_dropped_word_is_dropped_wherever_it_stands():
+    model = built("awd_lstm_tiny", embedding_dropout=0.5)
+    words = np.tile(np.arange(2, 42), 3)
+    slots = torch.from_numpy(layout(words).towers["x"].table)[:, None]
+    with torch.no_grad():
+        x = model.decoder.train().embedded(slots)[0]
+        plain = model.decoder.eval().embedded(slots)[0]
+    gone = (x == 0).all(1)
+    assert (gone[:40] == gone[40:80]).all() and 8 < gone[:40].sum() < 32
+    near(x[~gone], 2 * plain[~gone])
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"dropout": 1.0}, "--arch.dropout must be in [0, 1), got 1.0"),
+        ({"weight_dropout": -0.1}, "--arch.weight-dropout must be in [0, 1), got -0.1"),
+        ({"init_range": 0.0}, "--arch.init-range must be above 0, got 0.0"),
+        ({"narrowing": "cells"}, "--arch.narrowing must be one of layer, projection, map"),
+        ({"residual": True}, "--arch.residual needs --arch.narrowing projection"),
+        ({"projection_clip": 3.0}, "--arch.projection-clip needs --arch.narrowing projection"),
+        ({"head_layers": (0, 1)}, "it needs --arch.narrowing projection"),
+        ({"cell_width": 0}, "--arch.cell-width must be at least 1, got 0"),
+        ({"heads": ("class",)}, "--arch.heads must be KIND:NAME[:SIZE],..., got 'class'"),
+    ],
+)
+def test_wrong_options_are_named(options, what):
+    with pytest.raises(UsageError, match=re.escape(what)):
+        replace(registry.get("arch", "awd_lstm")(), **options)
+
+
+def test_weights_are_counted_and_the_last_cells_of_awd_lstm_are_as_wide_as_embeddings():
+    for name in (*ARCHS, "awd_lstm", "siatl"):
+        config = registry.get("arch", name)()
+        with torch.device("meta"):
+            model = config.build(1000)
+        matrices = sum(p.numel() for p in model.parameters() if p.dim() > 1)
+        assert matrices == config.num_weights(1000)
+    shapes = [
+        layer.weight_hh.shape
+        for layer in registry.get("arch", "awd_lstm")().build(9).decoder.layers
+    ]
+    assert shapes == [(4608, 1152), (4608, 1152), (1600, 400)]

@@ -1,0 +1,1 @@
+"""Recurrent architectures: LSTM layers (lstm.py) in stacks of one or two directions (stack.py)."""

@@ -1,0 +1,105 @@
+"""A layer of long short-term memory (Hochreiter and Schmidhuber 1997) over texts of any lengths.
+
+N texts, L steps, I inputs, C cells, P outputs. Gates are in torch's order: input, forget, value,
+output.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import _VF, Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+State = tuple[Tensor, Tensor]
+"""What a layer gave last [N, P], and its cells [N, C]."""
+
+
+class LSTM(nn.Module):
+    """One layer in one direction; its output may be projected, clipped, and recurs.
+
+    Torch's kernel computes layers without projection and clips, a loop over the steps the others.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        cells: int,
+        outputs: int,
+        *,
+        cell_clip: float = 0.0,
+        projection_clip: float = 0.0,
+        weight_dropout: float = 0.0,
+        forget_bias: float = 0.0,
+        projects: bool = False,
+    ) -> None:
+        super().__init__()
+        self.clips, self.weight_dropout = (cell_clip, projection_clip), weight_dropout
+        self.weight_ih = nn.Parameter(torch.empty(4 * cells, inputs))
+        self.weight_hh = nn.Parameter(torch.empty(4 * cells, outputs))
+        self.weight_hr = nn.Parameter(torch.empty(outputs, cells)) if projects else None
+        self.bias = nn.Parameter(torch.zeros(4 * cells))
+        for weight in (self.weight_ih, self.weight_hh, self.weight_hr):
+            if weight is not None:
+                nn.init.uniform_(weight, -(cells**-0.5), cells**-0.5)
+        nn.init.constant_(self.bias[cells : 2 * cells], forget_bias)
+
+    @property
+    def widths(self) -> tuple[int, int]:
+        """P and C."""
+        return self.weight_hh.shape[1], self.weight_hh.shape[0] // 4
+
+    def forward(self, x_NLI: Tensor, length_N: Tensor, state: State) -> tuple[Tensor, State]:
+        """The outputs [N, L, P], 0 behind the end of a text, and the state at each text's end.
+
+        `length_N` is on the host.
+        """
+        around = F.dropout(self.weight_hh, self.weight_dropout, self.training)
+        if self.weight_hr is None and not any(self.clips):
+            return self._by_kernel(x_NLI, length_N, state, around)
+        return self._by_steps(x_NLI, length_N, state, around)
+
+    def _by_kernel(
+        self, x_NLI: Tensor, length_N: Tensor, state: State, around: Tensor
+    ) -> tuple[Tensor, State]:
+        # torch's layer has a second bias, which would only add to the first
+        weights = [self.weight_ih, around, self.bias, torch.zeros_like(self.bias)]
+        before = [one[None].to(x_NLI.dtype) for one in state]
+        how = weights, True, 1, 0.0, self.training, False
+        if bool((length_N == x_NLI.shape[1]).all()):
+            out_NLP, *after = _VF.lstm(x_NLI, before, *how, True)
+        else:
+            packed = pack_padded_sequence(x_NLI, length_N, batch_first=True, enforce_sorted=False)
+            # packing sorts the texts by their lengths, and so must their states be
+            order, back = packed.sorted_indices, packed.unsorted_indices
+            assert order is not None and back is not None
+            before = [one.index_select(1, order) for one in before]
+            data, *after = _VF.lstm(packed.data, packed.batch_sizes, before, *how)
+            after = [one.index_select(1, back) for one in after]
+            made = PackedSequence(data, *packed[1:])
+            out_NLP, _ = pad_packed_sequence(made, True, total_length=x_NLI.shape[1])
+        return out_NLP, (after[0][0], after[1][0])
+
+    def _by_steps(
+        self, x_NLI: Tensor, length_N: Tensor, state: State, around: Tensor
+    ) -> tuple[Tensor, State]:
+        (out_NP, cell_NC), outputs = state, []
+        cell_clip, projection_clip = self.clips
+        # what the inputs add to the gates is one product for all steps
+        gates_NLG = F.linear(x_NLI, self.weight_ih, self.bias)
+        real_NL1 = torch.arange(x_NLI.shape[1]) < length_N[:, None]
+        whole, real_NL1 = bool(real_NL1.all()), real_NL1[..., None].to(x_NLI.device)
+        for gates_NG, real_N1 in zip(gates_NLG.unbind(1), real_NL1.unbind(1), strict=True):
+            enter, forget, value, leave = (gates_NG + F.linear(out_NP, around)).chunk(4, -1)
+            cells = forget.sigmoid() * cell_NC + enter.sigmoid() * value.tanh()
+            cells = cells.clamp(-cell_clip, cell_clip) if cell_clip else cells
+            made = leave.sigmoid() * cells.tanh()
+            if self.weight_hr is not None:
+                made = F.linear(made, self.weight_hr)
+            made = made.clamp(-projection_clip, projection_clip) if projection_clip else made
+            if not whole:  # behind its end a text has the state that it had there
+                cells = torch.where(real_N1, cells, cell_NC)
+                made = torch.where(real_N1, made, out_NP)
+            out_NP, cell_NC = made, cells
+            outputs.append(made if whole else made * real_N1)
+        return torch.stack(outputs, 1), (out_NP, cell_NC)
