@@ -21,7 +21,7 @@ RUN=${RUN:-runs/squad-$OBJECTIVE-$SIZE}
 SEED=${SEED:-1}
 case $SIZE in
   base) : "${SOURCE:=381}" ;;
-  mini) : "${SOURCE:=320}" "${ROWS:=4000}" "${FINETUNE_STEPS:=500}" ;;
+  mini) : "${SOURCE:=320}" "${FINETUNE_STEPS:=500}" ;;
   *) : "${SOURCE:=160}" "${ROWS:=4000}" "${FINETUNE_LR:=5e-4}" "${MAX_TOKENS:=8192}" ;;
 esac
 settings
