@@ -18,7 +18,7 @@ from unitk.data.reading.pairs import Fields
 from unitk.data.reading.sources import SQUAD_SOURCE, Format, format_of, is_stream, read_lines
 from unitk.data.storing.corpus import Pairs
 from unitk.data.storing.folders import is_corpus, open_corpus
-from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig
+from unitk.decoding.config import INFILL_LENPEN, SEARCH_PRESETS, GenerateConfig
 from unitk.decoding.files.inputs import (
     Input,
     Item,
@@ -228,7 +228,9 @@ def check(parsed: config.Parsed) -> None:
 
 
 def as_trained(given: Options, origins: Container[str]) -> Options:
-    """The options, with the source limit of the model's training as the default."""
+    """The options, with defaults that depend on the model's training and on --infill."""
+    if given.infill is not None and "lenpen" not in origins:
+        given = replace(given, lenpen=INFILL_LENPEN)
     states = [read_state(find(path)) for path in given.checkpoint]
     # an ensemble's members may differ: what fits all is taken
     most = [state["lengths"][0] for state in states if state.get("lengths")]

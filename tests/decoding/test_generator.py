@@ -74,6 +74,16 @@ def test_every_blank_is_filled(generator):
     assert found[0][0].text.startswith("The") and "MASK" not in found[0][0].text
 
 
+def test_the_likeliest_fill_wins_whatever_its_length(generator):
+    [found] = generator.infill("a [MASK] c [MASK]", beam=6, nbest=6, max_len=4)
+    likely = [one.hypothesis.log_prob for one in found]
+    assert [one.hypothesis.score for one in found] == pytest.approx(likely)
+    assert likely == sorted(likely, reverse=True)
+    [[mean]] = generator.infill("a [MASK] c [MASK]", beam=6, max_len=4, lenpen=1.0)
+    words = len(mean.hypothesis.ids)
+    assert mean.hypothesis.score == pytest.approx(mean.hypothesis.log_prob / words)
+
+
 def test_tasks_that_cannot(generator, toy_vocab):
     class Dumb(Task):
         """Has no protocol."""

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 Config = TypeVar("Config", bound="DataclassInstance")
 
+INFILL_LENPEN = 0.0
+"""The length penalty of blanks: the likeliest fill wins, as its length is a part of the answer."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SearchPreset:
@@ -57,7 +60,7 @@ class SearchConfig:
     """Outputs for each input, best first."""
     lenpen: float = 1.0
     """Length penalty: rank by log-probability / length ** lenpen. --search glm and unilm have other
-    formulas."""
+    formulas. With --infill the default is 0."""
     search: Literal["likely", "exact", "fairseq", "glm", "unilm"] = "likely"
     """How a beam search ends and ranks. likely: end when the worst kept output beats every open
     hypothesis at its current length. exact: end when no open hypothesis can still enter the n best.

@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from unitk.data.texts import shorten
-from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig, length, made
+from unitk.decoding.config import (
+    INFILL_LENPEN,
+    EmbedConfig,
+    GenerateConfig,
+    PredictConfig,
+    length,
+    made,
+)
 from unitk.decoding.constraints.base import Constraint, encode_phrase
 from unitk.decoding.decode import Decoding
 from unitk.decoding.fit import overrun, shortened
@@ -53,8 +60,11 @@ class Generator(Decoding):
         ]
 
     def infill(self, texts: str | Sequence[str], **options: object) -> list[list[Output]]:
-        """The n best ways to fill every [MASK], [sMASK] and [gMASK] of each text."""
-        config = made(GenerateConfig, options)
+        """The n best ways to fill every [MASK], [sMASK] and [gMASK] of each text.
+
+        `options` are GenerateConfig's, but `lenpen` is `INFILL_LENPEN` unless given.
+        """
+        config = made(GenerateConfig, {"lenpen": INFILL_LENPEN, **options})
         texts = [texts] if isinstance(texts, str) else texts
         return self.outputs([self.encode_blanks(text) for text in texts], config)
 

@@ -18,7 +18,7 @@ import numpy as np
 from unitk.api.arguments import text
 from unitk.api.drawing import Drawing, drawings, laid_out
 from unitk.config import Given, resolve
-from unitk.decoding.config import EmbedConfig, GenerateConfig, PredictConfig, length
+from unitk.decoding.config import INFILL_LENPEN, EmbedConfig, GenerateConfig, PredictConfig, length
 from unitk.decoding.generator import NO_WORDS, Generator, parted
 from unitk.decoding.search import Hypothesis, Output
 from unitk.errors import UsageError, require
@@ -128,6 +128,8 @@ class Service:
         task = self._task(verb, given.get("task"))
         # through the grammar of the command line, which knows types and choices
         flags = [Given(key, text(given[key], key), key) for key in given if key in options]
+        if verb == "infill" and "lenpen" not in given:
+            flags.append(Given("lenpen", str(INFILL_LENPEN), "lenpen"))
         config = resolve(known.config, flags).main
         # before any text is read: what is asked for may not be affordable
         self._check(config)
