@@ -74,6 +74,14 @@ PICTURES = [
         " also phrases and entities. C is asked whether two parts follow each other.",
     ),
     Picture(
+        "ernie2",
+        "ERNIE 2.0: capitals",
+        "--task ernie2 --task.objectives capital --seed 3",
+        "The sun and the Sun",
+        "One of the objectives: words are shown in lower case, and those that occur with a capital"
+        " and without are asked for it (1: with). The others ask C for a class of the text.",
+    ),
+    Picture(
         "lm",
         "GPT: causal language model",
         "--task lm",

@@ -301,6 +301,7 @@ def test_shards_and_a_bare_encoder(hf, kit, make, tmp_path):
         ("spanbert", "bert", "MaskedLM"),
         ("albert", "albert", "PreTraining"),
         ("ernie", "ernie", "PreTraining"),
+        ("ernie2", "ernie2", "MaskedLM"),
         ("bart", "bart", "Seq2SeqLM"),
         ("t5", "t5", "Seq2SeqLM"),
     ],

@@ -211,6 +211,8 @@ def test_labels_and_visible_words_restore_the_text(name, toy_vocab):
     symbols = {*toy_vocab.symbols.values(), *task.vocab.sentinels}
     symbols |= set(range(len(task.vocab), len(task.vocab) + len(task.virtual)))
     for text, example in draws(task, toy_vocab):
+        if not words_asked(example):
+            continue  # an objective of ERNIE 2.0 that asks for no words, and may show other ones
         labels = {int(y) for ask in words_asked(example) for y in ask.label}
         shown = {int(t) for slots in example.towers.values() for t in slots.token}
         assert (labels | shown) - symbols == set(text.ids.tolist())

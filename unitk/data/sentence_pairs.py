@@ -16,13 +16,19 @@ import numpy as np
 
 from unitk.data.cuts import NO_BREAKS, Cut
 from unitk.slots import Ids
+from unitk.spans import Bools
 
 
 @dataclass(frozen=True)
 class SentencePairs:
-    """A cut into pairs of parts; flag 1 where the second part is from another document."""
+    """A cut into pairs of parts; flag 1 where the second part is from another document.
+
+    With `same`, flag 1 marks a second part from elsewhere in the same document, and flag 2 one from
+    another document (ERNIE 2.0).
+    """
 
     random: float = 0.5  # probability that the second part is from another document
+    same: float = 0.0  # probability that it is from elsewhere in the same one
     short: float = 0.1
     """Probability of a shorter block, of 2 to all tokens. Drawn for each block; the original draws
     it once for a document."""
@@ -51,6 +57,13 @@ class SentencePairs:
         if not self.single:
             fetched = _reach(edge, begin, room, first[home[begin] + 1])
         # the next block begins where this one ends; after part a if part b is from elsewhere
+        kind = far.astype(np.int64)
+        if self.same:
+            near, begin_near, limit_near = _nearby(split, home, first, rng)
+            near &= ~far & (rng.random(len(home)) * (1 - self.random) < self.same)
+            reach = np.maximum(_reach(edge, begin_near, room, limit_near), begin_near + 1)
+            begin, fetched = np.where(near, begin_near, begin), np.where(near, reach, fetched)
+            kind, far = 2 * far + near, far | near
         follow, chain, at = np.where(far, split, end).tolist(), [], 0
         while at < len(follow):
             chain.append(at)
@@ -60,7 +73,7 @@ class SentencePairs:
         there = np.stack([begin, fetched], axis=1)[chain]
         b = edge[np.where(far[chain, None], there, near)]
         a, b = _shorten(a, b, size, rng)
-        return Cut(a[:, 0], a[:, 1], NO_BREAKS, b, far[chain].astype(np.int64))
+        return Cut(a[:, 0], a[:, 1], NO_BREAKS, b, kind[chain])
 
 
 @dataclass(frozen=True)
@@ -91,6 +104,34 @@ class Turns:
         return Cut(a[:, 0], a[:, 1], NO_BREAKS, b, far.astype(np.int64))
 
 
+@dataclass(frozen=True)
+class Queries:
+    """A cut of documents whose first sentence is a query, the second the title that was clicked,
+    and the others titles that were shown. A block is a query and one title (ERNIE 2.0).
+
+    Sun et al. 2020, arXiv 1907.12412, "IR Relevance Task". Flag 0: clicked, 1: shown, 2: a title of
+    another document. The flags are equally frequent among documents with a title that was shown.
+    """
+
+    def __call__(self, sentences: Ids, documents: Ids, size: int, rng: np.random.Generator) -> Cut:
+        edge, _, first = _without_empty(sentences, documents)
+        counts, own = np.diff(first), np.arange(len(first) - 1)
+        flag = rng.integers(3, size=len(own))
+        flag = np.where((flag == 1) & (counts < 3), 2 * rng.integers(2, size=len(own)), flag)
+        # a document other than the own one, as long as there are two
+        other = (own + rng.integers(1, max(len(own), 2), len(own))) % max(len(own), 1)
+        there = np.where(flag == 2, other, own)
+        # sentence 0 of a document is its query, 1 was clicked
+        least = 1 + (flag == 1)
+        place = rng.integers(least, np.maximum(counts[there], least + 1))
+        place = np.where(flag == 0, 1, place)
+        kept = (counts > 1) & (counts[there] > 1) & ((flag < 2) == (there == own))
+        query, title = first[:-1][kept], (first[there] + place)[kept]
+        a, b = (edge[np.stack([one, one + 1], axis=1)] for one in (query, title))
+        a, b = _shorten(a, b, size, rng)
+        return Cut(a[:, 0], a[:, 1], NO_BREAKS, b, flag[kept])
+
+
 def _without_empty(sentences: Ids, documents: Ids) -> tuple[Ids, Ids, Ids]:
     """Borders of the non-empty sentences, their documents, and the documents' first sentences.
 
@@ -117,6 +158,21 @@ def _elsewhere(home: Ids, first: Ids, rng: np.random.Generator) -> Ids:
         other = (home + rng.integers(1, documents, len(home))) % documents
     begin: Ids = rng.integers(first[other], first[other + 1])
     return begin
+
+
+def _nearby(split: Ids, home: Ids, first: Ids, rng: np.random.Generator) -> tuple[Bools, Ids, Ids]:
+    """For a part from each sentence to before `split`: a random sentence of the document that is
+    neither in it nor next to it. Returns whether there is one, its number, and the end of the
+    sentences that may follow it."""
+    here = np.arange(len(home))
+    start, stop = first[home], first[home + 1]
+    # those before the part, but the last, and those behind it, but the first
+    before, behind = np.maximum(here - 1 - start, 0), np.maximum(stop - split - 1, 0)
+    pick = rng.integers(np.maximum(before + behind, 1))  # among both, in their order
+    early = pick < before
+    begin = np.where(early, start + pick, split + 1 + pick - before)
+    found = before + behind > 0
+    return found, np.where(found, begin, here), np.where(early, here - 1, stop)
 
 
 def _shorten(a: Ids, b: Ids, size: int, rng: np.random.Generator) -> tuple[Ids, Ids]:

@@ -205,7 +205,7 @@ FAMILIES = {
         **ENCODER | {"complete": _ernie, "free": (*BARE, "num_tasks")},
         name="Ernie",
         root="ernie.",
-        presets=("ernie_base",),
+        presets=("ernie_base", "ernie2_base", "ernie2_large"),
         layout=names.ERNIE,
         heads=bert_heads("ernie.pooler.dense"),
         fixed=ENCODES,

@@ -1,14 +1,14 @@
 """Architectures by name: a table of presets, each a model's configuration with a line about it.
 
 BERT: Devlin et al. 2019, arXiv 1810.04805. SpanBERT: Joshi et al. 2020, arXiv 1907.10529. RoBERTa:
-Liu et al. 2019, arXiv 1907.11692. ALBERT: Lan et al. 2020, arXiv 1909.11942. GPT: Radford et al.
-2018. GPT-2: Radford et al. 2019. UniLM: Dong et al. 2019, arXiv 1905.03197. UniLMv2: Bao et al.
-2020, arXiv 2002.12804. MASS: Song et al. 2019, arXiv 1905.02450. BART: Lewis et al. 2020, arXiv
-1910.13461. T5: Raffel et al. 2020, arXiv 1910.10683; 1.1: Shazeer 2020, arXiv 2002.05202. UL2: Tay
-et al. 2023, arXiv 2205.05131. Optimus: Li et al. 2020, arXiv 2004.04092. MDLM: Sahoo et al. 2024,
-arXiv 2406.07524. LLaDA: Nie et al. 2025, arXiv 2502.09992. GLM: Du et al. 2022, arXiv 2103.10360;
-the sizes are those of the official configurations, whose position tables have one row more than the
-longest input.
+Liu et al. 2019, arXiv 1907.11692. ALBERT: Lan et al. 2020, arXiv 1909.11942. ERNIE 1.0: Sun et al.
+2019, arXiv 1904.09223; 2.0: 2020, arXiv 1907.12412. GPT: Radford et al. 2018. GPT-2: Radford et al.
+2019. UniLM: Dong et al. 2019, arXiv 1905.03197. UniLMv2: Bao et al. 2020, arXiv 2002.12804. MASS:
+Song et al. 2019, arXiv 1905.02450. BART: Lewis et al. 2020, arXiv 1910.13461. T5: Raffel et al.
+2020, arXiv 1910.10683; 1.1: Shazeer 2020, arXiv 2002.05202. UL2: Tay et al. 2023, arXiv 2205.05131.
+Optimus: Li et al. 2020, arXiv 2004.04092. MDLM: Sahoo et al. 2024, arXiv 2406.07524. LLaDA: Nie et
+al. 2025, arXiv 2502.09992. GLM: Du et al. 2022, arXiv 2103.10360; the sizes are those of the
+official configurations, whose position tables have one row more than the longest input.
 
 Parameters are counted with the official vocabularies, those of `modern_*` with 16,384 words (the
 mini ones with 8,000). Of every family, `tiny` is for tests, and
@@ -87,6 +87,15 @@ BERT = ModelConfig(
 )
 SPANBERT = replace(BERT, heads=("sbo:span:20",))
 ERNIE = replace(BERT, activation="relu", max_positions=513)
+ERNIE2 = replace(
+    BERT,
+    num_segments=4,
+    num_tasks=16,
+    heads=(
+        *("tag:capital:2", "tag:document:2"),
+        *("class:order:9", "class:distance:3", "class:discourse:16"),
+    ),
+)
 ALBERT = replace(
     BERT,
     embedding_width=128,
@@ -219,10 +228,11 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     "albert_xxlarge": (sized(ALBERT, 12, 4096, 64), "ALBERT-xxlarge, 223 M parameters."),
     "ernie_tiny": (tiny(ERNIE), TESTS),
     "ernie_small": (for_cpu(ERNIE), CPU),
-    "ernie_base": (
-        ERNIE,
-        "ERNIE 1.0 (Sun et al. 2019, arXiv 1904.09223), 100 M parameters: BERT-base with ReLU.",
-    ),
+    "ernie_base": (ERNIE, "ERNIE 1.0, 100 M parameters: BERT-base with ReLU."),
+    "ernie2_tiny": (tiny(ERNIE2), TESTS),
+    "ernie2_small": (for_cpu(ERNIE2), CPU),
+    "ernie2_base": (ERNIE2, "ERNIE 2.0 base, 111 M parameters."),
+    "ernie2_large": (sized(ERNIE2, 24, 1024, 16), "ERNIE 2.0 large, 338 M parameters."),
     "roberta_tiny": (tiny(ROBERTA), TESTS),
     "roberta_small": (for_cpu(ROBERTA), CPU),
     "roberta_base": (ROBERTA, "RoBERTa-base, 125 M parameters."),

@@ -294,6 +294,7 @@ def stage_at(shares: Sequence[float], when: When, option: str) -> int:
     """The number of the stage that an update belongs to, of stages with these shares of the run."""
     step, total = when
     require(total is not None, f"--task.{option} needs the number of updates: give --max-steps")
+    # the last update of a stage is at the end of its share, not behind it
     done = np.cumsum(shares) / sum(shares)
     return int(np.searchsorted(done, step / (total or 1) - 1e-9))
 

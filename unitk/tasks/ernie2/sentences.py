@@ -1,0 +1,83 @@
+"""ERNIE 2.0's tasks of sentences.  Sun et al. 2020, arXiv 1907.12412, "Structure-aware" and
+"Semantic-aware Pre-training Tasks".
+
+C is asked for a class of the whole text. `order`: a paragraph is cut between sentences into 1 to m
+segments, which are shuffled. The classes are all orders of 1, of 2, ..., of m segments.
+
+    text     a b | c d e | f           shown in the order 2, 0, 1 of 012 021 102 120 201 210
+    token    C  f  S  a  b  S  c  d  e  S
+    seg      0  0  0  1  1  1  2  2  2  2
+    order    7  .  .  .  .  .  .  .  .  .      1 + 2 orders of fewer segments, then the fifth
+
+`distance`: two parts follow each other (0), are of one document (1), or of two (2). `relevance`: a
+query and a title that was clicked (0), that was shown beside it (1), or any other (2).
+
+    token    C  a  b  S  c  d  S
+    seg      0  0  0  0  1  1  1
+    distance 2  .  .  .  .  .  .
+
+`discourse`: of two sentences, the second began with a connective, which is left out.
+
+    text     a b . However , c .
+    token    C  a  b  .  S  c  .  S
+    discourse 3 .  .  .  .  .  .  .            the fourth of the list of connectives
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import permutations
+from math import factorial
+
+import numpy as np
+
+from unitk.slots import Example, Ids, stay
+from unitk.spans import Bools
+from unitk.tasks.base import framed
+from unitk.tasks.mlm import sentences
+
+
+def layout(name: str, parts: list[Ids], label: int, cls: int, sep: int) -> Example:
+    """Lay out parts, and ask C for a class."""
+    tokens, seg = framed(parts, cls, sep)
+    slots = stay(tokens, pos=np.arange(len(tokens)), seg=seg)
+    return Example({"x": slots}, [sentences(name, label)])
+
+
+def num_orders(segments: int) -> int:
+    """How many orders 1 to `segments` segments have in all."""
+    return sum(factorial(n) for n in range(1, segments + 1))
+
+
+def shuffled(text: Ids, borders: Ids, most: int, rng: np.random.Generator) -> tuple[list[Ids], int]:
+    """A text in up to `most` segments, cut at some of the `borders`, in a random order; its class.
+
+    The number of segments and the order are uniform.
+    """
+    count = int(rng.integers(1, min(most, len(borders) + 1) + 1))
+    cuts = np.sort(rng.permutation(borders)[: count - 1])
+    segments, order = np.split(text, cuts), tuple(rng.permutation(count).tolist())
+    # permutations come in lexicographic order
+    rank = list(permutations(range(count))).index(order)
+    return [segments[i] for i in order], num_orders(count - 1) + rank
+
+
+def connected(
+    text: Ids, starts: Ids, words: Bools, markers: dict[tuple[int, ...], int]
+) -> list[tuple[int, int, int]]:
+    """The sentences that begin with a connective and have another before them: number, size and
+    class of the connective.
+
+    `starts` are the offsets of all sentences. `words` [n] tells which tokens begin a word: one must
+    stand behind a connective.
+    """
+    sizes: Sequence[int] = sorted({len(marker) for marker in markers}, reverse=True)
+    found = []
+    for number, start in enumerate(starts.tolist()[1:], start=1):
+        stop = starts[number + 1] if number + 1 < len(starts) else len(text)
+        for size in sizes:
+            label = markers.get(tuple(text[start : start + size].tolist()))
+            if label is not None and start + size < stop and words[start + size]:
+                found.append((number, size, label))
+                break
+    return found
