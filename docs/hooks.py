@@ -13,7 +13,6 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-from unitk_cli import latent
 from unitk_cli.main import VERBS, module
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -49,9 +48,9 @@ def reference() -> str:
         lines += [f"## unitk {verb}", "", f"{about[0].upper()}{about[1:]}.", ""]
         words = ["--task", "glm_infill"] if verb in ("train", "show") else []
         lines += ["```text", help_page(verb, words).rstrip(), "```", ""]
-        for name in latent.VERBS if verb == "latent" else ():
+        for name in getattr(module(verb), "VERBS", ()):
             page = help_page(verb, [name]).rstrip()
-            lines += [f"### unitk latent {name}", "", "```text", page, "```", ""]
+            lines += [f"### unitk {verb} {name}", "", "```text", page, "```", ""]
     return "\n".join(lines)
 
 

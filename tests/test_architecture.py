@@ -16,7 +16,7 @@ LAYER = {
     **dict.fromkeys(["data", "models", "criterions", "optim", "score"], 1),
     "tasks": 2,
     **dict.fromkeys(["training", "decoding", "interop"], 3),
-    **dict.fromkeys(["latent", "fairseq"], 4),
+    **dict.fromkeys(["latent", "fairseq", "analysis"], 4),
     "api": 5,
     "serving": 6,
 }
@@ -130,8 +130,8 @@ sys.exit(", ".join(sorted(slow & set(sys.modules))) or 0)
 def test_the_package_does_not_grow_unseen():
     """The figures of `make count`; whoever passes one makes room first, or argues the new one."""
     remarks, code = shape.comments()
-    assert shape.lines(shape.files()) <= 36_032
-    assert shape.lines(shape.core()) <= 29_767
+    assert shape.lines(shape.files()) <= 36_693
+    assert shape.lines(shape.core()) <= 30_426
     assert 100 * remarks / code >= 4.5
     assert not shape.cycles()
     assert not shape.writers()

@@ -31,6 +31,7 @@ VERBS = {
     "predict": "predict labels, numbers, tags, answers or choices",
     "serve": "serve a model over HTTP, with a page to try it",
     "evaluate": "losses and perplexities on a corpus, minimal pairs and more",
+    "analyse": "how contextual states are, which attention heads matter",
     "show": "draw the slots and the mask of an objective",
     "latent": "encode, sample, interpolate and more in a latent space",
     "list": "list tasks, architectures, models and more",

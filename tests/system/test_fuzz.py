@@ -79,6 +79,7 @@ def others(runs, toy_data, tmp_path_factory):
         "predict": {"checkpoint": lm, "input": text, "device": "cpu"},  # refused: it has no labels
         "evaluate": {"checkpoint": lm, "data": toy_data / "text", "max-tokens": "400"},
         "show": {"": "a b c d", "task": "lm", "seed": "1", "max-tokens": "9"},
+        "analyse": {"": "contextuality", "checkpoint": lm, "input": text, "min-count": "2"},
         "latent": {"": "encode the-bada", "checkpoint": place / "optimus", "device": "cpu"},
         "list": {"": "task", "user-dir": place},
         "convert": {"from": f"unitk={lm}", "to": f"hf={place / 'hf'}", "vocab": lm / "last"},

@@ -1,9 +1,13 @@
 """What tasks ask of the data: their own cut, static draws, virtual tokens, segments."""
 
+import numpy as np
 import pytest
 
+from unitk import registry
 from unitk.data.batching import draw
-from unitk.errors import DataError, UsageError
+from unitk.data.limits import misfit, tables_of
+from unitk.errors import UsageError
+from unitk.slots import Example, stay
 from unitk.training.start import parse_train, prepare
 
 
@@ -56,10 +60,18 @@ def test_an_architecture_without_room_is_refused(begin):
     assert added.config.heads == ("class:sop:2", "class:nsp:2")
     with pytest.raises(UsageError, match="mlm asks class:nsp:2, but --arch.heads are tag:a:3: add"):
         begin("--task mlm --arch albert_tiny --task.nsp on --arch.heads tag:a:3")
-    data = begin("--task mlm --arch bert_tiny --task.nsp on --arch.num-segments 1").data
+
+
+def test_one_segment_is_that_of_all_parts(begin):
+    data = begin("--task mlm --arch roberta_tiny --task.nsp on").data
     data.train.examples.bounds(0)
-    with pytest.raises(DataError, match="segment 1 is beyond --arch.num-segments 1"):
-        draw(data.train.examples, 1, 0, 0)
+    assert draw(data.train.examples, 1, 0, 0).towers["x"].seg.max() == 1
+    slots = stay(np.arange(3), pos=np.arange(3), at=0, seg=2)
+    found = [
+        misfit(Example({"x": slots}), tables_of(registry.get("arch", name)()))
+        for name in ("roberta_tiny", "gpt2_tiny", "bert_tiny")
+    ]
+    assert found == ["", "", "segment 2 is beyond --arch.num-segments 2"]
 
 
 @pytest.mark.parametrize(

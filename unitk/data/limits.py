@@ -121,6 +121,8 @@ def tables_of(arch: Any) -> dict[str, list[int]]:
     numbers; 0: no limit."""
     towers = {name: arch.tower(name) for name in ("x", "enc", "dec")}
     rows = {name: [getattr(tower, table) for table in TABLES] for name, tower in towers.items()}
+    for of_tower in rows.values():
+        of_tower[-1] *= of_tower[-1] > 1  # one segment is that of all parts (RoBERTa)
     return rows | {"task": [arch.num_tasks]}
 
 

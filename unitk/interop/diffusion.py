@@ -237,7 +237,7 @@ def unfolded(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tenso
     """A DiT whose adaptive norms say at any time what the biases of its norms are."""
     found = {name: tensor for name, tensor in ours.items() if not re.search(NORM_BIAS, name)}
     found[f"{EMBEDDING}.embedding"] = found.pop(f"{EMBEDDING}.weight")
-    still = torch.zeros(config.width)
+    still = torch.zeros(config.width)  # a scale or shift that changes nothing
     for name in [name for name in ours if name.endswith(".norm1.bias")]:
         block = name.removesuffix("norm1.bias")
         values = [[ours[f"{block}{norm}.bias"], still, still + 1] for norm, _ in PARTS]
@@ -248,6 +248,7 @@ def unfolded(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tenso
     for number, inputs in ((0, WAVES), (2, TIME_WIDTH)):
         found[f"{SIGMA}{number}.weight"] = torch.zeros(TIME_WIDTH, inputs)
         found[f"{SIGMA}{number}.bias"] = torch.zeros(TIME_WIDTH)
+    # a model that began here may have no bias in its outputs
     found.setdefault(f"{OUTPUT}linear.bias", torch.zeros(len(ours[f"{OUTPUT}linear.weight"])))
     each = torch.arange(0, config.key_width, 2) / config.key_width
     found[FREQUENCY] = config.rotary_base**-each
@@ -266,7 +267,8 @@ def write(parts: Parts, folder: Path) -> None:
     about: dict[str, Any] = {"model_type": name, "architectures": [kind.name]}
     about["auto_map"] = {"AutoConfig": settled, **dict.fromkeys(kind.classes, code)}
     about |= {**kind.fixed, **settings.write(config, kind.keys), "vocab_size": rows}
-    about |= {"mask_token_id": vocab.mask, "eos_token_id": vocab.sep, "pad_token_id": vocab.sep}
+    end = vocab.sep if vocab.sep < rows else None  # which an import may have added
+    about |= {"mask_token_id": vocab.mask, "eos_token_id": end, "pad_token_id": end}
     about[kind.keys["max_positions"][0]] = config.max_positions or LENGTH
     if kind.layout is DIT:
         theirs, about["cond_dim"] = unfolded(theirs, config), TIME_WIDTH

@@ -252,6 +252,9 @@ class Heads(nn.Module):
         self.query_scale = nn.Parameter(torch.ones(self.num_heads)) if config.qk_norm else None
         self.gate = nn.Linear(config.width, self.num_heads) if config.head_gate else None
         self.norm = norm(config, config.heads_width, inside=True)
+        self.gates: Tensor | None = None
+        """Factors of what each head finds, [H] or [B, H] (Michel et al. 2019, arXiv 1905.10650,
+        section 2.3); while `unitk analyse heads` measures."""
 
     def queries(self, x_BTM: Tensor, rotation_B1TP: Tensor | None) -> Tensor:
         """Queries [B, H, T, K] of [B, T, H * K]."""
@@ -274,6 +277,8 @@ class Heads(nn.Module):
         mixed_BTHK = mixed_BHTK.transpose(1, 2)
         if self.gate is not None:
             mixed_BTHK = mixed_BTHK * (2 * self.gate(x_BTD).sigmoid())[..., None]
+        if self.gates is not None:
+            mixed_BTHK = mixed_BTHK * self.gates[..., None, :, None]
         return mapped(self.norm, self.out, mixed_BTHK.flatten(2))
 
 

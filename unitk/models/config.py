@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, get_args
 
 from unitk.errors import UsageError, at_least, require
@@ -41,6 +41,9 @@ class ModelConfig(ArchConfig):
     head_width: int = 0
     """Width of the queries, keys and values of a head (T5: 64 in every size). 0: the width divided
     by the heads."""
+    layer_heads: tuple[int, ...] = ()
+    """Heads of each layer where some are pruned, such as 4,2,3,4 (`unitk analyse heads --dest`).
+    Default: --arch.num-heads in each."""
     ffn_width: int = 3072
     """Inner width of the feed-forward part."""
     ffn_gate: bool = False
@@ -167,6 +170,7 @@ class ModelConfig(ArchConfig):
             self._require(name, getattr(self, name) > 0, "above 0")
         divides = self.head_width > 0 or self.width % self.num_heads == 0
         self._require("num_heads", divides, f"a divisor of --arch.width {self.width}")
+        self._check_layer_heads()
         choices = {"activation": Activation, "norm": Norm, "positions": Positions}
         for name, kind in (choices | {"layer_share": Share}).items():
             known = get_args(kind)
@@ -204,6 +208,29 @@ class ModelConfig(ArchConfig):
         even = not rotary or self.key_width % step == 0
         width = f"heads {step} channels wide, or a multiple of it"
         require(even, f"--arch.positions rotary needs {width}, got {self.key_width}")
+
+    def _check_layer_heads(self) -> None:
+        if not (left := self.layer_heads):
+            return
+        single = len(self.towers) == 1 and not self.latent
+        reasons = {
+            "two towers or a latent": not single,
+            "layers of the same weights": self.layer_groups > 0,
+            "a bias of relative positions, which layers share": self.relative_buckets > 0,
+            "a LayerNorm inside": self.norm_inside and self.norm != "rms",
+        }
+        for reason in [reason for reason, holds in reasons.items() if holds]:
+            raise UsageError(f"--arch.layer-heads excludes an architecture with {reason}")
+        fits = len(left) == self.num_layers and 1 <= min(left) <= max(left) <= self.num_heads
+        what = f"a number from 1 to {self.num_heads} for each of {self.num_layers} layers"
+        self._require("layer_heads", fits, what)
+
+    def of_layer(self, number: int) -> ModelConfig:
+        """The settings of a layer, which differ where heads are pruned."""
+        if not self.layer_heads:
+            return self
+        left, width = self.layer_heads[number], self.key_width
+        return replace(self, num_heads=left, head_width=width, layer_heads=())
 
     @property
     def table_width(self) -> int:
@@ -257,7 +284,8 @@ class ModelConfig(ArchConfig):
         num_attentions, num_ffns = (
             groups if share in ("layer", part) else layers for part in ("attention", "ffn")
         )
-        matrices = num_attentions * 4 * self.width * self.heads_width
+        num_heads = sum(self.layer_heads) or num_attentions * self.num_heads
+        matrices = 4 * self.width * num_heads * self.key_width
         matrices += num_ffns * (2 + self.ffn_gate) * self.width * self.ffn_width
         matrices += (groups if share == "layer" else layers) * cross * self.width * self.heads_width
         rows = vocab_size * (1 + (output and not self.tied)) + self.num_virtual + self.num_segments

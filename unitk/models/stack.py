@@ -31,7 +31,7 @@ from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.models.heads.base import LM, Answers, Asked, Heads, asked_slots, layered
 from unitk.models.heads.words import Words
 from unitk.models.layers import Embedding, Layer, Tower, init_weights
-from unitk.models.lean import norm
+from unitk.models.lean import RMSNorm, norm
 from unitk.models.products import few, recomputed
 from unitk.models.relative import RelativeBias, rotation
 from unitk.slots import FIELDS, POS, Batch
@@ -52,7 +52,11 @@ class Stack(Tower):
         self.embed = Embedding(config, vocab_size)
         self.relative = RelativeBias(config, one_sided=cross) if config.relative_buckets else None
         groups, whole = config.layer_groups or config.num_layers, config.layer_share == "layer"
-        own = [Layer(config, cross) for _ in range(groups if whole else config.num_layers)]
+        count = groups if whole else config.num_layers
+        own = [Layer(config.of_layer(number), cross) for number in range(count)]
+        for layer, left in zip(own, config.layer_heads, strict=False):
+            if isinstance(inside := layer.attention.norm, RMSNorm):
+                inside.eps *= config.num_heads / left  # of a mean over all, pruned ones being 0
         self.own_bias = any(layer.attention.biased for layer in own)
         # layers of a group are one module, several times over, or have some modules in common
         times = config.num_layers // groups
@@ -205,10 +209,10 @@ class Stack(Tower):
         length = prefix[0][0].shape[2] if prefix else 0
         device = self.embed.tokens.weight.device
         dtype = self.cache_dtype or compute_dtype(self.embed.tokens.weight)
-        shape = (batch_size, self.config.num_heads, length + columns, self.config.key_width)
-
+        size = length + columns, self.config.key_width
+        heads = self.config.layer_heads or [self.config.num_heads] * len(self.layers)
         # zeros: a column that nobody looks at still meets a weight of 0, and 0 * nan is nan
-        value = [torch.zeros(shape, dtype=dtype, device=device) for _ in self.layers]
+        value = [torch.zeros(batch_size, n, *size, dtype=dtype, device=device) for n in heads]
         key = [lay_out(torch.zeros_like(table)) for table in value]
         slots = torch.zeros(len(FIELDS), batch_size, columns, dtype=torch.int64, device=device)
         cache = Cache(key, value, slots, prefix=length)

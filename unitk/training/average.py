@@ -17,6 +17,7 @@ from unitk.errors import CheckpointError
 from unitk.files import seal, sealed
 from unitk.training.saving.checkpoint import EMA, IMPORTED, WEIGHTS, check_finite
 from unitk.training.saving.checkpoint import save_tensors as save
+from unitk.training.saving.folder import OPTIMIZER
 from unitk.training.saving.state import COPIES, read_state
 
 
@@ -29,19 +30,30 @@ def average(checkpoints: Sequence[Path], folder: Path) -> None:
     states = [read_state(path) for path in checkpoints]
     for path, state in zip(checkpoints, states, strict=True):
         check_alike(checkpoints[0], states[0], path, state)
-    last = checkpoints[-1]
-    save(mean(checkpoints), folder / WEIGHTS)
-    save({}, folder / "optim.safetensors")  # no run goes on from a mean
-    more = {"optimizer": {}, "averaged": [str(path) for path in checkpoints]}
-    text = json.dumps(states[-1] | more, indent=1, allow_nan=False, ensure_ascii=False)
+    more: dict[str, Any] = {"averaged": [str(path) for path in checkpoints]}
+    untrained = all(IMPORTED in sealed(path) for path in checkpoints)
+    rewrite(checkpoints[-1], folder, mean(checkpoints), more, untrained)
+
+
+def rewrite(
+    source: Path, folder: Path, tensors: dict[str, Tensor], more: dict[str, Any], untrained: bool
+) -> None:
+    """Fill an empty folder with a checkpoint of other weights, from which no run can be resumed.
+
+    Everything else is that of `source`, with `more` in its state.json. `untrained`: rows that an
+    import added are no output yet.
+    """
+    save(tensors, folder / WEIGHTS)
+    save({}, folder / OPTIMIZER)
+    state = read_state(source) | {"optimizer": {}} | more
+    text = json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False)
     (folder / "state.json").write_text(text, encoding="utf-8")
     wanted = ["vocab/", *(name.rpartition("vocab.json")[0] or name for name in COPIES.values())]
-    if all(IMPORTED in sealed(path) for path in checkpoints):  # none of them was trained
-        wanted.append(IMPORTED)
-    for name in sealed(last):
+    wanted += [IMPORTED] * untrained
+    for name in sealed(source):
         if name.startswith(tuple(wanted)):
             (folder / name).parent.mkdir(exist_ok=True)
-            shutil.copyfile(last / name, folder / name)
+            shutil.copyfile(source / name, folder / name)
     seal(folder)
 
 

@@ -1,0 +1,208 @@
+"""`unitk analyse VERB`: what a trained model does inside."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from unitk import config
+from unitk.api.progress import progress
+from unitk.decoding.config import EmbedConfig
+from unitk.decoding.files.inputs import Input
+from unitk.decoding.files.outputs import check_writable, write
+from unitk.errors import CheckpointError, UsageError, at_least, require
+from unitk.files import new_folder
+from unitk.latent.config import Common
+from unitk.registry import nearest
+from unitk_cli.answers import inputs_of
+from unitk_cli.generate import open_generator
+
+COLUMNS = {
+    "random_cosine": "random",
+    "self_similarity": "self-sim",
+    "self_similarity/adjusted": "adjusted",
+    "intra_sentence": "intra-sim",
+    "intra_sentence/adjusted": "adjusted",
+    "explained": "MEV",
+    "random_explained": "random",
+    "explained/adjusted": "adjusted",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contextuality(Common):
+    """How contextual the states of each layer are: the similarity of a word's states in different
+    places, the similarity of a text's words, and the variance that one direction explains. Each is
+    also corrected for what any two words have in common (Ethayarajh 2019).
+
+    unitk analyse contextuality --checkpoint runs/bert --input texts.txt
+    """
+
+    checkpoint: Path
+    """Run folder (its best checkpoint), checkpoint or bundled model."""
+    source_field: tuple[str, ...] = ()
+    """Field of a table that holds the text. Several are its parts."""
+    min_count: int = 5
+    """Occurrences that a word needs to count. A word is a token of the vocabulary."""
+    max_count: int = 1000
+    """Occurrences of a word that are read. Of more, so many are drawn."""
+    seed: int = 1
+    """Seed of the draws. The baselines read one word of each text."""
+    plot: Path | None = None
+    """Also draw the measures to this .png, .svg or .pdf file."""
+    output_format: Literal["text", "json"] = "text"
+    """text: a table; json: one object."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, min_count=2, max_count=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadOptions:
+    """Which attention heads matter: their importance, the loss while the least important ones are
+    removed, and a checkpoint without them (Michel et al. 2019).
+
+    unitk analyse heads --checkpoint runs/lm --data data/docs/valid
+    unitk analyse heads --checkpoint runs/lm --data data/docs/valid --until 0.3 --dest models/small
+    """
+
+    checkpoint: Path
+    """Run folder (its best checkpoint), checkpoint or bundled model."""
+    data: Path
+    """Corpus folder that was made with the vocabulary of the checkpoint, or a folder with valid/ in
+    it."""
+    each: bool = False
+    """Also report the loss without each head, and with each head alone in its layer."""
+    step: float = 0.1
+    """Share of the heads to remove at a time. Importance is measured anew before each step."""
+    until: float = 1.0
+    """Share of the heads that are removed at last. One head of each layer always stays."""
+    dest: Path | None = None
+    """Folder of the checkpoint to write without the removed heads, empty or absent."""
+    task: str | None = None
+    """Task to measure the loss of, if the model was trained with one at a time."""
+    plot: Path | None = None
+    """Also draw importance and loss to this .png, .svg or .pdf file."""
+    output_format: Literal["text", "json"] = "text"
+    """text: tables; json: one object."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Device to compute on. auto: CUDA if there is a GPU."""
+    max_tokens: int = 8192
+    """Maximum slots of a forward pass."""
+    user_dir: Path | None = None
+    """Folder of plug-ins. Every .py file in it is imported."""
+
+    def __post_init__(self) -> None:
+        at_least(self, max_tokens=1)
+        for name in ("step", "until"):
+            share = getattr(self, name)
+            require(0 < share <= 1, f"--{name} must be in (0, 1], got {share:g}")
+
+
+def run(argv: Sequence[str]) -> None:
+    """Run the verb that the first word names."""
+    if not argv or argv[0] in config.HELP:
+        print(overview())
+        return
+    if argv[0] not in VERBS:
+        hint = nearest(argv[0], VERBS) or f" (known: {', '.join(VERBS)})"
+        raise UsageError(f"there is no verb {argv[0]!r}{hint}")
+    kind, act = VERBS[argv[0]]
+    positional = "texts" if kind is Contextuality else None
+    act(config.parse(f"analyse {argv[0]}", kind, argv[1:], positional=positional))
+
+
+def overview() -> str:
+    """The help page of the verbs."""
+    lines = ["unitk analyse VERB [options]", "", "Verbs:"]
+    for name, (kind, _) in VERBS.items():
+        about = " ".join((kind.__doc__ or "").split()).partition(":")[0]
+        lines.append(f"  {name:<15}{about[0].lower()}{about[1:]}")
+    return "\n".join([*lines, "", "`unitk analyse VERB --help` lists a verb's options."])
+
+
+def contextuality(parsed: config.Parsed) -> None:
+    """`contextuality`: the measures of each layer."""
+    given: Contextuality = parsed.main
+    inputs = inputs_of(parsed)
+    require(isinstance(inputs, list), "--input must be a file: all texts are read at once")
+    check_writable(given.output)
+    from unitk.analysis import contextuality as found
+    from unitk.models.stack import Model
+
+    generator = open_generator(given)
+    assert isinstance(generator.model, Model)
+    sources = generator.encode([text.source for text in inputs if isinstance(text, Input)])
+    how = EmbedConfig(truncate=given.truncate, max_tokens=given.max_tokens, pool="none")
+    counts = {"least": given.min_count, "most": given.max_count, "seed": given.seed}
+    with progress(None) as report:
+        layers = found.contextuality(
+            generator.model, generator.task, sources, how, **counts, report=report
+        )
+    if given.plot is not None:
+        found.draw(layers, given.plot)
+    every = [layer.figures() for layer in layers]
+    lines = ["layer" + "".join(f"{title:>11}" for title in COLUMNS.values())]
+    for number, layer in enumerate(every):
+        lines.append(f"{number:<5}" + "".join(f"{layer[name]:11.4f}" for name in COLUMNS))
+    if given.output_format == "json":
+        lines = [json.dumps({"checkpoint": str(given.checkpoint), "layers": every})]
+    write(lines, given.output)
+
+
+def heads(parsed: config.Parsed) -> None:
+    """`heads`: importance, what removal costs, and a checkpoint with fewer heads."""
+    given: HeadOptions = parsed.main
+    from unitk.analysis import heads as found
+    from unitk.training.device import choose_device
+    from unitk.training.evaluate import open_evaluation
+
+    opened = partial(open_evaluation, corpus=given.data, device=choose_device(given.device))
+    evaluation, most = opened(given.checkpoint, task=given.task), given.max_tokens
+    gates = found.open_gates(evaluation.model)
+    if given.dest is not None:  # before minutes are spent
+        found.check(evaluation, gates)
+    tables = {"importance": found.importance(evaluation, gates, most)}
+    total = sum(map(len, gates.values()))
+    with progress(total * (1 + 2 * given.each)) as report:
+        if given.each:
+            without, alone = found.one_by_one(evaluation, gates, most, report)
+            tables |= {"loss without the head": without, "loss with the head alone": alone}
+        steps = list(found.curve(evaluation, given.step, given.until, most, report))
+    if given.plot is not None:
+        found.draw(tables["importance"], steps, given.plot)
+    about: dict[str, Any] = {"checkpoint": str(given.checkpoint), "data": str(given.data)}
+    if given.dest is not None:
+        with new_folder(given.dest, "--dest", CheckpointError) as folder:
+            found.write(evaluation, steps[-1].gates, folder)
+        about |= found.compared(evaluation, opened(given.dest, task=given.task), most)
+    rows = {
+        title: {name: row.tolist() for name, row in table.items()}
+        for title, table in tables.items()
+    }
+    if given.output_format == "json":
+        curve = [{"removed": one.removed, "left": one.left} | one.figures for one in steps]
+        print(json.dumps(about | rows | {"curve": curve}))
+        return
+    for key, value in about.items():
+        print(f"{key:<24}{value:,}" if isinstance(value, int) else f"{key:<24}{value}")
+    for title, named in rows.items():
+        print(f"\n{title}")
+        for name, values in named.items():
+            print(f"{name:<24}" + "".join(f"{value:9.4f}" for value in values))
+    print(f"\n{'removed':<12}{'loss':>9}   heads left")
+    for one in steps:
+        left = " ".join(map(str, one.left.values()))
+        print(f"{one.removed:>4} of {total:<4}{one.figures['loss']:9.4f}   {left}")
+
+
+VERBS: dict[str, tuple[Any, Any]] = {
+    "contextuality": (Contextuality, contextuality),
+    "heads": (HeadOptions, heads),
+}
+"""Verb -> its options and what it does."""
