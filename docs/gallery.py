@@ -244,8 +244,17 @@ PICTURES = [
         " the latent, which is made of the state of the first slot.",
     ),
     Picture(
+        "xlnet",
+        "XLNet: spans in a random order",
+        "--task xlnet --task.one-in 3 --seed 5",
+        FOX,
+        "Every third word is predicted, in spans and in a random order. The content of such a word,"
+        " of [SEP] or of [CLS] sees itself, what is before it in the order, and all other words."
+        " The query of the word does not see itself. Segments: 0 and 1 for two parts, 2 for [CLS].",
+    ),
+    Picture(
         "permutation_lm",
-        "XLNet: permutation language model",
+        "XLNet: the example of the paper",
         "--user-dir recipes/plugin --task permutation_lm --task.order 3,2,4,1",
         "x1 x2 x3 x4",
         "The paper's example, the order 3, 2, 4, 1, laid out by a"

@@ -182,6 +182,7 @@ class Protocol:
     end: int  # closes an output or a blank; never fed back
     probe: int | None = None
     """None: shift, the next word is read at the last one. Otherwise the id that asks for it."""
+    unseen: bool = False  # the slot that asks is a query, which does not see itself (XLNet)
     dpos: int = 1
     dpos2: int = 0  # where the next slot stands relative to the one read (GLM: 0, 1)
     begin: int | None = None  # opens the next blank (GLM: start of piece)
@@ -434,7 +435,8 @@ def unroll(
         fed = words[:-1]
         kept = stay(fed, pos[:-1], pos2=pos2[:-1], at=now + 2 * times - 1, seg=seg, doc=doc)
         masks, at = np.full(n - 1, protocol.probe), now + 2 * times
-        asked = probe(masks, pos[1:], pos2=pos2[1:], at=at, seg=seg, doc=doc)
+        asking = query if protocol.unseen else probe
+        asked = asking(masks, pos[1:], pos2=pos2[1:], at=at, seg=seg, doc=doc)
         # word, probe, word, probe, ...
         order = np.arange(2 * max(n - 1, 0)).reshape(2, -1).T.ravel()
         more = (kept + asked).take(order)

@@ -251,6 +251,25 @@ def run_places(unit: Ids, budget: int, longest: int, rng: np.random.Generator) -
     return taken, np.unique(run[taken], return_inverse=True)[1]
 
 
+def context_spans(
+    size: int, share: int, law: npt.NDArray[np.float64], rng: np.random.Generator
+) -> Spans:
+    """Spans of lengths from the law, each anywhere in a context `share` times as long as itself.
+
+    Contexts lie side by side, and the last one has what is left of [0, size): `size // share`
+    places are in spans, one at least (XLNet, section 3.1).
+    """
+    lengths = law.searchsorted(rng.random(size // share + 1), "right") + 1
+    contexts = share * lengths
+    lengths = lengths[: int(contexts.cumsum().searchsorted(size, "right"))]
+    # the context that the next length would need is cut off at the end
+    rest = size - share * int(lengths.sum())
+    contexts = np.append(share * lengths, rest)
+    lengths = np.append(lengths, max(rest // share, size < share))
+    starts = contexts.cumsum() - contexts + rng.integers(contexts - lengths + 1)
+    return np.stack([starts, starts + lengths], axis=1)[lengths > 0]
+
+
 @functools.cache
 def length_law(weights: tuple[float, ...]) -> npt.NDArray[np.float64]:
     """Cumulative law of lengths 1, 2, ... with these weights."""

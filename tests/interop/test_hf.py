@@ -58,6 +58,7 @@ T5 = {
 }
 T5_1_1 = {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 TASKS = {"use_task_id": True, "task_type_vocab_size": 5, "type_vocab_size": 4}
+XLNET = {"vocab_size": V, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48, "mem_len": 5}
 FAMILIES = {
     "bert": ("BertForMaskedLM", "BertConfig", BERT),
     "bert_nsp": ("BertForPreTraining", "BertConfig", BERT),
@@ -76,6 +77,8 @@ FAMILIES = {
     "t5_v1_1": ("T5ForConditionalGeneration", "T5Config", T5_1_1),
     "t5_v1_1_tied": ("T5ForConditionalGeneration", "T5Config", T5_1_1),
     "ul2": ("T5ForConditionalGeneration", "T5Config", {**T5, "feed_forward_proj": "gated-silu"}),
+    "xlnet": ("XLNetLMHeadModel", "XLNetConfig", {**XLNET, "ff_activation": "gelu_new"}),
+    "xlnet_gelu": ("XLNetLMHeadModel", "XLNetConfig", XLNET),
 }
 TWO_TOWERS = ("bart", "t5", "t5_v1_1", "t5_v1_1_tied", "ul2")
 
@@ -378,7 +381,7 @@ def edit(there, name, change):
             lambda t: t["bert.embeddings.LayerNorm.bias"].fill_(float("nan")),
             "NaN or infinity in embed.norm.bias",
         ),
-        ("config.json", lambda c: c.update(model_type="xlnet"), "model_type must be one of"),
+        ("config.json", lambda c: c.update(model_type="electra"), "model_type must be one of"),
         ("config.json", lambda c: c.update(hidden_act="silu"), "hidden_act must be one of"),
         ("config.json", lambda c: c.update(hidden_size="x"), "hidden_size must be a int"),
         ("config.json", lambda c: c.update(hidden_size=10**12), "hidden_size cannot be"),

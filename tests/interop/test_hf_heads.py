@@ -18,7 +18,7 @@ from unitk.slots import collate
 from unitk.training.saving.checkpoint import load
 from unitk.vocab.base import open_vocab
 
-from .test_hf import BART, BERT, GPT, T5, T5_1_1, edit
+from .test_hf import BART, BERT, GPT, T5, T5_1_1, XLNET, edit
 
 ENDS_AND_STARTS = {"bos_token_id": 2, "eos_token_id": 3}
 SMALL = {**BERT, "num_hidden_layers": 1}
@@ -32,6 +32,7 @@ FAMILIES = {
     "bart": ("Bart", {**BART, **ENDS_AND_STARTS, "decoder_start_token_id": 3}),
     "t5": ("T5", {**T5, "eos_token_id": 3}),
     "t5_v1_1": ("T5", {**T5_1_1, "eos_token_id": 3}),
+    "xlnet": ("XLNet", {**XLNET, "n_layer": 1, "pad_token_id": 0}),
 }
 ENDS = {
     "classify": "SequenceClassification",
@@ -44,6 +45,7 @@ LABELS = ("plus", "minus", "even")  # not in the order of the alphabet
 PAIRS = [(family, task) for family in ("bert", "roberta", "albert") for task in ENDS]
 PAIRS += [("gpt2", task) for task in ENDS]
 PAIRS += [(family, task) for family in ("bart", "t5") for task in ("classify", "regress", "span")]
+PAIRS += [("xlnet", task) for task in ENDS if task != "span"]
 PAIRS += [("ernie", "classify"), ("t5_v1_1", "classify"), ("gpt", "classify"), ("gpt", "choice")]
 
 
@@ -118,6 +120,7 @@ def ours_of(model, task, parts, right):
         ("bart", "C a b S S c S"),
         ("gpt2", "a b S c"),
         ("t5", "a b S c S"),
+        ("xlnet", "a b S c S C"),
     ],
 )
 def test_pairs_look_as_there(kit, make, tmp_path, family, wanted):
@@ -135,9 +138,11 @@ def test_pairs_look_as_there(kit, make, tmp_path, family, wanted):
     assert encoded.whole == (0 if family in ("bert", "roberta") else len(read) - 1)
 
 
-def padded(rows, fill):
+def padded(rows, fill, left=False):
     longest = max(map(len, rows))
-    return torch.tensor([[*row, *[fill] * (longest - len(row))] for row in rows])
+    lacks = [[fill] * (longest - len(row)) for row in rows]
+    both = [[row, more][:: -1 if left else 1] for row, more in zip(rows, lacks, strict=True)]
+    return torch.tensor([[*one, *other] for one, other in both])
 
 
 def theirs_of(model, task, parts, laid):
@@ -153,16 +158,19 @@ def theirs_of(model, task, parts, laid):
             each.append(task.encoded(one))
     towers = [one.example.towers for one in each]
     slots = [tower["enc" if "enc" in tower else "x"] for tower in towers]
+    left = model.config.model_type == "xlnet"  # C comes last
     given = {
-        "input_ids": padded([s.token for s in slots], model.config.pad_token_id),
-        "attention_mask": padded([np.ones(len(s), int) for s in slots], 0),
+        "input_ids": padded([s.token for s in slots], model.config.pad_token_id, left),
+        "attention_mask": padded([np.ones(len(s), int) for s in slots], 0, left),
     }
-    if getattr(model.config, "type_vocab_size", 1) > 1:
-        given["token_type_ids"] = padded([s.seg for s in slots], 0)
+    if left or getattr(model.config, "type_vocab_size", 1) > 1:
+        given["token_type_ids"] = padded([s.seg for s in slots], 0, left)
     if kind == "choice":
         given = {name: tensor.unflatten(0, (len(parts), -1)) for name, tensor in given.items()}
     double = kind == "choice" and hasattr(model, "multiple_choice_head")
-    asked = [example.asks[0].rows for example in laid]
+    longest = given["input_ids"].shape[-1] * left
+    lacks = [max(0, longest - len(s)) for s in slots]
+    asked = [example.asks[0].rows + n for example, n in zip(laid, lacks, strict=False)]
     if kind == "span":
         borders = torch.tensor(np.concatenate(rights))
         given |= {"start_positions": borders[:, 0], "end_positions": borders[:, 1]}

@@ -32,6 +32,8 @@ from unitk.models import archs, base
         ("unilm_large", 28996, 334.7),
         # 110.1 with the pooler and NSP layer, which nothing in UniLMv2 reads
         ("unilm2_base", 30522, 110.107 - 0.592 + 0.0008),
+        ("xlnet_base", 32000, 116.750336),
+        ("xlnet_large", 32000, 360.300800),
         ("mass_base", 30522, 123.5),
         ("mass_middle", 30522, 208.7),
         ("bart_base", 50265, 139.420416),
@@ -106,7 +108,8 @@ def test_weights_begin_as_their_width_asks():
     """The papers' sizes with the papers' deviation, sizes of our own with a variance of 1 / D."""
     own = re.compile(
         r"_(tiny|mini)$"
-        r"|^(bert|unilm2?|mass|bart|glm|optimus|albert|spanbert|roberta|mdlm|llada|ernie2?)_small$"
+        r"|^(bert|unilm2?|mass|bart|glm|optimus|albert|spanbert|roberta|mdlm|llada|ernie2?|xlnet)"
+        r"_small$"
     )
     for name in registry.names("arch"):
         config = registry.get("arch", name)()

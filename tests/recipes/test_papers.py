@@ -48,7 +48,7 @@ def test_a_wrong_line_is_refused(tmp_path, line):
 
 def test_every_setting_says_how_to_pre_train_or_to_train_and_to_generate():
     folders = sorted(path for path in PAPERS.iterdir() if path.is_dir())
-    assert len(folders) == 26
+    assert len(folders) == 27
     readme = (PAPERS / "README.md").read_text()
     for folder in folders:
         files = {path.stem for path in folder.glob("*.yaml")}
@@ -131,6 +131,11 @@ PUBLISHED = [
     ("ul2/", "pretrain", {"mixture": (2.0, 1.0, 4.0), "batch_texts": 1024, "dropout": 0.0}),
     ("spanbert/", "pretrain", {**ADAM, "stop_chance": 0.2, "max_span": 10, "warmup": 10000}),
     ("t5/", "pretrain", {"mask_ratio": 0.15, "mean_span": 3.0, "max_steps": 2**19}),
+    # train.py, model_utils.py and run_squad.py of zihangdai/xlnet; 85 of 512 are predicted there
+    ("xlnet/", "pretrain", {"one_in": 6, "perm_size": 256, "memory_length": 384, "floor": 0.001}),
+    ("xlnet/", "pretrain", {"eps": 1e-6, "warmup": 40000, "lr": 4e-4, "max_steps": 500_000}),
+    ("xlnet/", "finetune", {"layer_decay": 0.75, "eps": 1e-6, "weight_decay": 0, "lr": 3e-5}),
+    ("xlnet/", "finetune", {"batch_texts": 48, "max_steps": 8000, "max_source_len": 512 - 3}),
     ("unilm-squad_qg", "preprocess", {"squad_source": "{passage} [SEP] {answer}"}),
     ("unilm2-squad_qg", "preprocess", {"squad_source": "{passage} [SEP] {answer}"}),
 ]

@@ -26,6 +26,7 @@ from unitk.training.start import parse_train, prepare
 ARCHS = {
     **{"mlm": "bert", "lm": "gpt2", "unilm": "unilm", "pmlm": "unilm2", "glm_infill": "glm"},
     **{"seq2seq": "bart", "mass": "mass", "t5": "t5", "optimus": "optimus"},
+    "xlnet": "xlnet",
 }
 """A layout of each kind, and an architecture that it is for."""
 
@@ -52,6 +53,7 @@ def test_the_slots_that_are_read_are_those_of_the_table(toy_vocab):
         "lm:opening=none,delimiter=off": ([40, 41, 42, s, 43, 44], 5, 4),
         "glm_infill": ([c, m, 40, 41, 42, s, 43, 44, s, sop], 9, 6),
         "glm_infill:mask_place=last": ([c, 40, 41, 42, s, 43, 44, m, s, sop], 9, 5),
+        "xlnet": ([40, 41, 42, s, 43, 44, s, c], 7, 4),
         "seq2seq": ([c, 40, 41, 42, s, 43, 44], 6, 4),
         "seq2seq:opening=both": ([s, c, 40, 41, 42, s, 43, 44], 7, 5),
     }

@@ -73,6 +73,9 @@ class Options(ReadingOptions):
     stride: int | None = None
     """With --data: compute the perplexity of its documents in windows that each predict this many
     tokens."""
+    stateful_rows: int = 0
+    """With --data: rows that read the texts in order, as in training, so that the model has its
+    memory. 0: each text is read alone."""
     context: int = 256
     """With --stride: tokens before a window that the model also reads. There are fewer at the start
     of a text."""
@@ -107,6 +110,7 @@ class Options(ReadingOptions):
     def __post_init__(self) -> None:
         fair = all(0 < share < 1 for share in self.mask_ratio) and self.mask_ratio
         require(bool(fair), f"--mask-ratio must be in (0, 1), got {render(self.mask_ratio)}")
+        at_least(self, stateful_rows=0)
         at_least(self, stride=1, context=0, draws=1, beam=0, max_tokens=1, max_len=1)
         require(self.beam > 0 or self.max_len is None, "--max-len has no effect with --beam 0")
 
@@ -146,7 +150,7 @@ def measured(parsed: config.Parsed) -> tuple[dict[str, Any], dict[str, Any], lis
 
     device = choose_device(given.device)
     with _corpus(parsed) as corpus:
-        how = given.precision == "bf16", given.task, parsed.aside
+        how = given.precision == "bf16", given.task, parsed.aside, given.stateful_rows
         evaluation = open_evaluation(given.checkpoint, corpus, device, *how)
         if evaluation.data.train.shortened:
             print(f"unitk evaluate: {evaluation.data.train.shortened}", file=sys.stderr)
@@ -175,7 +179,7 @@ def _scored(parsed: config.Parsed, kind: str) -> tuple[dict[str, Any], dict[str,
     given: Options = parsed.main
     from unitk.training.device import choose_device
 
-    parsed.idle("on scores of texts", *LATENT_ONLY)
+    parsed.idle("on scores of texts", *LATENT_ONLY, "stateful_rows")
     if kind == "infill":
         parsed.idle("with --infill", "whole_words")
     else:

@@ -27,7 +27,8 @@ class Text:
 
     `sentences` are the offsets of the sentences within the joined parts. `notes` is the annotation
     byte of each token, if the corpus has one. `flag` is the sampler's verdict on the parts (next
-    sentence or not). `when` is the progress that shares depend on if they are schedules.
+    sentence or not), or 1 where the text is to be read from its end. `when` is the progress that
+    shares depend on if they are schedules.
     """
 
     parts: list[Ids]

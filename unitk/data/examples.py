@@ -265,7 +265,14 @@ def _texts(
     for epoch in range(1 if isinstance(given, int) else options.max_epochs or 1):
         size(epoch)
     how = task.cut or options.blocks
-    texts = Texts(corpora, blocks=how, size=size(0), separator=task.vocab.sep, seed=seed)
+    texts = Texts(
+        corpora,
+        blocks=how,
+        size=size(0),
+        separator=task.vocab.sep,
+        seed=seed,
+        both_ways=task.both_ways,
+    )
 
     def of(epoch: int) -> Texts:
         epoch = epoch % task.copies if task.copies else epoch  # copies are cut alike
@@ -295,7 +302,7 @@ def _texts(
         f" {sum(c.num_tokens for c in corpora):,} tokens{corpora[0].note}",
         (lambda: texts.words) if all(c.has_words for c in corpora) else None,
         f"{long:,} lines are cut off at {size(0)} tokens (--block-size)" if long else "",
-        cut=(how, task.copies),
+        cut=(how, task.copies, task.both_ways),
         counts=lambda epoch: np.diff(of(epoch).first),
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from unitk.config import Component
 from unitk.data.kinds import Source
-from unitk.errors import UsageError
+from unitk.errors import UsageError, require
 from unitk.slots import Example, Ids
 from unitk.spans import places
 
@@ -25,6 +25,9 @@ def mixed(sources: dict[str, Source], tasks: dict[str, Component]) -> Source:
     """
     lead = min(sources.values(), key=lambda one: int(one.counts(0).sum()))
     others = {name: one for name, one in sources.items() if one.cut != lead.cut}
+    for name, one in sources.items():
+        alike = f"--task {name} reads texts from both ends, and the tasks beside it do not"
+        require(not (others and one.cut[2]), f"{alike}: --task.{name}.both-ways off")
 
     def own(other: Source, epoch: int, ids: Ids) -> tuple[Ids, Ids]:
         """The examples [start, stop) of another cut that replace those of `lead`; at least one."""

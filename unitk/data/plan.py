@@ -74,9 +74,10 @@ def in_rows(bound: Ids, rows: int, backward: bool = False) -> Plan:
     Update u has example u of every row, counted from the end with `backward`; the remainder, fewer
     than `rows` examples, is not read.
     """
-    each = len(bound) // rows
-    # row r has the examples r * each, r * each + 1, ...; a column of that table is an update
-    table = np.arange(rows * each).reshape(rows, each)
+    # rows begin at equal distances, so that texts in reverse, the second half of all, begin one;
+    # a column of that table is an update
+    begins = np.arange(rows) * len(bound) // rows
+    table = begins[:, None] + np.arange(len(bound) // rows)
     order = (table[:, ::-1] if backward else table).T.ravel()
     return Plan(order, np.cumsum(bound[order]), bound)
 

@@ -40,9 +40,11 @@ class Texts(Joined):
         size: int,
         separator: int,
         seed: int,
+        both_ways: bool = False,
     ) -> None:
+        """`both_ways`: behind all texts come the same texts in reverse, flagged 1."""
         self.corpora, self.blocks, self.size = corpora, blocks, size
-        self.separator, self.seed = separator, seed
+        self.separator, self.seed, self.both_ways = separator, seed, both_ways
         self.epoch: int | None = None
 
     def begin(self, epoch: int, size: int | None = None) -> None:
@@ -63,7 +65,7 @@ class Texts(Joined):
             )
             for number, corpus in enumerate(self.corpora)
         ]
-        self.lengths: Ids = np.concatenate([one.lengths for one in self.cuts])
+        self.lengths = self._doubled(np.concatenate([one.lengths for one in self.cuts]))
         self.first = np.cumsum([0] + [len(one.starts) for one in self.cuts])
         self._words: Ids | None = None
         self.epoch = epoch
@@ -77,17 +79,26 @@ class Texts(Joined):
                 runs = np.stack([cut.starts, cut.stops], axis=1), cut.seconds.reshape(-1, 2)
                 counts = [np.diff(_words_before(corpus, run))[:, 0] for run in runs if len(run)]
                 each += [np.sum(counts, axis=0)] if counts else []
-            self._words = np.concatenate(each)
+            self._words = self._doubled(np.concatenate(each))
         return self._words
+
+    def _doubled(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """A number for each text; with those of the texts in reverse, where these are read, too."""
+        return np.concatenate([table, table[::-1]]) if self.both_ways else table
+
+    def weights(self, weight: Sequence[float]) -> npt.NDArray[np.float64]:
+        return self._doubled(super().weights(weight))
 
     def text(self, index: int, when: When = AT_THE_END) -> Text:
         """Text `index` of the epoch that `begin` named, for an update."""
-        which, i = self.place(index)
+        # behind all texts come the same ones, the last one first
+        back, number = divmod(index, int(self.first[-1]))
+        which, i = self.place(int(self.first[-1]) - 1 - number if back else number)
         block, corpus = self.cuts[which], self.corpora[which]
         runs = [(int(block.starts[i]), int(block.stops[i]))]
         if len(block.seconds) and block.seconds[i, 0] < block.seconds[i, 1]:
             runs.append((int(block.seconds[i, 0]), int(block.seconds[i, 1])))
-        flag = int(block.flags[i]) if len(block.flags) else 0
+        flag = int(block.flags[i]) if len(block.flags) else back
         parts, begins = zip(*(_run(corpus, *run) for run in runs), strict=True)
         sentences, notes = begins[0], corpus.notes(*runs[0])
         if len(runs) > 1:

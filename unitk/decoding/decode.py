@@ -421,7 +421,7 @@ class Reader:
             self.columns[NOW : BORN + 1] += 2
             self.columns[DIES, :, beam:] += 2
             probes = sight.clone()
-            put(probes, 2, at + beam, itself)
+            put(probes, 2, at + beam, torch.zeros_like(itself) if protocol.unseen else itself)
             sight = torch.cat([sight, probes], 1)
             asked = torch.arange(beam, 2 * beam, device=token.device).expand(len(token), -1)
         states = self.model.step(self.columns, sight, self.condition, self.cache, at, asked)

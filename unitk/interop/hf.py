@@ -1,8 +1,8 @@
 """Hugging Face's folders: config.json, model.safetensors or pytorch_model.bin, a tokenizer.
 
-BERT (and ERNIE, which is one), RoBERTa, ALBERT, GPT-2, GPT, BART and T5, at any size. Read are
-whole models and bare ones, old spellings (gamma, beta) and sharded files. Written is a folder that
-`transformers` opens with `from_pretrained`.
+BERT (and ERNIE, which is one), RoBERTa, ALBERT, GPT-2, GPT, BART, T5 and XLNet, at any size. Read
+are whole models and bare ones, old spellings (gamma, beta) and sharded files. Written is a folder
+that `transformers` opens with `from_pretrained`.
 """
 
 from __future__ import annotations
@@ -138,9 +138,11 @@ def write(parts: Parts, folder: Path) -> None:
         "split_special_tokens": family.task != "mlm",
         "clean_up_tokenization_spaces": False,
         "model_input_names": ["input_ids", "attention_mask"],
-        "padding_side": "left" if family.task == "lm" and not head else "right",
+        "padding_side": "right",
     }
-    if config.num_segments > 1:
+    if kind == "xlnet" or family.task == "lm" and not head:
+        reads["padding_side"] = "left"
+    if kind == "xlnet" or config.num_segments > 1:
         reads["model_input_names"] += ["token_type_ids"]
     if config.max_positions:
         reads["model_max_length"] = config.max_positions
@@ -149,7 +151,7 @@ def write(parts: Parts, folder: Path) -> None:
 
 def _check_sight(task: Task, family: Family) -> None:
     """Refuse a task that sees a text as the family's model does not; say what is read elsewhere."""
-    if family.task in ("lm", "mlm"):
+    if family.task in ("lm", "mlm", "xlnet"):
         causal = bool(task.reading([np.zeros(2, np.int64)]).now.any())
         sides = ("both sides", "left to right")
         both = f"{family.name} there reads texts from {sides[family.task == 'lm']}"
@@ -176,7 +178,8 @@ def renamed(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         # few classes there have other outputs beside a fine-tuned one, or those of objectives
         if not name.startswith(own) or not name.startswith(("heads.lm.", *layout.names)):
             del found[name]
-    theirs = layout.to_theirs(found)
+    given = layout.to_theirs(found).items()
+    theirs = {name: family.shaped(name, tensor, config) for name, tensor in given}
     if double:
         theirs["multiple_choice_head.summary.bias"] = torch.zeros(1)
     if head in PROBLEMS:

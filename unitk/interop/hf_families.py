@@ -15,6 +15,7 @@ from unitk.interop import names
 from unitk.interop.names import Layout, same
 from unitk.interop.settings import Keys, check_family, checked, keys, layers_of, preset, sizes_of
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
+from unitk.models.xlnet.config import XLNetConfig
 
 BERT_KEYS = keys("""
     num_layers=num_hidden_layers width=hidden_size num_heads=num_attention_heads
@@ -44,12 +45,20 @@ T5_KEYS = keys("""
     attention_dropout=dropout_rate activation_dropout=dropout_rate dropout=dropout_rate
     init_std=initializer_factor
 """)
+XLNET_KEYS = keys("""
+    num_layers=n_layer width=d_model num_heads=n_head ffn_width=d_inner activation=ff_activation
+    memory_length=mem_len norm_eps=layer_norm_eps dropout=dropout attention_dropout=dropout
+    init_std=initializer_range
+""")
 PROJECTIONS = {
     "relu": (False, "relu"),
     "gated-gelu": (True, "gelu_tanh"),
     "gated-silu": (True, "silu"),  # UL2
 }
 """T5's `feed_forward_proj` -> whether there is a gate, and the activation."""
+
+IN_FRONT, BARE_QUERY = ("q", "k", "v", "r"), "transformer.mask_emb"
+"""XLNet: matrices that are stored with their inputs first; what the query stream reads."""
 
 Changes = dict[str, Any]
 Checkpoint = tuple[ModelConfig, dict[str, Tensor], Mapping[str, Any], Path]
@@ -125,6 +134,31 @@ def _t5(checkpoint: Checkpoint) -> Changes:
     return {"ffn_gate": gate, "activation": activation, "output_scale": scaled}
 
 
+def _xlnet(checkpoint: Checkpoint) -> Changes:
+    """Matrices of attention [D, H, K], vectors [H, K] and two of [H, K] become tables of ours."""
+    config, tensors, _, _ = checkpoint
+    if BARE_QUERY in tensors:
+        tensors[BARE_QUERY] = tensors[BARE_QUERY].flatten(0, 1)
+    for name, tensor in tensors.items():
+        if ".rel_attn." in name and "layer_norm" not in name:
+            # heads side by side, as the rows of our maps have them
+            kept = tensor.flatten(-2)
+            turned = name.rpartition(".")[2] in IN_FRONT
+            tensors[name] = kept.mT if turned and kept.dim() == 2 else kept
+    return {"output_bias": "lm_loss.bias" in tensors}
+
+
+def _as_xlnet(name: str, tensor: Tensor, config: ModelConfig) -> Tensor:
+    """A tensor of ours in the shape that it has there."""
+    last = name.rpartition(".")[2]
+    if name == BARE_QUERY:
+        return tensor[None]
+    if ".rel_attn." not in name or "layer_norm" in name:
+        return tensor
+    kept = (tensor.mT if last in IN_FRONT else tensor).contiguous()
+    return kept.reshape(*kept.shape[:-1], config.num_heads, -1)
+
+
 def _about_t5(config: ModelConfig) -> Changes:
     ours = (config.ffn_gate, config.activation)
     projection = next((theirs for theirs, one in PROJECTIONS.items() if one == ours), None)
@@ -156,15 +190,19 @@ class Family:
     """Fine-tuned classes, by the ends of their names: pooler ("" where there is none), and the
     linear map."""
     separators: int = 1  # between two texts
+    shaped: Callable[[str, Tensor, ModelConfig], Tensor] = lambda name, tensor, config: tensor
+    """Writing: a tensor as it is shaped there, by its name there."""
     wrapped: str = ""  # what all names but the head's begin with, where classes of texts are learnt
 
 
 OUTPUTS = (
-    *("cls.", "lm_head.", "final_logits_bias", "predictions.", "sop_classifier."),
+    *("cls.", "lm_head.", "final_logits_bias", "predictions.", "sop_classifier.", "lm_loss."),
+    *("sequence_summary.", "logits_proj."),
     *("classifier.", "qa_outputs.", "score.", "classification_head.", "multiple_choice_head."),
 )
 """How the names of output layers begin, which a root never stands before."""
-WRITES = {"mlm": "ForMaskedLM", "lm": "LMHeadModel", "seq2seq": "ForConditionalGeneration"}
+WRITES = {"mlm": "ForMaskedLM", "seq2seq": "ForConditionalGeneration"}
+WRITES |= dict.fromkeys(("lm", "xlnet"), "LMHeadModel")
 """Task -> how the names of their classes end."""
 TEXTS, CHOICES = "ForSequenceClassification", "ForMultipleChoice"
 WORDS, PLACES = "ForTokenClassification", "ForQuestionAnswering"
@@ -300,6 +338,30 @@ FAMILIES = {
         options={"opening": "pad"},
         free=("ffn_gate", "activation", "output_scale"),
     ),
+    "xlnet": Family(
+        name="XLNet",
+        root="transformer.",
+        presets=("xlnet_base", "xlnet_large"),
+        task="xlnet",
+        layout=names.XLNET,
+        heads={
+            **dict.fromkeys((TEXTS, CHOICES), ("sequence_summary.summary", "logits_proj")),
+            WORDS: SLOTS[WORDS],
+        },
+        keys=XLNET_KEYS,
+        fixed={
+            "attn_type": "bi",
+            "bi_data": False,
+            "clamp_len": -1,
+            "same_length": False,
+            "summary_type": "last",
+            "summary_use_proj": True,
+            "summary_activation": "tanh",
+        },
+        complete=_xlnet,
+        shaped=_as_xlnet,
+        free=("output_bias",),
+    ),
 }
 """`model_type` -> what it is."""
 
@@ -310,6 +372,8 @@ def kind_of(config: ModelConfig, arch: str = "", head: str = "") -> str:
     with a head has no other outputs there."""
     if isinstance(config, EncoderDecoderConfig):
         kind = "t5" if config.norm == "rms" else "bart"
+    elif isinstance(config, XLNetConfig):
+        kind = "xlnet"
     elif config.norm_first:
         kind = "gpt2"
     elif config.layer_groups:

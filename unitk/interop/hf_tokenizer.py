@@ -90,8 +90,9 @@ def _frame(task: Task, pieces: Sequence[str]) -> dict[str, Any]:
     for names in ("A", "AB"):
         slots, letters = _prompt(task, [np.array([word]) for _ in names]), iter(names)
         template = []
-        # a slot that dies is the probe of a search, and no part of the prompt
-        for index, seg in slots.table[:, slots.dies == NEVER][[TOKEN, SEG]].T.tolist():
+        # a slot that dies or is never born asks in a search, and is no part of the prompt
+        stays = (slots.dies == NEVER) & (slots.born < NEVER)
+        for index, seg in slots.table[:, stays][[TOKEN, SEG]].T.tolist():
             if index == word:
                 template.append({"Sequence": {"id": next(letters), "type_id": seg}})
             elif index < len(pieces):

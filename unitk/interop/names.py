@@ -311,6 +311,35 @@ BART = Layout(
 )
 
 
+XLNET = Layout(
+    {
+        "embed.tokens": "transformer.word_embedding",
+        "embed.virtual.weight": "transformer.mask_emb",
+        "heads.lm.weight": "lm_loss.weight",
+        "heads.lm.bias": "lm_loss.bias",
+        **within(
+            "transformer.layer.#.",
+            "layers.#.",
+            {
+                # parameters and no modules there: without ".weight"
+                "attention.qkv.weight": tuple(f"rel_attn.{part}" for part in "qkv"),
+                "attention.out.weight": "rel_attn.o",
+                "attention_norm": "rel_attn.layer_norm",
+                "ffn.up": "ff.layer_1",
+                "ffn.down": "ff.layer_2",
+                "ffn_norm": "ff.layer_norm",
+                "attention.distances.weight": "rel_attn.r",
+                "attention.segments.weight": "rel_attn.seg_embed",
+                "attention.content_bias": "rel_attn.r_w_bias",
+                "attention.position_bias": "rel_attn.r_r_bias",
+                "attention.segment_bias": "rel_attn.r_s_bias",
+            },
+        ),
+    },
+    copies={"lm_loss.weight": "transformer.word_embedding.weight"},
+)
+
+
 def t5(side: str, ours: str, halves: tuple[str, ...]) -> dict[str, Any]:
     """A tower of T5: the parts of a block are numbered, and so are the halves of a gated map."""
     # a decoder's block has cross-attention as its part 1

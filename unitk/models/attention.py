@@ -54,19 +54,28 @@ class View:
     """FlexAttention, which has all that stands above within it."""
     rotation: Tensor | None = None
     """By what these slots turn their queries, and in self-attention their keys (`rotation`)."""
+    remembered: int = 0
+    """How many of the keys are of a memory, and come first."""
 
     @property
     def num_keys(self) -> int:
         """Keys and values are made for the first so many slots."""
-        return self.keys.shape[2]
+        return self.keys.shape[2] - self.remembered
 
-    def behind(self, sight_BTP: Tensor) -> View:
-        """The same queries with further keys in front, which they see where it says so."""
+    def behind(self, sight_BTP: Tensor, slots: Tensor | None = None) -> View:
+        """The same queries with further keys in front, which they see where it says so.
+
+        Those of a memory have `slots` [9, B, P].
+        """
         assert self.bias_BHTS is not None
         # in front, where `prepend` and the cache put a prefix' keys and values
         first_B1TP = bias(sight_BTP, self.bias_BHTS.dtype)
         wide = first_B1TP.expand(-1, self.bias_BHTS.shape[1], -1, -1)
-        return replace(self, bias_BHTS=torch.cat([wide, self.bias_BHTS], 3))
+        table = torch.cat([wide, self.bias_BHTS], 3)
+        if slots is None:
+            return replace(self, bias_BHTS=table)
+        keys, count = torch.cat([slots, self.keys], 2), slots.shape[2]
+        return replace(self, bias_BHTS=table, keys=keys, remembered=count)
 
     def of(self, asked_Ba: Tensor) -> View:
         """How the asked slots among the queries see the keys."""
@@ -304,7 +313,7 @@ class Attention(Heads):
             key, value = store(key, value)
         more = None
         if self.biased:  # a cache may have fewer bits
-            own = key[:, :, -view.num_keys :].type_as(query)
+            own = key[:, :, -view.keys.shape[2] :].type_as(query)
             more = self.score_bias(query, own, view)
         return self.join(view(query, key, value, self.scale, more), x_BTD)
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from unitk.slots import DOC, Batch
+from unitk.masks import dense
+from unitk.slots import DOC, POS, Batch
+
+if TYPE_CHECKING:
+    from unitk.models.attention import Store, View
 
 Carry = Mapping[str, Tensor]
 """What leaves a model beside its states and enters it again with the next stretch of a stateful
@@ -36,7 +42,8 @@ class Condition:
     docs: Tensor | None = None
     """[B, n] docs of each row, -1 where there are fewer; needed with a prefix."""
     memory: Carry = field(default_factory=dict)
-    """What was carried out of the stretch before; empty at a beginning."""
+    """What was carried out of the stretch before; empty at a beginning. A `Stack` reads the
+    "states" [B, L, M, D] that entered its layers then, and their "slots" [B, 9, M]."""
 
     def select(self, rows: Tensor) -> Condition:
         """What enters these batch rows."""
@@ -55,6 +62,30 @@ class Condition:
     def added(self, slots: Tensor) -> Tensor | None:
         """What is added to the embeddings of slots [9, B, T]: [B, T, D]."""
         return None if self.bias is None else self.bias[slots[DOC]]
+
+    def in_front(
+        self, view: View, slots: Tensor, layers: Iterable[Any]
+    ) -> tuple[View, list[Store | None]]:
+        """How slots [9, B, T] see the keys of the prefix or of the memory before those of `view`,
+        and what puts the keys and values of each layer behind them."""
+        if self.prefix:
+            view, pairs = view.behind(self.prefix_sight(slots)), self.row_prefix()
+        else:
+            seen_BTM, before, pairs = self.remembered(slots, layers)
+            view = view.behind(seen_BTM, before)
+        return view, [partial(prepend, *pair) for pair in pairs]
+
+    def remembered(
+        self, slots: Tensor, layers: Iterable[Any]
+    ) -> tuple[Tensor, Tensor, list[tuple[Tensor, Tensor]]]:
+        """Which of the states carried in each slot [9, B, T] sees: bool [B, T, M]; their slots
+        [9, B, M], which stand before these; and the keys and values that each layer makes of them.
+        """
+        before = self.memory["slots"].transpose(0, 1).clone()
+        before[POS] += slots[POS, :, :1]
+        before[DOC] = slots[DOC, :, :1]
+        each = zip(layers, self.memory["states"].unbind(1), strict=True)
+        return dense(slots, before), before, [layer.remember(states) for layer, states in each]
 
     def prefix_sight(self, slots: Tensor) -> Tensor:
         """Which keys of the rows' prefixes each slot sees: bool [B, T, n * P]."""

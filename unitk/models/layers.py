@@ -180,6 +180,11 @@ class Layer(nn.Module):
             x_BTD = self.add(x_BTD, self.cross_norm, read)
         return self.add(x_BTD, self.ffn_norm, self.ffn)
 
+    def remember(self, states_BMD: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values [B, H, M, K] of states that entered this layer in the text before."""
+        x_BMD = self.attention_norm(states_BMD) if self.norm_first else states_BMD
+        return self.attention.project(x_BMD, x_BMD.shape[1])[1:]
+
     def add(
         self,
         x_BTD: Tensor,

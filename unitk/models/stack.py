@@ -26,7 +26,7 @@ from unitk.models.attention import (
 )
 from unitk.models.base import ArchConfig, families
 from unitk.models.cache import Cache, lay_out, put
-from unitk.models.condition import Carry, Condition, prepend
+from unitk.models.condition import Carry, Condition
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.models.heads.base import LM, Answers, Asked, Heads, asked_slots, layered
 from unitk.models.heads.words import Words
@@ -100,9 +100,8 @@ class Stack(Tower):
             across = render_cross(slots, condition.slots, dtype, dropout, self.attention)
             across = replace(across, rotation=turns)
             sources = [Source(across, *pair) for pair in self.project(condition)]
-        if condition.prefix:
-            view = view.behind(condition.prefix_sight(slots))
-            stores = [partial(prepend, *pair) for pair in condition.row_prefix()]
+        if condition.prefix or condition.memory:
+            view, stores = condition.in_front(view, slots, self.layers)
         embedded_BTD = self.embed(slots, condition.added(slots))
         if view.bias_BHTS is None or condition.slots is not None:
             asked = None  # a table alone has rows to take

@@ -73,6 +73,8 @@ class Task:
     frame: int = 2  # symbols a layout adds to a text, counted in `--block-size`
     virtual: tuple[str, ...] = ()
     """Spellings of input ids beyond the vocabulary, which no output can be: V, V + 1, ..."""
+    both_ways: bool = False
+    """Whether each text is read from its beginning and, as another example, from its end."""
     cut: Cutter | None = None
     """How texts are cut from the corpus, where the task does not leave it to `--blocks`."""
     source_vocab: Vocab

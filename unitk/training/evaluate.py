@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +14,11 @@ import torch
 
 from unitk import registry
 from unitk.config import Given, Parsed, flag
-from unitk.data.batching import FixedBatches
+from unitk.data.batching import Feed, FixedBatches
 from unitk.data.examples import Data, open_data
 from unitk.data.storing.folders import is_corpus, parts
 from unitk.errors import DataError, UsageError
+from unitk.models.condition import StatefulRows
 from unitk.score.language import Units, perplexities
 from unitk.slots import DOC, Batch, Ids
 from unitk.training.config import CUT, TrainConfig
@@ -25,7 +26,7 @@ from unitk.training.means import Means
 from unitk.training.saving import checkpoint
 from unitk.training.saving.folder import reading
 from unitk.training.saving.state import asked_as, read_state
-from unitk.training.start import check_data
+from unitk.training.start import check_data, check_stateful
 
 TEXT = "lm"  # the ask whose labels are a text's words, named like its head
 BOUND = "bound"  # the ask whose mean is an upper bound of a token's negative log-probability
@@ -77,13 +78,16 @@ def open_evaluation(
     bf16: bool = False,
     task: str | None = None,
     given: Sequence[Given] = (),
+    rows: int = 0,
 ) -> Evaluation:
     """Open a run or checkpoint, and a corpus (or the valid/ in what `unitk preprocess` made).
 
     `task`, with its options `given`, evaluates the model as a task that it was not trained with.
+    With stateful `rows`, texts are read in order, each row with what it carries. Without, each text
+    is read alone.
     """
     corpus = corpus_of(corpus)
-    more = corpus, device, bf16, task, given
+    more = corpus, device, bf16, task, given, rows
     return reading(path, lambda folder: _open_evaluation(folder, *more))
 
 
@@ -94,6 +98,7 @@ def _open_evaluation(
     bf16: bool,
     task: str | None,
     given: Sequence[Given],
+    rows: int,
 ) -> Evaluation:
     state = read_state(folder)
     asked = asked_as(state, task)
@@ -110,6 +115,7 @@ def _open_evaluation(
         known = registry.get("task", name).hides if name in registry.names("task") else {}
         hidden = {} if asked else known
         options |= {f"task.{f'{name}.' * bool(share)}{key}": to for key, to in hidden.items()}
+    options["stateful_rows"] = str(rows)
     place = {"data": f"{corpus}=1", "valid": "none", "save_dir": str(folder), "max_steps": "1"}
     wanted = ("task", "arch", "criterion")
     parsed = checkpoint.components(
@@ -117,6 +123,7 @@ def _open_evaluation(
     )
     data = open_data(parsed)
     check_data(state, data, folder)
+    check_stateful(parsed, data, 1)
     loaded = checkpoint.load(folder, device, task or next(iter(parsed.mixture), None), given)
     criterion = parsed.components["criterion"].config.build(data.vocab)
     return Evaluation(folder, corpus, loaded.model, criterion, data, parsed, state, device, bf16)
@@ -169,8 +176,8 @@ def _pass(
     evaluation: Evaluation, max_tokens: int, report: Report, seed: int, means: Means
 ) -> list[Ids]:
     """Add the sums of one draw of each text; returns the texts whose words are all predicted."""
-    texts = list[Ids]()
-    for number, batch in FixedBatches(evaluation.data.train.examples, max_tokens, seed=seed):
+    texts, stateful = list[Ids](), StatefulRows(evaluation.parsed.main.stateful_rows, {})
+    for number, batch in _batches(evaluation, max_tokens, seed, stateful):
         texts += texts_of(batch) if TEXT in batch.asks else []
         for ask in batch.asks.values():
             if ask.head == TEXT and (ask.label >= evaluation.model.trained).any():
@@ -180,11 +187,37 @@ def _pass(
                     f" {evaluation.path} lacks: train it with --init-from first"
                 )
         torch.manual_seed(number)  # for models that draw noise
+        moved = stateful.entering(batch.to(evaluation.device))
         with evaluation.autocast():
-            loss = evaluation.criterion(evaluation.model, batch.to(evaluation.device), 0, None)
+            loss = evaluation.criterion(evaluation.model, moved, 0, None)
+        stateful.leaving(moved, loss.carry)
         means.add({**loss.sums, **loss.parts}, evaluation.criterion.counts(batch))
         report(len(batch.owner))
     return texts
+
+
+def _batches(
+    evaluation: Evaluation, max_tokens: int, seed: int, stateful: StatefulRows
+) -> Iterator[tuple[int, Batch]]:
+    """The texts once, by a number; with stateful rows, the next ones of all rows one by one."""
+    examples, rows = evaluation.data.train.examples, stateful.rows
+    if not rows:
+        yield from FixedBatches(examples, max_tokens, seed=seed)
+        return
+    feed = Feed(
+        examples=examples,
+        seed=seed,
+        max_tokens=max_tokens,
+        batch_tokens=max_tokens,
+        batch_texts=rows,
+        rows=rows,
+        backward=evaluation.data.task.backward,
+    )
+    for update in feed.updates():
+        yield from zip(update.numbers, update.batches, strict=True)
+        stateful.advance()
+        if not update.cursor:
+            return
 
 
 def texts_of(batch: Batch) -> list[Ids]:

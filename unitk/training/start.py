@@ -199,7 +199,7 @@ def prepare(parsed: Parsed) -> Start:
     _check_ends(parsed)
     data = open_data(parsed)
     parsed = _with_heads(parsed, data.heads)
-    _check_stateful(parsed, data, world)
+    check_stateful(parsed, data, world)
     criterion, only = parsed.components["criterion"].name, data.task.needs_criterion
     asked = f"--criterion {criterion} cannot compare answers of several tokens"
     require(only in ("", criterion), f"{asked}; --criterion {only} can")
@@ -252,7 +252,7 @@ def _with_heads(parsed: Parsed, heads: Sequence[str]) -> Parsed:
     return replace(parsed, components=parsed.components | {"arch": replace(arch, config=config)})
 
 
-def _check_stateful(parsed: Parsed, data: Data, world: int) -> None:
+def check_stateful(parsed: Parsed, data: Data, world: int) -> None:
     """Refuse options that exclude stateful rows."""
     rows, arch = parsed.main.stateful_rows, parsed.components["arch"]
     if not rows:
@@ -261,6 +261,8 @@ def _check_stateful(parsed: Parsed, data: Data, world: int) -> None:
     idle = f"{name} has no effect: --arch {arch.name} carries nothing from update to update"
     require(arch.config.carries, idle)
     require(rows % world == 0, f"{name} must be a multiple of the {world} processes")
+    half = "half of the rows read texts from their end (--task.both-ways off: none does)"
+    require(rows % 2 == 0 or not data.task.both_ways, f"{name} must be even: {half}")
     ordered = data.kind == "text" and data.task.cut is None and not parsed.mixture
     require(ordered, f"{name} needs texts in their order: no pairs, sentence pairs or mixed tasks")
     even = all(weighted(text)[1] == 1 for text in parsed.main.data)

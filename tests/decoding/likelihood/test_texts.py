@@ -18,11 +18,11 @@ from unitk.decoding.weights import prepare
 from unitk.errors import DataError, UsageError
 from unitk.models.archs import tiny
 from unitk.registry import get
-from unitk.slots import Example, collate, lm, probe, stay, unroll
+from unitk.slots import Example, collate, lm, probe, query, stay, unroll
 from unitk.tasks import mass, mlm, unilm
 
 NONE = np.zeros(0, np.int64)
-TASKS = ["lm", "mlm", "unilm", "pmlm", "glm_infill", "mass", "seq2seq"]
+TASKS = ["lm", "mlm", "unilm", "pmlm", "glm_infill", "mass", "seq2seq", "xlnet"]
 ONE_PASS = [name for name in TASKS if name != "mlm"]
 
 
@@ -81,6 +81,11 @@ def plainly(model, task, before, text):
             x = stay(np.concatenate([[v.cls], before, [v.sep]]), [*range(n), n + len(text)])
             x += stay(np.full(len(text), v.mask), place)
             x += stay(text[:i], place[:i], at=steps) + probe([task.p], place[[i]], at=i + 1)
+            example = Example({"x": x}, [lm(np.array([len(x) - 1]), [7])])
+        elif name == "xlnet":
+            x = stay(np.append(v.sep, before), range(n))
+            x += stay(text[:i], n + np.arange(i), at=1 + np.arange(i))
+            x += query([task.asking], [n + i], at=i)
             example = Example({"x": x}, [lm(np.array([len(x) - 1]), [7])])
         elif name == "mass":
             span = np.array([[n, n + len(text)]])

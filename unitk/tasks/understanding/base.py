@@ -1,10 +1,10 @@
 """Understanding: classes, numbers, tags, answers in passages and choices, over any objective.
 
-How texts are laid out is the business of the objective that a model was pre-trained with
-(`Task.encoded`); a head reads the slots below, marked with |.
+The objective of pre-training lays out the texts (`Task.encoded`). A head reads the slot marked |.
 
     mlm, unilm, pmlm     |C  a  b  S  c  d  S                  Devlin et al. 2019, figure 4
     lm                    C  a  b  S  c  d |S                  Radford et al. 2018, figure 1
+    xlnet                 a  b  S  c  d  S |C                  Yang et al. 2019, section 2.5
     glm_infill            C  M  a  b  S  c  d  S |S            the S that begins to fill the blank
     seq2seq, bart, ...    C  a  b  S  c  d  S  ->  C  a  b  S  c |d     Lewis et al. 2020, 3.1
     optimus              |C  a  b  S  c  d  S  ->  C           the encoder, before its latent

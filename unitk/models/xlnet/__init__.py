@@ -1,0 +1,1 @@
+"""XLNet: relative positions and segments in every layer's scores, and a memory of states."""
