@@ -45,7 +45,7 @@ class Server:
 
     def __init__(self, service: Service, replaced: Callable[[], bool] = lambda: False) -> None:
         self.service, self.replaced, limits = service, replaced, service.limits
-        self.batcher = Batcher(limits.max_queue, limits.max_texts)
+        self.batcher = Batcher(limits.max_queue)
         self.answered: Counter[tuple[str, int]] = Counter()  # by verb and status
         self.seconds = 0.0
 
@@ -126,7 +126,11 @@ class Server:
 
         with explained(self.service.limits.timeout):
             # tokenizing takes milliseconds, in which the loop serves others
-            job = await run_in_threadpool(self.service.job, verb, given, on_text)
+            self.batcher.preparing += 1
+            try:
+                job = await run_in_threadpool(self.service.job, verb, given, on_text)
+            finally:
+                self.batcher.preparing -= 1
             if isinstance(given, dict) and given.get("stream"):
                 return StreamingResponse(self.stream(job, told), media_type="application/x-ndjson")
             result = await self.unless_gone(request, job)

@@ -14,6 +14,10 @@ from unitk.errors import UnitkError
 log = logging.getLogger(__name__)
 
 
+PAUSE, PAUSES = 0.005, 20  # seconds of a pause; the most pauses before a group
+GROUP = 128  # texts that are computed together; the decoder divides them by --max-tokens
+
+
 class Abandoned(Exception):
     """Raised when no client waits any more for what is being computed."""
 
@@ -40,10 +44,12 @@ class Job:
 class Batcher:
     """Computes jobs, one group at a time, in its own thread; `run` is a task of the event loop."""
 
-    def __init__(self, max_queue: int, max_items: int) -> None:
+    def __init__(self, max_queue: int, max_items: int = GROUP) -> None:
         self.max_queue, self.max_items = max_queue, max_items
         self.waiting: list[Job] = []
+        self.preparing = 0  # requests that are read and will wait soon
         self.groups = self.joined = 0  # computed so far, and jobs in them
+        self.latest = 0  # jobs of the last group
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "unitk-model")
 
@@ -67,8 +73,21 @@ class Batcher:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while group := self._group():
+            while await self._gathered() and (group := self._group()):
+                self.latest = len(group)
                 await loop.run_in_executor(self._thread, self._compute, loop, group)
+
+    async def _gathered(self) -> int:
+        """How many jobs wait; under load, after a pause for requests that are under way.
+
+        Clients that were answered together ask again together. Without a pause, the first of them
+        would be computed alone.
+        """
+        pauses = 0
+        while self.waiting and self.latest > 1 and pauses < PAUSES:
+            await asyncio.sleep(PAUSE)
+            pauses = pauses + 1 if self.preparing else PAUSES
+        return len(self.waiting)
 
     def _group(self) -> list[Job]:
         """The jobs to compute next: the first one that waits, and all others with the same key."""

@@ -30,6 +30,9 @@ CACHED_WORDS = 1 << 19
 """Some 100 MB; it begins anew when it is full, and has the frequent words again at once."""
 
 
+FEW = 16  # texts that are encoded faster one by one
+
+
 class VocabModel(ABC):
     """A tokenizer whose ids are 0 .. size - 1."""
 
@@ -163,7 +166,10 @@ class SentencePiece(VocabModel):
 
 def _encode(processor: Any, texts: list[str], num_threads: int) -> Packed:
     # arrays, as lists of ids cost a tenth of the time
-    rows = processor.encode(texts, num_threads=num_threads, return_type="numpy")
+    if len(texts) < FEW:  # the library starts threads for a list, even for one
+        rows = [processor.encode(text, return_type="numpy") for text in texts]
+    else:
+        rows = processor.encode(texts, num_threads=num_threads, return_type="numpy")
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     return np.concatenate(rows) if rows else np.zeros(0, np.int32), lengths
 

@@ -1,0 +1,158 @@
+"""A server under load, beside `unitk generate` on the same texts.
+
+    python recipes/benchmarks/serve.py --seconds 60 --clients 64
+
+Clients send one text each, again and again. Printed are the answered and the lost requests, the
+seconds that a client waits, and the texts in a second of processor time of the server and of `unitk
+generate` (without its start). Then come broken bodies, clients that hang up and clients that read
+slowly; the server must answer afterwards, and its memory must not have grown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import collections
+import gzip
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+
+SAMPLE = Path(__file__).parent.parent / "quickstart/data/openstax-ccby/openstax.valid.jsonl.gz"
+OPTIONS = {"beam": 5, "max_len": 20}
+JSON = {"content-type": "application/json"}
+VERBS = "generate", "infill", "score", "embed", "predict", "latent/encode"
+
+
+def processor_seconds(process: int) -> float:
+    """What a process has used so far (Linux)."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_of(process: int) -> int:
+    """Megabytes of memory that a process uses (Linux)."""
+    pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") // 2**20
+
+
+def beginnings(count: int) -> list[str]:
+    """The first five words of sentences."""
+    text = " ".join(json.loads(line)["text"] for line in gzip.open(SAMPLE, "rt"))
+    found = [" ".join(one.split()[:5]) for one in text.split(". ") if len(one.split()) > 5]
+    return found[:count]
+
+
+def generated(checkpoint: str, texts: list[str]) -> float:
+    """Texts in a second of processor time of `unitk generate`, its start left out."""
+    spent = []
+    with tempfile.TemporaryDirectory() as folder:
+        for count in (1, len(texts)):
+            path = Path(folder) / f"{count}.txt"
+            path.write_text("\n".join(texts[:count]))
+            flags = f"--checkpoint {checkpoint} --task lm --task.lm.delimiter off --input {path}"
+            flags += f" --beam {OPTIONS['beam']} --max-len {OPTIONS['max_len']}"
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            command = [sys.executable, "-m", "unitk_cli", "generate", *flags.split()]
+            subprocess.run(command, check=True, capture_output=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return (len(texts) - 1) / (spent[1] - spent[0])
+
+
+async def load(
+    client: httpx.AsyncClient, texts: list[str], clients: int, seconds: float
+) -> tuple[list[float], list[int]]:
+    """Send texts from many clients; returns how long each waited, and the statuses of the lost."""
+    waited, lost, end = [], [], time.monotonic() + seconds
+
+    async def one(number: int) -> None:
+        draws = random.Random(number)
+        while time.monotonic() < end:
+            begun = time.monotonic()
+            body = {"task": "lm", "texts": [draws.choice(texts)], **OPTIONS}
+            answer = await client.post("/generate", json=body)
+            if answer.status_code != 200:
+                lost.append(answer.status_code)
+            waited.append(time.monotonic() - begun)
+
+    await asyncio.gather(*(one(number) for number in range(clients)))
+    return sorted(waited), lost
+
+
+async def abuse(client: httpx.AsyncClient, port: int) -> collections.Counter[int]:
+    """Broken bodies, clients that hang up, and clients that read slowly; returns the statuses."""
+    draws, said = random.Random(0), collections.Counter[int]()
+    good = json.dumps({"texts": ["a"], "beam": 1, "max_len": 3}).encode()
+    for number in range(1000):
+        noise = bytes(draws.randrange(256) for _ in range(draws.randrange(60)))
+        body = noise if number % 2 else good[: draws.randrange(len(good) - 1)]
+        answer = await client.post(f"/{draws.choice(VERBS)}", content=body, headers=JSON)
+        said[answer.status_code] += 1
+    long = {"task": "lm", "texts": ["x"], "beam": 5, "max_len": 500, "min_len": 499}
+    for _ in range(20):
+        try:
+            await client.post("/generate", json=long, timeout=0.1)
+        except httpx.TimeoutException:
+            pass
+    body = json.dumps({**long, "beam": 1, "sampling": True, "stream": True}).encode()
+    head = "POST /generate HTTP/1.1\r\nHost: x\r\ncontent-type: application/json\r\n"
+    head += f"content-length: {len(body)}\r\n\r\n"
+    for _ in range(8):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head.encode() + body)
+        await reader.read(10)  # and no more
+    await asyncio.sleep(1)
+    return said
+
+
+async def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--checkpoint", default="unitk-mini-en")
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--texts", type=int, default=1000)
+    given = parser.parse_args()
+    texts = beginnings(given.texts)
+    plain = generated(given.checkpoint, texts)
+    command = [sys.executable, "-m", "unitk_cli", "serve", "--port", "0"]
+    command += ["--checkpoint", given.checkpoint]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert server.stderr is not None
+        address = server.stderr.readline().split()[-1]
+        process, port = server.pid, int(address.rpartition(":")[2])
+        limits = httpx.Limits(max_connections=2 * given.clients)
+        async with httpx.AsyncClient(base_url=address, timeout=120, limits=limits) as client:
+            await load(client, texts, given.clients, 3)  # the first batches allocate
+            memory, spent = [memory_of(process)], processor_seconds(process)
+            waited, lost = await load(client, texts, given.clients, given.seconds)
+            spent = processor_seconds(process) - spent
+            memory.append(memory_of(process))
+            said = await abuse(client, port)
+            body = {"task": "lm", "texts": texts[:1], **OPTIONS}
+            after = (await client.post("/generate", json=body)).status_code
+            memory.append(memory_of(process))
+    finally:
+        server.terminate()
+        server.wait(60)
+    served = len(waited) / spent
+    print(f"{given.clients} clients: {len(waited)} answered, {len(lost)} lost {lost[:3]}")
+    print(f"a client waits {waited[len(waited) // 2]:.2f} s (median), {waited[-1]:.2f} s at most")
+    print(f"texts a processor second: {served:.1f} served, {plain:.1f} by unitk generate")
+    print(f"ratio {served / plain:.2f}")
+    print(f"statuses of 1,000 broken bodies: {dict(said)}; of a request after all: {after}")
+    print("memory, MB, before, after the load, at the end:", *memory)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
