@@ -15,12 +15,12 @@ from unitk.data.batching import make_batch
 from unitk.data.cuts import Text
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.decode import generate
-from unitk.errors import DataError, UsageError
+from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.models import archs
 from unitk.slots import collate
 from unitk.tasks.lm import LM
 from unitk.training import loop
-from unitk.training.saving.checkpoint import load
+from unitk.training.saving.checkpoint import load, load_weights
 from unitk.training.start import parse_train, prepare
 
 TABLE = "embed.tasks.weight"
@@ -128,6 +128,22 @@ def test_a_run_resumes_with_its_embeddings(words, tmp_path):
     moved = (load_file(last[0] / FILES[0])[TABLE] != first).any(1)
     assert moved.tolist() == [True, False, True, False]
     assert load(tmp_path / "parts").model.config.num_tasks == 4
+
+
+def test_embeddings_that_a_checkpoint_lacks_begin_at_0(words, tmp_path, toy_vocab):
+    train(words(tmp_path / "plain", "--max-steps 1", tasks=0))
+    train(words(tmp_path / "more", f"--max-steps 2 --init-from {tmp_path / 'plain'}"))
+    table = load(tmp_path / "more").model.decoder.embed.tasks.weight
+    assert table.any(1).tolist() == [True, False, True, False]  # those of other tasks stay 0
+    last = tmp_path / "plain" / "checkpoints" / "step-1"
+    plain, model = load(last).model, archs.preset("gpt2_tiny")
+    model = replace(model, num_tasks=4).build(len(toy_vocab))
+    load_weights(model, last, task=Numbered(Numbered.Config(), toy_vocab))
+    found = model.state_dict()
+    assert not found.pop(TABLE).any()
+    assert all(torch.equal(found[name], tensor) for name, tensor in plain.state_dict().items())
+    with pytest.raises(CheckpointError, match=f"has no tensor {TABLE}"):
+        load_weights(model, last)
 
 
 def test_a_number_beyond_the_table_is_told(words, tmp_path):

@@ -288,7 +288,7 @@ def load_weights(
 
     With `averages` those of `--ema` or `--average-last`, where there are any.
     A position table may be longer here: the rows of positions 0, 1, ... come again, as in UniLM.
-    Where a model of a `task` begins, tables that lack rows are filled as the task says.
+    Where a model of a `task` begins, rows that tables lack are its `first_rows`; of tasks, zeros.
     """
     there, here = _weights(folder, averages), _tensors(model)
     for name, (source, rows) in (task.first_rows if task else {}).items():
@@ -299,6 +299,8 @@ def load_weights(
     for name, tensor in here.items():
         if name.endswith(POSITIONS) and name in there and len(tensor) > len(there[name]):
             there[name] = model.resized(name, there[name])
+        if task and name == "embed.tasks.weight":
+            there.setdefault(name, torch.zeros_like(tensor))
     if task:
         _as_labelled(there, tuple(read_state(folder).get("labels", ())), task.labels)
         _heads_begin(there, here, folder)
@@ -309,9 +311,8 @@ def load_weights(
             raise CheckpointError(f"{folder} has a tensor {name} that this architecture lacks")
         a, b = (list(tensors[name].shape) for tensors in (there, here))
         if a != b:
-            raise CheckpointError(
-                f"{name} has shape {a} in {folder}, but this architecture's is {b}"
-            )
+            fault = f"{name} has shape {a} in {folder}, but this architecture's is {b}"
+            raise CheckpointError(fault)
     with torch.no_grad():
         for name, tensor in here.items():
             tensor.copy_(check_finite(there[name], f"{folder}: {name}"))
