@@ -56,7 +56,8 @@ class Classify(Whole):
         """Whose inputs are read, the auxiliary loss, orders, and what classes count."""
 
         class_weights: tuple[float, ...] = ()
-        """Weight of each class in the loss, in the order of the labels of the corpus."""
+        """Weight of each class in the loss and in class/correct, in the order of the labels of the
+        corpus."""
 
     config: Config
     head, form = "class", "class"
