@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from unitk.data.reading import sources
+from unitk.data.reading.arrow import saved_files
 from unitk.data.reading.pairs import FORMS, Fields, read_squad, record_blocks
 from unitk.data.reading.records import text_blocks
 from unitk.data.reading.sources import (
@@ -68,6 +69,8 @@ def _inside(folder: Path, option: str) -> list[Path]:
     """The files of a folder whose extension names a format."""
     if is_corpus(folder):
         raise DataError(f"{option} {folder} is a corpus already; it needs files of text")
+    if saved := saved_files(folder, option):
+        return saved
     names = sorted(path for path in folder.iterdir() if path.is_file())
     found = [
         path

@@ -1,4 +1,4 @@
-"""Tables whose records have named fields: json-lines, a json list, CSV, TSV, parquet and CoNLL.
+"""Tables whose records have named fields: json-lines, a json list, CSV, TSV, Arrow and CoNLL.
 
 CSV is what Python's `csv` reads, its first row the names; in TSV, quotes are characters like any
 other. A json list and parquet are read whole or in groups of rows. In CoNLL's columns a line is a
@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from unitk.data.reading import sources
+from unitk.data.reading import arrow, sources
 from unitk.data.reading.sources import (
     Block,
     Document,
@@ -25,7 +25,6 @@ from unitk.data.reading.sources import (
     json_lines,
     lines_of,
     name_of,
-    opened,
     parse,
     size_of,
     texts_of,
@@ -39,9 +38,9 @@ LARGEST = (1 << 31) - 1  # bytes of a field of CSV; what `csv` takes anywhere
 
 
 def records(path: Path, name: str, fields: tuple[str, ...]) -> Iterator[Record]:
-    """The records of a table; of parquet, only these fields are read where all of them exist."""
-    if name == "parquet":
-        return _rows(path, fields)
+    """The records of a table; of columns, only these fields are read where all of them exist."""
+    if name in ("parquet", "arrow"):
+        return arrow.rows(path, name, fields)
     if name in ("csv", "tsv"):
         return _cells(path, name)
     if name == "conll":
@@ -120,28 +119,6 @@ def _cells(path: Path, name: str) -> Iterator[Record]:
         if names and row:
             yield dict(zip(names, row, strict=True)), where, at
         names = names or row
-
-
-def _rows(path: Path, fields: tuple[str, ...]) -> Iterator[Record]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ModuleNotFoundError as error:
-        raise DataError(f"{path}: needs the package pyarrow: pip install unitk[parquet]") from error
-    try:
-        with opened(path) as raw:
-            file = parquet.ParquetFile(raw)
-            names, number = file.schema_arrow.names, 0
-            # all of them where one is missing: the error names what there is
-            columns = list(fields) if set(fields) <= set(names) else names
-            step = size_of(path) / max(file.metadata.num_rows, 1)
-            for batch in file.iter_batches(sources.PAIRS_IN_BLOCK, columns=columns):
-                for record in batch.to_pylist():
-                    yield record, f"{path}, row {number}", int(number * step)
-                    number += 1
-    except (pyarrow.ArrowException, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise DataError(f"{path}: no parquet, or damaged ({reason})") from error
 
 
 def text_blocks(path: Path, reading: Reading, base: int = 0) -> Iterator[Block]:

@@ -34,12 +34,15 @@ BLOCK = 1 << 20
 PAIRS_IN_BLOCK = 2000
 LONGEST = 16 << 20  # bytes of a line; to encode one takes forty times as much memory
 STDIN = Path("-")
-Format = Literal["auto", "text", "jsonl", "json", "csv", "tsv", "parquet", "conll", "squad"]
+Format = Literal[
+    "auto", "text", "jsonl", "json", "csv", "tsv", "parquet", "arrow", "conll", "squad"
+]
 FORMATS = {
     **{"": "text", ".txt": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json"},
-    **{".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".conll": "conll", ".iob": "conll"},
+    **{".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".arrow": "arrow"},
+    **{".conll": "conll", ".iob": "conll"},
 }
-TABLES = ("jsonl", "json", "csv", "tsv", "parquet", "conll")  # records with named fields
+TABLES = ("jsonl", "json", "csv", "tsv", "parquet", "arrow", "conll")  # records with named fields
 MAGIC = {
     **{b"PAR1": "parquet", b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz"},
     **{b"(\xb5/\xfd": "zstd", b"PK\3\4": "zip", b"%PDF": "PDF", b"\x89PNG": "PNG"},

@@ -58,8 +58,8 @@ class Options(ReadingOptions):
     """Folder to write, with train/, valid/ and test/ for the parts that are given. Each has the
     vocabulary."""
     input: tuple[str, ...] = ()
-    """Files to train on: text, json, csv, tsv or parquet, also compressed (.gz, .bz2, .xz, .zst). A
-    folder stands for its files, `-` for standard input. Quoted wildcards are expanded:
+    """Files to train on: text, json, csv, tsv, parquet or arrow, also compressed (.gz, .bz2, .xz,
+    .zst). A folder stands for its files, `-` for standard input. Quoted wildcards are expanded:
     'docs/*.jsonl.gz'."""
     valid: tuple[str, ...] = ()
     """Files to validate on."""

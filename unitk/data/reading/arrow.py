@@ -1,0 +1,91 @@
+"""Tables of columns: parquet files, and Arrow files as the `datasets` library saves them.
+
+A folder of `Dataset.save_to_disk` has Arrow files, and state.json names their order. A column of
+class labels holds numbers; the names stand in the schema, and are read in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from unitk.data.reading import sources
+from unitk.data.reading.sources import opened, size_of
+from unitk.errors import DataError
+from unitk.foreign import parse_json, read_json
+
+
+def rows(path: Path, name: str, fields: tuple[str, ...]) -> Iterator[tuple[Any, str, int]]:
+    """The records of a file, with their places; all columns if one of the fields is missing."""
+    try:
+        import pyarrow
+        from pyarrow import ipc, parquet
+    except ModuleNotFoundError as error:
+        raise DataError(f"{path}: needs the package pyarrow: pip install unitk[parquet]") from error
+    number, at = 0, 0.0
+    try:
+        with opened(path) as raw:
+            if name == "parquet":
+                file = parquet.ParquetFile(raw)
+                schema, count = file.schema_arrow, file.metadata.num_rows
+            else:
+                # `datasets` writes streams; other programs also write files, which have an index
+                indexed = raw.read(6) == b"ARROW1"
+                raw.seek(0)
+                reader = ipc.open_file(raw) if indexed else ipc.open_stream(raw)
+                schema, count = reader.schema, 0
+            # all of them where one is missing: the error names what there is
+            columns = list(fields) if set(fields) <= set(schema.names) else schema.names
+            classes = class_names(schema)
+            if name == "parquet":
+                batches = file.iter_batches(sources.PAIRS_IN_BLOCK, columns=columns)
+            elif indexed:
+                batches = map(reader.get_batch, range(reader.num_record_batches))
+            else:
+                batches = reader
+            for batch in batches:
+                # a parquet file is smaller than its columns, an Arrow file is as large
+                step = size_of(path) / count if count else batch.nbytes / max(len(batch), 1)
+                for record in batch.select(columns).to_pylist():
+                    for column in classes.keys() & record.keys():
+                        record[column] = _named(record[column], classes[column])
+                    yield record, f"{path}, row {number}", int(at)
+                    number, at = number + 1, at + step
+    except (pyarrow.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{path}: no {name}, or damaged ({reason})") from error
+
+
+def class_names(schema: Any) -> dict[str, list[str]]:
+    """The names of classes by column, from the schema that `datasets` writes."""
+    told = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"), "the schema")
+    found = {}
+    for name, feature in told.get("info", {}).get("features", {}).items():
+        inner = feature.get("feature", feature) if isinstance(feature, dict) else {}
+        if isinstance(inner, dict) and inner.get("_type") == "ClassLabel":
+            found[name] = inner["names"]
+    return found
+
+
+def _named(value: Any, names: list[str]) -> Any:
+    """A class by its name, or a list of them; -1 and None are no class."""
+    if isinstance(value, list):
+        return [_named(one, names) for one in value]
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else value
+
+
+def saved_files(folder: Path, option: str) -> list[Path]:
+    """The files of a folder of `save_to_disk`, in order; none if it is another folder.
+
+    Raises DataError naming the splits of a `DatasetDict`.
+    """
+    if (folder / "dataset_dict.json").exists():
+        splits = read_json(folder / "dataset_dict.json").get("splits", [])
+        some = ", ".join(str(folder / str(one)) for one in splits)
+        raise DataError(f"{option} {folder} has several splits: name one of {some}")
+    if not (folder / "state.json").exists() or not any(folder.glob("*.arrow")):
+        return []
+    listed = read_json(folder / "state.json").get("_data_files", [])
+    names = [one.get("filename") for one in listed if isinstance(one, dict)]
+    return [folder / Path(str(name)).name for name in names] or sorted(folder.glob("*.arrow"))
