@@ -288,7 +288,7 @@ def load_weights(
 
     With `averages` those of `--ema` or `--average-last`, where there are any.
     A position table may be longer here: the rows of positions 0, 1, ... come again, as in UniLM.
-    Where a model of a `task` begins, rows that tables lack are its `first_rows`; of tasks, zeros.
+    A model of a `task` begins with its `first_rows` where tables lack rows; missing ones are 0.
     """
     there, here = _weights(folder, averages), _tensors(model)
     for name, (source, rows) in (task.first_rows if task else {}).items():
@@ -299,7 +299,7 @@ def load_weights(
     for name, tensor in here.items():
         if name.endswith(POSITIONS) and name in there and len(tensor) > len(there[name]):
             there[name] = model.resized(name, there[name])
-        if task and name == "embed.tasks.weight":
+        if task and name in ("embed.tasks.weight", "embed.segments.weight"):
             there.setdefault(name, torch.zeros_like(tensor))
     if task:
         _as_labelled(there, tuple(read_state(folder).get("labels", ())), task.labels)
