@@ -210,6 +210,8 @@ CLASSES = {"class": TEXTS, "regress": TEXTS, "tag": WORDS, "span": PLACES, "choi
 """The same of fine-tuned models, by the kind of head."""
 DOUBLE = "DoubleHeadsModel"
 """GPT's class for choices, with the output layer over words beside."""
+SIMPLE = f"{PLACES}Simple"
+"""XLNet's class for the borders of answers; that without "Simple" searches with a beam."""
 SLOTS = {WORDS: ("", "classifier"), PLACES: ("", "qa_outputs")}
 CLASSIFIER = ("classification_head.dense", "classification_head.out_proj")
 
@@ -347,6 +349,7 @@ FAMILIES = {
         heads={
             **dict.fromkeys((TEXTS, CHOICES), ("sequence_summary.summary", "logits_proj")),
             WORDS: SLOTS[WORDS],
+            SIMPLE: SLOTS[PLACES],
         },
         keys=XLNET_KEYS,
         fixed={
@@ -410,7 +413,8 @@ def layout_of(family: Family, config: ModelConfig, head: str = "") -> Layout:
 
 def ending_of(family: Family, head: str) -> str:
     """How the name of the class ends that has such a head."""
-    return DOUBLE if head == "choice" and DOUBLE in family.heads else CLASSES[head]
+    own = {"choice": DOUBLE, "span": SIMPLE}.get(head, "")
+    return own if own in family.heads else CLASSES[head]
 
 
 def class_of(family: Family, config: ModelConfig) -> str:
