@@ -15,7 +15,6 @@ from unitk import registry
 from unitk.errors import UsageError
 from unitk.interop.convert import FORMATS
 from unitk.interop.hf_families import FAMILIES, kind_of
-from unitk.models.archs import preset
 from unitk.tasks.base import Task
 from unitk.tasks.understanding.base import Understanding
 from unitk.vocab.words import word_vocab
@@ -47,10 +46,14 @@ def names() -> list[str]:
 def kinds(name: str) -> list[str]:
     """The kinds of transformers' model that are read as an objective, and written of its models."""
     arch = registry.get("task", name).arch
-    config = preset(arch)
+    config = registry.get("arch", arch)()
     found = [kind for kind, family in FAMILIES.items() if family.task == name]
     try:
-        found += [] if config.latent or kind_of(config, arch) in found else [kind_of(config, arch)]
+        found += (
+            []
+            if config.sequential or config.latent or kind_of(config, arch) in found
+            else [kind_of(config, arch)]
+        )
     except UsageError:
         pass  # none there computes the same
     return [*found, *OTHERS.get(name, ())]
@@ -69,7 +72,7 @@ def row(name: str) -> list[str]:
         )
         judged = "log-probability" if task.protocol else "pseudo-log-likelihood"
     except UsageError:
-        judged = "bound"
+        judged = "bound" if task.protocol else "perplexity"
     judged = "bound, " * cls.diffuses + judged
     does = ["words"] * (cls.diffuses or task.protocol is not None) + ["fills"] * cls.infills
     formats = ", ".join(kinds(name))

@@ -18,9 +18,11 @@ from unitk.training.loop import train
 from unitk.training.start import parse_train, prepare
 
 GOLDEN = Path(__file__).with_name("losses.json")
-RUN = (
+WEIGHTS = (
     "--arch.init-std 0.1 --arch.dropout 0 --arch.attention-dropout 0 --arch.activation-dropout 0"
-    " --precision fp32 --threads 1 --products torch --valid none --writers none --log-every 1"
+)
+RUN = (
+    "--precision fp32 --threads 1 --products torch --valid none --writers none --log-every 1"
     " --seed 3 --max-steps 4 --lr 1e-3 --batch-texts 8 --max-tokens 600"
 )
 LENGTHS = {"text": "--block-size 48", "pairs": "--max-source-len 30 --max-target-len 12"}
@@ -65,7 +67,8 @@ def test_losses_are_the_recorded_ones(name, kind, data, tmp_path):
     words = (
         f"--task {name} --arch {arch} --data {data / kind / 'train'} --save-dir {tmp_path / 'a'}"
     )
-    train(prepare(parse_train(f"{words} {RUN} {LENGTHS[kind]}".split())))
+    weights = "--arch.init-range 0.3" if registry.get("arch", arch)().sequential else WEIGHTS
+    train(prepare(parse_train(f"{words} {weights} {RUN} {LENGTHS[kind]}".split())))
     events = map(json.loads, (tmp_path / "a" / "log.jsonl").read_text().splitlines())
     found = [event["train/loss"] for event in events if "train/loss" in event]
     recorded = json.loads(GOLDEN.read_text())

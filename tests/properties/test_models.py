@@ -128,7 +128,7 @@ def towers(batch):
     for name, slots in batch.towers.items():
         keys = slots[:, :, : batch.num_keys[name]]
         yield slots, keys, dense(slots, keys), render_flex(slots, keys, torch.float32).blocks
-    if len(batch.towers) == 2:
+    if "dec" in batch.towers:
         slots, keys = batch.towers["dec"], batch.towers["enc"]
         yield slots, keys, cross(slots, keys), render_flex_cross(slots, keys).blocks
 

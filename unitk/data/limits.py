@@ -119,7 +119,7 @@ def source_and_target(
 def tables_of(arch: Any) -> dict[str, list[int]]:
     """Rows of the tables that `TABLES` names in each tower a task may lay out, and of that of task
     numbers; 0: no limit."""
-    towers = {name: arch.tower(name) for name in ("x", "enc", "dec")}
+    towers = {name: arch.tower(name) for name in ("x", "enc", "dec", *arch.towers)}
     rows = {name: [getattr(tower, table) for table in TABLES] for name, tower in towers.items()}
     for of_tower in rows.values():
         of_tower[-1] *= of_tower[-1] > 1  # one segment is that of all parts (RoBERTa)

@@ -79,7 +79,16 @@ class LatentConfig(ModelConfig):
 
     @property
     def head_config(self) -> ModelConfig:
-        names = ("heads", "head_pooler", "head_layers", "activation", "bias", "norm", "norm_eps")
+        names = (
+            "heads",
+            "head_pooler",
+            "head_layers",
+            "head_layer_norm",
+            "activation",
+            "bias",
+            "norm",
+            "norm_eps",
+        )
         own: dict[str, Any] = {name: getattr(self, name) for name in names}
         width = self.latent if self.head_latent else self.tower("enc").width
         # one attention head, as a head of this model has none: any width is a multiple of one

@@ -138,6 +138,9 @@ class ModelConfig(ArchConfig):
     """Layers whose states the heads read, mixed by learned weights (Peters et al. 2018, arXiv
     1802.05365, equation 1). 0 are the embeddings, -1 is the last layer, 0,1,...,12 are all states
     of 12 layers. Default: the last layer."""
+    head_layer_norm: bool = False
+    """Normalize the states of each layer before they are mixed, without weights (Peters et al.
+    2018, section 3.2)."""
     head_pooler: bool = True
     """Heads over classes, numbers and choices have a dense layer, tanh and a linear map (BERT).
     off: a linear map without a bias (GPT)."""
@@ -192,6 +195,8 @@ class ModelConfig(ArchConfig):
             self._require(
                 "head_layers", -1 - depth <= layer <= depth, f"of {-1 - depth} to {depth}"
             )
+        mixes = "--arch.head-layer-norm has no effect without --arch.head-layers"
+        require(not self.head_layer_norm or len(self.head_layers) > 0, mixes)
         for head in self.heads:
             if not re.fullmatch(r"\w+:\w+(:[1-9]\d*)?", head):
                 raise UsageError(f"--arch.heads must be KIND:NAME[:SIZE],..., got {head!r}")

@@ -274,7 +274,11 @@ def side_by_side(each: Sequence[Encoded]) -> tuple[Example, Ids]:
         tower: Slots(np.concatenate([one.table for one in own], axis=1))
         for tower, own in towers.items()
     }
-    return Example(joined, asks), np.array([rows])
+    inputs = {
+        name: np.concatenate([one.example.inputs[name] for one in each])
+        for name in each[0].example.inputs
+    }
+    return Example(joined, asks, inputs=inputs), np.array([rows])
 
 
 def largest(share: float | Schedule) -> float:

@@ -17,9 +17,9 @@ from unitk.tasks.lm import layout
 ARCHS = ["awd_lstm_tiny", "siatl_tiny"]
 
 
-def built(name, **options):
+def built(name, words=50, **options):
     torch.manual_seed(0)
-    return replace(registry.get("arch", name)(), init_range=0.5, **options).build(50).eval()
+    return replace(registry.get("arch", name)(), init_range=0.5, **options).build(words).eval()
 
 
 def read(model, examples, carry=None):
@@ -73,7 +73,7 @@ def test_other_objectives_are_refused_in_one_sentence(name, toy_vocab):
     if set(example.towers) != {"x"}:
         pytest.skip("has other towers")
     with pytest.raises(UsageError, match="one after the other"):
-        read(built("awd_lstm_tiny"), [example, example])
+        read(built("awd_lstm_tiny", words=400), [example, example])
 
 
 def test_the_words_of_a_row_are_dropped_together_where_dropout_is_locked():
@@ -104,11 +104,10 @@ def test_each_dropout_changes_training_alone(kind):
 
 def test_a_dropped_word_is_dropped_wherever_it_stands():
     model = built("awd_lstm_tiny", embedding_dropout=0.5)
-    words = np.tile(np.arange(2, 42), 3)
-    slots = torch.from_numpy(layout(words).towers["x"].table)[:, None]
+    batch = collate([[layout(np.append(np.tile(np.arange(2, 42), 3), 0))]]).to("cpu")
     with torch.no_grad():
-        x = model.decoder.train().embedded(slots)[0]
-        plain = model.decoder.eval().embedded(slots)[0]
+        x = model.train().embedded(batch)[0, :120]
+        plain = model.eval().embedded(batch)[0, :120]
     gone = (x == 0).all(1)
     assert (gone[:40] == gone[40:80]).all() and 8 < gone[:40].sum() < 32
     near(x[~gone], 2 * plain[~gone])

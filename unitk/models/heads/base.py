@@ -82,12 +82,15 @@ class LayerMix(nn.Module):
     Peters et al. 2018, arXiv 1802.05365, equation 1. At first it is the mean of the layers.
     """
 
-    def __init__(self, layers: int) -> None:
+    def __init__(self, layers: int, norm: bool = False) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(layers))
         self.scale = nn.Parameter(torch.ones(()))
+        self.norm = norm
 
     def forward(self, states_KaLD: Tensor) -> Tensor:
+        if self.norm:
+            states_KaLD = F.layer_norm(states_KaLD, states_KaLD.shape[-1:])
         mixed_KaD: Tensor = self.weight.softmax(0).to(states_KaLD.dtype) @ states_KaLD
         return self.scale * mixed_KaD
 
@@ -151,7 +154,7 @@ class Heads(nn.ModuleDict):
             own = config if given == LM else further
             self[key] = head = made(own, vocab_size, int(size) if size else None)
             if own.head_layers and given != LM:
-                head.mix = LayerMix(len(own.head_layers))
+                head.mix = LayerMix(len(own.head_layers), own.head_layer_norm)
 
     def named(self, name: str) -> Head:
         """The output layer of that name, which an ask gives."""

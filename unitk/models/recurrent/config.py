@@ -1,13 +1,15 @@
 """The settings of LSTM stacks and their presets; torch is imported when a model is built.
 
 AWD-LSTM, with which ULMFiT is pre-trained: Merity et al. 2018, arXiv 1708.02182; Howard and Ruder
-2018, arXiv 1801.06146. SiATL: Chronopoulou et al. 2019, arXiv 1902.10547.
+2018, arXiv 1801.06146. ELMo: Peters et al. 2018, arXiv 1802.05365. SiATL:
+Chronopoulou et al. 2019, arXiv 1902.10547.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from unitk.errors import at_least, require
 from unitk.models.archs import CPU, TESTS, Preset
@@ -15,7 +17,14 @@ from unitk.models.base import ArchConfig, Network
 from unitk.models.config import ModelConfig
 from unitk.registry import imported, register
 
+Config = TypeVar("Config", bound="RecurrentConfig")
 Narrowing = Literal["layer", "projection", "map"]
+
+
+CHARACTERS = 262
+"""Ids of characters: 256 bytes, five symbols, and 0 for no word."""
+FILTERS = ("1:32", "2:32", "3:64", "4:128", "5:256", "6:512", "7:1024")
+"""ELMo's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,12 +78,27 @@ class RecurrentConfig(ArchConfig):
     and Ghahramani 2016, arXiv 1512.05287). off: other values in each step."""
     init_range: float = 0.1
     """Embeddings begin uniformly between minus and plus this value; so does an output matrix."""
+    head_layer_norm: bool = False
+    """Normalize the states of each layer before they are mixed, without weights (Peters et al.
+    2018, section 3.2)."""
+    head_dropout: float = 0.0
+    """Dropout of the states that heads read, but not the output layer over the vocabulary."""
+    char_width: int = 0
+    """Width of the embeddings of characters, of which words are made by convolutions (ELMo: 16). 0:
+    words have a table of embeddings."""
+    char_filters: tuple[str, ...] = FILTERS
+    """Convolutions over the characters of a word: WIDTH:COUNT,..."""
+    highways: int = 2
+    """Highway layers behind the convolutions."""
+    sampled_words: int = 0
+    """Words that the softmax of training is over beside the right one, drawn by Zipf's law of their
+    ids (bilm-tf: 8192). Evaluation has the full softmax. 0: training has, too."""
     carries, sequential = True, True
     max_positions = max_positions2 = num_segments = num_virtual = num_tasks = 0
 
     def __post_init__(self) -> None:
         at_least(self, "arch.", num_layers=1, width=1, cell_width=1, cell_clip=0, projection_clip=0)
-        for name in ("dropout", "input_dropout", "hidden_dropout"):
+        for name in ("dropout", "input_dropout", "hidden_dropout", "head_dropout"):
             self._require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
         for name in ("embedding_dropout", "weight_dropout"):
             self._require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
@@ -87,6 +111,13 @@ class RecurrentConfig(ArchConfig):
             require(projects or not getattr(self, name), needs)
         same = "--arch.head-layers mixes states of one width: it needs --arch.narrowing projection"
         require(projects or not self.head_layers, same)
+        at_least(self, "arch.", char_width=0, highways=0, sampled_words=0)
+        filters = [re.fullmatch(r"[1-9]\d*:[1-9]\d*", one) for one in self.char_filters]
+        self._require("char_filters", all(filters) and bool(filters), "WIDTH:COUNT,...")
+        spells = "--arch.char-width makes words of characters: it needs"
+        if self.char_width:
+            require(not self.tied, f"{spells} --arch.tied off")
+            require(not self.embedding_dropout, f"{spells} --arch.embedding-dropout 0")
         assert self.head_config  # it checks the options of heads
 
     @property
@@ -122,22 +153,31 @@ class RecurrentConfig(ArchConfig):
             output_bias=self.output_bias,
             heads=self.heads,
             head_layers=self.head_layers,
+            head_layer_norm=self.head_layer_norm,
             head_pooler=self.head_pooler,
             dropout=0.0,
         )
 
     @property
     def head_config(self) -> ModelConfig:
-        return self.word_config
+        # heads read all directions side by side
+        return replace(self.word_config, width=len(self.towers) * self.width)
 
     def num_weights(self, vocab_size: int) -> int:
-        inputs, sums = self.width, 0
+        inputs, layers = self.width, 0
         for cells, outputs in zip(self.cells, self.outputs, strict=True):
             projection = cells * outputs * (self.narrowing == "projection")
-            sums += 4 * cells * (inputs + outputs) + projection
+            layers += 4 * cells * (inputs + outputs) + projection
             inputs = outputs
-        sums += (self.narrowing == "map") * self.cell_width * self.width
-        return sums + vocab_size * self.width * (2 - self.tied)
+        layers += (self.narrowing == "map") * self.cell_width * self.width
+        embedding = vocab_size * self.width
+        if self.char_width:
+            sizes = [tuple(map(int, one.split(":"))) for one in self.char_filters]
+            total = sum(count for _, count in sizes)
+            embedding = self.char_width * (CHARACTERS + sum(wide * n for wide, n in sizes))
+            embedding += total * (2 * self.highways * total + self.width)
+        output = vocab_size * self.width * (not self.tied)
+        return len(self.towers) * layers + embedding + output
 
     def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Network:
         made: Network = imported("unitk.models.recurrent.stack:RecurrentModel")(self, vocab_size)
@@ -148,7 +188,15 @@ class RecurrentConfig(ArchConfig):
         require(holds, f"{option} must be {what}, got {getattr(self, name)}")
 
 
-def without_dropout(config: RecurrentConfig) -> RecurrentConfig:
+@dataclass(frozen=True, kw_only=True)
+class BidirectionalConfig(RecurrentConfig):
+    """Two stacks of LSTM layers that read texts forward and backward (ELMo)."""
+
+    towers = ("bwd", "fwd")
+    shared_embeddings = True
+
+
+def without_dropout(config: Config) -> Config:
     """The same settings, for tests."""
     kinds = ("dropout", "input_dropout", "hidden_dropout", "embedding_dropout", "weight_dropout")
     zero: dict[str, Any] = dict.fromkeys(kinds, 0.0)
@@ -166,7 +214,49 @@ SIATL = RecurrentConfig(
     weight_dropout=0.0,
     locked_dropout=False,
 )
+ELMO = BidirectionalConfig(
+    num_layers=2,
+    width=512,
+    cell_width=4096,
+    narrowing="projection",
+    residual=True,
+    cell_clip=3.0,
+    projection_clip=3.0,
+    forget_bias=1.0,
+    tied=False,
+    input_dropout=0.1,
+    hidden_dropout=0.1,
+    embedding_dropout=0.0,
+    weight_dropout=0.0,
+    locked_dropout=False,
+    char_width=16,
+    sampled_words=8192,
+)
 PRESETS: dict[str, tuple[RecurrentConfig, str]] = {
+    "elmo_tiny": (
+        replace(
+            without_dropout(ELMO),
+            width=32,
+            cell_width=64,
+            char_filters=("1:8", "2:8", "3:16"),
+            sampled_words=0,
+        ),
+        "2 + 2 layers of 64 cells, projected to 32, no dropout: for tests.",
+    ),
+    "elmo_small": (
+        replace(
+            ELMO,
+            width=128,
+            cell_width=512,
+            char_filters=("1:32", "2:32", "3:64", "4:128"),
+            sampled_words=0,
+        ),
+        "2 + 2 layers of 512 cells, projected to 128, for a CPU; full softmax.",
+    ),
+    "elmo": (
+        ELMO,
+        "ELMo: 2 + 2 layers of 4096 cells, projected to 512, 93.6 M without the softmax.",
+    ),
     "awd_lstm_tiny": (
         replace(without_dropout(AWD_LSTM), num_layers=2, width=64, cell_width=96),
         TESTS,

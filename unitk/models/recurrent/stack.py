@@ -8,8 +8,10 @@ which is all that decoding keeps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -17,12 +19,13 @@ from torch import Tensor, nn
 
 from unitk.errors import require
 from unitk.models.condition import Carry, Condition
-from unitk.models.heads.base import LM, layered
+from unitk.models.heads.base import LM, Terms, gather, layered
 from unitk.models.layers import Embedding, Tower
+from unitk.models.recurrent.characters import CharacterEmbedding, Highway
 from unitk.models.recurrent.config import RecurrentConfig
 from unitk.models.recurrent.lstm import LSTM, State
 from unitk.models.stack import Model
-from unitk.slots import BORN, DOC, NEVER, NOW, TOKEN, Batch, one_by_one
+from unitk.slots import BORN, DOC, NEVER, NOW, TOKEN, Ask, Batch, one_by_one
 
 SEQUENTIAL = "--arch reads words one after the other, but this task lays them out otherwise"
 
@@ -87,7 +90,7 @@ class RecurrentStack(Tower):
     def __init__(self, config: RecurrentConfig, vocab_size: int, embed: Embedding | None = None):
         super().__init__()
         self.config, self.settings = config.word_config, config
-        self.embed = Embedding(self.config, vocab_size) if embed is None else embed
+        self.embed = made_of(config, vocab_size) if embed is None else embed
         inputs = [config.width, *config.outputs[:-1]]
         self.layers = nn.ModuleList(
             LSTM(
@@ -113,19 +116,28 @@ class RecurrentStack(Tower):
         layers: list[Tensor] | None = None,
         asked: Tensor | None = None,
     ) -> Tensor:
-        """The states [B, T, D], as `Stack.encode` has them."""
+        """The states [B, T, D], as `Stack.encode` has them, of a model of one direction."""
+        alone = len(self.settings.towers) == 1
+        require(
+            alone, "--arch reads texts in two directions: heads read both, `unitk embed` neither"
+        )
         memory = {} if condition is None else condition.memory
-        return self.read(slots, sight, memory, layers)[0]
+        return self.read(self.embed(slots), slots, sight, memory, layers)[0]
 
     def read(
-        self, slots: Tensor, sight: str, memory: Carry, layers: list[Tensor] | None = None
+        self,
+        embedded_BTD: Tensor,
+        slots: Tensor,
+        sight: str,
+        memory: Carry,
+        layers: list[Tensor] | None = None,
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The states [B, T, D], and what the docs carry on, by name; `memory` is of all rows.
 
         With one doc a row docs are rows.
         """
         order, rows = ordered(slots, sight), slots.shape[1]
-        x_NLD = self.dropped(order.laid(self.embedded(slots)), self.settings.input_dropout)
+        x_NLD = self.dropped(order.laid(embedded_BTD), self.settings.input_dropout)
         if layers is not None:
             layers.append(order.back(x_NLD, rows))
         states = self.beginning(x_NLD)
@@ -140,16 +152,6 @@ class RecurrentStack(Tower):
             carried[f"output.{number}"] = output_NP.detach().float()
             carried[f"cell.{number}"] = cell_NC.detach().float()
         return order.back(found_NLD, rows), carried
-
-    def embedded(self, slots: Tensor) -> Tensor:
-        """The embeddings [..., D] of slots [9, ...], of words that dropout leaves."""
-        x: Tensor = self.embed(slots)
-        chance = self.settings.embedding_dropout
-        if self.training and chance:
-            # a factor for each word of the vocabulary, not for each slot
-            kept_V1 = F.dropout(x.new_ones(self.embed.tokens.num_embeddings, 1), chance)
-            x = x * kept_V1[slots[TOKEN]]
-        return x
 
     def dropped(self, x_NLD: Tensor, chance: float) -> Tensor:
         """Dropout, of the same values in all steps where it is locked."""
@@ -243,15 +245,22 @@ class Cache:
 class RecurrentModel(Model):
     """LSTM stacks and output layers; two directions share the embedding and the output layers."""
 
+    beside_forward = (*Model.beside_forward, "sampled")
+
     def __init__(self, config: RecurrentConfig, vocab_size: int):
         super().__init__(config, vocab_size, RecurrentStack(config, vocab_size))
         self.settings = config
-        # `Model` has drawn what Transformers begin with; LSTM layers draw their own weights
         embed = self.decoder.embed
         for name in config.towers[:-1]:
             self.towers[name] = RecurrentStack(config, vocab_size, embed)
-        tables = [embed.tokens.weight, self.words.weight]
-        for table in tables:
+        # `Model` has drawn what Transformers begin with; LSTM layers draw their own weights
+        for part in self.towers.modules():
+            if isinstance(part, nn.Linear | nn.Conv1d):
+                part.reset_parameters()
+        for part in self.towers.modules():
+            if isinstance(part, CharacterEmbedding | Highway):
+                part.begin()
+        for table in (embed.tokens.weight, self.words.weight):
             if table is not None:
                 nn.init.uniform_(table, -config.init_range, config.init_range)
 
@@ -262,19 +271,96 @@ class RecurrentModel(Model):
     def forward(
         self, batch: Batch, condition: Condition | None = None
     ) -> tuple[dict[str, Tensor], Carry]:
-        """The states [B, T, D] of each tower, and what the rows carry on."""
+        """The states [B, T, D] of each tower, and what the rows carry on.
+
+        Heads read the states of all towers side by side, the decoded one's first. The state of the
+        backward direction comes from the end of the text, which no other text follows.
+        """
         condition = self.condition(batch) if condition is None else condition
-        states: dict[str, Tensor] = {}
-        carry: Mapping[str, Tensor] = {}
         for name in self.config.towers:
             self.check_tower(name, batch)
-            numbers = self.settings.head_layers
-            read = any(ask.tower == name and ask.head != LM for ask in batch.asks.values())
-            every: list[Tensor] | None = [] if numbers and read else None
-            stack = self.tower(name)
+        embedded_BTD, last = self.embedded(batch), self.config.towers[-1]
+        states: dict[str, Tensor] = {}
+        carry: Mapping[str, Tensor] = {}
+        read = any(ask.head != LM for ask in batch.asks.values())
+        every: dict[str, list[Tensor]] = {}
+        for name in reversed(self.config.towers):
+            stack, every[name] = self.tower(name), []
             assert isinstance(stack, RecurrentStack)
-            given = batch.towers[name], batch.sight[name], condition.memory
-            states[name], carry = stack.read(*given, every)
-            if every is not None:
-                states[layered(name)] = torch.stack([every[number] for number in numbers], dim=2)
+            given = embedded_BTD, batch.towers[name], batch.sight[name]
+            memory = condition.memory if name == last else {}
+            layers = every[name] if read else None
+            states[name], left = stack.read(*given, memory, layers)
+            carry = carry or left
+        if read:
+            states[layered(last)] = self.for_heads(states, every)
         return states, carry
+
+    def for_heads(self, states: dict[str, Tensor], every: dict[str, list[Tensor]]) -> Tensor:
+        """What heads read of the towers: states [B, T, 2 D], or those of layers [B, T, L, 2 D]."""
+        side_by_side = torch.cat(list(states.values()), -1)
+        if numbers := self.settings.head_layers:
+            each = [torch.cat([own[number] for own in every.values()], -1) for number in numbers]
+            side_by_side = torch.stack(each, dim=2)
+        return F.dropout(side_by_side, self.settings.head_dropout, self.training)
+
+    def embedded(self, batch: Batch) -> Tensor:
+        """The embeddings [B, T, D] of the words that dropout leaves, the same in all towers."""
+        name, embed = self.config.towers[-1], self.decoder.embed
+        slots, chars = batch.towers[name], batch.inputs.get(f"{name}.chars")
+        if isinstance(embed, CharacterEmbedding):
+            require(chars is not None, "--arch reads characters, which this task does not lay out")
+            from_chars: Tensor = embed(chars)
+            return from_chars
+        x_BTD: Tensor = embed(slots)
+        chance = self.settings.embedding_dropout
+        if self.training and chance:
+            # a factor for each word of the vocabulary, not for each slot
+            kept_V1 = F.dropout(x_BTD.new_ones(embed.tokens.num_embeddings, 1), chance)
+            x_BTD = x_BTD * kept_V1[slots[TOKEN]]
+        return x_BTD
+
+    def answer(
+        self,
+        states: Mapping[str, Tensor],
+        batch: Batch,
+        asks: Sequence[Ask],
+        price_K: Tensor | None = None,
+        *smoothed: Any,
+    ) -> Terms:
+        """`Answers.answer`; in training the words may be compared with some others only."""
+        if not (self.training and self.settings.sampled_words and asks[0].head == LM):
+            return super().answer(states, batch, asks, price_K, *smoothed)
+        label_K = torch.cat([ask.label for ask in asks])
+        price_K = torch.cat([ask.weight for ask in asks]) if price_K is None else price_K
+        logits_KC = self.sampled(gather(states, batch, asks).states[:, 0], label_K)
+        return self.words.terms(logits_KC, torch.zeros_like(label_K), price_K, *smoothed)
+
+    def sampled(self, states_KD: Tensor, label_K: Tensor) -> Tensor:
+        """Logits [K, 1 + S] of each label and of S sampled words, these less log(S q).
+
+        Their softmax estimates that over all words (Bengio and Senecal 2008; Jean et al. 2015,
+        arXiv 1412.2007, section 3.1). Zipf's law q of a word whose id is r, as in bilm-tf, is
+        log((r + 2) / (r + 1)) / log(V + 1).
+        """
+        head, count = self.words, self.settings.sampled_words
+        weight = self.decoder.embed.tokens.weight if head.weight is None else head.weight
+        size = math.log(len(weight) + 1)
+        uniform_S = torch.rand(count, device=label_K.device, dtype=torch.float64)
+        word_S = ((uniform_S * size).exp() - 1).long().clamp(max=len(weight) - 1)
+        expected_S = count * torch.log1p(1 / (word_S + 1)) / size  # how often each is drawn
+        own_K = (states_KD * weight[label_K]).sum(-1)
+        others_KS = F.linear(states_KD, weight[word_S]) - expected_S.log()
+        if head.bias is not None:
+            own_K, others_KS = own_K + head.bias[label_K], others_KS + head.bias[word_S]
+        # a label that is drawn is no wrong answer
+        others_KS = others_KS.masked_fill(word_S == label_K[:, None], -torch.inf)
+        return torch.cat([own_K[:, None], others_KS], 1)
+
+
+def made_of(config: RecurrentConfig, vocab_size: int) -> Embedding:
+    """What a stack reads: a table of words, or words made of their characters."""
+    if not config.char_width:
+        return Embedding(config.word_config, vocab_size)
+    sizes = config.char_width, config.char_filters, config.highways, config.width
+    return cast(Embedding, CharacterEmbedding(*sizes))  # it has what is asked of a tower's

@@ -1,0 +1,99 @@
+"""Bidirectional language model.  Peters et al. 2018, arXiv 1802.05365, section 3.1.
+
+Two towers read the same words, one forward, one backward. Each predicts the word that comes next to
+it, and the loss is the mean of both.
+
+    text          a  b  c
+    token      C  a  b  c  S
+    pos        0  1  2  3  4
+    fwd: at    0  1  2  3  4
+         label a  b  c  S  .
+    bwd: at    0 -1 -2 -3 -4
+         label .  C  a  b  c
+    fwd.chars  a row for each slot: the characters of its word
+
+Characters are ids as in the released models (bilm-tf): a byte b is 1 + b, a row begins with 259 and
+ends with 260, C and S are 257 and 258 between these, 261 fills it up. 0 is no word.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from unitk.data.cuts import Text
+from unitk.errors import require
+from unitk.registry import register
+from unitk.slots import Example, Ids, lm, stay
+from unitk.tasks.base import Encoded, Task, framed, places_of
+
+CLS, SEP, BEGIN, END, FILL = 257, 258, 259, 260, 261
+
+
+def layout(tokens: Ids, chars: Ids) -> Example:
+    """Lay out tokens, each asked from both sides; chars [T, C] are the characters of each."""
+    places = np.arange(len(tokens))
+    towers = {name: stay(tokens, pos=places, at=places * sign) for name, sign in WAYS.items()}
+    asks = [
+        lm(places[:-1], tokens[1:], name="fwd", tower="fwd"),
+        lm(places[1:], tokens[:-1], name="bwd", tower="bwd"),
+    ]
+    return Example(towers, asks, inputs={"fwd.chars": chars})
+
+
+WAYS = {"bwd": -1, "fwd": 1}
+
+
+def spelled(word: str, characters: int, symbol: int = 0) -> Ids:
+    """The characters of a word as ids [C], or those of C or S; 0 for no word."""
+    own = [symbol] if symbol else [1 + byte for byte in word.encode()[: characters - 2]]
+    ids = [BEGIN, *own, END]
+    return np.array(ids + [FILL] * (characters - len(ids)))
+
+
+@register("task", "bilm")
+class BiLM(Task):
+    """Predict each word from those before it, and from those behind it (ELMo)."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Config:
+        """Ends of texts, and characters of words."""
+
+        ends: bool = True
+        """Enclose texts in [CLS] and [SEP], which are read and predicted, too. off: for texts that
+        end anywhere (--blocks stream)."""
+        characters: int = 50
+        """Length of a word in bytes of UTF-8, with its begin and end. Longer ones are cut off."""
+
+        def __post_init__(self) -> None:
+            given = self.characters
+            require(given >= 3, f"--task.characters must be at least 3, got {given}")
+
+    config: Config
+    arch = "elmo_small"
+    asks = {"fwd": 0.5, "bwd": 0.5}
+    frame = 2
+
+    @cached_property
+    def chars(self) -> Ids:
+        """The characters [V, C] of every id of the vocabulary."""
+        vocab, size = self.vocab, self.config.characters
+        named = {vocab.cls: CLS, vocab.sep: SEP}
+        pieces = vocab.pieces(list(range(len(vocab))))
+        rows = [spelled(one, size, named.get(id_, 0)) for id_, one in enumerate(pieces)]
+        rows[vocab.pad] = np.zeros(size, np.int64)
+        return np.stack(rows)
+
+    def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
+        tokens = text.ids
+        if self.config.ends:
+            tokens, _ = framed([tokens], self.vocab.cls, self.vocab.sep)
+        return layout(tokens, self.chars[tokens])
+
+    def encoded(self, parts: list[Ids]) -> Encoded:
+        """C a S b S: the last S has read everything forward; a head reads both directions."""
+        tokens, _ = framed(parts, self.vocab.cls, self.vocab.sep)
+        example = replace(layout(tokens, self.chars[tokens]), asks=[])
+        return Encoded(example, "fwd", len(tokens) - 1, places_of(parts, 1))
