@@ -47,7 +47,10 @@ def run(argv: Sequence[str]) -> None:
     if isinstance(given, options.Traverse) and "dimension" in parsed.origins:
         parsed.idle("with --dimension", "active")
     if isinstance(given, options.Sample) and not given.texts and given.input is None:
-        require(not given.truncate, "--truncate has no effect without texts")
+        idle = given.truncate and given.among is None
+        require(not idle, "--truncate has no effect without texts")
+    if isinstance(given, options.Sample) and given.among is None:
+        parsed.idle("without --among", "label")
     if given.input is None:
         parsed.idle("without a file as --input", "input_format")
     check_writable(given.output)
@@ -79,10 +82,18 @@ def encode(given: options.Encode, opened: Opened) -> None:
 
 
 def sample(given: options.Sample, opened: Opened) -> None:
-    """`sample`: texts of latents drawn from the prior, or from the posteriors of texts."""
+    """`sample`: texts of latents drawn from the prior, or around texts or those of a label."""
     texts = read_texts(given) if given.texts or given.input is not None else []
+    like = [] if given.among is None else of_label(given.among, given.label, "--label")
+    require(not (texts and like), "--among excludes texts: draws are of all texts of the --label")
     space = opened()
-    if not texts:
+    if like:
+        latents = encoded(space, like, given)
+        rng = np.random.default_rng(given.seed)
+        mean, covariance = geometry.law(latents.mean, latents.std)
+        drawn = rng.multivariate_normal(mean, given.spread**2 * covariance, given.count)
+        walks = [Walk([], [{}], point[None]) for point in drawn.astype(np.float32)]
+    elif not texts:
         points = space.prior(given.count, given.seed, given.spread)
         walks = [Walk([], [{}], point[None]) for point in points]
     else:
@@ -121,6 +132,21 @@ def analogy(given: options.Analogy, opened: Opened) -> None:
     walks = [
         Walk(texts, at, np.stack([geometry.analogy(a, b, c, d) for d in given.degree]))
         for texts, (a, b, c) in found
+    ]
+    write_decoded(space, walks, given)
+
+
+def restyle(given: options.Restyle, opened: Opened) -> None:
+    """`restyle`: texts moved from the mean of one label to that of another."""
+    before = of_label(given.among, given.from_, "--from")
+    after = of_label(given.among, given.to, "--to")
+    texts, space = read_texts(given), opened()
+    source, target = (encoded(space, some, given).mean.mean(axis=0) for some in (before, after))
+    several = len(given.degree) > 1
+    at = [{"degree": degree} if several else {} for degree in given.degree]
+    walks = [
+        Walk([text], at, np.stack([geometry.analogy(source, target, z, d) for d in given.degree]))
+        for text, z in zip(texts, encoded(space, texts, given).mean, strict=True)
     ]
     write_decoded(space, walks, given)
 
@@ -276,12 +302,22 @@ def labelled(path: Path, format: Format, option: str) -> tuple[list[str], list[s
     return texts, labels
 
 
+def of_label(path: Path, label: str, option: str) -> list[str]:
+    """The texts of a file that have a label."""
+    texts, found = labelled(path, "auto", "--among")
+    known = sorted({*classes(found, "--among")})
+    if label not in known:
+        raise UsageError(f"{option} must be one of {', '.join(known)}, got {label!r}")
+    return [text for text, one in zip(texts, found, strict=True) if one == label]
+
+
 VERBS: dict[str, tuple[type, Callable[[Any, Opened], None]]] = {
     "encode": (options.Encode, encode),
     "sample": (options.Sample, sample),
     "reconstruct": (options.Reconstruct, reconstruct),
     "interpolate": (options.Interpolate, interpolate),
     "analogy": (options.Analogy, analogy),
+    "restyle": (options.Restyle, restyle),
     "traverse": (options.Traverse, traverse),
     "neighbors": (options.Neighbors, neighbors),
     "plot": (options.Plot, plot),

@@ -81,8 +81,11 @@ def test_a_language_model_has_all_perplexities(judge, runs, toy_data):
     assert [found[name] for name in UNITS] == [vae[name] for name in UNITS]
 
 
-def test_words_that_are_not_all_predicted_have_no_such_units(toy_data, tmp_path, capsys):
-    words = f"--task mlm --arch bert_tiny {COMMON} --data {toy_data / 'text'}"
+@pytest.mark.parametrize("task", ["mlm --arch bert_tiny", "bart --arch bart_tiny"])
+def test_words_that_are_not_all_predicted_or_partly_read_have_no_such_units(
+    toy_data, tmp_path, capsys, task
+):
+    words = f"--task {task} {COMMON} --data {toy_data / 'text'}"
     train([*words.split(), "--save-dir", str(tmp_path / "run")])
     capsys.readouterr()
     line = f"--checkpoint {tmp_path / 'run'} --data {toy_data / 'text'} --output-format json"

@@ -135,6 +135,54 @@ def test_samples_around_a_text_without_spread_are_its_reconstruction(latent):
     assert one["source"] == CAT and len(one["outputs"]) == 4
 
 
+LABELLED = f"{CAT}\tpet\n{DOG}\tpet\n{BIRD}\twild\n{TREE}\twild\n"
+
+
+def test_samples_of_a_label_are_drawn_around_its_texts(latent, space, tmp_path):
+    (tmp_path / "labelled.txt").write_text(LABELLED)
+    flags = f"--among labelled.txt --label wild --count 5 {QUICK}"
+    mean = space.encode([BIRD, TREE]).mean.mean(axis=0)
+    [[best]] = space.decode(mean[None], beam=2, max_len=6)
+    assert latent("sample", flags=f"{flags} --spread 0") == [best.text] * 5
+    found = latent("sample", flags=f"{flags} --seed 3")
+    assert latent("sample", flags=f"{flags} --seed 3") == found
+    assert latent("sample", flags=f"{flags} --seed 4") != found
+
+
+def test_restyle_moves_a_text_by_the_difference_of_two_labels(latent, space, tmp_path):
+    (tmp_path / "labelled.txt").write_text(LABELLED)
+    flags = f"--among labelled.txt --from pet --to wild {QUICK} --output-format jsonl"
+    (one,) = records(latent("restyle", CAT, flags=f"{flags} --degree 0,2"))
+    pet, wild = (space.encode(some).mean.mean(axis=0) for some in ([CAT, DOG], [BIRD, TREE]))
+    z = space.encode([CAT]).mean[0]
+    for output, degree in zip(one["outputs"], (0, 2), strict=True):
+        [[best]] = space.decode((z + degree * (wild - pet))[None], beam=2, max_len=6)
+        assert output["text"] == best.text and output["degree"] == degree
+    assert [one["outputs"][0]["text"]] == latent("reconstruct", CAT, flags=QUICK)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            "sample --among labelled.txt --label tame",
+            "--label must be one of pet, wild, got 'tame'",
+        ),
+        ("sample --among labelled.txt", "--label must be one of pet, wild, got ''"),
+        ("sample --label pet", "--label has no effect without --among"),
+        ("sample x --among labelled.txt --label pet", "--among excludes texts"),
+        ("sample --among in.txt --label pet", "--among: text 1 has no label"),
+        ("restyle x --among labelled.txt --from pet --to x", "--to must be one of pet, wild, got"),
+        ("restyle x --among labelled.txt --from y --to pet", "--from must be one of pet, wild"),
+    ],
+)
+def test_labels_that_do_not_fit(latent, tmp_path, words, message):
+    (tmp_path / "labelled.txt").write_text(LABELLED)
+    verb, *rest = words.split()
+    with pytest.raises(UsageError, match=message):
+        latent(verb, *rest)
+
+
 def test_traverse_moves_the_dimensions_that_tell_most(latent, space):
     kl = space.encode([CAT]).kl[0]
     (one, two) = records(

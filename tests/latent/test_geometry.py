@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from unitk.errors import UsageError
-from unitk.latent.geometry import analogy, lerp, moved, nearest, path, principal, slerp
+from unitk.latent.geometry import analogy, law, lerp, moved, nearest, path, principal, slerp
 
 RNG = np.random.default_rng(0)
 EAST, NORTH = np.array([[1, 0], [0, 1]], np.float32)
@@ -99,3 +99,14 @@ def test_main_axes_by_hand():
     flat, share = principal(np.array([[3, 1], [-3, 1], [0, 2], [0, 0]], np.float32), 2)
     assert flat == pytest.approx(np.array([[3, 0], [-3, 0], [0, 1], [0, -1]]), abs=1e-6)
     assert share == pytest.approx([0.9, 0.1])
+
+
+def test_the_law_of_a_mixture_is_that_of_its_draws():
+    rng = np.random.default_rng(0)
+    mean, std = rng.normal(size=(5, 3)) + 2, rng.random((5, 3)) + 0.1
+    drawn = (mean[:, None] + std[:, None] * rng.standard_normal((5, 200_000, 3))).reshape(-1, 3)
+    middle, covariance = law(mean, std)
+    assert middle == pytest.approx(drawn.mean(axis=0), abs=0.02)
+    assert covariance == pytest.approx(np.cov(drawn.T), abs=0.03)
+    one = law(mean[:1, :1], std[:1, :1])
+    assert one[1] == pytest.approx(std[:1, :1] ** 2)

@@ -78,13 +78,19 @@ class Encode(Written):
 
 @dataclass(frozen=True, kw_only=True)
 class Sample(Decoding):
-    """Write random texts: from the prior, or from the posteriors of given texts."""
+    """Write random texts: from the prior, from the posteriors of given texts, or from the latents
+    of the texts of a label."""
 
     count: int = 10
     """Latents to draw, for each text if texts are given."""
     spread: float = 1.0
     """Factor on the standard deviation. Below 1 the texts are more typical, above 1 more
     unusual."""
+    among: Path | None = None
+    """Labelled texts, one a line with a tab before the label, or json-lines (fields source and
+    target). Draws are from the normal law that fits the latents of those with the --label."""
+    label: str = ""
+    """With --among: label of the texts to write."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +117,26 @@ class Analogy(Decoding):
 
     degree: tuple[float, ...] = (1.0,)
     """Factor on B - A. Each of several values, separated by commas, gives an answer."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(len(self.degree) > 0, "--degree needs a number")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restyle(Decoding):
+    """Write a text in the style of another label: decode its latent + degree (TO - FROM), the mean
+    latents of the texts of two labels."""
+
+    among: Path
+    """Labelled texts, one a line with a tab before the label, or json-lines (fields source and
+    target)."""
+    from_: str
+    """Label whose style the texts have."""
+    to: str
+    """Label whose style they are to have."""
+    degree: tuple[float, ...] = (1.0,)
+    """Factor on TO - FROM. Each of several values, separated by commas, gives an answer."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -53,6 +53,17 @@ def analogy(a: Points, b: Points, c: Points, degree: float) -> Points:
     return c + degree * (b - a)
 
 
+def law(mean: Points, std: Points) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The normal law [Z] and [Z, Z] with the mean and covariance of a mixture of posteriors, whose
+    means and deviations [N, Z] are given.
+
+    With the posteriors of a label's texts, its draws are latents of the label. Optimus trains a
+    generative adversarial network instead (section 5.2).
+    """
+    spread = np.atleast_2d(np.cov(mean.astype(np.float64).T, ddof=0))
+    return mean.mean(axis=0, dtype=np.float64), spread + np.diag((std**2).mean(axis=0))
+
+
 def moved(z: Points, dimension: int, values: npt.NDArray[np.float64]) -> Points:
     """Copies of z [Z] in which one dimension has each of the values."""
     points = np.repeat(z[None], len(values), axis=0)

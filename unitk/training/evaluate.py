@@ -178,7 +178,9 @@ def _pass(
     """Add the sums of one draw of each text; returns the texts whose words are all predicted."""
     texts, stateful = list[Ids](), StatefulRows(evaluation.parsed.main.stateful_rows, {})
     for number, batch in _batches(evaluation, max_tokens, seed, stateful):
-        texts += texts_of(batch) if TEXT in batch.asks else []
+        # a decoder that writes a text anew has an encoder, which has read parts of it
+        if TEXT in batch.asks and len(batch.towers) == 1:
+            texts += texts_of(batch)
         for ask in batch.asks.values():
             if ask.head == TEXT and (ask.label >= evaluation.model.trained).any():
                 lacking = evaluation.data.vocab.pieces([int(ask.label.max())])[0]

@@ -1,0 +1,32 @@
+"""The measures of each row as a table.
+
+python3 report.py RUN BETA/LAMBDA/TOKENIZER...
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from stages import table
+
+COLUMNS = {"reconstruction": 2, "kl": 2, "mi": 2, "active": 0, "bound": 2, "ppl_word": 1}
+"""Measures of `unitk evaluate` and their digits."""
+
+
+def main(run: Path, rows: list[str]) -> None:
+    """Print a row for each setting, and write the table to RUN/table.md."""
+    cells = []
+    for row in rows:
+        found = json.loads((run / f"{row.replace('/', '-')}.json").read_text(encoding="utf-8"))
+        cells.append(
+            [*row.split("/"), *(f"{found[one]:.{digits}f}" for one, digits in COLUMNS.items())]
+        )
+    text = table(("beta", "lambda", "tokenizer", *COLUMNS), cells)
+    (run / "table.md").write_text(text, encoding="utf-8")
+    print("\n" + text)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])
