@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar, get_args
 
 from unitk.errors import at_least, require
-from unitk.models.archs import CPU, TESTS, Preset
+from unitk.models.archs import TESTS, Preset
 from unitk.models.base import ArchConfig, Network
 from unitk.models.config import ModelConfig
 from unitk.registry import imported, register
@@ -270,7 +270,10 @@ PRESETS: dict[str, tuple[RecurrentConfig, str]] = {
         replace(without_dropout(SIATL), width=64, cell_width=96),
         TESTS,
     ),
-    "siatl_small": (replace(SIATL, width=256, cell_width=512), CPU),
+    "siatl_small": (
+        replace(SIATL, width=256, cell_width=512),
+        "2 LSTM layers of 512 cells, mapped to 256, for a CPU.",
+    ),
     "siatl": (SIATL, "SiATL: 2 LSTM layers of 1000 cells, mapped to 400."),
 }
 for _name, (_config, _about) in PRESETS.items():
