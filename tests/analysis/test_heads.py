@@ -10,6 +10,7 @@ import torch
 from rounding import near
 
 import unitk
+from unitk import registry
 from unitk.analysis import heads
 from unitk.data.batching import FixedBatches
 from unitk.errors import UsageError
@@ -207,6 +208,8 @@ def test_layers_that_cannot_differ(run, tmp_path, name, what):
 )
 def test_settings_that_exclude_heads_of_layers(run, changes, message):
     config = run("lm").model.config
+    with pytest.raises(UsageError, match="excludes an architecture with attention of its own"):
+        replace(registry.get("arch", "xlnet_tiny")(), layer_heads=(4, 2))
     with pytest.raises(UsageError, match=message):
         replace(config, **{"layer_heads": (4, 2), **changes})
 

@@ -220,6 +220,7 @@ class ModelConfig(ArchConfig):
         single = len(self.towers) == 1 and not self.latent
         reasons = {
             "two towers or a latent": not single,
+            "attention of its own": self.attention_type != ModelConfig.attention_type,
             "layers of the same weights": self.layer_groups > 0,
             "a bias of relative positions, which layers share": self.relative_buckets > 0,
             "a LayerNorm inside": self.norm_inside and self.norm != "rms",
