@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class View:
-    """How the queries of one forward see its keys; made once and shared by the layers."""
+    """How the queries of a forward pass see its keys; made once and shared by the layers."""
 
     queries: Tensor
     """Slots [9, B, T] that look."""
@@ -59,13 +59,13 @@ class View:
 
     @property
     def num_keys(self) -> int:
-        """Keys and values are made for the first so many slots."""
+        """The number of slots, from the first on, that have keys and values."""
         return self.keys.shape[2] - self.remembered
 
     def behind(self, sight_BTP: Tensor, slots: Tensor | None = None) -> View:
-        """The same queries with further keys in front, which they see where it says so.
+        """A view with further keys before the others, which queries see where `sight` is True.
 
-        Those of a memory have `slots` [9, B, P].
+        The keys of a memory have `slots` [9, B, P].
         """
         assert self.bias_BHTS is not None
         # in front, where `prepend` and the cache put a prefix' keys and values
@@ -78,7 +78,7 @@ class View:
         return replace(self, bias_BHTS=table, keys=keys, remembered=count)
 
     def of(self, asked_Ba: Tensor) -> View:
-        """How the asked slots among the queries see the keys."""
+        """A view of the asked slots among the queries."""
         assert self.bias_BHTS is not None
         queries = self.queries.gather(2, asked_Ba.expand(len(self.queries), -1, -1))
         return replace(self, queries=queries, bias_BHTS=take(self.bias_BHTS, asked_Ba))
@@ -126,14 +126,14 @@ class View:
 
 @dataclass(frozen=True)
 class Source:
-    """What a layer's cross-attention reads: an encoder's states as keys and values [B, H, S, K]."""
+    """The inputs of a layer's cross-attention: an encoder's keys and values [B, H, S, K]."""
 
     view: View
     key: Tensor
     value: Tensor
 
     def of(self, asked_Ba: Tensor) -> Source:
-        """What the asked slots alone read."""
+        """The same source for the asked slots only."""
         # these queries are made of the asked slots; those of self-attention before they are taken
         turns = self.view.rotation
         turns = turns if turns is None else take(turns, asked_Ba)
@@ -151,10 +151,10 @@ def render(
     *,
     own_bias: bool = False,
 ) -> View:
-    """How slots [9, B, T] see each other; `sight` is what collate found: full, causal or rule.
+    """How slots [9, B, T] see each other; `sight` is collate's result: full, causal or rule.
 
-    This is the one place that chooses a kernel, unless the `choice` is made. With `own_bias`, the
-    layers add a bias of their own to the scores (`Attention.score_bias`).
+    Kernels are chosen here only, unless a `choice` is given. With `own_bias`, the layers add a bias
+    of their own to the scores (`Attention.score_bias`).
     """
     width = slots.shape[2]
     # whole multiples of WIDTH, as the kernels like; the few keys more are never born
@@ -196,7 +196,7 @@ def render_cross(
 
 
 def _flexible(slots: Tensor, dropout: float, choice: Rendering) -> bool:
-    """Whether FlexAttention renders what looks at these slots."""
+    """Whether FlexAttention computes the attention of these slots."""
     if choice == "flex":
         free = "it has no dropout: give --arch.attention-dropout 0"
         require(not dropout, f"--attention flex excludes dropout of attention weights: {free}")
@@ -208,7 +208,7 @@ def _flexible(slots: Tensor, dropout: float, choice: Rendering) -> bool:
 
 
 def _kernel(slots: Tensor, dtype: torch.dtype, dropout: float, *, biased: bool) -> tuple[bool, str]:
-    """Whether to multiply step by step, and words for the log."""
+    """Whether to compute attention by single products, and a description for the log."""
     device, products = slots.device.type, scores_by_products(slots, dtype, biased)
     if dropout and device == "cpu" and not products:
         why = f"attention dropout {dropout:g} forces a slow attention kernel on CPU"
@@ -217,9 +217,9 @@ def _kernel(slots: Tensor, dtype: torch.dtype, dropout: float, *, biased: bool) 
 
 
 def bias(sight_BTS: Tensor, dtype: torch.dtype, score_BHTS: Tensor | None = None) -> Tensor:
-    """A bool table (True: may look) as what is added to the scores, [B, 1 or H, T, S].
+    """The mask (True: may look) as a bias on the scores, [B, 1 or H, T, S].
 
-    Where a query may look that is 0, or the `score_BHTS` given.
+    Where a query may look, it is 0 or the given `score_BHTS`; elsewhere it is minus infinity.
     """
     blind = torch.full((), float("-inf"), dtype=dtype, device=sight_BTS.device)
     seen = torch.zeros_like(blind) if score_BHTS is None else score_BHTS
@@ -227,7 +227,7 @@ def bias(sight_BTS: Tensor, dtype: torch.dtype, score_BHTS: Tensor | None = None
 
 
 def compute_dtype(parameter: Tensor) -> torch.dtype:
-    """The dtype linear maps give: autocast's where it is on, else the parameters'."""
+    """The dtype of linear maps: that of autocast if it is on, else that of the parameters."""
     device = parameter.device.type
     if torch.is_autocast_enabled(device):
         return torch.get_autocast_dtype(device)
@@ -235,7 +235,7 @@ def compute_dtype(parameter: Tensor) -> torch.dtype:
 
 
 class Fused(nn.Linear):
-    """Linear maps of the same inputs as one, their matrices one below the other."""
+    """Several linear maps of the same inputs as one, with their matrices stacked vertically."""
 
     def __init__(self, inputs: int, outputs: int, count: int, bias: bool):
         super().__init__(inputs, count * outputs, bias)
@@ -243,13 +243,13 @@ class Fused(nn.Linear):
 
 
 def fused(model: nn.Module) -> dict[str, int]:
-    """How many matrices stand one below the other in the parameters that hold several."""
+    """The parameters that stack several matrices, and how many."""
     counts = {part.weight: part.count for part in model.modules() if isinstance(part, Fused)}
     return {name: counts[p] for name, p in model.named_parameters() if p in counts}
 
 
 class Heads(nn.Module):
-    """What attention does in every head before scores are made and after values are mixed."""
+    """The parts of attention within each head: norms and positions before, gates after."""
 
     out: nn.Module
 
@@ -273,7 +273,7 @@ class Heads(nn.Module):
         return query_BHTK * self.query_scale[:, None, None].type_as(x_BTM)
 
     def keys(self, x_BSM: Tensor, rotation_B1SP: Tensor | None) -> Tensor:
-        """Keys [B, H, S, K] of [B, S, H * K], turned and normed if they are to be."""
+        """Keys [B, H, S, K] of [B, S, H * K], rotated and normalised if so configured."""
         made_BHSK = _heads(x_BSM, self.num_heads)
         if rotation_B1SP is not None:
             made_BHSK = turned(made_BHSK, rotation_B1SP)
@@ -282,7 +282,7 @@ class Heads(nn.Module):
         return made_BHSK.type_as(x_BSM)
 
     def join(self, mixed_BHTK: Tensor, x_BTD: Tensor) -> Tensor:
-        """What slots with the states [B, T, D] add to them, made of what their heads found."""
+        """The output for slots with the states [B, T, D], from the outputs of their heads."""
         mixed_BTHK = mixed_BHTK.transpose(1, 2)
         if self.gate is not None:
             mixed_BTHK = mixed_BTHK * (2 * self.gate(x_BTD).sigmoid())[..., None]
@@ -329,7 +329,7 @@ class Attention(Heads):
 
     @property
     def biased(self) -> bool:
-        """Whether this layer has a `score_bias`."""
+        """Whether this layer adds a `score_bias`."""
         return type(self).score_bias is not Attention.score_bias
 
     def project(
@@ -366,7 +366,7 @@ class CrossAttention(Heads):
         return self.join(source.view(query_BHTK, source.key, source.value, self.scale), x_BTD)
 
     def weights(self, x_BTD: Tensor, source: Source) -> Tensor:
-        """How much each slot looks at each state that is read, [B, T, S]: the mean of the heads."""
+        """How much each slot attends to each encoder state, [B, T, S]: the mean over heads."""
         query_BHTK = self.queries(self.query(x_BTD), source.view.rotation)
         score_BHTS = (query_BHTK * self.scale) @ source.key.mT
         if source.view.bias_BHTS is not None:
@@ -377,13 +377,13 @@ class CrossAttention(Heads):
     def project(
         self, states_BSD: Tensor, rotation_B1SP: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Keys and values [B, H, S, K] of what is read."""
+        """The keys and values [B, H, S, K] of the encoder's states."""
         key, value = self.kv(states_BSD).chunk(2, dim=-1)
         return self.keys(key, rotation_B1SP), _heads(value, self.num_heads)
 
 
 def take(table: Tensor, asked_Ba: Tensor) -> Tensor:
-    """The rows of the asked slots: of [B, T, D] or [B, H, T, .] those along T."""
+    """The rows of the asked slots, along T of [B, T, D] or [B, H, T, .]."""
     # gather wants an index for every value; expand makes one without a copy
     index = asked_Ba[..., None] if table.dim() == 3 else asked_Ba[:, None, :, None]
     rows: Tensor = table.gather(-2, index.expand(*table.shape[:-2], -1, table.shape[-1]))

@@ -1,6 +1,6 @@
-"""What the toolkit asks of an architecture and of the network it builds; torch is not imported.
+"""The interfaces of architectures and networks; torch is not imported.
 
-Training, checkpoints, ranks, decoding and imports know these two and no layer of any family.
+Training, checkpoints, ranks, decoding and imports use these two, and no layer of any family.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Limits(Protocol):
-    """Rows of a tower's tables, which what it reads may not exceed; 0: no such table."""
+    """The sizes of a tower's tables, which bound its inputs; 0: there is no such table."""
 
     @property
     def max_positions(self) -> int: ...
@@ -68,33 +68,33 @@ class ArchConfig:
 
     @property
     def room(self) -> int:
-        """Positions that every tower has; 0: no tower has a table of them."""
+        """The number of positions that every tower has; 0: no tower has a table of them."""
         return self.max_positions
 
     @property
     def depth(self) -> int:
-        """Layers of the deepest tower."""
+        """The number of layers of the deepest tower."""
         raise NotImplementedError
 
     @property
     def head_config(self) -> Any:
-        """What heads but that over the vocabulary are made from, as a `ModelConfig`."""
+        """The settings of the heads other than the one over the vocabulary, as a `ModelConfig`."""
         raise NotImplementedError
 
     def num_weights(self, vocab_size: int) -> int:
-        """Weights in matrices and tables: nearly all of the parameters."""
+        """The number of weights in matrices and tables, which is nearly all parameters."""
         raise NotImplementedError
 
     def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Network:
-        """The network with fresh weights, on torch's default device ("meta" makes none).
+        """Build the network with fresh weights, on torch's default device ("meta": without memory).
 
-        An encoder may have a vocabulary of its own, of so many words.
+        `source_vocab_size` is that of an encoder with its own vocabulary.
         """
         raise NotImplementedError
 
 
 def families(holds: Callable[[ArchConfig], bool]) -> str:
-    """The registered architectures of which something holds; of a family all: "bart_*, mass_*"."""
+    """The registered architectures with a property; whole families as in "bart_*, mass_*"."""
     family = {one: one.partition("_")[0] for one in registry.names("arch")}
     able = [one for one in family if holds(registry.get("arch", one)())]
     mixed = {family[one] for one in family.keys() - able}
@@ -103,10 +103,10 @@ def families(holds: Callable[[ArchConfig], bool]) -> str:
 
 
 class Cache(Protocol):
-    """What a network keeps of the slots it has read: keys and values, or a state."""
+    """What a network keeps of the slots it has read: keys and values, or a recurrent state."""
 
     def follow(self, back: Tensor) -> None:
-        """Hypothesis k of row b goes on from hypothesis back[b, k] of the step before."""
+        """Let hypothesis k of row b continue hypothesis back[b, k] of the step before."""
         ...
 
     def select(self, rows: Tensor) -> Any:
@@ -115,7 +115,7 @@ class Cache(Protocol):
 
 
 class Decoder(Protocol):
-    """What decoding asks of a network or of an ensemble."""
+    """The interface of a network or an ensemble that decoding uses."""
 
     training: bool
 
@@ -124,7 +124,7 @@ class Decoder(Protocol):
 
     @property
     def trained(self) -> int:
-        """Rows of the output layer over the vocabulary that were trained."""
+        """How many rows of the output layer over the vocabulary were trained."""
         ...
 
     def parameters(self) -> Iterator[Parameter]: ...
@@ -136,7 +136,7 @@ class Decoder(Protocol):
     def __call__(
         self, batch: Batch, condition: Any = None
     ) -> tuple[dict[str, Tensor], Mapping[str, Tensor]]:
-        """The states [B, T, D] by tower, and what stateful rows carry on."""
+        """The states [B, T, D] by tower, and the states that stateful rows carry."""
         ...
 
     def log_probs(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
@@ -148,11 +148,11 @@ class Decoder(Protocol):
         ...
 
     def condition(self, batch: Batch) -> Any:
-        """What enters beside the slots, such as an encoder's states; None: nothing."""
+        """The inputs beside the slots, such as an encoder's states; None: there are none."""
         ...
 
     def new_cache(self, batch_size: int, columns: int, *, condition: Any = None) -> Any:
-        """An empty `Cache` for so many rows and columns of slots."""
+        """An empty `Cache` for this many rows and columns of slots."""
         ...
 
     def step(

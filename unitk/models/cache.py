@@ -1,4 +1,4 @@
-"""The keys and values of what was read, kept while decoding."""
+"""The cache of decoding: keys and values of the slots that were read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 class Cache:
     """Per layer the keys and values [B, H, S, K], written in place; their `slots` [9, B, S].
 
-    Columns that were not written are zeros; who may look at which column is for the caller to say.
+    Columns that were not written are zeros. The caller decides who may look at which column.
     """
 
     key: list[Tensor]
@@ -46,7 +46,7 @@ class Cache:
         return key[:, :, :until], value[:, :, :until]
 
     def follow(self, back: Tensor) -> None:
-        """Columns are only appended: the sight of a step says which are a hypothesis' own."""
+        """Do nothing: columns are only appended, and a step's mask selects a hypothesis' own."""
 
     def select(self, rows: Tensor) -> Cache:
         """The cache of these batch rows, copied."""
@@ -75,9 +75,9 @@ class Cache:
 
 
 def lay_out(key_BHSK: Tensor) -> Tensor:
-    """Keys as the few queries of a step read them fastest.
+    """Lay out keys for fast reading by the few queries of a step.
 
-    On CPU in 16 bits that is one channel after the other.
+    On a CPU in 16 bits, the channels are contiguous.
     """
     if key_BHSK.device.type == "cpu" and key_BHSK.dtype.itemsize == 2:
         # [B, H, K, S] in memory: the scores of one query are then sums of whole rows
@@ -86,7 +86,7 @@ def lay_out(key_BHSK: Tensor) -> Tensor:
 
 
 def put(table: Tensor, axis: int, at: int | Tensor, new: Tensor) -> None:
-    """Write columns, from `at` on; a tensor [1] is read on the device, when a step is replayed."""
+    """Write columns from `at` on; if `at` is a tensor [1], it is read on the device (replay)."""
     count = new.shape[axis]
     if isinstance(at, int):
         table.narrow(axis, at, count).copy_(new)

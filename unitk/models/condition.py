@@ -1,4 +1,4 @@
-"""What enters a stack beside its slots, and what leaves a model beside its states."""
+"""The inputs of a stack beside its slots, and the outputs of a model beside its states."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ last slots and their positions; the state of a recurrent stack)."""
 
 @dataclass(frozen=True)
 class Condition:
-    """An encoder's states for cross-attention, or tables per doc that a latent was made into.
+    """An encoder's states for cross-attention, or tables per doc computed from a latent.
 
-    Slots find their rows of the tables by `doc`, so that packing and beams change nothing. Without
-    any of them it changes nothing.
+    Slots find their rows of the tables by `doc`, so packing and beams change nothing. An empty
+    condition changes nothing.
     """
 
     cross: Tensor | None = None
@@ -46,7 +46,7 @@ class Condition:
     "states" [B, L, M, D] that entered its layers then, and their "slots" [B, 9, M]."""
 
     def select(self, rows: Tensor) -> Condition:
-        """What enters these batch rows."""
+        """The condition of these batch rows only."""
 
         def chosen(table: Tensor | None, axis: int) -> Tensor | None:
             return None if table is None else table.index_select(axis, rows)
@@ -60,7 +60,7 @@ class Condition:
         )
 
     def added(self, slots: Tensor) -> Tensor | None:
-        """What is added to the embeddings of slots [9, B, T]: [B, T, D]."""
+        """The sum of the biases of slots [9, B, T], to add to their embeddings: [B, T, D]."""
         return None if self.bias is None else self.bias[slots[DOC]]
 
     def in_front(
@@ -95,7 +95,7 @@ class Condition:
         return slots[DOC][..., None] == self.docs.repeat_interleave(length, 1)[:, None]
 
     def row_prefix(self) -> list[tuple[Tensor, Tensor]]:
-        """Per layer the keys and values [B, H, n * P, K] of the rows' docs, one after the other."""
+        """Per layer the prefix keys and values [B, H, n * P, K] of the rows' docs, in order."""
         assert self.docs is not None
         docs_Bn = self.docs.clamp(min=0)  # of rows with fewer docs any other's, which nobody sees
 
@@ -106,9 +106,9 @@ class Condition:
 
 
 class StatefulRows:
-    """What stateful rows carry from update to update: tensors [R, ...] by name.
+    """The states that stateful rows carry from update to update: tensors [R, ...] by name.
 
-    A rank knows its own rows only. What an update carries on is kept apart until it is made.
+    A rank holds its own rows only. The states of an update take effect when the update is made.
     """
 
     def __init__(self, rows: int, tables: Carry) -> None:
@@ -116,27 +116,27 @@ class StatefulRows:
         self.next: dict[str, Tensor] = {}
 
     def entering(self, batch: Batch) -> Batch:
-        """The batch with what its rows carried out of the update before."""
+        """Add the carried states of its rows to a batch."""
         if batch.stateful_rows is None:
             return batch
         own = {name: table[batch.stateful_rows] for name, table in self.tables.items()}
         return replace(batch, carry=own)
 
     def leaving(self, batch: Batch, carry: Carry) -> None:
-        """Keep what the rows of a batch carry on."""
+        """Keep the states that the rows of a batch carry on."""
         for name, own in carry.items() if batch.stateful_rows is not None else ():
             if name not in self.next:
                 self.next[name] = own.new_zeros(self.rows, *own.shape[1:])
             self.next[name][batch.stateful_rows] = own
 
     def advance(self) -> None:
-        """The update is made: what was kept enters the next one."""
+        """After the update: the kept states enter the next one."""
         self.tables, self.next = self.next, {}
 
 
 def prepend(
     first_key: Tensor, first_value: Tensor, key: Tensor, value: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Keys and values [B, H, ., K] behind those of a prefix."""
+    """Put the keys and values of a prefix before others, [B, H, ., K]."""
     first = first_key.to(key.dtype), first_value.to(value.dtype)
     return torch.cat([first[0], key], 2), torch.cat([first[1], value], 2)

@@ -25,7 +25,7 @@ UNSHAPED = (
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(ArchConfig):
-    """A single-tower Transformer; BERT, GPT-2, UniLM and GLM are settings of it."""
+    """A Transformer with one tower; BERT, GPT-2, UniLM and GLM are settings of it."""
 
     network: ClassVar[str] = "unitk.models.stack:Model"
     attention_type: ClassVar[str] = "unitk.models.attention:Attention"
@@ -232,7 +232,7 @@ class ModelConfig(ArchConfig):
         self._require("layer_heads", fits, what)
 
     def of_layer(self, number: int) -> ModelConfig:
-        """The settings of a layer, which differ where heads are pruned."""
+        """The settings of one layer, which differ if heads are pruned."""
         if not self.layer_heads:
             return self
         left, width = self.layer_heads[number], self.key_width
@@ -255,7 +255,7 @@ class ModelConfig(ArchConfig):
 
     @property
     def heads_width(self) -> int:
-        """Width of all heads side by side."""
+        """The width of all heads together."""
         return self.num_heads * self.key_width
 
     @property
@@ -273,12 +273,12 @@ class ModelConfig(ArchConfig):
 
     @property
     def head_depth(self) -> int:
-        """Layers of the tower that heads read."""
+        """The number of layers below the states that heads read."""
         return self.num_layers
 
     @property
     def head_config(self) -> ModelConfig:
-        """What heads are made from, but that over the vocabulary; `width` is that of its input."""
+        """The settings of heads beside that over the vocabulary; `width` is their input's."""
         return self
 
     def num_weights(self, vocab_size: int) -> int:
@@ -314,7 +314,7 @@ class ModelConfig(ArchConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderDecoderConfig(ModelConfig):
-    """Two towers of the same settings; the decoder reads the encoder (MASS, BART, T5)."""
+    """Two towers with the same settings; the decoder reads the encoder (MASS, BART, T5)."""
 
     num_layers: int = 6
     """Layers of the encoder."""

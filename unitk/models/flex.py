@@ -34,7 +34,7 @@ class Flex:
     """What becomes of a score, given row, head, query and key."""
 
     def __call__(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """As `View`: [B, H, T, K], [B, H, S, K] twice -> [B, H, T, K]."""
+        """As `View.__call__`: [B, H, T, K], [B, H, S, K] twice -> [B, H, T, K]."""
         rows, _, width, _ = query.shape
         num_queries, num_keys = self.blocks.seq_lengths
         mixed_1HNK = _kernel(query.is_cuda)(
@@ -107,7 +107,7 @@ def block_mask(now: Tensor, query_doc: Tensor, born: Tensor, dies: Tensor, key_d
 def _score(
     by_distance_HR: Tensor, far: int, query_pos: Tensor, key_pos: Tensor
 ) -> Callable[..., Tensor]:
-    """What adds the learned bias of a distance to a score."""
+    """A function that adds the learned bias of a distance to a score."""
     query_pos_N = _flat(query_pos, _size(query_pos.numel()), 0)
     key_pos_M = _flat(key_pos, _size(key_pos.numel()), 0)
 
@@ -119,7 +119,7 @@ def _score(
 
 
 def _size(slots: int) -> int:
-    """The power of two, at least a block, that holds so many slots."""
+    """The smallest power of two, at least a block, that holds this many slots."""
     return max(BLOCK, 1 << (slots - 1).bit_length())
 
 

@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 def has_onednn() -> bool:
-    """Whether oneDNN's own products can be called here; those of Arm are not tried."""
+    """Whether oneDNN's own products can be called here; Arm's are not supported."""
     x86 = platform.machine().lower() in ("x86_64", "amd64")
     return x86 and torch.backends.mkldnn.is_available()
 
@@ -69,7 +69,7 @@ def scores_by_products(slots: Tensor, dtype: torch.dtype, biased: bool) -> bool:
 
 
 def few(slots: Tensor) -> bool:
-    """Whether so few slots are read at once (a step of decoding) that plain products are faster."""
+    """Whether few enough slots are read at once (a step) for plain products to be faster."""
     return slots.device.type == "cpu" and slots.shape[2] <= FEW
 
 
@@ -124,7 +124,7 @@ class Linear(torch.autograd.Function):
 
 
 class Products(TorchFunctionMode):
-    """While entered, large fp32 linear maps on CPU take these of their products from oneDNN."""
+    """A context in which large fp32 linear maps on CPU take these products from oneDNN."""
 
     entered: ClassVar[list[Products]] = []
     """Those that are entered now, which a second pass in backward must enter again."""
@@ -156,7 +156,7 @@ class Products(TorchFunctionMode):
 
 
 def choose(rows: int, width: int, inner: int) -> list[str]:
-    """The products that oneDNN makes faster here, by a measurement of about 50 ms.
+    """The products that oneDNN computes faster here, by a measurement of about 50 ms.
 
     Most products of the model map `rows` vectors of `width` to `inner` values or back.
     """
@@ -189,7 +189,7 @@ def gains(width: int, inner: int, threads: int) -> dict[str, float]:
 
 
 def _seconds(call: Callable[[], Tensor]) -> float:
-    """Of processor time, which says the same on a busy machine."""
+    """Processor seconds, which a busy machine does not distort."""
     start = time.process_time()
     call()
     return time.process_time() - start
@@ -202,9 +202,10 @@ def choose_products(
     rows: int,
     widths: tuple[int, int],
 ) -> list[str] | None:
-    """What oneDNN computes in a run: what it did in the run so far, if that is `recorded`.
+    """The products that oneDNN computes in a run: those of the run so far, if `recorded`.
 
-    `eager`: whether the run computes on CPU in fp32 without `--compile`; None where it does not.
+    `eager` is whether the run computes on CPU in fp32 without `--compile`; otherwise the result is
+    None.
     """
     if not eager:
         needed = "on CPU in fp32 without --compile"
@@ -223,7 +224,7 @@ def choose_products(
 def computing(
     device: torch.device, precision: str, products: Iterable[str] | None
 ) -> Iterator[None]:
-    """While entered, models compute in this precision, and oneDNN these products."""
+    """A context in which models compute in this precision, with these products by oneDNN."""
     half = torch.float16 if precision == "fp16" else torch.bfloat16
     with torch.autocast(device.type, half, enabled=precision != "fp32"):
         with Products(products) if products else nullcontext():
@@ -231,7 +232,7 @@ def computing(
 
 
 def recomputed(function: Callable[..., Any], *given: Any, **options: Any) -> Any:
-    """What a function gives, which is computed again in backward, by the same products."""
+    """The value of a function, which backward computes again with the same products."""
     if Products.entered:
         parts = Products.entered[-1].parts
         options["context_fn"] = lambda: (nullcontext(), Products(parts))

@@ -1,4 +1,4 @@
-"""How attention knows distances: a learned bias on scores, or queries and keys that turn."""
+"""Positions in attention: a learned bias on scores, or queries and keys that rotate."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from unitk.slots import POS, POS2
 class RelativeBias(nn.Module):
     """One number per head and bucket of distances, shared by the layers (UniLMv2, section 4.1).
 
-    It reads the slots' `pos`, so that a word and the masks in its place have the same distances.
-    `one_sided`: all buckets are of keys before the query, as a decoder sees no others (T5).
+    It depends on the slots' `pos`, so a word and the masks in its place have the same distances.
+    With `one_sided`, all buckets are for keys before the query, because a decoder sees no others
+    (T5).
     """
 
     def __init__(self, config: ModelConfig, one_sided: bool = False):
@@ -24,14 +25,14 @@ class RelativeBias(nn.Module):
         self.table = nn.Embedding(config.relative_buckets, config.num_heads)
 
     def forward(self, query_pos_BT: Tensor, key_pos_BS: Tensor, dtype: torch.dtype) -> Tensor:
-        """What is added to the scores [B, H, T, S]."""
+        """The bias on the scores [B, H, T, S]."""
         # bucket the few distances there are, then look up the bias of every pair
         distance_BTS = key_pos_BS[:, None, :] - query_pos_BT[:, :, None]
         index_BTS = distance_BTS.clamp_(-self.far, self.far) + self.far
         return self.by_distance(dtype)[:, index_BTS].transpose(0, 1)
 
     def by_distance(self, dtype: torch.dtype) -> Tensor:
-        """Each head's bias for the distances -far to far, [H, R]."""
+        """Each head's bias for the distances from -far to far, [H, R]."""
         every = torch.arange(-self.far, self.far + 1, device=self.table.weight.device)
         bucket_R = buckets(every, self.table.num_embeddings, self.far, self.one_sided)
         by_distance_HR: Tensor = self.table(bucket_R).to(dtype).mT.contiguous()
@@ -73,7 +74,7 @@ def rotation(config: ModelConfig, slots: Tensor) -> Tensor | None:
 
 
 def turned(x_BHTK: Tensor, rotation_B1TP: Tensor) -> Tensor:
-    """Queries or keys whose pairs of channels (2i, 2i + 1) are turned, in 32 bits at least."""
+    """Rotate pairs of channels (2i, 2i + 1) of queries or keys, in 32 bits at least."""
     wide_BHTK = x_BHTK.float() if x_BHTK.dtype.itemsize < 4 else x_BHTK
     pairs_BHTP = torch.view_as_complex(wide_BHTK.unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs_BHTP * rotation_B1TP).flatten(-2)

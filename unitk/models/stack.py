@@ -43,7 +43,7 @@ STORED = {"enc": "encoder"}
 class Stack(Tower):
     """One Transformer tower. Everything it knows about an input is in the slots [9, B, T].
 
-    With `cross` it is a decoder and reads a condition's states.
+    With `cross` it is a decoder, which reads a condition's states.
     """
 
     def __init__(self, config: ModelConfig, vocab_size: int, cross: bool = False):
@@ -122,7 +122,7 @@ class Stack(Tower):
         asked: Tensor | None = None,
         layers: list[Tensor] | None = None,
     ) -> Tensor:
-        """What the layers make of embeddings, normed; of the `asked` [B, a] slots if given."""
+        """Apply the layers and the final norm; `asked` [B, a] limits the output to these slots."""
         x_BTD = embedded_BTD
         each = zip(self.layers, stores, sources, strict=True)
         for number, (layer, store, source) in enumerate(each):
@@ -141,7 +141,7 @@ class Stack(Tower):
         return states_BTD
 
     def project(self, condition: Condition) -> list[tuple[Tensor, Tensor]]:
-        """Per layer the keys and values [B, H, S, K] that it reads of an encoder's states."""
+        """Per layer the keys and values [B, H, S, K] of an encoder's states."""
         assert condition.cross is not None and condition.slots is not None
         # turned by the encoder's positions: a decoder that copies or reorders learns it sooner
         given = condition.cross, rotation(self.config, condition.slots)
@@ -200,8 +200,8 @@ class Stack(Tower):
     ) -> Cache:
         """An empty cache for `batch_size` rows of `columns` slots.
 
-        The keys and values of a condition's states are made here, once for all steps; so are those
-        of its prefix, which stand before the columns. A row has one doc then.
+        The keys and values of a condition's states are computed here, once for all steps. So are
+        those of its prefix, which precede the columns. A row has one doc then.
         """
         condition = Condition() if condition is None else condition
         prefix = condition.row_prefix() if condition.prefix else []
@@ -253,7 +253,7 @@ class Model(Answers):
 
     @property
     def reader(self) -> Tower:
-        """The tower that reads a text: the encoder, where there is one."""
+        """The tower that reads a text: the encoder, if there is one."""
         return self.tower(self.config.towers[0])
 
     def tower(self, name: str) -> Tower:
@@ -263,12 +263,12 @@ class Model(Answers):
         return found
 
     def stored(self, name: str) -> str:
-        """The name under which a tensor or part of this model is stored."""
+        """The stored name of a tensor or part of this model."""
         name = name.removeprefix(f"towers.{self.config.towers[-1]}.")
         return re.sub(r"^towers\.(\w+)", lambda tower: STORED.get(tower[1], tower[1]), name)
 
     def inner(self, name: str) -> str:
-        """The name in this model of what is stored under a name."""
+        """The name in this model of a stored name."""
         root, _, rest = name.partition(".")
         for tower in self.config.towers[:-1]:
             if root == STORED.get(tower, tower):
@@ -316,7 +316,7 @@ class Model(Answers):
         return super().get_submodule(self.inner(target))
 
     def resized(self, name: str, table: Tensor) -> Tensor:
-        """A position table of a checkpoint, by its stored name, with as many rows as here."""
+        """A position table of a checkpoint, resized to the rows of this model."""
         embed = self.get_submodule(name.rsplit(".", 2)[0])
         assert isinstance(embed, Embedding)
         return embed.resized(name, table)
@@ -335,12 +335,12 @@ class Model(Answers):
         return self.words.trained
 
     def leave_out(self, rows: Mapping[str, int]) -> None:
-        """Give no probability to what an import added to tensors that had so many rows."""
+        """Give no probability to rows that an import added to tables of this many rows."""
         own = [count for name, count in rows.items() if not name.startswith("encoder.")]
         self.words.trained = min([self.words.trained, *own])
 
     def condition(self, batch: Batch) -> Condition:
-        """What enters beside the slots: for a single tower the embeddings of the docs' tasks."""
+        """The inputs beside the slots; for a single tower, the embeddings of the docs' tasks."""
         return Condition(bias=self.decoder.embed.of_tasks(batch))
 
     def latents(self, batch: Batch) -> Tensor:
@@ -373,7 +373,7 @@ class Model(Answers):
         return states
 
     def check_tower(self, name: str, batch: Batch) -> None:
-        """`UsageError` unless the batch has this tower of the model."""
+        """Raise `UsageError` unless the batch has this tower of the model."""
         if name not in batch.towers:
             there, laid = (" and ".join(one) for one in (self.config.towers, batch.towers))
             raise UsageError(f"--arch has the towers {there}, but the task lays out {laid}")
@@ -435,7 +435,7 @@ class EncoderDecoder(Model):
     def forward(
         self, batch: Batch, condition: Condition | None = None
     ) -> tuple[dict[str, Tensor], Carry]:
-        """The states of both towers; a condition that is not given is made."""
+        """The states of both towers; without `condition`, it is computed from the batch."""
         condition = self.condition(batch) if condition is None else condition
         states, carry = super().forward(batch, condition)
         assert condition.cross is not None

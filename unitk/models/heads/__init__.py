@@ -1,5 +1,5 @@
-"""Output layers: from the states at the asked slots to each row's loss.
+"""Output layers: from the states at the asked slots to the loss of each row.
 
-`base.py` says what a head is and how a model answers asks with it; `compare.py` is the one place
-where log-probabilities of labels are computed; the other files register heads.
+`base.py` defines heads and how a model answers asks with them. `compare.py` is the only place where
+log-probabilities of labels are computed. The other files register heads.
 """

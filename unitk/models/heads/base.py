@@ -1,6 +1,7 @@
-"""What an output layer is, and how a model answers the asks of a batch with its output layers.
+"""Output layers, and how a model answers the asks of a batch with them.
 
-K asked rows, a slots each; C what a row chooses from: words, classes, slots, candidates.
+K asked rows with a slots each; C is the number of choices of a row: words, classes, slots,
+candidates.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Asked:
         return self.rows >= 0
 
     def part(self, some: slice) -> Asked:
-        """Some of the rows."""
+        """A part of the rows."""
         # `batch` stays whole: rows are numbers of its slots
         rows = None if self.rows is None else self.rows[some]
         return replace(self, states=self.states[some], rows=rows)
@@ -66,9 +67,9 @@ class Asked:
 
 @dataclass(frozen=True)
 class Terms:
-    """Of each asked row [K]: loss times price, negative log-likelihood, whether it is right.
+    """Of each asked row [K]: weighted loss, negative log-likelihood, and whether it is right.
 
-    A head that gives no probabilities has the loss alone.
+    A head without probabilities has the loss only.
     """
 
     loss: Tensor
@@ -119,12 +120,12 @@ class Head(nn.Module):
         raise NotImplementedError
 
     def mean(self, outputs: Sequence[Tensor]) -> Tensor:
-        """The output of several models together."""
+        """The mean of the outputs of several models."""
         raise NotImplementedError
 
 
 class Categorical(Head):
-    """A head whose output are logits [K, C], of which the label's is to be the largest."""
+    """A head with logits [K, C] as output, of which the label's should be the largest."""
 
     def terms(self, output: Tensor, label: Tensor, price_K: Tensor, *smoothed: Any) -> Terms:
         own = smoothed if self.words else ()
@@ -139,7 +140,7 @@ class Categorical(Head):
 class Heads(nn.ModuleDict):
     """The output layers of a model: "lm", and those of `--arch.heads` by KIND:NAME.
 
-    `further` is what the others than "lm" are made from.
+    `further` are the settings of all but "lm".
     """
 
     def __init__(self, config: ModelConfig, vocab_size: int, further: ModelConfig) -> None:
@@ -157,7 +158,7 @@ class Heads(nn.ModuleDict):
                 head.mix = LayerMix(len(own.head_layers), own.head_layer_norm)
 
     def named(self, name: str) -> Head:
-        """The output layer of that name, which an ask gives."""
+        """The output layer with the name that an ask gives."""
         if name not in self:
             hint = nearest(name, self) or f" (it has: {', '.join(self)})"
             hint += f"; --arch.heads {name} adds one, with :SIZE if it needs one" * (":" in name)
@@ -168,12 +169,12 @@ class Heads(nn.ModuleDict):
 
 
 class Answers(nn.Module):
-    """How a model's heads answer the asks of a batch; a model and an ensemble are this."""
+    """How a model's heads answer the asks of a batch; models and ensembles inherit it."""
 
     heads: Heads
 
     def condition(self, batch: Batch) -> Any:
-        """What enters beside the slots."""
+        """The inputs beside the slots."""
         raise NotImplementedError
 
     def head(self, asked: Tensor | Asked, name: str = LM) -> Tensor:
@@ -208,7 +209,7 @@ class Answers(nn.Module):
         return self.judged(batch, ask, condition)[0]
 
     def judged(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
-        """The same, and whether each label is the likeliest: [2, K]."""
+        """The same, and 1 where the label is the likeliest: [2, K]."""
         condition = self.condition(batch) if condition is None else condition
         states, _ = self(replace(batch, only_asked=True), condition)
         terms = self.answer(states, batch, [ask])
@@ -218,7 +219,7 @@ class Answers(nn.Module):
         return torch.stack([-terms.nll, terms.correct])
 
     def output(self, batch: Batch, ask: Ask) -> Tensor:
-        """What the head of an ask gives for its rows [K, ...]."""
+        """The output of an ask's head for its rows [K, ...]."""
         states, _ = self(replace(batch, only_asked=True), self.condition(batch))
         return self.head(gather(states, batch, [ask]), ask.head)
 
@@ -234,12 +235,12 @@ class Answers(nn.Module):
 
 
 def layered(tower: str) -> str:
-    """The key, beside a tower's states, of those of several layers [B, T, L, D]."""
+    """The key under which a tower's states of several layers [B, T, L, D] are returned."""
     return f"{tower}/layers"
 
 
 def gather(states: Mapping[str, Tensor], batch: Batch, asks: Sequence[Ask]) -> Asked:
-    """The states that the rows of asks of one tower and one head read, of a model's."""
+    """The states that the rows of a tower's and a head's asks read."""
     states_BTD = states[asks[0].tower]
     if asks[0].head != LM:
         states_BTD = states.get(layered(asks[0].tower), states_BTD)
@@ -252,7 +253,7 @@ def gather(states: Mapping[str, Tensor], batch: Batch, asks: Sequence[Ask]) -> A
 
 
 def asked_slots(batch: Batch, name: str) -> Tensor | None:
-    """The slots [B, a] of a tower that asks read, some of them twice; None: most slots are read."""
+    """The slots [B, a] of a tower that asks read, some twice; None if most slots are read."""
     _, rows, length = batch.towers[name].shape
     read = [ask.rows.flatten() for ask in batch.asks.values() if ask.tower == name]
     if not read:
@@ -270,7 +271,7 @@ def asked_slots(batch: Batch, name: str) -> Tensor | None:
 
 
 def _in_chunks(chunk: Callable[..., Terms], asked: Asked, label: Tensor, price_K: Tensor) -> Terms:
-    """The terms of all rows; beyond `CHUNK` of them no more logits than of a chunk are held."""
+    """The terms of all rows, in chunks of `CHUNK` rows, which bounds the memory of logits."""
     if len(price_K) <= fused.CHUNK:
         return chunk(asked, label, price_K)
     # a chunk's logits are made again in backward; nothing random is in a head
