@@ -326,6 +326,8 @@ def test_lines(judge):
         ("--draws 0", "--draws must be at least 1, got 0"),
         ("--beam 0 --max-len 3", "--max-len has no effect with --beam 0"),
         ("--field title", "--field has no effect on a corpus"),
+        ("--stateful-rows 4", "--stateful-rows 4 has no effect: --arch gpt2_tiny carries nothing"),
+        ("--stateful-rows -1", "--stateful-rows must be at least 0, got -1"),
     ],
 )
 def test_usage(judge, words, message):
@@ -401,6 +403,7 @@ def test_a_failure_leaves_no_scores(compare, tmp_path):
         ("--stride 3", "--stride has no effect with --pairs"),
         ("--field title", "--field has no effect with --pairs"),
         ("--draws 3", "--draws has no effect on scores of texts"),
+        ("--stateful-rows 4", "--stateful-rows has no effect on scores of texts"),
         ("--whole-words", "--whole-words has no effect: task LM hides no tokens"),
         ("--task mlm", "--task mlm: .* was trained with lm"),
         ("--task.delimitr off", "delimitr"),

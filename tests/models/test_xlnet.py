@@ -133,12 +133,12 @@ def stretches(sizes, back):
     return parts, whole
 
 
+@pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("back", [False, True])
 @pytest.mark.parametrize("sizes", [(9, 9, 6), (16, 3, 2, 4), (7, 2, 15)])
-def test_texts_one_after_the_other_are_one_long_text(sizes, back):
+def test_texts_one_after_the_other_are_one_long_text(sizes, back, norm_first):
     """The memory has room for all; read from the end it is the same with falling positions."""
-    model = small(num_segments=0)
-    model.decoder.attention = "dense"
+    model = small(norm_first=norm_first)
     parts, whole = stretches(sizes, back)
     carry, found = {}, []
     for part in parts:
