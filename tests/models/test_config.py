@@ -113,8 +113,10 @@ def of(cls, **settings):
 
 
 def test_every_field_is_tried():
-    assert OTHER.keys() == {field.name for field in fields(ModelConfig)}
-    names = {field.name for field in fields(EncoderDecoderConfig)}
+    # what heads over labels read changes no logit of a word: tests/models/recurrent/test_elmo.py
+    beside = {"head_layer_norm"}
+    assert OTHER.keys() == {field.name for field in fields(ModelConfig)} - beside
+    names = {field.name for field in fields(EncoderDecoderConfig)} - beside
     assert TWO_TOWERS.keys() == names - OTHER.keys()
 
 
