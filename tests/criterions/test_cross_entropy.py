@@ -8,12 +8,16 @@ import torch
 import torch.nn.functional as F
 from rounding import near
 
+from unitk import registry
 from unitk.criterions import cross_entropy
 from unitk.criterions.config import CrossEntropyConfig
+from unitk.criterions.cross_entropy import CrossEntropy
+from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.models import archs
 from unitk.models.heads import compare
 from unitk.slots import Ask, Example, collate, lm, stay
+from unitk.tasks.lm import layout
 
 V = 40
 WEIGHT = {"lm": [1.0, 1.0, 0.0, 1.0, 1.0, 1.0, 1.0], "tail": [0.5, 0.0, 2.0]}
@@ -253,3 +257,39 @@ def test_smoothing_over_others_needs_smoothing(toy_vocab):
 def test_label_smoothing_out_of_range_is_told():
     with pytest.raises(UsageError, match=r"--criterion.label-smoothing must be in \[0, 1\), got 1"):
         CrossEntropyConfig(label_smoothing=1.0)
+
+
+def test_states_and_their_differences_are_kept_small_in_training(toy_vocab):
+    """AR and TAR: means over real slots, and over neighbours of one doc, before dropout."""
+    torch.manual_seed(0)
+    config = replace(registry.get("arch", "awd_lstm_tiny")(), init_range=0.5, dropout=0.5)
+    model, rng = config.build(len(toy_vocab)), np.random.default_rng(0)
+    examples = [layout(rng.integers(30, 60, n)) for n in (9, 5, 7)]
+    batch = collate([examples[:2], examples[2:]]).to("cpu")
+    criterion = CrossEntropy(ar=2.0, tar=3.0)
+    states, _ = model.train()(batch)
+    dropped, raw = states["x"].detach(), states["x/raw"].detach()
+    assert ((dropped == 0) | (dropped == 2 * raw)).all() and (dropped != raw).any()
+
+    def given(batch, condition):
+        return states, {}
+
+    model.forward = given
+    loss, counts = criterion(model, batch, 0, 1), criterion.counts(batch)
+    assert counts == {**batch.count, "ar": 18, "tar": 15}
+    own = [(0, slice(0, 8)), (0, slice(8, 12)), (1, slice(0, 6))]
+    squares = sum(float(dropped[at].square().sum()) for at in own)
+    turns = sum(float(raw[at].diff(dim=0).square().sum()) for at in own)
+    assert loss.sums["ar"].item() == pytest.approx(2 * squares / 64, rel=1e-5)
+    assert loss.sums["tar"].item() == pytest.approx(3 * turns / 64, rel=1e-5)
+    model.eval()
+    assert criterion(model, batch, 0, 1).sums.keys() == {"lm"}  # it is judged by its words
+
+
+def test_towers_of_which_there_are_several_have_no_activations_to_regularize(toy_vocab):
+    model = registry.get("arch", "elmo_tiny")().build(len(toy_vocab)).train()
+    task = registry.get("task", "bilm")
+    text = Text([np.arange(30, 40)], np.zeros(1, int))
+    example = task(task.Config(), toy_vocab).pretrain(text, np.random.default_rng(0))
+    with pytest.raises(UsageError, match="--criterion.ar and tar are for models of one tower"):
+        CrossEntropy(ar=1.0)(model, collate([[example]]).to("cpu"), 0, 1)

@@ -6,7 +6,16 @@ import pytest
 
 from unitk import registry
 from unitk.errors import UsageError
-from unitk.optim.schedules import Constant, Cosine, Cyclical, InverseSqrt, Linear, Wsd
+from unitk.optim.schedules import (
+    Constant,
+    Cosine,
+    Cyclical,
+    Exponential,
+    InverseSqrt,
+    Linear,
+    Slanted,
+    Wsd,
+)
 
 
 def test_linear():
@@ -124,3 +133,22 @@ def test_what_cannot_be_meant_is_told():
 
 def test_a_warmup_longer_than_the_run_only_rises():
     assert Linear(warmup=1000)(100, 100) == 0.1
+
+
+def test_the_slanted_triangle_is_that_of_the_paper():
+    """Howard and Ruder 2018, equation 3, with a cut of 0.1, a ratio of 32 and a rate of 0.01."""
+    schedule = Slanted(value=0.01)
+    expected = {0: 0.0003125, 50: 0.00515625, 100: 0.01, 550: 0.00515625, 1000: 0.0003125}
+    assert {step: schedule(step, 1000) for step in expected} == pytest.approx(expected)
+    assert schedule(2000, 1000) == pytest.approx(0.0003125)
+    with pytest.raises(UsageError, match="ratio must be at least 1, got 0.5"):
+        Slanted(ratio=0.5)
+
+
+def test_the_exponential_has_the_same_factor_everywhere():
+    """SiATL's weight falls from exp(-1.6) to exp(-2.3) over 15 epochs."""
+    schedule = Exponential(value=math.exp(-1.6), floor=math.exp(-0.7))
+    expected = [math.exp(-1.6 - 0.7 * epoch / 14) for epoch in range(15)]
+    assert [schedule(epoch, 14) for epoch in range(15)] == pytest.approx(expected)
+    with pytest.raises(UsageError, match="floor must be above 0, got 0"):
+        Exponential(floor=0)

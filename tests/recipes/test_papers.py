@@ -48,7 +48,7 @@ def test_a_wrong_line_is_refused(tmp_path, line):
 
 def test_every_setting_says_how_to_pre_train_or_to_train_and_to_generate():
     folders = sorted(path for path in PAPERS.iterdir() if path.is_dir())
-    assert len(folders) == 27
+    assert len(folders) == 29
     readme = (PAPERS / "README.md").read_text()
     for folder in folders:
         files = {path.stem for path in folder.glob("*.yaml")}
@@ -136,6 +136,10 @@ PUBLISHED = [
     ("xlnet/", "pretrain", {"eps": 1e-6, "warmup": 40000, "lr": 4e-4, "max_steps": 500_000}),
     ("xlnet/", "finetune", {"layer_decay": 0.75, "eps": 1e-6, "weight_decay": 0, "lr": 3e-5}),
     ("xlnet/", "finetune", {"batch_texts": 48, "max_steps": 8000, "max_source_len": 512 - 3}),
+    # imdb_scripts of fastai and the papers
+    ("ulmfit/", "pretrain", {"betas": (0.7, 0.99), "ar": 2, "tar": 1, "stateful_rows": 64}),
+    ("ulmfit/", "finetune", {"lr": 1e-2, "warmup": 0.1, "ratio": 32, "weight_dropout": 0.5}),
+    ("siatl/", "finetune", {**ADAM, "lr": 5e-4, "batch_texts": 32, "max_source_len": 80}),
     ("unilm-squad_qg", "preprocess", {"squad_source": "{passage} [SEP] {answer}"}),
     ("unilm2-squad_qg", "preprocess", {"squad_source": "{passage} [SEP] {answer}"}),
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from unitk.errors import require
+from unitk.errors import at_least, require
 from unitk.registry import imported, register
 
 if TYPE_CHECKING:
@@ -26,18 +26,24 @@ class CrossEntropyConfig:
     z_loss: float = 0.0
     """Weight of the squared logarithm of the softmax's denominator, which keeps logits from
     drifting (PaLM: 1e-4; Chowdhery et al. 2022, arXiv 2204.02311, section 5). For words only."""
+    ar: float = 0.0
+    """Weight of the mean square of the states, as dropout leaves them, in training (AR; ULMFiT: 2;
+    Merity et al. 2017, arXiv 1708.01009)."""
+    tar: float = 0.0
+    """Weight of the mean square of the differences between neighbouring states, before dropout, in
+    training (TAR; ULMFiT: 1)."""
 
     def __post_init__(self) -> None:
         given = self.label_smoothing
         require(0 <= given < 1, f"--criterion.label-smoothing must be in [0, 1), got {given}")
         idle = self.smoothed_over != "all" and not given
         require(not idle, "--criterion.smoothed-over has no effect without a label-smoothing")
-        require(self.z_loss >= 0, f"--criterion.z-loss must be at least 0, got {self.z_loss:g}")
+        at_least(self, "criterion.", z_loss=0, ar=0, tar=0)
 
     def build(self, vocab: Vocab) -> Criterion:
         pad = vocab.pad if self.smoothed_over == "others" else None
         build = imported("unitk.criterions.cross_entropy:CrossEntropy")
-        made: Criterion = build(self.label_smoothing, pad, self.z_loss)
+        made: Criterion = build(self.label_smoothing, pad, self.z_loss, self.ar, self.tar)
         return made
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from unitk.criterions.base import Loss, Network, totals
-from unitk.errors import UsageError
-from unitk.slots import Ask, Batch
+from unitk.errors import UsageError, require
+from unitk.slots import BORN, DOC, NEVER, Ask, Batch
 
 
 @dataclass(frozen=True)
@@ -16,15 +19,21 @@ class CrossEntropy:
     To each row `z_loss` times the squared logarithm of its softmax's denominator is added.
     With a `pad` the mean is over all words but it and the label, and the least value that targets
     of this kind allow is subtracted (UniLM's KL divergence). Only words are smoothed: other heads
-    have their own losses, such as the squared error of a number.
+    have their own losses, such as the squared error of a number. `ar` and `tar` weigh the means of
+    squared states and of their squared differences in time, which are added in training.
     """
 
     label_smoothing: float = 0.0
     pad: int | None = None
     z_loss: float = 0.0
+    ar: float = 0.0
+    tar: float = 0.0
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        return batch.count
+        if not (self.ar or self.tar):
+            return batch.count
+        # slots, and pairs of neighbours: each doc has one less
+        return batch.count | {"ar": batch.num_real, "tar": batch.num_real - len(batch.owner)}
 
     def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
         if not batch.asks:
@@ -45,4 +54,26 @@ class CrossEntropy:
                     loss.parts[f"{ask.name}/nll"] = nll
                 if correct is not None:
                     loss.parts[f"{ask.name}/correct"] = correct
+        if model.training and (self.ar or self.tar):
+            loss.sums.update(self.regularized(states, batch))
         return loss
+
+    def regularized(self, states: Mapping[str, Tensor], batch: Batch) -> dict[str, Tensor]:
+        """Sums over slots of the squared states, and over neighbours of squared differences.
+
+        States "TOWER/raw" are those before dropout, where a model gives any.
+        """
+        name, several = batch.decoded, "--criterion.ar and tar are for models of one tower"
+        require(len(batch.towers) == 1, several)
+        slots, raw_BTD = batch.towers[name], states.get(f"{name}/raw", states[name])
+        real_BT = slots[BORN] < NEVER
+        both_BT = real_BT[:, 1:] & real_BT[:, :-1] & (slots[DOC].diff() == 0)
+        parts = {
+            "ar": (self.ar, states[name], real_BT),
+            "tar": (self.tar, raw_BTD.diff(dim=1), both_BT),
+        }
+        return {
+            part: weight * (x.float().square().mean(-1) * counted).sum()
+            for part, (weight, x, counted) in parts.items()
+            if weight
+        }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,14 +33,19 @@ class Examples:
     """The same texts or pairs, laid out by several tasks, where these are mixed."""
     shares: Callable[[int, int | None], dict[str, float]] = lambda step, total: {}
     """(step, total steps) -> the probability of each part, which sum to 1."""
-    asks: dict[str, float] = field(default_factory=dict)
+    asks: Mapping[str, Any] = field(default_factory=dict)
     """What the mean of an ask counts in the loss of its task, where that is not 1."""
     group: Callable[[int, Ids], Ids] | None = None
     """(epoch, examples of a mixture) -> those of this part, where it cuts texts otherwise."""
 
     def loss_weights(self, step: int, total: int | None) -> dict[str, float]:
         """Weights of asks and mixed tasks in the loss at a step, where they are not 1."""
-        return self.asks | self.shares(step, total)
+        return self.ask_weights(step, total) | self.shares(step, total)
+
+    def ask_weights(self, step: int, total: int | None) -> dict[str, float]:
+        """Weights of asks at a step: numbers, and schedules that have one then."""
+        asks = self.asks.items()
+        return {name: one(step, total) if callable(one) else one for name, one in asks}
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,8 @@ class Feed:
                 ids = today.ids(begin, cursor)
                 make = self._in_rows if self.rows else self._packed
                 numbers, batches = make(today, epoch, ids, shares, (step, total))
-                update = Update(epoch, 0, batches, numbers, ids, shares, self.examples.asks)
+                weights = self.examples.ask_weights(step, total)
+                update = Update(epoch, 0, batches, numbers, ids, shares, weights)
                 update = replace(update, begins=not begin)
                 if cursor == len(today):
                     yield replace(update, epoch=epoch + 1)

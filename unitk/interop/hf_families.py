@@ -413,6 +413,8 @@ def layout_of(family: Family, config: ModelConfig, head: str = "") -> Layout:
 
 def ending_of(family: Family, head: str) -> str:
     """How the name of the class ends that has such a head."""
+    lacks = f"--to hf: transformers has no class with a head of kind {head} (--task.pooling slot)"
+    require(head in CLASSES, lacks)
     own = {"choice": DOUBLE, "span": SIMPLE}.get(head, "")
     return own if own in family.heads else CLASSES[head]
 

@@ -72,6 +72,49 @@ class Linear(Falling):
         return 1 - (1 - self.floor) * self._gone(step, warmup, total)
 
 
+@register("schedule", "slanted")
+@dataclass(frozen=True, kw_only=True)
+class Slanted(Constant):
+    """A slanted triangle: a straight line up to the value, and a longer one down to where it began.
+
+    Howard and Ruder 2018, arXiv 1801.06146, section 3.2, equation 3.
+    """
+
+    warmup: float = 0.1
+    """Length of the way up. Below 1 it is a share of the run, otherwise a number of updates."""
+    ratio: float = 32.0
+    """How many times larger the value is than the first and the last one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ratio < 1:
+            raise UsageError(f"schedule Slanted: ratio must be at least 1, got {self.ratio:g}")
+
+    def __call__(self, step: int, total: int | None) -> float:
+        end = _end(self, total)
+        cut = int(self._warmup(total))
+        way = step / cut if step < cut else 1 - (step - cut) / max(end - cut, 1)
+        return self.value * (1 + max(way, 0.0) * (self.ratio - 1)) / self.ratio
+
+
+@register("schedule", "exponential")
+@dataclass(frozen=True, kw_only=True)
+class Exponential(Falling):
+    """The same factor in each update, from the warm-up's end to the floor at the end of the run."""
+
+    floor: float = 0.01
+    """Lowest value, as a share of the peak."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.floor:
+            raise UsageError("schedule Exponential: floor must be above 0, got 0")
+
+    def _after(self, step: int, warmup: float, total: int | None) -> float:
+        share: float = self.floor ** self._gone(step, warmup, total)
+        return share
+
+
 @register("schedule", "cosine")
 @dataclass(frozen=True, kw_only=True)
 class Cosine(Falling):

@@ -110,12 +110,12 @@ class Task:
         return None
 
     @cached_property
-    def asks(self) -> dict[str, float]:
+    def asks(self) -> Mapping[str, float | Schedule]:
         """What the mean of each ask counts in the loss, where that is not 1."""
         return {}
 
     @property
-    def record_asks(self) -> dict[str, float]:
+    def record_asks(self) -> Mapping[str, float | Schedule]:
         """The same in fine-tuning, on pairs and labelled texts."""
         return self.asks
 

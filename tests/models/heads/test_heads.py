@@ -24,7 +24,7 @@ from unitk.slots import Ask, Example, Slots, collate, stay
 from unitk.training.guard import halves
 
 V, D, DOCS = 40, 64, 3
-SIZE = {"class": 4, "tag": 5, "candidates": 30, "sbo": 6}
+SIZE = {"class": 4, "tag": 5, "candidates": 30, "sbo": 6, "concat": 4, "attend": 3}
 NAMED = {kind: f"{kind}:x" for kind in registry.names("head")} | {"lm": "lm"}
 
 
@@ -57,6 +57,8 @@ def asking(kind, rng, name="ask"):
         case "span":  # the second question may read fewer slots
             rows = np.stack([np.arange(6), np.array([7, 8, 9, 10, 11, -1])])
             label = np.sort(rng.integers(5, size=(2, 2)), 1)
+        case "concat" | "attend":
+            rows = np.stack([np.arange(6), np.array([7, 8, 9, 10, 11, -1])])
         case "sbo":  # words 2 and 4 of the span between slots 1 and 5 of the first doc
             rows, label = np.array([[1, 5, 2], [1, 5, 4]]), rng.integers(V, size=2)
         case "candidates":
@@ -100,6 +102,24 @@ def plain(kind, model, example, among):
                 continue
             case "choice":
                 logits = torch.stack([out(pool(x[one]))[0] for one in real])
+            case "concat":
+                h = torch.cat([x[real[-1]], x[real].amax(0), x[real].mean(0)])
+                for part in ("inner", "out"):  # the running mean and variance are 0 and 1
+                    h = h / (1 + 1e-5) ** 0.5 * w[f"{part}.0.weight"] + w[f"{part}.0.bias"]
+                    h = F.linear(h, w[f"{part}.2.weight"], w[f"{part}.2.bias"])
+                    h = h.relu() if part == "inner" else h
+                logits = h
+            case "attend":
+                h, c, states = torch.zeros(100), torch.zeros(100), []
+                for one in x[real]:
+                    gates = w["top.weight_ih"] @ one + w["top.weight_hh"] @ h + w["top.bias"]
+                    i, f, g, o = gates.view(4, -1)
+                    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+                    h = o.sigmoid() * c.tanh()
+                    states.append(h)
+                states = torch.stack(states)
+                score = torch.tanh(states @ w["weigh.weight"][0] + w["weigh.bias"])
+                logits = out(score.softmax(0) @ states)
             case "span":
                 both = torch.stack([out(x[one]) for one in real]).T
                 each = [

@@ -21,8 +21,9 @@ from unitk.slots import Ask, Example, collate, stay
 from unitk.tasks.mlm import MLM
 
 V, DOCS = 40, 2
-SIZE = {"class": 2, "tag": 3, "candidates": 30, "sbo": 6}
-HEADS = [kind for kind in registry.names("head") if kind != "lm"]
+SIZE = {"class": 2, "tag": 3, "candidates": 30, "sbo": 6, "attend": 3}
+# batch normalization depends on the texts that a rank reads together
+HEADS = [kind for kind in registry.names("head") if kind not in ("lm", "concat")]
 GIVEN = tuple(f"{kind}:x:{SIZE[kind]}" if kind in SIZE else f"{kind}:x" for kind in HEADS)
 
 

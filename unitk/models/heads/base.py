@@ -274,8 +274,7 @@ def _in_chunks(chunk: Callable[..., Terms], asked: Asked, label: Tensor, price_K
     """The terms of all rows, in chunks of `CHUNK` rows, which bounds the memory of logits."""
     if len(price_K) <= fused.CHUNK:
         return chunk(asked, label, price_K)
-    # a chunk's logits are made again in backward; nothing random is in a head
-    again = partial(recomputed, chunk, preserve_rng_state=False)
+    again = partial(recomputed, chunk)  # a chunk's logits are made again in backward
     some = [slice(i, i + fused.CHUNK) for i in range(0, len(price_K), fused.CHUNK)]
     each = [again(asked.part(one), label[one], price_K[one]) for one in some]
     nll, correct = (

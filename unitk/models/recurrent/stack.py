@@ -131,10 +131,10 @@ class RecurrentStack(Tower):
         sight: str,
         memory: Carry,
         layers: list[Tensor] | None = None,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The states [B, T, D], and what the docs carry on, by name; `memory` is of all rows.
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """The states [B, T, D] after and before dropout, and what the docs carry on, by name.
 
-        With one doc a row docs are rows.
+        `memory` is of all rows; with one doc a row docs are rows.
         """
         order, rows = ordered(slots, sight), slots.shape[1]
         x_NLD = self.dropped(order.laid(embedded_BTD), self.settings.input_dropout)
@@ -145,13 +145,15 @@ class RecurrentStack(Tower):
             assert len(states[0][0]) == rows, "stateful rows have one doc each"
             states = [(memory[f"output.{n}"], memory[f"cell.{n}"]) for n in range(len(states))]
         found_NLD, after = self.pass_through(x_NLD, order, states, rows, layers)
-        found_NLD = self.dropped(found_NLD, self.settings.dropout)
+        raw_BTD = order.back(found_NLD, rows)
+        dropped_NLD = self.dropped(found_NLD, self.settings.dropout)
+        states_BTD = raw_BTD if dropped_NLD is found_NLD else order.back(dropped_NLD, rows)
         carried = {}
         for number, (output_NP, cell_NC) in enumerate(after):
             # detached: gradients end at the edge of the text; the precision of a run may change
             carried[f"output.{number}"] = output_NP.detach().float()
             carried[f"cell.{number}"] = cell_NC.detach().float()
-        return order.back(found_NLD, rows), carried
+        return states_BTD, raw_BTD, carried
 
     def dropped(self, x_NLD: Tensor, chance: float) -> Tensor:
         """Dropout, of the same values in all steps where it is locked."""
@@ -290,10 +292,12 @@ class RecurrentModel(Model):
             given = embedded_BTD, batch.towers[name], batch.sight[name]
             memory = condition.memory if name == last else {}
             layers = every[name] if read else None
-            states[name], left = stack.read(*given, memory, layers)
+            states[name], raw_BTD, left = stack.read(*given, memory, layers)
             carry = carry or left
         if read:
             states[layered(last)] = self.for_heads(states, every)
+        if self.training:
+            states[f"{last}/raw"] = raw_BTD
         return states, carry
 
     def for_heads(self, states: dict[str, Tensor], every: dict[str, list[Tensor]]) -> Tensor:

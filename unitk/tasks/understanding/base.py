@@ -23,10 +23,10 @@ import numpy as np
 
 from unitk import registry
 from unitk.config import Given, build, options
-from unitk.errors import UsageError, at_least, require
+from unitk.errors import UsageError, require
 from unitk.slots import Ask, Example, Floats, Ids, Slots
-from unitk.tasks.base import Encoded, Task
-from unitk.values import COMMA
+from unitk.tasks.base import Encoded, Task, largest
+from unitk.values import COMMA, Schedule
 from unitk.vocab.base import Vocab
 
 LAYOUT = "--task.layout"
@@ -105,21 +105,21 @@ class Headed(Understanding):
     class Config(Understanding.Config):
         """Whose inputs are read, and the auxiliary loss."""
 
-        lm_weight: float = 0.5
-        """Layout lm: weight of the mean loss over the words (GPT, section 3.2: 0.5). 0: off."""
+        lm_weight: float | Schedule = 0.5
+        """Layout lm: weight of the mean loss over words, or a schedule of it (GPT: 0.5). 0: off."""
         separators: int = 1
         """Number of [SEP]s between two texts (RoBERTa and BART in transformers: 2)."""
 
         def __post_init__(self) -> None:
-            at_least(self, "task.", lm_weight=0)
+            weight = largest(self.lm_weight)
+            require(weight >= 0, f"--task.lm-weight must be at least 0, got {weight:g}")
             require(self.separators in (1, 2), f"--task.separators: 1 or 2, not {self.separators}")
 
     config: Config
-    head: ClassVar[str]
-    """Kind of its head, and name of what it asks."""
+    head: ClassVar[str]  # kind of its head, and name of what it asks
 
     @property
-    def asks(self) -> dict[str, float]:
+    def asks(self) -> dict[str, float | Schedule]:
         return {"lm": self.config.lm_weight}
 
     @property

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 
 from unitk.errors import require
 from unitk.registry import register
 from unitk.slots import Example, Floats, Ids
-from unitk.tasks.base import side_by_side
+from unitk.tasks.base import Encoded, side_by_side
 from unitk.tasks.understanding.base import Headed, Labelling, labelled
 
 
@@ -55,12 +55,40 @@ class Classify(Whole):
     class Config(Whole.Config):
         """Whose inputs are read, the auxiliary loss, orders, and what classes count."""
 
+        pooling: Literal["slot", "concat", "attention"] = "slot"
+        """States that the head reads. slot: one. concat: all, of which it has the last one, the
+        largest and the mean values (ULMFiT). attention: all, weighted behind an LSTM layer
+        (SiATL)."""
         class_weights: tuple[float, ...] = ()
         """Weight of each class in the loss and in class/correct, in the order of the labels of the
         corpus."""
 
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            one = self.pooling == "slot" or not self.both_orders
+            require(one, "--task.both-orders reads one slot of each order: --task.pooling slot")
+
     config: Config
-    head, form = "class", "class"
+    form = "class"
+
+    @property
+    def head(self) -> str:  # type: ignore[override]
+        return {"slot": "class", "concat": "concat", "attention": "attend"}[self.config.pooling]
+
+    def rows(self, encoded: Encoded) -> Ids:
+        if self.config.pooling == "slot":
+            return super().rows(encoded)
+        # in the order of the text, and last the slot that has read all
+        words = np.setdiff1d(np.concatenate(encoded.parts), encoded.whole)
+        return np.append(words, encoded.whole)[None]
+
+    def laid(self, parts: list[Ids]) -> Example:
+        if self.config.pooling == "slot":
+            return super().laid(parts)
+        encoded = self.encoded(parts)
+        example = self.asked(encoded.example, encoded.tower, self.rows(encoded))
+        first, *others = example.asks
+        return replace(example, asks=[replace(first, name="class"), *others])
 
     def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
         weights = np.array(self.config.class_weights or np.ones(len(self.labels)))

@@ -1,0 +1,65 @@
+"""Heads over all states of a text: concat pooling, attention."""
+
+import pytest
+import torch
+from rounding import near
+
+from unitk.models.config import ModelConfig
+from unitk.models.heads.base import Asked
+from unitk.models.heads.pooled import Attend, Concat, pooled
+from unitk.models.recurrent.lstm import LSTM
+
+LENGTHS = (5, 2, 4)
+
+
+@pytest.fixture
+def asked():
+    torch.manual_seed(0)
+    rows = torch.tensor([[i if i < n else -1 for i in range(5)] for n in LENGTHS])
+    return Asked(torch.randn(3, 5, 8), rows)
+
+
+def test_concat_pooling_is_the_last_the_largest_and_the_mean(asked):
+    found = pooled(asked.states, asked.real)
+    for row, n in enumerate(LENGTHS):
+        own = asked.states[row, :n]
+        near(found[row], torch.cat([own[-1], own.amax(0), own.mean(0)]))
+
+
+def test_what_stands_behind_a_text_changes_nothing(asked):
+    for kind in (Concat, Attend):
+        torch.manual_seed(1)
+        head = kind(ModelConfig(width=8, num_heads=1), 20, 3).eval()
+        expected = head(asked, torch.zeros(0)).detach()
+        other = torch.where(asked.real[..., None], asked.states, 100.0)
+        near(head(Asked(other, asked.rows), torch.zeros(0)).detach(), expected)
+        alone = Asked(asked.states[1:2, :2], asked.rows[1:2, :2])
+        near(head(alone, torch.zeros(0)).detach(), expected[1:2])
+
+
+def test_concat_normalizes_a_batch_and_a_single_text_as_in_evaluation(asked):
+    head = Concat(ModelConfig(width=8, num_heads=1), 20, 3)
+    head.inner[1].p = head.out[1].p = 0.0
+    for _ in range(200):
+        head.train()(asked, torch.zeros(0))  # the running means become those of this batch
+    norm, x = head.inner[0], pooled(asked.states, asked.real)
+    near(norm.running_mean, x.mean(0))
+    near(norm.running_var, x.var(0))
+    near(norm(x).detach(), (x - x.mean(0)) / (x.var(0, correction=0) + 1e-5).sqrt())
+    one = Asked(asked.states[:1], asked.rows[:1])
+    before = norm.running_mean.clone()
+    found = head(one, torch.zeros(0)).detach()
+    assert norm.running_mean.equal(before)
+    near(found, head.eval()(one, torch.zeros(0)).detach())
+
+
+def test_attention_weighs_the_states_of_a_further_layer(asked):
+    head = Attend(ModelConfig(width=8, num_heads=1), 20, 3).eval()
+    found = head(asked, torch.zeros(0)).detach()
+    assert isinstance(head.top, LSTM)
+    for row, n in enumerate(LENGTHS):
+        zero = torch.zeros(1, 100)
+        h, _ = head.top(asked.states[row : row + 1, :n], torch.tensor([n]), (zero, zero))
+        score = torch.tanh(h[0] @ head.weigh.weight[0] + head.weigh.bias)
+        share = score.exp() / score.exp().sum()
+        near(found[row], (head.out.weight @ (share @ h[0]) + head.out.bias).detach())

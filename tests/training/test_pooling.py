@@ -1,0 +1,93 @@
+"""Fine-tuning of recurrent models: heads over all states, thawing, the loss over words."""
+
+import json
+
+import labelled
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+
+from unitk.errors import UsageError
+from unitk.optim.schedules import Exponential
+from unitk.tasks.understanding.labels import Classify
+from unitk.training import loop
+from unitk.training.start import parse_train, prepare
+from unitk_cli import convert
+
+FIXED = (
+    "--precision fp32 --products torch --valid none --writers none --threads 1 --log-every 1"
+    " --max-tokens 500"
+)
+
+
+def train(text):
+    loop.train(prepare(parse_train(f"{text} {FIXED}".split())))
+
+
+def weights(run):
+    return load_file(run / "last" / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, toy_data, toy_vocab):
+    """A language model, and the labelled texts."""
+    folder = labelled.write(tmp_path_factory.mktemp("runs"), toy_vocab)
+    train(f"--task lm --arch awd_lstm_tiny --data {toy_data / 'text'} --max-steps 3"
+          f" --save-dir {folder / 'lm'} --lr 1e-2")  # fmt: skip
+    return folder
+
+
+@pytest.mark.parametrize("pooling", ["concat", "attention"])
+def test_a_classifier_goes_on_where_it_stopped(runs, tmp_path, pooling):
+    """With layers thawed one by one, at rates that fall by 2.6 from layer to layer (ULMFiT)."""
+    words = (
+        f"--task classify --task.pooling {pooling} --init-from {runs / 'lm'} --thaw 2 --lr 1e-2"
+        f" --data {runs / 'class' / 'train'} --lr-schedule constant --optimizer.layer-decay 0.385"
+    )
+    train(f"{words} --max-steps 6 --save-dir {tmp_path / 'whole'}")
+    for stop in (3, 6):
+        train(f"{words} --max-steps {stop} --save-dir {tmp_path / 'parts'} --resume")
+    whole, parts, before = (
+        weights(run) for run in (tmp_path / "whole", tmp_path / "parts", runs / "lm")
+    )
+    assert whole.keys() == parts.keys()
+    assert all(whole[name].equal(parts[name]) for name in whole)
+    moved = {name for name, table in before.items() if not whole[name].equal(table)}
+    assert {"layers.0.weight_hh", "layers.1.weight_hh"} <= moved
+    assert "embed.tokens.weight" not in moved  # its turn would come with the seventh update
+
+
+def test_the_loss_over_words_counts_less_and_less(runs, tmp_path):
+    """The loss is that of the class, plus the weight of the update times that of the words."""
+    train(f"--task classify --task.pooling attention --init-from {runs / 'lm'} --max-steps 5"
+          f" --task.lm-weight exponential:value=0.2,floor=0.5 --data {runs / 'class' / 'train'}"
+          f" --save-dir {tmp_path / 'run'} --lr 1e-3")  # fmt: skip
+    lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+    events = [event for event in map(json.loads, lines) if "train/class" in event]
+    assert len(events) == 5
+    for event in events:
+        weight = 0.2 * 0.5 ** (event["step"] / 5)
+        expected = event["train/class"] + weight * event["train/lm"]
+        assert event["train/loss"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_heads_over_all_states_are_not_exported(runs, tmp_path):
+    train(f"--task classify --task.pooling concat --arch bert_tiny --max-steps 1 --lr 1e-3"
+          f" --data {runs / 'class' / 'train'} --save-dir {tmp_path / 'run'}")  # fmt: skip
+    with pytest.raises(UsageError, match="transformers has no class with a head of kind concat"):
+        convert.run(f"--from unitk {tmp_path / 'run'} --to hf {tmp_path / 'hf'}".split())
+
+
+def test_a_row_reads_the_words_in_order_and_last_the_slot_that_has_read_all(toy_vocab):
+    words = np.array([40, 41, 42])
+    for layout, rows in {"lm": [1, 2, 3, 4], "mlm": [1, 2, 3, 0]}.items():
+        task = Classify(Classify.Config(layout=layout, pooling="concat"), toy_vocab)
+        task.labels = ("no", "yes")
+        example = task.classify([words], np.array([1]), np.random.default_rng(0))
+        assert example.asks[0].rows.tolist() == [rows]
+        assert example.asks[0].head == "concat:label" and task.heads == ("concat:label:2",)
+        assert example.asks[0].name == "class"
+    with pytest.raises(UsageError, match="--task.both-orders reads one slot of each order"):
+        Classify.Config(pooling="concat", both_orders=True)
+    with pytest.raises(UsageError, match="--task.lm-weight must be at least 0, got -1"):
+        Classify.Config(lm_weight=Exponential(value=-1))

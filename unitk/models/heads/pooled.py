@@ -1,0 +1,83 @@
+"""Heads that make one vector of all states of a text, and name its class.
+
+A row reads all slots of the text, the last one of which has read all others.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unitk.models.config import ModelConfig
+from unitk.models.heads.base import Asked, Categorical
+from unitk.models.recurrent.lstm import LSTM
+from unitk.registry import register
+
+
+class Norm(nn.BatchNorm1d):
+    """Batch normalization; in training a single text is normalized as in evaluation."""
+
+    def forward(self, x_KD: Tensor) -> Tensor:
+        if len(x_KD) > 1 or not self.training:
+            found: Tensor = super().forward(x_KD)
+            return found
+        given = self.running_mean, self.running_var, self.weight, self.bias
+        return F.batch_norm(x_KD, *given, eps=self.eps)
+
+
+@register("head", "concat")
+class Concat(Categorical):
+    """The last state, and the largest and the mean value of all: concat pooling of ULMFiT.
+
+    Howard and Ruder 2018, arXiv 1801.06146, section 3.3: two blocks of batch normalization, dropout
+    and a linear map, with 50 values and relu between them.
+    """
+
+    needs_size = True
+
+    def __init__(self, config: ModelConfig, vocab_size: int, size: int | None) -> None:
+        super().__init__(config, vocab_size, size)
+        self.inner = nn.Sequential(
+            Norm(3 * config.width), nn.Dropout(0.4), nn.Linear(3 * config.width, 50), nn.ReLU()
+        )
+        self.out = nn.Sequential(Norm(50), nn.Dropout(0.1), nn.Linear(50, size or 1))
+
+    def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
+        logits_KC: Tensor = self.out(self.inner(pooled(asked.states, asked.real)))
+        return logits_KC
+
+
+def pooled(states_KaD: Tensor, real_Ka: Tensor) -> Tensor:
+    """The last state of each row beside the largest and the mean value of all, [K, 3 D]."""
+    count_K, shown_Ka1 = real_Ka.sum(1), real_Ka[..., None]
+    last_KD = states_KaD[torch.arange(len(count_K), device=count_K.device), count_K - 1]
+    # a row that reads fewer slots than others has any state behind its own
+    largest_KD = states_KaD.masked_fill(~shown_Ka1, -torch.inf).amax(1)
+    mean_KD = (states_KaD * shown_Ka1).sum(1) / count_K[:, None]
+    return torch.cat([last_KD, largest_KD, mean_KD], -1)
+
+
+@register("head", "attend")
+class Attend(Categorical):
+    """A further LSTM layer of 100 cells, whose outputs are weighted by attention (SiATL).
+
+    Chronopoulou et al. 2019, arXiv 1902.10547, section 3.2: the weights are the softmax of
+    tanh(w h + b).
+    """
+
+    needs_size = True
+
+    def __init__(self, config: ModelConfig, vocab_size: int, size: int | None) -> None:
+        super().__init__(config, vocab_size, size)
+        self.top = LSTM(config.width, 100, 100)
+        self.weigh, self.out = nn.Linear(100, 1), nn.Linear(100, size or 1)
+
+    def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
+        begin_K = asked.states.new_zeros(len(asked.states), 100)
+        length_K = asked.real.sum(1).cpu()
+        state_KaH, _ = self.top(asked.states, length_K, (begin_K, begin_K))
+        score_Ka = self.weigh(state_KaH)[..., 0].tanh().masked_fill(~asked.real, -torch.inf)
+        mixed_KH = (score_Ka.softmax(-1)[..., None].type_as(state_KaH) * state_KaH).sum(1)
+        logits_KC: Tensor = self.out(mixed_KH)
+        return logits_KC
