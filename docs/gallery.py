@@ -88,6 +88,14 @@ PICTURES = [
         FOX,
         "Word i comes at time i and sees what came before. Each slot is asked for the next word.",
     ),
+    Picture(
+        "bilm",
+        "ELMo: language models of both directions",
+        "--task bilm",
+        "the quick brown fox",
+        "One tower reads from left to right and is asked for the next word. The other reads from"
+        " right to left, its times falling, and is asked for the word before.",
+    ),
     *(
         Picture(f"gpt_{name}", f"GPT: {title}", f"--task {words}", text, about)
         for name, title, words, text, about in (
@@ -262,7 +270,7 @@ PICTURES = [
         " before it in the order. Its query sees only the words before it. No slot sees a query.",
     ),
 ]
-TWO_TOWERS = ("mass", "bart", "t5", "seq2seq", "optimus")
+TWO_TOWERS = ("bilm", "mass", "bart", "t5", "seq2seq", "optimus")
 """Two pictures each, which are in the text only."""
 
 
