@@ -62,6 +62,7 @@ setup(
         "lm-eval": ["lm-eval"],
         "ctranslate2": ["ctranslate2", "transformers>=5"],
         "hub": ["huggingface-hub"],
+        "elmo": ["h5py"],
         "onnx": ["onnx", "transformers>=5"],
         "serve": ["starlette", "uvicorn"],
         "docs": ["mkdocs-material"],

@@ -34,6 +34,8 @@ FORMATS = {
 FORMATS["fairseq"] = "unitk.fairseq.checkpoints"
 WRITTEN = {name: f"unitk.interop.{name}" for name in ("ctranslate2", "onnx")}
 """Formats that are not read."""
+READ = {"elmo": "unitk.interop.elmo"}
+"""Formats that are not written; what they read needs no further step."""
 KINDS = ("task", "arch")
 TOKENS, ENCODER = "embed.tokens.weight", "encoder.embed.tokens.weight"
 POSITIONS = (".positions.weight", ".positions2.weight")
@@ -102,7 +104,7 @@ class Parts:
 
 def module(name: str, option: str) -> Any:
     """The module of a format."""
-    known = FORMATS | (WRITTEN if option == "--to" else {})
+    known = FORMATS | (WRITTEN if option == "--to" else READ)
     if name not in known:
         hint = registry.nearest(name, known) or f" (known: {', '.join(known)})"
         raise UsageError(f"{option}: there is no format {name!r}{hint}")
@@ -113,6 +115,9 @@ def read_checkpoint(
     name: str, path: Path, vocab: Path | None = None, given: Sequence[Given] = ()
 ) -> Parts:
     """The model of another system's checkpoint; `given` are options of task and architecture."""
+    if name in READ:
+        parts: Parts = module(name, "--from").read(path, vocab, given)
+        return parts
     found: Found = module(name, "--from").read(path, vocab)
     parsed = _parsed(found, given)
     arch: ModelConfig = parsed.components["arch"].config

@@ -1,0 +1,152 @@
+"""ELMo's released format: what unitk reads computes what bilm-tf's equations say."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from rounding import near
+
+from unitk.data.cuts import Text
+from unitk.errors import CheckpointError, UsageError
+from unitk.interop.convert import read_checkpoint
+from unitk.slots import collate
+from unitk.training.saving.checkpoint import load
+from unitk_cli import convert
+
+h5py = pytest.importorskip("h5py")
+WIDTH, CELLS, FILTERS, DIM = 6, 10, [[1, 4], [2, 3]], 5
+OPTIONS = {
+    "lstm": {
+        "use_skip_connections": True,
+        "projection_dim": WIDTH,
+        "dim": CELLS,
+        "n_layers": 2,
+        "cell_clip": 0.7,
+        "proj_clip": 0.5,
+    },
+    "char_cnn": {
+        "activation": "relu",
+        "filters": FILTERS,
+        "n_highway": 2,
+        "embedding": {"dim": DIM},
+        "n_characters": 262,
+        "max_characters_per_token": 12,
+    },
+}
+
+
+def arrays():
+    rng = np.random.default_rng(0)
+    total = sum(count for _, count in FILTERS)
+    shapes = {"char_embed": (261, DIM), "CNN_proj/W_proj": (total, WIDTH)}
+    shapes["CNN_proj/b_proj"] = (WIDTH,)
+    for number, (wide, count) in enumerate(FILTERS):
+        shapes[f"CNN/W_cnn_{number}"] = (1, wide, DIM, count)
+        shapes[f"CNN/b_cnn_{number}"] = (count,)
+    for number in range(2):
+        for kind in ("carry", "transform"):
+            shapes[f"CNN_high_{number}/W_{kind}"] = (total, total)
+            shapes[f"CNN_high_{number}/b_{kind}"] = (total,)
+        for layer in range(2):
+            cell = f"RNN_{number}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
+            shapes[f"{cell}/W_0"] = (2 * WIDTH, 4 * CELLS)
+            shapes[f"{cell}/B"] = (4 * CELLS,)
+            shapes[f"{cell}/W_P_0"] = (CELLS, WIDTH)
+    return {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+@pytest.fixture
+def released(tmp_path, toy_vocab):
+    """The folder of a model in the released format, its arrays, and a vocabulary."""
+    found = arrays()
+    write(tmp_path, found, OPTIONS)
+    toy_vocab.save(tmp_path / "vocab")
+    return tmp_path, found
+
+
+def write(folder, found, options):
+    with h5py.File(folder / "elmo_weights.hdf5", "w") as file:
+        for name, array in found.items():
+            file[name] = array
+    (folder / "elmo_options.json").write_text(json.dumps(options))
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def word(there, chars):
+    """bilm-tf: convolutions, the largest value over the places, relu, highways, projection."""
+    x = np.concatenate([np.zeros((1, DIM)), there["char_embed"]])[chars]
+    parts = []
+    for number, (wide, _) in enumerate(FILTERS):
+        kernel = there[f"CNN/W_cnn_{number}"][0]
+        at = range(len(x) - wide + 1)
+        values = [np.einsum("wd,wdn->n", x[i : i + wide], kernel) for i in at]
+        parts.append(np.max(values, axis=0) + there[f"CNN/b_cnn_{number}"])
+    x = np.maximum(np.concatenate(parts), 0)
+    for number in range(2):
+        own = {name: there[f"CNN_high_{number}/{name}"] for name in
+               ("W_carry", "b_carry", "W_transform", "b_transform")}  # fmt: skip
+        gate = sigmoid(x @ own["W_carry"] + own["b_carry"])
+        value = np.maximum(x @ own["W_transform"] + own["b_transform"], 0)
+        x = gate * value + (1 - gate) * x
+    return x @ there["CNN_proj/W_proj"] + there["CNN_proj/b_proj"]
+
+
+def direction(there, x, number):
+    """TensorFlow's LSTMCell: gates i, j, f, o of [input, output], 1 added to the forget gate."""
+    for layer in range(2):
+        cell = f"RNN_{number}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
+        h, c, rows = np.zeros(WIDTH), np.zeros(CELLS), []
+        for one in x:
+            gates = np.concatenate([one, h]) @ there[f"{cell}/W_0"] + there[f"{cell}/B"]
+            i, j, f, o = np.split(gates, 4)
+            c = np.clip(sigmoid(f + 1) * c + sigmoid(i) * np.tanh(j), -0.7, 0.7)
+            h = np.clip((sigmoid(o) * np.tanh(c)) @ there[f"{cell}/W_P_0"], -0.5, 0.5)
+            rows.append(h + one * (layer == 1))
+        x = np.array(rows)
+    return x
+
+
+def test_states_are_those_of_the_equations(released):
+    folder, there = released
+    parts = read_checkpoint("elmo", folder / "elmo_weights.hdf5", folder / "vocab")
+    ids = parts.task.words[[3, 50, 7, 90]]
+    example = parts.task.pretrain(Text([ids], np.zeros(1, int)), np.random.default_rng(0))
+    with torch.no_grad():
+        states, _ = parts.model(collate([[example]]).to("cpu"))
+    there = {name: array.astype(np.float64) for name, array in there.items()}
+    x = np.array([word(there, chars) for chars in example.inputs["fwd.chars"]])
+    near(states["fwd"][0, :6], direction(there, x, 0))
+    near(states["bwd"][0, :6].flip(0), direction(there, x[::-1], 1))
+
+
+def test_the_command_writes_a_checkpoint_without_trained_words(released, tmp_path):
+    folder, _ = released
+    given = f"--from elmo {folder} --to unitk {tmp_path / 'ours'} --vocab {folder / 'vocab'}"
+    convert.run(given.split())
+    loaded = load(tmp_path / "ours")
+    assert loaded.model.trained == 0 and loaded.config["arch.cell_width"] == "10"
+    assert loaded.config["task.characters"] == "12"
+
+
+def test_what_is_missing_or_does_not_fit_is_named(released, tmp_path):
+    folder, there = released
+    file, vocab = folder / "elmo_weights.hdf5", folder / "vocab"
+    with pytest.raises(UsageError, match="--vocab is needed"):
+        read_checkpoint("elmo", file)
+    write(folder, {name: x for name, x in there.items() if name != "CNN_proj/b_proj"}, OPTIONS)
+    with pytest.raises(CheckpointError, match="has no tensor 'CNN_proj/b_proj'"):
+        read_checkpoint("elmo", file, vocab)
+    write(folder, there | {"CNN_proj/b_proj": np.zeros(7, np.float32)}, OPTIONS)
+    with pytest.raises(CheckpointError, match=r"embed.map.bias has shape \[7\], its options say"):
+        read_checkpoint("elmo", file, vocab)
+    write(folder, there, {"lstm": OPTIONS["lstm"]})
+    with pytest.raises(CheckpointError, match="has not the options of an ELMo: 'char_cnn'"):
+        read_checkpoint("elmo", file, vocab)
+    write(folder, there, OPTIONS)
+    file.write_bytes(b"no hdf5")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        read_checkpoint("elmo", file, vocab)

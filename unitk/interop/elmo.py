@@ -1,0 +1,143 @@
+"""ELMo's released weights: an hdf5 file with options.json beside it, without the output layer.
+
+Matrices lie there as [inputs, outputs]. The gates of a cell are input, value, forget, output; to
+the forget gate's bias, bilm-tf adds 1 when it computes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from unitk.config import Given, NoOptions, resolve
+from unitk.errors import CheckpointError, require
+from unitk.interop.convert import KINDS, Parts
+from unitk.models.stack import Model, build
+from unitk.vocab.base import open_vocab
+
+CELL = "RNN_{}/RNN/MultiRNNCell/Cell{}/LSTMCell/{}"
+DIRECTIONS = ("", "bwd.")
+
+
+def read(path: Path, vocab: Path | None, given: Sequence[Given] = ()) -> Parts:
+    """A model of task `bilm`; its output layer has no word until it is trained."""
+    require(vocab is not None, f"--vocab is needed: {path} has no words")
+    found = importlib.util.find_spec("h5py")
+    require(found is not None, "--from elmo needs the package h5py: pip install 'unitk[elmo]'")
+    assert vocab is not None
+    file = path if path.is_file() else next(iter(sorted(path.glob("*.hdf5"))), path)
+    options = file.with_name(file.name.replace("weights.hdf5", "options.json"))
+    try:
+        settings = _settings(json.loads(options.read_text(encoding="utf-8")))
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{options} has not the options of an ELMo: {error}") from error
+    own = [Given(key, text, str(options)) for key, text in settings.items()]
+    parsed = resolve(NoOptions, [*own, *given], KINDS)
+    words, chosen = open_vocab(vocab), parsed.components["task"]
+    task = chosen.made_from(chosen.config, words)
+    task.answers = False
+    model = build(parsed.components["arch"].config, len(task.vocab))
+    model.load_state_dict(_state(_tensors(file), model, file), strict=False)
+    # what was drawn for the output layer means nothing
+    rows = {name: 0 for name, _ in model.named_parameters() if name.startswith("heads.lm.")}
+    model.leave_out(rows)
+    values = {k: v for k, v in parsed.values().items() if k.partition(".")[0] in KINDS}
+    return Parts(model.eval(), task, values, rows)
+
+
+def _settings(given: dict[str, Any]) -> dict[str, str]:
+    """The options of task and architecture that options.json says."""
+    lstm, cnn = given["lstm"], given["char_cnn"]
+    if cnn["activation"] != "relu" or cnn["n_characters"] not in (261, 262):
+        raise ValueError("only relu over 261 or 262 characters is known")
+    filters = ",".join(f"{wide}:{count}" for wide, count in cnn["filters"])
+    return {
+        "task": "bilm",
+        "task.characters": str(cnn["max_characters_per_token"]),
+        "arch": "elmo",
+        "arch.num_layers": str(lstm["n_layers"]),
+        "arch.width": str(lstm["projection_dim"]),
+        "arch.cell_width": str(lstm["dim"]),
+        "arch.residual": "on" if lstm["use_skip_connections"] else "off",
+        "arch.cell_clip": str(lstm["cell_clip"]),
+        "arch.projection_clip": str(lstm["proj_clip"]),
+        "arch.char_width": str(cnn["embedding"]["dim"]),
+        "arch.char_filters": filters,
+        "arch.highways": str(cnn["n_highway"]),
+    }
+
+
+def _tensors(file: Path) -> dict[str, Tensor]:
+    """All arrays of a file by their paths in it."""
+    import h5py
+
+    found: dict[str, Tensor] = {}
+
+    def note(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            found[name] = torch.from_numpy(item[()]).float()
+
+    try:
+        with h5py.File(file) as opened:
+            opened.visititems(note)
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be read: {error}") from error
+    return found
+
+
+def _state(there: dict[str, Tensor], model: Model, file: Path) -> dict[str, Tensor]:
+    """Our tensors, made of those of a file; `CheckpointError` where one is missing or misshapen."""
+    here: dict[str, Tensor] = {}
+    try:
+        # row 0 is that of no word
+        chars = there["char_embed"]
+        here["embed.chars.weight"] = torch.cat([torch.zeros(1, chars.shape[1]), chars])
+        names = dict(model.decoder.embed.named_parameters())
+        for number in range(sum(name.startswith("convolutions") for name in names) // 2):
+            weight = there[f"CNN/W_cnn_{number}"][0]  # [width, characters, filters]
+            here[f"embed.convolutions.{number}.weight"] = weight.permute(2, 1, 0)
+            here[f"embed.convolutions.{number}.bias"] = there[f"CNN/b_cnn_{number}"]
+        for number in range(sum(name.startswith("highways") for name in names) // 4):
+            for ours, theirs in (("gate", "carry"), ("transform", "transform")):
+                name = f"embed.highways.{number}.{ours}"
+                here[f"{name}.weight"] = there[f"CNN_high_{number}/W_{theirs}"].T
+                here[f"{name}.bias"] = there[f"CNN_high_{number}/b_{theirs}"]
+        here["embed.map.weight"] = there["CNN_proj/W_proj"].T
+        here["embed.map.bias"] = there["CNN_proj/b_proj"]
+        for way, prefix in enumerate(DIRECTIONS):
+            for layer in range(len(model.decoder.layers)):
+                own = {part: there[CELL.format(way, layer, part)] for part in ("W_0", "B", "W_P_0")}
+                here |= _cell(f"{prefix}layers.{layer}.", own)
+    except KeyError as error:
+        raise CheckpointError(f"{file} has no tensor {error}") from error
+    shapes = {name: tensor.shape for name, tensor in model.named_parameters()}
+    for name, tensor in here.items():
+        if tensor.shape != shapes[name]:
+            a, b = list(tensor.shape), list(shapes[name])
+            raise CheckpointError(f"{file}: {name} has shape {a}, its options say {b}")
+    return here
+
+
+def _cell(name: str, there: dict[str, Tensor]) -> dict[str, Tensor]:
+    """A layer, whose input and output are as wide as its projection."""
+    kernel, bias, projection = (there[part] for part in ("W_0", "B", "W_P_0"))
+    width = kernel.shape[0] - projection.shape[1]  # rows of the input, above those of the output
+
+    def ordered(gates: Tensor) -> Tensor:
+        """Gates [4 C, ...] in our order: input, forget, value, output."""
+        enter, value, forget, leave = gates.chunk(4)
+        return torch.cat([enter, forget, value, leave])
+
+    enter, value, forget, leave = bias.chunk(4)
+    return {
+        f"{name}weight_ih": ordered(kernel[:width].T),
+        f"{name}weight_hh": ordered(kernel[width:].T),
+        f"{name}weight_hr": projection.T,
+        f"{name}bias": torch.cat([enter, forget + 1, value, leave]),
+    }
