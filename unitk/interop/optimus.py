@@ -147,8 +147,10 @@ def named(encoder: ModelConfig, path: Path) -> str:
     matter = [one.name for one in fields(encoder) if one.name not in settings.FREE | OUTPUTS]
     for name in sorted(registry.names("arch"), key=lambda name: not name.startswith("bert")):
         there = settings.preset(name)
-        alike = all(getattr(there, one) == getattr(encoder, one) for one in matter)
-        if type(there) is ModelConfig and alike:
+        # other families have no such fields
+        if type(there) is ModelConfig and all(
+            getattr(there, one) == getattr(encoder, one) for one in matter
+        ):
             return name
     raise CheckpointError(
         f"{path}: no registered architecture is the encoder ({encoder.num_layers} layers of"
