@@ -41,9 +41,11 @@ class Runs:
             (self.labelled / "own.yaml").write_text(PATTERNS)
             data = self.labelled / "class"
             more = f" --task.patterns {self.labelled / 'own.yaml'} --task.multi-token on"
+        sizes = "--arch.width 16 --arch.num-layers 1 --arch.num-heads 2 --arch.ffn-width 32"
+        if registry.get("arch", f"{arch}_tiny")().sequential:
+            sizes = "--arch.width 16 --arch.cell-width 32"
         return (
-            f"--task {task}{more} --arch {arch}_tiny --arch.dropout 0.1"
-            " --arch.width 16 --arch.num-layers 1 --arch.num-heads 2 --arch.ffn-width 32"
+            f"--task {task}{more} --arch {arch}_tiny --arch.dropout 0.1 {sizes}"
             f" --data {data} --block-size 64{cut}"
             " --lr 1e-2 --writers none"
         )
