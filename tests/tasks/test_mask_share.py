@@ -41,7 +41,7 @@ def test_an_update_draws_what_a_constant_share_draws(name, toy_vocab, some_text)
             now = replace(text, when=(step, 100))
             one, two = (
                 task.pretrain(each, np.random.default_rng([step, n]))
-                for task, each in ((scheduled, now), (constant, text))
+                for task, each in ((scheduled, now), (constant, now))
             )
             same(one, two)
     # all but training: as at the end
