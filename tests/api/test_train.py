@@ -65,6 +65,14 @@ def raised(short, run):
                 signal.raise_signal(signal.SIGINT)
 
 
+@pytest.fixture(autouse=True)
+def interruptible():
+    """Ctrl-C acts as in a terminal, also where the tests run in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("stop", [left, raised])
 def test_who_leaves_the_loop_leaves_a_checkpoint(stop, short, whole, tmp_path):
     before = signal.getsignal(signal.SIGINT)
