@@ -101,6 +101,9 @@ def test_figures_are_those_of_superglue(monkeypatch):
 @pytest.mark.slow
 def test_sets_are_judged(tmp_path):
     files(tmp_path / "sets")
+    for name, labels in {"RTE": ("entailment", "not_entailment"), "COPA": (0, 1)}.items():
+        rows = (json.dumps(ROWS[name] | {"label": label}) + "\n" for label in labels)
+        write(tmp_path / "sets" / name / "val.jsonl", "".join(rows))
     few = {"PRETRAIN_STEPS": "2", "FINETUNE_STEPS": "2", "SETS": "rte copa multirc record"}
     printed = recipe(
         *("superglue_cloze", tmp_path),
