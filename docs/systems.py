@@ -13,7 +13,7 @@ import numpy as np
 
 from unitk import registry
 from unitk.errors import UsageError
-from unitk.interop.convert import FORMATS
+from unitk.interop.convert import FORMATS, READ
 from unitk.interop.hf_families import FAMILIES, kind_of
 from unitk.tasks.base import Task
 from unitk.tasks.understanding.base import Understanding
@@ -27,12 +27,13 @@ OTHERS = {
     "glm_infill": ("glm",),
     "mass": ("mass", "fairseq"),
     "optimus": ("optimus",),
+    "bilm": ("elmo",),
     "mdlm": ("diffusion",),
     "bd3lm": ("diffusion",),
     **dict.fromkeys(("mlm", "lm", "bart", "seq2seq"), ("fairseq",)),
 }
 """Objective -> formats beside transformers' that are read and written."""
-assert {one for some in OTHERS.values() for one in some} | {"hf"} == FORMATS.keys()
+assert {one for some in OTHERS.values() for one in some} | {"hf"} == {*FORMATS, *READ}
 
 
 def names() -> list[str]:

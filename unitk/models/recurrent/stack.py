@@ -118,9 +118,7 @@ class RecurrentStack(Tower):
     ) -> Tensor:
         """The states [B, T, D], as `Stack.encode` has them, of a model of one direction."""
         alone = len(self.settings.towers) == 1
-        require(
-            alone, "--arch reads texts in two directions: heads read both, `unitk embed` neither"
-        )
+        require(alone, "--arch reads texts in two directions, which `unitk embed` does not support")
         memory = {} if condition is None else condition.memory
         return self.read(self.embed(slots), slots, sight, memory, layers)[0]
 
