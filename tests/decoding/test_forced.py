@@ -178,6 +178,28 @@ def test_attention_is_that_of_the_layer(reader):
         assert np.allclose(one.attention, best.attention, atol=1e-6)
 
 
+def test_alignments_in_python(reader):
+    texts, options = ["The bade of a babe.", ["Ba", "Be bo"], ""], {"max_len": 5, "beam": 2}
+    found = reader.generate(texts, nbest=2, alignment_layer=2, **options)
+    tables = [
+        reader.outputs(
+            reader.encode([["The bade of a babe."]]), GenerateConfig(nbest=2, **options), layer=2
+        )[0]
+    ]
+    for one, other in zip(found[0], tables[0], strict=True):
+        assert (one.attention == other.attention).all()
+        assert reader.vocab.decode(one.source.tolist()) == "The bade of a babe."
+    ids = reader.encode([["Ba", "Be bo"]])[0]
+    assert found[1][0].source.tolist() == [*ids[0], reader.vocab.sep, *ids[1]]
+    assert found[2][0].attention is None and found[2][0].source is None
+    best = found[0][0]
+    [scored] = reader.score([texts[0]], [best.text], alignment_layer=2)
+    if reader.encode([[best.text]])[0][0].tolist() == best.hypothesis.ids[:-1].tolist():
+        assert np.allclose(scored.attention, best.attention, atol=1e-6)
+    assert scored.attention.shape[1] == len(scored.source)
+    assert reader.score([texts[0]], ["The"])[0].attention is None
+
+
 def test_attention_of_an_ensemble_is_the_mean(toy_vocab):
     one, other = (generator("seq2seq", toy_vocab, seed) for seed in (0, 1))
     both = Generator(Ensemble([one.model, other.model]), one.task)
@@ -191,7 +213,7 @@ def test_where_there_is_no_cross_attention(toy_vocab, reader):
     config = GenerateConfig(max_len=3)
     for name in ("lm", "glm_infill", "optimus"):
         one = generator(name, toy_vocab)
-        with pytest.raises(UsageError, match="--print-alignment: this architecture has no cross"):
+        with pytest.raises(UsageError, match="--alignment-layer 0: this architecture has no cross"):
             one.outputs(sources(one, 1), config, layer=0)
     with pytest.raises(UsageError, match="--alignment-layer must be 0 to 3, got 4"):
         reader.outputs(sources(reader, 1), config, layer=4)

@@ -6,10 +6,12 @@ import asyncio
 import json
 import re
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import unitk
 
@@ -17,11 +19,14 @@ httpx = pytest.importorskip("httpx")
 pytest.importorskip("starlette")
 
 from unitk.api.drawing import drawings, laid_out  # noqa: E402  (after what may be missing)
+from unitk.decoding.generator import Generator  # noqa: E402
 from unitk.errors import DataError, UnitkError  # noqa: E402
+from unitk.registry import get  # noqa: E402
 from unitk.serving.app import Server  # noqa: E402
 from unitk.serving.batching import Batcher, Job  # noqa: E402
 from unitk.serving.config import Limits  # noqa: E402
 from unitk.serving.requests import VERBS, Service  # noqa: E402
+from unitk.tasks.seq2seq import Seq2Seq  # noqa: E402
 
 TEXTS = ["It was a cold night", "The door", "She"]
 
@@ -34,6 +39,15 @@ def mini():
 @pytest.fixture(scope="module")
 def vae():
     return unitk.load("unitk-vae-en")
+
+
+@pytest.fixture(scope="module")
+def reader(toy_vocab):
+    """A decoder with cross-attention."""
+    task = Seq2Seq(Seq2Seq.Config(), toy_vocab)
+    torch.manual_seed(0)
+    arch = replace(get("arch", "bart_tiny")(), num_layers=2, width=32, num_heads=2, init_std=0.2)
+    return Generator(arch.build(len(toy_vocab)).eval(), task)
 
 
 @pytest.fixture
@@ -105,6 +119,38 @@ def test_other_verbs_are_those_of_python(serve, mini):
     wanted = mini["glm_infill"].embed(TEXTS, layer=1)
     np.testing.assert_allclose(embed.json()["vectors"], wanted, rtol=1e-3, atol=1e-4)
     assert answered(empty)[0] == [""] and len(answered(empty)) == 2
+
+
+def test_alignments_are_those_of_python(reader, serve, monkeypatch):
+    monkeypatch.setattr(UnitkError, "with_flags", False)  # as the command sets it
+    server = Server(Service("reader", {"seq2seq": reader}, Limits()))
+    texts, options = ["The bade of a babe.", ["Ba", "Be bo"]], {"max_len": 5, "beam": 2, "nbest": 2}
+    aligned, plain, low, deep, much, model = ask(
+        server,
+        ("/generate", {"texts": texts, "alignment_layer": 1, **options}),
+        ("/generate", {"texts": texts, **options}),
+        ("/generate", {"texts": texts, "alignment_layer": "x"}),
+        ("/generate", {"texts": texts, "alignment_layer": 3}),
+        ("/generate", {"texts": texts * 20, "alignment_layer": 0, "max_len": 1000, "nbest": 5}),
+        ("/model", None),
+    )
+    found = reader.generate(texts, alignment_layer=1, **options)
+    assert answered(aligned) == texts_of(found) == answered(plain)
+    for some, outputs in zip(aligned.json()["outputs"], found, strict=True):
+        for one, output in zip(some, outputs, strict=True):
+            np.testing.assert_allclose(one["attention"], output.attention, atol=1e-5)
+            assert one["source_tokens"] == reader.vocab.pieces(output.source)
+            assert len(one["attention"]) == len(one["tokens"]) - 1
+    assert "attention" not in plain.json()["outputs"][0][0]
+    assert "alignment_layer must be a whole number, got 'x'" in low.json()["error"]
+    assert "alignment_layer must be 0 to 2, got 3" in deep.json()["error"]
+    assert much.status_code == 400 and "weights; 1000000 may be" in much.json()["error"]
+    assert model.json()["tasks"]["seq2seq"]["aligns"]
+    none, other = ask(
+        serve(), ("/generate", {"texts": ["a"], "alignment_layer": 0}), ("/model", None)
+    )
+    assert none.status_code == 400 and "has no cross-attention; bart_*" in none.json()["error"]
+    assert not any(one["aligns"] for one in other.json()["tasks"].values())
 
 
 def test_the_latent_space(vae):

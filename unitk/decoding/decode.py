@@ -26,7 +26,7 @@ from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.filling.denoise import check, denoise
 from unitk.decoding.filling.fill import fill
 from unitk.decoding.fit import batches, check_places, fitted, round_up, usable
-from unitk.decoding.forced import attention, watch
+from unitk.decoding.forced import attention, check_layer
 from unitk.decoding.search import Hypothesis, Output, Request, Search, longest
 from unitk.decoding.steps import OnStep, report_step, start
 from unitk.errors import UsageError, require
@@ -88,7 +88,7 @@ class Decoding:
         among all inputs. With `layer`, a layer of the decoder as in `forced.attention`, each output
         has its attention. `report` is called with the number of sources that were just finished.
         """
-        self._check_layer(layer)
+        check_layer(self.model, layer)
         if isinstance(self.model, Ensemble) and not config.sampling:
             require(config.temperature == 1, "--temperature in a search is for one model")
         kept, prompts = self.prompts(
@@ -107,7 +107,7 @@ class Decoding:
         if layer is None:
             return found
         examples = {number: prompt for number, (prompt, _) in prompts.items()}
-        return self._attended(examples, found, layer, config)
+        return self.attended(examples, found, layer, config)
 
     def prompts(
         self,
@@ -181,7 +181,7 @@ class Decoding:
         banned = np.array(list(vocab.symbols.values()))  # a mask stands for a word
         return fill(self.model, examples, banned, config, report)
 
-    def _attended(
+    def attended(
         self,
         prompts: dict[int, Example],
         found: list[list[Output]],
@@ -195,15 +195,13 @@ class Decoding:
             for number, prompt in prompts.items()
             for one in found[number]
         ]
-        tables = attention(self.model, examples, protocol, vocab, layer, config.max_tokens)
-        each = iter(tables)
-        return [[replace(one, attention=next(each)) for one in outputs] for outputs in found]
+        each = iter(attention(self.model, examples, protocol, vocab, layer, config.max_tokens))
 
-    def _check_layer(self, layer: int | None) -> None:
-        """Raise before the search if the model has no attention to a source."""
-        if layer is not None:
-            with watch(self.model, layer):
-                pass
+        def with_attention(one: Output) -> Output:
+            table, source = next(each)
+            return replace(one, attention=table, source=source)
+
+        return [list(map(with_attention, outputs)) for outputs in found]
 
     def _warn(
         self, sources: Sequence[list[Ids]], kept: Sequence[list[Ids]], config: GenerateConfig

@@ -95,15 +95,16 @@ def attention(
     vocab: Vocab,
     layer: int,
     max_tokens: int,
-) -> list[Floats]:
-    """The attention of every word of unrolled outputs to each source word, [words, source words].
+) -> list[tuple[Floats, Ids]]:
+    """The attention of every word of unrolled outputs to each source word, [words, source words],
+    and the ids of the source words.
 
     It is the mean over the heads of a decoder layer, and over the models of an ensemble. Layers
     count from 1; 0 is the last. Source words are those of the encoder (`vocab`), from the first to
     the last one that is no special symbol; special symbols between them have weight 0.
     """
     special = [id_ for id_ in vocab.symbols.values() if id_ != vocab.unk]
-    found: list[Floats] = [np.empty((0, 0), np.float32)] * len(examples)
+    found = [(np.empty((0, 0), np.float32), np.empty(0, np.int64))] * len(examples)
     with watch(model, layer) as seen:
         for numbers, batch in _collated(model, examples, max_tokens):
             model(batch, model.condition(batch))
@@ -116,8 +117,23 @@ def attention(
                 real = ~np.isin(source, special)  # begin and end draw much, and say nothing
                 places = np.flatnonzero(real)
                 shown = slice(places[0], places[-1] + 1)
-                found[i] = (table[:, : len(source)] * real)[label != protocol.end, shown]
+                words = (table[:, : len(source)] * real)[label != protocol.end, shown]
+                found[i] = words, source[shown]
     return found
+
+
+def check_layer(model: Model | Ensemble, layer: int | None) -> None:
+    """Raise UsageError unless each model's decoder has this layer, if one is given, and attends to
+    a source."""
+    if layer is None:
+        return
+    for one in model.models if isinstance(model, Ensemble) else [model]:
+        if not one.config.cross_attention:
+            able = families(lambda arch: arch.cross_attention)
+            what = "this architecture has no cross-attention"
+            raise UsageError(f"--alignment-layer {layer}: {what}; {able} have")
+        depth = len(one.decoder.layers)
+        require(0 <= layer <= depth, f"--alignment-layer must be 0 to {depth}, got {layer}")
 
 
 @contextmanager
@@ -127,12 +143,6 @@ def watch(model: Model | Ensemble, layer: int) -> Iterator[list[Tensor]]:
     seen: list[Tensor] = [torch.empty(0)] * len(models)
     with ExitStack() as stack:
         for number, one in enumerate(models):
-            depth = len(one.decoder.layers)
-            require(0 <= layer <= depth, f"--alignment-layer must be 0 to {depth}, got {layer}")
-            if not one.config.cross_attention:
-                able = families(lambda arch: arch.cross_attention)
-                what = "this architecture has no cross-attention"
-                raise UsageError(f"--print-alignment: {what}; {able} have")
             part = one.decoder.layers[layer - 1].cross_attention
             assert isinstance(part, CrossAttention)
 

@@ -20,7 +20,7 @@ from unitk.decoding.config import (
 from unitk.decoding.constraints.base import Constraint, encode_phrase
 from unitk.decoding.decode import Decoding
 from unitk.decoding.fit import overrun, shortened
-from unitk.decoding.forced import as_hypothesis, logits, score
+from unitk.decoding.forced import as_hypothesis, check_layer, logits, score
 from unitk.decoding.likelihood.texts import likelihoods
 from unitk.decoding.reading.embed import embed
 from unitk.decoding.reading.predict import in_words, predict, texts_of
@@ -44,16 +44,21 @@ class Generator(Decoding):
         prefixes: Sequence[str] = (),
         constraints: Sequence[Sequence[str]] = (),
         truncate: bool = False,
+        alignment_layer: int | None = None,
         **options: object,
     ) -> list[list[Output]]:
         """The n best outputs for each source, a text or its parts; `options` are GenerateConfig's.
 
         `prefixes` gives the beginning of each source's outputs, `constraints` the phrases that they
-        must contain. A string is a single source. The output for an empty source is empty.
+        must contain. With `alignment_layer`, a layer of a decoder with cross-attention (0: the last
+        one), each output has its `attention`. A string is a single source. The output for an empty
+        source is empty.
         """
         config, sources = made(GenerateConfig, options), self.encode(parted(texts))
         each = self.constraints(prefixes, constraints)
-        found = self.outputs(sources, config, constraints=each, truncate=truncate)
+        found = self.outputs(
+            sources, config, constraints=each, truncate=truncate, layer=alignment_layer
+        )
         return [
             outputs if sum(map(len, source)) else [NO_WORDS]
             for source, outputs in zip(sources, found, strict=True)
@@ -113,12 +118,16 @@ class Generator(Decoding):
         self,
         texts: str | Sequence[str | Sequence[str]],
         targets: str | Sequence[str],
+        alignment_layer: int | None = None,
         **options: object,
     ) -> list[Output]:
-        """The scores of given outputs, one for each source, as a search would report them."""
+        """The scores of given outputs, one for each source, as a search would report them.
+
+        `options` are GenerateConfig's; `alignment_layer` is that of `generate`.
+        """
         config = made(GenerateConfig, options)
         ids = [target for (target,) in self.encode(parted(targets))]
-        found = self.scores(self.encode(parted(texts)), ids, config)
+        found = self.scores(self.encode(parted(texts)), ids, config, layer=alignment_layer)
         empty = [number for number, outputs in enumerate(found, 1) if not outputs]
         if empty:
             raise DataError(f"input {empty[0]} is empty")
@@ -229,7 +238,7 @@ class Generator(Decoding):
         symbol is optional. The other arguments are those of `outputs`.
         """
         protocol = self._ordered("--score")
-        self._check_layer(layer)
+        check_layer(self.model, layer)
         require(len(targets) == len(sources), "there must be a target for each source")
         kept, prompts, written = list(sources), {}, {}
         for number, (source, target) in enumerate(zip(sources, targets, strict=True)):
@@ -249,7 +258,7 @@ class Generator(Decoding):
             limit = length(config.max_len, sum(map(len, kept[number])))
             one = as_hypothesis(ids, gains, protocol, config, limit)
             found[number] = [Output(self.task.text(kept[number], ids), one)]
-        return found if layer is None else self._attended(prompts, found, layer, config)
+        return found if layer is None else self.attended(prompts, found, layer, config)
 
     def _fit_target(
         self, source: list[Ids], ids: Ids, name: str, truncate: bool

@@ -40,6 +40,8 @@ class Output:
     hypothesis: Hypothesis
     attention: Floats | None = None
     """[words, source words] of a decoder layer, where it was asked for; see `forced.attention`."""
+    source: Ids | None = None
+    """The source words of `attention`, ids of the task's source vocabulary."""
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,14 @@ from unitk.api.arguments import text
 from unitk.api.drawing import Drawing, drawings, laid_out
 from unitk.config import Given, resolve
 from unitk.decoding.config import INFILL_LENPEN, EmbedConfig, GenerateConfig, PredictConfig, length
+from unitk.decoding.forced import check_layer
 from unitk.decoding.generator import NO_WORDS, Generator, parted
-from unitk.decoding.search import Hypothesis, Output
+from unitk.decoding.search import Output
 from unitk.errors import UsageError, require
 from unitk.latent import geometry
 from unitk.latent.model import LatentModel
 from unitk.latent.space import LatentSpace
+from unitk.models.stack import Model
 from unitk.registry import nearest
 from unitk.serving.batching import Abandoned, Job
 from unitk.serving.config import Limits
@@ -37,6 +39,9 @@ Kind = TypeVar("Kind")
 NO_FIELDS = ("bad_words", "capture", "max_tokens")
 """Options that are a file, or the business of whoever runs the server."""
 
+WEIGHTS = 1_000_000
+"""The most weights of alignments in an answer."""
+
 SHOWN = 100
 """The most slots of a mask that is shown."""
 
@@ -47,6 +52,14 @@ class Encoding:
 
     truncate: bool = False
     """Truncate a text that is too long for the encoder, instead of refusing it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aligning(GenerateConfig):
+    """Outputs, and which words of the source each of their words looks at."""
+
+    alignment_layer: int | None = None
+    """Decoder layer for alignments, counted from 1. 0: the last."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +89,7 @@ class Verb:
 
 
 VERBS = {
-    "generate": Verb(GenerateConfig, ("texts", "prefixes", "constraints", "truncate", "stream")),
+    "generate": Verb(Aligning, ("texts", "prefixes", "constraints", "truncate", "stream")),
     "infill": Verb(GenerateConfig, ("texts",)),
     "score": Verb(GenerateConfig, ("texts", "targets")),
     "predict": Verb(PredictConfig, ("texts",)),
@@ -104,6 +117,7 @@ class Service:
                 # one that was not trained on pairs goes on with its prompt
                 "continues": "score" in verbs(one) and not (one.task.answers or latent(one)),
                 "pairs": one.task.answers and "generate" in verbs(one),
+                "aligns": aligns(one),
                 "blank": one.vocab.pieces([one.task.blank])[0] if one.task.infills else None,
                 "form": one.task.form,
             }
@@ -178,6 +192,13 @@ def verbs(generator: Generator) -> list[str]:
     return [verb for verb in VERBS if can.get(verb, ordered and latent(generator))]
 
 
+def aligns(generator: Generator) -> bool:
+    """Whether the words of its outputs have an attention to those of the source."""
+    model = generator.model
+    single = isinstance(model, Model) and model.config.cross_attention
+    return single and generator.protocol is not None
+
+
 def latent(generator: Generator) -> bool:
     """Whether a model is an autoencoder with a latent space."""
     return isinstance(generator.model, LatentModel)
@@ -232,20 +253,22 @@ class Asked:
             words = one.max_len * (1 + len(prompt.blanks))
             most = self.limits.max_output
             require(words <= most, f"text {number + 1}: {words} tokens of output, {most} may be")
+        layer = config.alignment_layer if isinstance(config, Aligning) else None
+        check_layer(generator.model, layer)  # before a search that would be in vain
+        if layer is not None:
+            longest = [one.max_len * len(prompt.towers["enc"]) for prompt, one in prompts.values()]
+            weights = config.nbest * sum(longest)
+            what = f"alignment_layer: up to {weights} weights; {WEIGHTS} may be in an answer"
+            require(weights <= WEIGHTS, what)
         # the number within the request seeds the draws, whatever is computed beside it
         items = [(kept[number], prompt, number, None) for number, prompt in prompts.items()]
 
-        def answer(found: list[list[Hypothesis]]) -> Any:
+        def answer(found: list[list[Output]]) -> Any:
             by_number = dict(zip(prompts, found, strict=True))
-            outputs = [
-                [Output(generator.task.text(source, one.ids), one) for one in by_number[number]]
-                if number in by_number
-                else [NO_WORDS]
-                for number, source in enumerate(kept)
-            ]
+            outputs = [by_number.get(number, [NO_WORDS]) for number in range(len(kept))]
             return {"outputs": [[self.record(one) for one in some] for some in outputs]}
 
-        act = partial(decoded, generator, config)
+        act = partial(decoded, generator, config, layer)
         return Job(("decode", self.task, config), items, act, answer)
 
     def _score(self) -> Job:
@@ -339,13 +362,18 @@ class Asked:
 
     def record(self, output: Output) -> dict[str, Any]:
         """An output as json."""
-        one = output.hypothesis
+        one, vocab = output.hypothesis, self.generator.task.source_vocab
+        aligned = {}
+        if output.attention is not None and output.source is not None:
+            table = output.attention.astype(float).round(6).tolist()
+            aligned = {"attention": table, "source_tokens": vocab.pieces(output.source)}
         return {
             "text": output.text,
             "score": one.score,
             "log_prob": one.log_prob,
             "tokens": self.generator.vocab.pieces(one.ids),
             "token_log_probs": one.token_log_probs.tolist(),
+            **aligned,
         }
 
     def _texts(self, name: str, parts: bool = False) -> list[Any]:
@@ -378,8 +406,8 @@ class Asked:
 
 
 def decoded(
-    generator: Generator, config: GenerateConfig, items: list[Any], gone: Gone
-) -> list[list[Hypothesis]]:
+    generator: Generator, config: GenerateConfig, layer: int | None, items: list[Any], gone: Gone
+) -> list[list[Output]]:
     """The n best outputs for prompts of several requests; batching does not change draws."""
 
     def on_step(at: int, ids: Ids) -> None:
@@ -390,7 +418,16 @@ def decoded(
             on_text(generator.task.text(source, ids))
 
     prompts = [prompt for _, prompt, _, _ in items]
-    return generator.decoded(prompts, config, [number for *_, number, _ in items], on_step=on_step)
+    numbers = [number for *_, number, _ in items]
+    each = generator.decoded(prompts, config, numbers, on_step=on_step)
+    found = [
+        [Output(generator.task.text(source, one.ids), one) for one in some]
+        for (source, *_), some in zip(items, each, strict=True)
+    ]
+    if layer is None:
+        return found
+    examples = {at: prompt for at, (prompt, _) in enumerate(prompts)}
+    return generator.attended(examples, found, layer, config)
 
 
 def is_text(value: object) -> bool:
