@@ -11,6 +11,7 @@ from rounding import near
 from unitk import registry
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
+from unitk.models.recurrent import lstm
 from unitk.slots import Example, collate, lm, stay
 from unitk.tasks.lm import layout
 
@@ -50,6 +51,54 @@ def test_two_stretches_are_one_text(name):
         near(after[part], table)
     alone, _ = read(model, [layout(np.append(one[16:], 0)) for one in whole])
     assert (alone - second).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", [*ARCHS, "cell_clip"])
+@pytest.mark.parametrize("chunks", [0, 1, 2])
+def test_chunks_have_the_gradients_of_stretches_whose_state_is_carried(name, chunks):
+    """Of both texts, or of the last chunks of each; the numbers are those of one pass."""
+    options, clipped = {"bptt": 8, "bptt_chunks": chunks}, {"cell_clip": 0.5}
+    options, name = (options, name) if name in ARCHS else (options | clipped, ARCHS[0])
+    model, whole, ends = built(name, **options).train(), texts(30, 13), [30, 13]
+    batch = collate([[layout(np.append(one, 0))] for one in whole]).to("cpu")
+    states, carry = model(batch)
+    expected, after = read(built(name, **options), [layout(np.append(one, 0)) for one in whole])
+    near(states["x"].detach(), expected)
+    for part, table in carry.items():
+        near(table, after[part])
+    states["x"].square().sum().backward()
+    found = {key: one.grad for key, one in model.named_parameters() if one.grad is not None}
+
+    other = built(name, **options).train()
+    for one, end in zip(whole, ends, strict=True):
+        carry = {}
+        for begin in range(0, end, 8):
+            part = collate([[layout(np.append(one[begin : begin + 8], 0))]]).to("cpu")
+            part.carry.update(carry)
+            made, carry = other(part)
+            if not chunks or -(-(end - begin) // 8) <= chunks:
+                made["x"].square().sum().backward()
+    assert found.keys() >= {"layers.0.weight_hh", "layers.1.weight_ih", "embed.tokens.weight"}
+    for key, one in other.named_parameters():
+        # the map behind the layers (siatl) learns from all states, far ones being constants
+        if key in found and not (chunks and key.startswith("map.")):
+            near(found[key], one.grad)
+
+
+@pytest.mark.parametrize("name", ARCHS)
+def test_gradients_on_a_cpu_do_not_depend_on_its_chunks(name, monkeypatch):
+    found = []
+    for steps in (8, 1000):
+        monkeypatch.setattr(lstm, "STEPS", steps)
+        model = built(name).train()
+        batch = collate([[layout(np.append(one, 0))] for one in texts(30, 13)]).to("cpu")
+        states, _ = model(batch)
+        states["x"][:, 12].square().sum().backward()  # the state in which one text ends
+        found.append({k: one.grad for k, one in model.named_parameters() if one.grad is not None})
+    assert found[0].keys() == found[1].keys()
+    for key, grad in found[0].items():
+        near(grad, found[1][key])
+    assert found[0]["embed.tokens.weight"].abs().sum(1).count_nonzero() > 16  # words of all chunks
 
 
 @pytest.mark.parametrize("name", ARCHS)
@@ -124,6 +173,8 @@ def test_a_dropped_word_is_dropped_wherever_it_stands():
         ({"projection_clip": 3.0}, "--arch.projection-clip needs --arch.narrowing projection"),
         ({"head_layers": (0, 1)}, "it needs --arch.narrowing projection"),
         ({"cell_width": 0}, "--arch.cell-width must be at least 1, got 0"),
+        ({"bptt": -1}, "--arch.bptt must be at least 0, got -1"),
+        ({"bptt_chunks": 2}, "--arch.bptt-chunks needs --arch.bptt"),
         ({"heads": ("class",)}, "--arch.heads must be KIND:NAME[:SIZE],..., got 'class'"),
     ],
 )

@@ -93,6 +93,13 @@ class RecurrentConfig(ArchConfig):
     sampled_words: int = 0
     """Words that the softmax of training is over beside the right one, drawn by Zipf's law of their
     ids (bilm-tf: 8192). Evaluation has the full softmax. 0: training has, too."""
+    bptt: int = 0
+    """Steps after which gradients through the states end, while the states go on (BPTT for text
+    classification; Howard and Ruder 2018, arXiv 1801.06146, section 3.3: 70). 0: gradients reach
+    the beginning of a text."""
+    bptt_chunks: int = 0
+    """Chunks of --arch.bptt steps at the end of a text that gradients reach. The steps before them
+    need no memory for gradients. 0: all."""
     carries, sequential = True, True
     max_positions = max_positions2 = num_segments = num_virtual = num_tasks = 0
 
@@ -111,7 +118,8 @@ class RecurrentConfig(ArchConfig):
             require(projects or not getattr(self, name), needs)
         same = "--arch.head-layers mixes states of one width: it needs --arch.narrowing projection"
         require(projects or not self.head_layers, same)
-        at_least(self, "arch.", char_width=0, highways=0, sampled_words=0)
+        at_least(self, "arch.", char_width=0, highways=0, sampled_words=0, bptt=0, bptt_chunks=0)
+        require(self.bptt > 0 or not self.bptt_chunks, "--arch.bptt-chunks needs --arch.bptt")
         filters = [re.fullmatch(r"[1-9]\d*:[1-9]\d*", one) for one in self.char_filters]
         self._require("char_filters", all(filters) and bool(filters), "WIDTH:COUNT,...")
         spells = "--arch.char-width makes words of characters: it needs"

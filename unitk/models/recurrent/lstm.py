@@ -14,6 +14,10 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 State = tuple[Tensor, Tensor]
 """What a layer gave last [N, P], and its cells [N, C]."""
 
+STEPS = 64
+"""Steps of a chunk on a CPU, where the gradients of ragged texts take a time that grows with the
+square of the steps."""
+
 
 class LSTM(nn.Module):
     """One layer in one direction; its output may be projected, clipped, and recurs.
@@ -32,9 +36,12 @@ class LSTM(nn.Module):
         weight_dropout: float = 0.0,
         forget_bias: float = 0.0,
         projects: bool = False,
+        bptt: int = 0,
+        bptt_chunks: int = 0,
     ) -> None:
         super().__init__()
         self.clips, self.weight_dropout = (cell_clip, projection_clip), weight_dropout
+        self.bptt, self.bptt_chunks = bptt, bptt_chunks
         self.weight_ih = nn.Parameter(torch.empty(4 * cells, inputs))
         self.weight_hh = nn.Parameter(torch.empty(4 * cells, outputs))
         self.weight_hr = nn.Parameter(torch.empty(outputs, cells)) if projects else None
@@ -55,9 +62,44 @@ class LSTM(nn.Module):
         `length_N` is on the host.
         """
         around = F.dropout(self.weight_hh, self.weight_dropout, self.training)
-        if self.weight_hr is None and not any(self.clips):
-            return self._by_kernel(x_NLI, length_N, state, around)
-        return self._by_steps(x_NLI, length_N, state, around)
+        size = self.bptt or (STEPS if x_NLI.device.type == "cpu" else 0)
+        whole = not size or x_NLI.shape[1] <= size or not torch.is_grad_enabled()
+        if whole:
+            return self._pass(x_NLI, length_N, state, around)
+        return self._in_chunks(x_NLI, length_N, state, around, size)
+
+    def _in_chunks(
+        self, x_NLI: Tensor, length_N: Tensor, state: State, around: Tensor, size: int
+    ) -> tuple[Tensor, State]:
+        """The same numbers; with `bptt`, gradients through the states end where a chunk begins."""
+        reach, outputs = size * (self.bptt_chunks or x_NLI.shape[1]), []
+        for number, x_NlI in enumerate(x_NLI.split(size, 1)):
+            left_N = length_N - number * size
+            on_R = (left_N > 0).nonzero()[:, 0]  # texts that have not ended
+            left_R, row_R = left_N[on_R], on_R.to(x_NLI.device)
+            out_RP, cell_RC = (one[row_R].detach() if self.bptt else one[row_R] for one in state)
+            near_R = left_R <= reach
+            with torch.set_grad_enabled(bool(near_R.any())):  # no memory for what is not reached
+                given = x_NlI[row_R], left_R.clamp(max=size), (out_RP, cell_RC)
+                made_RlP, after = self._pass(*given, around)
+            if not near_R.all():
+                near_R11 = near_R.to(x_NLI.device)[:, None, None]
+                made_RlP = torch.where(near_R11, made_RlP, made_RlP.detach())
+            none = made_RlP.new_zeros(len(x_NLI), *made_RlP.shape[1:])
+            outputs.append(none.index_copy(0, row_R, made_RlP))
+            out_NP, cell_NC = (
+                old.to(new.dtype).index_copy(0, row_R, new)
+                for old, new in zip(state, after, strict=True)
+            )
+            state = out_NP, cell_NC
+        return torch.cat(outputs, 1), state
+
+    def _pass(
+        self, x_NLI: Tensor, length_N: Tensor, state: State, around: Tensor
+    ) -> tuple[Tensor, State]:
+        by_kernel = self.weight_hr is None and not any(self.clips)
+        how = self._by_kernel if by_kernel else self._by_steps
+        return how(x_NLI, length_N, state, around)
 
     def _by_kernel(
         self, x_NLI: Tensor, length_N: Tensor, state: State, around: Tensor

@@ -100,6 +100,8 @@ class RecurrentStack(Tower):
                 weight_dropout=config.weight_dropout,
                 forget_bias=config.forget_bias,
                 projects=config.narrowing == "projection",
+                bptt=config.bptt,
+                bptt_chunks=config.bptt_chunks,
             )
             for sizes in zip(inputs, config.cells, config.outputs, strict=True)
         )
