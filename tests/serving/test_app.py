@@ -153,6 +153,32 @@ def test_alignments_are_those_of_python(reader, serve, monkeypatch):
     assert not any(one["aligns"] for one in other.json()["tasks"].values())
 
 
+@pytest.mark.slow
+def test_predictions_are_those_of_python(labelled):
+    """Of each form; the page shows what is asserted here."""
+    texts = {
+        "classify": "dada lala",
+        "regress": "dada",
+        "tag": "dada lala dada",
+        "span": ["where?", "dada lala"],
+        "choice": ["dada", "lala", "dada lala"],
+    }
+    for task, text in texts.items():
+        model = unitk.load(labelled(task))
+        own = {} if task in ("regress", "span") else {"probabilities": True}
+        found, about, wrong = ask(
+            Server(Service(task, {task: model}, Limits())),
+            ("/predict", {"texts": [text], **own}),
+            ("/model", None),
+            ("/predict", {"texts": [text], "probabilities": "x"}),
+        )
+        [wanted] = model.predict([text], **own)
+        assert found.json()["predictions"] == json.loads(json.dumps([wanted]))
+        form = about.json()["tasks"][task]
+        assert form["form"] == model.task.form and form["labels"] == list(model.task.labels)
+        assert wrong.status_code == 400 and "probabilities" in wrong.json()["error"]
+
+
 def test_the_latent_space(vae):
     server, pair = Server(Service("vae", {"optimus": vae}, Limits())), ["i know .", "he ran home ."]
     both = {"texts": pair, "steps": 3, "beam": 1}

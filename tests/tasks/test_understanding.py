@@ -151,6 +151,18 @@ def test_the_likeliest_answer_is_that_of_brute_force(toy_vocab):
     assert task.said([A, passage[:0]], output[..., :5])["span"] == [-1, -1]
 
 
+def test_probabilities_are_a_softmax(toy_vocab):
+    logits = np.log(np.array([[1, 3]], "f"))
+    said = made("classify", "mlm", toy_vocab).said([A], logits)
+    assert said["label"] == "yes" and said["probability"] == pytest.approx(0.75)
+    assert said["probabilities"] == pytest.approx({"no": 0.25, "yes": 0.75})
+    said = made("choice", "mlm", toy_vocab).said([A, B, B], logits)
+    assert said["probabilities"] == pytest.approx({0: 0.25, 1: 0.75})
+    words = np.log(np.array([[1, 3], [7, 1]], "f"))
+    said = made("tag", "mlm", toy_vocab).said([A, B], words)
+    assert said["tags"] == ["yes", "no"] and said["probabilities"] == pytest.approx([0.75, 0.875])
+
+
 def test_each_choice_is_a_doc_of_its_own(toy_vocab):
     task = made("choice", "mlm", toy_vocab)
     example = task.classify([A, B, A], np.array([1]), None)
@@ -203,9 +215,13 @@ def test_a_layout_that_is_none_is_refused():
 
 
 def test_an_answer_is_written_as_the_text_has_it():
-    assert as_written("One  two three. Two?", " two", 3) == "two"
-    assert as_written("ab ab ab", "ab", 4) == "ab"
-    assert as_written("a b", "c", 0) == "c"
+    assert as_written("One  two three. Two?", " two", 3) == ("two", 5)
+    assert as_written("One  two three. Two?", "two", 14) == ("Two", 16)
+    assert as_written("ab ab ab", "ab", 4) == ("ab", 3)
+    # an uncased vocabulary, which sets marks apart
+    assert as_written("In the U.S. (1999)", "u . s . ( 1999 )", 6) == ("U.S. (1999)", 7)
+    assert as_written("a b", " c", 0) == ("c", -1)
+    assert as_written("a b", " ", 0) == ("", -1)
 
 
 @pytest.fixture(scope="module")
@@ -291,6 +307,35 @@ def test_a_checkpoint_tells_the_layout(labelled, tmp_path, toy_data, capsys):
     assert (one - other).abs().max() < 5e-3
 
 
+@pytest.mark.parametrize("task", FORMS)
+def test_probabilities_are_given_where_they_are_asked_for(labelled, tmp_path, task):
+    run(labelled, task, "mlm", tmp_path, 1)
+    generator, one = unitk.load(tmp_path), record(FORMS[task], 7)
+    rest = one.get("b", [])
+    first = one["a"] if task == "tag" else [one["a"]]
+    text = [*first, *([rest] if isinstance(rest, str) else rest)]
+    [plain] = generator.predict([text])
+    assert "probabilities" not in plain
+    if task == "choice":
+        with pytest.raises(DataError, match="input 2 has no choices"):
+            generator.predict([text, text[0]])
+    if task in ("regress", "span"):
+        with pytest.raises(
+            UsageError, match=f"probabilities has no effect: task {get('task', task).__name__}"
+        ):
+            generator.predict([text], probabilities=True)
+        return
+    [said] = generator.predict([text], probabilities=True)
+    each = said.pop("probabilities")
+    assert said == plain
+    if task == "tag":
+        assert len(each) == len(said["tags"]) and all(0.5 <= one <= 1 for one in each)
+        return
+    assert sum(each.values()) == pytest.approx(1)
+    assert max(each, key=each.get) == said["label"]
+    assert each[said["label"]] == said["probability"]
+
+
 def test_both_orders_need_pairs(labelled, tmp_path):
     words = f"--task classify --task.layout lm --arch gpt2_tiny --data {labelled / 'class'}"
     words += f" --task.both-orders on --save-dir {tmp_path / 'run'} --max-steps 2 --lr 1e-3"
@@ -327,6 +372,7 @@ def test_a_batch_predicts_what_its_texts_do(labelled, tmp_path):
     for text, found in zip(texts, together, strict=True):
         [alone] = generator.predict([text])
         assert alone["answer"] == found["answer"]
+        assert found["start"] == (text[1].index(found["answer"]) if found["answer"] else -1)
         assert alone["probability"] == pytest.approx(found["probability"], rel=1e-4)
 
 

@@ -233,6 +233,8 @@ class PredictConfig:
     best answer by this much (BERT's null_score_diff_threshold). inf: always answer."""
     truncate: bool = False
     """Truncate the last part of a text that is too long for the model, instead of refusing it."""
+    probabilities: bool = False
+    """Also write the probabilities of all labels or choices, or of each tag."""
     max_tokens: int = 16384
     """Maximum slots of a batch."""
 

@@ -120,6 +120,7 @@ class Service:
                 "aligns": aligns(one),
                 "blank": one.vocab.pieces([one.task.blank])[0] if one.task.infills else None,
                 "form": one.task.form,
+                "labels": list(one.task.labels),
             }
             for name, one in self.tasks.items()
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,7 +23,7 @@ from unitk.tasks.understanding.labels import Tag
 from unitk.tasks.understanding.places import Span
 
 Said = dict[str, Any]
-"""What is said of a text, by name: label and probability, value, tags, or answer."""
+"""What is said of a text, by name: label and probability, value, tags, or answer and its start."""
 
 
 @torch.inference_mode()
@@ -47,10 +48,16 @@ def predict(
     else:
         what = f"--null-threshold has no effect: task {type(task).__name__} finds no answers"
         require(config.null_threshold == 0, what)
+    if task.form not in ("class", "choice", "tags"):
+        what = f"--probabilities has no effect: task {type(task).__name__} has no labels"
+        require(not config.probabilities, what)
     read: list[tuple[int, int, list[Ids], Example]] = []
     for number, source in enumerate(sources):
         if sum(map(len, source)):
-            for start, parts in readings(task, source, f"input {first + number + 1}", config):
+            name = f"input {first + number + 1}"
+            if task.form == "choice" and len(source) < 2:
+                raise DataError(f"{name} has no choices, which are the parts behind its text")
+            for start, parts in readings(task, source, name, config):
                 example = task.asking(parts)
                 read.append((number, start, parts, replace(example, asks=example.asks[:1])))
     said: list[Said] = [{} for _ in sources]
@@ -65,6 +72,8 @@ def predict(
         for i, rows in zip(numbers, np.split(output, ends), strict=True):
             number, start, parts, _ = read[i]
             found = task.said(parts, rows)
+            if not config.probabilities:
+                found.pop("probabilities", None)
             if "span" in found and found["span"][0] >= 0:
                 found["span"] = [start + place for place in found["span"]]
             if not said[number] or _better(found, said[number]):
@@ -125,18 +134,21 @@ def in_words(task: Understanding, parts: Sequence[str], source: list[Ids], said:
     if "span" not in said:
         return said
     start, stop = said["span"]
-    answer, ids = "", source[-1]
+    answer, at, ids = "", -1, source[-1]
     if start >= 0:
         decode = task.vocab.decode
-        answer = as_written(parts[-1], decode(ids[start:stop]), len(decode(ids[:start])))
-    return {"answer": answer, "probability": said["probability"]}
+        answer, at = as_written(parts[-1], decode(ids[start:stop]), len(decode(ids[:start])))
+    return {"answer": answer, "probability": said["probability"], "start": at}
 
 
-def as_written(text: str, answer: str, near: int) -> str:
-    """The words of an answer as the text spells them, if they begin near the given place."""
-    answer = answer.strip()
-    places = [at for at in range(len(text)) if text.startswith(answer, at)] if answer else []
-    if not places:
-        return answer
-    at = min(places, key=lambda place: abs(place - near))
-    return text[at : at + len(answer)]
+def as_written(text: str, answer: str, near: int) -> tuple[str, int]:
+    """An answer as the text spells it, and the character at which it begins: nearest to `near`.
+
+    A vocabulary may have changed case and white space. What the text does not have begins at -1.
+    """
+    words = r"\s*".join(map(re.escape, answer.split()))
+    found = list(re.finditer(words, text, re.IGNORECASE)) if words else []
+    if not found:
+        return answer.strip(), -1
+    best = min(found, key=lambda one: abs(one.start() - near))
+    return best[0], best.start()

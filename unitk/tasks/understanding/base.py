@@ -93,9 +93,10 @@ class Understanding(Task):
         return self.likeliest(output[0], self.labels)
 
     def likeliest(self, logits: Floats, names: Sequence[Any]) -> dict[str, Any]:
-        """The name of the largest logit, and its probability."""
-        best = int(logits.argmax())
-        return {"label": names[best], "probability": float(softmax(logits)[best])}
+        """The name of the largest logit, its probability, and those of all names."""
+        best, odds = int(logits.argmax()), softmax(logits).tolist()
+        each = dict(zip(names, odds, strict=True))
+        return {"label": names[best], "probability": odds[best], "probabilities": each}
 
 
 class Headed(Understanding):

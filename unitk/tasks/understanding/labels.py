@@ -11,7 +11,7 @@ from unitk.errors import require
 from unitk.registry import register
 from unitk.slots import Example, Floats, Ids
 from unitk.tasks.base import Encoded, side_by_side
-from unitk.tasks.understanding.base import Headed, Labelling, labelled
+from unitk.tasks.understanding.base import Headed, Labelling, labelled, softmax
 
 
 class Whole(Labelling):
@@ -121,4 +121,5 @@ class Tag(Labelling):
         return self.asked(encoded.example, encoded.tower, encoded.parts[0][firsts, None])
 
     def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
-        return {"tags": [self.labels[best] for best in output.argmax(-1)]}
+        odds = softmax(output).max(-1).tolist()
+        return {"tags": [self.labels[i] for i in output.argmax(-1)], "probabilities": odds}
