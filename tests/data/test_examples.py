@@ -19,6 +19,7 @@ def test_texts_are_pretrained_on_and_pairs_fine_tuned_on(start):
     assert len(one.towers["x"]) <= text.train.examples.bounds(0)[3]
     source, target = pairs.train.lengths()[:2], pairs.train.examples.bounds(0)[:2]
     assert (target - source == 5).all()
+    assert (text.parts, pairs.parts) == (0, 1)
 
 
 def test_tokens_are_those_of_the_examples(start):

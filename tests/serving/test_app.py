@@ -163,8 +163,10 @@ def test_predictions_are_those_of_python(labelled):
         "span": ["where?", "dada lala"],
         "choice": ["dada", "lala", "dada lala"],
     }
+    parts = {"classify": 1, "regress": 1, "span": 2, "choice": 3}
     for task, text in texts.items():
         model = unitk.load(labelled(task))
+        assert model.task.parts == parts.get(task, model.task.parts)
         own = {} if task in ("regress", "span") else {"probabilities": True}
         found, about, wrong = ask(
             Server(Service(task, {task: model}, Limits())),

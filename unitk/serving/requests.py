@@ -117,6 +117,7 @@ class Service:
                 # one that was not trained on pairs goes on with its prompt
                 "continues": "score" in verbs(one) and not (one.task.answers or latent(one)),
                 "pairs": one.task.answers and "generate" in verbs(one),
+                "parts": one.task.parts,
                 "aligns": aligns(one),
                 "blank": one.vocab.pieces([one.task.blank])[0] if one.task.infills else None,
                 "form": one.task.form,

@@ -62,6 +62,8 @@ class Task:
     """Whether it reads texts from their end to their beginning."""
     answers: bool = True
     """Whether its model was trained on pairs; one that was not goes on with a prompt."""
+    parts: int = 0
+    """The most parts of a source that its model was trained on; 0: unknown."""
     first_rows: dict[str, tuple[str, tuple[int, ...]]]
     """What a table begins as where a checkpoint has fewer rows: those rows of a table there."""
     hides: ClassVar[dict[str, str]] = {}

@@ -71,7 +71,8 @@ class Start:
         values = self.parsed.values()
         data = self.data
         hashes = data.fingerprint, data.vocab.hash
-        return Identity(values, user_dir, *hashes, data.kind, data.train.most, data.task.labels)
+        most, labels = data.train.most, data.task.labels
+        return Identity(values, user_dir, *hashes, data.kind, most, labels, data.parts)
 
 
 def parse_train(argv: Sequence[str]) -> Parsed:

@@ -39,8 +39,7 @@ def layout_of(text: str) -> tuple[type[Task], Any]:
     name, _, rest = text.partition(":")
     task = registry.get("task", name, LAYOUT)
     require(not issubclass(task, Understanding), f"{LAYOUT} {name} lays out no texts of its own")
-    keys = [option.name for option in options(task.Config)]
-    given = []
+    keys, given = [option.name for option in options(task.Config)], list[Given]()
     for part in filter(None, COMMA.split(rest)):
         key, equals, value = part.partition("=")
         key = key.strip().replace("-", "_")

@@ -107,7 +107,7 @@ def _load(
     require(task_name is None or task_name in tasks, f"--task {task_name}: {trained}")
     chosen = tasks[task_name or chosen.name]
     task: Task = chosen.made_from(chosen.config, vocab)
-    task.labels = tuple(state.get("labels", ()))
+    task.labels, task.parts = tuple(state.get("labels", ())), state.get("parts", 0)
     task.max_source = (state.get("lengths") or (None,))[0]
     task.answers = state.get("kind", "pairs") == "pairs"  # earlier versions did not say
     check_room(parts["arch"].config, len(vocab), 4, torch.device("cpu"))  # fp32, of four bytes

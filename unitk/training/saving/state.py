@@ -190,6 +190,8 @@ class Identity:
     """Of pairs: the most tokens of a source and of a target, beyond which they are shortened."""
     labels: tuple[str, ...] = ()
     """Of labelled data: the names of classes, tags or entities, by their numbers."""
+    parts: int = 0
+    """Of pairs and labelled texts: the most parts of a source."""
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
