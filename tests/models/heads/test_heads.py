@@ -29,11 +29,12 @@ NAMED = {kind: f"{kind}:x" for kind in registry.names("head")} | {"lm": "lm"}
 
 
 def built(tied=True):
-    """A small BERT with a head of every kind, all of whose weights matter."""
+    """A small model with a head of every kind, all of whose weights matter; of texts that have no
+    entities it is a BERT."""
     torch.manual_seed(0)
     sized = {kind: f"{kind}:x:{SIZE[kind]}" for kind in SIZE}
     heads = tuple(sized.get(kind, name) for kind, name in NAMED.items() if kind != "lm")
-    config = replace(archs.preset("bert_tiny"), heads=heads, tied=tied)
+    config = replace(archs.preset("thu_ernie_tiny"), heads=heads, tied=tied)
     model = config.build(V).eval()
     for parameter in model.parameters():
         parameter.data += 0.05 * torch.randn_like(parameter)
@@ -84,7 +85,7 @@ def plain(kind, model, example, among):
 
     def dense(x, name, activation=F.gelu, norm=None):
         x = activation(F.linear(x, w[f"{name}.weight"], w[f"{name}.bias"]))
-        return F.layer_norm(x, (D,), w[f"{norm}.weight"], w[f"{norm}.bias"], 1e-12)
+        return F.layer_norm(x, x.shape[-1:], w[f"{norm}.weight"], w[f"{norm}.bias"], 1e-12)
 
     table = w.get("weight", model.decoder.embed.tokens.weight)
     for row, label in zip(ask.rows, ask.label, strict=True):

@@ -1,0 +1,139 @@
+"""The K-encoder: layers with a stream of entities beside that of tokens.
+
+Zhang et al. 2019, arXiv 1905.07129, section 3.3. E is the width of the stream of entities. A slot
+that names no entity has none there, and its tokens are computed exactly as in BERT.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from unitk.models.attention import Attention, View, compute_dtype, render
+from unitk.models.condition import Condition
+from unitk.models.heads.candidates import Candidates
+from unitk.models.layers import Layer
+from unitk.models.lean import mapped, norm
+from unitk.models.products import recomputed
+from unitk.models.relative import rotation
+from unitk.models.stack import Model, Stack
+from unitk.models.thu_ernie.config import CANDIDATES, THUERNIEConfig
+from unitk.slots import DOC, Batch
+
+
+@dataclass(frozen=True)
+class Linked(Condition):
+    """Also the entities that slots are linked to."""
+
+    vectors: Tensor | None = None  # [B, T, E], 0 where there is none
+    linked: Tensor | None = None  # [B, T, 1]: whether there is one
+
+
+class Fusion(nn.Module):
+    """What the stream of entities adds to a layer. x are tokens, e entities, W maps, A attention:
+
+        w = norm(x + A x)       e' = norm(e + A' e)
+        h = activation(W1 w + b + W2 e')
+        x = norm(w + W3 h)      e = norm(e' + W4 h)
+
+    (equations 2 to 5). The last layer has no e behind it, as nothing reads it.
+    """
+
+    def __init__(self, config: THUERNIEConfig, last: bool):
+        super().__init__()
+        own, inner = config.entity_config, config.ffn_width
+        self.attention, self.attention_norm = Attention(own), norm(own)
+        # the bias of W1 w is that of the sum: a slot without entity has BERT's
+        self.up = nn.Linear(config.entity_width, inner * (1 + config.ffn_gate), bias=False)
+        self.down = None if last else nn.Linear(inner, config.entity_width, bias=config.bias)
+        self.norm = nn.Identity() if last else norm(own)
+
+    def forward(
+        self,
+        layer: Layer,
+        x_BTD: Tensor,
+        e_BTE: Tensor,
+        view: View,
+        between: View,
+        linked_BT1: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """The states of tokens and of entities that follow a layer; `between` is how entities see
+        each other."""
+        w_BTD = layer.add(x_BTD, layer.attention_norm, partial(layer.attention, view=view))
+        attend = partial(self.attention, view=between)
+        e_BTE = layer.add(e_BTE, self.attention_norm, attend) * linked_BT1
+        ffn = layer.ffn
+        h_BTF = ffn.dropout(ffn.activate(ffn.up(w_BTD) + self.up(e_BTE)))
+        x_BTD = layer.add(w_BTD, layer.ffn_norm, lambda _: mapped(ffn.norm, ffn.down, h_BTF))
+        if self.down is not None:
+            down = self.down
+            e_BTE = layer.add(e_BTE, self.norm, lambda _: down(h_BTF)) * linked_BT1
+        return x_BTD, e_BTE
+
+
+class KnowledgeStack(Stack):
+    """A tower whose last layers read entities, where a condition has some."""
+
+    def __init__(self, config: THUERNIEConfig, vocab_size: int):
+        super().__init__(config, vocab_size)
+        count = config.num_fusions
+        self.fusions = nn.ModuleList(Fusion(config, n == count - 1) for n in range(count))
+
+    def encode(
+        self,
+        slots: Tensor,
+        sight: str,
+        num_keys: int,
+        condition: Condition | None = None,
+        layers: list[Tensor] | None = None,
+        asked: Tensor | None = None,
+    ) -> Tensor:
+        """The states [B, T, D] of tokens (`Stack.encode`)."""
+        if not isinstance(condition, Linked):
+            return super().encode(slots, sight, num_keys, condition, layers, asked)
+        assert condition.vectors is not None and condition.linked is not None
+        e_BTE, linked_BT1 = condition.vectors, condition.linked
+        dropout = self.config.attention_dropout if self.training else 0.0
+        dtype = compute_dtype(self.embed.tokens.weight)
+        view = render(slots, sight, num_keys, dtype, dropout, self.relative, self.attention)
+        view = replace(view, rotation=rotation(self.config, slots))
+        # entities see those of their doc by the rule; all other slots are a doc of their own
+        apart = slots.clone()
+        apart[DOC] = torch.where(linked_BT1[..., 0], slots[DOC], -1)
+        between = render(apart, "rule", num_keys, dtype, dropout, choice=self.attention)
+        x_BTD: Tensor = self.embed(slots, condition.added(slots))
+        plain = len(self.layers) - len(self.fusions)
+        again = self.recompute and self.training
+        for number, layer in enumerate(self.layers):
+            if layers is not None:
+                layers.append(x_BTD)
+            if number < plain:
+                x_BTD = recomputed(layer, x_BTD, view) if again else layer(x_BTD, view)
+                continue
+            fusion = self.fusions[number - plain]
+            given = layer, x_BTD, e_BTE, view, between, linked_BT1
+            x_BTD, e_BTE = recomputed(fusion, *given) if again else fusion(*given)
+        states_BTD: Tensor = self.norm(x_BTD)
+        if layers is not None:
+            layers.append(states_BTD)
+        return states_BTD
+
+
+class THUERNIE(Model):
+    """BERT with entities: the input "x.entity" [B, T] has their numbers, from 1; 0 is none."""
+
+    def __init__(self, config: THUERNIEConfig, vocab_size: int):
+        super().__init__(config, vocab_size, KnowledgeStack(config, vocab_size))
+
+    def condition(self, batch: Batch) -> Condition:
+        """The embeddings of the docs' tasks, and the vectors of linked entities."""
+        bias, number_BT = super().condition(batch).bias, batch.inputs.get("x.entity")
+        if number_BT is None:
+            return Condition(bias=bias)
+        head, linked_BT1 = self.heads.named(CANDIDATES), (number_BT > 0)[..., None]
+        assert isinstance(head, Candidates)
+        vectors_BTE = head.table((number_BT - 1).clamp(min=0)) * linked_BT1
+        return Linked(bias=bias, vectors=vectors_BTE, linked=linked_BT1)
