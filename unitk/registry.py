@@ -33,6 +33,7 @@ KINDS = (
     "vocab",
     "corpus",
     "annotator",
+    "linker",
     "head",
 )
 MODULES = ("head",)  # kinds whose components are torch modules: finding them imports torch

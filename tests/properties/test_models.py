@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import entities
 import modern
 import numpy as np
 import pytest
@@ -32,17 +33,25 @@ TASKS += [*DISTANCES, *modern.PAIRS, *RECURRENT]
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.fixture(autouse=True, scope="module")
+def linked(tmp_path_factory, toy_vocab):
+    OPTIONS["thu_ernie"] = entities.files(tmp_path_factory.mktemp("entities"), toy_vocab, 100)
+
+
+OPTIONS = {"cloze": {"patterns": "sst2"}}
+
+
 def build(name, vocab):
     """The task, and a model of its architecture, or of that named behind it: two narrow layers."""
-    name, _, arch = name.partition(" ")
+    given, (name, _, arch) = name, name.partition(" ")
     cls = registry.get("task", name)
-    own = cls.Config(**({"patterns": "sst2"} if name == "cloze" else {}))
+    own = cls.Config(**OPTIONS.get(name if name == "cloze" else given, {}))
     config = registry.get("arch", arch or cls.component("arch", own))()
     small = {"num_layers": 2, "width": 32, "num_heads": 2, "ffn_width": 64}
     small |= {"dropout": 0.0, "attention_dropout": 0.0}
     task = cls(own, vocab)
     task.labels = ("no", "yes") if task.form else ()
-    if arch:
+    if arch or task.table_heads:
         small |= {"num_virtual": len(task.virtual), "heads": task.heads}
     torch.manual_seed(1)
     own = {option.name for option in options(type(config))}
@@ -59,7 +68,20 @@ def examples(task, vocab, count=7):
             made.append(task.pretrain(text, rng))
         except UsageError:
             pytest.skip("does not pre-train on texts")
-    return made
+    return [with_all_candidates(one, made) for one in made]
+
+
+def with_all_candidates(example, made):
+    """Entities are compared with those of the batch: each example names those of all."""
+    named = [ask.among for one in made for ask in one.asks if ask.among is not None]
+    every = np.unique(np.concatenate([*named, np.zeros(0, int)]))
+    asks = [
+        ask
+        if ask.among is None
+        else replace(ask, among=every, label=np.searchsorted(every, ask.among[ask.label]))
+        for ask in example.asks
+    ]
+    return replace(example, asks=asks)
 
 
 def losses(model, batch):
@@ -199,7 +221,8 @@ def test_every_parameter_that_training_moves_gets_a_gradient(name, toy_vocab):
     criterion = registry.get("criterion", task.criterion)().build(len(toy_vocab))
     loss = criterion(model.train(), batch, 0, 1)
     sum(loss.sums.values()).backward()
-    without = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
+    without = [n for n, p in trained.items() if p.grad is None or not p.grad.any()]
     asked = {ask.head for ask in batch.asks.values()}
     spared = tuple(f"heads.{head}." for head in model.heads if head not in asked)
     without = [name for name in without if not name.startswith(spared)]

@@ -231,6 +231,7 @@ class Model(Answers):
     with "encoder" for that of the encoder (`stored`).
     """
 
+    additions: tuple[str, ...] = ()
     between: Mapping[str, str] = {}
     beside_forward: Sequence[str] = ("condition", "head")
 

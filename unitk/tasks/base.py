@@ -14,7 +14,7 @@ import numpy as np
 from unitk import registry
 from unitk.data.cuts import Cutter, Text, When
 from unitk.errors import UsageError, require
-from unitk.slots import Example, Ids, Protocol, Slots, lm, stay, unroll
+from unitk.slots import Example, Floats, Ids, Protocol, Slots, lm, stay, unroll
 from unitk.values import Schedule
 from unitk.vocab.base import Vocab
 
@@ -94,6 +94,10 @@ class Task:
     needs_criterion: str = ""  # the only one that can compare what its examples ask
     files: Mapping[str, str] = MappingProxyType({})
     """Texts that checkpoints keep as files of these names; `COPIES` has the options for them."""
+    tables: Mapping[str, Floats] = MappingProxyType({})
+    """What tensors of a model begin as, by name, whatever a checkpoint has."""
+    table_heads: tuple[str, ...] = ()
+    """Those of `heads` whose tables its inputs are read from, in fine-tuning, too."""
     copies: int = 0  # epochs after which the same draws come again; 0: never
 
     def __init__(self, config: Any, vocab: Vocab) -> None:

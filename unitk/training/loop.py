@@ -399,6 +399,8 @@ def beginning(start: Start, device: torch.device, ranks: Ranks) -> Model:
         rows = checkpoint.imported_rows(folder).get("embed.tokens.weight", len(data.vocab))
         if added := len(data.vocab) - rows:
             log.info("from now on the rows that the import added have a probability: %d", added)
+    if start.resumed is None:
+        checkpoint.fill_tables(model, data.task.tables)
     for tower, folder in start.init_towers.items():
         checkpoint.load_tower(model, tower, folder)
     freeze(model, config.freeze)

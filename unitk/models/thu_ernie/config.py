@@ -62,6 +62,7 @@ class THUERNIEConfig(ModelConfig):
         return super().num_weights(vocab_size) + maps + table
 
 
+# what it has beside BERT begins anew where its weights come from a BERT
 THU_ERNIE = THUERNIEConfig(**{one.name: getattr(BERT, one.name) for one in fields(BERT)})
 
 for _name, _config, _about in (

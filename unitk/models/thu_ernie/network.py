@@ -66,6 +66,7 @@ class Fusion(nn.Module):
         attend = partial(self.attention, view=between)
         e_BTE = layer.add(e_BTE, self.attention_norm, attend) * linked_BT1
         ffn = layer.ffn
+        # both streams are made of the same inner values
         h_BTF = ffn.dropout(ffn.activate(ffn.up(w_BTD) + self.up(e_BTE)))
         x_BTD = layer.add(w_BTD, layer.ffn_norm, lambda _: mapped(ffn.norm, ffn.down, h_BTF))
         if self.down is not None:
@@ -105,6 +106,7 @@ class KnowledgeStack(Stack):
         apart[DOC] = torch.where(linked_BT1[..., 0], slots[DOC], -1)
         between = render(apart, "rule", num_keys, dtype, dropout, choice=self.attention)
         x_BTD: Tensor = self.embed(slots, condition.added(slots))
+        # the T-encoder, then the K-encoder
         plain = len(self.layers) - len(self.fusions)
         again = self.recompute and self.training
         for number, layer in enumerate(self.layers):
@@ -124,6 +126,8 @@ class KnowledgeStack(Stack):
 
 class THUERNIE(Model):
     """BERT with entities: the input "x.entity" [B, T] has their numbers, from 1; 0 is none."""
+
+    additions = ("fusions",)
 
     def __init__(self, config: THUERNIEConfig, vocab_size: int):
         super().__init__(config, vocab_size, KnowledgeStack(config, vocab_size))

@@ -8,6 +8,9 @@
     vocab/              the vocabulary
     source_vocab/       that of the encoder, where it has one of its own
     patterns.yaml       of --task cloze: the file that --task.patterns named
+    entities.txt        of --task thu_ernie: the names of the entities; model.safetensors has their
+                        vectors
+    forms.tsv           of --task thu_ernie: the file that --task.forms named
     imported.json       of `unitk convert`: the rows that each table had elsewhere; those added are
                         no output until they are trained
 
@@ -288,7 +291,8 @@ def load_weights(
 
     With `averages` those of `--ema` or `--average-last`, where there are any.
     A position table may be longer here: the rows of positions 0, 1, ... come again, as in UniLM.
-    A model of a `task` begins with its `first_rows` where tables lack rows; missing ones are 0.
+    A model of a `task` begins with its `first_rows` where tables lack rows; missing ones are 0. Its
+    `additions` begin anew.
     """
     there, here = _weights(folder, averages), _tensors(model)
     for name, (source, rows) in (task.first_rows if task else {}).items():
@@ -301,6 +305,8 @@ def load_weights(
             there[name] = model.resized(name, there[name])
         if task and name in ("embed.tasks.weight", "embed.segments.weight"):
             there.setdefault(name, torch.zeros_like(tensor))
+        if task and name.partition(".")[0] in model.additions:
+            there.setdefault(name, tensor)
     if task:
         _as_labelled(there, tuple(read_state(folder).get("labels", ())), task.labels)
         _heads_begin(there, here, folder)
@@ -316,6 +322,17 @@ def load_weights(
     with torch.no_grad():
         for name, tensor in here.items():
             tensor.copy_(check_finite(there[name], f"{folder}: {name}"))
+
+
+def fill_tables(model: Model, tables: Mapping[str, Any]) -> None:
+    """Copy the tables that a task brings, arrays by the names of tensors, into a model."""
+    for name, rows in tables.items():
+        tensor = model.get_parameter(name)
+        wide, own = rows.shape[1], tensor.shape[1]
+        fault = f"--task.entities: vectors of {wide} numbers need --arch.entity-width {wide}"
+        require(rows.shape == tensor.shape, f"{fault}, got {own}")
+        with torch.no_grad():
+            tensor.copy_(torch.from_numpy(rows))
 
 
 def _as_labelled(there: dict[str, Tensor], old: tuple[str, ...], new: tuple[str, ...]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -19,7 +20,12 @@ from unitk.training.config import TrainConfig
 from unitk.values import SUFFIXES, render
 
 SOURCE_VOCAB = "source_vocab"  # folder of a checkpoint, and option of a task
-COPIES = {SOURCE_VOCAB: f"{SOURCE_VOCAB}/vocab.json", "patterns": "patterns.yaml"}
+COPIES = {
+    SOURCE_VOCAB: f"{SOURCE_VOCAB}/vocab.json",
+    "patterns": "patterns.yaml",
+    "entities": "entities.txt",
+    "forms": "forms.tsv",
+}
 """Options of tasks that name files which a checkpoint copies, and what it then has."""
 FIELDS: dict[str, Any] = {
     "config": dict,
@@ -51,6 +57,11 @@ def copies_in(values: dict[str, str], folder: Path) -> dict[str, str]:
         if name in sealed(folder):
             place = str(folder / name.partition("/")[0])
             found |= {key: place for key in values if key.endswith(f".{option}")}
+            # also those of the objective whose layout is read
+            own = re.compile(rf"(?<=[:,]){option}=(\\,|[^,])*")
+            copy = f"{option}={place}".replace(",", "\\,").replace("\\", "\\\\")
+            for key in [key for key in values if key.endswith(".layout")]:
+                found[key] = own.sub(copy, found.get(key, values[key]))
     return found
 
 

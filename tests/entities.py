@@ -1,0 +1,19 @@
+"""Files of entities for tests: vectors, and names that are words of a vocabulary."""
+
+from pathlib import Path
+
+import numpy as np
+
+
+def files(folder: Path, vocab, width=16, every=3):
+    """Options of `--task thu_ernie`: every third word of the vocabulary names an entity of its own,
+    but the last one, which has another's."""
+    words = [vocab.decode([index]) for index in np.flatnonzero(vocab.starts)[::every]]
+    words = [word for word in dict.fromkeys(words) if word and len(vocab.encode(word)) == 1]
+    vectors = np.random.default_rng(0).normal(size=(len(words) - 1, width))
+    rows = [f"Q{number} " + " ".join(map(str, row)) for number, row in enumerate(vectors)]
+    lines = [f"{word}\tQ{number % len(rows)}" for number, word in enumerate(words)]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vectors.txt").write_text("\n".join(rows) + "\n")
+    (folder / "names.tsv").write_text("\n".join(lines) + "\n")
+    return {"entities": str(folder / "vectors.txt"), "forms": str(folder / "names.tsv")}
