@@ -35,8 +35,9 @@ class Options(PredictConfig, Common):
     unitk predict --checkpoint runs/glm --task cloze --task.patterns sst2 "dull"
     """
 
-    checkpoint: Path
-    """Run folder (its best checkpoint), checkpoint or bundled model."""
+    checkpoint: tuple[Path, ...]  # type: ignore[assignment]
+    """Run folder (its best checkpoint), checkpoint or bundled model. Several models form an
+    ensemble, which predicts with the mean of their probabilities; each reads texts in its way."""
     input: Path | None = None
     """File of texts: lines (a tab between two texts, or between question and passage), json-lines
     (field source) or SQuAD json. `-` (standard input) is answered line by line."""

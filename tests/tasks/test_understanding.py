@@ -13,8 +13,9 @@ import unitk
 from unitk.data.batching import draw
 from unitk.data.storing.folders import open_corpus
 from unitk.decoding.config import PredictConfig
+from unitk.decoding.ensemble import same_slots
 from unitk.decoding.reading.predict import as_written, readings
-from unitk.errors import DataError, UsageError
+from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.models.archs import tiny
 from unitk.registry import get
 from unitk.slots import collate
@@ -426,6 +427,48 @@ def test_mistakes_are_told_in_a_line(labelled, tmp_path):
     with pytest.raises(UsageError, match="Classify does not generate"):
         generator.generate("so")
     assert generator.predict([""]) == [{}]
+
+
+@pytest.mark.parametrize("task", ["classify", "regress", "tag"])
+def test_an_ensemble_is_the_mean_though_each_model_reads_in_its_own_order(
+    labelled, tmp_path, task, capsys
+):
+    """A forward and a backward model (ULMFiT), whose texts have other slots."""
+    from unitk_cli import predict
+
+    own = ["--task.layout lm --arch gpt2_tiny", "--task.layout lm:backward=on --arch awd_lstm_tiny"]
+    for number, words in enumerate(own):
+        run(labelled, task, None, tmp_path / str(number), 4, words)
+    paths = [tmp_path / "0", tmp_path / "1"]
+    texts = [record(FORMS[task], i)["a"] for i in range(12)]
+    one, other, both = (unitk.load(some).predict(texts) for some in (*paths, paths))
+    twice = unitk.load([paths[1]] * 2).predict(texts)
+    if task == "tag":  # what a model is sure of is not said of tags
+        assert [y["tags"] for y in twice] == [y["tags"] for y in other]
+        return
+    key = {"classify": "probability", "regress": "value"}[task]
+
+    def value(said):  # of two classes the probability of the one tells that of the other
+        return 1 - said[key] if said.get("label") == "no" else said[key]
+
+    for first, second, mean, same in zip(one, other, both, twice, strict=True):
+        assert value(mean) == pytest.approx((value(first) + value(second)) / 2, rel=1e-4, abs=1e-5)
+        assert value(same) == pytest.approx(value(second), rel=1e-4, abs=1e-5)
+    assert any(
+        value(x) != pytest.approx(value(y), rel=1e-3) for x, y in zip(one, other, strict=True)
+    )
+    predict.run(["--checkpoint", str(paths[0]), "--checkpoint", str(paths[1]), texts[0]])
+    assert json.loads(capsys.readouterr().out)[key] == pytest.approx(both[0][key], rel=1e-6)
+
+
+def test_what_predicts_something_else_is_not_joined(labelled, tmp_path):
+    for task in ("classify", "regress"):
+        run(labelled, task, "mlm", tmp_path / task, 1)
+    with pytest.raises(CheckpointError, match="regress cannot be in one .*: their labels differ"):
+        unitk.load([tmp_path / "classify", tmp_path / "regress"])
+    vocab = unitk.load(tmp_path / "regress").task.vocab
+    one, other = (made(task, "mlm", vocab) for task in ("classify", "regress"))
+    assert same_slots(one, one) and not same_slots(one, other) and not same_slots(other, one)
 
 
 def test_the_command_line_predicts_and_resumes(labelled, tmp_path, capsys, monkeypatch):

@@ -19,6 +19,7 @@ from unitk.models.heads.base import LM, Answers, Asked, Heads
 from unitk.models.stack import Model
 from unitk.slots import Batch, Example
 from unitk.tasks.base import Task
+from unitk.tasks.understanding.base import Understanding
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,19 @@ class Ensemble(Answers):
     """Several models with the interface of one; its states are the models' states side by side.
 
     The models may differ in size and architecture. They read the same slots and write the same
-    words.
+    words. Where labels are predicted, each reads the slots of its own one of `tasks`.
     """
 
-    def __init__(self, models: Sequence[Model]) -> None:
+    def __init__(self, models: Sequence[Model], tasks: Sequence[Task] = ()) -> None:
         super().__init__()
+        self.tasks = tasks
         self.models = cast(Sequence[Model], nn.ModuleList(models))
         self.config = Tightest([model.config for model in models])
+
+    @property
+    def members(self) -> list[tuple[Model, Any]]:
+        """Each model with its task."""
+        return list(zip(self.models, self.tasks, strict=True))
 
     @property
     def trained(self) -> int:
@@ -144,14 +151,21 @@ def join(members: Sequence[tuple[str, Model, Task]]) -> Ensemble:
         layers = {len(one.config.head_layers) for one in (members[0][1], model)}
         if len(layers) > 1:
             raise CheckpointError(f"{what}: their heads read different numbers of layers")
+        if other.labels != task.labels:
+            raise CheckpointError(f"{what}: their labels differ")
         if not same_slots(task, other):
             kinds = " and ".join(type(one).__name__ for one in (task, other))
             raise CheckpointError(f"{what}: tasks {kinds} lay out sources or outputs differently")
-    return Ensemble([model for _, model, _ in members])
+    return Ensemble([model for _, model, _ in members], [task for _, _, task in members])
 
 
 def same_slots(one: Task, other: Task) -> bool:
-    """Whether two tasks lay out and decode a source alike, tested on a source with a blank."""
+    """Whether two tasks lay out and decode a source alike, tested on a source with a blank.
+
+    Tasks that predict labels need not: they are alike where they are of one kind.
+    """
+    if isinstance(one, Understanding):
+        return type(one) is type(other)
     if one.protocol != other.protocol or one.infills != other.infills:
         return False
     word = one.words[:1]  # any word: layouts do not depend on which

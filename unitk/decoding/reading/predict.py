@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from unitk.data.texts import shorten, windows
 from unitk.decoding.config import PredictConfig
@@ -40,8 +42,9 @@ def predict(
 
     `first` is the number of the first source among all inputs. A source that is too long raises
     DataError, or is shortened if the config says so. A long passage is read in windows that overlap
-    by half.
+    by half. Of an ensemble, each model reads the texts as its own task lays them out.
     """
+    members = model.members if isinstance(model, Ensemble) else [(model, task)]
     task.room = model.config.room
     if isinstance(task, Span):
         task.null_threshold = config.null_threshold
@@ -58,16 +61,16 @@ def predict(
             if task.form == "choice" and len(source) < 2:
                 raise DataError(f"{name} has no choices, which are the parts behind its text")
             for start, parts in readings(task, source, name, config):
-                example = task.asking(parts)
-                read.append((number, start, parts, replace(example, asks=example.asks[:1])))
+                read.append((number, start, parts, asking(task, parts)))
     said: list[Said] = [{} for _ in sources]
     examples = [example for *_, example in read]
     for numbers in batches(examples, config.max_tokens):
-        batch = collate([[examples[i]] for i in numbers]).to(next(model.parameters()).device)
-        [ask] = batch.asks.values()
-        # words that are given are judged; what a head says of a text is for the task to read
-        judge = model.log_probs if ask.head == LM and ask.among is None else model.output
-        output = judge(batch, ask).float().cpu().numpy()
+        each = [
+            # each model reads the texts as its task lays them out
+            (one, [examples[i] if own is task else asking(own, read[i][2]) for i in numbers])
+            for one, own in members
+        ]
+        output = mean_output(each).cpu().numpy()
         ends = np.cumsum([len(examples[i].asks[0].label) for i in numbers])[:-1]
         for i, rows in zip(numbers, np.split(output, ends), strict=True):
             number, start, parts, _ = read[i]
@@ -81,6 +84,28 @@ def predict(
         report(len(numbers))
     report(said.count({}))
     return said
+
+
+def mean_output(each: Sequence[tuple[Model, list[Example]]]) -> Tensor:
+    """What the heads of models say of their own examples of the same texts [K, ...], averaged."""
+    outputs = []
+    for model, examples in each:
+        batch = collate([[one] for one in examples]).to(next(model.parameters()).device)
+        [ask] = batch.asks.values()
+        # words that are given are judged; what a head says of a text is for the task to read
+        words = ask.head == LM and ask.among is None
+        outputs.append((model.log_probs if words else model.output)(batch, ask).float())
+    if len(outputs) == 1:
+        return outputs[0]
+    if words:
+        return torch.stack(outputs).logsumexp(0) - math.log(len(outputs))
+    return each[0][0].heads.named(ask.head).mean(outputs)
+
+
+def asking(task: Understanding, parts: list[Ids]) -> Example:
+    """Texts, of which only what is predicted is asked."""
+    example = task.asking(parts)
+    return replace(example, asks=example.asks[:1])
 
 
 def readings(
