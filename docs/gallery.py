@@ -82,6 +82,17 @@ PICTURES = [
         " and without are asked for it (1: with). The others ask C for a class of the text.",
     ),
     Picture(
+        "thu_ernie",
+        "THU-ERNIE: entities beside tokens",
+        f"--task thu_ernie --seed 3 --task.mask-ratio 0.3 {PLAIN}"
+        " --task.entities recipes/thu_ernie/example/vectors.txt"
+        " --task.forms recipes/thu_ernie/example/names.tsv",
+        FOX,
+        "Words are hidden as in BERT. Beside the first token of a name stands the number of its"
+        " entity (`entity`), or of another one, or none. That token is asked for the right one"
+        " (`dea`).",
+    ),
+    Picture(
         "lm",
         "GPT: causal language model",
         "--task lm",

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -73,10 +74,17 @@ def kinds(slots: Slots, masks: Collection[int]) -> list[str]:
     return found
 
 
-def table(slots: Slots, names: list[str], labels: dict[int, str], cross: bool = False) -> str:
+def table(
+    slots: Slots,
+    names: list[str],
+    labels: dict[int, str],
+    cross: bool = False,
+    inputs: Mapping[str, Any] = MappingProxyType({}),
+) -> str:
     """The slots as the docstrings draw them: one aligned row a field.
 
-    `cross`: a decoder looks at these slots; a row says at which, where it is not all.
+    `cross`: a decoder looks at these slots; a row says at which, where it is not all. `inputs` are
+    numbers beside the slots, by name, 0 being none.
     """
     rows = {
         "token": names,
@@ -85,6 +93,7 @@ def table(slots: Slots, names: list[str], labels: dict[int, str], cross: bool = 
         "seg": [str(s) for s in slots.seg],
         "at": [str(t) for t in slots.now],
         "cross": [str(c) for c in slots.cross] if cross else ["1"] * len(slots),
+        **{name: [str(n or ".") for n in own] for name, own in inputs.items()},
         "label": [labels.get(i, ".") for i in range(len(slots))],
     }
     usual = {"pos2": {"0"}, "seg": {"0"}, "cross": {"1"}}

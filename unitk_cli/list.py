@@ -21,8 +21,8 @@ class Options:
     """
 
     kind: str | None = None
-    """Kind to list: task, criterion, arch, optimizer, schedule, vocab, corpus, annotator, head,
-    model."""
+    """Kind to list: task, criterion, arch, optimizer, schedule, vocab, corpus, annotator, linker,
+    head, model."""
     user_dir: Path | None = None
     """Folder of plug-ins. Every .py file in it is imported."""
 

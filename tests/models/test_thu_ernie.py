@@ -12,9 +12,9 @@ from unitk.errors import UsageError
 from unitk.models.archs import preset
 from unitk.models.thu_ernie.config import CANDIDATES
 from unitk.slots import Ask, Example, collate, stay
-from unitk.training.saving.checkpoint import _tensors
+from unitk.training.saving.checkpoint import tensors_of
 
-V, ENTITIES, E, H = 60, 11, 16, 4
+V, ENTITIES, E, H = 60, 12, 16, 4
 SIZES = {"num_layers": 3, "width": 32, "num_heads": 4, "ffn_width": 48, "init_std": 0.2}
 
 
@@ -84,7 +84,7 @@ def by_hand(model, example):
     x = w["embed.tokens.weight"][token] + w["embed.positions.weight"][pos]
     x = normed(x + w["embed.segments.weight"][seg], w, "embed.norm")
     linked, e = number > 0, torch.zeros(len(number), E)
-    e[linked] = w[f"heads.{CANDIDATES}.table.weight"][number[linked] - 1]
+    e[linked] = w[f"heads.{CANDIDATES}.table.weight"][number[linked]]
     every = torch.ones_like(linked)
     for layer in range(3):
         here, fusion = f"layers.{layer}", f"fusions.{layer - 1}"
@@ -141,7 +141,7 @@ def test_candidates_are_those_of_the_batch_and_their_vectors_stay():
         among, n = np.unique([entity, *others]), 6
         label = np.searchsorted(among, [entity])
         asks = [Ask("dea", CANDIDATES, "x", np.array([[2]]), label, np.ones(1, "f"), among)]
-        return text(rng, n, [0, 0, entity + 1, 0, 0, 0], asks=asks)
+        return text(rng, n, [0, 0, entity, 0, 0, 0], asks=asks)
 
     made = [asking(4), asking(7, 2)]
     batch = collate([[one] for one in made]).to("cpu")
@@ -153,7 +153,7 @@ def test_candidates_are_those_of_the_batch_and_their_vectors_stay():
     near(terms.nll, torch.stack(wanted))
     terms.loss.sum().backward()
     assert head.table.weight.grad is None and head.transform.dense.weight.grad.any()
-    assert f"heads.{CANDIDATES}.table.weight" in _tensors(model)  # checkpoints have them
+    assert f"heads.{CANDIDATES}.table.weight" in tensors_of(model)  # checkpoints have them
 
 
 def test_layers_of_a_probe_are_those_of_the_forward_pass():

@@ -32,10 +32,13 @@ class Drawing:
     """Slot -> what is predicted there."""
     masked: frozenset[int]
     """Ids of the symbols that hide words."""
+    inputs: dict[str, Any]
+    """Numbers beside the slots, such as those of entities."""
 
     def table(self) -> str:
         """The slots, one aligned row a field."""
-        return masks.table(self.slots, self.names, self.labels, cross=self.tower == "enc")
+        shown = self.slots, self.names, self.labels
+        return masks.table(*shown, cross=self.tower == "enc", inputs=self.inputs)
 
     def text_picture(self) -> str:
         """The mask in characters."""
@@ -50,6 +53,7 @@ class Drawing:
         slots, seen = self.slots, masks.dense(self.slots.table, self.slots.table)
         what = masks.kinds(slots, self.masked)
         fields = {name: getattr(slots, name) for name in ("pos", "pos2", "seg", "now")}
+        fields |= self.inputs
         # a row of numbers that are all 0 says nothing
         kept = {name: row.tolist() for name, row in fields.items() if name == "pos" or row.any()}
         if self.tower == "enc" and not slots.cross.all():
@@ -94,12 +98,20 @@ def drawings(title: str, task: Task, example: Example, order: str = "memory") ->
     masked = frozenset(vocab.symbols[name] for name in symbols if name in vocab.symbols)
     for tower, slots in example.towers.items():
         labels = _labels(task, tower, example)
+        beside = {
+            name.rpartition(".")[2]: own
+            for name, own in example.inputs.items()
+            if name.startswith(f"{tower}.") and own.ndim == 1
+        }
         if order == "pos":
             # stable: slots of one position stay as the task has written them
             places = np.argsort(slots.pos, kind="stable")
             slots = slots.take(places)
             labels = {i: labels[row] for i, row in enumerate(places.tolist()) if row in labels}
-        found.append(Drawing(title, tower, slots, _names(task, slots.token), labels, masked))
+            beside = {name: own[places] for name, own in beside.items()}
+        found.append(
+            Drawing(title, tower, slots, _names(task, slots.token), labels, masked, beside)
+        )
     return found
 
 
@@ -142,6 +154,7 @@ def _labels(task: Task, tower: str, example: Example) -> dict[int, str]:
             continue
         for row, label in zip(ask.first.tolist(), ask.label, strict=True):
             if ask.tower == tower:  # questions that begin at one slot share its column
+                label = ask.among[label] if kind == "candidates" else label
                 text = _names(task, [label])[0] if words else f"{label}"
                 text = text if kind == "lm" else f"{ask.name}={text}"
                 labels[row] = f"{labels[row]},{text}" if row in labels else text

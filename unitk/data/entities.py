@@ -35,6 +35,7 @@ def read_vectors(path: Path) -> tuple[list[str], Floats]:
     for number, line in enumerate(read_lines(path), 1):
         name, *values = line.split() or [""]
         place = f"{path}, line {number}"
+        # the counts of word2vec's first line
         if number == 1 and len(values) == 1 and name.isdecimal() and values[0].isdecimal():
             width = int(values[0])
             continue
@@ -77,6 +78,7 @@ class Forms:
             for ids in (vocab.encode(form), vocab.encode_inside(form)):
                 if ids and vocab.unk not in ids:
                     self.entities.setdefault(tuple(ids), entity)
+        # first token -> sizes of its names, of which a text is compared with the longest first
         sizes: dict[int, set[int]] = {}
         for known in self.entities:
             sizes.setdefault(known[0], set()).add(len(known))
@@ -93,8 +95,9 @@ class Forms:
         found, behind, tokens = list[Link](), 0, ids.tolist()
         border = np.append(True, self.opens[ids[1:]] | self.closes[ids[:-1]])
         border = np.append(border, True)
+        # few tokens begin a name: all others are passed over at once
         for start in np.flatnonzero(np.isin(ids, self.first) & border[:-1]).tolist():
-            if start < behind:
+            if start < behind:  # inside a name
                 continue
             for size in self.sizes[tokens[start]]:
                 stop = start + size

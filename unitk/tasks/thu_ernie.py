@@ -42,7 +42,7 @@ def layout(example: Example, entity: Ids, read: Ids) -> Example:
     """A text with entities beside its slots [T], from 1, of which these are `read`; all are asked
     for."""
     places = np.flatnonzero(entity)
-    among, label = np.unique(entity[places] - 1, return_inverse=True)
+    among, label = np.unique(entity[places], return_inverse=True)
     ask = Ask("dea", HEAD, "x", places[:, None], label, np.ones(len(places), np.float32), among)
     asks = [*example.asks, *([ask] if len(places) else [])]
     return replace(example, asks=asks, inputs={**example.inputs, "x.entity": read})
@@ -81,13 +81,14 @@ class THUERNIE(MLM):
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
-        self.numbers: dict[str, int] = {}  # of entities, from 0
+        self.numbers: dict[str, int] = {}  # of entities, from 1
         if config.entities:
             names, vectors = read_vectors(Path(config.entities))
-            self.numbers = {name: number for number, name in enumerate(names)}
-            self.table_heads = (f"{HEAD}:{len(names)}",)
+            self.numbers = {name: number for number, name in enumerate(names, 1)}
+            self.table_heads = (f"{HEAD}:{len(names) + 1}",)
             self.heads += self.table_heads
-            self.tables = {f"heads.{HEAD}.table.weight": vectors} if vectors.size else {}
+            rows = np.pad(vectors, ((1, 0), (0, 0)))  # 0 is no entity
+            self.tables = {f"heads.{HEAD}.table.weight": rows} if vectors.size else {}
             self.files = {ENTITIES: "\n".join([f"{len(names)} 0", *names, ""])}
         if config.forms:
             self.files = {**self.files, FORMS: Path(config.forms).read_text(encoding="utf-8")}
@@ -108,7 +109,7 @@ class THUERNIE(MLM):
         numbers = np.zeros(1 + sum(len(part) + 1 for part in parts), np.int64)
         for own, links in zip(slots, each, strict=True):
             for start, _, name in links:
-                numbers[own[start]] = self.numbers.get(name, -1) + 1
+                numbers[own[start]] = self.numbers.get(name, 0)
         return numbers
 
     def noised(self, entity: Ids, rng: np.random.Generator) -> Ids:
@@ -135,6 +136,7 @@ class THUERNIE(MLM):
         require(bool(self.numbers), known)
         example = super().pretrain(Text(parts, np.zeros(1, np.int64)), rng)
         own = [(a, b, self.labels[number]) for a, b, number in links.tolist()]
+        # links are of the last part
         entity = self.entity(parts, [*[[]] * (len(parts) - 1), own])
         return layout(example, entity, self.noised(entity, rng))
 

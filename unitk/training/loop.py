@@ -49,6 +49,7 @@ from unitk.training.reporting.profile import profiled
 from unitk.training.reporting.sinks import Event, Sink, choose_loggers, open_sinks
 from unitk.training.reporting.watch import Watch
 from unitk.training.saving import checkpoint
+from unitk.training.saving.begin import begin
 from unitk.training.saving.saver import Saver
 from unitk.training.saving.state import Progress, plugins_named, read_state
 from unitk.training.signals import EXIT, Signals
@@ -399,10 +400,7 @@ def beginning(start: Start, device: torch.device, ranks: Ranks) -> Model:
         rows = checkpoint.imported_rows(folder).get("embed.tokens.weight", len(data.vocab))
         if added := len(data.vocab) - rows:
             log.info("from now on the rows that the import added have a probability: %d", added)
-    if start.resumed is None:
-        checkpoint.fill_tables(model, data.task.tables)
-    for tower, folder in start.init_towers.items():
-        checkpoint.load_tower(model, tower, folder)
+    begin(model, data.task.tables if start.resumed is None else {}, start.init_towers)
     freeze(model, config.freeze)
     ranks.to_device(model, device)
     prepare_model(model, config)

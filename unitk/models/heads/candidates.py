@@ -18,7 +18,7 @@ class Candidates(Categorical):
     """Entities: a transformed state times the vectors of the candidates, which are not trained.
 
     `Ask.among` names those of an example; in a batch each example has those of all (Zhang et al.
-    2019, arXiv 1905.07129, equation 6).
+    2019, arXiv 1905.07129, equation 6). Row 0 of the table is no entity.
     """
 
     needs_size = True

@@ -139,5 +139,5 @@ class THUERNIE(Model):
             return Condition(bias=bias)
         head, linked_BT1 = self.heads.named(CANDIDATES), (number_BT > 0)[..., None]
         assert isinstance(head, Candidates)
-        vectors_BTE = head.table((number_BT - 1).clamp(min=0)) * linked_BT1
+        vectors_BTE = head.table(number_BT) * linked_BT1
         return Linked(bias=bias, vectors=vectors_BTE, linked=linked_BT1)

@@ -71,19 +71,14 @@ class Understanding(Task):
         task, own = layout_of(config.layout)
         self.layout = task(own, vocab)
         super().__init__(config, self.layout.vocab)
-        self.source_vocab, self.first_rows = self.layout.source_vocab, self.layout.first_rows
-        self.needs, self.virtual = self.layout.needs, self.layout.virtual
-        self.tables, self.files = self.layout.tables, self.layout.files
+        for name in ("source_vocab", "first_rows", "needs", "virtual", "tables", "files"):
+            setattr(self, name, getattr(self.layout, name))
 
     @classmethod
     def component(cls, kind: str, config: Any) -> str:
         task, own = layout_of(config.layout)
         # an autoencoder's bound asks for words, of which there are none
         return task.component(kind, own) if kind == "arch" else cls.criterion
-
-    @property
-    def heads(self) -> tuple[str, ...]:  # type: ignore[override]
-        return self.layout.table_heads
 
     def reading(self, source: list[Ids]) -> Slots:
         return self.layout.reading(source)
@@ -130,7 +125,7 @@ class Headed(Understanding):
     @property
     def heads(self) -> tuple[str, ...]:  # type: ignore[override]
         size = f":{len(self.labels)}" if self.labels else ""
-        return (f"{self.head}:label{size}", *super().heads)
+        return f"{self.head}:label{size}", *self.layout.table_heads
 
     def encoded(self, parts: list[Ids]) -> Encoded:
         more = [self.vocab.sep] * (self.config.separators - 1)

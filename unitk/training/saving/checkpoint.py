@@ -59,8 +59,6 @@ from unitk.vocab.base import Vocab
 log = logging.getLogger(__name__)
 
 POSITIONS = ".positions.weight"  # how the name of an embedding's position table ends
-SHARED = ("embed.tokens.weight", "embed.virtual.weight")
-"""What an encoder may share with its decoder."""
 WEIGHTS, EMA = "model.safetensors", "ema.safetensors"
 CARRY = "carry.safetensors"
 IMPORTED = "imported.json"
@@ -166,7 +164,7 @@ def _check_shapes(
         task = chosen.made_from(chosen.config, vocab)
         with torch.device("meta"):  # shapes only: no weight takes memory
             model = build(parsed.components["arch"].config, len(vocab), len(task.source_vocab))
-        return {name: tensor.shape for name, tensor in _tensors(model).items()}
+        return {name: tensor.shape for name, tensor in tensors_of(model).items()}
 
     if shapes(given) == (there := shapes(())):  # as trained
         return
@@ -233,7 +231,7 @@ def snapshot(
                 else:
                     numbers.setdefault(name, {})[part] = value
     state = asdict(progress) | asdict(identity) | {"optimizer": numbers, "versions": versions}
-    parts = {WEIGHTS: _tensors(model), OPTIMIZER: tensors, EMA: averages}
+    parts = {WEIGHTS: tensors_of(model), OPTIMIZER: tensors, EMA: averages}
     files = {
         file: {name: copy(tensor) for name, tensor in part.items()}
         for file, part in parts.items()
@@ -294,7 +292,7 @@ def load_weights(
     A model of a `task` begins with its `first_rows` where tables lack rows; missing ones are 0. Its
     `additions` begin anew.
     """
-    there, here = _weights(folder, averages), _tensors(model)
+    there, here = weights_of(folder, averages), tensors_of(model)
     for name, (source, rows) in (task.first_rows if task else {}).items():
         missing = name not in there or len(there[name]) < len(here.get(name, ()))
         if rows and name in here and missing and source in there:
@@ -322,17 +320,6 @@ def load_weights(
     with torch.no_grad():
         for name, tensor in here.items():
             tensor.copy_(check_finite(there[name], f"{folder}: {name}"))
-
-
-def fill_tables(model: Model, tables: Mapping[str, Any]) -> None:
-    """Copy the tables that a task brings, arrays by the names of tensors, into a model."""
-    for name, rows in tables.items():
-        tensor = model.get_parameter(name)
-        wide, own = rows.shape[1], tensor.shape[1]
-        fault = f"--task.entities: vectors of {wide} numbers need --arch.entity-width {wide}"
-        require(rows.shape == tensor.shape, f"{fault}, got {own}")
-        with torch.no_grad():
-            tensor.copy_(torch.from_numpy(rows))
 
 
 def _as_labelled(there: dict[str, Tensor], old: tuple[str, ...], new: tuple[str, ...]) -> None:
@@ -373,66 +360,13 @@ def check_finite(tensor: Tensor, what: str) -> Tensor:
     return tensor
 
 
-def _weights(folder: Path, averages: bool) -> dict[str, Tensor]:
+def weights_of(folder: Path, averages: bool) -> dict[str, Tensor]:
     """The weights of a checkpoint; with `averages`, their average if there is one."""
     averaged = averages and EMA in sealed(folder)
     return load_tensors(folder / (EMA if averaged else WEIGHTS))
 
 
-def load_tower(model: Model, tower: str, folder: Path) -> None:
-    """Copy a checkpoint's weights into the encoder and its pooler, or into the decoder.
-
-    If the checkpoint has two towers, the one with the same name is used. What connects a decoder to
-    its encoder may be initialised anew. This is logged, and so is everything that has no place
-    here.
-    """
-    both = _weights(folder, averages=True), _tensors(model)
-    there, here = (_tower(tensors, tower, model.between) for tensors in both)
-    name = f"--init-{tower} {folder}"
-    new = [one for one in here if one not in there]
-    for one in new:
-        between = one.partition(".")[0] in model.between
-        if not between and not re.match(r"layers\.\d+\.cross_", one):
-            raise CheckpointError(f"{name} has no tensor {one}")
-    left = [one for one in there if one not in here]
-    for what, names in (("begins anew", new), ("is left out", left)):
-        if names:
-            short = dict.fromkeys(re.sub(r"(?<=^layers)\.\d+|\.\w+$", "", one) for one in names)
-            log.info("%s: %s %s", name, ", ".join(short), what)
-    stack = model.reader if tower == "encoder" else model.decoder
-    for one, tensor in here.items():
-        if one in there:
-            found = there[one]
-            if one == f"embed{POSITIONS}":
-                found = stack.embed.resized(one, found)
-            if found.shape != tensor.shape:
-                a, b = list(found.shape), list(tensor.shape)
-                raise CheckpointError(f"{name}: {one} has shape {a}, here it is {b}")
-            with torch.no_grad():
-                tensor.copy_(found)
-
-
-def _tower(tensors: dict[str, Tensor], tower: str, between: Mapping[str, str]) -> dict[str, Tensor]:
-    """The tensors of a tower under their names within it, or all tensors of a single tower.
-
-    The parts `between` the towers are included.
-    """
-    inner = {name for name in tensors if name.startswith("encoder.")}  # two towers
-    if tower == "decoder":
-        own = {name for name in tensors if between.get(name.partition(".")[0], tower) == tower}
-        return {name: tensors[name] for name in tensors if name in own - inner}
-    if inner:
-        shared = {name: tensors[name] for name in SHARED if name in tensors}
-        part = {name.removeprefix("encoder."): tensors[name] for name in inner}
-        pool = {n: t for n, t in tensors.items() if between.get(n.partition(".")[0]) == tower}
-        return (part if "embed.tokens.weight" in part else shared | part) | pool
-    # BERT's pooler is the hidden layer of its sentence head
-    pools = [part for part, comes_with in between.items() if comes_with == tower]
-    pooler = re.compile(r"^heads\.class:\w+\.dense")
-    return {pooler.sub(pools[0], name) if pools else name: t for name, t in tensors.items()}
-
-
-def _tensors(model: nn.Module) -> dict[str, Tensor]:
+def tensors_of(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers by name; a tensor with several names has the first of them."""
     first = {name for name, _ in [*model.named_parameters(), *model.named_buffers()]}  # tied: once
     return {name: tensor for name, tensor in model.state_dict().items() if name in first}
