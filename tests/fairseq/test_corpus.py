@@ -86,7 +86,7 @@ def test_lines_are_those_of_a_text_file(tmp_path):
     (tmp_path / "x").write_bytes("a\r\nb\u2028c\rd\n\n\u3000\te".encode())
     assert list(fairseq._lines([tmp_path / "x"])) == ["a\n", "b\u2028c\n", "d\n", "\n", "\u3000\te"]
     (tmp_path / "x").write_bytes(b"a\nb\xff\n")
-    with pytest.raises(DataError, match="x, behind line [01]: not UTF-8"):
+    with pytest.raises(DataError, match="x, after line [01]: not UTF-8"):
         list(fairseq._lines([tmp_path / "x"]))
 
 
@@ -260,9 +260,9 @@ def test_marks_of_word_pieces_are_undone(tmp_path):
         ("--input x.txt --documents line", "--documents has no effect with --format fairseq"),
         ("--input x.txt --vocab-size 4", "--vocab-size must be above 4"),
         ("--input x.txt --input-format squad", "takes text or pairs of lines, not squad"),
-        ("--source-file x.txt --target-file x.txt --source-lang d-e", "cannot name a language"),
+        ("--source-file x.txt --target-file x.txt --source-lang d-e", "must differ and have no"),
         ("--input x.txt --vocab spm", "spm: --format fairseq needs a dict.txt"),
-        ("--valid x.txt", "a dictionary is made of --input or --source-file"),
+        ("--valid x.txt", "--format fairseq needs --input or --source-file"),
     ],
 )
 def test_a_line_that_cannot_be_meant(here, toy_vocab, words, message):

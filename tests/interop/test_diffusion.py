@@ -221,11 +221,11 @@ def test_mdlm_opens_a_text_with_its_end(kit, store, tmp_path):
 @pytest.mark.parametrize(
     ("made", "about", "message"),
     [
-        (dit, MDLM | {"time_conditioning": True}, "reads time_conditioning False only, got True"),
+        (dit, MDLM | {"time_conditioning": True}, "reads only time_conditioning False, got True"),
         (dit, MDLM | {"model_type": "sedd"}, "must be one of mdlm, bd3lm, llada, got 'sedd'"),
-        (llama, LLADA | {"n_kv_heads": 2}, "unitk reads n_kv_heads 4 only, got 2"),
-        (llama, LLADA | {"include_qkv_bias": True}, "reads include_qkv_bias False only"),
-        (llama, LLADA | {"d_model": 96}, "the shape does not fit of"),
+        (llama, LLADA | {"n_kv_heads": 2}, "unitk reads only n_kv_heads 4, got 2"),
+        (llama, LLADA | {"include_qkv_bias": True}, "reads only include_qkv_bias False"),
+        (llama, LLADA | {"d_model": 96}, "another shape is needed"),
     ],
 )
 def test_what_is_computed_otherwise_is_refused(kit, store, tmp_path, made, about, message):

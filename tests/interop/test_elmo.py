@@ -141,10 +141,10 @@ def test_what_is_missing_or_does_not_fit_is_named(released, tmp_path):
     with pytest.raises(CheckpointError, match="has no tensor 'CNN_proj/b_proj'"):
         read_checkpoint("elmo", file, vocab)
     write(folder, there | {"CNN_proj/b_proj": np.zeros(7, np.float32)}, OPTIONS)
-    with pytest.raises(CheckpointError, match=r"embed.map.bias has shape \[7\], its options say"):
+    with pytest.raises(CheckpointError, match=r"embed.map.bias has shape \[7\], but its options"):
         read_checkpoint("elmo", file, vocab)
     write(folder, there, {"lstm": OPTIONS["lstm"]})
-    with pytest.raises(CheckpointError, match="has not the options of an ELMo: 'char_cnn'"):
+    with pytest.raises(CheckpointError, match="does not hold the options of an ELMo: 'char_cnn'"):
         read_checkpoint("elmo", file, vocab)
     write(folder, there, OPTIONS)
     file.write_bytes(b"no hdf5")

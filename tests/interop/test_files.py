@@ -92,7 +92,7 @@ def test_what_holds_no_tensors_is_named(tmp_path, found):
 def test_an_index_names_files_beside_it(tmp_path):
     path = tmp_path / "model.safetensors.index.json"
     path.write_text('{"weight_map": {"a": "../other.safetensors"}}')
-    with pytest.raises(CheckpointError, match="must name files that stand beside it"):
+    with pytest.raises(CheckpointError, match="must name files in the same folder"):
         read_tensors(path)
 
 

@@ -175,5 +175,5 @@ def test_ids_that_collide_are_refused(kit, store, tmp_path):
 def test_a_model_cut_over_devices_is_refused(kit, store, tmp_path):
     there = store(original())
     (there / "mp_rank_01_model_states.pt").write_bytes(b"")
-    with pytest.raises(CheckpointError, match="cut over several devices"):
+    with pytest.raises(CheckpointError, match="divided over several devices"):
         kit.to_unitk("glm", there, tmp_path / "ours")

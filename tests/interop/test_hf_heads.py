@@ -279,11 +279,11 @@ def test_what_a_head_cannot_be_is_named(kit, make, tmp_path, change, message):
     ("arch", "task", "layout", "message"),
     [
         ("gpt2", "classify", "lm", "GPT2ForSequenceClassification needs --arch.head-pooler off"),
-        ("bart", "classify", "seq2seq", "reads a text in both towers.*; not seq2seq"),
+        ("bart", "classify", "seq2seq", "needs --task.layout seq2seq:opening=both .*, got seq2seq"),
         ("bart", "tag", "seq2seq:opening=both", "no BartForTokenClassification"),
         ("bart", "choice", "seq2seq:opening=both", "no BartForMultipleChoice"),
         ("gpt2", "choice", "lm", "GPT2DoubleHeadsModel needs --arch.head-pooler off"),
-        ("gpt2", "classify", "mlm", "reads texts from left to right, task Classify from both"),
+        ("gpt2", "classify", "mlm", "reads texts from left to right, but task Classify from both"),
     ],
 )
 def test_what_no_class_there_reads_is_named(tmp_path, vocab_txt, arch, task, layout, message):

@@ -230,7 +230,7 @@ def test_what_is_missing_is_named(kit, store, tmp_path):
     with pytest.raises(CheckpointError, match="is not a checkpoint of Optimus"):
         kit.to_unitk("optimus", tmp_path, tmp_path / "none")
     (there / "checkpoint-encoder-7" / "config.json").write_text('{"hidden_act": "relu"}')
-    with pytest.raises(CheckpointError, match="no registered architecture is the encoder"):
+    with pytest.raises(CheckpointError, match="no registered architecture equals the encoder"):
         kit.to_unitk("optimus", there, tmp_path / "none")
 
 

@@ -245,7 +245,7 @@ def test_the_longest_field_is_cut(folder, toy_vocab, layout):
         count = len(task.asking(parts).towers["x"])
         assert count <= task.pair_slots(sum(map(len, parts)), 0, 3)
     task.room = 2
-    with pytest.raises(DataError, match="line 3: it alone is too long by"):
+    with pytest.raises(DataError, match="line 3: the pattern is .* tokens too long"):
         task.asking([long, *choices])
 
 
@@ -388,10 +388,10 @@ def test_mistakes_are_told_in_a_line(folder, toy_vocab, tmp_path):
     assert f"{line} 7: two of its answers are the same tokens" in fault("\n".join(twice))
     assert f"{line} 7: no field {{b}}; there are a" in fault(own.replace('"{a}', '"{b}'))
     assert f"{line} 7: no filter 'up'; there are bare, lower" in fault(own.replace("{a}", "{a:up}"))
-    assert f"{line} 7: 2 blanks [M], but there must be one" in fault(own.replace("{a} The", "[M]"))
+    assert f"{line} 7: [M] must occur 1 times, got 2" in fault(own.replace("{a} The", "[M]"))
     assert "answers must be two labels or more" in fault(own.replace('  "no"', '  #"no"'))
     assert "choices must be the second" in fault(CHOICES.replace("a, choices", "choices, a"))
-    assert "bad.yaml must have lists of fields and patterns" in fault("fields: a")
+    assert "bad.yaml must have the lists fields and patterns" in fault("fields: a")
     assert "bad.yaml is not YAML" in fault("a: [")
     assert "--task.multi-token has no effect" in fault(CHOICES, multi_token=True)
     assert "--task.length-penalty has no effect" in fault(own, length_penalty=1.0)

@@ -200,7 +200,7 @@ def test_class_weights_are_those_of_torch(toy_vocab):
     near(loss.sums["class"] / batch.count["class"], wanted)
     share = ((output.argmax(1) == right) * torch.tensor([1.0, 3.0, 3.0])).sum() / 7
     near(loss.parts["class/correct"] / batch.count["class"], share)
-    with pytest.raises(UsageError, match="class-weights needs 2 weights above 0, of no, yes"):
+    with pytest.raises(UsageError, match="class-weights needs 2 weights above 0, for no, yes"):
         made("classify", "mlm", toy_vocab, class_weights=(1.0,)).classify([A], np.array([0]), None)
 
 
@@ -211,7 +211,7 @@ def test_a_layout_that_is_none_is_refused():
         layout_of("lm:openin=sep")
     with pytest.raises(UsageError, match="--task.layout lm: --opening must be one of"):
         layout_of("lm:opening=maybe")
-    with pytest.raises(UsageError, match="classify lays out no texts of its own"):
+    with pytest.raises(UsageError, match="must be an objective of pre-training, not classify"):
         layout_of("classify")
 
 

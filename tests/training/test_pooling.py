@@ -87,7 +87,7 @@ def test_a_row_reads_the_words_in_order_and_last_the_slot_that_has_read_all(toy_
         assert example.asks[0].rows.tolist() == [rows]
         assert example.asks[0].head == "concat:label" and task.heads == ("concat:label:2",)
         assert example.asks[0].name == "class"
-    with pytest.raises(UsageError, match="--task.both-orders reads one slot of each order"):
+    with pytest.raises(UsageError, match="--task.both-orders needs --task.pooling slot"):
         Classify.Config(pooling="concat", both_orders=True)
     with pytest.raises(UsageError, match="--task.lm-weight must be at least 0, got -1"):
         Classify.Config(lm_weight=Exponential(value=-1))

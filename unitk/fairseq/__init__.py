@@ -1,1 +1,1 @@
-"""fairseq's data, dictionaries, flags and checkpoints, and unitk's objectives under its trainer."""
+"""fairseq's data, dictionaries, options and checkpoints, and unitk's objectives in its trainer."""

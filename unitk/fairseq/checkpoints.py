@@ -1,10 +1,10 @@
-"""fairseq's checkpoints, from 0.8 to main: RoBERTa, BART, Transformer, Transformer language models.
+"""Checkpoints of fairseq 0.8 to main: RoBERTa, BART, Transformer, Transformer language models.
 
-Tensors stand under `model`, settings under `args` or `cfg`. Old files have queries, keys and values
-in one matrix and some other names; what is written has the names of 0.10 and later, which all of
-them read. Positions from sines and cosines become a table, and a table of these leaves as none.
-MASS' checkpoints are of the same make. Those that fairseq's trainer saved of a task of
-`unitk fairseq-plugin` are read too.
+Tensors are under `model`, settings under `args` or `cfg`. Old files have queries, keys and values
+in one matrix, and a few other names. Files are written with the names of 0.10 and later, which all
+versions read. Sinusoidal positions become a table on import; a table that equals them is not
+written. MASS' checkpoints have the same format. Checkpoints that fairseq's trainer saved for a task
+of `unitk fairseq-plugin` are read, too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from unitk.vocab.base import Vocab, open_vocab
 
 FILE = "checkpoint_best.pt"
 TASK, MODEL = "unitk_", "network."
-"""How the names of the plug-in's tasks and of its tensors begin."""
+"""Prefixes of the plug-in's tasks and of its tensors."""
 FIRST = 2  # row of position 0: positions are counted from the pad's id, which is 1
 IGNORED = (
     r"(en|de)coder\.version",
@@ -53,7 +53,7 @@ IGNORED = (
 
 
 def tower(root: str, ours: str, layer: Names) -> dict[str, Any]:
-    """The names of a tower's tensors, which begin with `root` there."""
+    """The names of a tower's tensors; fairseq's begin with `root` and unitk's with `ours`."""
     return {
         f"{ours}embed.tokens": f"{root}embed_tokens",
         f"{ours}embed.positions": f"{root}embed_positions",
@@ -96,18 +96,18 @@ ACTIVATIONS |= {"gelu_fast": "gelu_tanh", "gelu_accurate": "gelu_tanh"}
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of model there."""
+    """A kind of fairseq model: its task, names and settings in unitk."""
 
-    arch: str  # theirs, of which settings are written in full
+    arch: str  # fairseq's, whose settings are written in full
     presets: tuple[str, ...]
     task: str
     layout: Layout
-    side: str  # which tower's options its settings are
-    root: str  # how the names of that tower begin
+    side: str  # the tower whose options are read
+    root: str  # prefix of that tower's tensors
 
     @property
     def keys(self) -> settings.Keys:
-        """Our fields under the names of fairseq's options."""
+        """The fields of unitk's configuration under the names of fairseq's options."""
         return settings.keys(f"""
             num_heads={self.side}_attention_heads norm_first={self.side}_normalize_before
             activation=activation_fn dropout=dropout attention_dropout=attention_dropout
@@ -125,7 +125,7 @@ FIXED |= {"adaptive_input": False, "character_embeddings": False}
 
 
 def read(path: Path, vocab: Path | None) -> Found:
-    """A checkpoint, or a folder with checkpoint_best.pt or checkpoint_last.pt."""
+    """Read a checkpoint, or a folder with checkpoint_best.pt or checkpoint_last.pt."""
     weights = find_file(path, (FILE, "checkpoint_last.pt", "model.pt"), "checkpoint")
     found = read_pickle(weights)
     if not isinstance(found, dict) or not isinstance(found.get("model"), dict):
@@ -153,7 +153,7 @@ def read(path: Path, vocab: Path | None) -> Found:
 
 
 def is_ours(cfg: Any) -> bool:
-    """Whether a checkpoint's settings are of a task of unitk."""
+    """Whether a checkpoint was saved for a task of unitk in fairseq's trainer."""
     task = cfg.get("task") if isinstance(cfg, dict) else None
     return isinstance(task, dict) and str(task.get("_name")).startswith(TASK)
 
@@ -161,7 +161,7 @@ def is_ours(cfg: Any) -> bool:
 def read_ours(
     cfg: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path, vocab: Path | None
 ) -> Found:
-    """A model under its own names; its vocabulary is that of its data unless it is given."""
+    """Read a model of `unitk fairseq-plugin`; its vocabulary is that of its data, or `vocab`."""
     origin, task = str(path), cfg["task"]
     given = [Given("task", task["_name"].removeprefix(TASK), origin)]
     if arch := dict(cfg.get("model") or {}).get("unitk_arch"):
@@ -184,7 +184,10 @@ def read_ours(
 
 
 def own_layout(tensors: Mapping[str, Tensor]) -> Layout:
-    """Our names behind `MODEL`; layers that share their weights are stored once."""
+    """The table of names of such a model: unitk's, behind `MODEL`.
+
+    Layers that share their weights are stored once.
+    """
     # tensors of one memory are one weight under several names
     first: dict[int, str] = {}
     copies = {}
@@ -198,14 +201,14 @@ def own_layout(tensors: Mapping[str, Tensor]) -> Layout:
 
 
 def vocab_of(path: Path) -> Vocab | None:
-    """A vocabulary, or that of a checkpoint's folder."""
+    """Open a vocabulary, or the one in a checkpoint's folder; None if the folder has none."""
     if path.is_dir() and (path / "dict.txt").exists() and not (path / "tokenizer.json").exists():
         path = path / "dict.txt"
     return vocab_beside(path) if path.is_dir() else open_dictionary(path)
 
 
 def with_classes(layout: Layout, tensors: Mapping[str, Tensor]) -> tuple[Layout, tuple[str, ...]]:
-    """RoBERTa's classification heads: the layout with them, and our names of them."""
+    """The layout extended by RoBERTa's classification heads, and the heads in unitk's spelling."""
     names, heads = dict(layout.names), []
     for name, tensor in tensors.items():
         found = re.fullmatch(r"classification_heads\.(\w+)\.out_proj\.weight", name)
@@ -216,13 +219,13 @@ def with_classes(layout: Layout, tensors: Mapping[str, Tensor]) -> tuple[Layout,
 
 
 def class_names(name: str) -> dict[str, str]:
-    """Where a head over classes stands."""
+    """The names of the classification head `name`."""
     root = f"classification_heads.{name}."
     return classes(f"class:{name}", f"{root}dense", f"{root}out_proj")
 
 
 def options_of(found: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """The model's options, of whichever time."""
+    """The model's options, from `cfg` or, in older checkpoints, `args`."""
     cfg = found.get("cfg")
     given = (cfg or {}).get("model") if isinstance(cfg, dict | None) else None
     given = found.get("args") if given is None else given
@@ -234,7 +237,7 @@ def options_of(found: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def modern(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors under the names of 0.10 and later."""
+    """Rename tensors to the names of 0.10 and later, and split joint projections."""
     found = {}
     for name, tensor in tensors.items():
         name = re.sub(r"^decoder\.(sentence_encoder|lm_head)\.", r"encoder.\1.", name)
@@ -252,7 +255,7 @@ def modern(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def kind_of(tensors: Mapping[str, Tensor], path: Path) -> Kind:
-    """What the names of a checkpoint tell."""
+    """The kind of model, found from the names of its tensors."""
     two = "encoder.embed_tokens.weight" in tensors
     for kind in (ROBERTA_KIND, SEQ2SEQ_KIND if two else LM_KIND):
         if f"{kind.root}embed_tokens.weight" in tensors:
@@ -263,7 +266,7 @@ def kind_of(tensors: Mapping[str, Tensor], path: Path) -> Kind:
 def config_of(
     kind: Kind, tensors: dict[str, Tensor], given: Mapping[str, Any], path: Path, first: int
 ) -> ModelConfig:
-    """The configuration, from shapes and options; `first` is the row of position 0."""
+    """The configuration, from shapes and options; position 0 is row `first` of a table."""
     settings.refuse(given, FIXED, path)
     root = kind.root
     _, width = settings.shape_of(tensors, f"{root}embed_tokens.weight", path)
@@ -298,9 +301,9 @@ def config_of(
         rows = places(tensors, "encoder.", given, path, first)
         if rows != changes["max_positions"]:
             both = f"{rows} and {changes['max_positions']}"
-            raise CheckpointError(f"{path}: the towers have {both} positions: unitk needs as many")
+            raise CheckpointError(f"{path}: the towers have {both} positions, not the same")
         if given.get("encoder_attention_heads") != given.get("decoder_attention_heads"):
-            raise CheckpointError(f"{path}: encoder and decoder need the same attention heads")
+            raise CheckpointError(f"{path}: both towers need the same number of heads")
         shared = same(tensors["encoder.embed_tokens.weight"], words)
         changes |= {"shared_embeddings": shared, "decoder_layers": changes["num_layers"]}
         changes["num_layers"] = settings.layers_of(tensors, "encoder.layers.")
@@ -316,7 +319,10 @@ def config_of(
 def places(
     tensors: dict[str, Tensor], root: str, given: Mapping[str, Any], path: Path, first: int
 ) -> int:
-    """How many positions a tower has; without a table, that of sines and cosines is put there."""
+    """The number of positions of a tower.
+
+    A tower without a table gets that of sinusoidal positions, in `tensors`.
+    """
     name = f"{root}embed_positions.weight"
     if name not in tensors:
         side = "source" if root == "encoder." else "target"
@@ -328,7 +334,7 @@ def places(
 
 
 def waves(rows: int, width: int) -> Tensor:
-    """fairseq's positions of sines and cosines; the pad's row is zero."""
+    """fairseq's table of sinusoidal positions [rows, width]; the padding's row is zero."""
     # as tensor2tensor has them: all sines before all cosines, rates from 1 down to 1/10000
     half = width // 2
     rate = torch.exp(torch.arange(half, dtype=torch.float) * -(math.log(10000) / max(half - 1, 1)))
@@ -339,7 +345,7 @@ def waves(rows: int, width: int) -> Tensor:
 
 
 def write(parts: Parts, folder: Path) -> None:
-    """checkpoint_best.pt with the names of 0.10 and later, dict.txt and the tokenizer."""
+    """Write checkpoint_best.pt with the names of 0.10 and later, dict.txt and the tokenizer."""
     config, tensors = parts.model.config, parts.tensors()
     kind = _kind_of(config)
     names = dict(kind.layout.names)
@@ -355,7 +361,7 @@ def write(parts: Parts, folder: Path) -> None:
         place = f"{root}embed_positions.weight"
         table = theirs.get(place)
         learned = table is None or not same(table, waves(*table.shape))
-        # what is not learned is computed there, and a stored table would be unexpected
+        # fairseq computes what is not learned, and refuses a stored table
         given[f"{root[:-1]}_learned_pos"] = learned
         if not learned:
             del theirs[place]
@@ -395,7 +401,7 @@ def write_options(kind: Kind, config: ModelConfig) -> dict[str, Any]:
 
 
 def write_dict(vocab: Vocab, path: Path, rows: int) -> None:
-    """A line for each symbol but the first four, which fairseq puts there itself."""
+    """Write dict.txt: a line for each symbol but the first four, which fairseq adds itself."""
     if isinstance(vocab.model, FairseqDictionary):
         path.write_bytes(vocab.model.data)
         return

@@ -3,9 +3,9 @@
     .idx   "MMIDIDX\\0\\0", u64 1, u8 type, u64 N, int32 [N] sizes, int64 [N] offsets into .bin
     .bin   the ids of the N items, one after the other; all little endian
 
-An item is a line with the end symbol behind it. Where every item of a split has it, it is dropped:
-unitk's layouts add what they need. An item of the end symbol alone was an empty line, which ends a
-document. Ids are fairseq's. Opening reads all of .bin once, for ids that no symbol has.
+An item is a line followed by the end symbol. If every item of a split has it, it is dropped,
+because unitk's layouts add what they need. An item of the end symbol alone is an empty line, which
+ends a document. Ids are fairseq's. Opening reads all of .bin once, to find ids without a symbol.
 """
 
 from __future__ import annotations
@@ -48,24 +48,27 @@ MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQ")
 CODES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2", 9: "<u4", 10: "<u8"}
 OTHERS = {b"TNTIDX\x00\x00": "cached or lazy", b"HUFFIDX\x00": "huffman"}
-"""How indices of fairseq's other formats begin, and what `--dataset-impl` calls these."""
-LARGE = (1 << 32) - 1  # vocabularies below `SMALL` are stored as uint16, below this as uint32
+"""First bytes of the index of fairseq's other formats -> their name in `--dataset-impl`."""
+LARGE = (1 << 32) - 1  # ids of vocabularies below `SMALL` are uint16, below this uint32
 PAIR = re.compile(r"([^.]+)\.([^.-]+)-([^.-]+)\.([^.-]+)\.idx")
 
 
 @dataclass(frozen=True)
 class Split:
-    """The files of a split, without their endings: of a text, or of source and target."""
+    """The files of one split without their endings: of a text, or of source and target."""
 
     stems: tuple[Path, ...]
 
     @property
     def kind(self) -> str:
-        """The kind of corpus it is."""
+        """The kind of its corpus: text or pairs."""
         return "text" if len(self.stems) == 1 else "pairs"
 
     def vocab(self) -> Vocab:
-        """Its dictionary, with the symbols that it lacks behind; pairs must have the same."""
+        """The split's dictionary, extended by the symbols that it lacks.
+
+        Raises `DataError` if source and target have different dictionaries.
+        """
         found = [stem.parent / f"dict{stem.suffix}.txt" for stem in self.stems]
         for path in found:
             if not path.is_file():
@@ -79,7 +82,7 @@ class Split:
         return open_dictionary(found[0])
 
     def open(self) -> Corpus | Pairs:
-        """It as a corpus."""
+        """Open the split as a corpus."""
         vocab = self.vocab()
         if self.kind == "text":
             return FairseqCorpus(self.stems[0], vocab, lines=False)
@@ -87,8 +90,11 @@ class Split:
 
 
 def find(path: Path) -> Split | None:
-    """The split FOLDER/train, of one pair of languages FOLDER/train.de-en, or one side of that,
-    FOLDER/train.de-en.de; None where there are no such files."""
+    """The split that a path names; None if it has no files.
+
+    FOLDER/train is a text, or pairs if there is one pair of languages. FOLDER/train.de-en names the
+    pair, and FOLDER/train.de-en.de one side of it.
+    """
     folder, name = path.parent, path.name
     if not name or path.exists() or not folder.is_dir():
         return None
@@ -105,7 +111,7 @@ def find(path: Path) -> Split | None:
             # --only-source with a language
             found[f"{one}-{other}"] = stems if other != "None" else stems[:1]
     if len(found) > 1:
-        raise DataError(f"{path} is of several pairs; name {name}.{f' or {name}.'.join(found)}")
+        raise DataError(f"{path} has several pairs; give {name}.{f' or {name}.'.join(found)}")
     return Split(*found.values()) if found else None
 
 
@@ -115,7 +121,7 @@ def splits(folder: Path) -> list[str]:
 
 
 def shards(folder: Path) -> list[Path]:
-    """The splits train, train1, train2, ..., which fairseq takes for one."""
+    """The paths of the splits train, train1, train2, ..., which fairseq reads as one."""
     found = [folder / "train"]
     while find(folder / f"train{len(found)}"):
         found.append(folder / f"train{len(found)}")
@@ -123,7 +129,7 @@ def shards(folder: Path) -> list[Path]:
 
 
 def lacking(path: Path) -> str:
-    """What is wrong with a path that should be a split, in words; "" if fairseq made no such."""
+    """Why a path is no split, as an error message; "" if its folder has no fairseq dictionary."""
     if not path.parent.is_dir() or not dictionaries(path.parent):
         return ""
     if any(file.suffix not in (".idx", ".bin") for file in path.parent.glob(f"{path.name}.*-*")):
@@ -136,7 +142,7 @@ def lacking(path: Path) -> str:
 
 
 class FairseqCorpus(Corpus):
-    """The items of one index; `lines`: each is a document, even if it is empty."""
+    """The items of one index as sentences; `lines`: each item is a document, even an empty one."""
 
     def __init__(self, stem: Path, vocab: Vocab, lines: bool) -> None:
         self.path, self.file, self.vocab_hash = stem, stem.with_name(f"{stem.name}.bin"), vocab.hash
@@ -156,7 +162,7 @@ class FairseqCorpus(Corpus):
         lengths = (sizes - self.ended)[~blank]
         self.sentences = np.append(0, np.cumsum(lengths))
         self._gaps: Ids = (stops - sizes)[~blank] - self.sentences[:-1]
-        """How much further behind a sentence stands in the file, as ends are dropped."""
+        """By how many ids each sentence is further back in the file, because ends are dropped."""
         # a sentence's document is the number of blank lines before it
         owner = np.arange(len(lengths)) if lines else np.cumsum(blank)[~blank]
         first = np.flatnonzero(np.diff(owner, prepend=-1))
@@ -171,7 +177,7 @@ class FairseqCorpus(Corpus):
         self.note = f"; fairseq's, {kept if lack else 'ends of items dropped'}"
 
     def tokens(self, start: int, stop: int) -> Ids:
-        """The ids from token `start` up to token `stop`, dropped ends not counted."""
+        """The ids of the tokens [start, stop), counted without the end symbols that are dropped."""
         # sentences low to high hold the tokens; what is wanted of each is moved by its gap
         low = int(self.sentences.searchsorted(start, "right")) - 1
         high = int(self.sentences.searchsorted(stop))
@@ -180,14 +186,14 @@ class FairseqCorpus(Corpus):
         return self._tokens[places].astype(np.int64)
 
     def notes(self, start: int, stop: int) -> None:
-        """There are none."""
+        """None: fairseq's format has no annotations."""
 
     def verify(self) -> None:
-        """All of it was looked at when it was opened."""
+        """Does nothing, as opening has checked all files."""
 
 
 class FairseqPairs(Pairs):
-    """Line i of one language with line i of the other."""
+    """Pairs of lines: line i of one language with line i of the other."""
 
     def __init__(self, stems: tuple[Path, ...], vocab: Vocab) -> None:
         self.path, self.vocab_hash = stems[0].with_suffix(""), vocab.hash
@@ -200,7 +206,10 @@ class FairseqPairs(Pairs):
 
 
 def read_index(path: Path, data: Path) -> tuple[np.dtype[Any], Ids]:
-    """The type of the ids in `data`, and the sizes of the items; whatever is wrong is one line."""
+    """The type of the ids in `data`, and the sizes of the items.
+
+    Raises `DataError`, of one line, if either file is damaged or of another format.
+    """
     try:
         length, held = path.stat().st_size, data.stat().st_size
         with path.open("rb") as file:
@@ -240,7 +249,7 @@ def read_index(path: Path, data: Path) -> tuple[np.dtype[Any], Ids]:
 
 
 def word_counts(paths: Sequence[Path]) -> Counter[str]:
-    """How often each word between blanks occurs in files of text."""
+    """Count the words between blanks in files of text."""
     counts: Counter[str] = Counter()
     for line in _lines(paths):
         counts.update(line.split())
@@ -248,13 +257,17 @@ def word_counts(paths: Sequence[Path]) -> Counter[str]:
 
 
 def write(options: Options, parts: dict[str, Source]) -> dict[str, dict[str, Counts]]:
-    """Write the parts as fairseq-preprocess does; what each of them holds is printed."""
+    """Write the parts of a corpus as fairseq-preprocess does, and print their counts.
+
+    Returns the counts of each side of each part.
+    """
     langs, sides = (options.source_lang, options.target_lang), ("", "")
     if any(source.targets for source in parts.values()):
         sides = langs
         for lang in langs:
             good = re.fullmatch(r"[^.\-/\s]+", lang) and langs[0] != langs[1]
-            require(bool(good), f"--source-lang, --target-lang: {lang!r} cannot name a language")
+            what = "--source-lang and --target-lang must differ and have no blank . - or /"
+            require(bool(good), f"{what}, got {' and '.join(map(repr, langs))}")
     with building(options.dest, options.overwrite) as folder:
         words = _dictionary(options, parts)
         for name in {f"dict.{lang}.txt" if lang else "dict.txt" for lang in sides}:
@@ -270,7 +283,7 @@ def write(options: Options, parts: dict[str, Source]) -> dict[str, dict[str, Cou
 
 def _dictionary(options: Options, parts: dict[str, Source]) -> FairseqDictionary:
     if options.vocab is None:
-        require("train" in parts, "a dictionary is made of --input or --source-file; or give one")
+        require("train" in parts, "--format fairseq needs --input or --source-file, or a --vocab")
         train, size = parts["train"], options.vocab_size
         require(size is None or size > 4, f"--vocab-size must be above 4, got {size}")
         counts = word_counts([*train.paths, *train.targets])
@@ -292,7 +305,7 @@ def _dictionary(options: Options, parts: dict[str, Source]) -> FairseqDictionary
 def write_part(
     folder: Path, name: str, source: Source, langs: tuple[str, str], words: FairseqDictionary
 ) -> dict[str, Counts]:
-    """Write a part of text, or pairs of lines, as fairseq-preprocess does; what its sides hold."""
+    """Write one part of a text or of pairs as fairseq-preprocess does; returns counts by side."""
     one, other = langs
     stems = [folder / f"{name}.{one}-{other}.{lang}" for lang in langs]
     sides = {"source": source.paths, "target": source.targets}
@@ -314,7 +327,7 @@ def write_part(
 
 
 def _write_side(stem: Path, paths: Sequence[Path], words: FairseqDictionary) -> int:
-    """Every line of some files as an item; how many unknown words there are."""
+    """Write each line of some files as an item; returns the number of unknown words."""
     code = 8 if words.size < SMALL else 9 if words.size < LARGE else 5
     dtype, unknown, sizes = np.dtype(CODES[code]), 0, array("i")
     with stem.with_name(f"{stem.name}.bin").open("wb") as file:
@@ -333,7 +346,7 @@ def _write_side(stem: Path, paths: Sequence[Path], words: FairseqDictionary) -> 
 
 
 def _lines(paths: Sequence[Path]) -> Iterator[str]:
-    """The lines of files as Python has them: a lone carriage return ends one too."""
+    """The lines of files as Python reads them: a lone carriage return ends a line, too."""
     for path in paths:
         decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8")(), True)
         number, waiting = 0, ""
@@ -345,12 +358,12 @@ def _lines(paths: Sequence[Path]) -> Iterator[str]:
             if waiting := waiting + decoder.decode(b"", final=True):
                 yield waiting
         except UnicodeDecodeError as error:
-            raise DataError(f"{name_of(path)}, behind line {number}: not UTF-8") from error
+            raise DataError(f"{name_of(path)}, after line {number}: not UTF-8") from error
 
 
 @register("corpus", "fairseq")
 class FairseqFormat:
-    """fairseq's data-bin folders, which fairseq-preprocess makes."""
+    """fairseq's data-bin folders, which fairseq-preprocess writes."""
 
     find, splits, shards = staticmethod(find), staticmethod(splits), staticmethod(shards)
     lacking, write = staticmethod(lacking), staticmethod(write)

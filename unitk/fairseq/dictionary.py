@@ -1,4 +1,4 @@
-"""Dictionaries of fairseq (dict.txt) and of XLM (vocab.en-fr): a symbol and its count a line."""
+"""Dictionaries of fairseq (dict.txt) and XLM (vocab.en-fr): a symbol and its count a line."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from unitk.vocab.words import WordList
 
 FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 XLM_FIRST = ("<s>", "</s>", "<pad>", "<unk>", *(f"<special{i}>" for i in range(10)))
-"""Symbols that every dictionary has in front and that its file leaves out."""
+"""Symbols that every dictionary begins with and that its file leaves out."""
 OVERWRITE = " #fairseq:overwrite"
 END: int = FIRST.index("</s>")  # what fairseq writes behind every line of text
 GPT2_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
 GLUE = 0.01
-"""Share of symbols with sentencepiece's mark (\u2581 before a word) or subword-nmt's (@@ where one
-goes on) above which these are marks, and no words that look so."""
+"""Share of symbols with sentencepiece's mark (\u2581 before a word) or subword-nmt's (@@ in one).
+Above it they are marks; below it they are words that look like marks."""
 
 
 class Dictionary(WordList):
-    """A file of symbols that leaves out the `first` ones."""
+    """A word list from a file of symbols and counts, which leaves out the symbols in `first`."""
 
     first: tuple[str, ...]
 
@@ -39,7 +39,7 @@ class Dictionary(WordList):
 
 @register("vocab", "xlm")
 class XLMDictionary(Dictionary):
-    """XLM's vocab.en-fr: text is split at blanks, as fastBPE left it, whose @@ a decoder joins."""
+    """XLM's vocab.en-fr; texts are split at blanks, after fastBPE, whose @@ decoding removes."""
 
     kind = "xlm"
     file = "vocab.xlm"
@@ -56,7 +56,7 @@ class XLMDictionary(Dictionary):
 
 @register("vocab", "fairseq")
 class FairseqDictionary(Dictionary):
-    """fairseq's dict.txt: text is split at blanks, as whatever made its words left it."""
+    """fairseq's dict.txt; texts are split at blanks, after any tokenizer."""
 
     kind = "fairseq"
     file = "dict.txt"
@@ -65,7 +65,7 @@ class FairseqDictionary(Dictionary):
 
     def __init__(self, data: bytes) -> None:
         super().__init__(data)
-        # one such symbol may be a word that looks so; a share of them is a mark
+        # a few such symbols may be words that look like it
         least = GLUE * self.size
         self._blanks = sum(symbol[0] == "\u2581" for symbol in self.symbols) > least
         self._joints = sum(symbol.endswith("@@") for symbol in self.symbols) > least
@@ -78,8 +78,11 @@ class FairseqDictionary(Dictionary):
 
     @classmethod
     def open(cls, path: Path) -> VocabModel:
-        """Of a dictionary of numbers, as RoBERTa and BART have it, GPT-2's pieces, if their
-        `encoder.json` and `vocab.bpe` stand beside it."""
+        """Open dict.txt.
+
+        The dictionary of RoBERTa and BART holds the numbers of GPT-2's pieces. If `encoder.json`
+        and `vocab.bpe` are beside it, GPT-2's tokenizer with the dictionary's ids is opened.
+        """
         words = cls(cls.read(path))
         folder = path if path.is_dir() else path.parent
         for names in GPT2_FILES if words.numbers else ():
@@ -108,7 +111,7 @@ class FairseqDictionary(Dictionary):
         return found[0].read_bytes()
 
     def line(self, text: str) -> list[int]:
-        """The ids of a line as fairseq-preprocess writes it: `<s>` and the like are symbols."""
+        """The ids of a line as fairseq-preprocess writes it; `<s>` and the like are symbols."""
         get, unk = self._index.get, self.unk
         return [*(get(word, unk) for word in text.split()), END]
 
@@ -124,7 +127,10 @@ class FairseqDictionary(Dictionary):
 
 
 def symbols_of(data: bytes) -> list[str]:
-    """The symbols of dict.txt, in its order; one that is there again stands for its last line."""
+    """The symbols of dict.txt in its order.
+
+    A symbol may be repeated only in a line marked `#fairseq:overwrite`; its last line counts.
+    """
     found: list[str] = []
     seen = set(FIRST)
     lines = data.decode("utf-8").split("\n")
@@ -134,17 +140,18 @@ def symbols_of(data: bytes) -> list[str]:
         if not blank or not symbol or not count.isdecimal():
             raise DataError(f"line {number} is not a symbol with its count: {line[:40]!r}")
         if symbol in seen and not overwrites:
-            raise DataError(f"line {number} has {symbol!r} again")
+            raise DataError(f"line {number} repeats the symbol {symbol!r}")
         found.append(symbol)
         seen.add(symbol)
     return found
 
 
 def built(counts: Counter[str], size: int | None = None, threshold: int = 0) -> bytes:
-    """The dict.txt that fairseq-preprocess makes of words and how often they occur.
+    """The dict.txt that fairseq-preprocess makes of word counts.
 
-    The most frequent first, equal ones by code point; at most `size` ids with the first four, none
-    that occurs less than `threshold` times; then fillers up to a multiple of 8 ids.
+    Words are sorted by frequency, then by code point. At most `size` ids are kept, four of them for
+    fairseq's symbols, and only words that occur `threshold` times. Fillers follow up to a multiple
+    of 8 ids.
     """
     words = sorted(counts.keys() - set(FIRST), key=lambda word: (-counts[word], word))
     room = None if size is None else max(size - len(FIRST), 0)
@@ -158,23 +165,23 @@ def built(counts: Counter[str], size: int | None = None, threshold: int = 0) -> 
 
 
 def dictionaries(folder: Path) -> list[Path]:
-    """dict.txt, or the dictionaries of two languages, in a folder that fairseq-preprocess made."""
+    """The paths of dict.txt, or of the dictionaries of two languages, in a data-bin folder."""
     whole = folder / "dict.txt"
     return [whole] if whole.is_file() else sorted(folder.glob("dict.*.txt"))
 
 
 def open_dictionary(path: Path) -> Vocab:
-    """`open_vocab`, but a dictionary of numbers without what they stand for is refused."""
+    """`open_vocab`, which refuses a dictionary of GPT-2's numbers without GPT-2's files."""
     vocab = open_vocab(path)
     if isinstance(vocab.model, FairseqDictionary) and vocab.model.numbers:
         raise DataError(
-            f"{path} has the numbers of GPT-2's pieces: put encoder.json and vocab.bpe beside it"
+            f"{path} holds the numbers of GPT-2's pieces; put encoder.json and vocab.bpe beside it"
         )
     return vocab
 
 
 def renumbered(tokenizer: bytes, numbers: Sequence[str]) -> bytes:
-    """GPT-2's tokenizer with the ids of a dictionary of its numbers."""
+    """GPT-2's tokenizer with the ids of a dictionary that holds its numbers."""
     spec = json.loads(tokenizer)
     piece_of = {str(number): piece for piece, number in spec["model"]["vocab"].items()}
     words = [*FIRST, *(piece_of.get(number, number) for number in numbers)]

@@ -1,4 +1,4 @@
-"""What options of fairseq and transformers are called here; see docs/from-fairseq.md."""
+"""unitk's names of the options of fairseq and transformers, for hints (docs/from-fairseq.md)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 
 def _table(text: str) -> dict[str, tuple[str, ...]]:
-    """`their name another name: our option | another option; ...` as name -> options."""
+    """Parse `name another-name: option | option; ...` into a dictionary of name -> options."""
     rows = (row.split(": ") for row in " ".join(text.split()).split("; "))
     return {name: tuple(ours.split(" | ")) for theirs, ours in rows for name in theirs.split()}
 
@@ -72,7 +72,7 @@ TRANSFORMERS = _table("""
     eval_steps: --valid-every; save_steps: --save-every; save_total_limit: --keep-last;
     report_to: --writers; torch_compile: --compile
 """)
-"""transformers' names of training and generation, in the same way."""
+"""transformers' names of the options of training and generation -> unitk's options."""
 CHOICES = {
     "translation": "seq2seq",
     "translation_from_pretrained_bart": "seq2seq",
@@ -82,11 +82,14 @@ CHOICES = {
     "masked_lm_loss": "cross_entropy",
     "adam": "adamw",
 }
-"""What fairseq calls a task, criterion or optimizer -> the name here."""
+"""fairseq's name of a task, criterion or optimizer -> unitk's."""
 
 
 def hint(key: str, known: Collection[str]) -> str:
-    """`; fairseq's ... is ... here` if it has such an option, and `known` what it is here."""
+    """A hint such as `; fairseq's --max-update is --max-steps here`, "" if there is none.
+
+    `known` are the options that are possible where the name was given.
+    """
     spelled = f"--{key.replace('_', '-')}" if len(key) > 1 else f"-{key}"
     note = NOTES.get(key, "")
     for system, names in (("fairseq's", NAMES), ("transformers'", TRANSFORMERS)):
@@ -97,6 +100,6 @@ def hint(key: str, known: Collection[str]) -> str:
 
 
 def choice(name: str, known: Collection[str]) -> str:
-    """The same for the value of an option."""
+    """The hint for the value of an option, such as the name of a task."""
     here = CHOICES.get(name)
     return f"; fairseq's {name} is {here} here" if here in known else ""

@@ -1,7 +1,7 @@
-"""unitk's objectives under fairseq's trainer, for the folder that `unitk fairseq-plugin` writes.
+"""unitk's objectives in fairseq's trainer, for the folder that `unitk fairseq-plugin` writes.
 
-unitk brings the examples, the model and the loss; optimizer, learning rate, batches, precision and
-checkpoints are fairseq's. Written against 0.12.2; fairseq must be installed to import this.
+unitk makes the examples, the model and the loss. Optimizer, learning rate, batches, precision and
+checkpoints are fairseq's. Written for 0.12.2; importing this module needs fairseq.
 """
 
 # no `from __future__ import annotations`: fairseq wants the types of options, not their names
@@ -41,7 +41,7 @@ UnitkError.with_flags = True  # fairseq-train is a command line
 NAME = "unitk"
 KINDS = ("task", "arch", "criterion")
 OWN = ("criterion", "init_from", "blocks", "block_size", "max_source_len", "max_target_len")
-"""Options of `unitk train` that are not fairseq's business, beside those of the components."""
+"""Options of `unitk train` that --unitk-options takes, beside those of the components."""
 
 
 @dataclass
@@ -72,7 +72,7 @@ class CriterionOptions(FairseqDataclass):
 
 
 class UnitkDataset(FairseqDataset):
-    """The examples of a split: of each epoch anew in training, otherwise always the same."""
+    """The examples of a split: drawn anew for each epoch in training, otherwise always the same."""
 
     # draws change with the epoch, and with them the lengths that batches are made of
     can_reuse_epoch_itr_across_epochs = False
@@ -101,19 +101,19 @@ class UnitkDataset(FairseqDataset):
         return self.sizes[indices]
 
     def ordered_indices(self) -> Ids:
-        """By length, equal ones in an order that fairseq has seeded."""
+        """The examples sorted by length; equal lengths are in an order that fairseq has seeded."""
         # stable, so that equal lengths keep the shuffled order
         order = np.random.permutation(len(self))
         return order[np.argsort(self.sizes[order], kind="stable")]
 
     def collater(self, samples: Sequence[Example]) -> dict[str, Any]:
-        """A batch; fairseq wants its numbers beside it."""
+        """Collate examples to a batch, with the counts that fairseq expects."""
         batch = make_batch(samples)
         return {"batch": batch, "nsentences": len(samples), "ntokens": batch.num_real}
 
 
 class UnitkTask(FairseqTask):
-    """A task of unitk. What is opened depends on the architecture, so it waits for the model."""
+    """A task of unitk. Data are opened with the model, because they depend on the architecture."""
 
     objective: ClassVar[str]
     source_dictionary = target_dictionary = None
@@ -145,11 +145,11 @@ class UnitkTask(FairseqTask):
             self.datasets[split] = UnitkDataset(self.open_split(split).valid[split], None)
 
     def max_positions(self) -> None:
-        """A layout never exceeds the architecture's."""
+        """No limit: a layout never exceeds the positions of the architecture."""
 
 
 class UnitkModel(BaseFairseqModel):
-    """A model of unitk. The loss is made in its forward pass, where fairseq's engines expect it."""
+    """A model of unitk. Its forward pass computes the loss, as fairseq's engines expect."""
 
     def __init__(self, network: Any) -> None:
         super().__init__()
@@ -174,11 +174,11 @@ class UnitkModel(BaseFairseqModel):
         return criterion(self.network, batch.to(device), self.step, total)
 
     def max_positions(self) -> None:
-        """As in the task."""
+        """No limit, as in the task."""
 
 
 class UnitkLoss(FairseqCriterion):
-    """The task's criterion. A batch counts as much as it asks, as in fairseq's own criterions."""
+    """The task's criterion; the weight of a batch is its number of predictions, as in fairseq's."""
 
     def __init__(self, cfg: Any, task: UnitkTask) -> None:
         super().__init__(task)
@@ -190,7 +190,10 @@ class UnitkLoss(FairseqCriterion):
     def forward(
         self, model: nn.Module, sample: Mapping[str, Any], reduce: bool = True
     ) -> tuple[Tensor, float, dict[str, Any]]:
-        """The asks' means, weighted and added up, times what is asked; that number; the log."""
+        """The loss times the number of predictions, that number, and the values to log.
+
+        The loss is the weighted sum of the asks' means.
+        """
         batch = sample["batch"]
         sums, counts = model(self.ours, batch, self.total).sums, self.ours.counts(batch)
         asked = sum(counts[name] for name in sums)
@@ -202,7 +205,7 @@ class UnitkLoss(FairseqCriterion):
 
     @staticmethod
     def reduce_metrics(logging_outputs: Sequence[Mapping[str, Any]]) -> None:
-        """The loss and each ask's own mean, in bits."""
+        """Log the loss and the mean of each ask, in bits."""
         asked = sum(log.get("asked", 0) for log in logging_outputs)
         total = sum(log.get("loss", 0.0) for log in logging_outputs)
         metrics.log_scalar("loss", total / (asked or 1) / math.log(2), asked, round=4)
@@ -217,7 +220,7 @@ class UnitkLoss(FairseqCriterion):
 
 
 def options(task: str, arch: str, cfg: Any) -> Parsed:
-    """The options of a run as `unitk train` reads them."""
+    """The options of a run as `unitk train` parses them."""
     words = cfg.unitk_options.split()
     for word in words:
         key = word.partition("=")[0].replace("-", "_")
@@ -225,7 +228,7 @@ def options(task: str, arch: str, cfg: Any) -> Parsed:
             hint = registry.nearest(key, OWN) or f" (known: {', '.join(OWN)}, task.*, arch.*)"
             raise UsageError(f"--unitk-options has no {key!r}{hint}")
     given = [f"--task={task}", *([f"--arch={arch}"] if arch else []), *(f"--{w}" for w in words)]
-    # what a run of unitk needs beside, and fairseq sees to
+    # options that unitk requires, but that fairseq decides
     given += [f"--data={cfg.data}", f"--seed={cfg.seed}", "--max-steps=1", "--save-dir=unused"]
     parsed = parse("train", TrainConfig, given, KINDS)
     for key, (_, value) in parsed.fields().items():
@@ -235,7 +238,7 @@ def options(task: str, arch: str, cfg: Any) -> Parsed:
 
 
 def register(user_dir: str | None = None) -> None:
-    """Make what unitk has, and the plug-ins of `user_dir`, known to fairseq under `unitk_NAME`."""
+    """Register unitk's components and those of `user_dir` with fairseq, as `unitk_NAME`."""
     registry.load_plugins(Path(user_dir) if user_dir else None)
     register_model(NAME, dataclass=ModelOptions)(UnitkModel)
     register_criterion(NAME, dataclass=CriterionOptions)(UnitkLoss)

@@ -1,1 +1,5 @@
-"""Checkpoints of other systems, one file per format: a table of names, both ways."""
+"""Import and export of other systems' checkpoints: one module for each format.
+
+A format's module maps the names of tensors and settings in both directions. `convert.py` builds the
+model.
+"""

@@ -1,7 +1,7 @@
-"""A checkpoint of another system as a model here, and the other way.
+"""Build a unitk model from another system's checkpoint, and export a model to other formats.
 
-`read` of a format's module finds tensors, settings and vocabulary; what they become, and whether
-all of it fits together, is decided here for all formats alike.
+The `read` function of a format's module finds tensors, settings and vocabulary. This module turns
+them into a model for all formats alike, and checks that they fit together.
 """
 
 from __future__ import annotations
@@ -33,51 +33,51 @@ FORMATS = {
 }
 FORMATS["fairseq"] = "unitk.fairseq.checkpoints"
 WRITTEN = {name: f"unitk.interop.{name}" for name in ("ctranslate2", "onnx")}
-"""Formats that are not read."""
+"""Formats for export only."""
 READ = {"elmo": "unitk.interop.elmo"}
-"""Formats that are not written; what they read needs no further step."""
+"""Formats for import only. Their `read` returns `Parts`."""
 KINDS = ("task", "arch")
 TOKENS, ENCODER = "embed.tokens.weight", "encoder.embed.tokens.weight"
 POSITIONS = (".positions.weight", ".positions2.weight")
 ROWS = (TOKENS, "heads.lm.weight", "heads.lm.bias")
-"""What has a row for every id of the vocabulary."""
+"""Tensors with a row for every id of the vocabulary."""
 
-MOST_LAYERS = 10_000  # of a model that is to be believed
+MOST_LAYERS = 10_000  # a larger number in a file is damage
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Found:
-    """A checkpoint of another system, as its format reads it."""
+    """The tensors, settings and vocabulary that a format's `read` found in a checkpoint."""
 
     path: Path  # the file, for errors
     tensors: Mapping[str, Tensor]
     layout: Layout
     presets: Sequence[str]
-    """Registered architectures, of which the nearest is taken, and the settings in full."""
+    """Registered architectures; the nearest one names the model's."""
     config: ModelConfig
     task: str
     vocab: Vocab | None  # of the files beside it, if there are any
     options: Mapping[str, str] = field(default_factory=dict)  # of the task
     symbols: Mapping[str, int] = field(default_factory=dict)  # ids that the system fixes
     spelled: Mapping[int, str] = field(default_factory=dict)
-    """Ids without a piece that have a name there."""
+    """Names of ids that have no piece."""
     source_vocab: Vocab | None = None  # of the encoder, if it has one of its own
     labels: tuple[str, ...] = ()  # of a fine-tuned model, by their numbers
     notes: Sequence[str] = ()  # what was left out
     check: Callable[[Task], None] = lambda task: None
     """Refuses options of the task that the checkpoint has no tensors for."""
     says_heads: bool = True
-    """Whether it says how many heads there are; if not, heads of 64 are assumed."""
+    """Whether the checkpoint gives the number of heads; otherwise heads of 64 are assumed."""
 
     @property
     def arch(self) -> str:
-        """The name of the architecture that comes nearest."""
+        """The registered architecture that is nearest to `config`."""
         return preset_of(self.presets, self.config)
 
     def rows(self, name: str) -> int:
-        """How many rows a table of ours has there; 0 if it has none."""
+        """The checkpoint's number of rows for the table `name` of unitk; 0 without it."""
         # a table has one name there, whereas projections may have several
         theirs = self.layout.names.get(name.removesuffix(".weight"), "")
         assert isinstance(theirs, str)
@@ -87,23 +87,26 @@ class Found:
 
 @dataclass(frozen=True)
 class Parts:
-    """A model with what is needed to use it, or to write it in another format."""
+    """A model with its task and options: all that using or exporting it needs."""
 
     model: Model
     task: Task
     values: Mapping[str, str]  # task and architecture as options
     rows: Mapping[str, int]
-    """How many rows a tensor has for the ids of a vocabulary, where the other system has less than
-    this model."""
+    """Name of a table over the vocabulary -> its rows in the imported checkpoint, before symbols
+    were added."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Its weights by name, a shared one once, with the rows that the other system has."""
+        """The weights by unitk's names, each shared weight once.
+
+        Tables over the vocabulary have the rows of the imported checkpoint only (`rows`).
+        """
         found = {name: tensor.detach() for name, tensor in self.model.named_parameters()}
         return found | {name: found[name][:rows] for name, rows in self.rows.items()}
 
 
 def module(name: str, option: str) -> Any:
-    """The module of a format."""
+    """Import the module of the format `name`; `option` is --from or --to, for errors."""
     known = FORMATS | (WRITTEN if option == "--to" else READ)
     if name not in known:
         hint = registry.nearest(name, known) or f" (known: {', '.join(known)})"
@@ -114,7 +117,13 @@ def module(name: str, option: str) -> Any:
 def read_checkpoint(
     name: str, path: Path, vocab: Path | None = None, given: Sequence[Given] = ()
 ) -> Parts:
-    """The model of another system's checkpoint; `given` are options of task and architecture."""
+    """Read another system's checkpoint as a model in evaluation mode, with task and vocabulary.
+
+    `name` is the format and `given` are options of task and architecture, which override those of
+    the checkpoint. Symbols that the vocabulary has beyond the checkpoint's rows get rows of their
+    own, whose logits are -inf. Raises `CheckpointError` for files that are damaged or do not fit,
+    and `UsageError` where an option is missing.
+    """
     if name in READ:
         parts: Parts = module(name, "--from").read(path, vocab, given)
         return parts
@@ -137,9 +146,9 @@ def read_checkpoint(
         if given_one is not None:
             task.source_vocab = fitted(given_one, len(state[ENCODER]))
         elif len(state[ENCODER]) != len(state[TOKENS]):
-            raise UsageError(f"--task.source-vocab is needed: the encoder of {found.path} has one")
+            raise UsageError(f"--task.source-vocab is needed for the encoder of {found.path}")
         sizes[ENCODER] = len(task.source_vocab)
-    # what the vocabulary has beyond the checkpoint's rows is added behind them
+    # symbols beyond the checkpoint's rows get rows behind them
     rows = {name: len(state[name]) for name in sizes if name in state}
     generator = torch.Generator().manual_seed(1)
     for one, count in rows.items():
@@ -163,7 +172,7 @@ def read_checkpoint(
 
 
 def _parsed(found: Found, given: Sequence[Given]) -> Parsed:
-    """Task and architecture, first as found, then as given."""
+    """Resolve the options of task and architecture: those of the checkpoint, then those given."""
     arch = Component(found.arch, registry.get("arch", found.arch), found.config)
     values = Parsed(NoOptions(), {"arch": arch}, {}).values() | {"task": found.task}
     values |= {f"task.{name}": text for name, text in found.options.items()}
@@ -175,12 +184,12 @@ def _parsed(found: Found, given: Sequence[Given]) -> Parsed:
 
 
 def _state(found: Found, arch: ModelConfig) -> dict[str, Tensor]:
-    """Our tensors as the checkpoint has them, before anything is added to a table."""
+    """The checkpoint's tensors under unitk's names as fp32, before rows are added to a table."""
     stored = arch.layer_groups or arch.depth
     # a damaged file may claim millions of layers, which would take hours to lay out
     if stored > len(found.tensors) or arch.depth > MOST_LAYERS:
-        raise CheckpointError(f"{found.path} has not the tensors of {arch.depth:,} layers")
-    # tables of positions and segments as long as there; `read_checkpoint` makes them longer
+        raise CheckpointError(f"{found.path} does not have the tensors of {arch.depth:,} layers")
+    # tables of positions and segments have their stored length; `read_checkpoint` extends them
     places = {name: getattr(found.config, name) for name in ("max_positions", "max_positions2")}
     if 0 < found.config.num_segments < arch.num_segments:
         places["num_segments"] = found.config.num_segments
@@ -191,8 +200,8 @@ def _state(found: Found, arch: ModelConfig) -> dict[str, Tensor]:
     state = found.layout.to_ours(found.tensors, shapes, found.path)
     for name, tensor in state.items():
         if not tensor.is_floating_point() or not tensor.isfinite().all():
-            what = "NaN or infinity" if tensor.is_floating_point() else f"{tensor.dtype}"
-            raise CheckpointError(f"{found.path}: {what} in {name}: these are no weights")
+            what = "has NaN or infinity" if tensor.is_floating_point() else f"is {tensor.dtype}"
+            raise CheckpointError(f"{found.path}: {name} {what}, so it is not a weight")
     return {name: tensor.to(torch.float32) for name, tensor in state.items()}
 
 
@@ -206,8 +215,11 @@ def _vocab(own: Vocab | None, found: Found, rows: int) -> Vocab:
 
 
 def _grown(table: Tensor, more: int, std: float, generator: torch.Generator) -> Tensor:
-    """A table with so many further rows about the mean of all, as no row drawn far from the others
-    may win (Hewitt 2021, Initializing new word embeddings for pretrained language models)."""
+    """The table with `more` further rows, drawn close to the mean of its rows.
+
+    A row far from the others could win against them (Hewitt 2021, Initializing new word embeddings
+    for pretrained language models).
+    """
     drawn = torch.zeros(more, *table.shape[1:])
     if drawn.dim() > 1:
         drawn.normal_(std=std / 10, generator=generator)

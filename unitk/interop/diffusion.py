@@ -1,9 +1,10 @@
-"""Folders of masked diffusion models: MDLM and BD3-LM, which are a DiT, and LLaDA, a LLaMA.
+"""Masked diffusion models in their releases' format: MDLM and BD3-LM (a DiT), LLaDA (a LLaMA).
 
-`model_type` in config.json is mdlm, bd3lm or llada; transformers opens them with the code of the
-release beside. Those networks turn channels i and i + n of the 2n of a head, ours 2i and 2i + 1:
-rows of queries and keys stand in another order. A DiT scales and shifts its norms by the time of
-the noise. These models see time 0 alone, and what it makes is put into the weights.
+`model_type` in config.json is mdlm, bd3lm or llada. transformers opens such a folder with the code
+of the release. Rotary positions pair channels i and i + n of a head of 2n channels there, and
+channels 2i and 2i + 1 in unitk, so the rows of queries and keys are reordered. A DiT scales and
+shifts its norms by the time of the noise. These models are trained at time 0 only, so the result is
+constant and is folded into the weights.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ LENGTH = 1024  # where a model has no limit: theirs, which have one, were traine
 
 @dataclass(frozen=True)
 class Kind:
-    """What `model_type` tells: names, settings, the task, and the class in the release's code."""
+    """A kind of model by `model_type`: names, settings, task, and class in the release's code."""
 
     layout: Layout
     preset: str
@@ -118,7 +119,7 @@ KINDS = {
 
 
 def read(path: Path, vocab: Path | None) -> Found:
-    """A folder with config.json and weights; its tokenizer beside them or as `vocab`."""
+    """Read config.json and weights from a folder; the tokenizer is in it or given as `vocab`."""
     weights = find_file(path, WEIGHTS, "model")
     where = weights.parent / "config.json"
     given = read_json(where)
@@ -155,7 +156,7 @@ def read(path: Path, vocab: Path | None) -> Found:
 
 
 def symbols_of(vocab: Vocab, given: Mapping[str, Any], where: Path) -> dict[str, int]:
-    """The ids of symbols that config.json names, or that the codes fix."""
+    """The ids of symbols: those in config.json, else those that the release's code assumes."""
     named = {"mask": "mask_token_id", "sep": "eos_token_id"}
     found = {
         name: settings.checked(given[key], int, key, where)
@@ -172,8 +173,10 @@ def symbols_of(vocab: Vocab, given: Mapping[str, Any], where: Path) -> dict[str,
 def reordered(
     tensors: Mapping[str, Tensor], num_heads: int, back: bool = False
 ) -> dict[str, Tensor]:
-    """The tensors with pairs of channels that turn together side by side in each query and key, or
-    `back` in the halves of a head."""
+    """Reorder the rows of queries and keys for rotary positions on adjacent channels.
+
+    `back`: for rotary positions on the two halves of a head, as the releases have them.
+    """
     found = dict(tensors)
     for name, matrix in tensors.items():
         joint = name.endswith("attn_qkv.weight")
@@ -190,8 +193,11 @@ def reordered(
 
 
 def folded(theirs: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """A DiT's tensors with what its adaptive norms make of time 0 in norms, which have a bias then,
-    and in the maps that end its parts (Peebles 2023, arXiv 2212.09748, section 3.2)."""
+    """Fold a DiT's adaptive norms at time 0 into its norms and output maps.
+
+    Scale and shift become weight and bias of a norm. The gate is multiplied into the map that ends
+    a part of a block (Peebles 2023, arXiv 2212.09748, section 3.2).
+    """
     found = {name: tensor for name, tensor in theirs.items() if not name.startswith(SIGMA)}
     if f"{EMBEDDING}.embedding" in found:
         found[f"{EMBEDDING}.weight"] = found.pop(f"{EMBEDDING}.embedding")
@@ -219,8 +225,11 @@ def folded(theirs: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
 
 
 def _modulation(theirs: Mapping[str, Tensor], block: str, width: int) -> Tensor:
-    """What a block's adaptive norms say at time 0: shift, scale and gate, twice, each of the
-    width; of the last norm shift and scale. Without them (`adaln` off), what changes nothing."""
+    """Shift, scale and gate of both parts of a block at time 0, each of `width`, as one vector.
+
+    For the last norm they are shift and scale. Without adaptive norms (`adaln` off) they are the
+    values that change nothing: 0, 0 and 1.
+    """
     if f"{block}{MODULATION}.weight" not in theirs:
         still = torch.zeros(3, width, dtype=torch.float64)
         still[2] = 1
@@ -234,7 +243,7 @@ def _modulation(theirs: Mapping[str, Tensor], block: str, width: int) -> Tensor:
 
 
 def unfolded(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
-    """A DiT whose adaptive norms say at any time what the biases of its norms are."""
+    """A DiT's tensors whose adaptive norms give the biases of unitk's norms at every time."""
     found = {name: tensor for name, tensor in ours.items() if not re.search(NORM_BIAS, name)}
     found[f"{EMBEDDING}.embedding"] = found.pop(f"{EMBEDDING}.weight")
     still = torch.zeros(config.width)  # a scale or shift that changes nothing
@@ -256,7 +265,7 @@ def unfolded(ours: Mapping[str, Tensor], config: ModelConfig) -> dict[str, Tenso
 
 
 def write(parts: Parts, folder: Path) -> None:
-    """A folder for the code of a release; it exists and is empty."""
+    """Write config.json, weights and tokenizer into an empty folder, for the code of a release."""
     config, task, vocab = parts.model.config, parts.task, parts.task.vocab
     name = kind_of(parts)
     kind, tensors = KINDS[name], parts.tensors()
@@ -283,7 +292,7 @@ def write(parts: Parts, folder: Path) -> None:
 
 
 def kind_of(parts: Parts) -> str:
-    """Which of `KINDS` a model is; an error says what stands in the way."""
+    """The entry of `KINDS` that the model fits; otherwise `UsageError` with the first obstacle."""
     config, task = parts.model.config, parts.task
     llama = config.norm == "rms"
     for name, kind in KINDS.items():

@@ -1,7 +1,7 @@
-"""ELMo's released weights: an hdf5 file with options.json beside it, without the output layer.
+"""ELMo's released weights: an hdf5 file and options.json, without the output layer.
 
-Matrices lie there as [inputs, outputs]. The gates of a cell are input, value, forget, output; to
-the forget gate's bias, bilm-tf adds 1 when it computes.
+Matrices are stored as [inputs, outputs]. The gates of a cell are input, value, forget, output.
+bilm-tf adds 1 to the forget gate's bias when it computes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ DIRECTIONS = ("", "bwd.")
 
 
 def read(path: Path, vocab: Path | None, given: Sequence[Given] = ()) -> Parts:
-    """A model of task `bilm`; its output layer has no word until it is trained."""
-    require(vocab is not None, f"--vocab is needed: {path} has no words")
+    """Read the weights as a model of task `bilm`.
+
+    Its output layer has no trained rows, so it predicts no word before it is trained.
+    """
+    require(vocab is not None, "--vocab is needed: ELMo's files do not contain its words")
     found = importlib.util.find_spec("h5py")
     require(found is not None, "--from elmo needs the package h5py: pip install 'unitk[elmo]'")
     assert vocab is not None
@@ -36,7 +39,7 @@ def read(path: Path, vocab: Path | None, given: Sequence[Given] = ()) -> Parts:
     try:
         settings = _settings(json.loads(options.read_text(encoding="utf-8")))
     except (OSError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{options} has not the options of an ELMo: {error}") from error
+        raise CheckpointError(f"{options} does not hold the options of an ELMo: {error}") from error
     own = [Given(key, text, str(options)) for key, text in settings.items()]
     parsed = resolve(NoOptions, [*own, *given], KINDS)
     words, chosen = open_vocab(vocab), parsed.components["task"]
@@ -44,7 +47,7 @@ def read(path: Path, vocab: Path | None, given: Sequence[Given] = ()) -> Parts:
     task.answers = False
     model = build(parsed.components["arch"].config, len(task.vocab))
     model.load_state_dict(_state(_tensors(file), model, file), strict=False)
-    # what was drawn for the output layer means nothing
+    # the output layer has random weights, which must not be used
     rows = {name: 0 for name, _ in model.named_parameters() if name.startswith("heads.lm.")}
     model.leave_out(rows)
     values = {k: v for k, v in parsed.values().items() if k.partition(".")[0] in KINDS}
@@ -52,10 +55,10 @@ def read(path: Path, vocab: Path | None, given: Sequence[Given] = ()) -> Parts:
 
 
 def _settings(given: dict[str, Any]) -> dict[str, str]:
-    """The options of task and architecture that options.json says."""
+    """The options of task and architecture that options.json gives."""
     lstm, cnn = given["lstm"], given["char_cnn"]
     if cnn["activation"] != "relu" or cnn["n_characters"] not in (261, 262):
-        raise ValueError("only relu over 261 or 262 characters is known")
+        raise ValueError("only relu over 261 or 262 characters is supported")
     filters = ",".join(f"{wide}:{count}" for wide, count in cnn["filters"])
     return {
         "task": "bilm",
@@ -74,7 +77,7 @@ def _settings(given: dict[str, Any]) -> dict[str, str]:
 
 
 def _tensors(file: Path) -> dict[str, Tensor]:
-    """All arrays of a file by their paths in it."""
+    """All arrays of an hdf5 file as fp32 tensors, by their paths in the file."""
     import h5py
 
     found: dict[str, Tensor] = {}
@@ -92,7 +95,10 @@ def _tensors(file: Path) -> dict[str, Tensor]:
 
 
 def _state(there: dict[str, Tensor], model: Model, file: Path) -> dict[str, Tensor]:
-    """Our tensors, made of those of a file; `CheckpointError` where one is missing or misshapen."""
+    """The file's tensors under unitk's names.
+
+    Raises `CheckpointError` if one is missing or has another shape than the model's.
+    """
     here: dict[str, Tensor] = {}
     try:
         # row 0 is that of no word
@@ -120,17 +126,17 @@ def _state(there: dict[str, Tensor], model: Model, file: Path) -> dict[str, Tens
     for name, tensor in here.items():
         if tensor.shape != shapes[name]:
             a, b = list(tensor.shape), list(shapes[name])
-            raise CheckpointError(f"{file}: {name} has shape {a}, its options say {b}")
+            raise CheckpointError(f"{file}: {name} has shape {a}, but its options need {b}")
     return here
 
 
 def _cell(name: str, there: dict[str, Tensor]) -> dict[str, Tensor]:
-    """A layer, whose input and output are as wide as its projection."""
+    """The tensors of one LSTM layer, whose input and output are as wide as its projection."""
     kernel, bias, projection = (there[part] for part in ("W_0", "B", "W_P_0"))
     width = kernel.shape[0] - projection.shape[1]  # rows of the input, above those of the output
 
     def ordered(gates: Tensor) -> Tensor:
-        """Gates [4 C, ...] in our order: input, forget, value, output."""
+        """Reorder gates [4 C, ...] to unitk's order: input, forget, value, output."""
         enter, value, forget, leave = gates.chunk(4)
         return torch.cat([enter, forget, value, leave])
 

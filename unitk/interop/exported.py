@@ -1,4 +1,4 @@
-"""What other runtimes take is made from a folder of transformers: this writes one for a while."""
+"""The temporary transformers folder that the exports to other runtimes start from."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 def hf_folder(
     parts: Parts, folder: Path, target: str, *packages: str
 ) -> Iterator[tuple[Path, Any]]:
-    """A folder of transformers with a model, and its config.json; `folder` gets the tokenizer.
+    """Export a model to a temporary transformers folder; yields the folder and its config.json.
 
-    UsageError where one of the packages that the target format needs is not installed.
+    The tokenizer's files are copied to `folder`. Raises `UsageError` if transformers or one of
+    `packages`, which the format `target` needs, is not installed.
     """
     for name in (*packages, "transformers"):
         if importlib.util.find_spec(name) is None:

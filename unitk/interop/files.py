@@ -1,8 +1,8 @@
-"""Files from elsewhere, which nobody has checked: tensors and json.
+"""Read tensors and JSON from files of unknown origin, and write them.
 
-A pickle can name any function to be called when it is opened. Here only tensors, plain values and
-`argparse.Namespace` come out of one; a pickle that names anything else is refused, and nothing of
-it runs. Whatever else is wrong with a file is a `CheckpointError` of one line.
+A pickle can name any function, to be called when it is opened. Only tensors, plain values and
+`argparse.Namespace` are read here. A pickle that names anything else is refused, and none of its
+code runs. Every other problem with a file is a `CheckpointError` of one line.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ ALLOWED: list[Any] = [
     np.dtype,
     type(np.dtype(np.uint32)),
 ]
-"""What a pickle may name, beside torch's own list of tensors and plain values; all harmless."""
-LARGEST = 10**7  # of a number in a configuration; a larger one is damage
+"""What a pickle may name besides torch's own list of tensors and plain values; all harmless."""
+LARGEST = 10**7  # a larger number in a configuration is damage
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write a safetensors file as transformers does. Raises OSError when the disk does."""
+    """Write a safetensors file as transformers does. Raises `OSError` if the disk refuses."""
     try:
         save_file(tensors, path, {"format": "pt"})
     except SafetensorError as error:
@@ -49,18 +49,21 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def save_pickle(what: Any, path: Path) -> None:
-    """Write as `torch.save` does. Raises OSError when the disk does."""
+    """Write a file as `torch.save` does. Raises `OSError` if the disk refuses."""
     try:
         with path.open("wb") as file:
             torch.save(what, file)
     except RuntimeError as error:
-        if isinstance(error.__context__, OSError):  # which torch has made another error of
+        if isinstance(error.__context__, OSError):  # torch hides the cause
             raise error.__context__ from error
         raise
 
 
 def find_file(path: Path, names: tuple[str, ...], what: str) -> Path:
-    """The path itself if it is a file, else the first of these names in it (wildcards too)."""
+    """`path` itself if it is a file, else the first of `names` (or wildcards) in that folder.
+
+    Raises `CheckpointError` if none or several files match; `what` names the file in it.
+    """
     if path.is_file():
         return path
     if not path.exists():
@@ -68,19 +71,19 @@ def find_file(path: Path, names: tuple[str, ...], what: str) -> Path:
     for name in names:
         found = sorted(path.glob(name))
         if len(found) > 1:
-            both = " and ".join(str(one) for one in found[:2])
-            raise CheckpointError(f"{path} holds several: name one of {both}")
+            both = " or ".join(str(one) for one in found[:2])
+            raise CheckpointError(f"{path} holds several checkpoints; give one, such as {both}")
         if found:
             return found[0]
     raise CheckpointError(f"{path} has no {what}: looked for {', '.join(names)}")
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, of a pickled dictionary, or of an index of either."""
+    """Read tensors by name from a safetensors file, a pickle, or an index.json of several files."""
     if path.name.endswith(".index.json"):
         parts = read_json(path).get("weight_map")
         if not isinstance(parts, dict) or not all(_is_name(one) for one in parts.values()):
-            raise CheckpointError(f"{path}: weight_map must name files that stand beside it")
+            raise CheckpointError(f"{path}: weight_map must name files in the same folder")
         found: dict[str, Tensor] = {}
         for name in sorted(set(parts.values())):
             found |= read_tensors(path.parent / name)
@@ -92,7 +95,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_pickle(path: Path) -> Any:
-    """What a file of `torch.save` holds, if that is tensors and plain values."""
+    """Read a file of `torch.save` that holds tensors and plain values only."""
     with reading(path), torch.serialization.safe_globals(ALLOWED), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about old ways of writing
         zipped = zipfile.is_zipfile(path)
@@ -106,7 +109,7 @@ def read_pickle(path: Path) -> Any:
 
 
 def tensors_of(found: Any, path: Path) -> dict[str, Tensor]:
-    """A dictionary of tensors by name, else `CheckpointError`."""
+    """Check that `found` is a dictionary of real tensors by name; otherwise `CheckpointError`."""
     if not isinstance(found, dict) or not found:
         raise CheckpointError(f"{path} holds no tensors by name")
     for name, value in found.items():
@@ -118,18 +121,18 @@ def tensors_of(found: Any, path: Path) -> dict[str, Tensor]:
 
 
 def write_json(found: Mapping[str, Any], path: Path) -> None:
-    """Write an object as transformers does."""
+    """Write a JSON object as transformers does."""
     path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """An object of a json file."""
+    """Read a JSON object; anything else in the file is a `CheckpointError`."""
     return foreign.read_json(path, CheckpointError)
 
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Whatever a library says about a file becomes one line."""
+    """Turn every error that a library raises about a file into a `CheckpointError` of one line."""
     try:
         yield
     except CheckpointError:

@@ -1,8 +1,8 @@
-"""GLM's files: mp_rank_00_model_states.pt with the tensors under `module`.
+"""GLM's files: mp_rank_00_model_states.pt, with the tensors under `module`.
 
-The ids of special symbols are fixed by the tokenizer that a model was trained with. What ends a
-text is also GLM's pad; here they are two symbols, and nothing looks at a pad. A model that was cut
-over several devices is not read.
+The tokenizer that a model was trained with fixes the ids of special symbols. GLM ends a text with
+its padding symbol; in unitk these are two symbols, and padding is never visible. A model that is
+divided over several devices is not read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from unitk.vocab.base import ALIASES, Vocab
 FILE = "mp_rank_00_model_states.pt"
 ADDED = "added_tokens.json"
 HEADS = "num_attention_heads"
-"""A setting of config.json, where there is one; heads of 64 otherwise, as in all of GLM's."""
+"""A setting of config.json; without that file, heads of 64 are assumed, as in all of GLM's."""
 LAYER = layer(
     *("attention.query_key_value", "attention.dense", "input_layernorm"),
     *("mlp.dense_h_to_4h", "mlp.dense_4h_to_h", "post_attention_layernorm"),
@@ -59,10 +59,10 @@ TOKENIZERS = {30522: WORDPIECE, 50257: GPT2, 50265: ROBERTA}
 
 
 def read(path: Path, vocab: Path | None) -> Found:
-    """The file, or a folder that holds it; its tokenizer beside it or as `vocab`."""
+    """Read the file, or a folder that holds it; the tokenizer is beside it or given as `vocab`."""
     weights = files.find_file(path, (FILE, f"*/{FILE}", "pytorch_model.bin"), FILE)
     if (weights.parent / "mp_rank_01_model_states.pt").exists():
-        raise CheckpointError(f"{weights.parent} holds a model cut over several devices")
+        raise CheckpointError(f"{weights.parent} is of a model divided over several devices")
     found = files.read_pickle(weights)
     inner = found.get("module", found) if isinstance(found, dict) else found
     tensors = {
@@ -109,7 +109,7 @@ def symbols_of(vocab: Vocab, added: Path) -> dict[str, int]:
 
 
 def write(parts: Parts, folder: Path) -> None:
-    """The file that GLM's code loads, and the tokenizer."""
+    """Write the file that GLM's code loads, config.json and the tokenizer."""
     config, tensors = parts.model.config, parts.tensors()
     settings.check_family(config, PRESETS[0], SIZES, "--to glm: a GLM")
     files.save_pickle({"module": GLM.to_theirs(tensors)}, folder / FILE)

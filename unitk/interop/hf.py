@@ -1,8 +1,8 @@
-"""Hugging Face's folders: config.json, model.safetensors or pytorch_model.bin, a tokenizer.
+"""Folders of transformers: config.json, model.safetensors or pytorch_model.bin, a tokenizer.
 
-BERT (and ERNIE, which is one), RoBERTa, ALBERT, GPT-2, GPT, BART, T5 and XLNet, at any size. Read
-are whole models and bare ones, old spellings (gamma, beta) and sharded files. Written is a folder
-that `transformers` opens with `from_pretrained`.
+Reads and writes BERT, ERNIE, RoBERTa, ALBERT, GPT-2, GPT, BART, T5 and XLNet of any size. Whole
+models and bare ones are read, also sharded files and tensors with old names (gamma, beta).
+transformers opens what is written with `from_pretrained`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 
 def read(path: Path, vocab: Path | None) -> Found:
-    """A folder with config.json and weights, or its file of weights."""
+    """Read a folder with config.json and weights, or its file of weights."""
     weights = find_file(path, WEIGHTS, "model")
     where = weights.parent / "config.json"
     given = read_json(where)
@@ -88,7 +88,10 @@ def read(path: Path, vocab: Path | None) -> Found:
 
 
 def modern(tensors: Mapping[str, Tensor], root: str, wrapped: str = "") -> dict[str, Tensor]:
-    """The tensors under the names of today, and of a whole model."""
+    """Rename tensors to the current names of a whole model: gamma to weight, the root prepended.
+
+    `root` is the prefix that a bare model's names lack. `wrapped` is a prefix to remove.
+    """
     found = {}
     for name, tensor in tensors.items():
         name = today(name).removeprefix(wrapped)
@@ -99,7 +102,7 @@ def modern(tensors: Mapping[str, Tensor], root: str, wrapped: str = "") -> dict[
 
 
 def write(parts: Parts, folder: Path) -> None:
-    """A folder for `from_pretrained`; it exists and is empty."""
+    """Write model, tokenizer and settings into an empty folder, for `from_pretrained`."""
     config, vocab, tensors = parts.model.config, parts.task.vocab, parts.tensors()
     head = head_of(parts.task)
     kind = kind_of(config, parts.values.get("arch", ""), head)
@@ -107,7 +110,7 @@ def write(parts: Parts, folder: Path) -> None:
     _check_sight(parts.task, family)
     own = layout_of(family, config, head).names
     if lost := [one for one in config.head_sizes if not any(f"heads.{one}." in n for n in own)]:
-        lacks = "no class there has the output layer %s, which is left out"
+        lacks = "no class of transformers has the output layer %s; it is left out"
         log.warning(lacks, " ".join(lost))
     rows = len(tensors["embed.tokens.weight"])
     pad = _pad(parts, rows)
@@ -116,7 +119,7 @@ def write(parts: Parts, folder: Path) -> None:
     about |= settings.write(config, family.keys)
     about |= {"vocab_size": rows, "tie_word_embeddings": config.tied}
     if kind == "roberta":
-        # its table counts the rows that stand in front of position 0
+        # its size includes the rows before position 0
         about["max_position_embeddings"] = config.max_positions + pad + 1
     ids = {"pad": pad, "bos": vocab.cls, "eos": vocab.sep}
     about |= {f"{name}_token_id": index if index < rows else None for name, index in ids.items()}
@@ -124,8 +127,8 @@ def write(parts: Parts, folder: Path) -> None:
         about |= head_settings(parts.task, config, family)
     if kind == "bart" and not head:
         bias = theirs.pop("final_logits_bias", torch.zeros(rows))
-        # a buffer there, so it is stored even where it is zero
-        theirs["final_logits_bias"] = bias[None]  # a buffer of [1, V] there
+        # transformers has a buffer [1, V] for it, which is stored even if it is zero
+        theirs["final_logits_bias"] = bias[None]
     about |= family.about(config)
     if parts.task.protocol is not None and family.task != "mlm":
         generation = _generation(parts, rows)
@@ -150,22 +153,25 @@ def write(parts: Parts, folder: Path) -> None:
 
 
 def _check_sight(task: Task, family: Family) -> None:
-    """Refuse a task that sees a text as the family's model does not; say what is read elsewhere."""
+    """Refuse a task whose models see a text otherwise than the family's: one way or both ways.
+
+    Logs a warning where the family's model gives the logits of a token at another slot.
+    """
     if family.task in ("lm", "mlm", "xlnet"):
         causal = bool(task.reading([np.zeros(2, np.int64)]).now.any())
         sides = ("both sides", "left to right")
-        both = f"{family.name} there reads texts from {sides[family.task == 'lm']}"
-        theirs = f"--to hf: {both}, task {type(task).__name__} from {sides[causal]}"
+        both = f"transformers' {family.name} reads texts from {sides[family.task == 'lm']}"
+        theirs = f"--to hf: {both}, but task {type(task).__name__} from {sides[causal]}"
         require(causal == (family.task == "lm"), theirs)
     if isinstance(task, MLM) and task.config.shift:
-        log.warning("what this model says of token i are the logits of token i - 1 (--task.shift)")
+        log.warning("the exported model has the logits of token i at token i - 1 (--task.shift)")
 
 
 def renamed(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors of a model's parameters, or their gradients, as they are called and shaped there."""
+    """Rename and reshape weights, or their gradients, to those of transformers."""
     config, found, head = parts.model.config, dict(tensors), head_of(parts.task)
     kind = kind_of(config, parts.values.get("arch", ""), head)
-    # where a table has rows before that of position 0, their number is fixed there
+    # transformers fixes the number of rows before position 0
     offsets = {"roberta": _pad(parts, len(found["embed.tokens.weight"])) + 1, "bart": 2}
     count_from(found, config.position_offset, offsets.get(kind, 0))
     family = FAMILIES[kind]
@@ -175,7 +181,7 @@ def renamed(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     )
     own = (f"heads.{head}:label." if head else "heads.", *["heads.lm."] * double)
     for name in [name for name in found if name.startswith("heads.")]:
-        # few classes there have other outputs beside a fine-tuned one, or those of objectives
+        # few classes of transformers have other outputs beside a fine-tuned head
         if not name.startswith(own) or not name.startswith(("heads.lm.", *layout.names)):
             del found[name]
     given = layout.to_theirs(found).items()
@@ -188,14 +194,17 @@ def renamed(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _pad(parts: Parts, rows: int) -> int:
-    """The pad's id there; of RoBERTa, whose positions are counted from it, also where it is added
-    here."""
+    """The padding id in transformers' model.
+
+    RoBERTa counts positions from it, so an imported RoBERTa keeps it even if unitk added the
+    symbol.
+    """
     config, pad = parts.model.config, parts.task.vocab.pad
     return config.position_offset - 1 if config.position_offset and pad >= rows else pad
 
 
 def _generation(parts: Parts, rows: int) -> dict[str, Any]:
-    """What transformers' `generate` must know to write what `unitk generate` does by default."""
+    """The generation_config.json with which transformers decodes as `unitk generate` by default."""
     task, vocab = parts.task, parts.task.vocab
     protocol = task.protocol
     assert protocol is not None
@@ -206,7 +215,7 @@ def _generation(parts: Parts, rows: int) -> dict[str, Any]:
         "pad_token_id": vocab.pad if vocab.pad < rows else end,
         "bad_words_ids": [[index] for index in protocol.banned if index < rows] or None,
         "num_beams": BEAM,
-        # the end symbol counts there, and the search goes on until no open hypothesis can win
+        # transformers counts the end symbol; its search ends when no open hypothesis can win
         "max_new_tokens": MAX_LEN + 1,
         "early_stopping": False,
     }
@@ -214,7 +223,7 @@ def _generation(parts: Parts, rows: int) -> dict[str, Any]:
         start, *more = task.prompt([np.zeros(1, np.int64)]).towers["dec"].token.tolist()
         if len(more) > 1:
             raise UsageError(
-                f"--to hf: a decoder there begins with two symbols at most, not {1 + len(more)}"
+                f"--to hf: transformers' decoders begin with 2 symbols at most, not {1 + len(more)}"
             )
         found["decoder_start_token_id"] = start
         found["forced_bos_token_id"] = more[0] if more else None

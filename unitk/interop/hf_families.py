@@ -1,4 +1,4 @@
-"""The kinds of model in Hugging Face's folders: names, settings, and what these cannot say."""
+"""The families of transformers' models: tensor names, settings, and what settings cannot say."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ PROJECTIONS = {
 """T5's `feed_forward_proj` -> whether there is a gate, and the activation."""
 
 IN_FRONT, BARE_QUERY = ("q", "k", "v", "r"), "transformer.mask_emb"
-"""XLNet: matrices that are stored with their inputs first; what the query stream reads."""
+"""XLNet: matrices that are stored [in, out]; the vector that the query stream reads."""
 
 Changes = dict[str, Any]
 Checkpoint = tuple[ModelConfig, dict[str, Tensor], Mapping[str, Any], Path]
@@ -66,7 +66,7 @@ Checkpoint = tuple[ModelConfig, dict[str, Tensor], Mapping[str, Any], Path]
 
 
 def masked_changes(tensors: Mapping[str, Tensor]) -> Changes:
-    """The output layers of an encoder; a bare one has none of its own."""
+    """Options of an encoder's output layers, found from its tensors; a bare encoder has none."""
     ends = ("transform.dense.weight", "lm_head.dense.weight", "predictions.dense.weight")
     whole = any(name.endswith(ends) for name in tensors)
     outputs = {"class:nsp:2": "cls.seq_relationship", "class:sop:2": "sop_classifier.classifier"}
@@ -75,7 +75,7 @@ def masked_changes(tensors: Mapping[str, Tensor]) -> Changes:
 
 
 def bert_sizes(root: str, tensors: Mapping[str, Tensor], path: Path) -> dict[str, int]:
-    """What the shapes of a BERT tell, under the names of config.json; heads of 64."""
+    """A BERT's sizes from its shapes, under the names of config.json; heads of 64 are assumed."""
     places = {
         "hidden_size": ("embeddings.word_embeddings", 1),
         "max_position_embeddings": ("embeddings.position_embeddings", 0),
@@ -125,8 +125,8 @@ def _t5(checkpoint: Checkpoint) -> Changes:
     _, _, given, where = checkpoint
     projection = given.get("feed_forward_proj", "relu")
     if projection not in PROJECTIONS:
-        known = ", ".join(PROJECTIONS)
-        raise CheckpointError(f"{where}: feed_forward_proj must be one of {known}: {projection!r}")
+        known = " or ".join(PROJECTIONS)
+        raise CheckpointError(f"{where}: feed_forward_proj must be {known}, got {projection!r}")
     gate, activation = PROJECTIONS[projection]
     # before it had a name of its own, the scale went by whether the output matrix was tied
     scaled = given.get("scale_decoder_outputs", given.get("tie_word_embeddings") is not False)
@@ -135,7 +135,10 @@ def _t5(checkpoint: Checkpoint) -> Changes:
 
 
 def _xlnet(checkpoint: Checkpoint) -> Changes:
-    """Matrices of attention [D, H, K], vectors [H, K] and two of [H, K] become tables of ours."""
+    """Reshape XLNet's attention tensors in place to unitk's tables, heads side by side.
+
+    transformers stores matrices as [D, H, K], biases as [H, K] and the segments' as [2, H, K].
+    """
     config, tensors, _, _ = checkpoint
     if BARE_QUERY in tensors:
         tensors[BARE_QUERY] = tensors[BARE_QUERY].flatten(0, 1)
@@ -149,7 +152,7 @@ def _xlnet(checkpoint: Checkpoint) -> Changes:
 
 
 def _as_xlnet(name: str, tensor: Tensor, config: ModelConfig) -> Tensor:
-    """A tensor of ours in the shape that it has there."""
+    """Reshape a tensor to the shape that transformers' XLNet has for `name`."""
     last = name.rpartition(".")[2]
     if name == BARE_QUERY:
         return tensor[None]
@@ -163,36 +166,35 @@ def _about_t5(config: ModelConfig) -> Changes:
     ours = (config.ffn_gate, config.activation)
     projection = next((theirs for theirs, one in PROJECTIONS.items() if one == ours), None)
     if projection is None:
-        raise UsageError(f"--to hf: T5 has no feed-forward part with {ours[1]} and gate {ours[0]}")
+        raise UsageError(f"--to hf: T5 has no feed-forward layer with {ours[1]} and gate {ours[0]}")
     return {"feed_forward_proj": projection, "scale_decoder_outputs": config.output_scale}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """A kind of model there: its names, its settings, and what these cannot say."""
+    """A family of transformers' models: tensor names, settings, and what settings cannot say."""
 
-    name: str  # how the names of its classes begin
-    root: str  # what the names of a bare model lack
+    name: str  # prefix of its classes
+    root: str  # prefix of tensor names that a bare model lacks
     presets: tuple[str, ...]
-    """Our architectures of that kind; what the first one is holds where nothing else is said."""
+    """unitk's architectures of that family; the first one gives the defaults."""
     task: str
     layout: Layout
     keys: Keys
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Settings of which unitk computes one value only."""
     complete: Callable[[Checkpoint], Changes]
-    """Reading: what `keys` cannot say, found from tensors and config.json."""
+    """For reading: settings that `keys` cannot express, from tensors and config.json."""
     about: Callable[[ModelConfig], Changes] = lambda config: {}
-    """Writing: what `keys` cannot say of config.json."""
+    """For writing: entries of config.json that `keys` cannot express."""
     options: Mapping[str, str] = field(default_factory=dict)  # of the task
     free: tuple[str, ...] = ()  # fields beside `keys` that may differ from the preset's
     heads: Mapping[str, tuple[str, str]]
-    """Fine-tuned classes, by the ends of their names: pooler ("" where there is none), and the
-    linear map."""
+    """Suffix of a fine-tuned class -> names of its pooler ("" without one) and of its map."""
     separators: int = 1  # between two texts
     shaped: Callable[[str, Tensor, ModelConfig], Tensor] = lambda name, tensor, config: tensor
-    """Writing: a tensor as it is shaped there, by its name there."""
-    wrapped: str = ""  # what all names but the head's begin with, where classes of texts are learnt
+    """For writing: reshape a tensor, given transformers' name of it."""
+    wrapped: str = ""  # prefix of all names but the head's, in models that classify texts
 
 
 OUTPUTS = (
@@ -200,24 +202,24 @@ OUTPUTS = (
     *("sequence_summary.", "logits_proj."),
     *("classifier.", "qa_outputs.", "score.", "classification_head.", "multiple_choice_head."),
 )
-"""How the names of output layers begin, which a root never stands before."""
+"""Prefixes of output layers, whose names have no root before them."""
 WRITES = {"mlm": "ForMaskedLM", "seq2seq": "ForConditionalGeneration"}
 WRITES |= dict.fromkeys(("lm", "xlnet"), "LMHeadModel")
-"""Task -> how the names of their classes end."""
+"""Task -> suffix of transformers' class."""
 TEXTS, CHOICES = "ForSequenceClassification", "ForMultipleChoice"
 WORDS, PLACES = "ForTokenClassification", "ForQuestionAnswering"
 CLASSES = {"class": TEXTS, "regress": TEXTS, "tag": WORDS, "span": PLACES, "choice": CHOICES}
-"""The same of fine-tuned models, by the kind of head."""
+"""Kind of head -> suffix of the fine-tuned class."""
 DOUBLE = "DoubleHeadsModel"
-"""GPT's class for choices, with the output layer over words beside."""
+"""GPT's class for choices, which also has the output layer over words."""
 SIMPLE = f"{PLACES}Simple"
-"""XLNet's class for the borders of answers; that without "Simple" searches with a beam."""
+"""XLNet's class for spans; the one without "Simple" searches with a beam."""
 SLOTS = {WORDS: ("", "classifier"), PLACES: ("", "qa_outputs")}
 CLASSIFIER = ("classification_head.dense", "classification_head.out_proj")
 
 
 def bert_heads(pooler: str) -> dict[str, tuple[str, str]]:
-    """The heads of BERT, where texts go through its pooler."""
+    """The heads of a BERT, whose classes of texts read its pooler."""
     return SLOTS | dict.fromkeys((TEXTS, CHOICES), (pooler, "classifier"))
 
 
@@ -366,13 +368,15 @@ FAMILIES = {
         free=("output_bias",),
     ),
 }
-"""`model_type` -> what it is."""
+"""`model_type` in config.json -> family."""
 
 
 def kind_of(config: ModelConfig, arch: str = "", head: str = "") -> str:
-    """Which of `FAMILIES` a model belongs to, its registered architecture deciding between those of
-    one shape; an error names the first setting that stands in the way. A model that is fine-tuned
-    with a head has no other outputs there."""
+    """The name in `FAMILIES` that a model fits; `arch` decides between families of one shape.
+
+    Raises `UsageError` with the first setting that no family has. A model that is fine-tuned with a
+    `head` has no other output layers in transformers.
+    """
     if isinstance(config, EncoderDecoderConfig):
         kind = "t5" if config.norm == "rms" else "bart"
     elif isinstance(config, XLNetConfig):
@@ -397,14 +401,13 @@ def kind_of(config: ModelConfig, arch: str = "", head: str = "") -> str:
 
 
 def layout_of(family: Family, config: ModelConfig, head: str = "") -> Layout:
-    """The family's table of names, with those of a head; T5's gated maps are stored in halves."""
+    """The family's table of names, with those of `head`; T5's gated maps are stored in halves."""
     layout = names.T5_GATED if config.ffn_gate else family.layout
     if not head:
         return layout
     ending = ending_of(family, head)
-    require(
-        ending in family.heads, f"--to hf: no {family.name}{ending} there is read as it is here"
-    )
+    name = f"{family.name}{ending}"
+    require(ending in family.heads, f"--to hf: transformers has no {name} that unitk can match")
     own = names.classes(f"{head}:label", *family.heads[ending])
     # a bias adds as much to every choice
     ignored = (*layout.ignored, r"multiple_choice_head\.summary\.bias")
@@ -412,15 +415,15 @@ def layout_of(family: Family, config: ModelConfig, head: str = "") -> Layout:
 
 
 def ending_of(family: Family, head: str) -> str:
-    """How the name of the class ends that has such a head."""
-    lacks = f"--to hf: transformers has no class with a head of kind {head} (--task.pooling slot)"
+    """The suffix of the family's class with this kind of head, such as ForTokenClassification."""
+    lacks = f"--to hf: transformers has no class with head {head}; use --task.pooling slot"
     require(head in CLASSES, lacks)
     own = {"choice": DOUBLE, "span": SIMPLE}.get(head, "")
     return own if own in family.heads else CLASSES[head]
 
 
 def class_of(family: Family, config: ModelConfig) -> str:
-    """The class of transformers that a model is, for `architectures`."""
+    """The class of transformers that a model fits, for `architectures` in config.json."""
     if config.head_sizes.keys() & {"class:nsp", "class:sop"}:
         return f"{family.name}ForPreTraining"
     bare = preset(family.presets[0]).head_transform and not config.head_transform

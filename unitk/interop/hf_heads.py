@@ -1,4 +1,4 @@
-"""Fine-tuned models of Hugging Face: heads over classes, numbers, words, places and choices."""
+"""Heads of transformers' fine-tuned models: classes, numbers, tags, spans and choices."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ SUMMARY = {
     "summary_proj_to_labels": True,
     "summary_activation": None,
 }
-"""How a choice is scored there: a linear map of one slot, as in GPT."""
+"""How transformers scores a choice: a linear map of one slot, as in GPT."""
 PROBLEMS = {"class": "single_label_classification", "regress": "regression"}
 """Kind of head -> what transformers' config.json says of its loss."""
 KEPT = "unitk"
-"""The key of what config.json says to unitk alone: options of the task."""
+"""The key in config.json of the task's options, which only unitk reads."""
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a checkpoint is for."""
+    """The task that a checkpoint was trained for, its options, and its head if there is one."""
 
     task: str
     options: Mapping[str, str]  # of the task
@@ -57,7 +57,7 @@ class Tuned:
 def tuned(
     family: Family, tensors: Mapping[str, Tensor], given: Mapping[str, Any], where: Path
 ) -> Tuned:
-    """The task of a checkpoint, and the head that config.json names, if it names one."""
+    """The task and head of a checkpoint, from `architectures` in config.json and its tensors."""
     named = given.get("architectures") or [""]
     ending = str(named[0]).removeprefix(family.name)
     if ending not in family.heads:
@@ -78,7 +78,7 @@ def tuned(
             what = f"{named[0]} with {size} outputs as {PROBLEMS[head]} only"
             raise CheckpointError(f"{where}: unitk reads {what}, got problem_type {problem!r}")
     labels = label_names(given, size, where) if head in ("class", "tag") else ()
-    # GPT-2's tokenizer there puts nothing around a text, which is read at its last word
+    # transformers' GPT-2 adds no symbols to a text and reads it at its last word
     around = {"opening": "none", "delimiter": "off"} if family.task == "lm" else family.options
     layout = f"{family.task}:" + ",".join(f"{a}={b}" for a, b in around.items())
     options = {"layout": layout.rstrip(":"), "separators": str(family.separators)}
@@ -91,7 +91,7 @@ def tuned(
 
 
 def label_names(given: Mapping[str, Any], size: int, where: Path) -> tuple[str, ...]:
-    """The names of the outputs, in their order; where there are none, transformers' defaults."""
+    """The names of the outputs in their order; by default transformers' LABEL_0, LABEL_1, ..."""
     names = given.get("id2label")
     if names is None:
         return tuple(f"LABEL_{i}" for i in range(size))
@@ -103,12 +103,15 @@ def label_names(given: Mapping[str, Any], size: int, where: Path) -> tuple[str, 
 
 
 def head_of(task: Task) -> str:
-    """The kind of head that a task is fine-tuned with; "": none."""
+    """The kind of head that a task is fine-tuned with; "" without one."""
     return task.head if isinstance(task, Headed) else ""
 
 
 def head_settings(task: Headed, config: ModelConfig, family: Family) -> dict[str, Any]:
-    """What config.json says of the head of a fine-tuned model; errors where none there fits."""
+    """The entries of config.json for the head of a fine-tuned model.
+
+    Raises `UsageError` if no class of transformers computes the same.
+    """
     ending = ending_of(family, task.head)
     name = family.name + ending
     pooler, _ = family.heads[ending]
@@ -130,7 +133,7 @@ def head_settings(task: Headed, config: ModelConfig, family: Family) -> dict[str
     if "dec" in towers:
         first, *rest = towers["dec"].token.tolist()
         same = rest == towers["enc"].token[:-1].tolist()
-        what = f"{name} reads a text in both towers: seq2seq:opening=both (BART) or pad (T5)"
-        require(same, f"--to hf: {what}; not {task.config.layout}")
+        what = f"{name} needs --task.layout seq2seq:opening=both (BART) or seq2seq:opening=pad (T5)"
+        require(same, f"--to hf: {what}, got {task.config.layout}")
         found["decoder_start_token_id"] = first
     return found

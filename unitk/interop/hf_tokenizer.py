@@ -1,4 +1,4 @@
-"""A vocabulary as tokenizer.json for transformers' AutoTokenizer, with the same ids for a text."""
+"""Write a vocabulary as tokenizer.json for AutoTokenizer, with the same ids for every text."""
 
 from __future__ import annotations
 
@@ -24,16 +24,19 @@ from unitk.vocab.subwords import SentencePiece, Tokenizers, fields
 from unitk.vocab.words import WordList
 
 GLUE, TILDE = "\ufff0", "\ufff1"
-"""Code points that are no characters: between characters, and for the fullwidth tilde."""
+"""Unassigned code points: a mark between characters, and a stand-in for the fullwidth tilde."""
 NORMAL, UNKNOWN, CONTROL, USER, BYTE = 1, 2, 3, 4, 6  # types of sentencepiece's pieces
 BLANKS = "".join(filter(str.isspace, map(chr, range(sys.maxunicode))))
-"""What Python's `split` splits at; the library's own notion of white space has less."""
+"""The characters that Python's `split` splits at; the library's white space has fewer."""
 
 log = logging.getLogger(__name__)
 
 
 def write_tokenizer(task: Task, folder: Path, rows: int, about: dict[str, Any]) -> None:
-    """Write tokenizer.json and tokenizer_config.json; `about` is what the latter says beside."""
+    """Write tokenizer.json and tokenizer_config.json; `about` are further entries of the latter.
+
+    `rows` is the number of ids that the exported model has.
+    """
     vocab, model = task.vocab, task.vocab.model
     if isinstance(model, SentencePiece):
         (folder / model.file).write_bytes(model.data)
@@ -67,7 +70,7 @@ def write_tokenizer(task: Task, folder: Path, rows: int, about: dict[str, Any]) 
 def _added(
     vocab: Vocab, pieces: Sequence[str], there: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """The symbols, and whatever stands behind the model's own pieces, in the order of their ids."""
+    """The entries for symbols and for ids beyond the model's own pieces, in the order of ids."""
     ids = {*vocab.symbols.values(), *range(vocab.model.size, len(pieces))}
     ids -= {token["id"] for token in there}
     sentinels = extra_ids(vocab)  # of T5: read in any text
@@ -81,7 +84,10 @@ def _added(
 
 
 def _frame(task: Task, pieces: Sequence[str]) -> dict[str, Any]:
-    """What stands around one part and around two in a prompt of the task; exported ids only."""
+    """The post-processor that adds a task's special symbols around one text and around two.
+
+    Only symbols with exported ids are added.
+    """
     word = task.vocab.mask  # stands for a part
     if task.protocol:  # any word but those that the frame has itself, such as the modes of UL2
         word = int(np.setdiff1d(task.words, _prompt(task, [task.words[-1:]]).token)[0])
@@ -106,13 +112,16 @@ def _frame(task: Task, pieces: Sequence[str]) -> dict[str, Any]:
 
 
 def _prompt(task: Task, parts: list[Ids]) -> Slots:
-    """What a task reads of parts: in its encoder, where there is one."""
+    """The slots that a task makes of the parts of a source: the encoder's, if there is one."""
     read = task.encoded(parts).example if isinstance(task, Headed) else task.prompt(parts)
     return read.towers["enc" if "enc" in read.towers else "x"]
 
 
 def _sentencepiece(model: SentencePiece) -> dict[str, Any]:
-    """A sentencepiece model; numbers of fields are those of sentencepiece_model.proto."""
+    """The tokenizer.json of a sentencepiece model.
+
+    The numbers of fields are those in sentencepiece_model.proto.
+    """
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
     from tokenizers import Regex as R
 
@@ -160,9 +169,12 @@ def _sentencepiece(model: SentencePiece) -> dict[str, Any]:
 
 
 def _characters(table: bytes, name: bytes) -> list[Any]:
-    """sentencepiece's table of characters. The library applies it to what it takes for characters
-    as users see them, and loses what follows a match: so each code point stands alone for it, and
-    sequences are composed before, as the tables named so compose them."""
+    """Normalizers that apply sentencepiece's table of characters as sentencepiece does.
+
+    The tokenizers library matches the table against whole graphemes and loses what follows a match.
+    Therefore each code point is separated from the next, and sequences are composed before, as the
+    named tables compose them.
+    """
     from tokenizers import Regex, normalizers
 
     each = [
@@ -188,10 +200,11 @@ def _characters(table: bytes, name: bytes) -> list[Any]:
 
 
 def _cuts(apart: Sequence[str], plain: set[str], has_bytes: bool) -> tuple[list[str], list[str]]:
-    """Where to cut texts that spell a symbol, as patterns, so that the library's unigram model
-    finds none in them; and symbols of nothing but unknown characters, which one of them replaces.
+    """Patterns at which to cut texts that spell a symbol, and symbols to replace by one character.
 
-    No piece reaches over a cut, and no two unknown characters, which would be one, stand there.
+    The library's unigram model would read such a text as the symbol. A cut is allowed only where no
+    piece reaches over it and no two unknown characters meet, which would become one. Symbols that
+    consist of unknown characters only are replaced by one of these.
     """
     pairs = {piece[i : i + 2] for piece in plain for i in range(len(piece) - 1)}
     cuts, gone = [], []
@@ -208,12 +221,12 @@ def _cuts(apart: Sequence[str], plain: set[str], has_bytes: bool) -> tuple[list[
         elif not has_bytes and not plain & set(one):
             gone.append(one)
         else:
-            log.warning("transformers will read %s in a text as the symbol", one)
+            log.warning("transformers reads %s in a text as the symbol", one)
     return cuts, gone
 
 
 def _words(model: WordList) -> dict[str, Any]:
-    """A list of words between blanks; those of an id that text never has are unknown."""
+    """The tokenizer.json of a word list; words that no text produces become the unknown word."""
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     ids = {word: i for i, word in enumerate(model.symbols)}

@@ -1,7 +1,8 @@
-"""MASS' summarization models: a bare dictionary of tensors in fairseq 0.8's names, or a checkpoint.
+"""MASS' summarization models: a dictionary of tensors in fairseq 0.8's names, or a checkpoint.
 
-Queries, keys and values are one matrix; positions are counted from BERT's pad, whose id is 0, and
-the vocabulary is BERT's, in the order of its lines. Models for translation: see mass_xlm.
+Queries, keys and values are one matrix. Positions are counted from the padding id of BERT's
+vocabulary, which is 0. The ids are the lines of BERT's vocabulary. `mass_xlm` reads the models for
+translation.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ DEFAULTS = {"activation_fn": "gelu", "no_scale_embedding": False}
 
 
 def read(path: Path, vocab: Path | None) -> Found:
-    """A file of tensors, or a folder with one; dict.txt beside it or as `vocab`."""
+    """Read a file of tensors, or a folder with one; dict.txt is beside it or given as `vocab`."""
     weights = find_file(path, (FILE, "checkpoint_best.pt", "*.pt", "*.pth"), "checkpoint")
     found = read_pickle(weights)
     if isinstance(found, dict) and all(isinstance(found.get(side), dict) for side in SIDES):
@@ -62,7 +63,7 @@ def read(path: Path, vocab: Path | None) -> Found:
 
 
 def vocab_of(path: Path) -> Vocab:
-    """Any vocabulary, or a dictionary of fairseq's whose lines are BERT's pieces and counts."""
+    """Open a vocabulary, or a fairseq dictionary whose lines are BERT's pieces with counts."""
     if not re.fullmatch(r"dict.*\.txt", path.name):
         return open_vocab(path)
     with opening(path):
@@ -71,7 +72,10 @@ def vocab_of(path: Path) -> Vocab:
 
 
 def write(parts: Parts, folder: Path) -> None:
-    """mass.pt and dict.txt, as `--load-from-pretrained-model` takes them; or a model of XLM's."""
+    """Write mass.pt and dict.txt for `--load-from-pretrained-model`.
+
+    A model with XLM's dictionary is written in the format of `mass_xlm`.
+    """
     config, tensors = parts.model.config, parts.tensors()
     if isinstance(parts.task.vocab.model, XLMDictionary):
         return mass_xlm.write(parts, folder)
@@ -86,7 +90,7 @@ def write(parts: Parts, folder: Path) -> None:
 
 
 def packed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Three projections as one, and 0.8's name of the embeddings' norm."""
+    """Join queries, keys and values to one matrix, and use 0.8's name of the embeddings' norm."""
     found = {}
     for name, tensor in tensors.items():
         part = re.fullmatch(r"(.*_attn)\.([qkv])_proj\.(weight|bias)", name)

@@ -1,9 +1,9 @@
-"""MASS' models for translation, of XLM's code: a file with encoder, decoder, params and dictionary.
+"""MASS' models for translation, in XLM's format: encoder, decoder, params and dictionary.
 
-The towers have embeddings of their own and one for each language, which is a segment here; the
-decoder's cross-attention has an output map for each. Positions are counted from 0, and </s> stands
-at both ends of a sentence. What the encoder would predict is not read, as nothing in MASS asks for
-it.
+Each tower has its own token embeddings, and an embedding for each language, which is a segment in
+unitk. The decoder's cross-attention has an output map for each language. Positions are counted from
+0, and </s> stands at both ends of a sentence. The encoder's output layer is not read, as MASS never
+uses it.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ FIXED = {"asm": False, "attention_setting": "v1"}
 
 
 class CrossBySegment(CrossAttention):
-    """Cross-attention whose output map depends on the segment of the slot that reads.
+    """Cross-attention with one output map for each segment; the reading slot's segment chooses.
 
-    The maps stand one below the other.
+    The maps are stored one below the other.
     """
 
     def __init__(self, config: TranslationConfig):
@@ -66,7 +66,7 @@ class CrossBySegment(CrossAttention):
 
 
 def layout(maps: int) -> Layout:
-    """The names of a model whose cross-attention has so many output maps (0: one, for all)."""
+    """The table of names of a model with `maps` output maps in cross-attention (0: one for all)."""
     out = tuple(f"encoder_attn.#.out_lin.{i}" for i in range(maps)) or "encoder_attn.#.out_lin"
     kv = ("encoder_attn.#.k_lin", "encoder_attn.#.v_lin")
     attends = cross("encoder_attn.#.q_lin", kv, out, "layer_norm15.#")
@@ -79,7 +79,7 @@ def layout(maps: int) -> Layout:
 
 
 def tower(root: str, ours: str) -> dict[str, Any]:
-    """What both towers have."""
+    """The names of one tower; theirs begin with `root` and unitk's with `ours`."""
     parts = layer(
         tuple(f"attentions.#.{part}_lin" for part in "qkv"),
         *("attentions.#.out_lin", "layer_norm1.#", "ffns.#.lin1", "ffns.#.lin2", "layer_norm2.#"),
@@ -94,7 +94,7 @@ def tower(root: str, ours: str) -> dict[str, Any]:
 
 
 def read(found: Mapping[str, Any], path: Path, vocab: Path | None) -> Found:
-    """What a file of XLM's code holds; the dictionary is in it, or given as `vocab`."""
+    """Read the contents of a file of XLM; the dictionary is in it or given as `vocab`."""
     tensors = {
         f"{side}.{name.removeprefix('module.')}": tensor
         for side in ("encoder", "decoder")
@@ -127,7 +127,7 @@ def read(found: Mapping[str, Any], path: Path, vocab: Path | None) -> Found:
 
 
 def check_languages(number: int, path: Path, task: Task) -> None:
-    """`UsageError` where a task has a language that a model of so many has no embedding of."""
+    """Raise `UsageError` if a task has a language beyond the model's `number` of languages."""
     if isinstance(task, Translation) and (last := max(task.config.languages)) >= number:
         raise UsageError(f"--task.languages: {path} has no embedding of language {last}")
 
@@ -135,7 +135,7 @@ def check_languages(number: int, path: Path, task: Task) -> None:
 def config_of(
     tensors: Mapping[str, Tensor], given: Mapping[str, Any], path: Path
 ) -> TranslationConfig:
-    """The configuration, from shapes and params."""
+    """The configuration, from the shapes of tensors and from params."""
     sizes = settings.sizes_of(tensors, SIZES, path)
     words = tensors[WORDS]
     gelu = settings.checked(given.get("gelu_activation", False), bool, "gelu_activation", path)
@@ -155,7 +155,7 @@ def config_of(
 
 
 def vocab_of(found: Mapping[str, Any], given: Mapping[str, Any], path: Path) -> Vocab:
-    """The dictionary of a file, with the ids that its params give to symbols."""
+    """The dictionary in a file, with the symbol ids that its params give."""
     by_id, counts = found.get("dico_id2word"), found.get("dico_counts")
     if not isinstance(by_id, dict) or not isinstance(counts, dict):
         raise CheckpointError(f"{path} has no dictionary: --vocab is needed")
@@ -177,7 +177,7 @@ def vocab_of(found: Mapping[str, Any], given: Mapping[str, Any], path: Path) -> 
 
 
 def write(parts: Parts, folder: Path) -> None:
-    """mass.pth, as `translate.py` opens it; the languages are called by their numbers."""
+    """Write mass.pth, which `translate.py` opens; the languages' names are their numbers."""
     config, vocab, tensors = parts.model.config, parts.task.vocab, parts.tensors()
     free = ("num_segments", "cross_by_segment", "activation", "tied")
     settings.check_family(config, PRESET, free, "--to mass: a MASS for translation")
@@ -214,7 +214,7 @@ def params_of(config: TranslationConfig) -> dict[str, Any]:
 
 
 def dictionary(model: XLMDictionary, rows: int) -> dict[str, Any]:
-    """The entries of a file for the words of so many rows; those behind the last have no count."""
+    """The dictionary's entries in a file of `rows` words; rows without a word get count 0."""
     words = [model.piece(i) if i < model.size else f"<row{i}>" for i in range(rows)]
     lines = model.data.decode().splitlines()
     counts = [0] * len(XLM_FIRST) + [int(line.rpartition(" ")[2]) for line in lines]

@@ -1,7 +1,8 @@
-"""Tables of names: where each of our tensors stands in another system's checkpoint.
+"""Tables of names: where each tensor of unitk stands in another system's checkpoint.
 
-`Layout` translates both ways. The tables of Hugging Face's BERT, RoBERTa, ALBERT, GPT-2, GPT, BART
-and T5 are here, as UniLM, Optimus and fairseq use the same names, or parts of them.
+`Layout` translates in both directions. The tables of transformers' BERT, RoBERTa, ALBERT, GPT-2,
+GPT, BART, T5 and XLNet are here, because UniLM, Optimus and fairseq share their names, or parts of
+them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ POSITIONS = ("embed.positions.weight", "encoder.embed.positions.weight")
 
 @dataclass(frozen=True)
 class Line:
-    """One of our tensors, and those that it is made of there, one below the other."""
+    """One tensor of unitk, and the stored tensors that it is made of, joined along their rows."""
 
     ours: str
     theirs: tuple[str, ...]  # an empty name stands for zeros that are not stored
@@ -32,19 +33,19 @@ class Line:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a system calls its tensors; `#` stands for the number of a layer.
+    """The names of a system's tensors; `#` stands for the number of a layer.
 
-    Every tensor of a checkpoint must have its place here, or be one of the `copies` or `ignored`.
+    A tensor of a checkpoint that is not in `names`, `copies` or `ignored` is an error.
     """
 
-    names: Names  # our module, or one tensor of it, -> theirs; several are joined
-    transposed: Collection[str] = ()  # our modules whose weight is stored [in, out]
+    names: Names  # unitk's module, or a tensor of it -> theirs; several are joined
+    transposed: Collection[str] = ()  # unitk's modules whose weight is stored [in, out]
     copies: Mapping[str, str] = field(default_factory=dict)
-    """Their second name of a tensor -> its first; both are equal, or the checkpoint is refused."""
-    ignored: Collection[str] = ()  # patterns of whole names that carry nothing a model needs
+    """Second name of a tensor -> its first. A checkpoint whose two tensors differ is refused."""
+    ignored: Collection[str] = ()  # patterns of whole names that no model needs
 
     def lines(self, ours: Iterable[str]) -> list[Line]:
-        """The line of each of our tensors; an error lists those that have none."""
+        """The entry of each tensor of unitk; `CheckpointError` lists those without one."""
         found, without = [], []
         for name in ours:
             module, _, leaf = name.rpartition(".")
@@ -65,13 +66,16 @@ class Layout:
             transposed = leaf == "weight" and of_module in self.transposed
             found.append(Line(name, spelled, transposed))
         if without:
-            raise CheckpointError(f"this format has no place for {listed(without)}")
+            raise CheckpointError(f"this format has no name for {listed(without)}")
         return found
 
     def to_ours(
         self, theirs: Mapping[str, Tensor], shapes: Mapping[str, torch.Size], path: object
     ) -> dict[str, Tensor]:
-        """Our tensors, of these shapes; an error lists what is missing, unused or misshapen."""
+        """A checkpoint's tensors under unitk's names, with these shapes.
+
+        Raises `CheckpointError` with all that are missing, unused or of another shape.
+        """
         lines = self.lines(shapes)
         needed = {part for line in lines for part in line.theirs if part}
         missing = sorted(needed - theirs.keys())
@@ -88,14 +92,14 @@ class Layout:
                 parts = " + ".join(f"{n} {list(theirs[n].shape)}" for n in line.theirs if n)
                 wrong.append(f"{parts} (needed: {list(wanted)} for {line.ours})")
         if wrong:
-            raise CheckpointError(f"{path}: the shape does not fit of {listed(wrong)}")
+            raise CheckpointError(f"{path}: another shape is needed: {listed(wrong)}")
         return found
 
     def to_theirs(self, ours: Mapping[str, Tensor], *, copies: bool = False) -> dict[str, Tensor]:
-        """Their tensors; with the copies where their reader expects them."""
+        """The tensors under the other system's names; `copies`: with the second names."""
         found: dict[str, Tensor] = {}
         for line in self.lines(ours):
-            # a matrix that they store in parts is cut below each of them
+            # a matrix that is stored in parts is divided along its rows
             tensor = ours[line.ours].mT if line.transposed else ours[line.ours]
             for name, part in zip(line.theirs, tensor.chunk(len(line.theirs)), strict=True):
                 if name:
@@ -114,11 +118,11 @@ class Layout:
             elif not same(theirs[name], theirs[first]):
                 raise CheckpointError(f"{path}: {name} should be a copy of {first}, but differs")
         if unused:
-            raise CheckpointError(f"{path} has {listed(unused)}, which this format has no use for")
+            raise CheckpointError(f"{path} has tensors of no known name: {listed(unused)}")
 
 
 def joined(line: Line, theirs: Mapping[str, Tensor]) -> Tensor | None:
-    """One of our tensors from its parts; None if they do not fit together."""
+    """One tensor of unitk, joined from its stored parts; None if their shapes do not fit."""
     stored = [theirs[name] for name in line.theirs if name]
     if len({part.shape for part in stored}) > 1 or line.transposed and stored[0].dim() != 2:
         return None
@@ -126,14 +130,14 @@ def joined(line: Line, theirs: Mapping[str, Tensor]) -> Tensor | None:
         return stored[0].mT if line.transposed else stored[0]
     if not stored[0].dim():
         return None
-    # what is absent is of the same size as what is not
+    # an absent part has the size of the others
     parts = [theirs[name] if name else torch.zeros_like(stored[0]) for name in line.theirs]
     whole = torch.cat(parts)
     return whole.mT if line.transposed else whole
 
 
 def count_from(tensors: dict[str, Tensor], have: int, want: int) -> None:
-    """Give position tables `want` rows before that of position 0 instead of `have`."""
+    """Change the rows before position 0 in tables of positions from `have` to `want`, in place."""
     for name in POSITIONS:
         if have != want and name in tensors:
             table = tensors[name]  # nothing looks the rows in front up, so they may be zero
@@ -141,12 +145,12 @@ def count_from(tensors: dict[str, Tensor], have: int, want: int) -> None:
 
 
 def same(a: Tensor, b: Tensor) -> bool:
-    """Whether two tensors are equal, bit for bit or not at all."""
+    """Whether two tensors have the same shape, type and values."""
     return a.shape == b.shape and a.dtype == b.dtype and bool(torch.equal(a, b))
 
 
 def listed(names: Collection[str], most: int = 12) -> str:
-    """Names for an error message; the first of very many."""
+    """Names for an error message: all, or the first `most` and the number of the others."""
     shown = ", ".join(list(names)[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
@@ -158,7 +162,7 @@ def _generic(name: str, digits: str) -> str:
 def layer(
     qkv: Theirs, out: str, attention_norm: str, up: Theirs, down: str, ffn_norm: str
 ) -> dict[str, Theirs]:
-    """The parts of a layer under the names that they have there."""
+    """The names of a layer's parts, given in the other system's words."""
     return {
         "attention.qkv": qkv,
         "attention.out": out,
@@ -170,13 +174,13 @@ def layer(
 
 
 def cross(query: str, kv: tuple[str, str], out: Theirs, norm: str) -> dict[str, Theirs]:
-    """The same of a layer's cross-attention."""
+    """The names of a layer's cross-attention, given in the other system's words."""
     found: dict[str, Theirs] = {"query": query, "kv": kv, "out": out}
     return {f"cross_attention.{part}": name for part, name in found.items()} | {"cross_norm": norm}
 
 
 def within(prefix: str, ours: str, names: Names) -> dict[str, Any]:
-    """Names of a layer's parts, under those of the layer."""
+    """Prepend `prefix` to their names and `ours` to unitk's."""
     return {
         f"{ours}{key}": tuple(prefix + part for part in value)
         if isinstance(value, tuple)
@@ -209,7 +213,7 @@ LINEAR = [f"layers.#.{part}" for part in ("attention.qkv", "attention.out", "ffn
 
 
 def bert_embeddings(root: str) -> dict[str, Any]:
-    """What an encoder whose names begin with `root` adds up before its first layer."""
+    """The names of BERT's embeddings, where the names of the encoder begin with `root`."""
     parts = {"tokens": "word_embeddings", "positions": "position_embeddings"}
     parts |= {"segments": "token_type_embeddings", "norm": "LayerNorm"}
     parts |= {"tasks": "task_type_embeddings"}  # of ERNIE 2.0
@@ -217,12 +221,12 @@ def bert_embeddings(root: str) -> dict[str, Any]:
 
 
 def bert(root: str) -> dict[str, Any]:
-    """An encoder whose names begin with `root`."""
+    """The names of BERT's encoder, which begin with `root`."""
     return bert_embeddings(root) | within(f"{root}.encoder.layer.#.", "layers.#.", BERT_LAYER)
 
 
 def masked(root: str, names: Names, head: str, dense: str, norm: str) -> Layout:
-    """An encoder with the output layer of a masked language model, which begins with `head`."""
+    """The table of a masked language model; the output layer's names begin with `head`."""
     output = {"transform.dense": dense, "transform.norm": norm, "weight": f"{head}.decoder.weight"}
     return Layout(
         {**names, **within("", "heads.lm.", output | {"bias": f"{head}.bias"})},
@@ -236,12 +240,12 @@ def masked(root: str, names: Names, head: str, dense: str, norm: str) -> Layout:
 
 
 def classes(name: str, dense: str, out: str) -> dict[str, str]:
-    """An output over classes, which reads what a pooler makes of a slot."""
+    """The names of a head over classes that reads a slot through a pooler."""
     return {f"heads.{name}.dense": dense, f"heads.{name}.out": out}
 
 
 def today(name: str) -> str:
-    """The name of a tensor as it is called since norms have weight and bias."""
+    """The current name of a tensor: norms had gamma and beta instead of weight and bias."""
     name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
     return re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
 
@@ -267,7 +271,7 @@ ALBERT = masked(
 
 
 def gpt(tokens: str, positions: str, ignored: tuple[str, ...], **norm: str) -> Layout:
-    """GPT or GPT-2, whose matrices are stored [in, out]."""
+    """The table of GPT or GPT-2, whose matrices are stored as [in, out]."""
     return Layout(
         {
             "embed.tokens": tokens,
@@ -341,7 +345,7 @@ XLNET = Layout(
 
 
 def t5(side: str, ours: str, halves: tuple[str, ...]) -> dict[str, Any]:
-    """A tower of T5: the parts of a block are numbered, and so are the halves of a gated map."""
+    """The names of a tower of T5, whose parts of a block and halves of a gated map are numbered."""
     # a decoder's block has cross-attention as its part 1
     ffn = "2" if side == "decoder" else "1"
     parts = layer(

@@ -1,4 +1,4 @@
-"""ONNX files of encoders: BERT, ERNIE, RoBERTa and ALBERT, pre-trained or fine-tuned."""
+"""Export encoders to ONNX: BERT, ERNIE, RoBERTa and ALBERT, pre-trained or fine-tuned."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BATCH, SLOTS = 2, 5  # of the example that is traced
 
 
 class Outputs(nn.Module):
-    """A model of transformers as a function of tensors to tensors."""
+    """A model of transformers as a function from tensors to tensors, which can be traced."""
 
     def __init__(self, model: nn.Module, names: list[str]) -> None:
         super().__init__()
@@ -29,10 +29,10 @@ class Outputs(nn.Module):
 
 
 def write(parts: Parts, folder: Path) -> None:
-    """model.onnx and its tokenizer in a folder, which exists and is empty.
+    """Write model.onnx and the tokenizer into an empty folder.
 
-    Its inputs are input_ids, attention_mask and, where the model has segments, token_type_ids, all
-    [batch, slots] of int64; its outputs are those of transformers' class.
+    The inputs are input_ids, attention_mask and, if the model has segments, token_type_ids, all of
+    shape [batch, slots] and int64. The outputs are those of the model's class in transformers.
     """
     with hf_folder(parts, folder, "onnx", "onnx") as (there, about):
         [name] = about["architectures"]
@@ -64,6 +64,6 @@ def write(parts: Parts, folder: Path) -> None:
 
 
 def _shapes(model: nn.Module, inputs: list[str], slots: int) -> Mapping[str, torch.Size]:
-    """The outputs' names and shapes of an example of so many slots."""
+    """The names and shapes of a model's outputs for `slots` input slots."""
     given = {name: torch.ones(BATCH, slots, dtype=torch.int64) for name in inputs}
     return {name: found.shape for name, found in model(**given).items()}

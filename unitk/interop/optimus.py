@@ -1,8 +1,8 @@
 """Optimus' folders: checkpoint-encoder-N, checkpoint-decoder-N, checkpoint-full-N/training.bin.
 
-A BERT without output layers whose pooled first slot gives mean and log variance, and a GPT-2 that
-gets the latent as a memory of every layer, as an embedding, or both. The decoder's vocabulary is
-GPT-2's with <PAD> <BOS> <EOS> behind it; the encoder has BERT's.
+The encoder is a BERT without output layers; its pooled first slot gives mean and log variance. The
+decoder is a GPT-2 that reads the latent as a memory of every layer, as an embedding, or both. Its
+vocabulary is GPT-2's followed by <PAD> <BOS> <EOS>; the encoder has BERT's.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ OPTIMUS = Layout(
     ),
 )
 OUTPUTS = {"head_transform", "output_bias", "tied", "heads", "final_norm"}
-"""Fields that make no difference to an encoder without output layers."""
+"""Fields that an encoder without output layers does not use."""
 
 
 def read(path: Path, vocab: Path | None) -> Found:
-    """The folder that holds the three, one of them, or the file training.bin."""
+    """Read the folder that holds the three, one of them, or the file training.bin."""
     folders = places(path)
     where = folders.get("full", folders.get("decoder", path))
     if "full" in folders:
@@ -87,7 +87,7 @@ def read(path: Path, vocab: Path | None) -> Found:
 
 
 def places(path: Path) -> dict[str, Path]:
-    """The folders of a checkpoint: encoder and decoder, and the full one; or only that."""
+    """The folders of a checkpoint by name: encoder and decoder, also full; or full alone."""
     inner = path.parent if path.name == FULL and path.is_file() else path
     kind = re.fullmatch(r"checkpoint-(encoder|decoder|full)-(\d+)", inner.name)
     parent, number = (inner.parent, kind[2]) if kind else (inner, "*")
@@ -95,7 +95,8 @@ def places(path: Path) -> dict[str, Path]:
     for side in (*SIDES, "full"):
         named = sorted(parent.glob(f"checkpoint-{side}-{number}"))
         if len(named) > 1:
-            raise CheckpointError(f"{path} holds several: name one of {named[0]} and {named[1]}")
+            both = f"{named[0]} or {named[1]}"
+            raise CheckpointError(f"{path} holds several checkpoints; give one, such as {both}")
         if named:
             found[side] = named[0]
     if (inner / FULL).exists():
@@ -113,7 +114,7 @@ def places(path: Path) -> dict[str, Path]:
 def config_of(
     tensors: Mapping[str, Tensor], given: Mapping[str, Mapping[str, Any]], path: Path
 ) -> LatentConfig:
-    """The configuration, from shapes and both config.json; heads of 64 where there is none."""
+    """The configuration, from shapes and both config.json; by default, heads have width 64."""
     declared: dict[str, Any] = bert_sizes("encoder.", tensors, path)
     declared |= given.get("encoder", {})
     encoder: ModelConfig = settings.read(settings.preset("bert_base"), BERT_KEYS, declared, path)
@@ -122,7 +123,7 @@ def config_of(
         f"decoder.transformer.{name}.weight" in tensors for name in ("linear", "linear_emb")
     )
     if not (memory or embedding):
-        raise CheckpointError(f"{path}: the decoder gets no latent: neither memory nor embedding")
+        raise CheckpointError(f"{path}: the decoder reads no latent (linear or linear_emb)")
     declared = {
         "n_layer": settings.layers_of(tensors, "decoder.transformer.h."),
         "n_embd": width,
@@ -143,7 +144,7 @@ def config_of(
 
 
 def named(encoder: ModelConfig, path: Path) -> str:
-    """The registered architecture that an encoder is."""
+    """The registered architecture that computes the same as an encoder."""
     matter = [one.name for one in fields(encoder) if one.name not in settings.FREE | OUTPUTS]
     for name in sorted(registry.names("arch"), key=lambda name: not name.startswith("bert")):
         there = settings.preset(name)
@@ -153,13 +154,13 @@ def named(encoder: ModelConfig, path: Path) -> str:
         ):
             return name
     raise CheckpointError(
-        f"{path}: no registered architecture is the encoder ({encoder.num_layers} layers of"
-        f" {encoder.width}, {encoder.num_heads} heads): add one with --user-dir"
+        f"{path}: no registered architecture equals the encoder ({encoder.num_layers} layers of"
+        f" {encoder.width}, {encoder.num_heads} heads): register one in --user-dir"
     )
 
 
 def symbols_of(vocab: Vocab, rows: int) -> dict[str, int]:
-    """The ids of <PAD> <BOS> <EOS>, which stand behind GPT-2's pieces."""
+    """The ids of <PAD> <BOS> <EOS>, which follow GPT-2's pieces."""
     pieces = vocab.model.size
     if vocab.cls < pieces or rows < pieces + 3:
         return {}
@@ -167,7 +168,7 @@ def symbols_of(vocab: Vocab, rows: int) -> dict[str, int]:
 
 
 def write(parts: Parts, folder: Path) -> None:
-    """The three folders, of step 0."""
+    """Write the three folders as those of step 0."""
     config, tensors = parts.model.config, parts.tensors()
     if not isinstance(config, LatentConfig):
         raise CheckpointError("--to optimus: the model has no latent, so it is not an Optimus")

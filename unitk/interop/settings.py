@@ -1,4 +1,4 @@
-"""Settings of a model under another system's names, both ways."""
+"""Translate a model's settings to and from the names of another system."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from unitk.models.config import EncoderDecoderConfig, ModelConfig
 
 Config = TypeVar("Config", bound=ModelConfig)
 Keys = Mapping[str, tuple[str, ...]]
-"""Our field -> its names there, of which the first is written and any is read."""
+"""Field -> its names in the other system: any is read, the first is written."""
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -26,15 +26,15 @@ ACTIVATIONS = {
     "gelu_fast": "gelu_tanh",
     "relu": "relu",
 }
-"""Theirs -> ours; the first of several is written."""
+"""Name in the other system -> name in unitk; the first of several is written."""
 FREE = {"scaled_init", "dropout", "attention_dropout", "activation_dropout", "init_std"}
-"""Fields that a trained model computes the same without."""
+"""Fields that do not change what a trained model computes."""
 SIZES = {"num_layers", "decoder_layers", "width", "num_heads", "ffn_width", "max_positions"}
 """Fields in which the models of one family differ."""
 
 
 def keys(text: str) -> dict[str, tuple[str, ...]]:
-    """`Keys` from words such as `norm_eps=layer_norm_eps|layer_norm_epsilon`."""
+    """Parse `Keys` from words such as `norm_eps=layer_norm_eps|layer_norm_epsilon`."""
     pairs = (word.split("=") for word in text.split())
     return {ours: tuple(theirs.split("|")) for ours, theirs in pairs}
 
@@ -46,7 +46,7 @@ def read(
     where: object,
     activations: Mapping[str, str] = ACTIVATIONS,
 ) -> Config:
-    """The configuration with what is given under their names; `where` is the file, for errors."""
+    """The configuration with the settings in `given`; `where` is the file, for errors."""
     values: dict[str, Any] = {}
     for name, theirs in keys.items():
         found = [key for key in theirs if given.get(key) is not None]
@@ -63,7 +63,7 @@ def read(
 
 
 def changed(config: Config, where: object, **values: Any) -> Config:
-    """The configuration with other values; an error names the file they come from."""
+    """The configuration with `values` replaced; errors name the file `where` they come from."""
     try:
         return replace(config, **values)
     except UnitkError as error:
@@ -71,7 +71,7 @@ def changed(config: Config, where: object, **values: Any) -> Config:
 
 
 def checked(value: Any, kind: type, key: str, where: object) -> Any:
-    """A value of a json file, if it is of this kind and no absurd number."""
+    """Check a JSON value's type, and that a number is plausible; otherwise `CheckpointError`."""
     wanted = (int, float) if kind is float else kind
     if not isinstance(value, wanted) or isinstance(value, bool) != (kind is bool):
         raise CheckpointError(f"{where}: {key} must be a {kind.__name__}, got {value!r}")
@@ -81,18 +81,18 @@ def checked(value: Any, kind: type, key: str, where: object) -> Any:
 
 
 def refuse(given: Mapping[str, Any], fixed: Mapping[str, Any], where: object) -> None:
-    """Raise unless every key that is given has the one value that unitk computes."""
+    """Raise `CheckpointError` if a setting has another value than the one that unitk computes."""
     for key, value in fixed.items():
         if key in given and given[key] != value:
-            raise CheckpointError(f"{where}: unitk reads {key} {value!r} only, got {given[key]!r}")
+            raise CheckpointError(f"{where}: unitk reads only {key} {value!r}, got {given[key]!r}")
 
 
 def write(
     config: ModelConfig, keys: Keys, activations: Mapping[str, str] = ACTIVATIONS
 ) -> dict[str, Any]:
-    """The configuration under their names."""
+    """The configuration under the other system's names."""
     values = {name: getattr(config, name) for name in keys}
-    # here 0 stands for as many as the encoder has, and for an equal share of the width
+    # 0 means as many layers as the encoder, or the width divided by the heads
     if isinstance(config, EncoderDecoderConfig) and values.get("decoder_layers") == 0:
         values["decoder_layers"] = config.num_layers
     if "head_width" in keys:
@@ -105,13 +105,15 @@ def write(
 
 
 def preset(name: str) -> Any:
-    """The settings of a registered architecture."""
+    """The configuration of a registered architecture."""
     return registry.get("arch", name)()
 
 
 def check_family(config: ModelConfig, name: str, free: Collection[str], what: str) -> None:
-    """Raise where a model has a setting, none of the `free` ones, that its family elsewhere has
-    otherwise: as the registered architecture `name`."""
+    """Raise `UsageError` for a setting that differs from the registered architecture `name`.
+
+    The fields in `free`, sizes and rates of dropout may differ. `what` names the target format.
+    """
     family = preset(name)
     for one in fields(family):
         ours, theirs = getattr(config, one.name, None), getattr(family, one.name)
@@ -121,7 +123,7 @@ def check_family(config: ModelConfig, name: str, free: Collection[str], what: st
 
 
 def preset_of(names: Sequence[str], config: ModelConfig) -> str:
-    """Which of these architectures a model is, found from layers and widths; else the first."""
+    """The first of these architectures that has the model's layers and widths; else the first."""
     for sizes in (("num_layers", "width", "ffn_width"), ("num_layers", "width")):
         for name in names:
             if all(getattr(preset(name), size) == getattr(config, size) for size in sizes):
@@ -130,13 +132,13 @@ def preset_of(names: Sequence[str], config: ModelConfig) -> str:
 
 
 def layers_of(tensors: Mapping[str, Tensor], prefix: str) -> int:
-    """How many layers there are, found from names that begin with `prefix` and a number."""
+    """The number of layers, from names that begin with `prefix` and a number."""
     found = (re.match(rf"{re.escape(prefix)}(\d{{1,4}})\.", name) for name in tensors)
     return max((int(one[1]) + 1 for one in found if one), default=0)
 
 
 def shape_of(tensors: Mapping[str, Tensor], name: str, where: object) -> tuple[int, int]:
-    """The shape of a matrix that must be there."""
+    """The shape of a matrix; `CheckpointError` if it is missing or has not two dimensions."""
     tensor = tensors.get(name)
     if tensor is None or tensor.dim() != 2:
         what = "has no" if tensor is None else f"needs two dimensions, not {tensor.dim()}, in"
@@ -147,5 +149,5 @@ def shape_of(tensors: Mapping[str, Tensor], name: str, where: object) -> tuple[i
 def sizes_of(
     tensors: Mapping[str, Tensor], places: Mapping[str, tuple[str, int]], where: object
 ) -> dict[str, int]:
-    """Sizes of matrices: name -> the matrix and its axis."""
+    """Sizes by name, each read from one axis of a matrix."""
     return {name: shape_of(tensors, one, where)[axis] for name, (one, axis) in places.items()}

@@ -24,17 +24,17 @@ from unitk.slots import Batch, Example, Ids, collate
 
 
 class TextModel(nn.Module):
-    """`model` is the network, in eval mode at first; dropout works in train mode."""
+    """A trained model as a torch module; `model` is the network, first in evaluation mode."""
 
     def __init__(self, parts: Parts) -> None:
         super().__init__()
         self.parts, self.model, self.task = parts, parts.model.eval(), parts.task
 
     def train_added_rows(self) -> None:
-        """Give a probability to the symbols that an import added to the vocabulary.
+        """Let the symbols that an import added to the vocabulary be predicted and trained.
 
-        Without it their logits are -inf, so that the model is the original one, and their rows of
-        the output layer receive no gradient.
+        Before, their logits are -inf, so that the model computes what the original one does. Their
+        rows of the output layer then receive no gradient.
         """
         head = self.model.heads["lm"]
         assert isinstance(head, Words)
@@ -43,8 +43,8 @@ class TextModel(nn.Module):
     def logits(self, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[Tensor]:
         """Logits over the vocabulary for each text, [slots, V], at every slot that reads it.
 
-        With `targets` at every slot that a word of the target is asked at, its end last, as
-        `--score` does; a model with an encoder needs them. Ids are those of `ids`.
+        With `targets`, at every slot that predicts a word of the target, its end included, as in
+        scoring. A model with an encoder needs targets. `ids` gives the ids at these slots.
         """
         examples = self._asking(texts, targets)
         batch = self._batch(examples)
@@ -54,15 +54,15 @@ class TextModel(nn.Module):
         return list(self.model.head(gather(states, batch, [ask])).split(sizes))
 
     def ids(self, texts: Sequence[str], targets: Sequence[str] | None = None) -> list[Ids]:
-        """What the slots of `logits` read, or with `targets` what they are asked for."""
+        """The ids that the slots of `logits` read, or with `targets` predict, for each text."""
         return [example.asks[0].label for example in self._asking(texts, targets)]
 
     def loss(
         self, texts: Sequence[str], targets: Sequence[str] | None = None, *, seed: int = 1
     ) -> Tensor:
-        """What training minimises of these texts, or of these pairs, as one batch.
+        """The training loss of these texts or pairs as one batch, a scalar.
 
-        Draws of the task, such as which words are hidden, depend on `seed` and the text's number.
+        The task's draws, such as which words are hidden, depend on `seed` and the text's number.
         """
         examples = []
         for number, (source, target) in enumerate(self._each(texts, targets)):
@@ -81,8 +81,8 @@ class TextModel(nn.Module):
     def tensors(self, *, gradients: bool = False) -> dict[str, Tensor]:
         """The weights, or their gradients, under the names and in the shapes of transformers.
 
-        Gradients are zeros for what none reached. CheckpointError or UsageError where a model is
-        of no family that transformers has.
+        A weight without a gradient has zeros. Raises `UsageError` if no family of transformers fits
+        the model.
         """
         found: dict[str, Tensor] = {}
         for name, weight in self.model.named_parameters():

@@ -1,8 +1,8 @@
-"""UniLM's files: unilm1, unilm1.2, unilm2 and minilm as released, and what s2s-ft fine-tuned.
+"""UniLM's files: unilm1, unilm1.2, unilm2 and minilm as released, and models that s2s-ft tuned.
 
-BERT's names. UniLM 1 has six token types. UniLMv2 has one matrix for queries, keys and values, no
-key bias, and a bias of relative positions. A key bias adds the same number to all scores of a
-query, which softmax drops; so it is zero here and is not written.
+The names are BERT's. UniLM 1 has six token types. UniLMv2 has one matrix for queries, keys and
+values, no bias of keys, and a bias of relative positions. A bias of keys adds the same number to
+all scores of a query, which the softmax cancels. Therefore it is zero in unitk and is not written.
 """
 
 from __future__ import annotations
@@ -47,8 +47,10 @@ PRESETS = {6: ("unilm_base", "unilm_large"), 2: ("unilm2_base",)}
 
 
 def read(path: Path, vocab: Path | None) -> Found:
-    """A folder with the weights and config.json, or the file of weights; sizes are read from these
-    where there is no config.json."""
+    """Read a folder with weights and config.json, or the file of weights.
+
+    Without config.json, sizes come from the shapes of the tensors.
+    """
     weights = find_file(path, ("pytorch_model.bin", "*.bin", "model.safetensors"), "weights")
     tensors = modern(read_tensors(weights))
     where = weights.parent / "config.json"
@@ -84,7 +86,7 @@ def read(path: Path, vocab: Path | None) -> Found:
 
 
 def modern(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors under one spelling of their names."""
+    """Rename tensors to one spelling, whichever release they come from."""
     fast = any(name.endswith("qkv_linear.weight") for name in tensors)
     found = {}
     for name, tensor in tensors.items():
@@ -98,7 +100,7 @@ def modern(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def write(parts: Parts, folder: Path) -> None:
-    """pytorch_model.bin, config.json and vocab.txt, as s2s-ft opens them with model_type unilm."""
+    """Write pytorch_model.bin, config.json and vocab.txt; s2s-ft opens them as model_type unilm."""
     config, tensors = parts.model.config, parts.tensors()
     free = {*KEYS, *BARE, "tied"}
     settings.check_family(config, "unilm_base", free, "--to unilm: a model of UniLM")

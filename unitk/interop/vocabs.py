@@ -1,4 +1,4 @@
-"""Vocabularies of other systems: found beside a checkpoint, fitted to its rows, written again."""
+"""Vocabularies of other systems: find them, fit them to a checkpoint's rows, write them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from unitk.vocab.base import SYMBOLS, Vocab, open_vocab
 from unitk.vocab.subwords import SentencePiece, Tokenizers
 
 FILES = ("sentencepiece.model", "tokenizer.json", "vocab.json", "vocab.txt", "*.model")
-"""Of a tokenizer that stands beside a model, the best one first."""
+"""Files of a tokenizer in a checkpoint's folder, the preferred one first."""
 EXTRA = 100  # sentinels of T5
 
 
 def vocab_beside(path: Path, given: Path | None = None) -> Vocab | None:
-    """The vocabulary that is given, or that in the folder of a checkpoint, if there is one."""
+    """Open the vocabulary `given`, else the one in a checkpoint's folder; None without either."""
     if given:
         return open_vocab(given)
     folder = path if path.is_dir() else path.parent
@@ -33,11 +33,12 @@ def fitted(
     symbols: Mapping[str, int] | None = None,
     names: Mapping[int, str] | None = None,
 ) -> Vocab:
-    """A vocabulary for an embedding of so many rows, and whatever symbols it lacks behind them.
+    """Give a vocabulary the symbols and ids of an embedding with `rows` rows.
 
-    Rows without a piece are taken for symbols that the vocabulary lacks, the first ones first, and
-    have names of their own after that. `symbols` are ids that the checkpoint's system fixes; two
-    symbols of the same id are refused. Rows that have `names` there are left to these.
+    Rows without a piece become the symbols that the vocabulary lacks, in the order of `SYMBOLS`;
+    rows left over get names of their own, or those in `names`. Symbols without a row get ids behind
+    all rows. `symbols` are the ids that the checkpoint's system fixes. Raises `DataError` if two
+    symbols have one id, or if the rows are too few.
     """
     kept = names if names and max(names) < rows else {}
     if rows == len(vocab) and not symbols:
@@ -47,7 +48,7 @@ def fitted(
     if rows < pieces and set(range(rows, pieces)) - set(own.values()):
         raise DataError(
             f"the vocabulary has {pieces:,} pieces, but the checkpoint has {rows:,} rows:"
-            " it was made with another one"
+            " it was trained with another vocabulary"
         )
     fixed = own | dict(symbols or {})
     by_id: dict[int, str] = {}
@@ -74,14 +75,14 @@ def fitted(
 
 
 def extra_ids(vocab: Vocab) -> dict[int, str]:
-    """The sentinels of T5, which stand behind the pieces of its sentencepiece model, last first."""
+    """T5's sentinels by id; they follow the sentencepiece model's pieces, the last one first."""
     if not isinstance(vocab.model, SentencePiece):
         return {}
     return {vocab.model.size + EXTRA - 1 - i: f"<extra_id_{i}>" for i in range(EXTRA)}
 
 
 def write_vocab(vocab: Vocab, folder: Path, rows: int, *, plain: bool = False) -> None:
-    """The files of a tokenizer; `plain`: WordPiece's vocab.txt instead of tokenizer.json."""
+    """Write a tokenizer's files; `plain`: vocab.txt instead of tokenizer.json for a WordPiece."""
     model = vocab.model
     if isinstance(model, SentencePiece):
         (folder / "spiece.model").write_bytes(model.data)

@@ -1,7 +1,7 @@
-"""What MASS for translation registers: its architecture and its task.
+"""The architecture and the task of MASS for translation.
 
 Song et al. 2019, arXiv 1905.02450, section 3.3. Each language has an embedding, which is a segment
-here, and in the decoder an output map of cross-attention. Checkpoints are read by mass_xlm.
+in unitk, and an output map in the decoder's cross-attention. `mass_xlm` reads the checkpoints.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TranslationConfig(EncoderDecoderConfig):
 
     @property
     def cross_maps(self) -> int:
-        """How many output maps cross-attention has."""
+        """The number of output maps of cross-attention."""
         return self.num_segments if self.cross_by_segment else 1
 
     def num_weights(self, vocab_size: int) -> int:
@@ -68,13 +68,13 @@ register("arch", PRESET)(
 
 @register("task", PRESET)
 class Translation(MASS):
-    """MASS in several languages: pre-train in one, translate from one into another (XLM)."""
+    """MASS in several languages: pre-train in each, translate from one into another (XLM)."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(MASS.Config):
-        """The languages, and the law of the span.
+        """The languages, and the distribution of spans.
 
-        Texts are in the language of sources.
+        Pre-training texts are in the source language.
         """
 
         opening: Literal["cls", "sep", "both", "pad", "seps"] = "seps"
@@ -101,7 +101,7 @@ class Translation(MASS):
         return slots
 
     def spoken(self, example: Example, alone: bool) -> Example:
-        """The example in the languages of source and target, or of the source alone."""
+        """Give slots their language: source and target, or with `alone` that of the source."""
         source, target = self.config.languages
         example.towers["enc"].seg[:] = source
         example.towers["dec"].seg[:] = source if alone else target

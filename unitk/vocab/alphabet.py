@@ -1,7 +1,8 @@
-"""Chooses the characters of a trained vocabulary from the text.
+"""Choose the characters of a vocabulary from the text that it is trained on.
 
-If there are few, all are taken. Of thousands (Chinese, Japanese), those that cover `COVERAGE` of
-the text are taken, and all letters and digits that occur. Alphabets are completed if there is room.
+If they are few, all are included. Of thousands (Chinese, Japanese), those are included that make up
+`COVERAGE` of the text, and all letters and digits that occur. Alphabets are completed if there is
+room.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 def count(lines: Iterable[str], normalization: str) -> Counter[str]:
-    """How often each character occurs after the vocabulary's normalization, without blanks."""
+    """Count the characters after the vocabulary's normalization, blanks excluded."""
     normal = _normalizer(normalization)
     stream, raw = iter(lines), np.zeros(0x110000, np.int64)
     while some := list(islice(stream, 100_000)):

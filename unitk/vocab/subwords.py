@@ -1,8 +1,8 @@
 """The kinds of vocabulary: how each library encodes, decodes and spells its pieces.
 
-`unitk.vocab.base` adds what all of them share: special symbols, storing, hashing. A plug-in
-registers a subclass of `VocabModel` under kind "vocab".
-The libraries are imported when a model is opened.
+`unitk.vocab.base` adds what all kinds share: special symbols, storing and hashing. A plug-in
+registers a subclass of `VocabModel` under kind "vocab". A library is imported when its first model
+is opened.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ class VocabModel(ABC):
     @classmethod
     @abstractmethod
     def opens(cls, path: Path) -> bool:
-        """Whether a path a user gave is of this kind, told from its name and neighbours."""
+        """Whether a path is of this kind, judged by its name and the files beside it."""
 
     @classmethod
     def read(cls, path: Path) -> bytes:
-        """The path as `data`."""
+        """The bytes at a path that become `data`."""
         return path.read_bytes()
 
     @classmethod
     def open(cls, path: Path) -> VocabModel:
-        """What such a path holds."""
+        """Open the vocabulary at a path."""
         return cls(cls.read(path))
 
     @abstractmethod
     def encode_packed(self, texts: list[str], num_threads: int) -> Packed:
-        """The ids of the texts; special symbols written out in a text are plain text."""
+        """Encode texts; special symbols written out in a text are plain text."""
 
     @abstractmethod
     def decode(self, ids: list[int]) -> str:
@@ -70,18 +70,18 @@ class VocabModel(ABC):
 
     @abstractmethod
     def piece(self, index: int) -> str:
-        """How the model spells a piece."""
+        """The spelling of a piece."""
 
     @abstractmethod
     def find(self, piece: str) -> int | None:
-        """The id of the piece spelt exactly so."""
+        """The id of the piece with exactly this spelling; None without one."""
 
     @abstractmethod
     def text(self, index: int) -> str:
-        """What a piece stands for in a text, with a blank in front where it begins a word."""
+        """The text that a piece stands for, with a blank in front if it begins a word."""
 
     def silent(self, index: int) -> bool:
-        """Whether a piece is a mark of the model's own that stands for no text."""
+        """Whether a piece is a control symbol of the model, which stands for no text."""
         return False
 
     def starts(self, index: int) -> bool:
@@ -93,14 +93,14 @@ class VocabModel(ABC):
         return [int(index) for index in self.encode_packed([text], 1)[0]]
 
     def encode_inside(self, text: str) -> list[int]:
-        """The ids of a text that goes on without a blank, as after a symbol: "un[MASK]able"."""
+        """Encode a text that goes on without a blank, as after a symbol: "un[MASK]able"."""
         anchor, ids = self.encode(ANCHOR), self.encode(ANCHOR + text)
         joined = ids[: len(anchor)] != anchor
         return self.encode(text) if joined else ids[len(anchor) :]
 
 
 def pack(rows: Sequence[Sequence[int]]) -> Packed:
-    """Lists of ids as one array and their lengths."""
+    """Lists of ids as one array, and the length of each."""
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     return np.fromiter(chain.from_iterable(rows), np.int32, int(lengths.sum())), lengths
 
@@ -156,7 +156,7 @@ class SentencePiece(VocabModel):
 
     @functools.cached_property
     def _words(self) -> WordCache | None:
-        """A cache, if it is BPE and no piece reaches over a blank."""
+        """A cache of words; None unless the model is BPE and no piece reaches over a blank."""
         trainer = dict(fields(dict(fields(self.data)).get(2, b"")))
         if trainer.get(3, 1) != 2:  # TrainerSpec.model_type; 1: unigram (default), 2: BPE
             return None
@@ -175,10 +175,10 @@ def _encode(processor: Any, texts: list[str], num_threads: int) -> Packed:
 
 
 class WordCache:
-    """A cache of words for BPE, whose merges cost far more than looking a word up.
+    """A cache of words for BPE, whose merges take much longer than looking a word up.
 
-    A text is normalised as a whole and cut at its blanks; every word that is new is encoded alone.
-    Ids are the same as the model's own, as no piece reaches over a blank.
+    A text is normalised as a whole and cut at its blanks. Each new word is encoded alone. The ids
+    equal the model's own, because no piece reaches over a blank.
     """
 
     def __init__(self, processor: Any) -> None:
@@ -192,7 +192,7 @@ class WordCache:
         self._ids = np.zeros(0, np.int32)
 
     def encode_packed(self, texts: list[str]) -> Packed | None:
-        """The ids of texts; None where a word alone would be normalised otherwise than in them."""
+        """The ids of texts; None if a word alone is normalised otherwise than within its text."""
         normal = [self._processor.normalize(text) for text in texts]
         if not all(line[:1] in ("▁", "") for line in normal):
             return None
@@ -225,7 +225,7 @@ class WordCache:
 
 
 class _Index(dict[str, int]):
-    """Numbers words in the order they come; `fresh` are those not yet encoded."""
+    """Numbers words in the order in which they come; `fresh` are those not encoded yet."""
 
     def __init__(self) -> None:
         self.fresh: list[str] = []
@@ -237,9 +237,9 @@ class _Index(dict[str, int]):
 
 
 def fields(message: bytes) -> Iterable[tuple[int, Any]]:
-    """Number and value of each field of a protocol buffer (no such library is needed for that).
+    """The number and value of each field of a protocol buffer, without a library.
 
-    IndexError where it is cut off.
+    Raises `IndexError` if the message is truncated.
     """
     at = 0
 
@@ -269,7 +269,7 @@ def fields(message: bytes) -> Iterable[tuple[int, Any]]:
 
 @register("vocab", "tokenizers")
 class Tokenizers(VocabModel):
-    """A tokenizer of the `tokenizers` library (tokenizer.json), byte-level BPE and others."""
+    """A tokenizer of the `tokenizers` library (tokenizer.json): byte-level BPE and others."""
 
     kind = "tokenizers"
     file = "tokenizer.json"
@@ -339,7 +339,7 @@ class Tokenizers(VocabModel):
 
 @register("vocab", "wordpiece")
 class WordPiece(Tokenizers):
-    """BERT's vocab.txt; lower-cased unless a piece has a capital letter."""
+    """BERT's vocab.txt; texts are lower-cased unless a piece has a capital letter."""
 
     @classmethod
     def opens(cls, path: Path) -> bool:
@@ -353,7 +353,7 @@ class WordPiece(Tokenizers):
 
     @staticmethod
     def made_of(pieces: Sequence[str]) -> bytes:
-        """The tokenizer of these pieces, their places being the ids."""
+        """The tokenizer.json of these pieces, whose ids are their places."""
         from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
         vocab = {piece: index for index, piece in enumerate(pieces)}
@@ -384,7 +384,7 @@ class GPT2(Tokenizers):
 
     @staticmethod
     def made_of(vocab: Path, merges: Path) -> bytes:
-        """The tokenizer of these two files."""
+        """The tokenizer.json of these two files."""
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
         try:
@@ -397,7 +397,7 @@ class GPT2(Tokenizers):
 
 
 def _byte_of_letter() -> dict[str, int]:
-    """GPT-2's alphabet: printable bytes are themselves, the others are letters from U+0100."""
+    """GPT-2's letters by byte: printable bytes are themselves, others are letters from U+0100."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     letters = {chr(256 + i): byte for i, byte in enumerate(others)}

@@ -1,4 +1,4 @@
-"""The plainest vocabulary: one id for each word between blanks, as toys and pictures need it."""
+"""Word lists: vocabularies with one id for each word between blanks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from unitk.vocab.subwords import Packed, VocabModel, pack
 
 
 class WordList(VocabModel):
-    """Ids of a list of symbols: text is split at blanks, and a word has the place of its symbol.
+    """A vocabulary of whole words: text is split at blanks, and a word's id is its place.
 
-    What stands in `special` is no word of a text.
+    Words in `special` are symbols, which no text produces.
     """
 
     special: Collection[str] = ()
@@ -47,7 +47,7 @@ class WordList(VocabModel):
 
 @register("vocab", "words")
 class Words(WordList):
-    """A list of words, one a line (*.words): text is split at blanks."""
+    """A file of words, one a line (*.words); text is split at blanks."""
 
     kind = "words"
     file = "vocab.words"

@@ -1,1 +1,1 @@
-"""Fine-tuning for understanding: labels of texts and words, places in texts, choices."""
+"""Fine-tuning for understanding: classes, numbers and tags, spans in passages, choices, cloze."""

@@ -1,6 +1,6 @@
-"""Understanding: classes, numbers, tags, answers in passages and choices, over any objective.
+"""Tasks of understanding: classes, numbers, tags, spans and choices, over any objective's inputs.
 
-The objective of pre-training lays out the texts (`Task.encoded`). A head reads the slot marked |.
+The objective of pre-training lays out the texts (`Task.encoded`). A head reads the slot after |.
 
     mlm, unilm, pmlm     |C  a  b  S  c  d  S                  Devlin et al. 2019, figure 4
     lm                    C  a  b  S  c  d |S                  Radford et al. 2018, figure 1
@@ -9,8 +9,8 @@ The objective of pre-training lays out the texts (`Task.encoded`). A head reads 
     seq2seq, bart, ...    C  a  b  S  c  d  S  ->  C  a  b  S  c |d     Lewis et al. 2020, 3.1
     optimus              |C  a  b  S  c  d  S  ->  C           the encoder, before its latent
 
-Tags are read at the first token of each word, borders of an answer at all slots, where the slot |
-means that there is none (Devlin et al. 2019, sections 4.2, 4.3 and 5.3).
+Tags are read at the first token of each word, the borders of an answer at all slots. As a border,
+the slot after | means that there is no answer (Devlin et al. 2019, sections 4.2, 4.3 and 5.3).
 """
 
 from __future__ import annotations
@@ -35,10 +35,14 @@ SYMBOLS = 6
 
 
 def layout_of(text: str) -> tuple[type[Task], Any]:
-    """The objective of NAME or NAME:option=value,..., and its options."""
+    """Parse NAME or NAME:option=value,... to an objective and its options.
+
+    Raises `UsageError` for an unknown name or option, and for objectives of understanding.
+    """
     name, _, rest = text.partition(":")
     task = registry.get("task", name, LAYOUT)
-    require(not issubclass(task, Understanding), f"{LAYOUT} {name} lays out no texts of its own")
+    trains = not issubclass(task, Understanding)
+    require(trains, f"{LAYOUT} must be an objective of pre-training, not {name}")
     keys, given = [option.name for option in options(task.Config)], list[Given]()
     for part in filter(None, COMMA.split(rest)):
         key, equals, value = part.partition("=")
@@ -54,11 +58,11 @@ def layout_of(text: str) -> tuple[type[Task], Any]:
 
 
 class Understanding(Task):
-    """What is said of texts, over the inputs of another objective."""
+    """A task that predicts something about texts, over the inputs of another objective."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        """Whose inputs are read."""
+        """The objective that lays out the inputs."""
 
         layout: str = "mlm"
         """Objective that lays out the inputs, with its options: lm, lm:opening=none. Default: the
@@ -77,33 +81,33 @@ class Understanding(Task):
     @classmethod
     def component(cls, kind: str, config: Any) -> str:
         task, own = layout_of(config.layout)
-        # an autoencoder's bound asks for words, of which there are none
+        # an autoencoder's criterion needs predicted words, of which there are none
         return task.component(kind, own) if kind == "arch" else cls.criterion
 
     def reading(self, source: list[Ids]) -> Slots:
         return self.layout.reading(source)
 
     def asking(self, parts: list[Ids]) -> Example:
-        """Texts with what is asked of them first, its labels to be set."""
+        """Texts laid out with their ask, whose labels are not set yet."""
         raise NotImplementedError
 
     def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
-        """What the first ask's output [K, ...] says of the parts, as `unitk predict` names it."""
+        """What the first ask's output [K, ...] predicts, as `unitk predict` writes it."""
         return self.likeliest(output[0], self.labels)
 
     def likeliest(self, logits: Floats, names: Sequence[Any]) -> dict[str, Any]:
-        """The name of the largest logit, its probability, and those of all names."""
+        """The name with the largest logit, its probability, and the probabilities of all names."""
         best, odds = int(logits.argmax()), softmax(logits).tolist()
         each = dict(zip(names, odds, strict=True))
         return {"label": names[best], "probability": odds[best], "probabilities": each}
 
 
 class Headed(Understanding):
-    """What learns a head of its own."""
+    """A task with a head of its own."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Understanding.Config):
-        """Whose inputs are read, and the auxiliary loss."""
+        """The objective that lays out the inputs, the auxiliary loss and the separators."""
 
         lm_weight: float | Schedule = 0.5
         """Layout lm: weight of the mean loss over words, or a schedule of it (GPT: 0.5). 0: off."""
@@ -113,7 +117,8 @@ class Headed(Understanding):
         def __post_init__(self) -> None:
             weight = largest(self.lm_weight)
             require(weight >= 0, f"--task.lm-weight must be at least 0, got {weight:g}")
-            require(self.separators in (1, 2), f"--task.separators: 1 or 2, not {self.separators}")
+            number = self.separators
+            require(number in (1, 2), f"--task.separators must be 1 or 2, got {number}")
 
     config: Config
     head: ClassVar[str]  # kind of its head, and name of what it asks
@@ -139,18 +144,18 @@ class Headed(Understanding):
         return self.asked(encoded.example, encoded.tower, self.rows(encoded))
 
     def asked(self, example: Example, tower: str, rows: Ids) -> Example:
-        """An example that is asked at rows [K, a] of a tower."""
+        """The example with an ask whose predictions read the slots `rows` [K, a] of a tower."""
         ones, zeros = np.ones(len(rows), np.float32), np.zeros(len(rows))
         ask = Ask(self.head, f"{self.head}:label", tower, rows, zeros, ones)
         return replace(example, asks=[ask, *(example.asks if self.config.lm_weight else ())])
 
     def rows(self, encoded: Encoded) -> Ids:
-        """The slots [K, a] that are read."""
+        """The slots [K, a] that the head reads."""
         return np.array([[encoded.whole]])
 
 
 class Labelling(Headed):
-    """What learns from labelled texts."""
+    """A task with a head that learns from labelled texts."""
 
     def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
         return labelled(self.asking(parts), labels)
@@ -164,7 +169,7 @@ def softmax(logits: Floats) -> Floats:
 
 
 def labelled(example: Example, labels: Any, weight: Any = None) -> Example:
-    """An example with labels, and maybe weights, for what is asked first."""
+    """The example with labels, and optionally weights, for its first ask."""
     first, *others = example.asks
     weight = first.weight if weight is None else np.asarray(weight, np.float32)
     return replace(example, asks=[replace(first, label=labels, weight=weight), *others])

@@ -1,17 +1,17 @@
-"""Answers in the blank of a text `a ? M , b`, laid out for another objective's model.
+"""Score answers in the blank of a text `a ? M , b`, laid out for another objective's model.
 
-One token (u, v): the slot that would fill the blank is read once, |
+If the answers are single tokens (u, v), the slot | that fills the blank is read once:
 
     glm_infill    C  a  ?  M  ,  b  S |s    mlm    C  a  ?  M|  ,  b  S
 
-Several tokens (u, v w): each answer is laid out, and its tokens are the labels at |
+If they have several (u, v w), each answer is laid out, and its tokens are the labels at |:
 
     glm_infill    C  a  ?  M  ,  b  S  s| u| s| v| w|
     at            0  0  0  0  0  0  0  1  2  3  4  5     an answer dies with its last slot
     label                              u  E  v  w  E
     mlm           C  a  ?  M| ,  b  S     C  a  ?  M| M| ,  b  S     a doc for each answer
 
-The score of several tokens is the sum of their log-probabilities, to GLM with that of the end.
+The score of an answer is the sum of its tokens' log-probabilities, in GLM with the end symbol's.
 """
 
 from __future__ import annotations
@@ -33,14 +33,17 @@ SLACK = 2
 
 
 def answer_of(vocab: Vocab, text: str, before: str) -> Ids:
-    """The tokens of an answer behind a text, one at least."""
+    """The ids of an answer that follows the text `before`; at least one."""
     glued = before and not before[-1].isspace()
     inside = vocab.encode_inside(text if glued else f" {text}")
     return np.array((inside if before.strip() else vocab.encode(text)) or [vocab.unk], np.int64)
 
 
 def answers_of(pattern: Pattern, vocab: Vocab, single: bool) -> list[Ids]:
-    """The tokens of the answers of all labels, which must differ; `single`: one token each."""
+    """The ids of the answers of all labels.
+
+    Raises `UsageError` if two answers are equal, or if `single` is set and one has several tokens.
+    """
     before, answers = pattern.text.partition(BLANK)[0], pattern.answers
     found: list[Ids] = []
     for text in answers.values() if isinstance(answers, dict) else ():
@@ -56,7 +59,7 @@ def answers_of(pattern: Pattern, vocab: Vocab, single: bool) -> list[Ids]:
 
 
 def room_of(pattern: Pattern, vocab: Vocab) -> tuple[int, int]:
-    """The most tokens of a pattern beside its fields, and how often it has a field."""
+    """The most tokens of a pattern apart from its fields, and how often it uses one field."""
     names = [name for _, name, *_ in string.Formatter().parse(pattern.text)]
     literal = sum(map(len, map(vocab.encode, pattern.rendered(()))))
     times = max(map(names.count, names)) + ("choice1" in names)
@@ -64,7 +67,7 @@ def room_of(pattern: Pattern, vocab: Vocab) -> tuple[int, int]:
 
 
 def filled(layout: Task, ids: Ids, written: Ids) -> Example:
-    """A text with one blank, and what is written into it as the labels of the only ask."""
+    """Lay out a text with one blank; `written` are the labels of its only ask."""
     if layout.protocol:
         return unroll(layout.prompt([ids]), layout.protocol, written)
     [at] = np.flatnonzero(ids == layout.blank)
@@ -75,8 +78,12 @@ def filled(layout: Task, ids: Ids, written: Ids) -> Example:
 
 
 def ranked(layout: Task, ids: Ids, answers: list[Ids], length_penalty: float) -> Example:
-    """A text with all answers to its blank: their tokens, weighted, as the ask "answers", and as
-    the ask "cloze" the first slot of each. Where the blank is written, part A stands there once."""
+    """Lay out a text with all answers to its blank, for scoring.
+
+    The ask "answers" has the tokens of all answers, each weighted by length to the power
+    -`length_penalty`. The ask "cloze" has the first slot of each answer. If the model writes into
+    blanks, all answers share one part A.
+    """
     tables: list[Ids] = []
     labels: list[Ids] = []
     rows: list[Ids] = []

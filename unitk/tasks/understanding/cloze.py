@@ -1,8 +1,8 @@
-"""Cloze questions: the answer is what a pre-trained model puts into the blank of a pattern.
+"""Cloze questions: classify a text by what a pre-trained model writes into a pattern's blank.
 
 Schick and Schuetze 2021, arXiv 2001.07676 and 2009.07118; with GLM's blank Du et al. 2022, arXiv
-2103.10360, section 2.3. No weight is new: the scores are those of the layer over the vocabulary.
-`blanks.py` draws the slots.
+2103.10360, section 2.3. No weight is added: the scores are those of the output layer over the
+vocabulary. `blanks.py` lays out the slots.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from unitk.vocab.base import Vocab
 
 @register("task", "cloze")
 class Cloze(Understanding):
-    """Labels and choices as what stands in the blank of a pattern (PET, GLM)."""
+    """Predict labels or choices by filling the blank of a pattern (PET, GLM)."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Understanding.Config):
-        """Whose inputs are read, the pattern, and what its answers score."""
+        """The objective that lays out the inputs, the pattern, and how its answers are scored."""
 
         patterns: str = ""
         """Patterns and answers: a bundled set (boolq, cb and others), or a YAML file."""
@@ -60,11 +60,11 @@ class Cloze(Understanding):
 
     @cached_property
     def pattern(self) -> Pattern:
-        """What --task.patterns and --task.pattern name."""
+        """The pattern that --task.patterns and --task.pattern choose."""
         found, c = read_pattern(self.config.patterns, self.config.pattern), self.config
         if found.path.parent != SETS:
             self.files = {"patterns.yaml": found.path.read_text(encoding="utf-8")}
-        idle = f"has no effect: {found.place} has choices, which are always scored so"
+        idle = f"has no effect: {found.place} has choices, which are always scored in full"
         require(bool(found.labels) or not c.multi_token, f"--task.multi-token {idle}")
         several = c.multi_token or not found.labels or not c.length_penalty
         require(several, "--task.length-penalty has no effect without --task.multi-token on")
@@ -88,7 +88,7 @@ class Cloze(Understanding):
 
     @cached_property
     def given(self) -> list[Ids]:
-        """The answers of the labels."""
+        """The ids of the labels' answers."""
         return answers_of(self.pattern, self.vocab, self.single)
 
     @cached_property
@@ -104,13 +104,13 @@ class Cloze(Understanding):
     def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
         right, known = int(labels[0]), self.pattern.labels
         if self.labels and known:
-            label, there = self.labels[right], f"of --data; there are {', '.join(known)}"
+            label, there = self.labels[right], f"of --data; answers: {', '.join(known)}"
             require(label in known, f"{self.pattern.place}: no answer for {label!r} {there}")
             right = known.index(label)
         example = self.laid(parts)
         *others, ask = example.asks
-        if right >= (len(known) or ask.rows.shape[1]):
-            raise ValueError(f"the right answer is number {right}, of which there are fewer")
+        if right >= (count := len(known) or ask.rows.shape[1]):
+            raise ValueError(f"the right answer is number {right}, but there are {count}")
         return replace(example, asks=[*others, replace(ask, label=np.array([right]))])
 
     def asking(self, parts: list[Ids]) -> Example:
@@ -131,8 +131,8 @@ class Cloze(Understanding):
         return self.likeliest(scores, self.pattern.labels or range(len(scores)))
 
     def laid(self, parts: list[Ids]) -> Example:
-        """The pattern of a text; the longest field misses its last tokens where it must."""
-        # what is made up to measure layouts has no known word, and says as much as no word at all
+        """A text in its pattern; the longest field is truncated until the example fits."""
+        # texts that are made up to measure layouts have no known word: read them as empty
         known = any((part != self.vocab.unk).any() for part in parts)
         parts = [part if known else part[:0] for part in parts]
         last = len(self.fields) - 2 if self.form == "choice" else len(parts)
@@ -150,11 +150,11 @@ class Cloze(Understanding):
             for _ in range(over):
                 longest = max(fields, key=lambda i: len(parts[i]))
                 if not len(parts[longest]):
-                    raise DataError(f"{self.pattern.place}: it alone is too long by {over}")
+                    raise DataError(f"{self.pattern.place}: the pattern is {over} tokens too long")
                 parts[longest] = parts[longest][:-1]
 
     def example(self, parts: list[Ids]) -> Example:
-        """The pattern of a text of that length, and what is asked."""
+        """A text in its pattern with its asks, not truncated."""
         texts = list(map(self.vocab.decode, parts))
         before, after = self.pattern.rendered(texts)
         around = self.vocab.encode(before.rstrip()), self.vocab.encode_inside(after)

@@ -1,4 +1,4 @@
-"""Classes, numbers and tags: what is said of texts and of their words."""
+"""Classes and numbers of texts, and tags of words."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from unitk.tasks.understanding.base import Headed, Labelling, labelled, softmax
 
 
 class Whole(Labelling):
-    """What is said of a text, or of a pair of texts, as a whole."""
+    """A task that predicts one value for a text or for a pair of texts."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Headed.Config):
-        """Whose inputs are read, the auxiliary loss, and the orders of a pair."""
+        """The objective that lays out the inputs, the auxiliary loss, and the orders of a pair."""
 
         both_orders: bool = False
         """Read each pair of texts in both orders and add the two states, so that which text
@@ -32,7 +32,7 @@ class Whole(Labelling):
         return ("text", "other") if self.config.both_orders else ()
 
     def laid(self, parts: list[Ids]) -> Example:
-        """Texts in one order, or in both."""
+        """Texts laid out in one order, or in both side by side."""
         orders = [parts, parts[::-1]] if self.config.both_orders else [parts]
         each = [self.encoded(one) for one in orders]
         example, rows = side_by_side(each)
@@ -49,11 +49,11 @@ class Whole(Labelling):
 
 @register("task", "classify")
 class Classify(Whole):
-    """The class of a text, or of a pair of texts."""
+    """Predict the class of a text, or of a pair of texts."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Whole.Config):
-        """Whose inputs are read, the auxiliary loss, orders, and what classes count."""
+        """The inputs' objective, the auxiliary loss, orders, pooling and class weights."""
 
         pooling: Literal["slot", "concat", "attention"] = "slot"
         """States that the head reads. slot: one. concat: all, of which it has the last one, the
@@ -66,7 +66,7 @@ class Classify(Whole):
         def __post_init__(self) -> None:
             super().__post_init__()
             one = self.pooling == "slot" or not self.both_orders
-            require(one, "--task.both-orders reads one slot of each order: --task.pooling slot")
+            require(one, "--task.both-orders needs --task.pooling slot")
 
     config: Config
     form = "class"
@@ -93,14 +93,14 @@ class Classify(Whole):
     def classify(self, parts: list[Ids], labels: Any, rng: np.random.Generator) -> Example:
         weights = np.array(self.config.class_weights or np.ones(len(self.labels)))
         known = ", ".join(self.labels)
-        few = f"--task.class-weights needs {len(self.labels)} weights above 0, of {known}"
+        few = f"--task.class-weights needs {len(self.labels)} weights above 0, for {known}"
         require(len(weights) == len(self.labels) and min(weights) > 0, few)
         return labelled(self.laid(parts), labels, weights[labels])
 
 
 @register("task", "regress")
 class Regress(Whole):
-    """A number of a text, or of a pair of texts, such as their similarity."""
+    """Predict a number for a text or a pair of texts, such as their similarity."""
 
     head, form = "regress", "number"
 
@@ -110,12 +110,12 @@ class Regress(Whole):
 
 @register("task", "tag")
 class Tag(Labelling):
-    """A tag for each word, read at its first token."""
+    """Predict a tag for each word; the head reads the word's first token."""
 
     head, form = "tag", "tags"
 
     def asking(self, parts: list[Ids]) -> Example:
-        """Words, each a part; they are one text."""
+        """Words, each of them a part, laid out as one text."""
         encoded = self.encoded([np.concatenate(parts)])
         firsts = np.cumsum([0, *map(len, parts[:-1])])
         return self.asked(encoded.example, encoded.tower, encoded.parts[0][firsts, None])

@@ -7,11 +7,12 @@
       - text: "{premise} question: {hypothesis:bare} True or False? answer: [M]"
         answers: {entailment: "true", ...}         # instead of those above
 
-`{x:bare}` is the field x without final punctuation, `{x:lower}` has a small first letter, and
-`{x:bare,lower}` both. Where every text brings its own answers, the second of the `fields` is
-`choices`, which stands for several parts; `answers: "{choice}"` makes an answer of each, and a
-pattern may have {choice1}, {choice2}. `words: {question: {cause: because}}` replaces a field that
-is one of these words, and `blank: "@placeholder"` is the blank where a field contains it.
+`{x:bare}` is the field x without its final punctuation, `{x:lower}` has a small first letter, and
+`{x:bare,lower}` has both changes. If every text brings its own answers, the second of the `fields`
+is `choices`, which stands for several parts. `answers: "{choice}"` then makes an answer of each of
+them, and a pattern may contain {choice1} and {choice2}. `words: {question: {cause: because}}`
+replaces a field that equals one of these words. `blank: "@placeholder"` says which text in a field
+is the blank.
 
 Schick and Schuetze 2021, arXiv 2001.07676, section 3.1, call them patterns and verbalizers.
 """
@@ -38,7 +39,7 @@ FILTERS = {
 
 
 class Filled(string.Formatter):
-    """Fills the fields of a pattern, through filters where it names some."""
+    """A formatter that applies the filters of a pattern's fields."""
 
     def format_field(self, value: Any, spec: str) -> str:
         for name in filter(None, spec.split(",")):
@@ -48,23 +49,23 @@ class Filled(string.Formatter):
 
 @dataclass(frozen=True, kw_only=True)
 class Pattern:
-    """A pattern with its verbalizer."""
+    """A pattern with its verbalizer: the template of a text, and the answers of labels."""
 
     path: Path
     text: Line
     fields: tuple[str, ...]
     answers: dict[Line, Line] | Line
-    """Label -> answer; a text: what each choice becomes."""
+    """Label -> answer; or the template that makes an answer of each choice."""
     words: dict[str, dict[str, str]]
     blank: str = ""
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels that have an answer; none where texts bring their own."""
+        """The labels that have an answer; none if texts bring their own."""
         return tuple(map(str, self.answers)) if isinstance(self.answers, dict) else ()
 
     def values(self, parts: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-        """The fields of a text by name, and its choices; parts that it lacks are empty."""
+        """The fields of a text by name, and its choices; missing parts are empty."""
         parts = [*parts, *[""] * (len(self.fields) - len(parts))]
         several = len(parts) - len(self.fields) + 1 if CHOICES in self.fields else 0
         choices = list(parts[1 : 1 + several])
@@ -77,30 +78,30 @@ class Pattern:
         return numbered | found, choices
 
     def rendered(self, parts: Sequence[str]) -> tuple[str, str]:
-        """What stands before and behind the blank, which is at the end where no field has it."""
+        """The texts before and after the blank, which is at the end if no field contains it."""
         values, _ = self.values(parts)
         before, _, after = Filled().format(self.text.replace(BLANK, MARK), **values).partition(MARK)
         return before, after
 
     def candidates(self, parts: Sequence[str]) -> Sequence[str]:
-        """What may stand in the blank: for each label, or of each choice."""
+        """The texts that may fill the blank: one for each label, or one for each choice."""
         if isinstance(self.answers, dict):
             return list(self.answers.values())
         _, choices = self.values(parts)
         return [Filled().format(self.answers, choice=one) for one in choices]
 
     def has_blank(self, parts: Sequence[str]) -> bool:
-        """Whether a text that must bring its blank along does."""
+        """Whether one of the fields has the blank, if the pattern takes it from there."""
         return not self.blank or any(self.blank in part for part in parts)
 
     @property
     def place(self) -> str:
-        """The file and line."""
+        """The file and line, for errors."""
         return f"{self.path}, line {self.text.line}"
 
 
 def read_pattern(name: str, number: int) -> Pattern:
-    """A pattern of a data set: one of `sets/` by name, or a file by its path."""
+    """Read a pattern of a bundled data set by its name, or of a YAML file by its path."""
     known = sorted(path.stem for path in SETS.glob("*.yaml"))
     option = "--task.patterns"
     require(bool(name), f"{option} is needed: {', '.join(known)}, or a YAML file")
@@ -120,7 +121,7 @@ def _read(path: Path, named: str) -> list[Pattern]:
     good = isinstance(tree, dict) and {"fields", "patterns"} <= tree.keys() <= KEYS
     lists = good and all(isinstance(tree[name], list) for name in ("fields", "patterns"))
     tables = lists and all(isinstance(one, dict) for one in tree.get("words", {}).values())
-    shape = "lists of fields and patterns, and maybe answers, words of fields and a blank"
+    shape = "the lists fields and patterns, and at most answers, words and blank"
     require(tables, f"{named} must have {shape}")
     fields = tuple(map(str, tree["fields"]))
     second = CHOICES not in fields or fields.index(CHOICES) == 1
@@ -130,7 +131,7 @@ def _read(path: Path, named: str) -> list[Pattern]:
         own = one if isinstance(one, dict) else {"text": one}
         text: Any = own.get("text")
         answers, is_text = own.get("answers", tree.get("answers")), isinstance(text, Line)
-        require(is_text, f"{named}: a pattern is a text, or has a text and answers")
+        require(is_text, f"{named}: a pattern must be a text, or have text and answers")
         more = {"words": tree.get("words", {}), "blank": str(tree.get("blank", ""))}
         found.append(Pattern(path=path, text=text, fields=fields, answers=answers, **more))
         _check(found[-1])
@@ -138,15 +139,16 @@ def _read(path: Path, named: str) -> list[Pattern]:
 
 
 def _check(pattern: Pattern) -> None:
-    """Raise DataError, with file and line, for what cannot be rendered."""
+    """Raise `UsageError`, with file and line, for a pattern that cannot be rendered."""
     own, answers = CHOICES in pattern.fields, pattern.answers
     labels = isinstance(answers, dict) and all(isinstance(v, Line) for v in answers.values())
     wanted = 'a text such as "{choice}"' if own else "two labels or more, each with a text"
     good = isinstance(answers, Line) if own else labels and len(answers) > 1
     require(good, f"{pattern.place}: answers must be {wanted}")
     count = pattern.text.count(BLANK)
-    blanks = f"{pattern.place}: {count} blanks {BLANK}, but there must be one"
-    require(count == (not pattern.blank), blanks)
+    blanks = 0 if pattern.blank else 1
+    found = f"{pattern.place}: {BLANK} must occur {blanks} times, got {count}"
+    require(count == blanks, found)
     names = {name for name in pattern.fields if name != CHOICES}
     _check_fields(pattern, pattern.text, names | {"choice1", "choice2"} if own else names)
     if isinstance(answers, Line):
@@ -158,7 +160,7 @@ def _check_fields(pattern: Pattern, text: Line, names: set[str]) -> None:
     try:
         parsed = list(string.Formatter().parse(text))
     except ValueError as error:
-        raise UsageError(f"{where}: {error} (write a brace twice)") from error
+        raise UsageError(f"{where}: {error} (write a literal brace twice)") from error
     for _, name, spec, _ in parsed:
         known = f"no field {{{name}}}; there are {', '.join(sorted(names))}"
         require(name is None or name in names, f"{where}: {known}")

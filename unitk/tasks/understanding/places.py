@@ -1,4 +1,4 @@
-"""Answers and choices: where in a passage, and which of several texts."""
+"""Answers in a passage, and choices among several texts."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from unitk.errors import require
+from unitk.errors import at_least
 from unitk.registry import register
 from unitk.slots import Example, Floats, Ids
 from unitk.tasks.base import Encoded, side_by_side
@@ -16,18 +16,18 @@ from unitk.tasks.understanding.base import SYMBOLS, Headed, Labelling, labelled
 
 @register("task", "span")
 class Span(Headed):
-    """The answer to a question, in the passage behind it, or none."""
+    """Find the answer to a question in the passage that follows it, or say that there is none."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config(Headed.Config):
-        """Whose inputs are read, the auxiliary loss, and how long answers are."""
+        """The objective that lays out the inputs, the auxiliary loss, and the length of answers."""
 
         max_answer: int = 30
         """Maximum tokens of a predicted answer (BERT's code: 30)."""
 
         def __post_init__(self) -> None:
             super().__post_init__()
-            require(self.max_answer > 0, f"--task.max-answer must be above 0: {self.max_answer}")
+            at_least(self, "task.", max_answer=1)
 
     config: Config
     head, form = "span", "span"
@@ -44,9 +44,10 @@ class Span(Headed):
         return labelled(asked, borders[None])
 
     def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
-        """The likeliest answer: its tokens [start, stop) of the last part, or none.
+        """The likeliest answer as tokens [start, stop) of the last part; [-1, -1] for no answer.
 
-        None has to be likelier by `null_threshold` (Devlin et al. 2019, section 5.3).
+        There is no answer if that is likelier, in log-probability, by more than `null_threshold`
+        (Devlin et al. 2019, section 5.3).
         """
         encoded = self.encoded(parts)
         first, last = output[0] - np.logaddexp.reduce(output[0], axis=-1, keepdims=True)  # [2, a]
@@ -63,7 +64,7 @@ class Span(Headed):
 
 @register("task", "choice")
 class Choice(Labelling):
-    """Which of several texts goes best with the first one."""
+    """Choose which of several texts goes best with the first one."""
 
     head, form, shortens = "choice", "choice", True
 
@@ -71,7 +72,7 @@ class Choice(Labelling):
         return (parts - 1) * (source + SYMBOLS)
 
     def asking(self, parts: list[Ids]) -> Example:
-        """A text and its choices: a doc for each choice, the text before it."""
+        """A text with its choices: one document for each choice, which the text precedes."""
         each = [self.fitting(parts[0], choice) for choice in parts[1:] or parts]
         example, rows = side_by_side(each)
         return self.asked(example, each[0].tower, rows)
@@ -80,7 +81,7 @@ class Choice(Labelling):
         return self.likeliest(output[0], range(len(parts) - 1))
 
     def fitting(self, text: Ids, choice: Ids) -> Encoded:
-        """Both laid out; of the text no more than there are positions for."""
+        """Text and choice laid out; the text is truncated to the model's positions."""
         encoded = self.encoded([text, choice])
         over = max(int(slots.pos.max()) + 1 for slots in encoded.example.towers.values())
         if self.room and over > self.room:
