@@ -32,7 +32,7 @@ setup(
     package_dir={"unitk.quickstart": "recipes/quickstart"},  # what `unitk quickstart` reads
     package_data={
         "unitk.quickstart": ["finetune.yaml", "data/README.md", "data/squad-v1.1-nqg-split/*"],
-        "unitk": ["py.typed", "tasks/understanding/sets/*.yaml"],
+        "unitk": ["py.typed", "keywords.pyi", "tasks/understanding/sets/*.yaml"],
         "unitk.pretrained": ["*/*", "*/vocab/*"],
         "unitk.api": ["page/*"],
         "unitk.serving": ["page/*"],

@@ -1,4 +1,4 @@
-"""docs/packages.svg shows every package, and the imports that the code has."""
+"""Files that are made from the code are up to date: docs/packages.svg and unitk/keywords.pyi."""
 
 import importlib.util
 from pathlib import Path
@@ -8,12 +8,22 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.fixture(scope="module")
-def packages():
-    spec = importlib.util.spec_from_file_location("packages", ROOT / "docs" / "packages.py")
+def script(name):
+    """A script of docs/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def packages():
+    return script("packages")
+
+
+def test_the_keywords_of_the_python_api_are_its_options():
+    keywords = script("keywords")
+    assert keywords.STUB.read_text() == keywords.stub(), "run python docs/keywords.py"
 
 
 def test_the_picture_is_what_the_imports_say(packages):

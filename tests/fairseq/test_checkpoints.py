@@ -290,7 +290,7 @@ def test_dictionaries(kit, tmp_path):
     vocab.save(tmp_path / "saved")
     assert open_vocab(tmp_path / "saved").hash == vocab.hash
     path.write_text("the 9\nthe 5\n")
-    with pytest.raises(DataError, match="line 2 has 'the' again"):
+    with pytest.raises(DataError, match="line 2 repeats the symbol 'the'"):
         open_vocab(path)
     path.write_text("2 9\n0 5\n1 5\nmadeupword0000 0\n")
     with pytest.raises(DataError, match="put encoder.json and vocab.bpe beside it"):

@@ -178,7 +178,7 @@ def test_names_of_splits(tmp_path):
     for pair in ("de-en", "fr-en"):
         for lang in pair.split("-"):
             put(folder, f"test.{pair}.{lang}", [[4, 2]], langs=(lang,))
-    with pytest.raises(DataError, match="several pairs; name test.de-en or"):
+    with pytest.raises(DataError, match="several pairs; give test.de-en or"):
         open_corpus(folder / "test")
     assert len(open_corpus(folder / "test.fr-en")) == 1
     (folder / "test.fr-en.en.idx").unlink()

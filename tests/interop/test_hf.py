@@ -379,7 +379,7 @@ def edit(there, name, change):
         (
             "model.safetensors",
             lambda t: t["bert.embeddings.LayerNorm.bias"].fill_(float("nan")),
-            "NaN or infinity in embed.norm.bias",
+            "embed.norm.bias has NaN or infinity",
         ),
         ("config.json", lambda c: c.update(model_type="electra"), "model_type must be one of"),
         ("config.json", lambda c: c.update(hidden_act="silu"), "hidden_act must be one of"),
@@ -388,7 +388,7 @@ def edit(there, name, change):
         (
             "config.json",
             lambda c: c.update(num_hidden_layers=10**6),
-            "not the tensors of 1,000,000",
+            "not have the tensors of 1,000,000",
         ),
         (
             "config.json",

@@ -74,7 +74,7 @@ def test_one_command_uploads_all(runs, tmp_path):
 
 def test_a_shifted_encoder_leaves_with_a_word_of_warning(runs, tmp_path, caplog):
     give(runs / "bert", tmp_path / "hf")
-    assert "logits of token i - 1" in caplog.text
+    assert "logits of token i at token i - 1" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -264,5 +264,5 @@ def test_longer_positions_are_copies(kit, store, tmp_path):
 
 def test_switches_of_other_models_are_refused(kit, store, tmp_path):
     there = store(original(6), type_vocab_size=6, ffn_type=2)
-    with pytest.raises(CheckpointError, match="unitk reads ffn_type 0 only, got 2"):
+    with pytest.raises(CheckpointError, match="unitk reads only ffn_type 0, got 2"):
         kit.to_unitk("unilm", there, tmp_path / "ours")

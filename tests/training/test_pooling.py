@@ -74,7 +74,7 @@ def test_the_loss_over_words_counts_less_and_less(runs, tmp_path):
 def test_heads_over_all_states_are_not_exported(runs, tmp_path):
     train(f"--task classify --task.pooling concat --arch bert_tiny --max-steps 1 --lr 1e-3"
           f" --data {runs / 'class' / 'train'} --save-dir {tmp_path / 'run'}")  # fmt: skip
-    with pytest.raises(UsageError, match="transformers has no class with a head of kind concat"):
+    with pytest.raises(UsageError, match="transformers has no class with head concat"):
         convert.run(f"--from unitk {tmp_path / 'run'} --to hf {tmp_path / 'hf'}".split())
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from unitk.vocab.base import open_vocab
 
 if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
+    from unitk.keywords import EvaluateOptions
 
 Found = tuple[dict[str, Any], list[str]]  # figures, and lines about them for a person
 
@@ -116,7 +117,7 @@ class Options(ReadingOptions):
 
 
 @takes(Options)
-def evaluate(**arguments: Any) -> dict[str, Any]:
+def evaluate(**arguments: Unpack[EvaluateOptions]) -> dict[str, Any]:
     """The figures of a model on a corpus or on texts, as `unitk evaluate --output-format json`.
 
         unitk.evaluate(checkpoint="runs/lm", data="data/docs")["lm/ppl"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 
 from unitk import config
 from unitk.api.arguments import takes, words
@@ -10,9 +10,12 @@ from unitk.data.storing.corpus import Counts
 from unitk.data.storing.preprocess import Options, check
 from unitk.data.storing.preprocess import preprocess as made
 
+if TYPE_CHECKING:
+    from unitk.keywords import PreprocessOptions
+
 
 @takes(Options)
-def preprocess(**arguments: Any) -> dict[str, dict[str, Counts]]:
+def preprocess(**arguments: Unpack[PreprocessOptions]) -> dict[str, dict[str, Counts]]:
     """Make a vocabulary and a corpus as `unitk preprocess` does with the same options.
 
         unitk.preprocess(input="docs/*.txt", valid="dev.txt", vocab_size=8000, dest="data/docs")

@@ -6,7 +6,7 @@ import atexit
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Unpack
 from weakref import WeakValueDictionary
 
 from unitk.api.arguments import settle, takes, words
@@ -17,12 +17,15 @@ from unitk.training.reporting.sinks import Event
 from unitk.training.signals import CODES
 from unitk.training.start import parse_train, prepare
 
+if TYPE_CHECKING:
+    from unitk.keywords import TrainOptions
+
 _open: WeakValueDictionary[Path, Generator[Event, None, None]] = WeakValueDictionary()
 """Run folder -> the run of this process that is not over."""
 
 
 @takes(TrainConfig, KINDS)
-def train(**arguments: Any) -> Iterator[Event]:
+def train(**arguments: Unpack[TrainOptions]) -> Iterator[Event]:
     """Train a model as `unitk train` does with the same options: an iterator of what it logs.
 
         for event in unitk.train(task="lm", data="data/docs", save_dir="runs/lm", max_steps=9000):

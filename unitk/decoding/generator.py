@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from unitk.errors import DataError, UsageError, require
 from unitk.slots import Example, Floats, Ids, unroll
 from unitk.tasks.understanding.base import Understanding
 
+if TYPE_CHECKING:
+    from unitk.keywords import EmbedOptions, GenerateOptions, PredictOptions
+
 BLANKS = ("mask", "gmask", "smask")  # symbols that stand for a blank in a text
 
 NO_WORDS = Output("", Hypothesis(np.zeros(0, np.int64), 0.0, 0.0, np.zeros(0, np.float32)))
@@ -45,7 +48,7 @@ class Generator(Decoding):
         constraints: Sequence[Sequence[str]] = (),
         truncate: bool = False,
         alignment_layer: int | None = None,
-        **options: object,
+        **options: Unpack[GenerateOptions],
     ) -> list[list[Output]]:
         """The n best outputs for each source, a text or its parts; `options` are GenerateConfig's.
 
@@ -64,7 +67,9 @@ class Generator(Decoding):
             for source, outputs in zip(sources, found, strict=True)
         ]
 
-    def infill(self, texts: str | Sequence[str], **options: object) -> list[list[Output]]:
+    def infill(
+        self, texts: str | Sequence[str], **options: Unpack[GenerateOptions]
+    ) -> list[list[Output]]:
         """The n best ways to fill every [MASK], [sMASK] and [gMASK] of each text.
 
         `options` are GenerateConfig's, but `lenpen` is `INFILL_LENPEN` unless given.
@@ -74,7 +79,7 @@ class Generator(Decoding):
         return self.outputs([self.encode_blanks(text) for text in texts], config)
 
     def embed(
-        self, texts: str | Sequence[str | Sequence[str]], **options: object
+        self, texts: str | Sequence[str | Sequence[str]], **options: Unpack[EmbedOptions]
     ) -> Floats | list[Floats]:
         """A vector for each text, [N, D]; `options` are EmbedConfig's.
 
@@ -85,7 +90,7 @@ class Generator(Decoding):
         return found if config.pool == "none" else np.array(found)
 
     def predict(
-        self, texts: str | Sequence[str | Sequence[str]], **options: object
+        self, texts: str | Sequence[str | Sequence[str]], **options: Unpack[PredictOptions]
     ) -> list[dict[str, Any]]:
         """What a fine-tuned model predicts for each text; `options` are PredictConfig's.
 
@@ -119,7 +124,7 @@ class Generator(Decoding):
         texts: str | Sequence[str | Sequence[str]],
         targets: str | Sequence[str],
         alignment_layer: int | None = None,
-        **options: object,
+        **options: Unpack[GenerateOptions],
     ) -> list[Output]:
         """The scores of given outputs, one for each source, as a search would report them.
 
