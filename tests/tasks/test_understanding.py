@@ -211,7 +211,7 @@ def test_a_layout_that_is_none_is_refused():
         layout_of("lm:openin=sep")
     with pytest.raises(UsageError, match="--task.layout lm: --opening must be one of"):
         layout_of("lm:opening=maybe")
-    with pytest.raises(UsageError, match="must be an objective of pre-training, not classify"):
+    with pytest.raises(UsageError, match="needs another objective, not classify"):
         layout_of("classify")
 
 

@@ -35,14 +35,10 @@ SYMBOLS = 6
 
 
 def layout_of(text: str) -> tuple[type[Task], Any]:
-    """Parse NAME or NAME:option=value,... to an objective and its options.
-
-    Raises `UsageError` for an unknown name or option, and for objectives of understanding.
-    """
+    """Parse NAME or NAME:option=value,... to an objective and its options."""
     name, _, rest = text.partition(":")
     task = registry.get("task", name, LAYOUT)
-    trains = not issubclass(task, Understanding)
-    require(trains, f"{LAYOUT} must be an objective of pre-training, not {name}")
+    require(not issubclass(task, Understanding), f"{LAYOUT} needs another objective, not {name}")
     keys, given = [option.name for option in options(task.Config)], list[Given]()
     for part in filter(None, COMMA.split(rest)):
         key, equals, value = part.partition("=")
@@ -117,8 +113,7 @@ class Headed(Understanding):
         def __post_init__(self) -> None:
             weight = largest(self.lm_weight)
             require(weight >= 0, f"--task.lm-weight must be at least 0, got {weight:g}")
-            number = self.separators
-            require(number in (1, 2), f"--task.separators must be 1 or 2, got {number}")
+            require(self.separators in (1, 2), f"--task.separators: 1 or 2, not {self.separators}")
 
     config: Config
     head: ClassVar[str]  # kind of its head, and name of what it asks
