@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from unitk.vocab.base import Vocab, train_vocab
 
 # before torch is imported: another number of threads rounds otherwise in the last bit
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what --deterministic needs
 UnitkError.with_flags = True  # messages as the command line shows them
 if "UNITK_USER_DIR" in os.environ:  # the property tests then cover a plug-in's tasks too
     load_plugins(Path(os.environ["UNITK_USER_DIR"]))
@@ -52,6 +54,15 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_entries", entries)
     monkeypatch.setattr(registry, "_places", dict(registry._places))
     monkeypatch.setattr(registry, "_loaded", set(registry._loaded))
+
+
+@pytest.fixture(autouse=True)
+def all_kernels() -> Iterator[None]:
+    """`--deterministic` of a run is for the whole process: not beyond its test."""
+    yield
+    torch = sys.modules.get("torch")
+    if torch and torch.are_deterministic_algorithms_enabled():
+        torch.use_deterministic_algorithms(False)
 
 
 @pytest.fixture(scope="session")

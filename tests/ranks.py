@@ -1,4 +1,7 @@
-"""Runs of several processes, forked from this one."""
+"""Runs of several processes, forked from this one.
+
+They compute on the CPU: CUDA does not start anew in a fork of a process that has used it.
+"""
 
 import multiprocessing
 import os
@@ -46,10 +49,10 @@ def ended(processes):
 
 
 def run_ranks(words, world, before=lambda rank: None):
-    """Train in so many forks of this process; their exit codes."""
+    """Train in so many forks of this process, on the CPU; their exit codes."""
 
     def action(rank):
         before(rank)
-        loop.train(prepare(parse_train(words.split())))
+        loop.train(prepare(parse_train([*words.split(), "--device=cpu"])))
 
     return ended(forked(action, world))

@@ -30,7 +30,7 @@ def test_all_ways_are_one(run, tmp_path, monkeypatch, capsys):
     wanted = unitk.load(run).embed(texts, layer=1)
     path = tmp_path / "in.txt"
     path.write_text("".join(f"{text}\n" for text in texts))
-    given = ["--checkpoint", str(run), "--layer", "1"]
+    given = ["--checkpoint", str(run), "--layer", "1", "--device", "cpu"]
     embed.run([*given, "--input", str(path), "--output", str(tmp_path / "out.npy")])
     assert np.array_equal(np.load(tmp_path / "out.npy"), wanted)
     embed.run([*given, "--input", str(path), "--output", str(tmp_path / "out.jsonl")])

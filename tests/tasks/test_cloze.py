@@ -355,7 +355,7 @@ def test_a_checkpoint_has_the_patterns_it_was_trained_with(folder, tmp_path):
     train(prepare(parse_train(f"{one} 2 --resume".split())))
     texts = [record("class", i)["a"] for i in range(4)]
     said = unitk.load(tmp_path / "one").predict(texts)
-    path.write_text(first.replace("The", "This"))
+    path.write_text(first.replace("{a} The", "{a} This"))
     with pytest.raises(UsageError, match="keeps the contents of .*step-2/patterns.yaml, a copy"):
         prepare(parse_train(f"{one} 3 --resume".split()))
     path.unlink()

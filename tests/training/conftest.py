@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from exact import DETERMINISTIC
 
 from unitk.training.start import Start, parse_train, prepare
 
 BASE = (
     "--task glm_infill --arch glm_tiny --arch.dropout 0.1 --blocks line --block-size 64"
     " --max-tokens 400 --batch-tokens 800 --precision fp32 --log-every 1 --valid none --lr 1e-2"
+    f" {DETERMINISTIC}"
 )
 
 

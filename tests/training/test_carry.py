@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from exact import EXACT
 from ranks import run_ranks
 from safetensors.torch import load_file
 
@@ -25,8 +26,8 @@ def words(toy_data):
         text = (
             f"--task lm --arch awd_lstm_tiny --data {toy_data / 'text'}"
             f" --save-dir {run} --blocks stream --block-size 24 --stateful-rows {rows} --lr 1e-2"
-            " --lr-schedule constant --precision fp32 --products torch --valid none --log-every 1"
-            f" --writers none --threads 1 --rank-timeout 30 {more}"
+            " --lr-schedule constant --precision fp32 --valid none --log-every 1"
+            f" {EXACT} --writers none --threads 1 --rank-timeout 30 {more}"
         )
         flags = dict(pairwise_options(text))
         return [f"{name}={value}" for name, value in flags.items()]
@@ -58,7 +59,7 @@ def losses(run):
 @pytest.mark.parametrize("backward", ["off", "on"])
 def test_updates_over_rows_are_one_long_pass(words, tmp_path, backward):
     """With weights that stay, the losses are those of each row's texts read in one go."""
-    more = f"--max-steps 4 --task.backward {backward}"
+    more = f"--max-steps 4 --task.backward {backward} --device cpu"
     train(words(tmp_path / "run", f"{more} --lr 1e-30"))
     trainer = loop.Trainer(prepare(parse_train(words(tmp_path / "again", more))))
     model, updates, asked = trainer.model, trainer.feed.updates(), []

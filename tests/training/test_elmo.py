@@ -2,13 +2,14 @@
 
 import labelled
 import pytest
+from exact import EXACT
 from safetensors.torch import load_file
 
 from unitk.training import loop
 from unitk.training.start import parse_train, prepare
 
 FIXED = (
-    "--precision fp32 --products torch --valid none --writers none --threads 1 --lr 1e-2"
+    f"--precision fp32 {EXACT} --valid none --writers none --threads 1 --lr 1e-2"
     " --lr-schedule constant --max-tokens 500"
 )
 

@@ -94,7 +94,7 @@ def test_unilm_begins_with_berts_segments(train, begin, tmp_path, caplog):
     for arch in ("", "--arch unilm_tiny"):
         begun = begin(f"--task unilm --init-from {tmp_path / 'bert'} {arch}")
         with caplog.at_level(logging.INFO):
-            model = Trainer(begun).model.state_dict()
+            model = Trainer(begun).model.cpu().state_dict()
         assert torch.equal(model.pop(SEGMENTS), bert[SEGMENTS][[0, 1, 0, 0, 0, 1]])
         assert all(torch.equal(tensor, bert[name]) for name, tensor in model.items())
     assert f"{SEGMENTS} begins as rows [0, 1, 0, 0, 0, 1]" in caplog.text
@@ -102,7 +102,7 @@ def test_unilm_begins_with_berts_segments(train, begin, tmp_path, caplog):
 
 def test_unilm_begins_with_the_only_segment_of_roberta(train, begin, tmp_path):
     train("--max-steps 1 --task mlm --arch bert_tiny --arch.num-segments 1", run="roberta")
-    model = Trainer(begin(f"--task unilm --init-from {tmp_path / 'roberta'}")).model
+    model = Trainer(begin(f"--task unilm --init-from {tmp_path / 'roberta'}")).model.cpu()
     one = checkpoint.load(tmp_path / "roberta").model.decoder.embed.segments.weight
     assert torch.equal(model.decoder.embed.segments.weight, one.expand(6, -1))
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from exact import EXACT
 from ranks import ended, forked, run_ranks
 from safetensors.torch import load_file
 
@@ -31,8 +32,8 @@ def words(toy_data):
         text = (
             f"--task xlnet --arch xlnet_tiny --arch.memory-length 40 --data {toy_data / 'text'}"
             f" --save-dir {run} --blocks stream --block-size 24 --stateful-rows 4 --lr 1e-2"
-            " --lr-schedule constant --precision fp32 --products torch --valid none --log-every 1"
-            f" --writers none --threads 1 --rank-timeout 30 {more}"
+            " --lr-schedule constant --precision fp32 --valid none --log-every 1"
+            f" {EXACT} --writers none --threads 1 --rank-timeout 30 {more}"
         )
         return [f"{name}={value}" for name, value in dict(pairwise_options(text)).items()]
 
@@ -57,8 +58,9 @@ def test_rows_read_the_texts_from_both_ends(words, tmp_path):
 
 def test_killed_within_a_document_it_goes_on_bit_for_bit(words, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    train(words(whole, "--max-steps 12 --save-every 1 --keep-last 99"))
-    again = words(parts, "--max-steps 12 --save-every 1 --keep-last 99 --resume")
+    more = "--max-steps 12 --save-every 1 --keep-last 99 --device cpu"
+    train(words(whole, more))
+    again = words(parts, f"{more} --resume")
     for updates in (3, 3, 0):
         [process] = forked(lambda rank: train(again), 1, ranked=False)
         log = parts / "log.jsonl"
@@ -84,7 +86,7 @@ def test_two_ranks_resume_bit_for_bit_and_are_one_run(words, tmp_path):
             more = f"--max-steps {stop} --resume"
             assert set(run_ranks(" ".join(words(tmp_path / run, more)), 2)) == {0}
     assert sums(tmp_path / "parts", 6) == sums(tmp_path / "whole", 6)
-    train(words(tmp_path / "alone", "--max-steps 6"))
+    train(words(tmp_path / "alone", "--max-steps 6 --device cpu"))
     assert losses(tmp_path / "alone") == pytest.approx(losses(tmp_path / "whole"), rel=1e-5)
 
 

@@ -5,6 +5,7 @@ import json
 import labelled
 import numpy as np
 import pytest
+from exact import EXACT
 from safetensors.torch import load_file
 
 from unitk.errors import UsageError
@@ -15,7 +16,7 @@ from unitk.training.start import parse_train, prepare
 from unitk_cli import convert
 
 FIXED = (
-    "--precision fp32 --products torch --valid none --writers none --threads 1 --log-every 1"
+    f"--precision fp32 {EXACT} --valid none --writers none --threads 1 --log-every 1"
     " --max-tokens 500"
 )
 

@@ -15,25 +15,25 @@ def test_a_run_trains_as_with_torch_and_a_resumed_one_keeps_its_choice(
 ):
     monkeypatch.setattr(products, "SMALL", 0)
     for name in ("torch", "onednn"):
-        train(f"--max-steps 3 --products {name}", run=name)
+        train(f"--max-steps 3 --device cpu --products {name}", run=name)
     one, other = (dict(curve(name)) for name in ("torch", "onednn"))
     assert one == pytest.approx(other, rel=1e-5)
     fast = dict.fromkeys(products.PARTS, 2.0)
     monkeypatch.setattr(products, "gains", lambda *shape: fast)
-    train("--max-steps 3", run="a")
+    train("--max-steps 3 --device cpu", run="a")
     assert dict(curve("a")) == other
     slow = dict.fromkeys(products.PARTS, 0.5)
     monkeypatch.setattr(products, "gains", lambda *shape: slow)
-    trainer = Trainer(start("--max-steps 6 --resume", run="a"))
+    trainer = Trainer(start("--max-steps 6 --device cpu --resume", run="a"))
     assert trainer.progress.products == list(products.PARTS)
-    assert Trainer(start("--max-steps 3", run="b")).progress.products == []
+    assert Trainer(start("--max-steps 3 --device cpu", run="b")).progress.products == []
 
 
 @needs_onednn
 @pytest.mark.parametrize("many", ["states of layers", "logits"])
 def test_what_is_made_anew_in_the_backward_pass_is_what_was_made(train, curve, monkeypatch, many):
     monkeypatch.setattr(products, "SMALL", 0)
-    words = "--max-steps 2 --products onednn"
+    words = "--max-steps 2 --device cpu --products onednn"
     train(words, run="whole")
     if many == "logits":
         monkeypatch.setattr("unitk.models.heads.compare.CHUNK", 8)
@@ -52,4 +52,4 @@ def test_another_processor_computes_with_torch(start, monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     assert products.choose(4096, 1024, 4096) == []
     with pytest.raises(UsageError, match="--products onednn needs an x86-64 processor"):
-        Trainer(start("--max-steps 3 --products onednn"))
+        Trainer(start("--max-steps 3 --device cpu --products onednn"))

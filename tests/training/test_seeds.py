@@ -8,6 +8,7 @@ from statistics import mean, stdev
 
 import numpy as np
 import pytest
+from exact import EXACT
 from labelled import write
 
 from unitk.data.batching import Feed
@@ -22,7 +23,7 @@ from unitk_cli.train import run
 WORDS = (
     "--task classify --task.layout mlm --arch bert_tiny --arch.dropout 0.1 --arch.num-layers 1"
     " --max-steps 4 --batch-texts 4 --valid-every 2 --save-every 2 --precision fp32"
-    " --products torch --writers none"
+    f" {EXACT} --writers none"
 )
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from exact import EXACT
 from rounding import near
 from safetensors.torch import load_file
 
@@ -47,8 +48,8 @@ def words(toy_data, monkeypatch):
         return (
             f"--task numbered --arch gpt2_tiny --arch.num-tasks {tasks} --data {toy_data / 'text'}"
             f" --save-dir {run} --batch-texts 8 --max-tokens 300 --lr 1e-2 --lr-schedule constant"
-            " --optimizer.weight-decay 0 --precision fp32 --products torch --valid none"
-            f" --writers none --log-every 1 --threads 1 {more}"
+            " --optimizer.weight-decay 0 --precision fp32 --valid none"
+            f" {EXACT} --writers none --log-every 1 --threads 1 {more}"
         ).split()
 
     return make

@@ -25,7 +25,7 @@ def test_both_towers_begin_with_the_weights_of_other_runs(train, start, tmp_path
     words = f"--init-encoder {tmp_path / 'bert'} --init-decoder {tmp_path / 'gpt'}"
     begun = start(f"{OPTIMUS} {words}", run="vae")
     assert "encoder of" in begun.beginning and "decoder of" in begun.beginning
-    model = Trainer(begun).model.state_dict()
+    model = Trainer(begun).model.cpu().state_dict()
     bert, gpt = weights(tmp_path / "bert"), weights(tmp_path / "gpt")
     for name, tensor in model.items():
         if name.startswith("encoder."):
@@ -103,7 +103,7 @@ def test_an_encoder_begins_with_the_states_of_its_source(train, start, tmp_path,
     bert = checkpoint.load(tmp_path / "bert").model
     begun = start(f"{BART} {LIKE_BERT} --init-encoder {tmp_path / 'bert'}", run="bart")
     with caplog.at_level(logging.INFO):
-        model = Trainer(begun).model
+        model = Trainer(begun).model.cpu()
     assert model.reader.embed.tokens is model.decoder.embed.tokens
     wanted = states(bert, sources)
     assert (states(model, sources) - wanted).abs().max() < 1e-6 * wanted.abs().max()
@@ -114,7 +114,7 @@ def test_both_towers_begin_as_bert(train, start, tmp_path, sources, caplog):
     train("--task mlm --arch bert_tiny --max-steps 1", run="bert")
     both = f"--init-encoder {tmp_path / 'bert'} --init-decoder {tmp_path / 'bert'}"
     with caplog.at_level(logging.INFO):
-        model = Trainer(start(f"{BART} {LIKE_BERT} {both}", run="two")).model.state_dict()
+        model = Trainer(start(f"{BART} {LIKE_BERT} {both}", run="two")).model.cpu().state_dict()
     bert = weights(tmp_path / "bert")
     for name, tensor in model.items():
         if "cross_" not in name:
@@ -128,13 +128,13 @@ def test_towers_of_an_encoder_decoder(train, start, tmp_path, shared):
     train(words, run="first")
     first = f"{tmp_path / 'first'}"
     begun = start(f"{words} --init-encoder {first} --init-decoder {first} --seed 2", run="second")
-    model = Trainer(begun).model.state_dict()
+    model = Trainer(begun).model.cpu().state_dict()
     assert all(torch.equal(model[name], t) for name, t in weights(tmp_path / "first").items())
 
 
 def test_a_latent_is_made_of_the_pretrained_pooler(train, start, tmp_path):
     train("--task mlm --arch bert_tiny --max-steps 1", run="bert")
-    model = Trainer(start(f"{OPTIMUS} --init-encoder {tmp_path / 'bert'}", run="vae")).model
+    model = Trainer(start(f"{OPTIMUS} --init-encoder {tmp_path / 'bert'}", run="vae")).model.cpu()
     bert = checkpoint.load(tmp_path / "bert").model
     dense = bert.heads["class:nsp"].dense
     assert torch.equal(model.pool.weight, dense.weight) and torch.equal(model.pool.bias, dense.bias)

@@ -79,7 +79,7 @@ def test_what_is_told(train, tmp_path, toy_data, caplog):
 
 def test_texts_of_the_first_validation_set(start, toy_data, caplog):
     trainer = Trainer(start(f"{VAE} --max-steps 1 --valid {toy_data / 'text'}"))
-    seen = np.concatenate([batch.asks["lm"].label for batch in trainer.watch.batches])
+    seen = np.concatenate([batch.asks["lm"].label.cpu() for batch in trainer.watch.batches])
     held = np.memmap(toy_data / "text" / "valid" / "tokens.bin", np.uint16)
     assert (seen == trainer.data.vocab.sep).sum() == 24
     assert set(seen) <= {*held, trainer.data.vocab.sep}

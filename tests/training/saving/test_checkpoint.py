@@ -30,7 +30,7 @@ def test_a_loaded_model_says_what_the_trained_one_said(start, tmp_path):
     assert loaded.config["task"] == "glm_infill" and loaded.state["step"] == 0
     batch = collate([[loaded.task.prompt([loaded.vocab.unk + torch.zeros(4, dtype=int).numpy()])]])
     with torch.no_grad():
-        here = trainer.model.eval()(batch.to("cpu"))[0]["x"]
+        here = trainer.model.cpu().eval()(batch.to("cpu"))[0]["x"]
         assert torch.equal(loaded.model(batch.to("cpu"))[0]["x"], here)
 
 
@@ -108,7 +108,7 @@ def test_weights_of_another_shape_are_refused(train, start, tmp_path, words, mes
 def test_a_longer_position_table_repeats_the_first_rows(train, start, tmp_path, words):
     train(f"--max-steps 1 --arch.max-positions 40 --block-size 30 {words}", run="first")
     longer = f"--init-from {tmp_path / 'first'} --arch.max-positions 100 {words}"
-    model = Trainer(start(f"--max-steps 1 {longer}", run="second")).model
+    model = Trainer(start(f"--max-steps 1 {longer}", run="second")).model.cpu()
     first = checkpoint.load_file(tmp_path / "first" / "last" / "model.safetensors")
     tables = {name: table for name, table in first.items() if name.endswith(".positions.weight")}
     offset = 1 if words else 0
@@ -133,7 +133,7 @@ def test_starting_from_weights_takes_the_architecture_along(train, tmp_path, toy
     assert "arch.width: '32'  # checkpoint" in parsed.yaml()
     trainer = Trainer(prepare(parsed))
     before = checkpoint.load(tmp_path / "first").model.state_dict()
-    assert all(torch.equal(before[k], v) for k, v in trainer.model.state_dict().items())
+    assert all(torch.equal(before[k], v) for k, v in trainer.model.cpu().state_dict().items())
     assert not trainer.plan.optimizers[0].state_dict()["state"] and trainer.progress.step == 0
 
 
