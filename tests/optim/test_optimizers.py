@@ -7,7 +7,14 @@ import torch
 
 from unitk.errors import UsageError
 from unitk.models import archs
-from unitk.optim.config import AdafactorConfig, AdamWConfig, BertAdamConfig, LambConfig
+from unitk.optim.config import (
+    AdafactorConfig,
+    AdagradConfig,
+    AdamWConfig,
+    BertAdamConfig,
+    LambConfig,
+    SGDConfig,
+)
 from unitk.optim.plan import OptimPlan
 from unitk.optim.schedules import Constant
 
@@ -156,6 +163,33 @@ def test_steps_are_adafactors():
     assert torch.allclose(layer.bias.double(), bias, rtol=1e-4, atol=1e-6)
 
 
+def test_steps_are_adagrads():
+    """The rate over the root of the sum of squares, which begins with the accumulator."""
+    layer = torch.nn.Linear(4, 3, bias=False).double()
+    optimizer = build(AdagradConfig(accumulator=1.0, weight_decay=0.5), layer, 0.2)
+    weight, total = layer.weight.detach().clone(), torch.ones(3, 4).double()
+    for grad in torch.randn(3, 3, 4).double():
+        layer.weight.grad = grad.clone()
+        optimizer.step()
+        grad = grad + 0.5 * weight
+        total += grad**2
+        weight = weight - 0.2 * grad / (total.sqrt() + 1e-10)
+    assert torch.allclose(layer.weight, weight, rtol=1e-12)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_steps_go_down_the_gradient(momentum):
+    layer = torch.nn.Linear(4, 3, bias=False).double()
+    optimizer = build(SGDConfig(momentum=momentum, weight_decay=0.5), layer, 0.2)
+    weight, past = layer.weight.detach().clone(), torch.zeros(3, 4).double()
+    for grad in torch.randn(3, 3, 4).double():
+        layer.weight.grad = grad.clone()
+        optimizer.step()
+        past = momentum * past + grad + 0.5 * weight
+        weight = weight - 0.2 * past
+    assert torch.allclose(layer.weight, weight, rtol=1e-12)
+
+
 def test_the_kernel_is_fused():
     assert build(AdamWConfig(), torch.nn.Linear(2, 2), 0.1).defaults["fused"]
 
@@ -171,3 +205,16 @@ def test_the_kernel_is_fused():
 def test_a_bad_value_names_its_option(given, message):
     with pytest.raises(UsageError, match=message):
         AdamWConfig(**given)
+
+
+@pytest.mark.parametrize(
+    ("config", "given", "message"),
+    [
+        (AdagradConfig, {"accumulator": -1.0}, "--optimizer.accumulator must be at least 0"),
+        (AdagradConfig, {"eps": 0.0}, "--optimizer.eps must be above 0, got 0"),
+        (SGDConfig, {"momentum": 1.0}, r"--optimizer.momentum must be in \[0, 1\), got 1"),
+    ],
+)
+def test_a_bad_value_of_others(config, given, message):
+    with pytest.raises(UsageError, match=message):
+        config(**given)

@@ -1,6 +1,7 @@
 """The settings of papers are options that exist, and their lengths fit their models."""
 
 import importlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,10 @@ from unitk.data.cuts import Text
 from unitk.data.limits import measure
 from unitk.decoding.fit import overrun
 from unitk.errors import UsageError
+from unitk.optim.config import parse_rules
+from unitk.optim.plan import OptimPlan
+from unitk.optim.schedules import Constant
+from unitk.registry import get
 from unitk.training.config import KINDS, TrainConfig
 
 PAPERS = Path(__file__).resolve().parents[2] / "recipes" / "papers"
@@ -48,7 +53,7 @@ def test_a_wrong_line_is_refused(tmp_path, line):
 
 def test_every_setting_says_how_to_pre_train_or_to_train_and_to_generate():
     folders = sorted(path for path in PAPERS.iterdir() if path.is_dir())
-    assert len(folders) == 29
+    assert len(folders) == 30
     readme = (PAPERS / "README.md").read_text()
     for folder in folders:
         files = {path.stem for path in folder.glob("*.yaml")}
@@ -136,11 +141,13 @@ PUBLISHED = [
     ("xlnet/", "pretrain", {"eps": 1e-6, "warmup": 40000, "lr": 4e-4, "max_steps": 500_000}),
     ("xlnet/", "finetune", {"layer_decay": 0.75, "eps": 1e-6, "weight_decay": 0, "lr": 3e-5}),
     ("xlnet/", "finetune", {"batch_texts": 48, "max_steps": 8000, "max_source_len": 512 - 3}),
+    # allenai/bilm-tf
+    ("elmo/", "pretrain", {"accumulator": 1, "lr": 0.2, "clip_norm": 10, "stateful_rows": 384}),
     # imdb_scripts of fastai and the papers
     ("ulmfit/", "pretrain", {"betas": (0.7, 0.99), "ar": 2, "tar": 1, "stateful_rows": 64}),
     ("ulmfit/", "finetune", {"lr": 1e-2, "warmup": 0.1, "ratio": 32, "weight_dropout": 0.5}),
     ("ulmfit/", "finetune", {"bptt": 70, "bptt_chunks": 20}),
-    ("siatl/", "finetune", {**ADAM, "lr": 5e-4, "batch_texts": 32, "max_source_len": 80}),
+    ("siatl/", "finetune", {"lr": 5e-4, "batch_texts": 32, "max_source_len": 80}),
     ("unilm-squad_qg", "preprocess", {"squad_source": "{passage} [SEP] {answer}"}),
     ("unilm2-squad_qg", "preprocess", {"squad_source": "{passage} [SEP] {answer}"}),
 ]
@@ -157,3 +164,23 @@ def test_settings_are_the_published_ones(prefix, verb, values):
         settings += [parsed.main.lr_schedule] if hasattr(parsed.main, "lr_schedule") else []
         found = {name: value for one in settings for name, value in vars(one).items()}
         assert {name: found[name] for name in values} == values
+
+
+def test_the_parts_of_siatl_have_their_optimizers_and_rates():
+    parsed = read(PAPERS / "siatl" / "finetune.yaml")
+    config = replace(get("arch", "siatl_tiny")(), heads=("attend:label:2",))
+    optimizer = parsed.components["optimizer"].config
+    rules = parse_rules(parsed.main.group, optimizer)
+    plan = OptimPlan(config.build(40), optimizer, parsed.main.lr, Constant(), rules)
+    plan.begin(0, 1, 0)
+    found = {
+        name: (type(one).__name__, group["lr"])
+        for one in plan.optimizers
+        for group in one.param_groups
+        for name in group["param_names"]
+    }
+    for name, given in found.items():
+        kind = "AdamW" if name.startswith("heads.attend") else "SGD"
+        rate = 1e-4 if name.startswith("embed") else 5e-4 if kind == "AdamW" else 1e-2
+        assert given == (kind, pytest.approx(rate)), name
+    assert {"heads.lm.bias", "layers.0.weight_hh", "map.weight", "embed.tokens.weight"} < {*found}

@@ -120,6 +120,50 @@ class AdafactorConfig(OptimizerConfig):
         return made
 
 
+@register("optimizer", "adagrad")
+@dataclass(frozen=True, kw_only=True)
+class AdagradConfig(OptimizerConfig):
+    """Adagrad: each weight's rate is divided by the root of the sum of its squared gradients.
+
+    Duchi et al. 2011. Weight decay is added to the gradients.
+    """
+
+    accumulator: float = 0.0
+    """Value that the sums begin with (ELMo: 1)."""
+    eps: float = 1e-10
+    """Epsilon, added to the root of the sum."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = self.accumulator
+        require(given >= 0, f"--optimizer.accumulator must be at least 0, got {given:g}")
+        require(self.eps > 0, f"--optimizer.eps must be above 0, got {self.eps:g}")
+
+    def build(self, groups: Groups) -> Optimizer:
+        made: Optimizer = imported("torch.optim:Adagrad")(
+            groups, initial_accumulator_value=self.accumulator, eps=self.eps
+        )
+        return made
+
+
+@register("optimizer", "sgd")
+@dataclass(frozen=True, kw_only=True)
+class SGDConfig(OptimizerConfig):
+    """Stochastic gradient descent. Weight decay is added to the gradients."""
+
+    momentum: float = 0.0
+    """Decay rate of the sum of past gradients, which is the update. 0: the gradient is."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = self.momentum
+        require(0 <= given < 1, f"--optimizer.momentum must be in [0, 1), got {given:g}")
+
+    def build(self, groups: Groups) -> Optimizer:
+        made: Optimizer = imported("torch.optim:SGD")(groups, momentum=self.momentum)
+        return made
+
+
 @register("optimizer", "muon")
 @dataclass(frozen=True, kw_only=True)
 class MuonConfig(AdamWConfig):
