@@ -255,9 +255,7 @@ def _infilled(
         raise DataError(f"--infill {given.infill} is empty")
     generator = model()
     with progress(len(texts) * len(given.mask_ratio)) as report:
-        found = [
-            infill(generator, texts, share, given.max_tokens, report) for share in given.mask_ratio
-        ]
+        found = infill(generator, texts, given.mask_ratio, given.max_tokens, report)
     each = [one.figures() for one in found]
     lines = [f"{'mask ratio':<24}{'bleu':>8}{'unfilled':>10}{'blanks':>10}"]
     lines += [

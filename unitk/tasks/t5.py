@@ -76,8 +76,8 @@ class Sentinels(Seq2Seq):
         ids = self.joined(source)
         blanks = np.flatnonzero(ids == self.vocab.mask)
         if len(blanks) > len(self.sentinels):
-            most = f"a model with {len(self.sentinels)} sentinels"
-            raise UsageError(f"{most} cannot fill {len(blanks)} [MASK]s of one source")
+            known = f"the model has {len(self.sentinels)} sentinels"
+            raise UsageError(f"a text has {len(blanks)} [MASK]s, but {known}")
         ids[blanks] = self.sentinels[: len(blanks)]
         return ids
 

@@ -182,7 +182,7 @@ def test_shards_joined_are_the_corpus_made_at_once(make, tmp_path, form, monkeyp
         ({"a": " ", "y": "x"}, "class", "line 2: a is empty; --skip-empty leaves"),
         ({"a": "x", "y": None}, "class", "line 2: field 'y' must be a label, got None"),
         ({"a": "x", "y": "much"}, "number", "line 2: field 'y' must be a number, got 'much'"),
-        ({"a": "x y", "y": ["A"]}, "tags", "line 2: 2 words, but 1 tags in 'y'"),
+        ({"a": "x y", "y": ["A"]}, "tags", "line 2: 'y' needs 2 tags, one a word, not 1"),
         ({"a": "x", "y": 3}, "tags", "line 2: field 'y' must be a list of tags, got 3"),
         ({"a": "x", "y": [0, 2]}, "span", "characters 0 to 2 of 'y' are not within the 1 char"),
         ({"a": "x", "y": "ab"}, "span", "line 2: field 'y'"),

@@ -79,7 +79,7 @@ def test_what_was_hidden_restores_the_texts(toy_vocab, name, monkeypatch):
         return found
 
     monkeypatch.setattr(generator, "outputs", knows)
-    found = infill(generator, texts, 0.4, 1000)
+    [found] = infill(generator, texts, [0.4], 1000)
     assert found.filled == found.texts
     figures = found.figures()
     assert figures["bleu"] == pytest.approx(100) and figures["bleu_unfilled"] < 90
@@ -87,7 +87,16 @@ def test_what_was_hidden_restores_the_texts(toy_vocab, name, monkeypatch):
 
 def test_a_model_that_fills_no_blanks_is_refused(toy_vocab):
     with pytest.raises(UsageError, match="--infill: task LM does not fill blanks"):
-        infill(made("lm", toy_vocab), ["a b"], 0.5, 1000)
+        infill(made("lm", toy_vocab), ["a b"], [0.5], 1000)
+
+
+def test_more_blanks_than_sentinels_are_refused_before_any_text_is_filled(toy_vocab, monkeypatch):
+    generator = made("t5", toy_vocab)
+    generator.task.sentinels = generator.task.sentinels[:1]
+    monkeypatch.setattr(generator, "outputs", lambda *a, **b: pytest.fail("a text was filled"))
+    texts = ["the cat", " ".join(toy_lines(9))]
+    with pytest.raises(UsageError, match="text 2 with --mask-ratio 0.5: a text has .* has 1 sent"):
+        infill(generator, texts, [0.01, 0.5], 1000)
 
 
 def test_the_command_line_scores_and_writes(toy_data, tmp_path, capsys):

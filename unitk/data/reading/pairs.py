@@ -93,7 +93,7 @@ def _labelled(record: Any, where: str, fields: Fields) -> PairText | None:
     if fields.form == "choice":
         label = [chosen(label[0], source[1:], f"{where}: field {name!r}")]
     if fields.form == "tags" and len(label) != len(source):
-        raise DataError(f"{where}: {len(source)} words, but {len(label)} tags in {name!r}")
+        raise DataError(f"{where}: {name!r} needs {len(source)} tags, one a word, not {len(label)}")
     if fields.form in ("span", "links"):
         # offsets are of the field as it stands, but a source has no blanks around it
         value = record[fields.source[-1]]

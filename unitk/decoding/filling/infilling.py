@@ -52,36 +52,46 @@ class Infilled:
 def infill(
     generator: Generator,
     texts: Sequence[str],
-    share: float,
+    shares: Sequence[float],
     max_tokens: int,
     report: Callable[[int], None] = lambda done: None,
-) -> Infilled:
-    """Hide this share of each text's words, and fill them in greedily.
+) -> list[Infilled]:
+    """Hide each of these shares of the words of each text, and fill them in greedily.
 
-    Which words are hidden depends only on the text's number and its words.
+    Which words are hidden depends only on the share, the text's number and its words. Raises
+    UsageError or DataError, before any text is filled, for one that the model cannot fill.
     """
     task, mask = generator.task, generator.vocab.mask
     if not task.infills:
         raise UsageError(f"--infill: task {type(task).__name__} does not fill blanks")
     fixed = task.protocol is None or task.length([np.array([mask])]) is not None
     ids = [one for (one,) in generator.encode([[text] for text in texts])]
-    left, shown, blanks = list[Ids](), list[list[Ids]](), 0
-    for number, text in enumerate(ids):
-        starts = generator.vocab.starts[text]
-        run = fixed and task.protocol is not None
-        hidden = hide(starts, share, run, np.random.default_rng([0, number]))
-        begins = hidden & ~np.append(False, hidden[:-1])
-        blanks += int(begins.sum())
-        left.append(text[~hidden])
-        shown.append([np.where(hidden, mask, text)[~hidden | fixed | begins]])
     # an encoder-decoder writes the text, or all blanks, as one output
     whole = task.protocol is not None and task.protocol.begin is None
     longest = f"2x+{LONGEST}" if whole else LONGEST
     config = GenerateConfig(beam=1, max_len=longest, max_tokens=max_tokens)
-    outputs = generator.outputs(shown, config, report=report)
-    decode = generator.vocab.decode
-    filled = [best.text for (best,) in outputs]
-    return Infilled(share, [*map(decode, ids)], [*map(decode, left)], filled, blanks)
+    run, decode = fixed and task.protocol is not None, generator.vocab.decode
+    read = [*map(decode, ids)]
+    prepared, found = list[tuple[float, list[str], list[list[Ids]], int]](), list[Infilled]()
+    for share in shares:
+        left, shown, blanks = list[str](), list[list[Ids]](), 0
+        for number, text in enumerate(ids):
+            starts = generator.vocab.starts[text]
+            hidden = hide(starts, share, run, np.random.default_rng([0, number]))
+            begins = hidden & ~np.append(False, hidden[:-1])
+            blanks += int(begins.sum())
+            left.append(decode(text[~hidden]))
+            shown.append([np.where(hidden, mask, text)[~hidden | fixed | begins]])
+            try:
+                generator.prompts(shown[-1:], config, first=number)
+            except UsageError as error:
+                where = f"--infill: text {number + 1} with --mask-ratio {share:g}"
+                raise UsageError(f"{where}: {error}") from error
+        prepared.append((share, left, shown, blanks))
+    for share, left, shown, blanks in prepared:
+        outputs = generator.outputs(shown, config, report=report)
+        found.append(Infilled(share, read, left, [best.text for (best,) in outputs], blanks))
+    return found
 
 
 def hide(starts: Bools, share: float, run: bool, rng: np.random.Generator) -> Bools:
