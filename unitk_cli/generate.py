@@ -158,7 +158,8 @@ def generate(given: Options, parsed: config.Parsed) -> None:
     sink, done = None, 0
     if given.output != STDOUT:
         # only an output made of the same things goes on with --resume
-        made_from = made_of(given, parsed.values() | options | {"device": device})
+        values = parsed.values() | options | {"device": device}
+        made_from = made_of(given, values, given.checkpoint)
         sink = OutputFile(given.output, made_from, given.resume)
         done = sink.done
     all_groups = partial(
@@ -223,8 +224,6 @@ def check(parsed: config.Parsed) -> None:
     if given.print_alignment == "off":
         parsed.idle("without --print-alignment", "alignment_layer")
     check_writable(given.output)
-    plain = given.output.is_file() or not given.output.exists()
-    require(plain, f"--output {given.output} is not a file; `-` is standard output")
 
 
 def as_trained(given: Options, origins: Container[str]) -> Options:
@@ -351,15 +350,15 @@ class Tally:
         )
 
 
-def made_of(given: Options, values: dict[str, str]) -> dict[str, str]:
+def made_of(given: object, values: dict[str, str], checkpoints: Sequence[Path]) -> dict[str, str]:
     """Everything that the output depends on; files are represented by their contents."""
-    free = ("output", "resume", "config", "user_dir")
+    free = ("output", "resume", "config", "user_dir", "texts")
     found = {name: text for name, text in values.items() if name not in free}
     for name in ("input", "prefix_file", "constraints", "references", "bad_words"):
-        path = getattr(given, name)
+        path = getattr(given, name, None)
         if path is not None and not is_stream(path):
             found[name] = f"{path} ({content(path)})"
-    paths = [find(path) for path in given.checkpoint]
+    paths = [find(path) for path in checkpoints]
     found["checkpoint"] = ", ".join(f"{path.name} ({content(path)})" for path in paths)
     return {config.flag(name)[2:]: text for name, text in found.items()} | {
         "version": unitk.__version__

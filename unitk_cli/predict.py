@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,12 +18,8 @@ from unitk.decoding.files.sink import OutputFile
 from unitk.errors import DataError, require
 from unitk.files import reserved
 from unitk.latent.config import Common
-from unitk.values import render
 from unitk_cli.answers import answers, inputs_of
-from unitk_cli.generate import open_generator
-
-FREE = ("texts", "output", "resume", "config", "user_dir")
-"""Options that predictions do not depend on."""
+from unitk_cli.generate import made_of, open_generator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +58,7 @@ def run(argv: Sequence[str]) -> None:
         generator, sink = open_generator(given, options), None
         inputs = inputs_of(parsed, questions=True, form=generator.task.form)
         if given.output != STDOUT:
-            values = {name: render(value) for name, value in asdict(given).items()} | options
-            made_from = {name: text for name, text in values.items() if name not in FREE}
+            made_from = made_of(given, parsed.values() | options, given.checkpoint)
             sink = OutputFile(given.output, made_from, given.resume)
 
         def predict(

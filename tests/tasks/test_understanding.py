@@ -503,6 +503,12 @@ def test_the_command_line_predicts_and_resumes(labelled, tmp_path, capsys, monke
     with pytest.raises(KeyboardInterrupt):
         predict.run(words)
     assert not (tmp_path / "out.jsonl").exists()
+    (tmp_path / "in.txt").write_text("other\n" * 30)
+    with pytest.raises(UsageError, match="begun with --input .*in.txt .*, not .*in.txt"):
+        predict.run([*words, "--resume"])
+    with pytest.raises(UsageError, match="is not a file; `-` is standard output"):
+        predict.run([*words[:-1], str(tmp_path)])
+    (tmp_path / "in.txt").write_text("".join(text + "\n" for text in texts))
     predict.run([*words, "--resume"])
     assert firsts == [0, 8, 16, 16, 24]
     assert (tmp_path / "out.jsonl").read_text() == whole

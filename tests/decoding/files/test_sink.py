@@ -135,7 +135,7 @@ def test_another_run_is_not_continued(tmp_path, kill_at, monkeypatch, caplog):
     with pytest.raises(UsageError, match="was begun with --seed None, not 1"):
         go(path, True, {"beam": "5", "seed": "1"})
     go(path, False, {"beam": "4"})
-    assert "out.txt begins anew; --resume would go on behind input 3" in caplog.text
+    assert "out.txt starts anew; --resume would continue after input 3" in caplog.text
     assert path.read_text() == WHOLE
 
 

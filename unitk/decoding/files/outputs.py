@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from unitk.decoding.files.inputs import Item
-from unitk.errors import UsageError
+from unitk.errors import UsageError, require
 from unitk.files import new_file
 from unitk.slots import Floats
 from unitk.vocab.base import Vocab
@@ -26,10 +26,12 @@ Alignment = Literal["off", "hard", "soft"]
 
 
 def check_writable(output: Path) -> None:
-    """Raise a `UsageError` unless --output is standard output or lies in a writable folder."""
+    """Raise a `UsageError` unless --output is standard output or a file in a writable folder."""
     folder = output.absolute().parent
     if output != STDOUT and not (folder.is_dir() and os.access(folder, os.W_OK)):
         raise UsageError(f"--output {output}: cannot write into {folder}")
+    plain = output == STDOUT or output.is_file() or not output.exists()
+    require(plain, f"--output {output} is not a file; `-` is standard output")
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
-"""The file of `unitk generate --output`: a kill costs no finished line.
+"""The file of --output of `unitk generate` and `predict`, which keeps its lines if it is killed.
 
-    NAME             appears, or is replaced, when all is done
+    NAME             appears, or is replaced, when all inputs are done
     .NAME.partial    the lines so far
-    .NAME.progress   how many inputs and bytes of them are sure, and what they were made from
+    .NAME.progress   how many inputs and bytes of them are on disk, and what they were made from
 
-`--resume` cuts the partial file to what is sure and goes on behind it.
+`--resume` truncates the partial file to the recorded bytes and continues there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class OutputFile:
-    """A file; `made_from` is everything that its lines depend on, as text under option names."""
+    """An output file; `made_from` is all that its lines depend on, as text by option."""
 
     def __init__(self, path: Path, made_from: dict[str, str], resume: bool) -> None:
         self.path, self.made_from = path, made_from
@@ -40,10 +40,10 @@ class OutputFile:
             self.done, self.size = record["inputs"], record["bytes"]
         elif record:
             done = record["inputs"]
-            log.warning("%s begins anew; --resume would go on behind input %d", path, done)
+            log.warning("%s starts anew; --resume would continue after input %d", path, done)
 
     def _record(self) -> dict[str, Any]:
-        """What .progress says, if there is something to go on with."""
+        """The content of .progress; empty if there is nothing to continue."""
         if not self.progress.exists():
             return {}
         try:
@@ -59,11 +59,11 @@ class OutputFile:
             if old != new:
                 raise UsageError(
                     f"--resume: {self.path} was begun with --{name} {old}, not {new}; "
-                    "without --resume it begins anew"
+                    "without --resume it starts anew"
                 )
         if self.partial.stat().st_size < record["bytes"]:
             raise DataError(
-                f"--resume: {self.partial} lacks lines; without --resume it begins anew"
+                f"--resume: {self.partial} lacks lines; without --resume it starts anew"
             )
 
     def add(self, lines: Iterable[str], inputs: int) -> None:
