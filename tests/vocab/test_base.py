@@ -204,6 +204,12 @@ def test_word_starts_and_sentence_ends(vocabs):
         assert vocab.starts[ids].sum() == len(text.split()), kind
         assert len(vocab.starts) == len(vocab.sentence_end) == len(vocab)
         assert not vocab.starts[[i for n, i in vocab.symbols.items() if n != "unk"]].any()
+    lines = ["北京大学在北京。", "カメラを見る", "the cat"] * 20
+    vocab = train_vocab(lines, 29)
+    for text in lines[:2]:  # written without blanks: each piece is a word, but not the full stop
+        ids = vocab.encode(text)
+        pieces = [piece.strip("▁") for piece in vocab.pieces(ids)]
+        assert vocab.starts[ids][1:].tolist() == [piece not in "。" for piece in pieces[1:]]
     vocab = vocabs["unigram"]
     ends = {
         piece for i, piece in enumerate(vocab.pieces(range(len(vocab)))) if vocab.sentence_end[i]

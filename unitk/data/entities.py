@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from unitk.data.reading.sources import read_lines
-from unitk.data.reading.window import UNSPACED
 from unitk.errors import DataError, UsageError
 from unitk.registry import register
 from unitk.slots import Floats, Ids
 from unitk.vocab.base import Vocab
+from unitk.vocab.subwords import UNSPACED
 
 Link = tuple[int, int, str]
 """The tokens [start, stop) of a name, and the entity that it stands for."""

@@ -25,7 +25,6 @@ reads. In the official code, the first token of a unit draws for the choice of t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -34,7 +33,6 @@ from unitk.data.sentence_pairs import SentencePairs, Turns
 from unitk.data.storing.annotate import (
     ANSWERER,
     ASKER,
-    CHINESE,
     ENTITY_FIRST,
     ENTITY_INSIDE,
     FIRST,
@@ -119,14 +117,6 @@ class ERNIE(Masked):
         self.cut = Turns() if config.dialogue else SentencePairs() if config.nsp else None
         self.heads = ("class:nsp:2",) * config.nsp
 
-    @cached_property
-    def alone(self) -> Bools:
-        """Which ids are words of scripts without blanks."""
-        texts = (self.vocab.model.text(index) for index in range(self.vocab.model.size))
-        found = np.zeros(len(self.vocab), bool)
-        found[: self.vocab.model.size] = [bool(CHINESE.match(text.strip())) for text in texts]
-        return found
-
     def level(self, text: Text, rng: np.random.Generator) -> int:
         """Whether the units of a text are words (0), phrases (1) or entities (2)."""
         weights = self.config.levels
@@ -145,7 +135,7 @@ class ERNIE(Masked):
         tokens, part = framed(parts, v.cls, v.sep)
         seg = roles(notes, text.sentences)[part] if c.dialogue else part
         places, kept = np.flatnonzero((tokens != v.cls) & (tokens != v.sep)), text.ids != v.sep
-        units = begin_units(v.starts[text.ids] | self.alone[text.ids], notes, MARKS[level])
+        units = begin_units(v.starts[text.ids], notes, MARKS[level])
         # parts begin units, also where they were cut inside one; so do documents within a text
         units[np.cumsum([0, *map(len, parts)])[:-1]] = True
         units[1:] |= ~kept[:-1]

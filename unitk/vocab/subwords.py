@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -26,6 +27,8 @@ Packed = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]
 """The ids of several texts one after the other, and how many each text has."""
 ANCHOR = "\ue000"
 """A private character: no vocabulary has a piece in which it stands beside another one."""
+UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+"""Characters of scripts without blanks, for a regular expression."""
 CACHED_WORDS = 1 << 19
 """Some 100 MB; it begins anew when it is full, and has the frequent words again at once."""
 
@@ -85,8 +88,8 @@ class VocabModel(ABC):
         return False
 
     def starts(self, index: int) -> bool:
-        """Whether a piece begins a word."""
-        return self.text(index)[:1].isspace()
+        """Whether a piece begins a word; in scripts without blanks, every piece does."""
+        return re.match(rf"[\s{UNSPACED}]", self.text(index)) is not None
 
     def encode(self, text: str) -> list[int]:
         """The ids of one text."""

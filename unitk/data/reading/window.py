@@ -9,8 +9,8 @@ from dataclasses import replace
 from unitk.data.reading.sources import SQUAD_SOURCE, PairText, arranged
 from unitk.errors import DataError
 from unitk.vocab.base import Vocab
+from unitk.vocab.subwords import UNSPACED
 
-UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 UNIT = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 """A word, or a character of a script without blanks: what a window is made of."""
 

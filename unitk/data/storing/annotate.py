@@ -17,10 +17,10 @@ import numpy.typing as npt
 
 from unitk import registry
 from unitk.data.reading.sources import read_lines
-from unitk.data.reading.window import UNSPACED
 from unitk.errors import DataError, UsageError
 from unitk.registry import register
 from unitk.vocab.base import Vocab
+from unitk.vocab.subwords import UNSPACED
 
 Notes = npt.NDArray[np.uint8]
 Annotator = Callable[[str, list[int], Vocab], Notes]
