@@ -106,9 +106,7 @@ def test_frozen_and_unthawed_parameters_keep_their_values(train, tmp_path):
     assert moved == tops  # two updates of the norm, then two of the top layer too
 
 
-@pytest.mark.parametrize(
-    "optimizer", ["adamw", "bert_adam", "lamb", "muon", "adafactor", "adagrad", "sgd"]
-)
+@pytest.mark.parametrize("optimizer", ["adamw", "bert_adam", "lamb", "muon", "adafactor"])
 def test_a_stopped_run_continues_bit_for_bit(train, curve, tmp_path, monkeypatch, long, optimizer):
     words = f"{long} --optimizer {optimizer}"
     check_resume(train, curve, tmp_path, monkeypatch, words, stops=[5])
@@ -578,6 +576,21 @@ def test_a_run_folder_explains_itself(train, tmp_path):
     page = (tmp_path / "run" / "README.md").read_text()
     assert "| `--lr` | 0.01 | --lr |" in page and "2 updates, " in page and "--resume" in page
     assert "`--arch.width`" not in page  # a preset's, not a choice of this run
+    assert "Licence of the model: not stated." in page and "## Scores" not in page
+
+
+def test_a_run_folder_has_the_scores_of_its_best_validation(train, tmp_path, toy_data):
+    sets = f"--valid dev={toy_data / 'text'},test={toy_data / 'text'}"
+    run = train(f"--max-steps 4 --valid-every 2 {sets}")
+    events = map(json.loads, (tmp_path / "run/log.jsonl").read_text().splitlines())
+    best = run.best_step
+    (valid,) = (e for e in events if e["kind"] == "valid" and e["step"] == best)
+    page = (tmp_path / "run" / "README.md").read_text()
+    assert f"## Scores at step {best}, the best validation" in page
+    shown = dict(re.findall(r"^\| ((?:dev|test)/\S+) \| (\S+) \|$", page, re.M))
+    wanted = {name: value for name, value in valid.items() if "/" in name}
+    assert {name: float(value) for name, value in shown.items()} == pytest.approx(wanted, rel=1e-5)
+    assert {"dev/loss", "test/loss"} <= set(shown)
 
 
 def test_the_average_of_the_weights_is_what_is_judged_and_used(

@@ -17,6 +17,7 @@ from unitk.optim.schedules import Constant
 from unitk.training.means import Speed
 from unitk.training.parallel import Ranks
 from unitk.training.reporting.noise import Noise
+from unitk.training.reporting.sinks import LOG, read_events
 from unitk.training.saving.state import Progress
 from unitk.training.start import Start
 
@@ -108,6 +109,22 @@ def last_lines(run: Run) -> list[str]:
     return lines
 
 
+def scores(run: Run) -> str:
+    """The values of every validation set at the best validation, as a table; "" before one."""
+    best, path = run.progress.best_step, run.start.run.path / LOG
+    rows = [
+        f"| {name} | {value:.6g} |"
+        for event in (read_events(path) if path.exists() else [])
+        if event["kind"] == "valid" and event["step"] == best
+        for name, value in event.items()
+        if name not in ("kind", "step") and value is not None
+    ]
+    if not rows:
+        return ""
+    head = f"## Scores at step {best}, the best validation\n\n| metric | value |\n| --- | --- |"
+    return "\n".join([head, *rows, "", ""])
+
+
 def readme(run: Run) -> str:
     """README.md of a run folder: what the run is, and how to resume it."""
     start, at = run.start, run.progress
@@ -131,6 +148,10 @@ def readme(run: Run) -> str:
 
 {chr(10).join(f"- {line}" for line in done)}
 
+Licence of the model: not stated. The licences of the training data may restrict its use.
+
+{scores(run)}## Options
+
 | option | value | from |
 | --- | --- | --- |
 {rows}
@@ -142,6 +163,8 @@ unitk train --resume --save-dir {quoted}{plugins}
 unitk plot {quoted}
 unitk {verb} --checkpoint {quoted}{plugins} --input FILE
 ```
+
+`unitk convert --to hf --license NAME --scores FILE` writes a card with licence and test scores.
 
 {platform.node()}: {platform.machine()}, Python {platform.python_version()},
 torch {torch.__version__}, unitk {VERSION}.
