@@ -172,7 +172,7 @@ class Example:
 
     @property
     def num_docs(self) -> int:
-        return max(int(slots.doc.max()) for slots in self.towers.values()) + 1
+        return int(max(slots.doc.max() for slots in self.towers.values())) + 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -325,26 +325,28 @@ def _pack(
     tables = [example.towers[name].table for example in examples]
     sizes = np.array([table.shape[1] for table in tables])
     starts = np.append(0, np.cumsum(sizes))
-    # the row of each slot; slots come in the order of rows, so a row is a run of them
-    row = row_of.repeat(sizes)
-    num_rows = int(row_of[-1]) + 1
-    lengths = np.bincount(row, minlength=num_rows)
+    # slots come in the order of rows, so a row is a run of them
+    ends = np.searchsorted(row_of, np.arange(row_of[-1] + 2))  # the first example of each row
+    lengths = np.diff(starts[ends])
     width = -(-int(lengths.max()) // WIDTH) * WIDTH
-    packed = np.concatenate(tables, axis=1)
-    packed[DOC] += first_doc[:-1].repeat(sizes)
-    # flat place of each slot in [B, T]: its number within its row, plus the row's beginning
-    at = np.arange(len(row)) + row * width - (np.cumsum(lengths) - lengths)[row]
-    place, unborn = at, packed[BORN] == NEVER
+    # a pad looks at the first example of its row and is never seen: no row of a mask is empty
+    table = np.zeros((len(FIELDS), len(lengths), width), np.int64)
+    table[BORN] = table[DIES] = NEVER
+    table[DOC] = first_doc[ends[:-1], None]
+    # flat places in [B, T]: the number in a line of all, moved to where the row begins
+    moved = (width * np.arange(len(lengths)) - starts[ends[:-1]])[row_of]
+    place, at = np.arange(starts[-1]) + moved.repeat(sizes), (starts[:-1] + moved).tolist()
+    flat = table.reshape(len(FIELDS), -1)
+    for begin, one, doc in zip(at, tables, first_doc.tolist(), strict=False):
+        flat[:, begin : begin + one.shape[1]] = one
+        flat[DOC, begin : begin + one.shape[1]] += doc
     # Slots that are never born are no keys: a stable sort by (row, unborn) gives them the last
     # places of their row, so that keys are made of the first `num_keys` slots only.
-    if unborn.any():
-        place = np.empty_like(at)
-        place[np.argsort(2 * row + unborn, kind="stable")] = at
-    # a pad looks at the first example of its row and is never seen: no row of a mask is empty
-    table = np.zeros((len(FIELDS), num_rows, width), np.int64)
-    table[BORN] = table[DIES] = NEVER
-    table[DOC] = first_doc[np.searchsorted(row_of, np.arange(num_rows))][:, None]
-    table.reshape(len(FIELDS), -1)[:, place] = packed
+    unborn = table[BORN] == NEVER
+    if (unborn[:, :-1] > unborn[:, 1:]).any():
+        order = np.argsort(unborn, axis=1, kind="stable")
+        table = np.take_along_axis(table, order[None], axis=2)
+        place = (np.argsort(order, axis=1) + width * np.arange(len(order))[:, None]).ravel()[place]
     return table, place, starts
 
 
@@ -414,25 +416,25 @@ def unroll(
     tower = prompt.decoded
     slots = prompt.towers[tower]
     n, start = len(words), len(slots) - 1
-    # word j stands in blank `blank[j]`, `step[j]` steps after the slot that was read first there
-    closed = words == protocol.end
-    blank = np.cumsum(closed) - closed
-    opened = np.flatnonzero(np.diff(blank, prepend=-1))
-    step = np.arange(n) - opened[blank]
-    homes = np.concatenate([slots.table[[POS, POS2], -1:].T, prompt.blanks])
-    if n and blank[-1] >= len(homes):
-        raise ValueError(f"{blank[-1] + 1} outputs written, but the prompt has {len(homes)} blanks")
-    pos = homes[blank, 0] + step * protocol.dpos
-    pos2 = homes[blank, 1] + step * protocol.dpos2
+    fed, closed = words[:-1], words[:-1] == protocol.end
+    step, home = np.arange(n), slots.table[POS : POS2 + 1, -1:]
+    if closed.any():
+        # word j stands in blank `blank[j]`, `step[j]` steps after the slot read first there
+        blank = np.append(0, closed.cumsum())
+        step = step - np.append(0, np.flatnonzero(closed) + 1)[blank]
+        homes = np.concatenate([home.T, prompt.blanks])
+        if (outputs := blank[-1] + 1) > len(homes):
+            raise ValueError(f"{outputs} outputs written, but the prompt has {len(homes)} blanks")
+        home = homes[blank].T
+    pos, pos2 = home[0] + step * protocol.dpos, home[1] + step * protocol.dpos2
     seg, doc, now = slots.seg[-1], slots.doc[-1], slots.now.max()
     times = np.arange(1, n)
     if protocol.probe is None:
         # the slot that is read for word j holds word j - 1, or opens a blank
-        fed = np.where(closed[:-1], protocol.begin if protocol.begin is not None else 0, words[:-1])
+        fed = np.where(closed, protocol.begin or 0, fed) if closed.any() else fed
         more = stay(fed, pos[1:], pos2=pos2[1:], at=now + times, seg=seg, doc=doc)
         rows = start + np.arange(n)
     else:
-        fed = words[:-1]
         kept = stay(fed, pos[:-1], pos2=pos2[:-1], at=now + 2 * times - 1, seg=seg, doc=doc)
         masks, at = np.full(n - 1, protocol.probe), now + 2 * times
         asking = query if protocol.unseen else probe

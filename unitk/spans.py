@@ -24,7 +24,8 @@ def places(spans: Spans) -> Ids:
     start, stop = spans.T
     sizes = stop - start
     # one run over all places, moved for each span to where it starts
-    found: Ids = (start - sizes.cumsum() + sizes).repeat(sizes) + np.arange(sizes.sum())
+    found: Ids = (start - sizes.cumsum() + sizes).repeat(sizes)
+    found += np.arange(len(found))
     return found
 
 
@@ -197,20 +198,24 @@ def ngram_places(
     An n-gram ends before a place that is not free, and what exceeds the budget is given back at
     random (UniLM; `get_masked_pos` of the official code).
     """
-    order = rng.permutation(np.flatnonzero(free))
+    order = rng.permutation(free.nonzero()[0])
     budget = min(budget, len(order))
     order = order[:budget]  # each hides one token or more, or is hidden: no more are needed
     sizes = _sizes(budget, chance, longest, rng)
     open_ = free.tobytes() + bytes(longest)  # 0 behind the end: an n-gram stops there
     hidden: set[int] = set()
     for start, size in zip(order.tolist(), sizes.tolist(), strict=True):
-        if start not in hidden:
+        if size == 1:  # nothing happens where it is hidden
+            hidden.add(start)
+        elif start not in hidden:
             stop = open_.find(0, start, start + size)
             hidden.update(range(start, stop if stop >= 0 else start + size))
-            if len(hidden) >= budget:
-                break
+        if len(hidden) >= budget:
+            break
     places = np.fromiter(hidden, np.int64, len(hidden))
-    return np.sort(places if len(places) <= budget else rng.permutation(places)[:budget])
+    places = places if len(places) <= budget else rng.permutation(places)[:budget]
+    places.sort()
+    return places
 
 
 def block_spans(
@@ -221,15 +226,16 @@ def block_spans(
     A block is one token, or with a chance 2..`longest`, anywhere; one that touches a place that is
     hidden, not free or outside is drawn again (UniLMv2, algorithm 1).
     """
-    open_, left = bytearray(free.tobytes()), min(budget, int(free.sum()))
-    blocks: list[tuple[int, int]] = []
+    left = min(budget, int(np.count_nonzero(free)))
+    open_ = bytearray(free.tobytes() + bytes(longest))  # nothing is open behind the end
+    blocks: list[int] = []
     while left > 0:
         starts = rng.integers(len(free), size=64).tolist()  # one call for many draws
         for start, size in zip(starts, _sizes(64, chance, longest, rng).tolist(), strict=True):
             stop = start + size
-            if stop <= len(open_) and open_.find(0, start, stop) < 0:
+            if open_[start] and (size == 1 or open_.find(0, start, stop) < 0):
                 open_[start:stop] = bytes(size)
-                blocks.append((start, stop))
+                blocks += (start, stop)
                 left -= size
                 if left <= 0:
                     break

@@ -6,7 +6,9 @@ of tokens of the store; nothing is copied before an example is asked for.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -25,14 +27,14 @@ AT_THE_END: When = 1 << 40, 1 << 40
 class Text:
     """What `Task.pretrain` receives: token ids without any special symbol.
 
-    `sentences` are the offsets of the sentences within the joined parts. `notes` is the annotation
-    byte of each token, if the corpus has one. `flag` is the sampler's verdict on the parts (next
-    sentence or not), or 1 where the text is to be read from its end. `when` is the progress that
-    shares depend on if they are schedules.
+    `borders` are the `sentences`, or what finds them when they are asked for. `notes` is the
+    annotation byte of each token, if the corpus has one. `flag` is the sampler's verdict on the
+    parts (next sentence or not), or 1 where the text is to be read from its end. `when` is the
+    progress that shares depend on if they are schedules.
     """
 
     parts: list[Ids]
-    sentences: Ids
+    borders: Ids | Callable[[], Ids]
     notes: Ids | None = None
     flag: int = 0
     when: When = AT_THE_END
@@ -41,6 +43,11 @@ class Text:
     def ids(self) -> Ids:
         """The parts joined."""
         return self.parts[0] if len(self.parts) == 1 else np.concatenate(self.parts)
+
+    @cached_property
+    def sentences(self) -> Ids:
+        """The offsets of the sentences within the joined parts."""
+        return self.borders() if callable(self.borders) else self.borders
 
 
 NO_BREAKS = np.empty(0, np.int64)

@@ -25,7 +25,7 @@ class Joined:
 
     def place(self, index: int) -> tuple[int, int]:
         """The corpus of an example, and its number there."""
-        which = int(np.searchsorted(self.first, index, "right")) - 1
+        which = int(self.first.searchsorted(index, "right")) - 1
         return which, index - int(self.first[which])
 
 
@@ -96,27 +96,24 @@ class Texts(Joined):
         which, i = self.place(int(self.first[-1]) - 1 - number if back else number)
         block, corpus = self.cuts[which], self.corpora[which]
         runs = [(int(block.starts[i]), int(block.stops[i]))]
-        if len(block.seconds) and block.seconds[i, 0] < block.seconds[i, 1]:
-            runs.append((int(block.seconds[i, 0]), int(block.seconds[i, 1])))
+        if len(block.seconds):
+            begin, end = block.seconds[i].tolist()
+            runs += [(begin, end)] * (begin < end)
         flag = int(block.flags[i]) if len(block.flags) else back
-        parts, begins = zip(*(_run(corpus, *run) for run in runs), strict=True)
-        sentences, notes = begins[0], corpus.notes(*runs[0])
-        if len(runs) > 1:
-            sentences = np.append(sentences, len(parts[0]) + begins[1])
-            more = corpus.notes(*runs[1])
-            notes = None if notes is None or more is None else np.append(notes, more)
+        parts, notes = [corpus.tokens(*run) for run in runs], corpus.notes(*runs)
         if not len(block.breaks):
-            return Text([*parts], sentences, notes, flag, when)
+            return Text(parts, lambda: _sentences(corpus, runs), notes, flag, when)
         start, stop = runs[0]
         low, high = np.searchsorted(block.breaks, [start + 1, stop])
         inside = block.breaks[low:high] - start
+        sentences = _sentences(corpus, runs)
         if len(inside):
             # a separator closes each document that ends inside the block, and moves by one place
             # what stands behind it
-            parts = (np.insert(parts[0], inside, self.separator),)
+            parts = [np.insert(parts[0], inside, self.separator)]
             notes = None if notes is None else np.insert(notes, inside, 0)
             sentences = sentences + np.searchsorted(inside, sentences, "right")
-        return Text([*parts], sentences, notes, flag, when)
+        return Text(parts, sentences, notes, flag, when)
 
 
 def _words_before(corpus: Corpus, places: Ids) -> Ids:
@@ -128,13 +125,17 @@ def _words_before(corpus: Corpus, places: Ids) -> Ids:
     return found
 
 
-def _run(corpus: Corpus, start: int, stop: int) -> tuple[Ids, Ids]:
-    """Tokens of a corpus, and the offsets among them at which sentences begin."""
-    # sentences that begin inside; the first one may have begun before
-    low, high = corpus.sentences.searchsorted((start + 1, stop))
-    begins = np.concatenate([[0], corpus.sentences[low:high] - start])
-    # a sentence without tokens begins where the next one does
-    return corpus.tokens(start, stop), begins[np.append(True, begins[1:] != begins[:-1])]
+def _sentences(corpus: Corpus, runs: list[tuple[int, int]]) -> Ids:
+    """Where sentences begin in runs of a corpus' tokens, joined."""
+    found, done = [], 0
+    for start, stop in runs:
+        # those that begin inside; the first one may have begun before
+        low, high = corpus.sentences.searchsorted((start + 1, stop))
+        # a sentence without tokens begins where the next one does
+        inside = np.unique(corpus.sentences[low:high]) - start
+        found += [np.array([done]), done + inside]
+        done += stop - start
+    return np.concatenate(found)
 
 
 class Records(Joined):

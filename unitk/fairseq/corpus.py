@@ -185,7 +185,7 @@ class FairseqCorpus(Corpus):
         places = np.arange(start, stop) + np.repeat(self._gaps[low:high], counts)
         return self._tokens[places].astype(np.int64)
 
-    def notes(self, start: int, stop: int) -> None:
+    def notes(self, *runs: tuple[int, int]) -> None:
         """None: fairseq's format has no annotations."""
 
     def verify(self) -> None:

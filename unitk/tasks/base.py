@@ -233,6 +233,8 @@ class Task:
 
     def joined(self, source: list[Ids]) -> Ids:
         """The parts of a source with a separator between them."""
+        if len(source) == 1:
+            return source[0].copy()
         return np.concatenate([np.append(part, self.vocab.sep) for part in source])[:-1]
 
     def filled(self, ids: Ids, blanks: Ids, fills: list[Ids]) -> str:
@@ -252,10 +254,15 @@ class Task:
 
 def framed(parts: list[Ids], cls: int, sep: int) -> tuple[Ids, Ids]:
     """C, each part with an S, and the number of the part each token belongs to."""
-    tokens = np.concatenate([[cls], *(np.append(part, sep) for part in parts)])
-    sizes = [len(part) + 1 for part in parts]
-    sizes[0] += 1
-    return tokens, np.arange(len(parts)).repeat(sizes)
+    tokens = np.full(1 + len(parts) + sum(map(len, parts)), sep)
+    number, stop = np.zeros_like(tokens), 1
+    tokens[0] = cls
+    for i, part in enumerate(parts):
+        start, stop = stop, stop + len(part)
+        tokens[start:stop] = part
+        stop += 1
+        number[start:stop] = i
+    return tokens, number
 
 
 def places_of(parts: list[Ids], first: int) -> list[Ids]:

@@ -49,14 +49,12 @@ LONGEST = 6  # tokens of a block (algorithm 1)
 
 def layout(tokens: Ids, seg: Ids, blocks: Spans, shown: Ids, *, mask: int, pseudo: int) -> Example:
     """Lay out framed tokens; `blocks` come in factorization order, `shown` in the order of M."""
-    step = np.arange(1, len(blocks) + 1).repeat(blocks[:, 1] - blocks[:, 0])
-    place = places(blocks)
-    at = np.zeros(len(tokens), np.int64)
-    at[place] = 2 * step + 1
-    asked = np.where(shown == mask, pseudo, shown)
+    place, at = places(blocks), np.zeros(len(tokens), np.int64)
+    time = np.arange(2, 2 * len(blocks) + 2, 2).repeat(blocks[:, 1] - blocks[:, 0])
+    at[place] = time + 1
+    asked, own = np.where(shown == mask, pseudo, shown), seg[place]
     slots = stay(tokens, pos=np.arange(len(tokens)), at=at, seg=seg)
-    slots += stay(shown, pos=place, seg=seg[place])
-    slots += probe(asked, pos=place, at=2 * step, seg=seg[place])
+    slots += stay(shown, pos=place, seg=own) + probe(asked, pos=place, at=time, seg=own)
     rows, label = len(tokens) + np.arange(len(place)), tokens[place]
     asks = [lm(rows, label, name="ae"), lm(rows + len(place), label, name="par")]
     return Example({"x": slots}, asks)

@@ -178,7 +178,7 @@ def test_a_plug_in_annotates(make, tmp_path):
         corpus = open_corpus(make("lengths"))
         edges = corpus.sentences
         for i, line in enumerate(toy_lines(60)):
-            assert (corpus.notes(edges[i], edges[i + 1]) == len(line)).all()
+            assert (corpus.notes((edges[i], edges[i + 1])) == len(line)).all()
     finally:
         del registry._entries["annotator"]["lengths"]
 
@@ -210,5 +210,5 @@ def test_altered_notes_are_refused(make, forms, tmp_path):
     raw[3] ^= 1
     (folder / NOTES).write_bytes(raw)
     with pytest.raises(DataError, match=NOTES):
-        open_corpus(folder).notes(0, 5)
+        open_corpus(folder).notes((0, 5))
     assert Text([np.arange(3)], np.zeros(1, int)).notes is None

@@ -204,9 +204,11 @@ class Corpus(Stored):
             raise DataError(f"{self.path / NOTES} has {len(notes)} bytes for {self.num_tokens} ids")
         return notes
 
-    def notes(self, start: int, stop: int) -> Ids | None:
-        """The annotation bytes of these tokens, if the corpus has some."""
-        return None if self._notes is None else self._notes[start:stop].astype(np.int64)
+    def notes(self, *runs: tuple[int, int]) -> Ids | None:
+        """The annotation bytes of runs of tokens, joined, if the corpus has some."""
+        if (notes := self._notes) is None:
+            return None
+        return np.concatenate([notes[slice(*run)] for run in runs]).astype(np.int64)
 
     def first_beyond(self, size: int, chunk: int = 1 << 22) -> str:
         """Where the first id of a vocabulary beyond `size` is, as a message; "" if nowhere."""

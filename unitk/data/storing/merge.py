@@ -122,7 +122,7 @@ def _copy(corpus: Corpus, writer: CorpusWriter, counted: bool) -> None:
         sizes = np.diff(corpus.documents[first : last + 1])
         run = sentences[0], sentences[-1]
         words = np.diff(corpus.words[start : stop + 1]) if counted else None
-        more = corpus.notes(*run), words
+        more = corpus.notes(run), words
         writer.add(corpus.tokens(*run), np.diff(sentences), sizes, False, *more)
     writer.counts.words += 0 if counted else corpus.counts.words
     writer.counts.unknown += corpus.counts.unknown
