@@ -23,7 +23,7 @@ from unitk.decoding.capture import STEPS, Recorded
 from unitk.decoding.config import GenerateConfig, length
 from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
 from unitk.decoding.ensemble import Ensemble
-from unitk.decoding.filling.denoise import check, denoise
+from unitk.decoding.filling.denoise import IDLE, check, denoise
 from unitk.decoding.filling.fill import fill
 from unitk.decoding.fit import batches, check_places, fitted, round_up, usable
 from unitk.decoding.forced import attention, check_layer
@@ -170,14 +170,10 @@ class Decoding:
                 inputs=inputs,
                 on_step=on_step,
             )
-        idle = {
-            "--nbest": config.nbest > 1,
-            "--bad-words": config.bad_words,
-            "--prefix-file": any(one.prefix for one in each),
-            "--constraints": any(one.phrases for one in each),
-        }
-        for flag, given in idle.items():
-            require(not given, f"{flag}: masks are filled in one pass, with one output")
+        why = "has no effect: masks are filled in one pass, with one output, the likeliest words"
+        config.idle(why, *IDLE, "sampling", "temperature", "nbest")
+        require(not any(one.prefix for one in each), f"--prefix-file {why}")
+        require(not any(one.phrases for one in each), f"--constraints {why}")
         banned = np.array(list(vocab.symbols.values()))  # a mask stands for a word
         return fill(self.model, examples, banned, config, report)
 

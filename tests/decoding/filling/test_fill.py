@@ -47,6 +47,12 @@ def test_each_mask_gets_its_likeliest_word(toy_vocab, shift):
 def test_mistakes(mlm):
     with pytest.raises(UsageError, match="one output"):
         mlm.infill(["The [MASK]."], nbest=2, beam=2)
+    for idle in ({"sampling": True}, {"temperature": 2.0}, {"unkpen": 1.0}):
+        (name,) = idle
+        with pytest.raises(
+            UsageError, match=f"--{name} has no effect: masks are filled in one pass"
+        ):
+            mlm.infill(["The [MASK]."], **idle)
     with pytest.raises(UsageError, match="no blank"):
         mlm.infill(["The."])
     with pytest.raises(UsageError, match=r"fills \[MASK\]s, but a source has none"):

@@ -32,7 +32,7 @@ IDLE = (
     *("search", "diverse_beam_groups", "capture", "min_len", "max_words", "allow_symbols"),
     *("no_repeat_ngram_size", "unkpen", "bad_words"),
 )
-"""Options of the search that nothing here reads."""
+"""Options of the search that filling in does not read."""
 
 
 def check(config: GenerateConfig, constraints: Sequence[Constraint]) -> None:
