@@ -74,7 +74,7 @@ def test_the_components_of_the_page_train(tmp_path):
     losses = {}
     for criterion in (["cross_entropy"], ["focal", "--criterion.gamma", "0"], ["focal"]):
         folder = tmp_path / "-".join(criterion)
-        words = f"--task every_second --arch bert_narrow --arch.dropout 0 --optimizer sgd --data {tmp_path}/data --valid none --save-dir {folder} --max-steps 2 --log-every 1 --device cpu"  # noqa: E501
+        words = f"--task every_second --arch bert_narrow --arch.dropout 0 --optimizer nadam --data {tmp_path}/data --valid none --save-dir {folder} --max-steps 2 --log-every 1 --device cpu"  # noqa: E501
         done = run(
             "-m",
             "unitk_cli",

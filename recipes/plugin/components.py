@@ -12,18 +12,18 @@ from unitk.slots import Batch
 from unitk.vocab.base import Vocab
 
 
-@register("optimizer", "sgd")
+@register("optimizer", "nadam")
 @dataclass(frozen=True, kw_only=True)
-class SGDConfig(OptimizerConfig):
-    """Stochastic gradient descent with momentum."""
+class NAdamConfig(OptimizerConfig):
+    """Adam with Nesterov's momentum (Dozat 2016)."""
 
-    momentum: float = 0.9
-    """Decay rate of the velocity."""
+    momentum_decay: float = 0.004
+    """How fast the momentum grows to its final value."""
 
     def build(self, groups: Groups) -> Any:
-        from torch.optim import SGD
+        from torch.optim import NAdam
 
-        return SGD(groups, momentum=self.momentum)
+        return NAdam(groups, momentum_decay=self.momentum_decay)
 
 
 @register("arch", "bert_narrow")
