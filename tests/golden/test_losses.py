@@ -9,6 +9,7 @@ import json
 import os
 from pathlib import Path
 
+import entities
 import pytest
 import torch
 
@@ -17,6 +18,7 @@ from unitk.data.storing.preprocess import Options, preprocess
 from unitk.tasks.base import Task
 from unitk.training.loop import train
 from unitk.training.start import parse_train, prepare
+from unitk.vocab.base import open_vocab
 
 GOLDEN = Path(__file__).with_name("losses.json")
 WEIGHTS = (
@@ -69,6 +71,9 @@ def losses(data, tmp_path):
     def call(name, kind, how):
         arch = registry.get("task", name).arch.rpartition("_")[0] + "_tiny"
         words = f"--task {name} --arch {arch} --data {data / kind / 'train'} {how}"
+        if name == "thu_ernie":
+            linked = entities.files(tmp_path, open_vocab(data / kind / "train"))
+            words += "".join(f" --task.{key} {path}" for key, path in linked.items())
         weights = "--arch.init-range 0.3" if registry.get("arch", arch)().sequential else WEIGHTS
         words += f" --save-dir {tmp_path / 'a'} {weights} {RUN} {LENGTHS[kind]}"
         train(prepare(parse_train(words.split())))

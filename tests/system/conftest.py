@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import entities
 import pytest
 from exact import DETERMINISTIC
 from labelled import FORMS, write
@@ -16,7 +17,7 @@ from unitk import registry
 from unitk.tasks.base import Task
 from unitk.training import loop
 from unitk.training.start import parse_train, prepare
-from unitk.vocab.base import Vocab
+from unitk.vocab.base import Vocab, open_vocab
 
 PATTERNS = 'fields: [a]\nanswers: {"no": ba, "yes": na ba}\npatterns: ["{a} The [M]"]\n'
 
@@ -35,13 +36,23 @@ class Runs:
         text = kind.pretrain is not Task.pretrain
         data = self.data / ("text" if text else "pairs")
         data = self.labelled / FORMS[task] if task in FORMS else data
-        pairs = task in ("unilm", "pmlm", "albert", "ernie", "ernie2")  # which cut texts themselves
+        pairs = task in (
+            "unilm",
+            "pmlm",
+            "albert",
+            "ernie",
+            "ernie2",
+            "thu_ernie",
+        )  # which cut texts themselves
         cut = " --blocks line" if text and not pairs else ""
         more = ""
         if task == "cloze":
             (self.labelled / "own.yaml").write_text(PATTERNS)
             data = self.labelled / "class"
             more = f" --task.patterns {self.labelled / 'own.yaml'} --task.multi-token on"
+        if task == "thu_ernie":
+            linked = entities.files(self.labelled, open_vocab(data / "train"))
+            more = "".join(f" --task.{key} {path}" for key, path in linked.items())
         sizes = "--arch.width 16 --arch.num-layers 1 --arch.num-heads 2 --arch.ffn-width 32"
         if registry.get("arch", f"{arch}_tiny")().sequential:
             sizes = "--arch.width 16 --arch.cell-width 32"
