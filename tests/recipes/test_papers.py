@@ -53,7 +53,7 @@ def test_a_wrong_line_is_refused(tmp_path, line):
 
 def test_every_setting_says_how_to_pre_train_or_to_train_and_to_generate():
     folders = sorted(path for path in PAPERS.iterdir() if path.is_dir())
-    assert len(folders) == 30
+    assert len(folders) == 31
     readme = (PAPERS / "README.md").read_text()
     for folder in folders:
         files = {path.stem for path in folder.glob("*.yaml")}
@@ -128,6 +128,11 @@ PUBLISHED = [
     ("ernie/", "finetune", {"lr": 1e-4, "max_epochs": 3, "warmup": 0}),
     ("ernie2/", "pretrain", {"betas": (0.9, 0.98), "warmup": 4000, "max_steps": 250000}),
     ("ernie2/", "finetune", {"lr": 3e-5, "warmup": 0.1, "max_epochs": 3, "batch_texts": 64}),
+    # code/run_pretrain.py and README of thunlp/ERNIE
+    ("thu_ernie/", "pretrain", {"lr": 5e-5, "warmup": 0.1, "max_epochs": 1, "batch_texts": 256}),
+    ("thu_ernie/", "pretrain", {"entity_width": 100, "entity_heads": 4, "num_layers": 12}),
+    ("thu_ernie/", "pretrain", {"random_none_keep": (0.05, 0.15, 0.8), "weight_decay": 0.01}),
+    ("thu_ernie/", "finetune", {"lr": 2e-5, "max_epochs": 10, "batch_texts": 32}),
     ("spanbert/", "finetune", {**ADAM, "lr": 2e-5, "max_epochs": 4, "max_source_len": 512 - 3}),
     ("gpt/", "pretrain", {**ADAM, "lr": 2.5e-4, "warmup": 2000, "max_epochs": 100}),
     ("gpt/", "finetune", {**ADAM, "lm_weight": 0.5, "warmup": 0.002, "lr": 6.25e-5}),

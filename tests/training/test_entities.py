@@ -21,7 +21,10 @@ from unitk.training.saving.checkpoint import load
 from unitk.training.start import parse_train, prepare
 
 TABLE = f"heads.{CANDIDATES}.table.weight"
-SMALL = "--lr-schedule constant --writers none --valid none --products torch --precision fp32 --threads 1"
+SMALL = (
+    "--lr-schedule constant --writers none --valid none --products torch --precision fp32"
+    " --threads 1"
+)
 
 
 @pytest.fixture

@@ -207,6 +207,9 @@ def test_labels_of_valid_are_those_of_train(make, tmp_path):
     records = [{"a": "x", "y": name} for name in "cab"]
     with pytest.raises(DataError, match="v.jsonl, line 2: 'z' is not a label of train: a, b, c"):
         make(records, "a,y", valid=(str(other),))
+    many = [{"a": "x", "y": f"name {number}"} for number in range(1000)]
+    with pytest.raises(DataError, match=r"'c' is not a label of train: name 0, name 1, .* \.\.\.$"):
+        make(many, "a,y", valid=(str(other),))
     other.write_text(json.dumps({"a": "x", "y": "c"}) + "\n")
     make(records, "a,y", valid=(str(other),))
     valid = open_corpus(tmp_path / "out" / "valid")

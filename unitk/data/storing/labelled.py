@@ -15,6 +15,7 @@ import functools
 from array import array
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -134,7 +135,8 @@ class LabelWriter:
     def number(self, name: str, where: str) -> int:
         """The number of a name; names are numbered in the order of appearance."""
         if self.known is not None and name not in self.names:
-            raise DataError(f"{where}: {name!r} is not a label of train: {', '.join(self.known)}")
+            known = shorten(", ".join(self.known), 300, placeholder=" ...")
+            raise DataError(f"{where}: {name!r} is not a label of train: {known}")
         return self.names.setdefault(name, len(self.names))
 
     def add(self, labels: Iterable[tuple[Label, str]]) -> None:
