@@ -1,27 +1,65 @@
 """Models that were trained for a moment, for the server and its page."""
 
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
 import pytest
 from labelled import FORMS, write
 
 from unitk.training.loop import train
 from unitk.training.start import parse_train, prepare
 
+ARCHS = {
+    **{"lm": "gpt2", "mlm": "bert", "mdlm": "mdlm", "mass": "mass", "bart": "bart", "t5": "t5"},
+    **{"xlnet": "xlnet", "seq2seq": "bart", "optimus": "optimus", "unilm": "unilm"},
+}
+"""Tasks that are no task of understanding, and their architectures."""
+
 
 @pytest.fixture(scope="session")
-def labelled(tmp_path_factory, toy_vocab):
-    """The run of a task of understanding, by the task's name."""
-    folder, made = tmp_path_factory.mktemp("labelled"), {}
+def trained(tmp_path_factory, toy_vocab, toy_data):
+    """The run of a task, by its name; with `pairs`, one that was fine-tuned on pairs."""
+    folder, made = tmp_path_factory.mktemp("trained"), {}
 
-    def run(task):
-        if not made:
+    def run(task, pairs=False):
+        if task in FORMS and not (folder / "class").exists():
             write(folder, toy_vocab)
-        if task not in made:
-            made[task] = folder / f"run-{task}"
-            words = (
-                f"--task {task} --task.layout mlm --arch bert_tiny --data {folder / FORMS[task]}"
+        if (task, pairs) not in made:
+            made[task, pairs] = save = folder / f"run-{task}-{pairs}"
+            data = (
+                folder / FORMS[task] if task in FORMS else toy_data / ("pairs" if pairs else "text")
             )
-            words += f" --save-dir {made[task]} --max-steps 1 --lr 2e-3 --batch-texts 16"
-            train(prepare(parse_train(words.split())))
-        return made[task]
+            arch = f"{ARCHS[task]}_tiny" if task in ARCHS else "bert_tiny --task.layout mlm"
+            words = f"--task {task} --arch {arch} --data {data} --save-dir {save} --max-steps 1"
+            words += " --arch.num-layers 2 --arch.width 32 --arch.num-heads 2 --arch.ffn-width 64"
+            train(prepare(parse_train(f"{words} --lr 2e-3 --batch-texts 8".split())))
+        return made[task, pairs]
 
     return run
+
+
+@pytest.fixture(scope="session")
+def serving():
+    """A server of a checkpoint, with limits: a context whose value is its address."""
+
+    @contextmanager
+    def serve(checkpoint, **limits):
+        import uvicorn
+
+        from unitk.serving.app import Server
+        from unitk_cli.serve import Options, bound, served, watched
+
+        given, listening = Options(checkpoint=Path(checkpoint), **limits), bound("127.0.0.1", 0)
+        app = Server(served(given), watched(given.checkpoint)).app()
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(60)
+            listening.close()
+
+    return serve

@@ -25,7 +25,8 @@ from unitk.registry import get  # noqa: E402
 from unitk.serving.app import Server  # noqa: E402
 from unitk.serving.batching import Batcher, Job  # noqa: E402
 from unitk.serving.config import Limits  # noqa: E402
-from unitk.serving.requests import VERBS, Service  # noqa: E402
+from unitk.serving.requests import Service  # noqa: E402
+from unitk.serving.verbs import VERBS  # noqa: E402
 from unitk.tasks.seq2seq import Seq2Seq  # noqa: E402
 
 TEXTS = ["It was a cold night", "The door", "She"]
@@ -145,16 +146,16 @@ def test_alignments_are_those_of_python(reader, serve, monkeypatch):
     assert "alignment_layer must be a whole number, got 'x'" in low.json()["error"]
     assert "alignment_layer must be 0 to 2, got 3" in deep.json()["error"]
     assert much.status_code == 400 and "weights; 1000000 may be" in much.json()["error"]
-    assert model.json()["tasks"]["seq2seq"]["aligns"]
+    assert model.json()["tasks"]["seq2seq"]["alignment_layers"]
     none, other = ask(
         serve(), ("/generate", {"texts": ["a"], "alignment_layer": 0}), ("/model", None)
     )
     assert none.status_code == 400 and "has no cross-attention; bart_*" in none.json()["error"]
-    assert not any(one["aligns"] for one in other.json()["tasks"].values())
+    assert not any(one["alignment_layers"] for one in other.json()["tasks"].values())
 
 
 @pytest.mark.slow
-def test_predictions_are_those_of_python(labelled):
+def test_predictions_are_those_of_python(trained):
     """Of each form; the page shows what is asserted here."""
     texts = {
         "classify": "dada lala",
@@ -165,7 +166,7 @@ def test_predictions_are_those_of_python(labelled):
     }
     parts = {"classify": 1, "regress": 1, "span": 2, "choice": 3}
     for task, text in texts.items():
-        model = unitk.load(labelled(task))
+        model = unitk.load(trained(task))
         assert model.task.parts == parts.get(task, model.task.parts)
         own = {} if task in ("regress", "span") else {"probabilities": True}
         found, about, wrong = ask(
@@ -250,6 +251,10 @@ WRONG = {
         ({"texts": ["a"], "temperature": float("nan")}, "temperature must be above 0"),
         ({"texts": ["a"], "lenpen": float("inf")}, "must be"),
         ({"texts": ["a"], "unkpen": float("inf")}, "unkpen must be a finite number"),
+        ({"texts": ["a"], "max_words": 10**40}, "max_words must be a finite number up to 2**53"),
+        ({"texts": ["a"], "max_len": "9" * 400 + "x"}, "max_len"),
+        ({"texts": ["a"], "min_len": "\ud800"}, "min_len must be"),
+        ({"texts": ["a"], "task": ["lm"]}, "task must be one of glm_infill, lm, got ['lm']"),
         ({"texts": ["a"] * 65}, "texts: 65 given, 64 may be"),
         ({"texts": ["a" * 10_001]}, "text 1 has 10001 characters, 10000 may be"),
         ({"texts": [3]}, "text 1 is no text"),
@@ -272,6 +277,7 @@ WRONG = {
         ),
     ],
     "score": [({"texts": ["a"], "targets": []}, "targets must be a string or a list")],
+    "show": [({"texts": ["a"], "seed": -1}, "seed must be at least 0, got -1")],
     "predict": [({"texts": ["a"]}, "glm_infill can generate, infill, score, embed")],
     "latent/decode": [({"points": [[0]]}, "/latent/decode: mini with task glm_infill can")],
 }
@@ -338,8 +344,10 @@ def test_a_form_of_another_site_is_refused(serve):
 
 
 def test_the_page_needs_nothing_from_elsewhere(serve):
-    page, style, script = ask(serve(), ("/", None), ("/page.css", None), ("/page.js", None))
-    for one in (page, style, script):
+    page, style, draw, script = ask(
+        serve(), *((path, None) for path in ("/", "/page.css", "/draw.js", "/page.js"))
+    )
+    for one in (page, style, draw, script):
         assert one.status_code == 200 and "http:" not in one.text and "https:" not in one.text
         assert "default-src 'self'" in one.headers["content-security-policy"]
     # every control stands in a label, which screen readers say
@@ -349,8 +357,8 @@ def test_the_page_needs_nothing_from_elsewhere(serve):
     )
     for name in re.findall(r'panel\("(\w+)"', script.text):
         assert f'<section id="{name}" hidden>' in page.text
-    for path in re.findall(r'ask\("([\w/]+)"', script.text):
-        assert path in VERBS or path == "model"
+    for path in re.findall(r'(?:ask|answered)\("([\w/]+)"', script.text):
+        assert path in VERBS or path in ("model", "health")
 
 
 def test_the_objective_of_a_text_is_shown_as_on_the_command_line(serve, mini):

@@ -1,10 +1,11 @@
-"""The page in a browser: every panel of the bundled models answers; the console is silent."""
+"""The page in a browser: every panel of every kind of model answers; the console is silent."""
 
 from __future__ import annotations
 
+import json
 import shutil
-import subprocess
-import sys
+import urllib.request
+from contextlib import contextmanager
 
 import pytest
 
@@ -13,11 +14,34 @@ pytest.importorskip("starlette")
 sync_api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium")
 
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium"),
+]
+
 PANELS = {
     "unitk-mini-en": ["fill", "continue", "show"],
-    "unitk-mini-en-questions": ["fill", "ask", "write", "show"],
+    "unitk-mini-en-questions": ["ask", "write", "show"],
     "unitk-vae-en": ["walk", "show"],
 }
+TRAINED = {
+    ("lm", False): ["continue", "show"],
+    ("mlm", False): ["fill", "show"],
+    ("mdlm", False): ["fill", "continue", "show"],
+    ("mass", False): ["fill", "write", "show"],
+    ("bart", False): ["fill", "write", "show"],
+    ("t5", False): ["fill", "write", "show"],
+    ("xlnet", False): ["continue", "show"],
+    ("optimus", False): ["walk", "show"],
+    ("unilm", True): ["write", "show"],
+    ("seq2seq", True): ["write", "show"],
+    ("classify", False): ["predict", "show"],
+    ("regress", False): ["predict", "show"],
+    ("tag", False): ["predict", "show"],
+    ("span", False): ["predict", "show"],
+    ("choice", False): ["predict", "show"],
+}
+"""What is trained on text, or on pairs of one part each, and the panels that it has."""
 
 
 ODD = [
@@ -44,77 +68,196 @@ ODD = [
 ]
 
 
-@pytest.fixture
-def address(request):
-    command = [sys.executable, "-m", "unitk_cli", "serve", "--port", "0", "--checkpoint"]
-    server = subprocess.Popen([*command, request.param], stderr=subprocess.PIPE, text=True)
-    assert server.stderr is not None
-    yield request.param, server.stderr.readline().strip()
-    server.terminate()
-    server.wait(60)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
-@pytest.mark.parametrize("address", PANELS, indirect=True)
-@pytest.mark.parametrize("width", [390, 1200])
-def test_every_panel_answers(address, width):
-    name, where = address
+@pytest.fixture(scope="module")
+def browser():
     with sync_api.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page, said = browser.new_page(viewport={"width": width, "height": 800}), []
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.goto(where)
-        page.wait_for_selector("section:visible")
-        shown = [one for one in page.query_selector_all("section") if one.is_visible()]
-        assert [one.get_attribute("id") for one in shown] == PANELS[name]
-        for panel in shown:
-            area, button = panel.query_selector("textarea"), panel.query_selector("button")
-            if area and not area.input_value():
-                area.fill("Oslo | Oslo is the capital of Norway.")
-            button.focus()
-            page.keyboard.press("Enter")
-            page.wait_for_function("button => !button.disabled", arg=button, timeout=60_000)
-            assert panel.query_selector(".answer").inner_text()
-        row = page.query_selector("#show tbody tr")
-        row.focus()
-        page.keyboard.press("ArrowDown")
-        below = page.evaluate(
-            "document.activeElement === document.querySelectorAll('#show tbody tr')[1]"
+        found = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@contextmanager
+def opened(browser, where, width=1200, scheme="light"):
+    """The page, which must neither write to the console nor be wider than the window."""
+    page, said = browser.new_page(viewport={"width": width, "height": 800}, color_scheme=scheme), []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.goto(where)
+    page.wait_for_selector("#show:visible")
+    yield page
+    # Chromium itself writes of a response with an error
+    assert [one for one in said if "Failed to load resource" not in one] == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    page.close()
+
+
+def press(page, panel):
+    """Press the button of a panel, by the keyboard, and wait for its answer."""
+    page.focus(f"#{panel} form button")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(f"#{panel} form button:enabled", timeout=60_000)
+
+
+def panels_of(page):
+    return [one.get_attribute("id") for one in page.query_selector_all("section:visible")]
+
+
+def answers(page, name, panels):
+    """Every panel answers; the mask is read by the keyboard."""
+    assert panels_of(page) == panels
+    for panel in panels:
+        press(page, panel)
+        assert page.inner_text("#error") == "", (name, panel)
+        assert page.inner_text(f"#{panel} .answer"), (name, panel)
+    page.focus("#show tbody tr")
+    page.keyboard.press("ArrowDown")
+    row = "document.querySelectorAll('#show tbody tr')[1]"
+    assert page.evaluate(f"document.activeElement === {row}"), "the arrow chooses the next slot"
+    assert " sees " in page.inner_text("#show .mask p")
+
+
+@pytest.mark.parametrize("width, scheme", [(390, "dark"), (1200, "light")])
+@pytest.mark.parametrize("name", PANELS)
+def test_every_panel_answers(serving, browser, name, width, scheme):
+    with serving(name) as where, opened(browser, where, width, scheme) as page:
+        answers(page, name, PANELS[name])
+
+
+@pytest.mark.parametrize("task, pairs", TRAINED)
+def test_what_a_model_can_do_is_shown(serving, browser, trained, task, pairs):
+    with serving(trained(task, pairs)) as where, opened(browser, where, 390) as page:
+        answers(page, task, TRAINED[task, pairs])
+
+
+def post(where, path, body):
+    headers = {"content-type": "application/json"}
+    request = urllib.request.Request(f"{where}/{path}", json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return json.loads(answer.read())
+
+
+def test_the_alignment_is_that_of_the_model(serving, browser, trained):
+    text = "The bade of a babe."
+    body = {"texts": [text], "beam": 2, "nbest": 2, "max_len": 6, "min_len": 3}
+    with serving(trained("seq2seq", True)) as where, opened(browser, where) as page:
+        page.fill("#write textarea", text)
+        for name in ("beam", "max_len", "min_len"):
+            page.fill(f"#write [name={name}]", str(body[name]))
+        assert page.input_value("#write [name=alignment_layer]") == "2"
+        for layer in (2, 1):
+            page.fill("#write [name=alignment_layer]", str(layer))
+            press(page, "write")
+            outputs = post(where, "generate", body | {"alignment_layer": layer})["outputs"][0]
+            assert len(page.query_selector_all("#write tbody tr")) == 2
+            for number, output in enumerate(outputs):
+                page.check(f"#write tbody tr:nth-child({number + 1}) input")
+                page.focus("#write .output button")
+                for at, row in enumerate(output["attention"]):
+                    if at:
+                        page.keyboard.press("ArrowRight")
+                    pressed = page.query_selector_all("#write .output button[aria-pressed=true]")
+                    assert [one.inner_text() for one in pressed] == [
+                        output["tokens"][at].replace("▁", " ")
+                    ]
+                    weights = page.eval_on_selector_all(
+                        "#write .source span",
+                        "all => all.map(one => +one.style.getPropertyValue('--weight'))",
+                    )
+                    assert weights == pytest.approx([one / max(row) for one in row], rel=1e-3)
+                    most = output["source_tokens"][row.index(max(row))].strip("▁")
+                    told = page.inner_text("#write .alignment p[aria-live]")
+                    assert f"looks at {most} {100 * max(row):.1f} %" in told
+                page.keyboard.press("Home")
+                first = "document.querySelector('#write .output button')"
+                assert page.evaluate(f"document.activeElement === {first}")
+
+
+DRAWN = r"""() => {
+  const said = {
+    tags: ["B-PER", "I-PER", "O", "O", "B-LOC"], probabilities: [0.5, 0.5, 1, 1, 0.9],
+  };
+  const words = tagged(["Ann", "Lee", "is", "in", "Rome"], said, ["B-LOC", "B-PER", "I-PER", "O"]);
+  const hue = word => word.style.getPropertyValue("--hue");
+  const passage = "\u{1f600} in Oslo, Oslo", found = {answer: "Oslo", start: 11, probability: 0.8};
+  const [about, text] = marked(passage, found);
+  return {
+    tagged: words.textContent,
+    hues: [...words.querySelectorAll("mark")].map(hue),
+    about: about.textContent,
+    text: text.innerHTML,
+    none: marked("x", {answer: "", start: -1, probability: 0.8}).map(one => one.textContent),
+  };
+}"""
+
+
+def test_predictions_are_drawn(serving, browser, trained):
+    with serving(trained("classify")) as where, opened(browser, where) as page:
+        page.fill("#predict textarea", "dada | lala")  # one part: the bar is a part of the text
+        press(page, "predict")
+        body = {"texts": ["dada | lala"], "probabilities": True}
+        [said] = post(where, "predict", body)["predictions"]
+        rows = page.eval_on_selector_all(
+            "#predict tbody tr",
+            "all => all.map(one => [one.cells[0].innerText, one.querySelector('meter').value])",
         )
-        assert below, "the arrow chooses the next slot"
-        assert " sees " in page.inner_text("#show .mask p")
-        assert page.inner_text("#error") == "" and said == []
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        if "fill" in PANELS[name]:
-            page.fill("#fill textarea", "no blank")
-            page.click("#fill button")
-            page.wait_for_selector("#error:not(:empty)")
-            assert "there is no blank" in page.inner_text("#error")
-        browser.close()
+        assert dict(rows) == said["probabilities"] and rows[0][0] == said["label"]
+        drawn = page.evaluate(DRAWN)
+        assert drawn["tagged"] == "Ann B-PER 50.0 % Lee I-PER 50.0 % is in Rome B-LOC 90.0 % "
+        assert len(set(drawn["hues"][:2])) == 1 and len(set(drawn["hues"])) == 2
+        assert drawn["text"] == "\U0001f600 in Oslo, <mark>Oslo</mark>"
+        assert drawn["about"] == "Answer: Oslo (probability 80.0 %)"
+        assert drawn["none"] == ["The passage has no answer (probability 80.0 %)", "x"]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
-@pytest.mark.parametrize("address", ["unitk-mini-en"], indirect=True)
-def test_texts_in_any_script_are_filled_and_shown(address):
-    _, where = address
-    with sync_api.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        page, said = browser.new_page(viewport={"width": 390, "height": 800}), []
-        page.on("console", lambda message: said.append(message.text))
-        page.on("pageerror", lambda error: said.append(str(error)))
-        page.goto(where)
-        page.wait_for_selector("#show:visible")
+def test_an_answer_is_selected_and_its_surroundings_are_asked_about(serving, browser):
+    with serving("unitk-mini-en-questions") as where, opened(browser, where) as page:
+        text = " ".join(f"w{i}" for i in range(300)).replace("w200", "Oslo w200")
+        page.fill("#ask textarea", text)
+        at = text.index("Oslo")
+        page.eval_on_selector(
+            "#ask textarea", f"one => {{ one.focus(); one.setSelectionRange({at - 1}, {at + 4}); }}"
+        )
+        chosen = "() => document.querySelector('#ask [name=answer]').value === 'Oslo'"
+        page.wait_for_function(chosen)
+        for place in (0, at, len(text) - 3):
+            some = page.evaluate("([text, at]) => around(text, at, 96)", [text, place])
+            assert some in text and text[place : place + 4] in some
+            assert len(some.split()) == 64
+        assert page.evaluate("around('a b  c', 0, 96)") == "a b  c"
+        with page.expect_request("**/generate") as sent:
+            press(page, "ask")
+        [[answer, passage]] = sent.value.post_data_json["texts"]
+        assert answer == "Oslo" and "Oslo w200" in passage and "w100" not in passage
+
+
+def test_what_is_wrong_is_shown(serving, browser):
+    with serving("unitk-mini-en", max_beam=2, max_chars=200) as where:
+        with opened(browser, where) as page:
+            assert page.input_value("#fill [name=beam]") == "2"
+            for text, said in {
+                "no blank": "there is no blank in 'no blank'",
+                " ": "Text; [MASK] is a blank: nothing is written there.",
+                "[MASK] " * 40: "280 characters, 200 may be",
+            }.items():
+                page.fill("#fill textarea", "A [MASK].")
+                press(page, "fill")
+                assert page.inner_text("#error") == "" and page.inner_text("#fill .answer")
+                page.fill("#fill textarea", text)
+                press(page, "fill")
+                assert said in page.inner_text("#error")
+                assert page.inner_text("#fill .answer") == "", "an old answer is no answer"
+            page.route("**/show", lambda route: route.abort())
+            press(page, "show")
+            assert "The server does not answer" in page.inner_text("#error")
+
+
+def test_texts_in_any_script_are_filled_and_shown(serving, browser):
+    with serving("unitk-mini-en") as where, opened(browser, where, 390) as page:
         for text in ODD:
             for panel in ("fill", "show"):
                 page.evaluate(f"document.querySelector('#{panel} .answer').replaceChildren()")
                 page.fill(f"#{panel} textarea", text)
-                page.click(f"#{panel} button")
-                page.wait_for_selector(f"#{panel} button:enabled", timeout=60_000)
+                press(page, panel)
                 assert page.inner_text("#error") == "", text
                 assert page.inner_text(f"#{panel} .answer"), text
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), text
-        assert said == []
-        browser.close()

@@ -47,7 +47,8 @@ SEARCH_PRESETS = {
 }
 """What `--search` names: fairseq 0.12's, GLM's (`generation_utils.py`), UniLM's (`modeling.py`)."""
 
-LENGTH = re.compile(r"(?:(\d*\.?\d+)x(?:\+(\d+))?|(-?\d+))")  # 12, 1.2x or 1.2x+10
+# 12, 1.2x or 1.2x+10; of more digits, a product would be no integer
+LENGTH = re.compile(r"(?:(\d{1,6}(?:\.\d{1,18})?|\.\d{1,18})x(?:\+(\d{1,9}))?|(-?\d{1,9}))")
 
 
 @dataclass(frozen=True, kw_only=True)

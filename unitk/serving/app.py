@@ -23,13 +23,15 @@ from unitk.api import drawing
 from unitk.errors import DataError, UnitkError, UsageError
 from unitk.foreign import parse_json
 from unitk.serving.batching import Batcher, Job, QueueFull
-from unitk.serving.requests import VERBS, Service
+from unitk.serving.requests import Service
+from unitk.serving.verbs import VERBS
 
 OWN = Path(__file__).with_name("page")
 FILES = {
     "/": OWN / "index.html",
     "/page.css": OWN / "page.css",
     "/page.js": OWN / "page.js",
+    "/draw.js": OWN / "draw.js",
     "/mask.css": drawing.PAGE / "mask.css",
     "/mask.js": drawing.PAGE / "mask.js",
 }
@@ -42,6 +44,9 @@ SAFE = {
 
 class Server:
     """Answers requests; `replaced` tells whether the checkpoint on disk has changed."""
+
+    WATCH = 30.0
+    """Seconds between two looks at the checkpoint on disk, so that the log tells of another one."""
 
     def __init__(self, service: Service, replaced: Callable[[], bool] = lambda: False) -> None:
         self.service, self.replaced, limits = service, replaced, service.limits
@@ -62,12 +67,18 @@ class Server:
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        """Compute while the server is up."""
-        task = asyncio.create_task(self.batcher.run())
+        """Compute, and watch the checkpoint, while the server is up."""
+        tasks = [asyncio.create_task(one) for one in (self.batcher.run(), self.watch())]
         yield
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def watch(self) -> None:
+        """Look at the checkpoint now and then until it is replaced, which is logged once."""
+        while not await run_in_threadpool(self.replaced):
+            await asyncio.sleep(self.WATCH)
 
     async def page(self, request: Request) -> Response:
         """A file of the page."""
@@ -218,7 +229,8 @@ def line(value: Any) -> str:
 
 async def refused(request: Request, error: HTTPException) -> Response:
     """An error as json; of an address that there is not, those there are."""
-    said = error.detail
+    # what a request named may be half a character, which no answer can contain
+    said = error.detail.encode("utf-8", "backslashreplace").decode()
     if error.status_code == 404:
         known = ", ".join(["/health", "/model", "/metrics", *(f"/{verb}" for verb in VERBS)])
         said = f"there is no address {request.url.path} (known: {known})"

@@ -7,7 +7,6 @@ accepted.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property, partial
@@ -18,18 +17,17 @@ import numpy as np
 from unitk.api.arguments import text
 from unitk.api.drawing import Drawing, drawings, laid_out
 from unitk.config import Given, resolve
-from unitk.decoding.config import INFILL_LENPEN, EmbedConfig, GenerateConfig, PredictConfig, length
+from unitk.decoding.config import INFILL_LENPEN, GenerateConfig, length
 from unitk.decoding.forced import check_layer
 from unitk.decoding.generator import NO_WORDS, Generator, parted
 from unitk.decoding.search import Output
 from unitk.errors import UsageError, require
 from unitk.latent import geometry
-from unitk.latent.model import LatentModel
 from unitk.latent.space import LatentSpace
-from unitk.models.stack import Model
 from unitk.registry import nearest
 from unitk.serving.batching import Abandoned, Job
 from unitk.serving.config import Limits
+from unitk.serving.verbs import VERBS, Aligning, abilities, verbs
 from unitk.slots import Ids
 from unitk.tasks.understanding.base import Understanding
 
@@ -46,61 +44,6 @@ SHOWN = 100
 """The most slots of a mask that is shown."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Encoding:
-    """Encoding of texts as latents."""
-
-    truncate: bool = False
-    """Truncate a text that is too long for the encoder, instead of refusing it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Aligning(GenerateConfig):
-    """Outputs, and which words of the source each of their words looks at."""
-
-    alignment_layer: int | None = None
-    """Decoder layer for alignments, counted from 1. 0: the last."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Walking(GenerateConfig):
-    """Texts along a path between two texts."""
-
-    steps: int = 9
-    """Points on the path, both ends included."""
-    path: geometry.Curve = "lerp"
-    """A straight line, or an arc around the origin."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Showing:
-    """Slots and mask of a text, laid out as in training."""
-
-    seed: int = 0
-    """Seed of the random draws."""
-
-
-@dataclass(frozen=True)
-class Verb:
-    """A function of a trained model: the class of its options, and its further fields."""
-
-    config: type
-    fields: tuple[str, ...]
-
-
-VERBS = {
-    "generate": Verb(Aligning, ("texts", "prefixes", "constraints", "truncate", "stream")),
-    "infill": Verb(GenerateConfig, ("texts",)),
-    "score": Verb(GenerateConfig, ("texts", "targets")),
-    "predict": Verb(PredictConfig, ("texts",)),
-    "embed": Verb(EmbedConfig, ("texts",)),
-    "show": Verb(Showing, ("texts", "target")),
-    "latent/encode": Verb(Encoding, ("texts",)),
-    "latent/decode": Verb(GenerateConfig, ("points",)),
-    "latent/interpolate": Verb(Walking, ("texts",)),
-}
-
-
 @dataclass(frozen=True)
 class Service:
     """A model with each of its tasks, the default one first, under a `name`."""
@@ -111,20 +54,7 @@ class Service:
 
     def about(self) -> dict[str, Any]:
         """What the model can do, for the page and other clients."""
-        each = {
-            name: {
-                "verbs": verbs(one),
-                # one that was not trained on pairs goes on with its prompt
-                "continues": "score" in verbs(one) and not (one.task.answers or latent(one)),
-                "pairs": one.task.answers and "generate" in verbs(one),
-                "parts": one.task.parts,
-                "aligns": aligns(one),
-                "blank": one.vocab.pieces([one.task.blank])[0] if one.task.infills else None,
-                "form": one.task.form,
-                "labels": list(one.task.labels),
-            }
-            for name, one in self.tasks.items()
-        }
+        each = {name: abilities(one) for name, one in self.tasks.items()}
         limits = {one.name: getattr(self.limits, one.name) for one in fields(Limits)}
         return {"model": self.name, "tasks": each, "limits": limits}
 
@@ -157,7 +87,7 @@ class Service:
         able = [name for name, one in self.tasks.items() if verb in verbs(one)]
         if given is None and able:
             return able[0]
-        if given is not None and given not in self.tasks:
+        if given is not None and (not isinstance(given, str) or given not in self.tasks):
             raise UsageError(f"task must be one of {', '.join(self.tasks)}, got {given!r}")
         name = str(given or next(iter(self.tasks)))
         if name in able:
@@ -170,40 +100,15 @@ class Service:
         limits = self.limits
         for one in fields(config):
             value = getattr(config, one.name)
-            finite = not isinstance(value, float) or math.isfinite(value)
-            require(finite, f"{one.name} must be a finite number, got {value}")
+            # an integer of any size is one in JSON
+            fits = not isinstance(value, int | float) or abs(value) <= 2**53
+            require(fits, f"{one.name} must be a finite number up to 2**53, got {value}")
         if isinstance(config, GenerateConfig):
             for name in ("beam", "nbest"):
                 most, value = limits.max_beam, getattr(config, name)
                 require(value <= most, f"{name} must be at most {most}, got {value}")
             fits = length(config.max_len, 0) <= (most := limits.max_output)
             require(fits, f"max_len must be at most {most}, got {config.max_len}")
-
-
-def verbs(generator: Generator) -> list[str]:
-    """The verbs that a model supports with this task."""
-    task, ordered = generator.task, generator.protocol is not None
-    can = {
-        "generate": ordered or task.diffuses,
-        "infill": task.infills,
-        "score": ordered,
-        "predict": isinstance(task, Understanding),
-        "embed": True,
-        "show": True,
-    }
-    return [verb for verb in VERBS if can.get(verb, ordered and latent(generator))]
-
-
-def aligns(generator: Generator) -> bool:
-    """Whether the words of its outputs have an attention to those of the source."""
-    model = generator.model
-    single = isinstance(model, Model) and model.config.cross_attention
-    return single and generator.protocol is not None
-
-
-def latent(generator: Generator) -> bool:
-    """Whether a model is an autoencoder with a latent space."""
-    return isinstance(generator.model, LatentModel)
 
 
 @dataclass(frozen=True)

@@ -3,45 +3,22 @@
 const error = document.getElementById("error");
 
 /** The answer to a request; throws what the server says is wrong. */
-async function ask(path, body, signal) {
+async function ask(path, body) {
   const how = body && {
-    method: "POST", body: JSON.stringify(body), signal,
-    headers: {"content-type": "application/json"},
+    method: "POST", body: JSON.stringify(body), headers: {"content-type": "application/json"},
   };
-  const response = await fetch(path, how);
+  const response = await fetch(path, how).catch(() => {
+    throw new Error("The server does not answer. Does it still run?");
+  });
   if (!response.ok) throw new Error((await response.json()).error);
   return response;
 }
 
-function made(tag, text, name) {
-  const found = document.createElement(tag);
-  if (text !== undefined) found.textContent = text;
-  if (name) found.className = name;
-  return found;
-}
-
-/** Rows of [text, number] as a table; texts are never read as HTML. */
-function table(heads, rows) {
-  const found = made("table"), top = found.createTHead().insertRow(), body = found.createTBody();
-  heads.forEach((head, i) => {
-    const cell = made("th", head, i ? "number" : "");
-    cell.scope = "col";
-    top.append(cell);
-  });
-  for (const [text, number] of rows) {
-    const row = body.insertRow();
-    row.append(made("td", text));
-    row.append(made("td", number, "number"));
-  }
-  return found;
-}
-
-const alternatives = outputs =>
-  table(["text", "score"], outputs.map(one => [one.text, one.score.toFixed(3)]));
+const answered = async (path, body) => (await ask(path, body)).json();
 
 const parts = text => text.split(/[\t|]/).map(part => part.trim());
 
-/** Sends a panel's form; a second press waits for the first. */
+/** Shows a panel and sends its form; a second press waits for the first. */
 function panel(id, submit) {
   const section = document.getElementById(id), form = section.querySelector("form");
   section.hidden = false;
@@ -50,13 +27,16 @@ function panel(id, submit) {
     const button = form.querySelector("button"), answer = section.querySelector(".answer");
     const given = Object.fromEntries(new FormData(form));
     for (const input of form.querySelectorAll("input[type=number]")) {
-      given[input.name] = Number(input.value);
+      if (input.name in given) given[input.name] = Number(input.value);
     }
     button.disabled = true;
     error.textContent = "";
     try {
+      const empty = [...form.elements].find(one => one.required && !one.value.trim());
+      if (empty) throw new Error(`${empty.labels[0].innerText.split("\n")[0].trim()}: nothing is written there.`);
       await submit(given, answer, section);
     } catch (wrong) {
+      answer.replaceChildren();  // of another request
       error.textContent = wrong.message;
     }
     button.disabled = false;
@@ -64,20 +44,38 @@ function panel(id, submit) {
   return section;
 }
 
-function fill(task, blank) {
-  const section = panel("fill", async ({text, nbest}, answer) => {
-    const body = {task, texts: [text], nbest, beam: Math.max(nbest, 4), max_len: 8};
-    const {outputs} = await (await ask("infill", body)).json();
-    answer.replaceChildren(alternatives(outputs[0]));
-  });
-  section.querySelector(".blank").textContent = blank;
-  const area = section.querySelector("textarea");
-  area.value = area.value.replaceAll("[MASK]", blank);
+/** Hides the controls of a panel that have no effect; they are not sent either. */
+function without(section, name) {
+  for (const label of section.querySelectorAll(`label.${name}`)) {
+    label.hidden = label.querySelector("input").disabled = true;
+  }
 }
 
-function goOn(task) {
-  panel("continue", async ({text, ...options}, answer) => {
-    const body = {task, texts: [text], sampling: true, sampling_topp: 0.95, stream: true, ...options};
+function fill(name, task, limits) {
+  const section = panel("fill", async ({text, beam}, answer) => {
+    const search = beam && {beam, nbest: beam, max_len: 8};
+    const {outputs} = await answered("infill", {task: name, texts: [text], ...search});
+    answer.replaceChildren(...alternatives(outputs[0], "Scores are log-probabilities of what fills the blanks."));
+  });
+  section.querySelector(".blank").textContent = task.blank;
+  const area = section.querySelector("textarea");
+  // a decoder that fills one run of blanks has a source beside it
+  if (task.alignment_layers) area.value = "The [MASK] sat on the table.";
+  area.value = area.value.replaceAll("[MASK]", task.blank);
+  if (!task.searches) without(section, "searches");
+  atMost(section, "beam", limits.max_beam);
+}
+
+/** Lowers the highest value of a field to the limit of the server. */
+function atMost(section, name, limit) {
+  const input = section.querySelector(`[name=${name}]`);
+  input.max = Math.min(input.max, limit);
+  input.value = Math.min(input.value, input.max);
+}
+
+function goOn(name, task, limits) {
+  const section = panel("continue", async ({text, ...options}, answer) => {
+    const body = {task: name, texts: [text], sampling: true, sampling_topp: 0.95, stream: true, ...options};
     const response = await ask("generate", body);
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     answer.setAttribute("aria-busy", "true");  // a screen reader reads the whole, not each word
@@ -96,37 +94,100 @@ function goOn(task) {
       answer.removeAttribute("aria-busy");
     }
   });
+  atMost(section, "max_len", limits.max_output);
 }
 
-async function write(task, source, options, answer) {
-  const body = {task, texts: [source], nbest: options.beam, ...options};
-  const {outputs} = await (await ask("generate", body)).json();
-  answer.replaceChildren(alternatives(outputs[0]));
+async function write(name, source, {beam, ...options}, answer) {
+  const search = beam && {beam, nbest: beam};
+  const {outputs} = await answered("generate", {task: name, texts: [source], ...search, ...options});
+  const each = options.lenpen === undefined ? "" : ` to the power of ${options.lenpen}`;
+  const about = `Scores are log-probabilities, divided by the number of tokens${each}.`;
+  answer.replaceChildren(...alternatives(outputs[0], about));
 }
 
-function question(task) {
-  const section = panel("ask", ({text, answer: marked}, answer) =>
-    write(task, [marked, text], {beam: 4, max_len: 32, no_repeat_ngram_size: 3}, answer));
+function fromSource(name, task, limits) {
+  const {parts: count, max_source, alignment_layers: layers} = task;
+  const section = panel("write", ({text, ...options}, answer) => {
+    if (max_source) options.max_source_len = max_source;  // no more than in training
+    return write(name, count === 1 ? [text] : parts(text), options, answer);
+  });
+  if (count === 1) {
+    section.querySelector("h2").textContent = "Summarise or rewrite";
+    section.querySelector(".what").textContent = "Text";
+    const area = section.querySelector("textarea");
+    area.value = area.value.replace(/.*\| /, "");
+  }
+  if (!task.searches) without(section, "searches");
+  if (layers) section.querySelector("[name=alignment_layer]").value = layers;
+  else without(section, "layers");
+  section.querySelector("[name=alignment_layer]").max = layers;
+  atMost(section, "beam", limits.max_beam);
+  for (const one of ["min_len", "max_len"]) atMost(section, one, limits.max_output);
+}
+
+/** The words of a passage around its answer, about as many as a source had in training. */
+function around(passage, at, most) {
+  const words = [...passage.matchAll(/\S+/g)], half = Math.floor(most / 3);  // of 1.5 tokens each
+  if (!most || words.length <= 2 * half) return passage;
+  const own = Math.max(words.findIndex(word => word.index + word[0].length > at), 0);
+  const first = Math.max(Math.min(own - half, words.length - 2 * half), 0);
+  const last = words[Math.min(first + 2 * half, words.length) - 1];
+  return passage.slice(words[first].index, last.index + last[0].length);
+}
+
+function question(name, task, limits) {
+  const beam = Math.min(5, limits.max_beam);
+  let at = 0;
+  const section = panel("ask", ({text, answer: chosen}, answer) => {
+    const place = text.startsWith(chosen, at) ? at : text.indexOf(chosen);
+    const options = {beam, max_len: 32, lenpen: 1.2, no_repeat_ngram_size: 3};
+    if (task.alignment_layers) options.alignment_layer = 0;
+    return write(name, [chosen, around(text, place, task.max_source)], options, answer);
+  });
   const area = section.querySelector("textarea");
   area.addEventListener("select", () => {
-    const marked = area.value.slice(area.selectionStart, area.selectionEnd).trim();
-    if (marked) section.querySelector("[name=answer]").value = marked;
+    const chosen = area.value.slice(area.selectionStart, area.selectionEnd);
+    if (!chosen.trim()) return;
+    at = area.selectionStart + chosen.length - chosen.trimStart().length;
+    section.querySelector("[name=answer]").value = chosen.trim();
   });
 }
 
-function predict(task) {
-  panel("predict", async ({text}, answer) => {
-    const {predictions} = await (await ask("predict", {task, texts: [parts(text)]})).json();
-    const shown = one => typeof one === "number" ? one.toFixed(4) : JSON.stringify(one);
-    const rows = Object.entries(predictions[0]).map(([name, one]) => [name, shown(one)]);
-    answer.replaceChildren(table(["", "prediction"], rows));
+/** What a form of labels is asked about: the name of its text, and an example. */
+const ASKED = {
+  class: ["Text", "A warm and funny film with a weak end."],
+  number: ["Text", "A warm and funny film with a weak end."],
+  tags: ["Text; blanks separate its words", "Angela Merkel was born in Hamburg , Germany ."],
+  span: ["Passage", "Oslo is the capital of Norway. It was founded in 1040."],
+  choice: ["Text and its choices; a tab or a vertical bar separates them",
+    "It began to rain. | She opened her umbrella. | She put on her sunglasses."],
+};
+
+function predict(name, task) {
+  const [what, example] = ASKED[task.form];
+  const several = task.form === "class" || task.form === "number" ? task.parts !== 1 : false;
+  const section = panel("predict", async ({text, question}, answer) => {
+    const words = text.split(/\s+/).filter(Boolean), choices = parts(text).slice(1);
+    const source = {tags: words, span: [question, text], choice: [parts(text)[0], ...choices]}[task.form];
+    const body = {task: name, texts: [source ?? (several ? parts(text) : [text])]};
+    if (task.form !== "span" && task.form !== "number") body.probabilities = true;
+    const [said] = (await answered("predict", body)).predictions;
+    const shown = {
+      tags: () => [tagged(words, said, task.labels)],
+      span: () => marked(text, said),
+      number: () => [table("", ["", "value"], [["prediction", said.value.toFixed(4)]])],
+    }[task.form] ?? (() => [bars(said.probabilities, task.form === "choice" ? choices : {})]);
+    answer.replaceChildren(...shown());
   });
+  section.querySelector(".what").textContent = several ? `${what}; a tab or a vertical bar separates its parts` : what;
+  section.querySelector("textarea").value = example;
+  if (task.form === "span") section.querySelector(".question").hidden = false;
 }
 
-function walk(task) {
+function walk(name) {
   panel("walk", async ({from, to}, answer, section) => {
-    const body = {task, texts: [from, to], steps: 9, beam: 1};
-    const {outputs} = await (await ask("latent/interpolate", body)).json();
+    const body = {task: name, texts: [from, to], steps: 9, beam: 1};
+    const {outputs} = await answered("latent/interpolate", body);
     const slider = section.querySelector("input[type=range]");
     const show = () => {
       const text = outputs[slider.value][0].text;
@@ -141,29 +202,34 @@ function walk(task) {
 
 function show(tasks) {
   const section = panel("show", async ({task, text, target, seed}, answer) => {
-    const source = tasks[task].verbs.includes("predict") ? parts(text) : text;
-    const body = {task, texts: [source], seed, ...(target && {target})};
-    const {towers} = await (await ask("show", body)).json();
+    const {form} = tasks[task], source = form && form !== "tags" ? parts(text) : text;
+    const {towers} = await answered("show", {task, texts: [source], seed, ...(target && {target})});
     answer.replaceChildren(...towers.map(drawMask));
   });
   section.querySelector("select").append(...Object.keys(tasks).map(name => new Option(name)));
+  if (Object.values(tasks).every(({form}) => form)) without(section, "target");  // they lay out no pairs
+  if (Object.values(tasks)[0].pairs) section.querySelector("[name=target]").value = "a fox and a dog";
 }
 
 async function start() {
-  const {model, tasks} = await (await ask("model")).json();
-  document.getElementById("about").textContent = `${model}: ${Object.keys(tasks).join(", ")}`;
-  const first = holds => Object.keys(tasks).find(name => holds(tasks[name]));
+  const [{model, tasks, limits}, {replaced}] = await Promise.all([answered("model"), answered("health")]);
+  const names = Object.keys(tasks), first = holds => names.find(name => holds(tasks[name]));
+  const said = `Model ${model}, trained with the task${names.length > 1 ? "s" : ""} ${names.join(" and ")}.`;
+  document.getElementById("about").textContent = replaced
+    ? `${said} The checkpoint on disk was replaced; the server goes on with the one that it has loaded.` : said;
+  document.title = `unitk: ${model}`;
   const can = verb => first(task => task.verbs.includes(verb));
-  const filling = can("infill"), going = first(task => task.continues && !task.blank) ?? first(task => task.continues);
-  const writing = first(task => task.pairs);
-  if (filling) fill(filling, tasks[filling].blank);
-  if (going) goOn(going);
-  if (writing) {
-    question(writing);
-    panel("write", ({text, ...options}, answer) => write(writing, parts(text), options, answer));
-  }
-  if (can("predict")) predict(can("predict"));
-  if (can("latent/interpolate")) walk(can("latent/interpolate"));
+  // one that was fine-tuned on pairs has forgotten how to fill blanks
+  const filling = first(task => task.verbs.includes("infill") && !task.pairs);
+  const going = first(task => task.continues && !task.blank) ?? first(task => task.continues);
+  const asking = first(task => task.pairs && task.parts !== 1), writing = first(task => task.writes);
+  const predicting = can("predict"), walking = can("latent/interpolate");
+  if (filling) fill(filling, tasks[filling], limits);
+  if (going) goOn(going, tasks[going], limits);
+  if (asking) question(asking, tasks[asking], limits);
+  if (writing) fromSource(writing, tasks[writing], limits);
+  if (predicting) predict(predicting, tasks[predicting]);
+  if (walking) walk(walking);
   show(tasks);
 }
 

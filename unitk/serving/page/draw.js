@@ -1,0 +1,133 @@
+"use strict";
+
+/** An element. Texts are never read as HTML. */
+function made(tag, text, name) {
+  const found = document.createElement(tag);
+  if (text !== undefined) found.textContent = text;
+  if (name) found.className = name;
+  return found;
+}
+
+/** Rows of texts or elements under their heads; the last column has numbers. */
+function table(caption, heads, rows) {
+  const found = made("table"), top = found.createTHead().insertRow(), body = found.createTBody();
+  const last = heads.length - 1;
+  if (caption) found.createCaption().textContent = caption;
+  heads.forEach((head, i) => {
+    const cell = made("th", head, i === last ? "number" : "");
+    cell.scope = "col";
+    top.append(cell);
+  });
+  for (const cells of rows) {
+    const row = body.insertRow();
+    cells.forEach((cell, i) => {
+      const found = made("td", undefined, i === last ? "number" : "");
+      found.append(cell);
+      row.append(found);
+    });
+  }
+  return found;
+}
+
+const percent = share => `${(100 * share).toFixed(share > 0.01 && share < 0.99 ? 1 : 2)} %`;
+
+let groups = 0;
+
+/** Outputs with their scores; of those that have it, the alignment of the one that is chosen. */
+function alternatives(outputs, caption) {
+  const place = made("div"), group = `outputs-${groups++}`;
+  const cells = outputs.map((output, i) => {
+    if (!output.attention?.length) return output.text;
+    const label = made("label"), radio = made("input");
+    Object.assign(radio, {type: "radio", name: group, checked: i === 0});
+    radio.addEventListener("change", () => place.replaceChildren(alignment(output)));
+    if (i === 0) place.append(alignment(output));
+    label.append(radio, output.text);
+    return label;
+  });
+  const rows = outputs.map((output, i) => [cells[i], output.score.toFixed(3)]);
+  return [table(caption, ["text", "score"], rows), place];
+}
+
+/** A piece of a word as it stands in a text. */
+const spelled = token => token.replace(/^[▁Ġ]/, " ");
+
+/** The tokens of an output; choosing one colours those of the source by their weight. */
+function alignment({tokens, attention, source_tokens}) {
+  const figure = made("figure", undefined, "alignment"), told = made("p");
+  const about = "Choose a token of the output to see which tokens of the source it looked at.";
+  const source = made("p", undefined, "source"), output = made("div", undefined, "output");
+  const heat = source_tokens.map(token => made("span", spelled(token)));
+  const buttons = attention.map((_, i) => made("button", spelled(tokens[i])));
+  const choose = i => {
+    const row = attention[i], highest = Math.max(...row);
+    heat.forEach((span, k) => span.style.setProperty("--weight", row[k] / highest));
+    buttons.forEach((button, k) => {
+      button.setAttribute("aria-pressed", k === i);
+      button.tabIndex = k === i ? 0 : -1;
+    });
+    const order = [...row.keys()].sort((a, b) => row[b] - row[a]).slice(0, 4);
+    const most = order.map(k => `${spelled(source_tokens[k]).trim()} ${percent(row[k])}`);
+    told.textContent = `${spelled(tokens[i]).trim()} looks at ${most.join(", ")}.`;
+  };
+  buttons.forEach((button, i) => {
+    button.type = "button";
+    for (const kind of ["mouseenter", "focus", "click"]) button.addEventListener(kind, () => choose(i));
+    button.addEventListener("keydown", event => {
+      const to = {ArrowRight: i + 1, ArrowLeft: i - 1, Home: 0, End: buttons.length - 1}[event.key];
+      if (to === undefined) return;
+      event.preventDefault();
+      buttons[to]?.focus();
+    });
+  });
+  output.setAttribute("role", "toolbar");
+  output.setAttribute("aria-label", "Tokens of the output");
+  told.setAttribute("aria-live", "polite");
+  source.append(...heat);
+  output.append(...buttons);
+  figure.append(made("figcaption", about), output, source, told);
+  choose(0);
+  return figure;
+}
+
+/** Labels with a bar for the probability of each, the most probable first. */
+function bars(probabilities, names = {}) {
+  const sorted = Object.entries(probabilities).sort(([, a], [, b]) => b - a), shown = sorted.slice(0, 20);
+  const rows = shown.map(([label, share]) => {
+    const bar = made("meter");
+    bar.value = share;
+    bar.setAttribute("aria-hidden", "true");  // the number stands beside it
+    return [names[label] ?? label, bar, percent(share)];
+  });
+  const more = sorted.length - shown.length;
+  return table(more ? `${more} more labels are less probable.` : "", ["label", "", "probability"], rows);
+}
+
+/** Words in the colours of their tags. */
+function tagged(words, {tags, probabilities}, labels) {
+  const kind = tag => tag.replace(/^[BIESLU]-/, ""), text = made("p", undefined, "tags");
+  const kinds = [...new Set([...labels, ...tags].map(kind))].filter(one => one !== "O");
+  tags.forEach((tag, i) => {
+    const word = made(tag === "O" ? "span" : "mark", words[i]);
+    if (tag !== "O") {
+      word.style.setProperty("--hue", 360 * kinds.indexOf(kind(tag)) / kinds.length);
+      word.append(" ", made("small", `${tag} ${percent(probabilities[i])}`));
+    }
+    text.append(word, " ");
+  });
+  return text;
+}
+
+/** A passage with the answer marked in it. */
+function marked(passage, {answer, start, probability}) {
+  const text = made("p");
+  if (start < 0) text.append(passage);
+  else {
+    // the server counts characters, this language pairs of bytes
+    const chars = [...passage], stop = start + [...answer].length;
+    const part = (a, b) => chars.slice(a, b).join("");
+    text.append(part(0, start), made("mark", part(start, stop)), part(stop));
+  }
+  const said = answer ? `Answer: ${answer}` : "The passage has no answer";
+  return [made("p", `${said} (probability ${percent(probability)})`), text];
+}
