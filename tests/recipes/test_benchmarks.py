@@ -1,3 +1,5 @@
+import re
+import runpy
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -6,6 +8,40 @@ from pathlib import Path
 import pytest
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "recipes" / "benchmarks"
+SCRIPTS = [path.name for path in BENCHMARKS.glob("*.py") if "ArgumentParser" in path.read_text()]
+
+
+@pytest.fixture
+def script(monkeypatch, tmp_path, capsys):
+    """`script("train.py --updates 1")` -> what it prints, run in this process."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])  # fairseq_shim adds to it
+    loaded = set(sys.modules)
+
+    def run(words):
+        monkeypatch.setattr(sys, "argv", words.split())
+        runpy.run_path(str(BENCHMARKS / sys.argv[0]), run_name="__main__")
+        return capsys.readouterr().out
+
+    yield run
+    for path in BENCHMARKS.glob("*.py"):
+        if path.stem not in loaded:
+            sys.modules.pop(path.stem, None)
+
+
+@pytest.mark.parametrize("name", sorted(SCRIPTS))
+def test_a_script_has_the_options_of_its_example(script, capsys, name):
+    if name == "serve.py":
+        pytest.importorskip("httpx")
+    with pytest.raises(SystemExit) as exit:
+        script(f"{name} --help")
+    said = capsys.readouterr().out
+    assert exit.value.code == 0 and said.startswith(f"usage: {name} ")
+    [usage] = re.findall(
+        rf"\n    python recipes/benchmarks/{name} (.*)", (BENCHMARKS / name).read_text()
+    )
+    assert set(re.findall("--[a-z-]+", usage)) <= set(re.findall("--[a-z-]+", said))
 
 
 @pytest.mark.slow
