@@ -241,6 +241,7 @@ def test_a_stream_grows_to_the_answer(serve):
 WRONG = {
     "generate": [
         ({"texts": ["a"], "beem": 3}, "no field 'beem'; did you mean beam?"),
+        ({"sources": ["a"]}, "no field 'sources'; use texts"),
         ({"texts": ["a"], "beam": "x"}, "beam must be a whole number, got 'x'"),
         ({"texts": ["a"], "beam": {}}, "beam"),
         ({"texts": ["a"], "beam": 17}, "beam must be at most 16, got 17"),

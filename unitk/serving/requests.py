@@ -40,6 +40,8 @@ NO_FIELDS = ("bad_words", "capture", "max_tokens")
 WEIGHTS = 1_000_000
 """The most weights of alignments in an answer."""
 
+INPUTS = ("source", "sources", "input", "inputs", "prompt")
+"""Names that other servers have for the first field."""
 SHOWN = 100
 """The most slots of a mask that is shown."""
 
@@ -69,7 +71,7 @@ class Service:
         options = [one.name for one in fields(known.config) if one.name not in NO_FIELDS]
         for name in given:
             if name not in (names := ["task", *known.fields, *options]):
-                near = nearest(name, names)
+                near = f"; use {known.fields[0]}" if name in INPUTS else nearest(name, names)
                 raise UsageError(f"/{verb} has no field {name!r}{near} (known: {', '.join(names)})")
         task = self._task(verb, given.get("task"))
         # through the grammar of the command line, which knows types and choices
