@@ -16,14 +16,14 @@ LAYER = {
     **dict.fromkeys(["data", "models", "criterions", "optim", "score"], 1),
     "tasks": 2,
     **dict.fromkeys(["training", "decoding", "interop"], 3),
-    **dict.fromkeys(["latent", "fairseq", "analysis"], 4),
+    **dict.fromkeys(["latent", "fairseq", "analysis", "translation"], 4),
     "api": 5,
     "serving": 6,
 }
 """Package of unitk -> layer; a package imports lower layers only. `unitk/vocab/` and the modules of
 unitk itself are layer 0 and may import each other. Those of layer 4 serve one objective or one
 foreign system: the core reaches them through the registry only. unitk_cli is above all."""
-VERTICAL = {"latent", "fairseq", "interop"}
+VERTICAL = {"latent", "fairseq", "interop", "translation"}
 BY_NAME: dict[str, str] = {}
 """File of the core -> why it imports a vertical package by name."""
 FORBIDDEN = {"tasks": "models"}
@@ -130,8 +130,8 @@ sys.exit(", ".join(sorted(slow & set(sys.modules))) or 0)
 def test_the_package_does_not_grow_unseen():
     """The figures of `make count`; whoever passes one makes room first, or argues the new one."""
     remarks, code = shape.comments()
-    assert shape.lines(shape.files()) <= 39_202
-    assert shape.lines(shape.core()) <= 32_527
+    assert shape.lines(shape.files()) <= 39_468
+    assert shape.lines(shape.core()) <= 32_572
     assert 100 * remarks / code >= 4.5
     assert not shape.cycles()
     assert not shape.writers()

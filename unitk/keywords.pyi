@@ -43,6 +43,7 @@ class PreprocessOptions(TypedDict, total=False):
     vocab_threshold: int | str
     vocab_only: bool
     annotate: str
+    languages: Numbers
     seed: int | str
     workers: int | str | None
     format: str

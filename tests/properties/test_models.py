@@ -218,7 +218,7 @@ def test_flex_attention_gives_the_gradients_of_the_dense_mask(name, toy_vocab):
 def test_every_parameter_that_training_moves_gets_a_gradient(name, toy_vocab):
     task, model = build(name, toy_vocab)
     batch = make_batch(examples(task, toy_vocab)).to("cpu")
-    criterion = registry.get("criterion", task.criterion)().build(len(toy_vocab))
+    criterion = registry.get("criterion", task.criterion)().build(toy_vocab)
     loss = criterion(model.train(), batch, 0, 1)
     sum(loss.sums.values()).backward()
     trained = {n: p for n, p in model.named_parameters() if p.requires_grad}

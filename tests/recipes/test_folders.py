@@ -11,7 +11,18 @@ import pytest
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 NAMES = ["toy_copy", "vae_toy", "vae_captions", "vae_grid", "compare", "qg_squad", "summarize"]
-NAMES += ["ablation", "babylm", "glue", "lowdata", "mini", "ner", "squad", "translate", "zero_shot"]
+NAMES += [
+    "ablation",
+    "babylm",
+    "glue",
+    "lowdata",
+    "mini",
+    "ner",
+    "squad",
+    "translate",
+    "mass_translation",
+    "zero_shot",
+]
 PROGRAM = f"""#!{sys.executable}
 import json, os, sys
 from pathlib import Path

@@ -416,7 +416,7 @@ def test_data_that_do_not_fit_are_refused(folder, toy_vocab, tmp_path):
         prepare(parse_train([*words.split(), *more.split()]))
 
     start("class", "own", more="--criterion cross_entropy")
-    with pytest.raises(UsageError, match="cross_entropy cannot compare answers of several tokens"):
+    with pytest.raises(UsageError, match="cross_entropy cannot learn what --task cloze asks"):
         start("choice", "choices", more="--criterion cross_entropy")
     with pytest.raises(
         UsageError, match="labels of the form class, but those of --data are choice"

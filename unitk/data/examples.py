@@ -42,6 +42,7 @@ class Data:
     vocab: Vocab
     task: Any  # a `unitk.tasks.base.Task`, the first one of a mixture
     heads: tuple[str, ...]  # what the tasks ask beside words
+    writes: bool  # whether a task has its model write while it trains
     train: Source
     valid: dict[str, Source]
     fingerprint: str  # of the corpora's contents and weights
@@ -124,6 +125,7 @@ def open_data(parsed: Parsed) -> Data:
         vocab,
         next(iter(tasks.values())),
         tuple(dict.fromkeys(head for task in tasks.values() for head in task.heads)),
+        any(task.writes for task in tasks.values()),
         train,
         # validation is drawn and cut from (0, 0, example), so that curves of all runs compare
         {name: source([corpus], [1.0], 0) for name, corpus in zip(judged, rest, strict=True)},
@@ -133,14 +135,20 @@ def open_data(parsed: Parsed) -> Data:
 
 
 def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
-    arch = parsed.components["arch"].config
+    arch, criterion = parsed.components["arch"].config, parsed.components["criterion"].name
+    asked = f"--criterion {criterion} cannot learn what --task {name} asks"
+    only = task.needs_criterion
+    require(only in ("", criterion), f"{asked}; --criterion {only} can")
     # what it lays out of a few words shows its towers
     words, rng = np.full(4, task.vocab.unk), np.random.default_rng(0)
     made_up = corpus.made_up([words], words)
-    short = KINDS[corpus.kind].lay_out(task, [words], made_up, rng)
+    read = task.for_corpus(corpus.manifest)
+    short = KINDS[corpus.kind].lay_out(read, [words], made_up, rng)
     laid, there = (" and ".join(sorted(towers)[::-1]) for towers in (short.towers, arch.towers))
     has = f"--arch {parsed.components['arch'].name} has {there}"
     require(laid == there, f"task {name} lays out {laid}, but {has}")
+    if fault := misfit(replace(short, inputs={}), tables_of(arch)):
+        raise UsageError(f"{corpus.path}: {fault}")
     orderly = all(one_by_one(slots.table) for slots in short.towers.values())
     reads = f"--arch {parsed.components['arch'].name} reads words one after the other"
     require(orderly or not arch.sequential, f"{reads}, but task {name} lays them out otherwise")
@@ -282,15 +290,19 @@ def _texts(
             texts.begin(epoch, size(epoch))
         return texts
 
-    tables = tables_of(arch)
+    tables, own = tables_of(arch), [task.for_corpus(one.manifest) for one in corpora]
 
-    def lay_out(text: Text, rng: np.random.Generator) -> Example:
+    def lay_out(task: Task, text: Text, rng: np.random.Generator) -> Example:
         return _checked(text.parts, task, corpora, tables, lambda: task.pretrain(text, rng))
+
+    def draw(epoch: int, i: int, rng: np.random.Generator, when: When) -> Example:
+        texts = of(epoch)
+        return lay_out(own[texts.place(i)[0]], texts.text(i, when), rng)
 
     examples = Examples(
         bounds=lambda epoch: task.slots(of(epoch).lengths),
         weights=lambda epoch: of(epoch).weights(weights),
-        draw=lambda epoch, i, rng, when: lay_out(of(epoch).text(i, when), rng),
+        draw=draw,
         copies=task.copies,
         asks=task.asks,
     )
@@ -325,10 +337,11 @@ def _records(
     parts = np.maximum(records.parts, PARTS)  # as `limits` has measured
     bounds = extent.bound(records.source_lengths, records.target_lengths, parts)
     sides = [side for corpus in corpora for side in corpus.token_files]
-    tables = tables_of(arch)
+    tables, own = tables_of(arch), [task.for_corpus(one.manifest) for one in corpora]
 
     def draw(epoch: int, i: int, rng: np.random.Generator, when: When) -> Example:
         source, target = records.record(i)
+        task = own[records.place(i)[0]]
         return _checked(
             [*source, *([target] if len(sides) > len(corpora) else [])],
             task,

@@ -89,16 +89,20 @@ class Texts(Joined):
     def weights(self, weight: Sequence[float]) -> npt.NDArray[np.float64]:
         return self._doubled(super().weights(weight))
 
-    def text(self, index: int, when: When = AT_THE_END) -> Text:
-        """Text `index` of the epoch that `begin` named, for an update."""
+    def place(self, index: int) -> tuple[int, int]:
         # behind all texts come the same ones, the last one first
         back, number = divmod(index, int(self.first[-1]))
-        which, i = self.place(int(self.first[-1]) - 1 - number if back else number)
+        return super().place(int(self.first[-1]) - 1 - number if back else number)
+
+    def text(self, index: int, when: When = AT_THE_END) -> Text:
+        """Text `index` of the epoch that `begin` named, for an update."""
+        which, i = self.place(index)
         block, corpus = self.cuts[which], self.corpora[which]
         runs = [(int(block.starts[i]), int(block.stops[i]))]
         if len(block.seconds):
             begin, end = block.seconds[i].tolist()
             runs += [(begin, end)] * (begin < end)
+        back = index // int(self.first[-1])
         flag = int(block.flags[i]) if len(block.flags) else back
         parts, notes = [corpus.tokens(*run) for run in runs], corpus.notes(*runs)
         if not len(block.breaks):

@@ -22,10 +22,10 @@ from unitk.interop import settings
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import tensors_of
 from unitk.interop.names import Layout, cross, layer, same, within
-from unitk.interop.xlm import PRESET, Translation, TranslationConfig
 from unitk.models.attention import CrossAttention, Fused, Source
 from unitk.slots import SEG
 from unitk.tasks.base import Task
+from unitk.translation.languages import PRESET, Translation, TranslationConfig
 from unitk.vocab.base import SYMBOLS, Vocab, open_vocab
 
 FILE = "mass.pth"

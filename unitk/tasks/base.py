@@ -91,7 +91,8 @@ class Task:
     shortens: ClassVar[bool] = False  # whether it cuts sources itself to the positions there are
     room: int | None = None  # positions of the architecture, where it has a table of them
     max_source: int | None = None  # most tokens of a source in the training of its model
-    needs_criterion: str = ""  # the only one that can compare what its examples ask
+    needs_criterion: str = ""  # the only one that can learn what its examples ask
+    writes: ClassVar[bool] = False  # whether its model writes while it is trained
     files: Mapping[str, str] = MappingProxyType({})
     """Texts that checkpoints keep as files of these names; `COPIES` has the options for them."""
     tables: Mapping[str, Floats] = MappingProxyType({})
@@ -136,6 +137,10 @@ class Task:
         vocab = self.vocab
         symbols = [*vocab.symbols.values(), *vocab.sentinels]
         return np.setdiff1d(np.arange(vocab.model.size), symbols)
+
+    def for_corpus(self, manifest: Mapping[str, Any]) -> Task:
+        """The task as it lays out what is in a corpus with this manifest."""
+        return self
 
     def slots(self, n: Ids) -> Ids:
         """The most slots that `pretrain` makes of texts of `n` tokens."""

@@ -201,9 +201,8 @@ def prepare(parsed: Parsed) -> Start:
     data = open_data(parsed)
     parsed = _with_heads(parsed, data.heads)
     check_stateful(parsed, data, world)
-    criterion, only = parsed.components["criterion"].name, data.task.needs_criterion
-    asked = f"--criterion {criterion} cannot compare answers of several tokens"
-    require(only in ("", criterion), f"{asked}; --criterion {only} can")
+    apart = "--shard: a model that writes while it trains cannot be divided among processes"
+    require(not (config.shard and data.writes), apart)
     for name in ("patience", "best_metric"):
         if getattr(config, name) is not None and not data.valid:
             raise UsageError(f"{flag(name)} has no effect without --valid")

@@ -85,6 +85,8 @@ class Stored:
         # what follows from the text is left out: the same text has the fingerprint it always had
         told = [(name, entry) for name, entry in listed if not name.endswith(WORDS)]
         hashes = sorted((name, entry["sha256"]) for name, entry in told if name != BLOCKS)
+        if languages := self.manifest.get("languages"):
+            hashes.append(("languages", languages))
         self.fingerprint = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()
 
     def made_up(self, parts: list[Ids], words: Ids) -> Any:

@@ -98,9 +98,15 @@ def _about(folders: Sequence[Path], manifests: list[dict[str, Any]]) -> dict[str
     """The sources of the result; shards must be complete and in order."""
     first = manifests[0]
     keys = [key for key in ("sources", "source_bytes", "targets") if key in first]
+    same = {key: first[key] for key in ("languages",) if key in first}
+    for folder, manifest in zip(folders, manifests, strict=True):
+        if manifest.get("languages") != first.get("languages"):
+            raise DataError(f"{folder} has other languages than {folders[0]}")
     if not any("shard" in manifest for manifest in manifests):
         # lists of names are joined, numbers are added
-        return {key: sum((one[key] for one in manifests), type(first[key])()) for key in keys}
+        return same | {
+            key: sum((one[key] for one in manifests), type(first[key])()) for key in keys
+        }
     for i, (folder, manifest) in enumerate(zip(folders, manifests, strict=True)):
         expected = f"{i}/{len(folders)}"
         if manifest.get("shard") != expected:
@@ -108,7 +114,7 @@ def _about(folders: Sequence[Path], manifests: list[dict[str, Any]]) -> dict[str
             raise DataError(f"{folder} is {held}, but {expected} is expected at this place")
         if any(manifest[key] != first[key] for key in keys):
             raise DataError(f"{folder} is a shard of other files than {folders[0]}")
-    return {key: first[key] for key in keys}
+    return same | {key: first[key] for key in keys}
 
 
 def _copy(corpus: Corpus, writer: CorpusWriter, counted: bool) -> None:

@@ -41,7 +41,7 @@ FAIRSEQ = ("source_lang", "target_lang", "vocab_threshold")
 """Options of `--format fairseq` only."""
 UNITK = (
     *("documents", "sentences", "vocab_kind", "byte_fallback", "vocab_normalization", "workers"),
-    *("vocab_coverage", "vocab_sample", "seed", "shard", "annotate"),
+    *("vocab_coverage", "vocab_sample", "seed", "shard", "annotate", "languages"),
 )
 """Options that it leaves nothing to do."""
 
@@ -105,6 +105,9 @@ class Options(ReadingOptions):
     phrases, entities: where a text of FILE (one a line) begins and where it continues. jieba: the
     same of Chinese words. roles: turns that begin with a text of FILE. Objectives read these
     bytes."""
+    languages: tuple[int, ...] = ()
+    """Number of the language of the texts, or those of sources and targets: 0 or 0,1. Tasks of
+    translation read them."""
     seed: int = 1
     """Seed of --vocab-sample."""
     workers: int | None = None
@@ -159,7 +162,7 @@ def preprocess(options: Options) -> dict[str, dict[str, Counts]]:
         with encoders(vocab, workers, options.user_dir, options.annotate) as encode:
             known: list[str] | None = None
             for name, source in parts.items():
-                more = known, bool(options.annotate)
+                more = known, bool(options.annotate), options.languages
                 counts[name] = write_part(source, folder / name, vocab, encode, shard, *more)
                 if name == "train" and not shard:  # the only labels that others may have
                     known = manifest_of(folder / name).get("labels")
@@ -192,7 +195,17 @@ def open_parts(options: Options) -> dict[str, Source]:
     require(len({*kinds.values()}) == 1, f"all parts must be of one kind, but {each}")
     only = not options.annotate or "text" in kinds.values()
     require(only, f"--annotate has no effect: {each}, not text")
+    _check_languages(options.languages, *{*kinds.values()})
     return parts
+
+
+def _check_languages(languages: tuple[int, ...], kind: str) -> None:
+    if languages:
+        wanted = {"text": 1, "pairs": 2}.get(kind)
+        require(wanted is not None, f"--languages has no effect: the files hold {kind}")
+        fits = len(languages) == wanted and min(languages) >= 0
+        given = f"got {','.join(map(str, languages))}"
+        require(fits, f"--languages must be {wanted} of 0 or more for {kind}, {given}")
 
 
 def parse_shard(text: str | None) -> tuple[int, int] | None:
@@ -245,6 +258,7 @@ def write_part(
     shard: tuple[int, int] | None,
     known: list[str] | None = None,
     noted: bool = False,
+    languages: tuple[int, ...] = (),
 ) -> dict[str, Counts]:
     """Encode one part into a folder, and print what it holds."""
     name, start, num_bytes, found = folder.name, time.perf_counter(), 0, Counter[Path]()
@@ -269,6 +283,8 @@ def write_part(
     about["source_bytes"] = source.size
     if source.targets:
         about["targets"] = [str(path) for path in source.targets]
+    if languages:
+        about["languages"] = [*languages]
     if shard:
         about["shard"] = "{}/{}".format(*shard)
     if labels:

@@ -1,0 +1,31 @@
+"""BLEU of each checkpoint of a run, greedy: python3 bleu.py RUN SOURCES REFERENCES.
+
+Prints a JSON object: the update of each checkpoint -> BLEU (sacrebleu, 13a) from language 0 into 1.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+import unitk
+from unitk.score.bleu import bleu
+
+
+def main(run: Path, sources: Path, references: Path) -> None:
+    """Translate with every checkpoint, and print the scores."""
+    texts, right = (path.read_text(encoding="utf-8").splitlines() for path in (sources, references))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    found = {}
+    for folder in sorted(run.glob("checkpoints/step-*"), key=lambda one: int(one.name[5:])):
+        model = unitk.load(folder, device, options={"task.languages": "0,1"})
+        said = [best.text for best, *_ in model.generate(texts, beam=1, max_len="1.3x+5")]
+        found[folder.name[5:]] = bleu(said, [[one] for one in right]).figures["bleu"]
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

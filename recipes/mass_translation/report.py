@@ -1,0 +1,67 @@
+"""The table of MASS for translation: python3 report.py RUN ROWS...
+
+BLEU on the test set from language 0 into 1 after so many epochs, of fine-tuning and then of
+back-translation.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from stages import events, table
+
+from unitk.score.bleu import bleu
+
+STAGES = {"back": ["mass", "back"]}
+"""Row -> its stages behind the pre-training, where there is not one of its own name alone."""
+ABOUT = {
+    "scratch": "pairs without pre-training",
+    "mass": "MASS, then pairs",
+    "back": "MASS, pairs, then back-translation",
+    "unsupervised": "MASS, then back-translation, no pairs",
+}
+
+
+def texts_of(run: Path, name: str) -> tuple[list[str], list[str]]:
+    """The lines of both languages."""
+    zero, one = (
+        (run / "text" / f"{name}.{language}").read_text(encoding="utf-8").splitlines()
+        for language in (0, 1)
+    )
+    return zero, one
+
+
+def curve(run: Path, stage: str) -> str:
+    """BLEU of the checkpoints of a stage, each behind its epoch."""
+    # pairs are read in both directions, too
+    zero, one = texts_of(run, "mono" if stage in ("back", "unsupervised") else "pairs")
+    last = events(run / stage, "train")[-1]
+    rate = last["texts"] / last["step"] / (len(zero) + len(one))
+    found = json.loads((run / f"{stage}.bleu.json").read_text())
+    return ", ".join(f"{int(step) * rate:.3g}: {value:.1f}" for step, value in found.items())
+
+
+def main(run: Path, rows: list[str]) -> None:
+    """Print and write the table."""
+    sources, right = texts_of(run, "test")
+    copied = bleu(sources, [[one] for one in right]).figures["bleu"]
+    lines = [["copy the words", f"{copied:.1f}", "", ""]]
+    for row in rows:
+        stages = STAGES.get(row, [row])
+        final = [*json.loads((run / f"{stages[-1]}.bleu.json").read_text()).values()][-1]
+        spent = sum(events(run / stage, "train")[-1]["seconds"] for stage in stages)
+        curves = "; then ".join(curve(run, stage) for stage in stages)
+        lines.append([ABOUT[row], f"{final:.1f}", curves, f"{spent / 60:.1f}"])
+    text = table(["", "BLEU", "epoch: BLEU", "minutes"], lines)
+    if rows != ["scratch"]:
+        event = events(run / "pretrain", "train")[-1]
+        spent = f"{event['seconds'] / 60:.1f} minutes"
+        text += f"\nMASS: {event['step']:,} updates of {event['texts']:,} texts, {spent}.\n"
+    (run / "table.md").write_text(text)
+    print("\n" + text, end="")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])

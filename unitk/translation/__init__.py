@@ -1,0 +1,1 @@
+"""MASS for translation: languages, and back-translation while a model trains."""

@@ -1,0 +1,114 @@
+"""Back-translation on the fly: the criterion that translates texts before it learns to write them.
+
+Lample et al. 2018, arXiv 1711.00043, section 2.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from unitk.criterions.base import Loss, Network
+from unitk.criterions.cross_entropy import CrossEntropy
+from unitk.data.batching import make_batch
+from unitk.decoding.config import GenerateConfig
+from unitk.decoding.constraints.base import Constraint, Constraints
+from unitk.decoding.decode import generate
+from unitk.models.stack import Model
+from unitk.slots import BORN, CROSS, DOC, NEVER, SEG, Ask, Batch, Example, Ids, Slots, stay
+from unitk.tasks.seq2seq import Seq2Seq
+from unitk.translation.languages import INTO, longest
+from unitk.vocab.base import Vocab
+
+
+@dataclass(frozen=True, kw_only=True)
+class BackTranslating(CrossEntropy):
+    """Cross-entropy of texts given translations of them by the model as it is (no gradient).
+
+    Translations are greedy, or drawn at a `temperature` above 0. Other examples, such as pairs, are
+    compared as they are.
+    """
+
+    temperature: float
+    vocab: Vocab
+
+    def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
+        if INTO in batch.inputs:
+            assert isinstance(model, Model)
+            batch = self.translated(model, batch)
+        return super().__call__(model, batch, step, total)
+
+    def translated(self, model: Model, batch: Batch) -> Batch:
+        """The batch whose encoder reads translations of what it read, with the same asks."""
+        examples, device = unpacked(batch), batch.last.device
+        languages = batch.inputs[INTO].tolist()
+        seed = int(torch.randint(1 << 31, (), device=device))  # the loop seeds each micro-batch
+        found = self.translations(model, examples, languages, seed)
+        for number, (example, words) in enumerate(zip(examples, found, strict=True)):
+            tokens, frame = example.towers["enc"].token, frame_of(example)
+            # the symbols around the text stay
+            read = np.concatenate([tokens[: frame - 1], words, tokens[-1:]])
+            source = stay(read, np.arange(len(read)), seg=languages[number])
+            examples[number] = replace(example, towers={**example.towers, "enc": source})
+        return make_batch(examples).to(device)
+
+    def translations(
+        self, model: Model, examples: Sequence[Example], languages: Sequence[int], seed: int
+    ) -> list[Ids]:
+        """The tokens of the translation of each text into a language."""
+        protocol, room = Seq2Seq(Seq2Seq.Config(), self.vocab).protocol, model.config.room or NEVER
+        prompts, limits = [], []
+        for example, language in zip(examples, languages, strict=True):
+            source, written = (example.towers[name].table.copy() for name in ("enc", "dec"))
+            # in training the decoder does not look at the text, which it now translates
+            source[CROSS], written[SEG] = 1, language
+            start = written[:, : int(example.asks[0].first[0]) + 1]
+            prompts.append(Example({"enc": Slots(source), "dec": Slots(start)}))
+            # the encoder must have places for the translation and what stands around it
+            frame = frame_of(example)
+            most = min(int(longest(source.shape[1] - frame)), room - frame)
+            limits.append(Constraint(max_len=most))
+        drawn: dict[str, Any] = {"sampling": True, "temperature": self.temperature, "seed": seed}
+        search = GenerateConfig(beam=1, **drawn if self.temperature else {})
+        found = generate(model, prompts, protocol, search, constraints=Constraints(limits))
+        # autocast would use the weights again that it converted here, without gradients
+        torch.clear_autocast_cache()
+        return [best.ids[best.ids != protocol.end] for best, *_ in found]
+
+
+def frame_of(example: Example) -> int:
+    """How many symbols stand around a text in the encoder; one of them is behind it."""
+    # the last label is the end symbol
+    return len(example.towers["enc"]) - len(example.asks[0].label) + 1
+
+
+def unpacked(batch: Batch) -> list[Example]:
+    """The examples of a batch, of one doc each."""
+    flat = {name: table.flatten(1).cpu().numpy() for name, table in batch.towers.items()}
+    asks = [
+        Ask(
+            ask.name,
+            ask.head,
+            ask.tower,
+            *(None if one is None else one.cpu().numpy() for one in ask.arrays),
+        )
+        for ask in batch.asks.values()
+    ]
+    found = []
+    for doc in range(len(batch.owner)):
+        places = {n: np.flatnonzero((t[DOC] == doc) & (t[BORN] < NEVER)) for n, t in flat.items()}
+        towers = {name: Slots(flat[name][:, own]) for name, own in places.items()}
+        for slots in towers.values():
+            slots.doc[:] = 0
+        own = []
+        for ask in asks:
+            mine = flat[ask.tower][DOC, ask.first] == doc
+            # all slots of these tasks stay, so that those of a doc lie one behind the other
+            rows = ask.rows[mine] - places[ask.tower][0]
+            own.append(replace(ask, rows=rows, label=ask.label[mine], weight=ask.weight[mine]))
+        found.append(Example(towers, own))
+    return found
