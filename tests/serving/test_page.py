@@ -230,6 +230,74 @@ def test_an_answer_is_selected_and_its_surroundings_are_asked_about(serving, bro
         assert answer == "Oslo" and "Oslo w200" in passage and "w100" not in passage
 
 
+CONTROLS = {
+    "fill": {"text": "A [MASK] sat.", "beam": "2"},
+    "continue": {"text": "He", "max_len": "3", "temperature": "1.2", "seed": "9"},
+    "ask": {"text": "Rome is old.", "answer": "Rome"},
+    "write": {"text": "a | b", "beam": "2", "min_len": "1", "max_len": "3"},
+    "walk": {"from": "i know .", "to": "he ran home ."},
+    "show": {"task": "lm", "text": "a dog", "target": "a cat", "seed": "3"},
+}
+SENT = {
+    "fill": {"task": "glm_infill", "texts": ["A [MASK] sat."], "beam": 2, "nbest": 2, "max_len": 8},
+    "continue": {
+        **{"task": "lm", "texts": ["He"], "sampling": True, "sampling_topp": 0.95, "stream": True},
+        **{"max_len": 3, "temperature": 1.2, "seed": 9},
+    },
+    "ask": {
+        **{"task": "glm_infill", "texts": [["Rome", "Rome is old."]], "beam": 5, "nbest": 5},
+        **{"max_len": 32, "lenpen": 1.2, "no_repeat_ngram_size": 3},
+    },
+    "write": {
+        **{"task": "glm_infill", "texts": [["a", "b"]], "beam": 2, "nbest": 2},
+        **{"min_len": 1, "max_len": 3, "max_source_len": 96},
+    },
+    "walk": {"task": "optimus", "texts": ["i know .", "he ran home ."], "steps": 9, "beam": 1},
+    "show": {"task": "lm", "texts": ["a dog"], "target": "a cat", "seed": 3},
+}
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_every_control_is_sent(serving, browser, name):
+    with serving(name) as where, opened(browser, where) as page:
+        for panel in PANELS[name]:
+            controls, sent = dict(CONTROLS[panel]), dict(SENT[panel])
+            if panel == "show" and name != "unitk-mini-en":
+                sent["task"] = controls["task"] = page.input_value("#show select")
+            own = page.query_selector_all(f"#{panel} form :is(input, select, textarea):visible")
+            assert {one.get_attribute("name") for one in own} == set(controls)
+            for one, value in controls.items():
+                place = f"#{panel} form [name={one}]"
+                choose = page.select_option if one == "task" else page.fill
+                choose(place, value)
+            with page.expect_request(lambda request: request.method == "POST") as found:
+                press(page, panel)
+            assert found.value.post_data_json == sent
+            assert page.inner_text("#error") == "" and page.inner_text(f"#{panel} .answer")
+        if "walk" in PANELS[name]:
+            outputs = post(where, "latent/interpolate", SENT["walk"])["outputs"]
+            page.focus("#walk input[type=range]")
+            for [output] in outputs:
+                assert page.inner_text("#walk .answer") == output["text"]
+                spoken = page.get_attribute("#walk input[type=range]", "aria-valuetext")
+                assert spoken == output["text"]
+                page.keyboard.press("ArrowRight")
+
+
+def test_the_question_and_the_parts_of_a_text_are_sent(serving, browser, trained):
+    texts = {"span": ["who?", "dada lala"], "choice": ["a", "b", "c"], "tag": ["dada", "lala"]}
+    for task, text in texts.items():
+        with serving(trained(task)) as where, opened(browser, where) as page:
+            if task == "span":
+                page.fill("#predict [name=question]", text[0])
+            between = {"span": "", "choice": "|", "tag": "\n "}[task]
+            page.fill("#predict textarea", between.join(text[task == "span" :]))
+            with page.expect_request("**/predict") as found:
+                press(page, "predict")
+            assert found.value.post_data_json["texts"] == [text]
+            assert page.inner_text("#error") == "" and page.inner_text("#predict .answer")
+
+
 def test_what_is_wrong_is_shown(serving, browser):
     with serving("unitk-mini-en", max_beam=2, max_chars=200) as where:
         with opened(browser, where) as page:
