@@ -139,6 +139,7 @@ def post(where, path, body):
 def test_the_alignment_is_that_of_the_model(serving, browser, trained):
     text = "The bade of a babe."
     body = {"texts": [text], "beam": 2, "nbest": 2, "max_len": 6, "min_len": 3}
+    body["no_repeat_ngram_size"] = 3
     with serving(trained("seq2seq", True)) as where, opened(browser, where) as page:
         page.fill("#write textarea", text)
         for name in ("beam", "max_len", "min_len"):
@@ -185,6 +186,7 @@ DRAWN = r"""() => {
     hues: [...words.querySelectorAll("mark")].map(hue),
     about: about.textContent,
     text: text.innerHTML,
+    pieces: [["▁a", "b", "▁c"], ["[CLS]", "un", "##it"], ["a", "b"]].map(spelled),
     none: marked("x", {answer: "", start: -1, probability: 0.8}).map(one => one.textContent),
   };
 }"""
@@ -205,6 +207,7 @@ def test_predictions_are_drawn(serving, browser, trained):
         assert drawn["tagged"] == "Ann B-PER 50.0 % Lee I-PER 50.0 % is in Rome B-LOC 90.0 % "
         assert len(set(drawn["hues"][:2])) == 1 and len(set(drawn["hues"])) == 2
         assert drawn["text"] == "\U0001f600 in Oslo, <mark>Oslo</mark>"
+        assert drawn["pieces"] == [[" a", "b", " c"], [" [CLS]", " un", "it"], [" a", " b"]]
         assert drawn["about"] == "Answer: Oslo (probability 80.0 %)"
         assert drawn["none"] == ["The passage has no answer (probability 80.0 %)", "x"]
 
@@ -234,7 +237,10 @@ CONTROLS = {
     "fill": {"text": "A [MASK] sat.", "beam": "2"},
     "continue": {"text": "He", "max_len": "3", "temperature": "1.2", "seed": "9"},
     "ask": {"text": "Rome is old.", "answer": "Rome"},
-    "write": {"text": "a | b", "beam": "2", "min_len": "1", "max_len": "3"},
+    "write": {
+        **{"text": "a | b", "beam": "2", "min_len": "1", "max_len": "3"},
+        "no_repeat_ngram_size": "2",
+    },
     "walk": {"from": "i know .", "to": "he ran home ."},
     "show": {"task": "lm", "text": "a dog", "target": "a cat", "seed": "3"},
 }
@@ -250,7 +256,7 @@ SENT = {
     },
     "write": {
         **{"task": "glm_infill", "texts": [["a", "b"]], "beam": 2, "nbest": 2},
-        **{"min_len": 1, "max_len": 3, "max_source_len": 96},
+        **{"min_len": 1, "max_len": 3, "max_source_len": 96, "no_repeat_ngram_size": 2},
     },
     "walk": {"task": "optimus", "texts": ["i know .", "he ran home ."], "steps": 9, "beam": 1},
     "show": {"task": "lm", "texts": ["a dog"], "target": "a cat", "seed": 3},

@@ -49,16 +49,20 @@ function alternatives(outputs, caption) {
   return [table(caption, ["text", "score"], rows), place];
 }
 
-/** A piece of a word as it stands in a text. */
-const spelled = token => token.replace(/^[▁Ġ]/, " ");
+/** Tokens as they stand in a text: a mark or, in other vocabularies, a token of its own begins a word. */
+function spelled(tokens) {
+  const marks = tokens.some(token => /^[▁Ġ]/.test(token));
+  const own = token => token.startsWith("##") ? token.slice(2) : ` ${token}`;
+  return tokens.map(token => marks ? token.replace(/^[▁Ġ]/, " ") : own(token));
+}
 
 /** The tokens of an output; choosing one colours those of the source by their weight. */
 function alignment({tokens, attention, source_tokens}) {
   const figure = made("figure", undefined, "alignment"), told = made("p");
   const about = "Choose a token of the output to see which tokens of the source it looked at.";
   const source = made("p", undefined, "source"), output = made("div", undefined, "output");
-  const heat = source_tokens.map(token => made("span", spelled(token)));
-  const buttons = attention.map((_, i) => made("button", spelled(tokens[i])));
+  const from = spelled(source_tokens), to = spelled(tokens.slice(0, attention.length));
+  const heat = from.map(text => made("span", text)), buttons = to.map(text => made("button", text));
   const choose = i => {
     const row = attention[i], highest = Math.max(...row);
     heat.forEach((span, k) => span.style.setProperty("--weight", row[k] / highest));
@@ -67,17 +71,17 @@ function alignment({tokens, attention, source_tokens}) {
       button.tabIndex = k === i ? 0 : -1;
     });
     const order = [...row.keys()].sort((a, b) => row[b] - row[a]).slice(0, 4);
-    const most = order.map(k => `${spelled(source_tokens[k]).trim()} ${percent(row[k])}`);
-    told.textContent = `${spelled(tokens[i]).trim()} looks at ${most.join(", ")}.`;
+    const most = order.map(k => `${from[k].trim()} ${percent(row[k])}`);
+    told.textContent = `${to[i].trim()} looks at ${most.join(", ")}.`;
   };
   buttons.forEach((button, i) => {
     button.type = "button";
     for (const kind of ["mouseenter", "focus", "click"]) button.addEventListener(kind, () => choose(i));
     button.addEventListener("keydown", event => {
-      const to = {ArrowRight: i + 1, ArrowLeft: i - 1, Home: 0, End: buttons.length - 1}[event.key];
-      if (to === undefined) return;
+      const next = {ArrowRight: i + 1, ArrowLeft: i - 1, Home: 0, End: buttons.length - 1}[event.key];
+      if (next === undefined) return;
       event.preventDefault();
-      buttons[to]?.focus();
+      buttons[next]?.focus();
     });
   });
   output.setAttribute("role", "toolbar");
