@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+from exact import DETERMINISTIC
 
 from unitk.data.storing.corpus import CorpusWriter
 from unitk.training.saving.folder import seal
@@ -37,7 +38,7 @@ def unitk(monkeypatch, capsys):
 def base(toy_data):
     return (
         f"train --task glm_infill --arch glm_tiny --blocks line --block-size 64 --max-tokens 400"
-        f" --log-every 1 --precision fp32 --data {toy_data / 'text'}"
+        f" --log-every 1 --precision fp32 {DETERMINISTIC} --data {toy_data / 'text'}"
     )
 
 
@@ -223,6 +224,7 @@ def test_the_command_of_a_runs_readme_continues_it(
         assert unitk(f"{base} --save-dir {pre} --max-steps 1")[0] == 0
     words = KINDS_OF_RUN[kind].format(text=toy_data / "text", pairs=toy_data / "pairs", pre=pre)
     words = f"train {words} --block-size 64 --max-tokens 400 --log-every 1 --max-steps 4"
+    words += f" {DETERMINISTIC}"
     assert unitk(f"{words} --save-dir {whole}")[0] == 0
     with monkeypatch.context() as patch:
         stop_after(patch, 2)

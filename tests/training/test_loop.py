@@ -725,6 +725,16 @@ def test_fp16_needs_a_gpu(start):
         Trainer(start("--max-steps 1 --precision fp16 --device cpu"))
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_fp16_learns_what_fp32_learns(train, curve):
+    """On a GPU, with a loss scale; an overflow may cost some updates."""
+    for precision in ("fp32", "fp16"):
+        at = train(f"--max-steps 30 --arch.dropout 0 --precision {precision}", run=precision)
+    assert at.bad_steps < 5 and len(curve("fp16", "loss_scale")) == 30
+    full, half = (np.mean([loss for _, loss in curve(run)[20:]]) for run in ("fp32", "fp16"))
+    assert half == pytest.approx(full, rel=0.03)
+
+
 def test_a_log_that_is_removed_is_told(train, tmp_path, monkeypatch, caplog):
     update = Trainer.update
 
