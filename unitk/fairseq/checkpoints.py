@@ -272,7 +272,7 @@ def config_of(
     _, width = settings.shape_of(tensors, f"{root}embed_tokens.weight", path)
     inner, _ = settings.shape_of(tensors, f"{root}layers.0.fc1.weight", path)
     config: ModelConfig = settings.preset(kind.presets[0])
-    # only towers whose norms stand before their parts have one behind the last layer
+    # only towers with pre-norm layers have a norm after the last layer
     last = f"{root}layer_norm.weight" in tensors
     changes: dict[str, Any] = {
         "width": width,

@@ -224,7 +224,7 @@ def read_index(path: Path, data: Path) -> tuple[np.dtype[Any], Ids]:
             if magic != MAGIC or version != 1:
                 raise DataError(f"{path} does not begin as an index of fairseq's format mmap")
             if length != HEADER.size + 12 * count:
-                # Megatron has the number of documents behind the header, their places at the end
+                # Megatron has the number of documents after the header, their offsets at the end
                 more = int.from_bytes(file.read(8), "little")
                 if length == HEADER.size + 8 + 12 * count + 8 * more:
                     raise DataError(

@@ -18,7 +18,7 @@ FIRST = ("<s>", "<pad>", "</s>", "<unk>")
 XLM_FIRST = ("<s>", "</s>", "<pad>", "<unk>", *(f"<special{i}>" for i in range(10)))
 """Symbols that every dictionary begins with and that its file leaves out."""
 OVERWRITE = " #fairseq:overwrite"
-END: int = FIRST.index("</s>")  # what fairseq writes behind every line of text
+END: int = FIRST.index("</s>")  # fairseq writes it after every line of text
 GPT2_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
 GLUE = 0.01
 """Share of symbols with sentencepiece's mark (\u2581 before a word) or subword-nmt's (@@ in one).

@@ -58,7 +58,7 @@ class Found:
     """Registered architectures; the nearest one names the model's."""
     config: ModelConfig
     task: str
-    vocab: Vocab | None  # of the files beside it, if there are any
+    vocab: Vocab | None  # of the files in its folder; None without any
     options: Mapping[str, str] = field(default_factory=dict)  # of the task
     symbols: Mapping[str, int] = field(default_factory=dict)  # ids that the system fixes
     spelled: Mapping[int, str] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class Found:
 
     def rows(self, name: str) -> int:
         """The checkpoint's number of rows for the table `name` of unitk; 0 without it."""
-        # a table has one name there, whereas projections may have several
+        # a table has a single name, whereas projections may have several
         theirs = self.layout.names.get(name.removesuffix(".weight"), "")
         assert isinstance(theirs, str)
         table = self.tensors.get(f"{theirs}.weight")
@@ -148,7 +148,7 @@ def read_checkpoint(
         elif len(state[ENCODER]) != len(state[TOKENS]):
             raise UsageError(f"--task.source-vocab is needed for the encoder of {found.path}")
         sizes[ENCODER] = len(task.source_vocab)
-    # symbols beyond the checkpoint's rows get rows behind them
+    # symbols beyond the checkpoint's rows get new rows at the end
     rows = {name: len(state[name]) for name in sizes if name in state}
     generator = torch.Generator().manual_seed(1)
     for one, count in rows.items():

@@ -80,7 +80,7 @@ LLAMA_KEYS = settings.keys("""
 PARTS = (("norm1", "attn_out"), ("norm2", "mlp.2"))
 """A block's norms, each scaled and shifted, and the maps whose outputs are scaled."""
 NORM_BIAS = r"\.norm(1|2|_final)\.bias$"
-LENGTH = 1024  # where a model has no limit: theirs, which have one, were trained with it
+LENGTH = 1024  # written for models without a limit; the released ones were trained with it
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def read(path: Path, vocab: Path | None) -> Found:
         known = ", ".join(KINDS)
         raise CheckpointError(f"{where}: model_type must be one of {known}, got {name!r}")
     kind, tensors = KINDS[name], read_tensors(weights)
-    # as many keys as queries
+    # grouped-query attention is not supported
     settings.refuse(given, {**kind.fixed, "n_kv_heads": given.get("n_heads")}, where)
     config = settings.read(settings.preset(kind.preset), kind.keys, given, where)
     own, options = vocab_beside(weights, vocab), {}
@@ -164,7 +164,7 @@ def symbols_of(vocab: Vocab, given: Mapping[str, Any], where: Path) -> dict[str,
         if given.get(key) is not None
     }
     if "mask" not in found and vocab.mask >= vocab.model.size:
-        # the codes of MDLM and BD3-LM add it behind a vocabulary that has none
+        # MDLM's and BD3-LM's code appends it to a vocabulary that lacks it
         found["mask"] = settings.checked(given.get("vocab_size"), int, "vocab_size", where) - 1
     opening = vocab.model.find("<|startoftext|>")  # LLaDA's
     return found if opening is None else found | {"cls": opening}
@@ -182,10 +182,10 @@ def reordered(
         joint = name.endswith("attn_qkv.weight")
         if not joint and not name.endswith(("q_proj.weight", "k_proj.weight")):
             continue
-        # with the values behind, where they are one matrix
+        # a joint matrix also has the values, which keep their order
         rows, heads = (len(matrix) // 3 * 2, 2 * num_heads) if joint else (len(matrix), num_heads)
         if rows % (2 * heads):
-            continue  # another shape than the configuration's, which is refused with all others
+            continue  # a wrong shape; the check of all shapes refuses it
         order = torch.arange(rows).view(heads, 2, -1).mT.flatten()
         order = order.argsort() if back else order
         found[name] = torch.cat([matrix[order], matrix[rows:]])
@@ -276,7 +276,7 @@ def write(parts: Parts, folder: Path) -> None:
     about: dict[str, Any] = {"model_type": name, "architectures": [kind.name]}
     about["auto_map"] = {"AutoConfig": settled, **dict.fromkeys(kind.classes, code)}
     about |= {**kind.fixed, **settings.write(config, kind.keys), "vocab_size": rows}
-    end = vocab.sep if vocab.sep < rows else None  # which an import may have added
+    end = vocab.sep if vocab.sep < rows else None  # an import may have added it
     about |= {"mask_token_id": vocab.mask, "eos_token_id": end, "pad_token_id": end}
     about[kind.keys["max_positions"][0]] = config.max_positions or LENGTH
     if kind.layout is DIT:

@@ -104,7 +104,7 @@ def read_pickle(path: Path) -> Any:
             with zipfile.ZipFile(path) as archive:
                 if (bad := archive.testzip()) is not None:
                     raise CheckpointError(f"{path} is damaged: {bad} fails its checksum")
-        # a mapped file cannot be read beyond its end, whatever sizes are claimed in it
+        # a mapped file cannot be read beyond its end, even if the sizes in it are wrong
         return torch.load(path, map_location="cpu", weights_only=True, mmap=zipped)
 
 

@@ -305,7 +305,7 @@ FAMILIES = {
         layout=names.GPT,
         heads={TEXTS: ("", "score"), DOUBLE: ("", "multiple_choice_head.summary")},
         keys=GPT_KEYS,
-        fixed={"afn": "gelu"},  # the tanh form, there
+        fixed={"afn": "gelu"},  # transformers means the tanh form by it
         complete=_gpt2,
         about=lambda config: {"embd_pdrop": config.dropout},
         options={"opening": "none", "ends": "off"},
@@ -409,7 +409,7 @@ def layout_of(family: Family, config: ModelConfig, head: str = "") -> Layout:
     name = f"{family.name}{ending}"
     require(ending in family.heads, f"--to hf: transformers has no {name} that unitk can match")
     own = names.classes(f"{head}:label", *family.heads[ending])
-    # a bias adds as much to every choice
+    # its bias adds the same to every choice
     ignored = (*layout.ignored, r"multiple_choice_head\.summary\.bias")
     return replace(layout, names={**layout.names, **own}, ignored=ignored)
 

@@ -88,7 +88,7 @@ def _frame(task: Task, pieces: Sequence[str]) -> dict[str, Any]:
 
     Only symbols with exported ids are added.
     """
-    word = task.vocab.mask  # stands for a part
+    word = task.vocab.mask  # a placeholder for a part
     if task.protocol:  # any word but those that the frame has itself, such as the modes of UL2
         word = int(np.setdiff1d(task.words, _prompt(task, [task.words[-1:]]).token)[0])
     templates: list[list[dict[str, Any]]] = []

@@ -53,7 +53,7 @@ class Layout:
             number = re.search(r"\.(\d+)\.", f".{name}")
             digits = number[1] if number else ""
             generic, of_module = (_generic(text, digits) for text in (name, module))
-            # a single tensor may stand elsewhere than the rest of its module (UniLM's q_bias)
+            # a tensor may have another module than the rest of its own (UniLM's q_bias)
             if generic in self.names:
                 theirs, end = self.names[generic], ""
             elif of_module in self.names:
@@ -140,7 +140,7 @@ def count_from(tensors: dict[str, Tensor], have: int, want: int) -> None:
     """Change the rows before position 0 in tables of positions from `have` to `want`, in place."""
     for name in POSITIONS:
         if have != want and name in tensors:
-            table = tensors[name]  # nothing looks the rows in front up, so they may be zero
+            table = tensors[name]  # the rows before position 0 are never read, so they may be zero
             tensors[name] = torch.cat([table.new_zeros(want, table.shape[1]), table[have:]])
 
 
@@ -325,7 +325,7 @@ XLNET = Layout(
             "transformer.layer.#.",
             "layers.#.",
             {
-                # parameters and no modules there: without ".weight"
+                # transformers has parameters instead of modules: no ".weight"
                 "attention.qkv.weight": tuple(f"rel_attn.{part}" for part in "qkv"),
                 "attention.out.weight": "rel_attn.o",
                 "attention_norm": "rel_attn.layer_norm",

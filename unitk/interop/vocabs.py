@@ -60,7 +60,7 @@ def fitted(
         by_id[index] = name
     size = max(rows, pieces, *(index + 1 for index in by_id))
     added: list[str | None] = [by_id.get(index) for index in range(pieces, size)]
-    # rows without a piece become missing symbols in their order; what is left over comes behind
+    # rows without a piece become the missing symbols in their order; further symbols come last
     missing = [name for name in SYMBOLS if name not in fixed]
     for place, filled in enumerate(added):
         if filled is None and missing and pieces + place not in kept:

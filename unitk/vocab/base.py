@@ -166,7 +166,7 @@ class Vocab:
 
         first, _ = shared(len(text[:start].rstrip()))
         last, known = shared(stop)
-        # a token that goes on behind the place is split there: it is the first that differs
+        # a token that extends beyond the place is split there: it is the first that differs
         last = last if last == known else last + 1
         last = min(max(last, 1), len(ids))  # blanks alone may have no token
         first = min(first, last - 1)

@@ -26,11 +26,11 @@ from unitk.registry import register
 Packed = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]
 """The ids of several texts one after the other, and how many each text has."""
 ANCHOR = "\ue000"
-"""A private character: no vocabulary has a piece in which it stands beside another one."""
+"""A private character: no vocabulary has a piece that joins it to another character."""
 UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 """Characters of scripts without blanks, for a regular expression."""
 CACHED_WORDS = 1 << 19
-"""Some 100 MB; it begins anew when it is full, and has the frequent words again at once."""
+"""About 100 MB. A full cache is emptied; frequent words are soon in it again."""
 
 
 FEW = 16  # texts that are encoded faster one by one
@@ -206,7 +206,7 @@ class WordCache:
         if self._index.fresh and not self._learn():
             self._clear()
             return None
-        # the ids of all known words stand in one array: word i has size[i] of them from its first
+        # one array has the ids of all known words: word i has size[i] of them from its first
         size = self._size[index]
         stop = np.cumsum(size)
         total = int(stop[-1]) if len(stop) else 0

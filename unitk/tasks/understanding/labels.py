@@ -56,9 +56,9 @@ class Classify(Whole):
         """The inputs' objective, the auxiliary loss, orders, pooling and class weights."""
 
         pooling: Literal["slot", "concat", "attention"] = "slot"
-        """States that the head reads. slot: one. concat: all, of which it has the last one, the
-        largest and the mean values (ULMFiT). attention: all, weighted behind an LSTM layer
-        (SiATL)."""
+        """States that the head reads. slot: that of one slot. concat: the last state, and the
+        largest and the mean values of all states (ULMFiT). attention: a weighted mean of all
+        states, after an LSTM layer (SiATL)."""
         class_weights: tuple[float, ...] = ()
         """Weight of each class in the loss and in class/correct, in the order of the labels of the
         corpus."""
