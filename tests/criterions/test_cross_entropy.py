@@ -286,6 +286,30 @@ def test_states_and_their_differences_are_kept_small_in_training(toy_vocab):
     assert criterion(model, batch, 0, 1).sums.keys() == {"lm"}  # it is judged by its words
 
 
+@pytest.mark.parametrize("arch", ["bert_tiny", "unilm2_tiny", "modern_tiny", "xlnet_tiny"])
+@pytest.mark.parametrize("sizes", [(16, 16), (16, 9)], ids=["full", "rule"])
+def test_slots_that_nobody_asks_change_nothing(arch, sizes, monkeypatch):
+    """Loss and gradients are those of a model whose last layer makes all states."""
+    torch.manual_seed(0)
+    made = archs.preset(arch).build(V).eval()
+    rng, examples = np.random.default_rng(0), []
+    for size, asks in zip(sizes, (4, 2), strict=True):
+        slots, rows = stay(rng.integers(V, size=size), np.arange(size)), rng.permutation(size)
+        examples.append([Example({"x": slots}, [lm(rows[:asks], rng.integers(V, size=asks))])])
+    batch = collate(examples).to("cpu")
+    assert batch.sight["x"] == ("full" if sizes[1] == 16 else "rule")
+    used = [p for name, p in made.named_parameters() if not name.startswith("heads.")]
+    few = CrossEntropy()(made, batch, 0, 1).sums["lm"]
+    lean = torch.autograd.grad(few, used, allow_unused=True)
+    monkeypatch.setattr(cross_entropy, "replace", lambda batch, **kwargs: batch)
+    every = CrossEntropy()(made, batch, 0, 1).sums["lm"]
+    near(few, every)
+    for one, other in zip(lean, torch.autograd.grad(every, used, allow_unused=True), strict=True):
+        assert (one is None) == (other is None)
+        if other is not None:
+            near(one, other)
+
+
 def test_towers_of_which_there_are_several_have_no_activations_to_regularize(toy_vocab):
     model = registry.get("arch", "elmo_tiny")().build(len(toy_vocab)).train()
     task = registry.get("task", "bilm")

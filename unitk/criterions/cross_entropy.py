@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -38,7 +38,9 @@ class CrossEntropy:
     def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
         if not batch.asks:
             raise UsageError("--criterion cross_entropy: this task has nothing to predict")
-        states, carry = model(batch, model.condition(batch))
+        # to count the slots that are read, the host would have to wait for a GPU
+        lean = batch.docs.device.type == "cpu" and not (self.ar or self.tar)
+        states, carry = model(replace(batch, only_asked=lean), model.condition(batch))
         # asks of one head share its product; those that name their candidates have their own
         together: dict[tuple[str, str, str], list[Ask]] = {}
         for ask in batch.asks.values():

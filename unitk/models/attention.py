@@ -78,10 +78,11 @@ class View:
         return replace(self, bias_BHTS=table, keys=keys, remembered=count)
 
     def of(self, asked_Ba: Tensor) -> View:
-        """A view of the asked slots among the queries."""
-        assert self.bias_BHTS is not None
+        """A view of the asked slots among the queries, without a causal mask or FlexAttention."""
+        assert not self.causal and self.flex is None
         queries = self.queries.gather(2, asked_Ba.expand(len(self.queries), -1, -1))
-        return replace(self, queries=queries, bias_BHTS=take(self.bias_BHTS, asked_Ba))
+        table = None if self.bias_BHTS is None else take(self.bias_BHTS, asked_Ba)
+        return replace(self, queries=queries, bias_BHTS=table)
 
     def __call__(
         self,

@@ -103,8 +103,8 @@ class Stack(Tower):
         if condition.prefix or condition.memory:
             view, stores = condition.in_front(view, slots, self.layers)
         embedded_BTD = self.embed(slots, condition.added(slots))
-        if view.bias_BHTS is None or condition.slots is not None:
-            asked = None  # a table alone has rows to take
+        if view.causal or view.flex is not None or condition.slots is not None:
+            asked = None  # these have no rows to take
         states_BTD = self.pass_through(embedded_BTD, view, stores, sources, asked, layers)
         if layers is not None:
             layers.append(states_BTD)

@@ -253,20 +253,19 @@ def gather(states: Mapping[str, Tensor], batch: Batch, asks: Sequence[Ask]) -> A
 
 
 def asked_slots(batch: Batch, name: str) -> Tensor | None:
-    """The slots [B, a] of a tower that asks read, some twice; None if most slots are read."""
+    """The slots [B, a] of a tower that asks read, and some more; None if most slots are read."""
     _, rows, length = batch.towers[name].shape
     read = [ask.rows.flatten() for ask in batch.asks.values() if ask.tower == name]
     if not read:
         return None
     flat = torch.cat(read)
-    flat = flat[flat >= 0].unique()
-    row, count = flat // length, torch.bincount(flat // length, minlength=rows)
-    widest = int(count.max())
+    asked_BT = flat.new_zeros(rows, length)
+    asked_BT.view(-1)[flat[flat >= 0]] = 1
+    widest = int(asked_BT.sum(1).max())
     if 2 * widest > length:
         return None
-    place = torch.arange(len(flat), device=flat.device) - (count.cumsum(0) - count)[row]
-    slots_Ba: Tensor = flat.new_zeros(rows, widest)
-    slots_Ba[row, place] = flat % length
+    # those that are read come first; others fill up the rows that have fewer: none comes twice
+    slots_Ba: Tensor = asked_BT.argsort(dim=1, descending=True, stable=True)[:, :widest]
     return slots_Ba
 
 
