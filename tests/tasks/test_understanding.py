@@ -12,12 +12,14 @@ from rounding import near
 import unitk
 from unitk.data.batching import draw
 from unitk.data.storing.folders import open_corpus
+from unitk.data.storing.preprocess import Options, preprocess
 from unitk.decoding.config import PredictConfig
 from unitk.decoding.ensemble import same_slots
 from unitk.decoding.reading.predict import as_written, readings
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.models.archs import tiny
 from unitk.registry import get
+from unitk.score.labels import tags
 from unitk.slots import collate
 from unitk.tasks.understanding.base import layout_of, softmax
 from unitk.training.loop import train
@@ -459,6 +461,40 @@ def test_an_ensemble_is_the_mean_though_each_model_reads_in_its_own_order(
     )
     predict.run(["--checkpoint", str(paths[0]), "--checkpoint", str(paths[1]), texts[0]])
     assert json.loads(capsys.readouterr().out)[key] == pytest.approx(both[0][key], rel=1e-6)
+
+
+@pytest.mark.slow
+def test_the_best_validation_of_tags_is_that_of_the_largest_f1(labelled, toy_vocab, tmp_path):
+    for name in ("train", "valid"):
+        lines = (labelled / f"tags.{name}.jsonl").read_text().splitlines()
+        marked = (json.loads(line.replace('"L"', '"B-L"')) for line in lines)
+        # the last two words are one span
+        kinds = ({**one, "y": [*one["y"][:-2], "B-M", "I-M"]} for one in marked)
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, kinds)))
+    preprocess(
+        Options(
+            input=(str(tmp_path / "train.jsonl"),),
+            valid=(str(tmp_path / "valid.jsonl"),),
+            dest=tmp_path / "tags",
+            vocab=labelled / "vocab",
+            workers=1,
+            source_field=("a",),
+            label_field="y",
+            labels="tags",
+        )
+    )
+    save = tmp_path / "run"
+    words = f"--task tag --task.layout mlm --arch bert_tiny --data {tmp_path / 'tags'}"
+    words += f" --save-dir {save} --precision fp32 --max-steps 24 --lr 5e-3 --batch-texts 32"
+    words += " --valid-every 8 --save-every 8 --best-metric valid/spans/f1"
+    at = train(prepare(parse_train(words.split())))
+    events = map(json.loads, (save / "log.jsonl").read_text().splitlines())
+    each = {e["step"]: e["valid/spans/f1"] for e in events if e["kind"] == "valid"}
+    assert at.best == max(each.values()) > 0 and each[at.best_step] == at.best
+    asked = [json.loads(line) for line in (tmp_path / "valid.jsonl").read_text().splitlines()]
+    said = unitk.load(save).predict([one["a"] for one in asked])
+    scores = tags([one["tags"] for one in said], [one["y"] for one in asked])
+    assert 100 * at.best == pytest.approx(scores.figures["f1"], rel=1e-6)
 
 
 def test_what_predicts_something_else_is_not_joined(labelled, tmp_path):

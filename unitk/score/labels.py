@@ -97,18 +97,18 @@ def tags(predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]) ->
         assert len(some) == len(right)
         equal += sum(map(str.__eq__, some, right))
         total += len(right)
-    found, known = _spans(predicted), _spans(wanted)
+    found, known = spans(predicted), spans(wanted)
     figures: dict[str, float | int] = {"accuracy": 100 * equal / max(total, 1)}
     figures |= _ratios(found & known, found, known)
     for name in sorted({kind for *_, kind in found | known}):
-        own, true = ({span for span in spans if span[-1] == name} for spans in (found, known))
+        own, true = ({span for span in side if span[-1] == name} for side in (found, known))
         figures[f"f1:{name}"] = _ratios(own & true, own, true)["f1"]
     figures |= {"spans": len(known), "predicted_spans": len(found)}
     return Score(figures, "spans as conlleval: first and last word and type are right")
 
 
-def _spans(texts: Sequence[Sequence[str]]) -> set[Span]:
-    """The spans of a row of tags: one begins at B-X, and at I-X after neither B-X nor I-X."""
+def spans(texts: Sequence[Sequence[str]]) -> set[Span]:
+    """The spans of tagged texts: one begins at B-X, and at I-X after neither B-X nor I-X."""
     found: set[Span] = set()
     for number, some in enumerate(texts):
         start, before = 0, ""

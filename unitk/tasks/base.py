@@ -176,6 +176,10 @@ class Task:
         """Lay out a text with links to entities: rows of start, stop and the entity's number."""
         raise self._lacks("link", "be trained on texts with entities")
 
+    def measured(self, model: Any, batch: Any) -> tuple[Mapping[str, Any], Mapping[str, float]]:
+        """Further figures of a validation batch: sums by NAME/PART, and counts by NAME."""
+        return {}, {}
+
     def reading(self, source: list[Ids]) -> Slots:
         """A source that is only read, by the encoder where there is one."""
         tokens, part = framed(source, self.vocab.cls, self.vocab.sep)

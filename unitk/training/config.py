@@ -195,7 +195,8 @@ class TrainConfig:
     installed."""
     best_metric: str | None = None
     """Metric that selects the best checkpoint. Losses: lower is better. Shares of right answers
-    (valid/label/correct): higher is better. Default: valid/loss of the first set."""
+    (valid/class/correct) and F1 of tagged spans (valid/spans/f1): higher is better. Default:
+    valid/loss of the first set."""
 
     def __post_init__(self) -> None:
         require(len(self.data) > 0, "--data needs a corpus folder")

@@ -316,7 +316,7 @@ class Trainer:
             hint = nearest(metric, values) or f" (known: {', '.join(values)})"
             raise UsageError(f"--best-metric: validation gives no {metric}{hint}")
         best = at.best
-        at.rank(values[metric], config.keep_best, higher=metric.endswith("/correct"))
+        at.rank(values[metric], config.keep_best, higher=metric.endswith(("/correct", "/f1")))
         at.stale = 0 if at.best != best else at.stale + 1
         shown = "  ".join(f"{name} {values_line(name, values, 'ppl')}" for name in self.data.valid)
         shown += f"  {metric} {values[metric]:.4g}" if config.best_metric else ""
@@ -334,7 +334,8 @@ class Trainer:
                     return None
                 show(f"validating {name} {done}/{len(batches)}")
                 if batch.num_real or ranks.sharded:
-                    loss = self.loss(batch.to(self.device), number)  # the same in every run
+                    loss = self.loss(batch := batch.to(self.device), number)  # of any run the same
+                    means.add(*self.data.task.measured(self.model, batch))
                     if batch.num_real:
                         means.add({**loss.sums, **loss.parts}, self.criterion.counts(batch))
             sums, counts = ranks.total_tensors(means.sums), ranks.total(means.counts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -9,7 +10,8 @@ import numpy as np
 
 from unitk.errors import require
 from unitk.registry import register
-from unitk.slots import Example, Floats, Ids
+from unitk.score.labels import spans
+from unitk.slots import DOC, Example, Floats, Ids
 from unitk.tasks.base import Encoded, side_by_side
 from unitk.tasks.understanding.base import Headed, Labelling, labelled, softmax
 
@@ -119,6 +121,20 @@ class Tag(Labelling):
         encoded = self.encoded([np.concatenate(parts)])
         firsts = np.cumsum([0, *map(len, parts[:-1])])
         return self.asked(encoded.example, encoded.tower, encoded.parts[0][firsts, None])
+
+    def measured(self, model: Any, batch: Any) -> tuple[Mapping[str, Any], Mapping[str, float]]:
+        """F1 of spans as conlleval counts it: twice the right ones, over those of both sides."""
+        ask = batch.asks[self.head]
+        output = model.output(batch, ask)
+        doc = batch.towers[ask.tower][DOC].flatten()[ask.first]
+        found = []
+        for rows in (output.argmax(-1), ask.label):
+            texts: dict[int, list[str]] = {}
+            for number, one in zip(*(x[ask.weight > 0].tolist() for x in (doc, rows)), strict=True):
+                texts.setdefault(number, []).append(self.labels[one])
+            found.append(spans([*texts.values()]))
+        right = output.new_tensor(2.0 * len(found[0] & found[1]))
+        return {"spans/f1": right}, {"spans": sum(map(len, found))}
 
     def said(self, parts: list[Ids], output: Floats) -> dict[str, Any]:
         odds = softmax(output).max(-1).tolist()
