@@ -9,8 +9,9 @@ second; then the ratio, and the peak of memory: of training (weights, gradients,
 backward needs; not told of fairseq), and of the process with its libraries. The peer is
 transformers' Trainer (it takes `pip install transformers accelerate`) or, with `--peer fairseq`,
 fairseq's with RoBERTa, which has no token types; on a CPU it computes in fp32 beside our bf16 too.
-`--task` compares other objectives of unitk with `mlm` instead: `--task pmlm,glm_infill`, or one of
-several within a task, `--task pmlm:ae,pmlm:par`.
+`--task` compares other objectives of unitk with `mlm` instead, any but those that need labels:
+`--task pmlm,glm_infill`, or one of several within a task, `--task pmlm:ae,pmlm:par`. They train
+BERT with the tables that they need, or, where they have one, a family of their own.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -185,34 +187,19 @@ def unitk_steps(
     side: str, size: str, precision: str, shortest: int, steps: int
 ) -> tuple[float, float]:
     """Processor seconds of the best update, and its tokens on average."""
-    from unitk.data.storing.corpus import CorpusWriter
     from unitk.training.loop import Trainer
     from unitk.training.start import parse_train, prepare
-    from unitk.vocab.base import open_vocab
 
-    layers, width, heads, rows = SIZES[size]
-    data, (task, _, objective) = texts(shortest, rows, steps), side.partition(":")
+    rows, (task, _, objective) = SIZES[size][-1], side.partition(":")
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        symbols = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-        words = [*symbols, *(f"w{i}" for i in range(WORDS - len(symbols)))]
-        (folder / "vocab.txt").write_text("\n".join(words) + "\n")
-        vocab = open_vocab(folder / "vocab.txt")
-        writer = CorpusWriter(folder / "corpus", len(vocab))
-        vocab.save(folder / "corpus" / "vocab")
-        ones = np.ones(len(data), np.int64)
-        writer.add(np.concatenate(data), np.array([len(text) for text in data]), ones)
-        writer.close({"vocab": vocab.hash})
+        data = corpus(Path(name), texts(shortest, rows, steps), task)
         line = (
-            f"--task {task} --arch bert_base --arch.num-layers {layers} --arch.width {width}"
-            f" --arch.num-heads {heads} --arch.ffn-width {4 * width} --arch.attention-dropout 0"
-            f" --arch.max-positions 512 --arch.num-virtual {2 if task == 'pmlm' else 0}"
-            f" --data {folder / 'corpus'} --save-dir {folder / 'run'} --valid none --threads 1"
-            f" --block-size {LONGEST} --batch-texts {rows} --max-tokens {4 * rows * LONGEST}"
-            f" --precision {precision} --max-steps {steps} --writers none"
+            f"--task {task} {architecture(task, size)} --save-dir {Path(name) / 'run'}"
+            f" --data {data} --valid none --threads 1 --precision {precision} --writers none"
+            f" --batch-texts {rows} --max-tokens {4 * rows * LONGEST} --max-steps {steps}"
         )
-        if task == "glm_infill":
-            line += " --arch.max-positions2 513"
+        if pretrains(task):
+            line += f" --block-size {2 * LONGEST}"  # a text is a document, which is not cut
         if objective:
             line += f" --task.objective {objective}"
         trainer = Trainer(prepare(parse_train(line.split())))
@@ -226,6 +213,56 @@ def unitk_steps(
             took.append(time.process_time() - began)
             tokens += count
     return min(took[1:]), tokens / steps
+
+
+def pretrains(task: str) -> bool:
+    """Whether a task learns from texts; otherwise from pairs. Ends where it needs labels."""
+    from unitk import registry
+    from unitk.tasks.base import Task
+
+    kind = registry.get("task", task)
+    if kind.pretrain is Task.pretrain and kind.finetune is Task.finetune:
+        sys.exit(f"--task {task} learns from labels: give one that learns from texts or pairs")
+    return kind.pretrain is not Task.pretrain
+
+
+def architecture(task: str, size: str) -> str:
+    """Options of BERT with the tables that a task needs, or of the task's own family."""
+    from unitk import registry
+
+    layers, width, heads, _ = SIZES[size]
+    bert, own = registry.get("arch", "bert_base")(), registry.get("task", task).arch
+    config = registry.get("arch", own)()
+    sizes = {"num_layers": layers, "width": width, "num_heads": heads, "ffn_width": 4 * width}
+    sizes |= {"attention_dropout": 0, "max_positions": max(512, 2 * LONGEST)}
+    if type(config) is type(bert):
+        own = "bert_base"
+        tables = "num_virtual", "num_segments", "max_positions2", "num_tasks"
+        sizes |= {name: max(getattr(config, name), getattr(bert, name)) for name in tables}
+    there = {field.name for field in fields(config)}
+    given = [(name.replace("_", "-"), n) for name, n in sizes.items() if name in there]
+    return " ".join([f"--arch {own}", *(f"--arch.{name} {n}" for name, n in given)])
+
+
+def corpus(folder: Path, data: list[np.ndarray], task: str) -> Path:
+    """A corpus of texts, or of pairs of their halves, for a task."""
+    from unitk.data.storing.preprocess import Options, preprocess
+
+    symbols = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    words = [*symbols, *(f"w{i}" for i in range(WORDS - len(symbols)))]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    made: dict[str, Any] = {"dest": folder / "corpus", "vocab": folder / "vocab.txt"}
+    lines = [[words[i] for i in ids] for ids in data]
+    if pretrains(task):
+        sides = {"input": lines}
+    else:
+        sides = {"source_file": [x[::2] for x in lines], "target_file": [x[1::2] for x in lines]}
+    for name, side in sides.items():
+        (folder / name).with_suffix(".txt").write_text("".join(f"{' '.join(x)}\n" for x in side))
+        made[name] = (str(folder / f"{name}.txt"),)
+    # a document each, of one sentence
+    preprocess(Options(**made, documents="line"))
+    return folder / "corpus"
 
 
 if __name__ == "__main__":

@@ -1,3 +1,4 @@
+import os
 import re
 import runpy
 import subprocess
@@ -102,6 +103,8 @@ def test_a_peer_that_is_not_there_is_told():
         "train.py --task lm --arch gpt2_tiny --threads 1 --updates 1 --rounds 1 --build lm",
         "optimizers.py --task lm --arch gpt2_tiny --optimizers adamw,muon --threads 1 --updates 1",
         "peers.py --side tiny,bf16,mlm --steps 1",
+        "peers.py --side tiny,bf16,unilm --steps 1",
+        "peers.py --side tiny,bf16,seq2seq --steps 1",
     ],
 )
 def test_steps_are_measured(words, tmp_path):
@@ -114,3 +117,35 @@ def test_steps_are_measured(words, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+
+
+@pytest.mark.slow
+def test_every_task_is_compared_but_those_of_labels(tmp_path):
+    """Each has an architecture that its layouts fit, and a corpus."""
+    words = """
+import sys, peers
+from pathlib import Path
+from unitk import registry
+from unitk.training.start import parse_train, prepare
+peers.SIZES["tiny"] = 1, 8, 2, 4
+for task in registry.names("task"):
+    try:
+        Path(task).mkdir()
+        data = peers.corpus(Path(task), peers.texts(16, 4, 1), task)
+    except SystemExit as error:
+        print(task, error)
+        continue
+    kind = "--block-size 256" if peers.pretrains(task) else ""
+    line = f"--task {task} {peers.architecture(task, 'tiny')} --save-dir run --data {data}"
+    prepare(parse_train(f"{line} --max-steps 1 --valid none {kind}".split()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{BENCHMARKS}:{BENCHMARKS.parents[1]}"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    labels = [line.split()[0] for line in done.stdout.splitlines() if "learns from labels" in line]
+    assert labels == ["choice", "classify", "cloze", "regress", "span", "tag"]
