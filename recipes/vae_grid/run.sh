@@ -3,7 +3,8 @@
 #
 #   recipes/vae_grid/run.sh                              the bundled sample of vae_captions
 #   DATA=path/to/folder recipes/vae_grid/run.sh          other sentences: train, valid and test.txt[.gz]
-#   BETAS="1" LAMBDAS="0.05 0.1 0.25 0.5 1" ...          another grid
+#   SETTING=published DATA=path/to/folder ...            the grid that was published, 15 models of optimus_small: for a GPU
+#   BETAS="1" LAMBDAS="0.1 1" ARCH=optimus_base ...      another grid, another model
 #   INIT="--init-encoder models/bert --init-decoder models/gpt2" ARCH=optimus_base VOCAB=models/gpt2 ...
 #
 # What is finished is not done again: run it once more after a stop.
@@ -12,10 +13,13 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../stages.sh"
 
 DATA=${DATA:-$here/../vae_captions/data}
-BETAS=${BETAS:-0.5 1}
-LAMBDAS=${LAMBDAS:-0.1 0.5 1}
+SETTING=${SETTING:-tiny}
+case $SETTING in
+  tiny) : "${BETAS:=0.5 1}" "${LAMBDAS:=0.1 0.5 1}" "${ARCH:=optimus_tiny}" ;;
+  published) : "${BETAS:=0.25 0.5 1}" "${LAMBDAS:=0.05 0.1 0.25 0.5 1}" "${ARCH:=optimus_small}" ;;
+  *) echo "SETTING must be tiny or published, got $SETTING" >&2; exit 2 ;;
+esac
 TOKENIZERS=${TOKENIZERS:-shared own}
-ARCH=${ARCH:-optimus_tiny}
 LATENT=${LATENT:-32}
 STEPS=${STEPS:-1200}
 SEED=${SEED:-1}

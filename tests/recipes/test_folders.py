@@ -5,6 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ NAMES += [
     "squad",
     "translate",
     "mass_translation",
+    "ernie2",
     "zero_shot",
 ]
 PROGRAM = f"""#!{sys.executable}
@@ -60,6 +63,23 @@ def test_a_folder_of_somebody_else_is_refused_and_kept(name, tmp_path):
     assert done.returncode == 2 and "holds files that no recipe made" in done.stderr
     assert sorted((tmp_path / "keep").rglob("*")) == before
     assert not (tmp_path / "calls").exists()
+
+
+def test_the_published_grid_has_a_model_for_each_setting(tmp_path):
+    done = start("vae_grid", tmp_path, SETTING="published", RUN="run")
+    assert done.returncode == 0, done.stderr
+    calls = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
+    trained = [dict(zip(call, call[1:], strict=False)) for call in calls if call[0] == "train"]
+    found = Counter(
+        (one["--criterion.beta"].partition("value=")[2], one["--criterion.kl-threshold"])
+        for one in trained
+    )
+    grid = product(("0.25", "0.5", "1"), ("0.05", "0.1", "0.25", "0.5", "1"))
+    # the last setting has a second model, with a tokenizer of the encoder's own
+    assert found == Counter([*grid, ("1", "1")])
+    assert {one["--arch"] for one in trained} == {"optimus_small"}
+    done = start("vae_grid", tmp_path, SETTING="huge", RUN="run")
+    assert done.returncode == 2 and "tiny or published, got huge" in done.stderr
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,0 +1,56 @@
+"""The table of ERNIE 2.0's ways of learning: python3 report.py RUN ROWS...
+
+For each objective the share of right answers on held-out texts at the end of a run, and that of
+the most frequent class among these answers.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from stages import events, table
+
+from unitk.data.batching import draw
+from unitk.training.start import parse_train, prepare
+
+
+def majorities(run: Path) -> dict[str, tuple[int, float]]:
+    """Objective -> how many answers the validation set of a run has, and the share of one class."""
+    again = [f"--config={run / 'config.yaml'}", f"--save-dir={run / 'none'}", "--resume=off"]
+    [source] = prepare(parse_train(again)).data.valid.values()
+    labels = defaultdict[str, Counter[int]](Counter)
+    for number in range(len(source.examples.bounds(0))):
+        for ask in draw(source.examples, 0, 0, number).asks:
+            labels[ask.name].update(ask.label.tolist())
+    return {
+        name: (found.total(), found.most_common(1)[0][1] / found.total())
+        for name, found in labels.items()
+    }
+
+
+def cell(value: float | None) -> str:
+    """A share as a percentage."""
+    return "" if value is None else f"{100 * value:.1f} %"
+
+
+def main(run: Path, rows: list[str]) -> None:
+    """Print and write the table."""
+    names, lines = ["mlm", "capital", "document", "order", "distance", "discourse"], []
+    for row in rows:
+        last = events(run / row, "valid")[-1]
+        shares = [last.get(f"valid/{name}/correct") for name in names]
+        lines.append([row, f"{last['step']:,}", *map(cell, shares)])
+    joint = next((row for row in rows if row not in names), rows[0])
+    found = majorities(run / joint)
+    most = [cell(found[name][1]) if name in found else "" for name in names]
+    asked = [f"{found[name][0]:,}" if name in found else "" for name in names]
+    lines += [["most frequent class", "", *most], [f"answers ({joint})", "", *asked]]
+    text = table(["learning", "updates", *names], lines)
+    (run / "table.md").write_text(text)
+    print("\n" + text, end="")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])
