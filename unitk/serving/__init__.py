@@ -5,5 +5,5 @@ verbs.py      what may be asked of a model, and what a model can do
 requests.py   what a request may say, and what is answered
 batching.py   requests that wait together are answered together
 app.py        addresses, errors, figures (Starlette)
-page/         the page: one file of HTML, style and script each
+page/         the page: HTML, style, what answers look like (draw.js), panels (page.js)
 """

@@ -167,8 +167,8 @@ class Asked:
         if layer is not None:
             longest = [one.max_len * len(prompt.towers["enc"]) for prompt, one in prompts.values()]
             weights = config.nbest * sum(longest)
-            what = f"alignment_layer: up to {weights} weights; {WEIGHTS} may be in an answer"
-            require(weights <= WEIGHTS, what)
+            what = f"alignment_layer: {weights:,} weights, but an answer may have {WEIGHTS:,}"
+            require(weights <= WEIGHTS, f"{what}: ask for fewer or shorter outputs")
         # the number within the request seeds the draws, whatever is computed beside it
         items = [(kept[number], prompt, number, None) for number, prompt in prompts.items()]
 
