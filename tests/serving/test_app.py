@@ -145,7 +145,10 @@ def test_alignments_are_those_of_python(reader, serve, monkeypatch):
     assert "attention" not in plain.json()["outputs"][0][0]
     assert "alignment_layer must be a whole number, got 'x'" in low.json()["error"]
     assert "alignment_layer must be 0 to 2, got 3" in deep.json()["error"]
-    assert much.status_code == 400 and "weights, but an answer may have 1,000,000: ask for" in much.json()["error"]
+    assert (
+        much.status_code == 400
+        and "weights, but an answer may have 1,000,000: ask for" in much.json()["error"]
+    )
     assert model.json()["tasks"]["seq2seq"]["alignment_layers"]
     none, other = ask(
         serve(), ("/generate", {"texts": ["a"], "alignment_layer": 0}), ("/model", None)

@@ -14,6 +14,8 @@ pytest.importorskip("starlette")
 sync_api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium")
 
+from unitk.files import seal  # noqa: E402  (after what may be missing)
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium"),
@@ -127,6 +129,17 @@ def test_every_panel_answers(serving, browser, name, width, scheme):
 def test_what_a_model_can_do_is_shown(serving, browser, trained, task, pairs):
     with serving(trained(task, pairs)) as where, opened(browser, where, 390) as page:
         answers(page, task, TRAINED[task, pairs])
+
+
+def test_an_imported_model_writes_and_shows_pairs(serving, browser, trained, tmp_path):
+    """It has seen no data, so nothing says that it was trained on pairs."""
+    path, [checkpoint] = tmp_path / "model", (trained("seq2seq", True) / "checkpoints").iterdir()
+    shutil.copytree(checkpoint, path)
+    state = json.loads((path / "state.json").read_text())
+    (path / "state.json").write_text(json.dumps(state | {"kind": "text", "parts": 0}))
+    seal(path)
+    with serving(path) as where, opened(browser, where) as page:
+        answers(page, "imported", ["write", "show"])
 
 
 def post(where, path, body):

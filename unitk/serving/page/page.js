@@ -208,7 +208,9 @@ function show(tasks) {
   });
   section.querySelector("select").append(...Object.keys(tasks).map(name => new Option(name)));
   if (Object.values(tasks).every(({form}) => form)) without(section, "target");  // they lay out no pairs
-  if (Object.values(tasks)[0].pairs) section.querySelector("[name=target]").value = "a fox and a dog";
+  const [{pairs, writes, blank}] = Object.values(tasks);
+  // seq2seq learns from pairs alone
+  if (pairs || (writes && !blank)) section.querySelector("[name=target]").value = "a fox and a dog";
 }
 
 async function start() {
