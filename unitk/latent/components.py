@@ -180,3 +180,26 @@ class ELBOConfig:
     def build(self, vocab: Vocab) -> Criterion:
         made: Criterion = imported("unitk.latent.elbo:ELBO")(self)
         return made
+
+
+@register("criterion", "fusion")
+@dataclass(frozen=True, kw_only=True)
+class FusionConfig:
+    """Reconstruction of responses, and latents of contexts near those of their responses.
+
+    SpaceFusion: Gao et al. 2019, arXiv 1902.11205, as Optimus fine-tunes for dialogue. Latents are
+    not drawn; an update is one micro-batch. For --task optimus --task.fusion on.
+    """
+
+    beta: float = 2.0
+    """Weight of the distances: from a context to its response, less those from a context to the
+    nearest other context and from a response to the nearest other response."""
+    noise: float = 0.1
+    """Standard deviation of the normal noise added to the latent between context and response."""
+
+    def __post_init__(self) -> None:
+        at_least(self, "criterion.", beta=0, noise=0)
+
+    def build(self, vocab: Vocab) -> Criterion:
+        made: Criterion = imported("unitk.latent.elbo:Fusion")(self)
+        return made

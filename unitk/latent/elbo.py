@@ -1,6 +1,7 @@
 """The evidence lower bound of a variational autoencoder with KL thresholding and a weight beta.
 
 Optimus: Li et al. 2020, arXiv 2004.04092, sections 3.2 and 4.3. N texts, Z dimensions.
+For dialogue, the losses of SpaceFusion.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import torch
 from torch import Tensor
 
 from unitk.criterions.base import Loss, Network, Panel, totals
-from unitk.errors import UsageError
-from unitk.latent.components import ELBOConfig
+from unitk.errors import UsageError, require
+from unitk.latent.components import ELBOConfig, FusionConfig
 from unitk.latent.evidence import TEXT
 from unitk.latent.panel import collapse
 from unitk.slots import DOC, Ask, Batch
@@ -57,10 +58,8 @@ class ELBO:
         noise_NZ: Tensor | None = None,
     ) -> Loss:
         """The sums at update `step` of `total`; `noise` determines the draws of the latents."""
-        if not isinstance(model, Autoencoder):
-            raise UsageError(
-                "--criterion elbo needs an --arch with a latent, such as optimus_small"
-            )
+        check_latent(model, "elbo")
+        assert isinstance(model, Autoencoder)
         if model.training and self.config.aggressive_steps:
             # a weight without a gradient is left as it is by the optimizer, decay included
             both = not self.encoder_alone(step, total)
@@ -131,3 +130,67 @@ class ELBO:
         if total is None:
             raise UsageError("--criterion.aggressive-steps needs the run's end: give --max-steps")
         return step < self.config.aggressive_share * total and (step + 1) % each != 0
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """Sums over docs of the reconstruction in nats (rec) and over pairs of the distances (fusion).
+
+    E pairs have three docs each: a response from the context's latent, from its own, and from one
+    between them. Parts: the distances within pairs (fusion/pull) and to the nearest others, of
+    contexts and of responses (fusion/push), in units of the root of Z; per token also lm/nll and
+    lm/correct.
+    """
+
+    config: FusionConfig
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        docs = float(len(batch.owner))
+        return {"rec": docs, "fusion": docs / 3, TEXT: batch.count[TEXT]}
+
+    def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
+        check_latent(model, "fusion")
+        assert isinstance(model, Autoencoder)
+        three = len(batch.owner) == 3 * (int(batch.owner.max()) + 1)
+        require(three, "--criterion fusion is for --task optimus --task.fusion on")
+        # of each pair: the context, the response, and a place for what is between them
+        said_EZ, own_EZ, _ = model.posterior(batch).mean.unflatten(0, (-1, 3)).unbind(1)
+        part_E1, noise_EZ = torch.rand_like(own_EZ[:, :1]), torch.randn_like(own_EZ)
+        between_EZ = said_EZ + part_E1 * (own_EZ - said_EZ) + self.config.noise * noise_EZ
+        z_NZ = torch.stack([said_EZ, own_EZ, between_EZ], 1).flatten(0, 1)
+        states, _ = model(batch, model.latent(z_NZ, batch))
+        ask = batch.asks[TEXT]
+        [(rec, nll, correct)] = totals(model.answer(states, batch, [ask]), [ask])
+        assert nll is not None and correct is not None
+        unit = said_EZ.shape[1] ** 0.5
+        pull = (own_EZ - said_EZ).norm(dim=1).sum() / unit
+        push = (apart(said_EZ) + apart(own_EZ)) / unit
+        return Loss(
+            {"rec": rec, "fusion": self.config.beta * (pull - push)},
+            {
+                "fusion/pull": pull.detach(),
+                "fusion/push": push.detach(),
+                "lm/nll": nll,
+                "lm/correct": correct,
+            },
+        )
+
+    def undivided(self) -> str:
+        """The option that requires whole updates: neighbours are those of the whole update."""
+        return "--criterion fusion"
+
+
+def apart(z_EZ: Tensor) -> Tensor:
+    """The sum over latents of the distance to the nearest other one; 0 where there is none."""
+    if len(z_EZ) < 2:
+        return z_EZ.new_zeros(())
+    # in the official code a latent is its own neighbour, so that nothing is pushed
+    itself_EE = torch.eye(len(z_EZ), dtype=torch.bool, device=z_EZ.device)
+    return torch.cdist(z_EZ, z_EZ).masked_fill(itself_EE, torch.inf).amin(1).sum()
+
+
+def check_latent(model: Network, criterion: str) -> None:
+    """`UsageError` unless the model has a latent."""
+    has = isinstance(model, Autoencoder)
+    needs = f"--criterion {criterion} needs an --arch with a latent, such as optimus_small"
+    require(has, needs)

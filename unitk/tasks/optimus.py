@@ -10,7 +10,13 @@ no slot of the encoder: all it knows is the latent.
     cross    0  0  0  0  0
     label    .  .  .  .  .           a  b  c  S
 
-The latent is made of the state of the first slot. Fine-tuning on pairs encodes the source and
+The latent is made of the state of the first slot. With `fusion`, a pair of a context and a response
+has three docs: the response is written from the latent of the context, from its own latent, and
+from one between the two, which the criterion makes (Gao et al. 2019, arXiv 1902.11205).
+
+    enc      context | response | C        dec      response | response | response
+
+Fine-tuning on pairs encodes the source and
 writes the target. Generating writes what the most likely latent says. With a vocabulary of its own,
 the encoder reads the words that the text's tokens spell.
 """
@@ -26,7 +32,7 @@ from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.registry import register
 from unitk.slots import Example, Ids, Slots, stay
-from unitk.tasks.base import Encoded, check_chance, places_of
+from unitk.tasks.base import Encoded, check_chance, places_of, side_by_side
 from unitk.tasks.seq2seq import Seq2Seq
 from unitk.vocab.base import Vocab, open_vocab
 
@@ -49,6 +55,10 @@ class Optimus(Seq2Seq):
         """Probability that the decoder reads an unknown word instead of the last one (Bowman et al.
         2016, arXiv 1511.06349, section 3.1)."""
 
+        fusion: bool = False
+        """Learn dialogue: write a target from the latent of its source, from its own, and from one
+        between them (SpaceFusion). Needs --criterion fusion."""
+
         def __post_init__(self) -> None:
             check_chance("encoder-drop", self.encoder_drop)
             check_chance("decoder-drop", self.decoder_drop)
@@ -56,7 +66,7 @@ class Optimus(Seq2Seq):
     config: Config
     symbols = ("pad", "unk", "cls", "sep", "mask")
     arch = "optimus_small"
-    criterion, hides = "elbo", {"encoder_drop": "0.0", "decoder_drop": "0.0"}
+    criterion, hides = "elbo", {"encoder_drop": "0.0", "decoder_drop": "0.0", "fusion": "off"}
     opening = "cls"
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
@@ -68,13 +78,29 @@ class Optimus(Seq2Seq):
     def slots(self, n: Ids) -> Ids:
         return n * (1 if self.source_vocab is self.vocab else 2) + self.frame
 
-    def pair_slots(self, source: Ids, target: Ids, parts: Ids) -> Ids:
+    @property
+    def needs_criterion(self) -> str:  # type: ignore[override]
+        return "fusion" if self.config.fusion else ""
+
+    def pair_slots(self, source: Ids, target: Ids, parts: Ids) -> Ids | None:
+        if self.config.fusion:
+            return None
         return np.maximum(self.slots(source + parts - 1), target + 1)
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         return self.finetune([text.ids], text.ids, rng)
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
+        written = self.written(source, target, rng)
+        if not self.config.fusion:
+            return written
+        own, between = (self.written([target], target, rng) for _ in range(2))
+        # a doc has a latent; the criterion puts another in the place of this one
+        between.towers["enc"] = between.towers["enc"].take(np.zeros(1, np.int64))
+        return side_by_side([Encoded(one, "dec", 0, []) for one in (written, own, between)])[0]
+
+    def written(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
+        """A target that is written from the latent of a source."""
         example = super().finetune(source, target, rng)
         enc, dec = example.towers["enc"], example.towers["dec"]
         if self.config.decoder_drop:
