@@ -50,7 +50,7 @@ def main() -> None:
                 [Example({"x": example(width // given.docs)}) for _ in range(given.docs)]
                 for _ in range(max(1, given.slots // width))
             ]
-            slots = collate(rows, pad=0).to(given.device).towers["x"]
+            slots = collate(rows).to(given.device).towers["x"]
             took = compare(given, slots, dtype, ways)
             lost |= took.get("flex", 0.0) > took["dense"]
             shown = "".join(f"{1e3 * took[way]:10.1f}" for way in ways)

@@ -12,7 +12,7 @@ from unitk.decoding import weights
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.decode import generate
 from unitk.decoding.search import best
-from unitk.decoding.weights import FUSED, Int8, Packed, prepare
+from unitk.decoding.weights import FUSED, Int8, Packed, Padded, prepare
 from unitk.errors import UsageError
 from unitk.models.heads.words import Words
 from unitk.models.layers import ACTIVATIONS
@@ -144,3 +144,13 @@ def test_best_is_topk(words):
         assert torch.equal(value, gain.topk(count).values)
         assert torch.equal(gain.gather(1, index), value)
         assert all(len(set(row.tolist())) == count for row in index)
+
+
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize("outputs", [63, 64, 65])
+def test_a_padded_product_is_the_product(outputs, biased):
+    torch.manual_seed(0)
+    linear = nn.Linear(8, outputs, bias=biased)
+    padded, x = Padded(linear.weight, linear.bias), torch.randn(3, 8)
+    assert len(padded.weight) % 64 == 0
+    near(padded(x), linear(x))

@@ -102,6 +102,8 @@ def mapped(norm: nn.Module, linear: nn.Module, x: Tensor) -> Tensor:
     y: Tensor
     if isinstance(norm, RMSNorm) and norm.weight is None and linear.bias is None:
         y = linear(x)
+        if torch.compiler.is_compiling():
+            return y * _factor(x, norm.eps).type_as(y)
         factor: Tensor = _Factor.apply(x, norm.eps)
         return y * factor.type_as(y)
     y = linear(norm(x))
@@ -153,8 +155,11 @@ class _Unit(torch.autograd.Function):
 def unit_rms(x: Tensor, eps: float) -> Tensor:
     """States over the root of their mean square plus eps, which has 32 bits at least.
 
-    Backward keeps the result, which what comes next keeps as well.
+    Backward keeps the result, which what comes next keeps as well. A GPU has one kernel for it,
+    and a compiler makes one.
     """
+    if not x.is_cpu or torch.compiler.is_compiling():
+        return F.rms_norm(x, x.shape[-1:], eps=eps)
     y: Tensor = _Unit.apply(x, eps)  # type: ignore[no-untyped-call]
     return y
 

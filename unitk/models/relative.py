@@ -76,5 +76,12 @@ def rotation(config: ModelConfig, slots: Tensor) -> Tensor | None:
 def turned(x_BHTK: Tensor, rotation_B1TP: Tensor) -> Tensor:
     """Rotate pairs of channels (2i, 2i + 1) of queries or keys, in 32 bits at least."""
     wide_BHTK = x_BHTK.float() if x_BHTK.dtype.itemsize < 4 else x_BHTK
+    if torch.compiler.is_compiling():  # which makes no code for complex numbers
+        (a_BHTP, b_BHTP), (cos_B1TP, sin_B1TP) = (
+            one.unbind(-1)
+            for one in (wide_BHTK.unflatten(-1, (-1, 2)), torch.view_as_real(rotation_B1TP))
+        )
+        turned_BHTP = a_BHTP * cos_B1TP - b_BHTP * sin_B1TP, a_BHTP * sin_B1TP + b_BHTP * cos_B1TP
+        return torch.stack(turned_BHTP, -1).flatten(-2)
     pairs_BHTP = torch.view_as_complex(wide_BHTK.unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs_BHTP * rotation_B1TP).flatten(-2)

@@ -25,6 +25,8 @@ def configure_torch(config: TrainConfig) -> None:
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when CUDA starts
     torch.use_deterministic_algorithms(config.deterministic)
+    if config.compile:  # masks, towers and last layers differ: one code of a layer is not enough
+        torch._dynamo.config.recompile_limit = 64
 
 
 def choose_device(wanted: str, local: int = 0) -> torch.device:
@@ -75,7 +77,8 @@ def prepare_model(model: nn.Module, config: TrainConfig) -> None:
         if isinstance(part, FeedForward):
             part.lean = lean and not (config.recompute or config.compile)
         if config.compile and isinstance(part, Layer):
-            part.compile()  # layer by layer: all of them are one piece of code
+            # layer by layer: all of them are one piece of code, whatever the batches' shapes
+            part.compile(dynamic=True)
         if isinstance(part, Model):
             idle = config.recompute or config.compile or config.attention != "auto"
             what = "--recompute, --compile and --attention have no effect on LSTM layers"

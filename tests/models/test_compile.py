@@ -1,0 +1,68 @@
+"""What `torch.compile` is given: one graph for a layer, and the values of eager code."""
+
+import pytest
+import torch
+from rounding import near
+
+from unitk.models import archs, attention
+from unitk.models.condition import Condition
+from unitk.models.lean import mapped, norm, unit_rms
+from unitk.models.relative import rotation, turned
+from unitk.models.stack import Stack
+from unitk.slots import Example, collate, stay
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    """As on a GPU: attention by SDPA; nothing is left of what other tests compiled."""
+    monkeypatch.setattr(attention, "scores_by_products", lambda *given: False)
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def traced(function):
+    """The function as `torch.compile` traces it, without code of its own; a break is an error."""
+    return torch.compile(function, backend="eager", fullgraph=True, dynamic=True)
+
+
+def slots(length):
+    return collate([[Example({"x": stay(range(length), range(length))})]]).to("cpu").towers["x"]
+
+
+@pytest.mark.parametrize("arch", ["bert_tiny", "glm_tiny", "gpt2_tiny", "t5_tiny", "modern_tiny"])
+@pytest.mark.parametrize("sight", ["full", "causal", "rule"])
+def test_a_layer_is_one_graph_with_the_states_of_eager_code(arch, sight):
+    torch.manual_seed(0)
+    config = archs.preset(arch)
+    eager = Stack(config, 50).eval()
+    given = slots(12), sight, 12, Condition()
+    wanted = eager.encode(*given)
+    for layer in eager.layers:
+        layer.forward = traced(layer.forward)
+    near(eager.encode(*given), wanted)
+
+
+def test_a_traced_norm_and_rotation_have_the_values_and_gradients_of_eager_code():
+    torch.manual_seed(0)
+    config = archs.preset("modern_tiny")
+    turns = rotation(config, slots(16))
+    x = torch.randn(1, config.num_heads, 16, config.key_width)
+    inside, down = (
+        norm(config, config.key_width, inside=True),
+        torch.nn.Linear(config.key_width, 3, bias=False),
+    )
+    ways = {
+        "rotated": lambda x: turned(x, turns),
+        "normed": lambda x: unit_rms(x, config.norm_eps),
+        "mapped": lambda x: mapped(inside, down, x),
+    }
+    for way in ways.values():
+        found = []
+        for function in (way, traced(way)):
+            own = x.clone().requires_grad_()
+            made = function(own)
+            (made * torch.linspace(-1, 1, made.numel()).view(made.shape)).sum().backward()
+            found.append((made.detach(), own.grad))
+        for one, other in zip(*found, strict=True):
+            near(one, other)
