@@ -24,6 +24,21 @@ def test_the_table_is_made_of_the_registry(systems):
     assert there == systems.table(), "run python docs/systems.py"
 
 
+SURVEY = (
+    *("ALBERT", "BART", "BERT", "ELMo", "ERNIE 1.0", "ERNIE 2.0", "GLM", "GPT", "GPT-2", "MASS"),
+    *("Optimus", "RoBERTa", "SiATL", "SpanBERT", "T5", "THU-ERNIE", "ULMFiT", "UniLM", "UniLMv2"),
+    "XLNet",
+)
+"""The systems of the survey that unitk follows."""
+
+
+def test_every_system_of_the_survey_has_its_row(systems):
+    rows = {row[1]: row[0].split(", ") for row in map(systems.row, systems.names())}
+    named = [system for some in rows.values() for system in some]
+    assert {*SURVEY} <= {*named}
+    assert rows["`thu_ernie`"] == ["THU-ERNIE"] and "ULMFiT" in rows["`lm`"]
+
+
 def test_cells_are_what_tasks_can_do(systems):
     rows = {row[1].strip("`"): row for row in map(systems.row, systems.names())}
     assert rows["mlm"][2:6] == ["yes", "labels", "fills", "pseudo-log-likelihood"]

@@ -123,7 +123,7 @@ class Ask:
     `name` keys the mean and the log line, `head` the output layer (lm, or KIND:NAME). `rows` [K, a]
     are slot numbers of the tower; a question may read several slots (the options of a choice). A
     batch holds flat numbers b * T + t, and -1 behind questions that read fewer slots than others.
-    `label` [K] are ids or float targets, or [K, 2] a span's borders; `weight` [K] is 0 for padding.
+    `label` [K] are ids or float targets, or [K, 2] a span's borders; `weight` [K] may be 0.
     `among` [C] are the ids that labels choose from: a label is a place in it, not an id.
     """
 

@@ -331,6 +331,15 @@ def test_models_of_every_objective_leave_as_their_family(
         near(kit.logits(ours, example), said(theirs(**given)))
 
 
+def test_a_model_with_more_than_its_family_is_refused():
+    from unitk.interop.hf_families import kind_of
+    from unitk.models.archs import preset
+
+    assert kind_of(preset("bert_tiny")) == "bert"
+    with pytest.raises(UsageError, match="a bert model has no --arch.entity-layers, but this"):
+        kind_of(preset("thu_ernie_tiny"))
+
+
 def test_longer_positions_repeat_the_rows(kit, make, tmp_path):
     model, there = make("bert")
     dest = kit.to_unitk("hf", there, tmp_path / "ours", "--arch.max-positions", 100)

@@ -24,6 +24,7 @@ NAMES += [
     "translate",
     "mass_translation",
     "ernie2",
+    "thu_ernie",
     "zero_shot",
 ]
 PROGRAM = f"""#!{sys.executable}

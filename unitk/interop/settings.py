@@ -115,6 +115,8 @@ def check_family(config: ModelConfig, name: str, free: Collection[str], what: st
     The fields in `free`, sizes and rates of dropout may differ. `what` names the target format.
     """
     family = preset(name)
+    if more := [one.name for one in fields(config) if not hasattr(family, one.name)]:
+        raise UsageError(f"{what} has no {flag(f'arch.{more[0]}')}, but this model has")
     for one in fields(family):
         ours, theirs = getattr(config, one.name, None), getattr(family, one.name)
         if one.name not in {*free, *FREE, *SIZES} and ours != theirs:

@@ -37,7 +37,7 @@ def layout(tokens: Ids) -> Example:
 
 @register("task", "lm")
 class LM(Task):
-    """Predict each token from those before it (GPT, GPT-2)."""
+    """Predict each token from those before it (GPT, GPT-2, ULMFiT, SiATL)."""
 
     @dataclass(frozen=True, kw_only=True)
     class Config:

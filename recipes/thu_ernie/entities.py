@@ -1,0 +1,52 @@
+"""How often entities are predicted right: python3 entities.py CHECKPOINT CORPUS RANDOM,NONE,KEEP.
+
+Candidates are all entities of the corpus that have a vector. Prints json: the accuracy, and that of
+a guess and of the candidate that the corpus has most often.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from unitk.config import Given
+from unitk.data.storing.folders import open_corpus
+from unitk.slots import collate
+from unitk.training.saving.checkpoint import load
+
+LONGEST, TEXTS = 200, 32
+
+
+@torch.inference_mode()
+def main(checkpoint: str, corpus: str, weights: str) -> None:
+    """Predict the entities of a linked corpus."""
+    given = [Given("task.random_none_keep", weights, "RANDOM,NONE,KEEP")]
+    found, held = load(Path(checkpoint), given=given), open_corpus(Path(corpus))
+    task, rng, made = found.task, np.random.default_rng(0), []
+    task.labels = tuple(held.labels)
+    for number in range(len(held)):
+        (text,), links = held.record(number)
+        example = task.link([text[:LONGEST]], links[links[:, 1] <= LONGEST], rng)
+        asks = [ask for ask in example.asks if ask.name == "dea"]
+        made += [replace(example, asks=asks)] if asks else []
+    named = np.concatenate([one.asks[0].among[one.asks[0].label] for one in made])
+    every, counts = np.unique(named, return_counts=True)
+    right = 0.0
+    for first in range(0, len(made), TEXTS):
+        batch = collate([[one] for one in made[first : first + TEXTS]]).to("cpu")
+        ask = batch.asks["dea"]
+        label = torch.from_numpy(every).searchsorted(ask.among[ask.label])
+        ask = replace(ask, among=torch.from_numpy(every), label=label)
+        right += float(found.model.judged(replace(batch, asks={"dea": ask}), ask)[1].sum())
+    figures = {"asked": len(named), "candidates": len(every), "guess": 1 / len(every)}
+    figures |= {"most frequent": counts.max() / len(named), "accuracy": right / len(named)}
+    print(json.dumps({name: round(value, 4) for name, value in figures.items()}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,77 @@
+"""The recipe of THU-ERNIE: links and marks stand where the data have them, vectors know company."""
+
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+
+from .test_recipes import ROOT, recipe
+
+HERE = ROOT / "recipes" / "thu_ernie"
+
+
+@pytest.fixture(scope="module")
+def data():
+    spec = importlib.util.spec_from_file_location("thu_ernie_data", HERE / "data.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_links_are_places_of_characters(data):
+    sentence = {
+        "tokens": ["ana", "##rch", "##ism", "is", "old", "."],
+        "entities": [[0, 3, "Q1"], [4, 5, "Q2"]],
+    }
+    long = {"tokens": ["word"] * data.WORDS, "entities": [[1, 2, "Q3"]]}
+    one, two = data.records({"sentences": [sentence, sentence, long]})
+    assert one["text"] == "anarchism is old . anarchism is old ."
+    places = [(one["text"][a:b], entity) for a, b, entity in one["links"]]
+    assert places == [("anarchism", "Q1"), ("old", "Q2")] * 2
+    assert two["links"] == [(5, 9, "Q3")]
+
+
+def test_vectors_of_entities_that_occur_together_are_near(data):
+    rows = [{"links": [(0, 1, name) for name in some]} for some in ["ab", "ac", "xy", "xz"] * 5]
+    rows.append({"links": [(0, 1, "once")]})
+    names, found = data.vectors(rows)
+    assert names == list("abcxyz") and found.shape == (6, data.SIDE)
+    near = found @ found.T
+    assert np.allclose(near.diagonal(), 1, rtol=1e-3)
+    assert near[0, 1] > 0.3 > abs(near[0, 3])  # a stands beside b, never beside x
+
+
+def test_heads_and_tails_are_marked(data, tmp_path):
+    one = {
+        "tokens": ["Isaac", "Newton", "led", "the", "Royal", "Society", "."],
+        "h": ["royal society", "Q7", [[4, 5]]],
+        "t": ["isaac newton", "Q5", [[0, 1]]],
+    }
+    (tmp_path / "fewrel.json").write_text(json.dumps({"P1": [one] * 5}))
+    (tmp_path / "vectors.txt").write_text("Q5 0 1\n")
+    (tmp_path / "names.tsv").write_text("other\tQ9\n")
+    data.fewrel(tmp_path / "fewrel.json", tmp_path)
+    (row,) = map(json.loads, (tmp_path / "relations.valid.jsonl").read_text().splitlines())
+    wanted = "$ isaac newton $ led the # royal society # ."
+    assert row == {"text": wanted, "label": "P1"}
+    # a name is added where its entity has a vector
+    assert (tmp_path / "names.tsv").read_text() == "other\tQ9\nisaac newton\tQ5\n"
+
+
+def test_vectors_that_are_given_are_taken(data, tmp_path):
+    (tmp_path / "v").write_text("2 2\nQ1 1 2\nQ2 3 4\n")
+    names, found = data.read_vectors(tmp_path / "v")
+    assert names == ["Q1", "Q2"] and found.tolist() == [[1, 2], [3, 4]]
+
+
+@pytest.mark.slow
+def test_the_recipe_runs(tmp_path):
+    few = {"PRETRAIN_STEPS": "3", "FINETUNE_STEPS": "3", "RUN": str(tmp_path / "run")}
+    printed = recipe("thu_ernie", tmp_path, **few)
+    for weights in ("0,1,0", "0,0,1"):
+        found = json.loads((tmp_path / "run" / f"entities-{weights}.json").read_text())
+        assert found["asked"] == 71 and 0 <= found["accuracy"] <= 1
+    for row in ("entities", "none"):
+        assert "accuracy" in (tmp_path / "run" / f"{row}.json").read_text()
+    assert "== 4/4 relations" in printed
