@@ -25,6 +25,7 @@ NAMES += [
     "mass_translation",
     "ernie2",
     "thu_ernie",
+    "ulmfit",
     "zero_shot",
 ]
 PROGRAM = f"""#!{sys.executable}
@@ -86,7 +87,7 @@ def test_the_published_grid_has_a_model_for_each_setting(tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_any_path_and_a_second_run(name, tmp_path):
     checkout = tmp_path / """a b'c"d$(touch INJ);e"""
-    shutil.copytree(RECIPES, checkout, ignore=shutil.ignore_patterns("*.md", "papers"))
+    shutil.copytree(RECIPES, checkout, ignore=shutil.ignore_patterns("*.md"))
     for _ in range(2):
         done = start(name, tmp_path, checkout, RUN=str(checkout / "my run"))
         assert done.returncode == 0, done.stderr
