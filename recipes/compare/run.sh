@@ -5,7 +5,7 @@
 #
 #   recipes/compare/run.sh                                      bundled samples and tiny models, minutes
 #   SETTING=cpu DATA=path/to/full/data recipes/compare/run.sh   models of 5 M parameters, 10 M words
-#   SETTING=gpu DATA=path/to/full/data recipes/compare/run.sh   models of 31 M parameters
+#   SETTING=gpu DATA=path/to/full/data recipes/compare/run.sh   the same models, four times the text an update
 #   ROWS="unilm-1 scratch.unilm-1" RUN=runs/mine ...            some rows: OBJECTIVE-SEED, scratch.TASK-SEED
 #
 # What is finished is not done again, and pre-training goes on: run it once more after a stop.
@@ -29,11 +29,10 @@ case $SETTING in
     size=mini
     : "${BOOKS:=7.2M}" "${NOVELS:=2.8M}" "${BLOCK:=256}" "${STEPS:=2000}" "${TEXTS:=16}" "${QUESTIONS:=20000}"
     : "${ASKED:=2000}" "${LABELLED:=8000}" "${GLUE_STEPS:=500}" "${QG_STEPS:=450}" "${SUM_STEPS:=250}" "${MAX_TOKENS:=8192}" ;;
-  gpu) # 80 M tokens a row
-    size=small
-    : "${BOOKS:=7.2M}" "${NOVELS:=2.8M}" "${BLOCK:=256}" "${STEPS:=5000}" "${TEXTS:=64}" "${QUESTIONS:=75722}"
-    : "${ASKED:=11877}" "${LABELLED:=100000}" "${GLUE_STEPS:=1500}" "${QG_STEPS:=1500}" "${SUM_STEPS:=400}"
-    : "${MAX_TOKENS:=32768}" "${FINETUNE_TOKENS:=16384}" ;;
+  gpu) # 29 M tokens a row
+    size=mini
+    : "${BOOKS:=7.2M}" "${NOVELS:=2.8M}" "${BLOCK:=256}" "${STEPS:=1800}" "${TEXTS:=64}" "${QUESTIONS:=20000}"
+    : "${ASKED:=2000}" "${LABELLED:=8000}" "${GLUE_STEPS:=300}" "${QG_STEPS:=450}" "${SUM_STEPS:=250}" "${MAX_TOKENS:=16384}" ;;
   *) echo "SETTING must be tiny, cpu or gpu, got $SETTING" >&2; exit 2 ;;
 esac
 : "${LR:=5e-3}" "${FINETUNE_LR:=3e-3}" "${GLUE_LR:=1e-3}" "${FINETUNE_TOKENS:=4096}"
