@@ -45,6 +45,16 @@ def test_a_script_has_the_options_of_its_example(script, capsys, name):
     assert set(re.findall("--[a-z-]+", usage)) <= set(re.findall("--[a-z-]+", said))
 
 
+def test_renderings_of_the_mask_are_measured(script):
+    sizes = "--widths 32 --slots 64 --heads 2 --layers 1 --rounds 1 --precision fp32 --device cpu"
+    lines = script(f"attention.py {sizes}").splitlines()
+    assert lines[1].split() == ["none", "causal", "dense"]
+    for objective, line in zip(("mlm", "glm_infill", "pmlm"), lines[2:], strict=True):
+        name, width, *milliseconds = line.split()
+        assert name == f"{objective}," and int(width) >= 32
+        assert len(milliseconds) == 3 and all(float(one) >= 0 for one in milliseconds)
+
+
 @pytest.mark.slow
 def test_preprocessing_is_measured_against_the_tokenizer_alone(tmp_path):
     (tmp_path / "x.txt").write_text(Path(__file__).read_text() * 20)
@@ -101,6 +111,7 @@ def test_a_peer_that_is_not_there_is_told():
     "words",
     [
         "train.py --task lm --arch gpt2_tiny --threads 1 --updates 1 --rounds 1 --build lm",
+        "stacks.py gpt2_tiny modern_tiny --block-size 64 --max-tokens 256 --rounds 1",
         "optimizers.py --task lm --arch gpt2_tiny --optimizers adamw,muon --threads 1 --updates 1",
         "peers.py --side tiny,bf16,mlm --steps 1",
         "peers.py --side tiny,bf16,unilm --steps 1",
