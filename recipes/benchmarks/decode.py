@@ -29,6 +29,7 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from itertools import product
 from pathlib import Path
 
 import fairseq_peer
@@ -61,6 +62,8 @@ class Case:
 CASES = {
     "encdec-128": Case("bart_base", 8, 128, 64),
     "encdec-400": Case("bart_base", 8, 400, 64),
+    "short-1": Case("bart_base", 1, 32, 32),
+    "short-64": Case("bart_base", 64, 32, 32),
     "lm-256": Case("gpt2_small", 4, 256, 32),
     "glm-256": Case("glm_base", 4, 256, 32),
     "unilm-256": Case("unilm_base", 4, 256, 32),
@@ -89,19 +92,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--precision", default="fp32,bf16,int8")
-    parser.add_argument("--beam", type=int, default=5)
+    parser.add_argument("--beam", default="5", help="hypotheses, or several such as 1,4")
     parser.add_argument("--batch", default="", help="sources at a time, instead of the case's own")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     given = parser.parse_args()
+    beams = given.beam
     torch.set_num_threads(given.threads)
     print(machine(given))
     if not fairseq_peer.installed():
         print(fairseq_peer.LACKING)
     for name in given.cases.split(","):
         sizes = [int(n) for n in given.batch.split(",") if n] or [CASES[name].rows]
-        for rows in sizes:
+        for rows, beam in product(sizes, map(int, beams.split(","))):
+            given.beam = beam
             with tempfile.TemporaryDirectory() as folder:
                 measure(name, replace(CASES[name], rows=rows), given, Path(folder))
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from rounding import near
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from unitk.decoding import decode as module
 from unitk.decoding.capture import Recorded
@@ -16,6 +17,7 @@ from unitk.decoding.decode import Reader, decode, generate
 from unitk.decoding.fit import batches, overrun
 from unitk.decoding.search import Request, Search
 from unitk.errors import DataError, UsageError
+from unitk.models import products, stack
 from unitk.registry import get
 from unitk.slots import DOC, NEVER, Example, Protocol, collate, stay, unroll
 
@@ -81,6 +83,39 @@ def test_a_recorded_step_changes_nothing(toy, kind, monkeypatch):
     found = generate(case.model, prompts, case.protocol, replace(CONFIG, capture=True))
     same(found, expected)
     assert len(seen) > 1 and all(len(shapes) == 1 for shapes in seen.values())
+
+
+def test_a_step_is_replayed(toy, kind, monkeypatch):
+    """As a CUDA graph is: later steps run the operations of the second one, on its memory."""
+    case = toy.Case(kind, words=8)
+    prompts = case.prompts(5)
+    expected = generate(case.model, prompts, case.protocol, CONFIG)
+    replayed = []
+
+    class Replayed(Recorded):
+        def __call__(self, *inputs):
+            self.calls += 1
+            if self.calls == 1:
+                return self.function(*inputs)
+            if self.graph is None:
+                # what it records, it also does
+                kept = [table.clone() for table in tables(self.function)]
+                self.graph = make_fx(self.function)(*inputs)
+                for table, old in zip(tables(self.function), kept, strict=True):
+                    table.copy_(old)
+            replayed.append(self)
+            return self.graph(*inputs)
+
+    def tables(function):
+        reader = function.func.__self__
+        return [reader.mine, reader.columns]
+
+    monkeypatch.setattr(module, "Recorded", Replayed)
+    for place in (products, stack):  # numpy's products are not recorded
+        monkeypatch.setattr(place, "few", lambda slots: False)
+    found = generate(case.model, prompts, case.protocol, replace(CONFIG, capture=True))
+    same(found, expected)
+    assert len(replayed) > len(set(replayed))
 
 
 @pytest.mark.usefixtures("one_thread")

@@ -332,6 +332,8 @@ class Reader:
         *,
         max_len: int | None = None,
     ) -> None:
+        alike = model.config.static_steps or not config.capture
+        require(alike, "--capture excludes xlnet_* and LSTMs, whose steps cannot be recorded")
         self.model, self.protocol, self.beam = model, protocol, config.width
         self.prompt = _prompt(batch, trim=not config.capture)
         _, rows, self.width = self.prompt.shape
@@ -433,9 +435,7 @@ class Reader:
 
 
 def _prompt(batch: Batch, *, trim: bool) -> Tensor:
-    """The prompts [9, B, T]; with `trim`, on a CPU, without columns that are padding in all
-    rows.
-    """
+    """The prompts [9, B, T]; with `trim`, on a CPU, without columns that pad all rows."""
     prompt: Tensor = batch.towers[batch.decoded]
     if not trim or prompt.device.type != "cpu":
         return prompt

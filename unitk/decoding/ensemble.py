@@ -131,6 +131,11 @@ class Tightest:
         """Whether any of them reads nothing but slots that come one after the other."""
         return any(one.sequential for one in self.each)
 
+    @property
+    def static_steps(self) -> bool:
+        """Whether the steps of all of them can be recorded."""
+        return all(one.static_steps for one in self.each)
+
     def tower(self, name: str) -> Tightest:
         """The limits of a tower."""
         return Tightest([config.tower(name) for config in self.each])

@@ -29,6 +29,9 @@ class Limits(Protocol):
     @property
     def sequential(self) -> bool: ...
 
+    @property
+    def static_steps(self) -> bool: ...
+
     def tower(self, name: str) -> Limits:
         """The limits of a tower."""
         ...
@@ -49,6 +52,8 @@ class ArchConfig:
     """Whether its models carry anything from one stretch of a row to the next."""
     sequential: bool = False
     """Whether its towers read nothing but slots that come one after the other (LSTMs)."""
+    static_steps: bool = True
+    """Whether all decoding steps are the same operations on the same memory (--capture)."""
     width: int
     heads: tuple[str, ...]
     """Output layers beside that over the vocabulary."""

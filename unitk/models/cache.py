@@ -56,10 +56,10 @@ class Cache:
 
         return replace(
             self,
-            key=[lay_out(pick(key)) for key in self.key],
+            key=[pick(key) for key in self.key],
             value=[pick(value) for value in self.value],
             slots=self.slots.index_select(1, rows),
-            cross=[(lay_out(pick(key)), pick(value)) for key, value in self.cross],
+            cross=[(pick(key), pick(value)) for key, value in self.cross],
         )
 
     def grow(self, columns: int) -> Cache:
@@ -68,21 +68,10 @@ class Cache:
         assert more >= 0, f"a cache of {self.columns} columns cannot shrink to {columns}"
         return replace(
             self,
-            key=[lay_out(F.pad(key, (0, 0, 0, more))) for key in self.key],
+            key=[F.pad(key, (0, 0, 0, more)) for key in self.key],
             value=[F.pad(value, (0, 0, 0, more)) for value in self.value],
             slots=F.pad(self.slots, (0, more)),
         )
-
-
-def lay_out(key_BHSK: Tensor) -> Tensor:
-    """Lay out keys for fast reading by the few queries of a step.
-
-    On a CPU in 16 bits, the channels are contiguous.
-    """
-    if key_BHSK.device.type == "cpu" and key_BHSK.dtype.itemsize == 2:
-        # [B, H, K, S] in memory: the scores of one query are then sums of whole rows
-        return key_BHSK.mT.contiguous().mT
-    return key_BHSK.contiguous()
 
 
 def put(table: Tensor, axis: int, at: int | Tensor, new: Tensor) -> None:

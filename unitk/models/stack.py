@@ -25,7 +25,7 @@ from unitk.models.attention import (
     render_cross,
 )
 from unitk.models.base import ArchConfig, families
-from unitk.models.cache import Cache, lay_out, put
+from unitk.models.cache import Cache, put
 from unitk.models.condition import Carry, Condition
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.models.heads.base import LM, Answers, Asked, Heads, asked_slots, layered
@@ -212,7 +212,7 @@ class Stack(Tower):
         heads = self.config.layer_heads or [self.config.num_heads] * len(self.layers)
         # zeros: a column that nobody looks at still meets a weight of 0, and 0 * nan is nan
         value = [torch.zeros(batch_size, n, *size, dtype=dtype, device=device) for n in heads]
-        key = [lay_out(torch.zeros_like(table)) for table in value]
+        key = [torch.zeros_like(table) for table in value]
         slots = torch.zeros(len(FIELDS), batch_size, columns, dtype=torch.int64, device=device)
         cache = Cache(key, value, slots, prefix=length)
         # the same for all steps: it has no column that could be overwritten
@@ -220,7 +220,7 @@ class Stack(Tower):
             cache.key[layer][:, :, :length], cache.value[layer][:, :, :length] = pair
         if condition.slots is not None:
             for first, second in self.project(condition):
-                cache.cross.append((lay_out(first.to(dtype)), second.to(dtype).contiguous()))
+                cache.cross.append((first.to(dtype).contiguous(), second.to(dtype).contiguous()))
         return cache
 
 

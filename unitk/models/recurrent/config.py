@@ -100,7 +100,7 @@ class RecurrentConfig(ArchConfig):
     bptt_chunks: int = 0
     """Chunks of --arch.bptt steps at the end of a text that gradients reach. The steps before them
     need no memory for gradients. 0: all."""
-    carries, sequential = True, True
+    carries, sequential, static_steps = True, True, False
     max_positions = max_positions2 = num_segments = num_virtual = num_tasks = 0
 
     def __post_init__(self) -> None:

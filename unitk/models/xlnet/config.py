@@ -17,6 +17,7 @@ class XLNetConfig(ModelConfig):
     memory_length: int = 384
     """States of each layer that a stateful row carries to its next text (--stateful-rows). 0: no
     memory."""
+    static_steps = False  # a table of the distances that there are
     network = "unitk.models.xlnet.network:XLNet"
     attention_type = "unitk.models.xlnet.network:RelativeAttention"
 
