@@ -3,12 +3,14 @@
 import json
 import os
 import signal
+import time
+from datetime import timedelta
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from ranks import run_ranks
+from ranks import ended, forked, run_ranks
 from safetensors.torch import load_file
 
 from unitk.training import loop
@@ -225,3 +227,21 @@ def test_one_process_needs_no_launcher(monkeypatch):
     assert join() == Ranks() and join().leads
     assert join().all_reduce_max(3, 4.5) == [3, 4.5] and join().all_gather_texts("a") == ["a"]
     assert np.isclose(float(join().norm([torch.nn.Parameter(torch.ones(3))])), 0)
+
+
+def test_ranks_that_torchrun_restarts_do_not_wait_for_those_before():
+    """Its store still has the addresses of the ranks before, as in torch 2.13."""
+    server = torch.distributed.TCPStore(
+        "127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=30)
+    )
+
+    def action(attempt, rank):
+        agent = {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": attempt}
+        os.environ |= {**agent, "MASTER_PORT": str(server.port), "LOCAL_WORLD_SIZE": "2"}
+        time.sleep(rank == 0)  # the other one reads the store before this one writes
+        group = Group(rank, 2)
+        group.connect(torch.device("cpu"), 8.0)
+        assert group.all_reduce_max(rank) == [1.0]
+
+    for attempt in ("0", "1"):
+        assert ended(forked(partial(action, attempt), 2)) == [0, 0]

@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
 
 from unitk.errors import RanksError
 from unitk.models.attention import CrossAttention
@@ -138,14 +139,14 @@ class Group(Ranks):
             torch.cuda.set_device(device)
         # what the host decides on goes over gloo, so that no rank waits for its GPU
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-        self._ask(
-            lambda: dist.init_process_group(
-                backend,
-                rank=self.rank,
-                world_size=self.world,
-                timeout=timedelta(seconds=timeout),
-            )
-        )
+        limit = timedelta(seconds=timeout)
+
+        def meet() -> None:
+            store, rank, world = next(rendezvous("env://", self.rank, self.world, timeout=limit))
+            own = PrefixStore(attempt(), store)
+            dist.init_process_group(backend, None, limit, world, rank, own)
+
+        self._ask(meet)
 
     def leave(self) -> None:
         dist.destroy_process_group()
@@ -313,6 +314,16 @@ def _local_gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
     from torch.distributed.tensor import DTensor
 
     return [p.grad.to_local() for p in parameters if isinstance(p.grad, DTensor)]
+
+
+def attempt() -> str:
+    """What distinguishes this start of the ranks from those that torchrun has restarted.
+
+    The store of torchrun (2.13) outlives a restart with the addresses of processes that are gone,
+    for which new ones would wait. Launchers of several machines may have counted differently.
+    """
+    alone = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if alone else "0"
 
 
 def join(shard: bool = False) -> Ranks:
