@@ -40,7 +40,7 @@ def main(checkpoint: str, corpus: str, weights: str) -> None:
     for first in range(0, len(made), TEXTS):
         batch = collate([[one] for one in made[first : first + TEXTS]]).to("cpu")
         ask = batch.asks["dea"]
-        label = torch.from_numpy(every).searchsorted(ask.among[ask.label])
+        label = torch.searchsorted(torch.from_numpy(every), ask.among[ask.label])
         ask = replace(ask, among=torch.from_numpy(every), label=label)
         right += float(found.model.judged(replace(batch, asks={"dea": ask}), ask)[1].sum())
     figures = {"asked": len(named), "candidates": len(every), "guess": 1 / len(every)}

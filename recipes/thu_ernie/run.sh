@@ -29,7 +29,7 @@ once "$RUN/.relations" unitk preprocess --input "$text/relations.train.jsonl" --
 echo "== 2/4 pre-train"
 once "$RUN/.pretrain" unitk train --task thu_ernie --task.entities "$text/vectors.txt" --task.forms "$text/names.tsv" \
   --arch thu_ernie_small --arch.num-layers 3 --arch.width 128 --arch.ffn-width 512 --arch.init-std 0.05 --arch.dropout 0 \
-  --data "$RUN/data/linked" --save-dir "$model" --resume --batch-tokens 2048 --max-steps "${PRETRAIN_STEPS:-400}" \
+  --data "$RUN/data/linked" --save-dir "$model" --resume --batch-tokens 2048 --max-steps "${PRETRAIN_STEPS:-1200}" \
   --lr "${LR:-3e-3}" "${common[@]}"
 
 echo "== 3/4 predict entities"
