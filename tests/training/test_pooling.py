@@ -12,6 +12,7 @@ from unitk.errors import UsageError
 from unitk.optim.schedules import Exponential
 from unitk.tasks.understanding.labels import Classify
 from unitk.training import loop
+from unitk.training.saving.checkpoint import load
 from unitk.training.start import parse_train, prepare
 from unitk_cli import convert
 
@@ -92,3 +93,15 @@ def test_a_row_reads_the_words_in_order_and_last_the_slot_that_has_read_all(toy_
         Classify.Config(pooling="concat", both_orders=True)
     with pytest.raises(UsageError, match="--task.lm-weight must be at least 0, got -1"):
         Classify.Config(lm_weight=Exponential(value=-1))
+
+
+def test_an_average_comes_with_the_statistics_of_normalization(runs, tmp_path):
+    """Batch normalization counts what it has seen; such numbers are not averaged."""
+    words = f"--task classify --task.pooling concat --init-from {runs / 'lm'} --lr 1e-2 --ema 0.5"
+    train(f"{words} --data {runs / 'class' / 'train'} --max-steps 3 --save-dir {tmp_path / 'run'}")
+    found, last = load(tmp_path / "run").model.state_dict(), weights(tmp_path / "run")
+    average = load_file(tmp_path / "run" / "last" / "ema.safetensors")
+    kept = {name for name in last if name not in average}
+    assert "heads.concat:label.inner.0.running_mean" in kept
+    assert all(found[name].equal(last[name]) for name in kept)
+    assert all(found[name].equal(table) for name, table in average.items())

@@ -363,7 +363,9 @@ def check_finite(tensor: Tensor, what: str) -> Tensor:
 def weights_of(folder: Path, averages: bool) -> dict[str, Tensor]:
     """The weights of a checkpoint; with `averages`, their average if there is one."""
     averaged = averages and EMA in sealed(folder)
-    return load_tensors(folder / (EMA if averaged else WEIGHTS))
+    tensors = load_tensors(folder / WEIGHTS)
+    # buffers, such as the statistics of batch normalization, have no average
+    return tensors | load_tensors(folder / EMA) if averaged else tensors
 
 
 def tensors_of(model: nn.Module) -> dict[str, Tensor]:
