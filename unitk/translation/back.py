@@ -73,9 +73,11 @@ class BackTranslating(CrossEntropy):
             most = min(int(longest(source.shape[1] - frame)), room - frame)
             limits.append(Constraint(max_len=most))
         drawn: dict[str, Any] = {"sampling": True, "temperature": self.temperature, "seed": seed}
-        search = GenerateConfig(beam=1, **drawn if self.temperature else {})
+        # all at once: a micro-batch has room for gradients, which the search does not need
+        search = GenerateConfig(beam=1, max_tokens=NEVER, **drawn if self.temperature else {})
         found = generate(model, prompts, protocol, search, constraints=Constraints(limits))
-        # autocast would use the weights again that it converted here, without gradients
+        # in older versions of torch, autocast would use the weights that it converted here again,
+        # which then have no gradients
         torch.clear_autocast_cache()
         return [best.ids[best.ids != protocol.end] for best, *_ in found]
 
