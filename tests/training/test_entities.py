@@ -8,6 +8,7 @@ import entities
 import numpy as np
 import pytest
 import torch
+from exact import EXACT
 from labelled import write
 
 from unitk.data.entities import read_vectors
@@ -21,10 +22,7 @@ from unitk.training.saving.checkpoint import load
 from unitk.training.start import parse_train, prepare
 
 TABLE = f"heads.{CANDIDATES}.table.weight"
-SMALL = (
-    "--lr-schedule constant --writers none --valid none --products torch --precision fp32"
-    " --threads 1"
-)
+SMALL = f"--lr-schedule constant --writers none --valid none {EXACT} --precision fp32 --threads 1"
 
 
 @pytest.fixture

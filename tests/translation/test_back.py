@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from exact import DETERMINISTIC
 from safetensors.torch import load_file
 
 from unitk.criterions.cross_entropy import CrossEntropy
@@ -20,7 +21,7 @@ BACK = "--task back_translation"
 @pytest.fixture
 def run(start):
     """A model, its criterion, and a packed batch of texts of both languages."""
-    trainer = Trainer(start(f"{BACK} --arch.init-std 0.3", "text0", "text1"))
+    trainer = Trainer(start(f"{BACK} --arch.init-std 0.3 --device cpu", "text0", "text1"))
     examples = trainer.data.train.examples
     drawn = [draw(examples, 1, 0, i) for i in (3, 70, 4, 100, 5, 6, 7, 119)]
     # so that outputs end, at different lengths
@@ -87,7 +88,7 @@ def test_nothing_flows_through_a_translation(run):
 
 
 def test_pairs_are_compared_as_they_are(start):
-    trainer = Trainer(start(BACK, "pairs0"))
+    trainer = Trainer(start(f"{BACK} --device cpu", "pairs0"))
     examples = trainer.data.train.examples
     batch = make_batch([draw(examples, 1, 0, i) for i in range(4)]).to("cpu")
     model = trainer.model.eval()
@@ -138,6 +139,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_been(start, tmp_path, more):
     words = (
         f"{BACK}=0.5 {more} --criterion back_translation" if "=0.5" in more else f"{BACK} {more}"
     )
+    words += f" {DETERMINISTIC}"
     data = "text0", "text1"
     train(start(f"{words} --max-steps 4", *data, run="whole"))
     train(start(f"{words} --max-steps 2", *data, run="parts"))
