@@ -12,8 +12,11 @@ from rounding import near
 
 import unitk
 from unitk.decoding.config import GenerateConfig
-from unitk.errors import CheckpointError, DataError
+from unitk.errors import CheckpointError, DataError, UsageError
+from unitk.interop import glm
+from unitk.interop.convert import Parts
 from unitk.interop.glm import GPT2, ROBERTA, WORDPIECE
+from unitk.registry import get
 from unitk.training.saving.checkpoint import load
 
 D, H, L, P = 64, 1, 2, 41
@@ -177,3 +180,12 @@ def test_a_model_cut_over_devices_is_refused(kit, store, tmp_path):
     (there / "mp_rank_01_model_states.pt").write_bytes(b"")
     with pytest.raises(CheckpointError, match="divided over several devices"):
         kit.to_unitk("glm", there, tmp_path / "ours")
+
+
+def test_a_model_without_places_in_blanks_is_no_glm(toy_vocab, tmp_path):
+    task = get("task", "lm")
+    model = get("arch", "gpt2_tiny")().build(len(toy_vocab))
+    parts = Parts(model, task(task.Config(), toy_vocab), {}, {})
+    with pytest.raises(UsageError, match="a GLM has --arch.max-positions2 above 0"):
+        glm.write(parts, tmp_path)
+    assert not list(tmp_path.iterdir())

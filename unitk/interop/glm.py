@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from unitk.errors import CheckpointError, DataError
+from unitk.errors import CheckpointError, DataError, require
 from unitk.interop import files, settings
 from unitk.interop.convert import Found, Parts
 from unitk.interop.names import Layout, layer, within
@@ -112,6 +112,8 @@ def write(parts: Parts, folder: Path) -> None:
     """Write the file that GLM's code loads, config.json and the tokenizer."""
     config, tensors = parts.model.config, parts.tensors()
     settings.check_family(config, PRESETS[0], SIZES, "--to glm: a GLM")
+    second = "--to glm: a GLM has --arch.max-positions2 above 0, but this model has 0"
+    require(config.max_positions2 > 0, second)
     files.save_pickle({"module": GLM.to_theirs(tensors)}, folder / FILE)
     rows = len(tensors["embed.tokens.weight"])
     about = {
