@@ -160,7 +160,7 @@ def test_a_padded_product_is_the_product(outputs, biased):
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
 def test_memory_that_is_freed_is_used_again():
-    keep_memory(1 << 27)
+    keep_memory()
     size = 1 << 24
     torch.ones(size)  # 64 MB: above every threshold that glibc sets by itself
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -32,35 +32,15 @@ FUSED = {
 }
 
 
-HUGE = 1 << 21
-"""Bytes of a huge page."""
-ADVISE_HUGE = 14
-"""Linux' MADV_HUGEPAGE."""
-BUFFERS = 1 << 29
-"""Bytes in huge pages beside the weights: caches, states and logits."""
-THRESHOLDS = (-3, -1)
-"""glibc's M_MMAP_THRESHOLD and M_TRIM_THRESHOLD: bytes that are returned to Linux when freed."""
-
-
-def keep_memory(size: int) -> None:
-    """Let the process keep 1 GB of what it frees, and have its next `size` bytes in huge pages.
+def keep_memory() -> None:
+    """Let the process keep up to 1 GB that it frees, where the C library is glibc.
 
     glibc otherwise returns large blocks, such as a step's logits, and Linux hands the same memory
-    out again in small zeroed pages: a tenth of the time of a wide step. A narrow step, which reads
-    all weights for a few rows, spends as much on finding their small pages. Without glibc, this
-    does nothing.
+    out again in zeroed pages: a tenth of the time of a wide step.
     """
-    if platform.libc_ver()[0] != "glibc":
-        return
-    libc = ctypes.CDLL(None)
-    libc.malloc.restype = ctypes.c_void_p
-    for parameter in THRESHOLDS:
-        libc.mallopt(parameter, 1 << 30)
-    block = libc.malloc(ctypes.c_size_t(size))
-    if block is not None:
-        first = ctypes.c_void_p(-(-block // HUGE) * HUGE)
-        libc.madvise(first, ctypes.c_size_t(size - HUGE), ADVISE_HUGE)
-        libc.free(ctypes.c_void_p(block))
+    if platform.libc_ver()[0] == "glibc":
+        for parameter in (-3, -1):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+            ctypes.CDLL(None).mallopt(parameter, 1 << 30)
 
 
 class Packed(nn.Module):
@@ -165,7 +145,7 @@ def prepare(model: Model, precision: Precision) -> Model:
         for one in () if cpu else models:
             _with_output(one, Padded)
         return model
-    keep_memory(sum(p.nbytes for p in model.parameters()) + BUFFERS)
+    keep_memory()
     kind: type[Int8] | type[Packed] = Int8 if precision == "int8" else Packed
     for part in list(model.modules()):
         if isinstance(part, Stack) and kind is Int8 and packs("bf16"):

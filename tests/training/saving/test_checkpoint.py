@@ -23,7 +23,9 @@ def test_a_loaded_model_says_what_the_trained_one_said(start, tmp_path):
     trainer.update(next(trainer.updates())[0])
     trainer.save()
     trainer.saver.finish()
+    drawn = torch.get_rng_state()
     loaded = checkpoint.load(tmp_path / "run")
+    assert torch.equal(torch.get_rng_state(), drawn)
     assert not loaded.model.training
     assert loaded.task.config.mask_symbol == "smask" and loaded.model.config.dropout == 0.1
     assert loaded.vocab.hash == trainer.data.vocab.hash
@@ -198,13 +200,14 @@ def mine_tiny():
 '''
 
 
-def test_weights_that_are_no_numbers_are_named(train, tmp_path):
+@pytest.mark.parametrize("value", [float("inf"), -float("inf"), float("nan")])
+def test_weights_that_are_no_numbers_are_named(train, tmp_path, value):
     """By whatever loads them: evaluate and convert take `load`, average reads them itself."""
     train("--max-steps 2 --save-every 1")
     path = tmp_path / "run/checkpoints/step-2"
     tensors = checkpoint.load_tensors(path / "model.safetensors")
     tensors = {name: tensor.clone() for name, tensor in tensors.items()}
-    tensors["layers.1.ffn.up.weight"][0, 0] = float("inf")
+    tensors["layers.1.ffn.up.weight"][0, 0] = value
     checkpoint.save_tensors(tensors, path / "model.safetensors")
     (path / "manifest.json").unlink()
     seal(path)
