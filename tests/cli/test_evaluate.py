@@ -51,8 +51,9 @@ def runs(toy_data, tmp_path_factory):
 def judge(runs, toy_data, capsys):
     """`judge("vae", "--draws 3")`: what is printed as JSON."""
 
-    def call(name, words="", data=toy_data / "text", form="json"):
-        flags = f"--checkpoint {runs / name} --data {data} --output-format {form} --device cpu"
+    def call(name, words="", data=toy_data / "text", form="json", device="cpu"):
+        flags = f"--checkpoint {runs / name} --data {data} --output-format {form}"
+        flags += f" --device {device}"
         capsys.readouterr()
         run([*flags.split(), *words.split()])
         text = capsys.readouterr().out
@@ -64,7 +65,7 @@ def judge(runs, toy_data, capsys):
 def test_an_objective_is_what_validation_found(judge, runs):
     events = map(json.loads, (runs / "lm" / "log.jsonl").read_text().splitlines())
     (valid,) = [event for event in events if event["kind"] == "valid"]
-    found = judge("lm", "--max-tokens 400")
+    found = judge("lm", "--max-tokens 400", device="auto")  # as the run
     for name, value in valid.items():
         if name.startswith("valid/"):
             assert found[name.removeprefix("valid/")] == value
