@@ -35,7 +35,8 @@ class Compare(torch.autograd.Function):
         rows = BLOCK if logits_KV.is_cpu else CHUNK
         found = []
         live_V, pads = _words(logits_KV, smoothing, pad)
-        size = int(live_V.sum())
+        # without smoothing nobody asks how many columns are words: that would wait for the device
+        size = int(live_V.sum()) if smoothing else len(live_V)
         live = slice(None) if size == len(live_V) else live_V
         others = size if pad is None else size - 1 - len(pads)
         share = smoothing / others  # of each word that is no label
