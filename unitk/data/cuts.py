@@ -102,7 +102,7 @@ def cut_doc(sentences: Ids, documents: Ids, size: int, rng: np.random.Generator)
 def cut_full(sentences: Ids, documents: Ids, size: int, rng: np.random.Generator) -> Cut:
     """Whole sentences across documents, a separator between them (FULL-SENTENCES)."""
     last = np.full(len(sentences) - 1, sentences[-1])
-    breaks = np.unique(sentences[documents[1:-1]])
+    breaks = distinct(sentences[documents[1:-1]])
     return _fill(_split_long(sentences, size), sentences, last, size, breaks)
 
 
@@ -110,7 +110,7 @@ def cut_stream(sentences: Ids, documents: Ids, size: int, rng: np.random.Generat
     """Fixed windows over everything, at a random offset in every epoch."""
     begin, end = int(sentences[0]), int(sentences[-1])
     offset = int(rng.integers(min(size, max(end - begin, 1))))
-    edges = np.unique(np.concatenate([[begin], np.arange(begin + offset, end, size), [end]]))
+    edges = distinct(np.concatenate([[begin], np.arange(begin + offset, end, size), [end]]))
     return Cut(edges[:-1], edges[1:], NO_BREAKS)
 
 
@@ -129,6 +129,11 @@ def cut(
     return how(np.asarray(sentences), np.asarray(documents), size, rng)
 
 
+def distinct(rising: Ids) -> Ids:
+    """Rising numbers, each once; `np.unique` takes a hundred times as long for millions."""
+    return rising[np.append(True, rising[1:] > rising[:-1])[: len(rising)]]
+
+
 def _split_long(sentences: Ids, size: int) -> Ids:
     """Sentence borders, with further ones within sentences of more than `size` tokens."""
     lengths = np.diff(sentences)
@@ -139,7 +144,7 @@ def _split_long(sentences: Ids, size: int) -> Ids:
 
 def _fill(borders: Ids, sentences: Ids, limit: Ids, size: int, breaks: Ids) -> Cut:
     """Fill blocks greedily with pieces, up to `size` tokens and not beyond a sentence's `limit`."""
-    borders = np.unique(borders)  # empty sentences share a border
+    borders = distinct(borders)  # empty sentences share a border
     if len(borders) < 2:
         return Cut(borders[:0], borders[:0], breaks)
     home = np.searchsorted(sentences, borders[:-1], "right") - 1

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unitk.data.cuts import AT_THE_END, Cut, Cutter, Text, When, cut
+from unitk.data.cuts import AT_THE_END, Cut, Cutter, Text, When, cut, distinct
 from unitk.data.storing.corpus import Corpus
 from unitk.data.storing.labelled import Spans
 from unitk.slots import Ids
@@ -136,7 +136,7 @@ def _sentences(corpus: Corpus, runs: list[tuple[int, int]]) -> Ids:
         # those that begin inside; the first one may have begun before
         low, high = corpus.sentences.searchsorted((start + 1, stop))
         # a sentence without tokens begins where the next one does
-        inside = np.unique(corpus.sentences[low:high]) - start
+        inside = distinct(corpus.sentences[low:high]) - start
         found += [np.array([done]), done + inside]
         done += stop - start
     return np.concatenate(found)

@@ -1,0 +1,83 @@
+"""How much faster several ranks on several cores train than one rank on one core.
+
+    python recipes/benchmarks/ranks.py [--ranks 2] [--arch glm_small] [--steps 20] [--turns 3]
+
+Each rank has one thread and a core; gradients go over gloo. Both ways make the same updates of the
+bundled sample, in turns. Printed are the medians of the text tokens a second of updates (of all
+turns, the first update of each left out), their ratio, and the tokens for each second of processor
+time, whose ratio shows what the ranks lose to each other where the machine is busy otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from train import sample
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--task", default="glm_infill")
+    parser.add_argument("--arch", default="glm_small")
+    parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--block-size", type=int, default=512)
+    parser.add_argument("--max-tokens", type=int, default=4096, help="slots of a micro-batch")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--turns", type=int, default=3)
+    given = parser.parse_args()
+    ways: dict[int, list[tuple[float, float]]] = {1: [], given.ranks: []}
+    with tempfile.TemporaryDirectory() as name:
+        data = sample(Path(name))
+        for turn in range(given.turns):
+            for ranks, found in ways.items():
+                found += trained(given, data, Path(name) / f"{turn}-{ranks}", ranks)
+    speeds = {
+        ranks: [statistics.median(column) for column in zip(*found, strict=True)]
+        for ranks, found in ways.items()
+    }
+    print(f"{given.task}, {given.arch}, {given.precision}, updates of {given.ranks} x")
+    print(f"{given.max_tokens:,} slots; {'tokens/s':>10} {'tokens/processor s':>20}")
+    for ranks, (speed, thrift) in speeds.items():
+        print(f"{ranks} ranks on {ranks} cores {speed:10,.0f} {thrift:20,.0f}")
+    one, several = speeds.values()
+    print(f"ratio {several[0] / one[0]:20.2f} {several[1] / one[1]:20.2f}")
+
+
+def trained(
+    given: argparse.Namespace, data: Path, run: Path, ranks: int
+) -> list[tuple[float, float]]:
+    """Tokens a second of each update but the first, and of processor time of the whole run."""
+    cores = sorted(os.sched_getaffinity(0))[:ranks]
+    words = (
+        f"-m unitk_cli train --task {given.task} --arch {given.arch} --data {data}"
+        f" --save-dir {run} --valid none --device cpu --threads 1 --writers none --log-every 1"
+        f" --max-steps {given.steps} --block-size {given.block_size} --save-every {given.steps}"
+        f" --max-tokens {given.max_tokens} --batch-tokens {given.ranks * given.max_tokens}"
+        f" --precision {given.precision} --nproc {ranks}"
+    )
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(
+        [sys.executable, *words.split()],
+        check=True,
+        capture_output=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, cores),
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    log = map(json.loads, (run / "log.jsonl").read_text().splitlines())
+    events = [event for event in log if event["kind"] == "train"]
+    return [(event["tokens/s"], events[-1]["tokens"] / busy) for event in events[1:]]
+
+
+if __name__ == "__main__":
+    main()
