@@ -131,7 +131,9 @@ def cut(
 
 def distinct(rising: Ids) -> Ids:
     """Rising numbers, each once; `np.unique` takes a hundred times as long for millions."""
-    return rising[np.append(True, rising[1:] > rising[:-1])[: len(rising)]]
+    new = np.append(True, rising[1:] > rising[:-1])
+    found: Ids = rising[new[: len(rising)]]
+    return found
 
 
 def _split_long(sentences: Ids, size: int) -> Ids:
