@@ -131,6 +131,17 @@ def test_steps_are_measured(words, tmp_path):
 
 
 @pytest.mark.slow
+def test_reading_is_measured(script):
+    """Where both sides hold the same weights, the script itself compares what they say."""
+    pytest.importorskip("transformers")
+    lines = script("read.py --texts 2 --rounds 1").splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["pairs", "labels"]
+    for line in lines:
+        mine, peer, ratio = map(float, re.findall(r"\d+\.\d+", line))
+        assert abs(mine / peer - ratio) < 0.05 * ratio + 0.1 * ratio / peer
+
+
+@pytest.mark.slow
 def test_every_task_is_compared_but_those_of_labels(tmp_path):
     """Each has an architecture that its layouts fit, and a corpus."""
     words = """
