@@ -1,4 +1,4 @@
-"""Within a decoding step or an update, the host waits for no number of the device.
+"""In a decoding step, and from a batch to its gradients, the host waits for no value of the device.
 
 Tensors of the device "meta" have shapes but no values. All that would make the host wait for a GPU
 (`item`, `tolist`, `cpu`, `nonzero`, an index by a mask, a branch on a value) raises on them, and
@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from unitk import registry
+from unitk.data.cuts import Text
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
 from unitk.decoding.decode import Reader
@@ -27,6 +28,15 @@ from unitk.tasks.base import Task
 TASKS = [
     name for name in registry.names("task") if registry.get("task", name).protocol != Task.protocol
 ]
+LEARN = [
+    name for name in registry.names("task") if registry.get("task", name).pretrain != Task.pretrain
+]
+WAITS = {
+    "back_translation": "it writes the texts that it then reads",
+    "bilm": "the different words of a batch, and the lengths of its texts, which LSTMs need",
+    "xlnet": "the distances that there are",
+}
+"""Tasks whose forward pass makes the host wait, and for what."""
 ARCHS = registry.names("arch")
 STEPS = 5
 
@@ -35,7 +45,7 @@ STEPS = 5
 def no_autocast(monkeypatch):
     """PyTorch has no autocast for "meta", and raises where it is asked about."""
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)
-    monkeypatch.setattr(torch, "autocast", lambda device, enabled: nullcontext())
+    monkeypatch.setattr(torch, "autocast", lambda device, enabled=True: nullcontext())
 
 
 def prompted(name, vocab, arch=None):
@@ -120,3 +130,23 @@ def test_a_step_of_every_search(name, toy_vocab):
         each = [Constraint(max_len=STEPS + 1, phrases=((40, 41), (42,)), prefix=(43,))] * 3
         constraints = Constraints(each, word_rules(way, task.vocab))
     steps(task, on_meta(own, len(task.vocab)), batch, way, constraints)
+
+
+@pytest.mark.parametrize("name", LEARN)
+def test_the_gradients_of_every_task(name, toy_vocab):
+    cls = registry.get("task", name)
+    task = cls(cls.Config(), toy_vocab)
+    rng, text = np.random.default_rng(0), Text([np.arange(40, 60)], np.zeros(1, int))
+    try:
+        batch = collate([[task.pretrain(text, rng)] for _ in range(3)]).to("meta")
+    except UsageError:
+        pytest.skip("does not pre-train on texts")
+    own = registry.get("arch", cls.component("arch", task.config))()
+    few = (
+        own if own.sequential else replace(own, num_layers=2, layer_groups=min(own.layer_groups, 1))
+    )
+    model = on_meta(few, len(task.vocab)).train()
+    criterion = registry.get("criterion", cls.criterion)().build(toy_vocab)
+    with pytest.raises((RuntimeError, NotImplementedError)) if name in WAITS else nullcontext():
+        sum(criterion(model, batch, 0, 10).sums.values()).backward()
+        assert any(p.grad is not None for p in model.parameters())
