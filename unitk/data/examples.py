@@ -147,8 +147,6 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     laid, there = (" and ".join(sorted(towers)[::-1]) for towers in (short.towers, arch.towers))
     has = f"--arch {parsed.components['arch'].name} has {there}"
     require(laid == there, f"task {name} lays out {laid}, but {has}")
-    if fault := misfit(replace(short, inputs={}), tables_of(arch)):
-        raise UsageError(f"{corpus.path}: {fault}")
     orderly = all(one_by_one(slots.table) for slots in short.towers.values())
     reads = f"--arch {parsed.components['arch'].name} reads words one after the other"
     require(orderly or not arch.sequential, f"{reads}, but task {name} lays them out otherwise")
@@ -173,6 +171,8 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
         require(fits, f"task {name} reads texts of {len(task.fields)} parts, but {parts}")
     enough = arch.num_segments == 0 or arch.num_segments >= len(task.segments)
     require(enough, f"task {name} needs --arch.num-segments {len(task.segments)}")
+    if fault := misfit(replace(short, inputs={}), tables_of(arch)):
+        raise UsageError(f"{corpus.path}: {fault}")
 
 
 def _makers(
