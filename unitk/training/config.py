@@ -130,7 +130,7 @@ class TrainConfig:
 
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
     """fp32, bf16, fp16 or auto. bf16: autocast over fp32 weights. auto: bf16 where the processor
-    computes in it. fp16: with a loss scale, for GPUs without bf16 (not yet run on a GPU)."""
+    computes in it. fp16: with a loss scale, for GPUs without bf16."""
     products: Literal["auto", "torch", "onednn"] = "auto"
     """Library for fp32 matrix products on a CPU. auto: oneDNN if a measurement of 50 ms finds it
     faster. A resumed run keeps the choice. Name a library if runs must be bit-identical."""

@@ -53,7 +53,7 @@ class RelativeAttention(Attention):
         score_BHTS = u_HK[:, None] @ key_BHSK.mT
         # scores for each distance that there is, then those of the pairs
         distance_BTS = view.queries[POS][:, :, None] - view.keys[POS][:, None]
-        low, high = ends(distance_BTS)
+        low, high = map(int, distance_BTS.aminmax())
         every_R = torch.arange(low, high + 1, device=distance_BTS.device)
         wave_RD = sinusoid(every_R, self.width).type_as(query_BHTK)
         r_HRK = of_heads(self.distances(wave_RD))
@@ -67,23 +67,6 @@ class RelativeAttention(Attention):
             other_BTS[:, None], same_BHT2[..., 1:], same_BHT2[..., :1]
         )
         return self.scale * score_BHTS
-
-
-def captured(tensor: Tensor) -> bool:
-    """Whether what is computed with a tensor is being recorded as a CUDA graph."""
-    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
-
-
-def ends(distance_BTS: Tensor) -> tuple[int, int]:
-    """The least and the greatest distance.
-
-    While a CUDA graph is recorded the host may not wait for them. They are then those that places
-    of so many keys, one behind the other, can have.
-    """
-    if captured(distance_BTS):
-        return -distance_BTS.shape[2], distance_BTS.shape[2]
-    low, high = distance_BTS.aminmax()
-    return int(low), int(high)
 
 
 def sinusoid(distance: Tensor, width: int) -> Tensor:
