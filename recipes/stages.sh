@@ -132,12 +132,14 @@ labelled() { # SET LABELS TRAIN DEV: RUN/data/SET
 }
 
 judged() { # SET OUT TASK LABELS DEV words...: OUT, a model that learnt the set, and OUT.json, its scores
-  local folder=${2%/*} row=${2##*/}
+  local folder=${2%/*} row=${2##*/} best=()
+  # few updates overfit: the loss is lowest long before most labels are right
+  [ "$3" != classify ] || best=(--best-metric valid/class/correct)
   echo "== ${2#"$RUN/"}"
   mkdir -p "$folder"
   once "$folder/.$row" fresh "$2" unitk train --task "$3" "${@:6}" --data "$RUN/data/$1" --save-dir "$2" \
     --batch-texts 32 --max-steps "$FINETUNE_STEPS" --lr "$FINETUNE_LR" \
-    --valid-every "$(((FINETUNE_STEPS + 3) / 4))" "${common[@]}"
+    --valid-every "$(((FINETUNE_STEPS + 3) / 4))" "${best[@]}" "${common[@]}"
   once "$folder/.$row.predict" fresh "$2.jsonl" unitk predict --checkpoint "$2" --input "$5" "${from[@]}" \
     --truncate "${asked[@]}" --output "$2.jsonl"
   said "$2.json" unitk score --metric "$4" --hypotheses "$2.jsonl" --references "$5" "${to[@]}" --output-format json
