@@ -155,6 +155,8 @@ def test_a_padded_product_is_the_product(outputs, biased):
     linear = nn.Linear(8, outputs, bias=biased)
     padded, x = Padded(linear.weight, linear.bias), torch.randn(3, 8)
     assert len(padded.weight) % 64 == 0
+    shared = padded.weight.data_ptr() == linear.weight.data_ptr()
+    assert shared == (outputs == 64)
     near(padded(x), linear(x))
 
 

@@ -103,9 +103,11 @@ class Padded(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
         self.outputs = len(weight)
-        more = -self.outputs % 64
-        self.weight = F.pad(weight.detach(), (0, 0, 0, more))
-        self.bias = bias if bias is None else F.pad(bias.detach(), (0, more))
+        weight, bias = weight.detach(), bias if bias is None else bias.detach()
+        if more := -self.outputs % 64:  # else they are as they should be, and not copied
+            weight = F.pad(weight, (0, 0, 0, more))
+            bias = bias if bias is None else F.pad(bias, (0, more))
+        self.weight, self.bias = weight, bias
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)[..., : self.outputs]
