@@ -151,7 +151,7 @@ PUBLISHED = [
     # imdb_scripts of fastai and the papers
     ("ulmfit/", "pretrain", {"betas": (0.7, 0.99), "ar": 2, "tar": 1, "stateful_rows": 64}),
     ("ulmfit/", "finetune", {"lr": 1e-2, "warmup": 0.1, "ratio": 32, "weight_dropout": 0.5}),
-    ("ulmfit/", "finetune", {"bptt": 70, "bptt_chunks": 20}),
+    ("ulmfit/", "finetune", {"bptt": 70, "bptt_chunks": 20, "dropout": 0}),
     ("siatl/", "finetune", {"lr": 5e-4, "batch_texts": 32, "max_source_len": 80}),
     ("unilm-squad_qg", "preprocess", {"squad_source": "{passage} [SEP] {answer}"}),
     ("unilm2-squad_qg", "preprocess", {"squad_source": "{passage} [SEP] {answer}"}),

@@ -13,6 +13,7 @@ from unitk.models.config import ModelConfig
 from unitk.models.heads.base import Asked, Categorical
 from unitk.models.recurrent.lstm import LSTM
 from unitk.registry import register
+from unitk.slots import NOW
 
 
 class Norm(nn.BatchNorm1d):
@@ -35,6 +36,7 @@ class Concat(Categorical):
     """
 
     needs_size = True
+    bptt = bptt_chunks = 0  # of the recurrent stack below
 
     def __init__(self, config: ModelConfig, vocab_size: int, size: int | None) -> None:
         super().__init__(config, vocab_size, size)
@@ -44,17 +46,24 @@ class Concat(Categorical):
         self.out = nn.Sequential(Norm(50), nn.Dropout(0.1), nn.Linear(50, size or 1))
 
     def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
-        logits_KC: Tensor = self.out(self.inner(pooled(asked.states, asked.real)))
+        last_K = asked.real.sum(1) - 1
+        shown_Ka = asked.real
+        if self.bptt_chunks:  # only states that gradients reach, as in the paper
+            step_Ka = asked.slots[NOW]
+            chunks_K1 = step_Ka.gather(1, last_K[:, None]) // self.bptt + 1
+            shown_Ka = shown_Ka & (step_Ka // self.bptt >= chunks_K1 - self.bptt_chunks)
+        logits_KC: Tensor = self.out(self.inner(pooled(asked.states, shown_Ka, last_K)))
         return logits_KC
 
 
-def pooled(states_KaD: Tensor, real_Ka: Tensor) -> Tensor:
-    """The last state of each row beside the largest and the mean value of all, [K, 3 D]."""
-    count_K, shown_Ka1 = real_Ka.sum(1), real_Ka[..., None]
-    last_KD = states_KaD[torch.arange(len(count_K), device=count_K.device), count_K - 1]
+def pooled(states_KaD: Tensor, shown_Ka: Tensor, last_K: Tensor) -> Tensor:
+    """The state of each row at its last place, beside the largest and the mean value of those that
+    are shown, [K, 3 D]."""
+    shown_Ka1 = shown_Ka[..., None]
+    last_KD = states_KaD[torch.arange(len(last_K), device=last_K.device), last_K]
     # a row that reads fewer slots than others has any state behind its own
     largest_KD = states_KaD.masked_fill(~shown_Ka1, -torch.inf).amax(1)
-    mean_KD = (states_KaD * shown_Ka1).sum(1) / count_K[:, None]
+    mean_KD = (states_KaD * shown_Ka1).sum(1) / shown_Ka.sum(1, keepdim=True)
     return torch.cat([last_KD, largest_KD, mean_KD], -1)
 
 

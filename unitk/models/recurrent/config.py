@@ -98,8 +98,8 @@ class RecurrentConfig(ArchConfig):
     classification; Howard and Ruder 2018, arXiv 1801.06146, section 3.3: 70). 0: gradients reach
     the beginning of a text."""
     bptt_chunks: int = 0
-    """Chunks of --arch.bptt steps at the end of a text that gradients reach. The steps before them
-    need no memory for gradients. 0: all."""
+    """Chunks of --arch.bptt steps at the end of a text that gradients reach, and whose states
+    concat pooling reads. The steps before them need no memory for gradients. 0: all."""
     carries, sequential, static_steps = True, True, False
     max_positions = max_positions2 = num_segments = num_virtual = num_tasks = 0
 

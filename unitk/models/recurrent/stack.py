@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from unitk.errors import require
 from unitk.models.condition import Carry, Condition
 from unitk.models.heads.base import LM, Terms, gather, layered
+from unitk.models.heads.pooled import Concat
 from unitk.models.layers import Embedding, Tower
 from unitk.models.recurrent.characters import CharacterEmbedding, Highway
 from unitk.models.recurrent.config import RecurrentConfig
@@ -262,6 +263,9 @@ class RecurrentModel(Model):
         for part in self.towers.modules():
             if isinstance(part, CharacterEmbedding | Highway):
                 part.begin()
+        for head in self.heads.values():
+            if isinstance(head, Concat):
+                head.bptt, head.bptt_chunks = config.bptt, config.bptt_chunks
         for table in (embed.tokens.weight, self.words.weight):
             if table is not None:
                 nn.init.uniform_(table, -config.init_range, config.init_range)
