@@ -170,10 +170,6 @@ class Example:
         """The tower that writes."""
         return next(reversed(self.towers))
 
-    @property
-    def num_docs(self) -> int:
-        return int(max(slots.doc.max() for slots in self.towers.values())) + 1
-
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
@@ -256,26 +252,32 @@ def collate(rows: Sequence[Sequence[Example]]) -> Batch:
     so no row of a mask is empty. Its token is 0, which every tower's table has.
     """
     examples = [example for row in rows for example in row]
-    first_doc = np.cumsum([0] + [example.num_docs for example in examples])
-    row_of = np.repeat(np.arange(len(rows)), [len(row) for row in rows])
+    edge = np.cumsum([0, *map(len, rows)])  # the first example of each row, and the end
+    line = {name: [e.towers[name].table for e in examples] for name in examples[0].towers}
+    starts = {name: np.cumsum([0, *(one.shape[1] for one in line[name])]) for name in line}
+    own_docs = {name: np.concatenate([one[DOC] for one in line[name]]) for name in line}
+    most = [np.maximum.reduceat(own_docs[name], starts[name][:-1]) for name in line]
+    num_docs = np.maximum.reduce(most) + 1
+    first_doc = num_docs.cumsum() - num_docs
     towers: dict[str, Any] = {}
     num_keys, sight = {}, {}
     places: dict[str, tuple[Ids, Ids]] = {}
-    for name in examples[0].towers:
-        towers[name], place, starts = _pack(name, examples, row_of, first_doc)
-        places[name] = place, starts
+    for name, tables in line.items():
+        doc = own_docs[name] + first_doc.repeat(np.diff(starts[name]))
+        towers[name], place = _pack(tables, starts[name], edge, doc, first_doc[edge[:-1]])
+        places[name] = place, starts[name]
         born = (towers[name][BORN] < NEVER).any(axis=0)
         num_keys[name] = int(born.nonzero()[0].max(initial=0)) + 1
-        sight[name] = _sight(towers[name], rows, name)
-    docs, owner = _docs(row_of, np.diff(first_doc), len(rows))
+        sight[name] = _sight(towers[name], np.diff(starts[name][edge]))
+    row_of = np.arange(len(rows)).repeat(np.diff(edge))
+    docs, owner = _docs(row_of, num_docs, len(rows))
     asks = _asks(examples, places)
     decoded = examples[0].decoded
-    ends = np.cumsum([len(row) for row in rows])  # the example after each row's last one
-    (place, starts), width = places[decoded], towers[decoded].shape[2]
+    (place, begin), width = places[decoded], towers[decoded].shape[2]
     num_blanks = np.array([len(row[-1].blanks) for row in rows])
     blanks = np.zeros((len(rows), num_blanks.max(initial=0), 2), np.int64)
-    for b, row in enumerate(rows):
-        blanks[b, : num_blanks[b]] = row[-1].blanks
+    for b in num_blanks.nonzero()[0].tolist():
+        blanks[b, : num_blanks[b]] = rows[b][-1].blanks
     return Batch(
         towers=towers,
         asks=asks,
@@ -284,10 +286,10 @@ def collate(rows: Sequence[Sequence[Example]]) -> Batch:
         count={name: float(ask.weight.sum()) for name, ask in asks.items()},
         docs=docs,
         owner=owner,
-        last=place[starts[ends] - 1] % width,
+        last=place[begin[edge[1:]] - 1] % width,
         blanks=blanks,
         num_blanks=num_blanks,
-        num_real=sum(len(slots) for example in examples for slots in example.towers.values()),
+        num_real=sum(int(each[-1]) for each in starts.values()),
         decoded=decoded,
         inputs={name: _input(name, examples, towers, places) for name in examples[0].inputs},
     )
@@ -316,30 +318,27 @@ def _input(
 
 
 def _pack(
-    name: str,
-    examples: list[Example],
-    row_of: Ids,
-    first_doc: Ids,
-) -> tuple[Ids, Ids, Ids]:
-    """One tower of the batch [9, B, T], the flat place of each slot, each example's first slot."""
-    tables = [example.towers[name].table for example in examples]
-    sizes = np.array([table.shape[1] for table in tables])
-    starts = np.append(0, np.cumsum(sizes))
-    # slots come in the order of rows, so a row is a run of them
-    ends = np.searchsorted(row_of, np.arange(row_of[-1] + 2))  # the first example of each row
-    lengths = np.diff(starts[ends])
+    tables: list[Ids], starts: Ids, edge: Ids, doc: Ids, first_doc: Ids
+) -> tuple[Ids, Ids]:
+    """One tower of the batch [9, B, T], and the flat place of each slot.
+
+    Example i has slots `starts[i : i + 2]` of all in a line, row b the examples `edge[b : b + 2]`
+    and the first doc `first_doc[b]`. `doc` is that of each slot.
+    """
+    begins = starts[edge]  # slots come in the order of rows, so a row is a run of them
+    lengths = np.diff(begins)
     width = -(-int(lengths.max()) // WIDTH) * WIDTH
     # a pad looks at the first example of its row and is never seen: no row of a mask is empty
     table = np.zeros((len(FIELDS), len(lengths), width), np.int64)
     table[BORN] = table[DIES] = NEVER
-    table[DOC] = first_doc[ends[:-1], None]
+    table[DOC] = first_doc[:, None]
     # flat places in [B, T]: the number in a line of all, moved to where the row begins
-    moved = (width * np.arange(len(lengths)) - starts[ends[:-1]])[row_of]
-    place, at = np.arange(starts[-1]) + moved.repeat(sizes), (starts[:-1] + moved).tolist()
-    flat = table.reshape(len(FIELDS), -1)
-    for begin, one, doc in zip(at, tables, first_doc.tolist(), strict=False):
+    moved = width * np.arange(len(lengths)) - begins[:-1]
+    place = np.arange(len(doc)) + moved.repeat(lengths)
+    flat, at = table.reshape(len(FIELDS), -1), (starts[:-1] + moved.repeat(np.diff(edge))).tolist()
+    for begin, one in zip(at, tables, strict=True):
         flat[:, begin : begin + one.shape[1]] = one
-        flat[DOC, begin : begin + one.shape[1]] += doc
+    flat[DOC, place] = doc
     # Slots that are never born are no keys: a stable sort by (row, unborn) gives them the last
     # places of their row, so that keys are made of the first `num_keys` slots only.
     unborn = table[BORN] == NEVER
@@ -347,17 +346,16 @@ def _pack(
         order = np.argsort(unborn, axis=1, kind="stable")
         table = np.take_along_axis(table, order[None], axis=2)
         place = (np.argsort(order, axis=1) + width * np.arange(len(order))[:, None]).ravel()[place]
-    return table, place, starts
+    return table, place
 
 
-def _sight(table: Ids, rows: Sequence[Sequence[Example]], name: str) -> str:
-    """Which fast rendering of the rule is exact for this tower, if any."""
+def _sight(table: Ids, lengths: Ids) -> str:
+    """Which fast rendering of the rule is exact for rows of these lengths, if any."""
     if (table[DOC] != table[DOC, :, :1]).any():
         return "rule"
     now, born, dies = table[NOW], table[BORN], table[DIES]
     if (born.max(axis=1) <= now.min(axis=1)).all() and (now.max(axis=1) <= dies.min(axis=1)).all():
         return "full"
-    lengths = np.array([sum(len(example.towers[name]) for example in row) for row in rows])
     real = np.arange(table.shape[2]) < lengths[:, None]
     # the plain triangle: slots that stay, in the order of their times
     stays = ((born == now) & (dies == NEVER)) | ~real
@@ -383,21 +381,21 @@ def _asks(examples: list[Example], places: dict[str, tuple[Ids, Ids]]) -> dict[s
     made = {}
     for name, numbered in found.items():
         asks, (place, starts) = [ask for ask, _ in numbered], places[numbered[0][0].tower]
-        # slot of the example -> of all examples in a line -> flat place in [B, T]
-        each = [ask.rows + starts[number] for ask, number in numbered]
+        each = [ask.rows for ask in asks]
         widest = max(own.shape[1] for own in each)
         if widest > 1:  # some questions read fewer slots than others: -1 stands behind these
-            each = [np.where(ask.rows < 0, -1, own) for ask, own in zip(asks, each, strict=True)]
             short = [((0, 0), (0, widest - own.shape[1])) for own in each]
             each = [np.pad(*one, constant_values=-1) for one in zip(each, short, strict=True)]
+        # slot of the example -> of all examples in a line -> flat place in [B, T]
+        begin = starts[[number for _, number in numbered]].repeat([len(own) for own in each])
         rows = np.concatenate(each)
+        rows = np.where(rows < 0, -1, place[rows + begin[:, None]])
         labels, among = [ask.label for ask in asks], None
         if asks[0].among is not None:
             # the batch's candidates are those of all examples, each once
             among, index = np.unique(np.concatenate([a.among for a in asks]), return_inverse=True)
             begins = np.cumsum([0] + [len(ask.among) for ask in asks[:-1]])
             labels = [index[begin + ask.label] for begin, ask in zip(begins, asks, strict=True)]
-        rows = np.where(rows < 0, -1, place[rows])
         weight = np.concatenate([ask.weight for ask in asks])
         label = np.concatenate(labels)
         made[name] = Ask(name, asks[0].head, asks[0].tower, rows, label, weight, among)

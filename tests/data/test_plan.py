@@ -47,7 +47,7 @@ def test_micro_batches_hold_every_example_once_within_max_tokens(bound, cap, wor
 @settings(max_examples=100, deadline=None)
 @given(BOUNDS, st.integers(1, 100))
 def test_best_fit_rows_hold_every_example_once(lengths, width):
-    rows = pack(lengths, width)
+    rows = pack(lengths.tolist(), width)
     assert sorted(np.concatenate(rows)) == list(range(len(lengths)))
     for row in rows:
         assert lengths[row].sum() <= width or len(row) == 1

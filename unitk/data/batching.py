@@ -214,12 +214,12 @@ def generator(*numbers: int) -> np.random.Generator:
 def make_batch(examples: Sequence[Example]) -> Batch:
     """Pack examples best-fit into rows of one width and collate them."""
     # towers are packed jointly: an example counts with its longest tower
-    lengths = np.array([max(len(s) for s in e.towers.values()) for e in examples])
-    longest = int(lengths.max())
+    lengths = [max([s.table.shape[1] for s in e.towers.values()]) for e in examples]
+    longest = max(lengths)
     # short rows waste less attention, long ones less padding: few widths are worth a try
-    widths = {longest, min(2 * longest, max(longest, 256)), max(longest, min(2 * longest, 512))}
-    ways = [pack(lengths, -(-width // WIDTH) * WIDTH) for width in sorted(widths)]
-    best = min(ways, key=lambda rows: _work([int(lengths[row].sum()) for row in rows]))
+    widths = longest, min(2 * longest, max(longest, 256)), max(longest, min(2 * longest, 512))
+    ways = [pack(lengths, width) for width in sorted({-(-w // WIDTH) * WIDTH for w in widths})]
+    best = min(ways, key=lambda rows: _work([sum([lengths[i] for i in row]) for row in rows]))
     return collate([[examples[i] for i in row] for row in best])
 
 

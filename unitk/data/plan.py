@@ -8,6 +8,7 @@ counting examples.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -119,7 +120,7 @@ def _runs(cost: Ids, cap: int, padded: bool) -> list[int]:
     return edge
 
 
-def pack(lengths: Ids, width: int) -> list[Ids]:
+def pack(lengths: Sequence[int], width: int) -> list[list[int]]:
     """Best-fit decreasing: rows of example numbers whose lengths sum to at most `width`.
 
     An example longer than `width` has a row of its own. Measured on SQuAD pairs: 8 % padding with
@@ -128,8 +129,8 @@ def pack(lengths: Ids, width: int) -> list[Ids]:
     rows: list[list[int]] = []
     room: list[int] = []  # kept sorted, with `name` parallel to it
     name: list[int] = []
-    for i in np.argsort(-lengths, kind="stable").tolist():
-        need = int(lengths[i])
+    for i in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+        need = lengths[i]
         at = bisect_left(room, need)  # the fullest row that has room
         if at == len(room):
             rows.append([i])
@@ -140,4 +141,4 @@ def pack(lengths: Ids, width: int) -> list[Ids]:
         at = bisect_left(room, left)
         room.insert(at, left)
         name.insert(at, row)
-    return [np.array(sorted(row)) for row in rows]
+    return [sorted(row) for row in rows]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +19,7 @@ from unitk.slots import Ids
 class Joined:
     """Several corpora in order; `first[i]` is the number of the first example of corpus i."""
 
-    first: Ids
+    first: list[int]
 
     def weights(self, weight: Sequence[float]) -> npt.NDArray[np.float64]:
         """The weight of each example, given one per corpus."""
@@ -25,8 +27,8 @@ class Joined:
 
     def place(self, index: int) -> tuple[int, int]:
         """The corpus of an example, and its number there."""
-        which = int(self.first.searchsorted(index, "right")) - 1
-        return which, index - int(self.first[which])
+        which = bisect.bisect_right(self.first, index) - 1
+        return which, index - self.first[which]
 
 
 class Texts(Joined):
@@ -66,7 +68,7 @@ class Texts(Joined):
             for number, corpus in enumerate(self.corpora)
         ]
         self.lengths = self._doubled(np.concatenate([one.lengths for one in self.cuts]))
-        self.first = np.cumsum([0] + [len(one.starts) for one in self.cuts])
+        self.first = [0, *itertools.accumulate(len(one.starts) for one in self.cuts)]
         self._words: Ids | None = None
         self.epoch = epoch
 
@@ -91,8 +93,8 @@ class Texts(Joined):
 
     def place(self, index: int) -> tuple[int, int]:
         # behind all texts come the same ones, the last one first
-        back, number = divmod(index, int(self.first[-1]))
-        return super().place(int(self.first[-1]) - 1 - number if back else number)
+        back, number = divmod(index, self.first[-1])
+        return super().place(self.first[-1] - 1 - number if back else number)
 
     def text(self, index: int, when: When = AT_THE_END) -> Text:
         """Text `index` of the epoch that `begin` named, for an update."""
@@ -102,7 +104,7 @@ class Texts(Joined):
         if len(block.seconds):
             begin, end = block.seconds[i].tolist()
             runs += [(begin, end)] * (begin < end)
-        back = index // int(self.first[-1])
+        back = index // self.first[-1]
         flag = int(block.flags[i]) if len(block.flags) else back
         parts, notes = [corpus.tokens(*run) for run in runs], corpus.notes(*runs)
         if not len(block.breaks):
@@ -154,7 +156,7 @@ class Records(Joined):
         self.source_lengths: Ids = np.minimum(source, max_source)
         self.target_lengths: Ids = np.minimum(target, max_target)
         self.shortened = int(((source > max_source) | (target > max_target)).sum())
-        self.first = np.cumsum([0] + [len(one) for one in corpora])
+        self.first = [0, *itertools.accumulate(map(len, corpora))]
 
     def record(self, index: int) -> tuple[list[Ids], Any]:
         """The parts of source `index`, and its target."""

@@ -24,6 +24,7 @@ from unitk.data.storing.merge import Options as MergeOptions
 from unitk.data.storing.merge import merge
 from unitk.data.storing.preprocess import Options, parse_shard, preprocess
 from unitk.errors import DataError, UsageError
+from unitk.vocab.base import open_vocab
 
 WORDS = "the a cat dog bird sat on in under mat hat tree sees likes big small red blue".split()
 
@@ -327,6 +328,14 @@ def test_words_stand_between_blanks():
         expected = len(text.replace("\u00a0", "_").split())  # a hard blank joins
         assert count_words(f"{text}\n".encode()).sum() == expected, text
     assert count_words(b"a b\n\n c\n").tolist() == [2, 0, 1]
+
+
+def test_words_of_a_text_of_several_lines_are_those_of_one_sentence(vocab):
+    pair = sources.PairText(["the cat\nsat \n on", "a mat"], "in the hat")
+    block = sources.PairBlock(Path("q.json"), 0, [pair])
+    source, target = encode.encode_block(open_vocab(vocab), block, None).sides
+    assert source.words.tolist() == [4, 2] and target.words.tolist() == [3]
+    assert (source.num_bytes, target.num_bytes) == (23, 11)  # a newline behind each sentence
 
 
 @pytest.mark.parametrize(
