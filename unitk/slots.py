@@ -317,9 +317,7 @@ def _input(
     return found
 
 
-def _pack(
-    tables: list[Ids], starts: Ids, edge: Ids, doc: Ids, first_doc: Ids
-) -> tuple[Ids, Ids]:
+def _pack(tables: list[Ids], starts: Ids, edge: Ids, doc: Ids, first_doc: Ids) -> tuple[Ids, Ids]:
     """One tower of the batch [9, B, T], and the flat place of each slot.
 
     Example i has slots `starts[i : i + 2]` of all in a line, row b the examples `edge[b : b + 2]`
