@@ -1,7 +1,7 @@
 """How often entities are predicted right: python3 entities.py CHECKPOINT CORPUS RANDOM,NONE,KEEP.
 
-Candidates are all entities of the corpus that have a vector. Prints json: the accuracy, and that of
-a guess and of the candidate that the corpus has most often.
+No word is hidden. Candidates are all entities of the corpus that have a vector. Prints json: the
+accuracy, and that of a guess and of the candidate that the corpus has most often.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import torch
 from unitk.config import Given
 from unitk.data.storing.folders import open_corpus
 from unitk.slots import collate
+from unitk.tasks.mlm import MLM
+from unitk.tasks.thu_ernie import layout
 from unitk.training.saving.checkpoint import load
 
 LONGEST, TEXTS = 200, 32
@@ -31,9 +33,10 @@ def main(checkpoint: str, corpus: str, weights: str) -> None:
     task.labels = tuple(held.labels)
     for number in range(len(held)):
         (text,), links = held.record(number)
-        example = task.link([text[:LONGEST]], links[links[:, 1] <= LONGEST], rng)
-        asks = [ask for ask in example.asks if ask.name == "dea"]
-        made += [replace(example, asks=asks)] if asks else []
+        parts, own = [text[:LONGEST]], links[links[:, 1] <= LONGEST].tolist()
+        entity = task.entity(parts, [[(a, b, task.labels[n]) for a, b, n in own]])
+        example = layout(MLM.encoded(task, parts).example, entity, task.noised(entity, rng))
+        made += [example] if example.asks else []
     named = np.concatenate([one.asks[0].among[one.asks[0].label] for one in made])
     every, counts = np.unique(named, return_counts=True)
     right = 0.0

@@ -150,9 +150,16 @@ def test_errors_of_options(toy_vocab, options, message):
     assert message in str(error.value)
 
 
-def test_texts_without_links_need_a_linker(toy_vocab, tmp_path, some_text):
-    task = made(toy_vocab, tmp_path, forms="")
+def test_texts_without_links_need_a_linker_in_pre_training(toy_vocab, tmp_path, some_text):
+    """Fine-tuning and predictions read them as BERT does, without entities."""
+    task, bert = made(toy_vocab, tmp_path, forms=""), MLM(MLM.Config(), toy_vocab)
     text = some_text(toy_vocab, 4, np.random.default_rng(0))
+    for one in (task.encoded(text.parts).example, task.prompt([np.array([toy_vocab.mask])])):
+        assert not one.inputs
+    assert (
+        task.encoded(text.parts).example.towers["x"].table
+        == bert.encoded(text.parts).example.towers["x"].table
+    ).all()
     with pytest.raises(UsageError, match="--task.linker forms needs a file of names: --task.forms"):
         task.pretrain(text, np.random.default_rng(0))
     with pytest.raises(UsageError, match="--task.linker: there is no linker 'form'"):

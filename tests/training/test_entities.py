@@ -126,6 +126,14 @@ def test_links_of_a_corpus(train, linked, tmp_path, toy_vocab):
     words = asked({"entities": linked["entities"]})
     folder = train(words, "run", data=tmp_path / "linked", steps=2)
     assert log(folder)[-1]["train/dea"] > 0 and "train/nsp" not in log(folder)[-1]
+    # without a file of names, marked relations have no entities: the model reads them as BERT
+    classes = write(tmp_path / "labelled", toy_vocab) / "class"
+    tuned = load(train(f"--task classify --init-from {folder}", "tuned", data=classes, steps=1))
+    source = [np.array([40, 41])]
+    assert tuned.task.layout.numbers and not tuned.task.encoded(source).example.inputs
+    (said,) = predict(tuned.model, tuned.task, [source], PredictConfig())
+    tuned.task.layout.numbers = {}
+    assert predict(tuned.model, tuned.task, [source], PredictConfig()) == [said]
     with pytest.raises(UsageError, match="need their vectors: --task.entities FILE"):
         train(asked({}), "none", data=tmp_path / "linked")
 

@@ -65,7 +65,8 @@ class THUERNIE(MLM):
         linker: str = "forms"
         """How entities are found in a text without links."""
         forms: str = ""
-        """File of the linker. forms: a name as it stands in texts, a tab and its entity a line."""
+        """File of the linker. forms: a name as it stands in texts, a tab and its entity a line;
+        without it, texts without links have no entities, in fine-tuning and prediction."""
         random_none_keep: tuple[float, float, float] = (0.05, 0.15, 0.8)
         """Weights of what is read of a linked entity: another one, none, itself (section 3.4)."""
 
@@ -148,7 +149,8 @@ class THUERNIE(MLM):
         return self.read(super().prompt(source), source)
 
     def read(self, example: Example, parts: list[Ids]) -> Example:
-        """A text with the entities that are found in it."""
-        if not self.numbers:
+        """A text with the entities that are found in it, where there is a linker."""
+        c = self.config
+        if not self.numbers or (c.linker == "forms" and not c.forms):
             return example
         return replace(example, inputs={**example.inputs, "x.entity": self.entity(parts)})
