@@ -23,11 +23,18 @@ class Option:
     name: str
     type: Any
     default: Any
-    help: str
+    owner: type
 
     @property
     def flag(self) -> str:
         return flag(self.name)
+
+    @property
+    def help(self) -> str:
+        """The string that stands under the field; sources are not read before it is asked for."""
+        # a subclass may explain a field anew
+        every = (_field_docs(base) for base in self.owner.__mro__[:-1])
+        return next((docs[self.name] for docs in every if self.name in docs), "")
 
     @property
     def brief(self) -> str:
@@ -52,7 +59,7 @@ def flag(key: str) -> str:
 
 
 def options(cls: type) -> tuple[Option, ...]:
-    """The fields of a config dataclass with their help texts."""
+    """The fields of a config dataclass."""
     return _options(cls)
 
 
@@ -60,22 +67,21 @@ def options(cls: type) -> tuple[Option, ...]:
 def _options(cls: Hashable) -> tuple[Option, ...]:  # so mypy has what a cache takes
     assert isinstance(cls, type) and is_dataclass(cls), cls
     hints = typing.get_type_hints(cls, include_extras=True)
-    help_of: dict[str, str] = {}
-    for base in reversed(cls.__mro__[:-1]):  # a subclass may explain a field anew
-        help_of.update(_field_docs(base))
     return tuple(
         Option(
             field.name,
             hints[field.name],
             field.default_factory() if field.default_factory is not MISSING else field.default,
-            help_of.get(field.name, ""),
+            cls,
         )
         for field in fields(cls)
     )
 
 
-def _field_docs(cls: type) -> dict[str, str]:
+@functools.cache
+def _field_docs(cls: Hashable) -> dict[str, str]:
     """Field name -> the string that stands under it in the class body."""
+    assert isinstance(cls, type)
     try:
         with PARSING:
             source = textwrap.dedent(inspect.getsource(cls))

@@ -30,6 +30,19 @@ def test_the_shell_completes_verbs_options_and_names():
     assert complete("train --data some/fol") == ["some/fol"]  # bash takes a file
 
 
+def test_a_start_never_searches_all_objects_for_garbage():
+    program = """
+import atexit, gc
+from unitk_cli.main import main
+atexit.register(lambda: print(gc.get_stats()[2]["collections"] - begun, gc.get_freeze_count()))
+begun = gc.get_stats()[2]["collections"]
+main()"""
+    words = ["generate", "--checkpoint", "unitk-mini-en", "--infill", "A [MASK].", "--max-len", "1"]
+    done = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True)
+    searches, kept = map(int, done.stdout.split()[-2:])
+    assert searches == 0 and kept > 100_000  # those of PyTorch, at the end
+
+
 @pytest.mark.slow
 def test_quiet_leaves_warnings_and_errors(toy_data, tmp_path):
     words = (

@@ -55,6 +55,14 @@ def test_renderings_of_the_mask_are_measured(script):
         assert len(milliseconds) == 3 and all(float(one) >= 0 for one in milliseconds)
 
 
+def test_the_start_of_a_command_is_measured(script):
+    head, torch, unitk = script("start.py --rounds 1 -- --version").splitlines()
+    for name, line in (("import torch", torch), ("unitk --version", unitk)):
+        least = re.findall(r"([0-9.]+) \(\1\)", line.removeprefix(name))
+        first, early, end, busy = map(float, least)
+        assert line.startswith(name) and 0 < first <= end and early <= busy + 0.02 and busy > 0
+
+
 @pytest.mark.slow
 def test_preprocessing_is_measured_against_the_tokenizer_alone(tmp_path):
     (tmp_path / "x.txt").write_text(Path(__file__).read_text() * 20)

@@ -133,7 +133,7 @@ class SentencePiece(VocabModel):
 
     def encode_packed(self, texts: list[str], num_threads: int) -> Packed:
         # many texts in one thread, as `unitk preprocess` has them in each process
-        if self._words is not None and num_threads == 1 and len(texts) > 1:
+        if num_threads == 1 and len(texts) >= FEW and self._words is not None:
             packed = self._words.encode_packed(texts)
             if packed is not None:
                 return packed

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -34,6 +35,21 @@ def test_a_loaded_model_says_what_the_trained_one_said(start, tmp_path):
     with torch.no_grad():
         here = trainer.model.cpu().eval()(batch.to("cpu"))[0]["x"]
         assert torch.equal(loaded.model(batch.to("cpu"))[0]["x"], here)
+
+
+def test_weights_are_read_from_the_file_and_written_to_copies(train, tmp_path):
+    train("--max-steps 1")
+    file = tmp_path / "run/last/model.safetensors"
+    stored, told = file.read_bytes(), checkpoint.load_file(file)
+    model, other = (checkpoint.load(tmp_path / "run").model for _ in range(2))
+    assert str(file.resolve()) in Path("/proc/self/maps").read_text()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(1)
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, told[name] + 1)
+        assert torch.equal(dict(other.named_parameters())[name], told[name])
+    assert file.read_bytes() == stored
 
 
 def test_the_optimizer_comes_back_with_its_state(start, tmp_path):

@@ -117,7 +117,7 @@ def _load(
         model = build(parts["arch"].config, len(vocab), len(task.source_vocab))
     if given:
         _check_shapes(state, folder, given, vocab)
-    load_weights(model, folder, averages=True)
+    load_weights(model, folder, averages=True, mapped=True)
     rows = imported_rows(folder)
     model.leave_out(rows)
     return Loaded(model.to(device).eval(), task, vocab, state["config"], state, folder, rows)
@@ -295,11 +295,18 @@ def restore(
 
 
 def load_weights(
-    model: Model, folder: Path, *, averages: bool = False, task: Task | None = None
+    model: Model,
+    folder: Path,
+    *,
+    averages: bool = False,
+    task: Task | None = None,
+    mapped: bool = False,
 ) -> None:
     """Copy a checkpoint's weights into a model of the same shapes, else `CheckpointError`.
 
     With `averages` those of `--ema` or `--average-last`, where there are any.
+    With `mapped` the model's tensors are those of the file, which memory maps: a page is read when
+    it is needed, and becomes a copy when it is written to.
     A position table may be longer here: the rows of positions 0, 1, ... come again, as in UniLM.
     A model of a `task` begins with its `first_rows` where tables lack rows; missing ones are 0. Its
     `additions` begin anew.
@@ -329,9 +336,13 @@ def load_weights(
         if a != b:
             fault = f"{name} has shape {a} in {folder}, but this architecture's is {b}"
             raise CheckpointError(fault)
-    with torch.no_grad():
-        for name, tensor in here.items():
-            tensor.copy_(check_finite(there[name], f"{folder}: {name}"))
+    own = dict[str, Tensor]([*model.named_parameters(), *model.named_buffers()])
+    for name, tensor in here.items():
+        found = check_finite(there[name], f"{folder}: {name}")
+        if mapped:
+            own[name].data = found.to(tensor.dtype)
+        else:
+            tensor.copy_(found)
 
 
 def _as_labelled(there: dict[str, Tensor], old: tuple[str, ...], new: tuple[str, ...]) -> None:
