@@ -129,8 +129,9 @@ def test_dropout_is_off_in_evaluation(model):
 
 @torch.inference_mode()
 @pytest.mark.parametrize("keys", [1, 64, 100, 192])
-def test_few_rows_are_multiplied_as_many_are(keys):
+def test_few_rows_are_multiplied_as_many_are(keys, monkeypatch):
     """With a library of their own, where tables and rows lie in memory as a cache's do."""
+    monkeypatch.setattr(products, "LARGE", 0)
     torch.manual_seed(0)
     cache = torch.randn(2, 3, 200, 8)[:, :, 2 : keys + 2]
     query = torch.randn(2, 5, 3, 8).transpose(1, 2)
@@ -140,3 +141,20 @@ def test_few_rows_are_multiplied_as_many_are(keys):
     near(score, torch.einsum("bhqk,bhsk->bhqs", query, cache))
     mixed = torch.einsum("bhqs,bhsk->bhqk", score, cache)
     assert torch.allclose(products.multiply(score, cache), mixed, atol=1e-4)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("large", [0, 1 << 30])
+@pytest.mark.parametrize(("dtype", "roundings"), [(torch.float32, 128), (torch.bfloat16, 1 << 17)])
+def test_products_of_a_step_are_exact_in_small_and_large_tables(
+    dtype, roundings, large, monkeypatch
+):
+    """Keys and values of a cache are cut from wider tables; bf16 rounds 2^16 times as much."""
+    monkeypatch.setattr(products, "LARGE", large)
+    torch.manual_seed(0)
+    key, value = torch.randn(2, 2, 4, 30, 16, dtype=dtype)[:, :, :, :23]
+    query, weight = torch.randn(2, 4, 3, 16).to(dtype), torch.rand(2, 4, 3, 23).to(dtype)
+    for rows, table in ((query, key.mT), (weight, value)):
+        found = products.multiply(rows, table)
+        assert found.dtype == dtype
+        near(found.double(), rows.double() @ table.double(), roundings=roundings)

@@ -89,8 +89,7 @@ class Int8(nn.Module):
         y: Tensor = torch.ops.onednn.qlinear_pointwise(
             whole, 1.0, self.middle, *matrix, 1.0, 0, torch.float32, "none", [], ""
         )
-        y *= factor
-        return y if self.bias is None else y.add_(self.bias)
+        return y.mul_(factor) if self.bias is None else torch.addcmul(self.bias, y, factor)
 
 
 class Padded(nn.Module):

@@ -121,7 +121,9 @@ class View:
         score_BHTS = multiply(scaled_BHTK, key_BHSK.mT)
         if bias_BHTS is not None:
             score_BHTS += bias_BHTS
-        weight_BHTS = F.dropout(score_BHTS.softmax(dim=-1), self.dropout)
+        weight_BHTS = score_BHTS.softmax(dim=-1)
+        if self.dropout:
+            weight_BHTS = F.dropout(weight_BHTS, self.dropout)
         return multiply(weight_BHTS, value_BHSK).to(query_BHTK.dtype)
 
 

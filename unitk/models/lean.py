@@ -22,8 +22,10 @@ class Dropout(nn.Dropout):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        if not (self.training and self.p and x.is_cpu) or torch.compiler.is_compiling():
-            return F.dropout(x, self.p, self.training)
+        if not (self.training and self.p):
+            return x
+        if not x.is_cpu or torch.compiler.is_compiling():
+            return F.dropout(x, self.p)
         dropped = min(max(round(self.p * 65536), 1), 65535)
         # four masks of 16 bits in each number: drawing is what a mask costs on a CPU
         words = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
