@@ -5,7 +5,8 @@
 Each rank has one thread and a core; gradients go over gloo. Both ways make the same updates of the
 bundled sample, in turns. Printed are the medians of the text tokens a second of updates (of all
 turns, the first update of each left out), their ratio, and the tokens for each second of processor
-time, whose ratio shows what the ranks lose to each other where the machine is busy otherwise.
+time (what a run of one update takes is left out), which busy cores distort less. Twice its ratio is
+what the ranks would reach if none waited for another.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from train import sample
 
@@ -40,7 +42,11 @@ def main() -> None:
         data = sample(Path(name))
         for turn in range(given.turns):
             for ranks, found in ways.items():
-                found += trained(given, data, Path(name) / f"{turn}-{ranks}", ranks)
+                run = Path(name) / f"{turn}-{ranks}"
+                [first], start = trained(given, data, run.with_suffix(".start"), ranks, 1)
+                events, busy = trained(given, data, run, ranks, given.steps)
+                thrift = (events[-1]["tokens"] - first["tokens"]) / (busy - start)
+                found += [(event["tokens/s"], thrift) for event in events[1:]]
     speeds = {
         ranks: [statistics.median(column) for column in zip(*found, strict=True)]
         for ranks, found in ways.items()
@@ -54,14 +60,14 @@ def main() -> None:
 
 
 def trained(
-    given: argparse.Namespace, data: Path, run: Path, ranks: int
-) -> list[tuple[float, float]]:
-    """Tokens a second of each update but the first, and of processor time of the whole run."""
+    given: argparse.Namespace, data: Path, run: Path, ranks: int, steps: int
+) -> tuple[list[dict[str, Any]], float]:
+    """What a run logs of each update, and its seconds of processor time."""
     cores = sorted(os.sched_getaffinity(0))[:ranks]
     words = (
         f"-m unitk_cli train --task {given.task} --arch {given.arch} --data {data}"
         f" --save-dir {run} --valid none --device cpu --threads 1 --writers none --log-every 1"
-        f" --max-steps {given.steps} --block-size {given.block_size} --save-every {given.steps}"
+        f" --max-steps {steps} --block-size {given.block_size} --save-every {steps}"
         f" --max-tokens {given.max_tokens} --batch-tokens {given.ranks * given.max_tokens}"
         f" --precision {given.precision} --nproc {ranks}"
     )
@@ -75,8 +81,7 @@ def trained(
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     log = map(json.loads, (run / "log.jsonl").read_text().splitlines())
-    events = [event for event in log if event["kind"] == "train"]
-    return [(event["tokens/s"], events[-1]["tokens"] / busy) for event in events[1:]]
+    return [event for event in log if event["kind"] == "train"], busy
 
 
 if __name__ == "__main__":
