@@ -154,7 +154,7 @@ finetuned() { # DIR PAIRS words...: DIR/finetune, a model that learnt to write
 written() { # DIR PAIRS: DIR/written.jsonl, what it writes for the test set; the array `search`: options
   once "$1/.generate" unitk generate --checkpoint "$1/finetune" --input "$2/test" --beam 5 --max-len "$TARGET" \
     --no-repeat-ngram-size 3 "${search[@]}" --truncate --max-source-len "$SOURCE" --output-format jsonl \
-    --output "$1/written.jsonl"
+    --output "$1/written.jsonl" --overwrite
 }
 
 stages() { # from files to RUN/written.jsonl: the arrays `text`, `pairs` and `search` are options

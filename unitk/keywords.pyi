@@ -149,6 +149,7 @@ class EvaluateOptions(TypedDict, total=False):
     context: int | str
     whole_words: bool
     output: Path | str | None
+    overwrite: bool
     task: str | None
     draws: int | str | None
     beam: int | str

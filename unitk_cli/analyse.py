@@ -131,7 +131,7 @@ def contextuality(parsed: config.Parsed) -> None:
     given: Contextuality = parsed.main
     inputs = inputs_of(parsed)
     require(isinstance(inputs, list), "--input must be a file: all texts are read at once")
-    check_writable(given.output)
+    check_writable(given.output, given.overwrite)
     from unitk.analysis import contextuality as found
     from unitk.models.stack import Model
 

@@ -48,7 +48,7 @@ def run(argv: Sequence[str]) -> None:
     inputs = inputs_of(parsed)
     npy = given.output.suffix == ".npy"
     require(not (npy and given.pool == "none"), "--pool none is written as json-lines, not as .npy")
-    check_writable(given.output)
+    check_writable(given.output, given.overwrite)
     from unitk.decoding.reading.embed import embed
 
     generator = open_generator(given)

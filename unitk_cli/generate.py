@@ -29,7 +29,7 @@ from unitk.decoding.files.inputs import (
     typed,
 )
 from unitk.decoding.files.outputs import STDOUT, Alignment, Formatter, check_writable
-from unitk.decoding.files.sink import OutputFile
+from unitk.decoding.files.sink import OutputFile, unfinished
 from unitk.errors import DataError, UsageError, at_least, require
 from unitk.files import MANIFEST, digest, reserved
 from unitk.training.saving.folder import find
@@ -60,8 +60,8 @@ class Options(GenerateConfig):
     HELP: ClassVar = {
         "Model and input": "checkpoint input infill interactive max_source_len"
         "| task input_format source_field target_field squad_source truncate",
-        "Output": "output output_format resume | buffer_size score references print_alignment"
-        " alignment_layer",
+        "Output": "output output_format overwrite resume | buffer_size score references"
+        " print_alignment alignment_layer",
         "Search": "beam nbest lenpen search | diverse_beam_groups diverse_beam_strength",
         "Sampling, instead of a search": "sampling temperature sampling_topk sampling_topp seed"
         "| sampling_minp",
@@ -91,6 +91,8 @@ class Options(GenerateConfig):
     which tabs separate."""
     output: Path = STDOUT
     """Output file. `-`: standard output."""
+    overwrite: bool = False
+    """Replace an --output that exists."""
     input_format: Format = "auto"
     """Format of --input. auto: by the file name; standard input is text, or json-lines with
     --source-field."""
@@ -144,7 +146,9 @@ def run(argv: Sequence[str]) -> None:
 
 def generate(given: Options, parsed: config.Parsed) -> None:
     """Decode or score; another process that writes the same output is refused."""
-    found = read(given)
+    found, limit = read(given), given.max_source_len
+    if limit is None and "max_source_len" in parsed.origins:
+        limit = sys.maxsize  # none: a passage is read whole
     given = as_trained(given, parsed.origins)
     options = {item.key: item.text or "on" for item in parsed.aside}
     generator = open_generator(given, options)
@@ -167,6 +171,7 @@ def generate(given: Options, parsed: config.Parsed) -> None:
         *(generator, inputs, given.buffer_size, done),
         constraints=constraints,
         blanks="some" if given.interactive else "none" if given.infill is None else "all",
+        limit=limit,
     )
     if total is not None and not given.score:  # mistakes come before anything is decoded
         for items in all_groups():
@@ -223,7 +228,7 @@ def check(parsed: config.Parsed) -> None:
     require(given.score or given.references is None, "--references has no effect without --score")
     if given.print_alignment == "off":
         parsed.idle("without --print-alignment", "alignment_layer")
-    check_writable(given.output)
+    check_writable(given.output, given.overwrite or given.resume and unfinished(given.output))
 
 
 def as_trained(given: Options, origins: Container[str]) -> Options:
@@ -352,7 +357,7 @@ class Tally:
 
 def made_of(given: object, values: dict[str, str], checkpoints: Sequence[Path]) -> dict[str, str]:
     """Everything that the output depends on; files are represented by their contents."""
-    free = ("output", "resume", "config", "user_dir", "texts")
+    free = ("output", "overwrite", "resume", "config", "user_dir", "texts")
     found = {name: text for name, text in values.items() if name not in free}
     for name in ("input", "prefix_file", "constraints", "references", "bad_words"):
         path = getattr(given, name, None)

@@ -53,7 +53,7 @@ def run(argv: Sequence[str]) -> None:
         parsed.idle("without --among", "label")
     if given.input is None:
         parsed.idle("without a file as --input", "input_format")
-    check_writable(given.output)
+    check_writable(given.output, given.overwrite)
     of_model = {item.key: item.text or "on" for item in parsed.aside}
 
     def opened() -> LatentSpace:

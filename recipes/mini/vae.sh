@@ -39,5 +39,5 @@ once "$RUN/.vae" unitk train --task optimus --arch optimus_sentence --data "$RUN
 
 echo "== 3/3 written again: held-out sentences of ten words"
 gzip -dc "$test" | awk 'NF == 10' >"$RUN/ten.txt"
-unitk latent reconstruct --checkpoint "$RUN/vae" --input "$RUN/ten.txt" --output "$RUN/again.txt"
+unitk latent reconstruct --checkpoint "$RUN/vae" --input "$RUN/ten.txt" --output "$RUN/again.txt" --overwrite
 unitk score --metric bleu --tokenize none --hypotheses "$RUN/again.txt" --references "$RUN/ten.txt"

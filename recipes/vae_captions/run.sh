@@ -43,7 +43,7 @@ walk=("${model[@]}" --max-len 32)
 show() { printf '\n-- %s\n' "$1"; }
 show "test sentences and what is written from their latents"
 head -n 8 "$RUN/test.txt" >"$RUN/few.txt"
-unitk latent reconstruct --input "$RUN/few.txt" --output "$RUN/written.txt" "${walk[@]}"
+unitk latent reconstruct --input "$RUN/few.txt" --output "$RUN/written.txt" --overwrite "${walk[@]}"
 paste "$RUN/few.txt" "$RUN/written.txt"
 show "on the way from one sentence to another"
 unitk latent interpolate "he is a teacher ." "where do you live ?" --steps 7 "${walk[@]}"

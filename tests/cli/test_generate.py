@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import unitk
+from tests.conftest import toy_lines
 from unitk.data.storing.corpus import CorpusWriter, write_manifest
 from unitk.decoding.files import outputs as outputs_module
 from unitk.decoding.generator import Generator
@@ -208,6 +209,45 @@ def test_squad(decode, files, capsys, generator):
     assert capsys.readouterr().out.splitlines() == texts(expected)
 
 
+def test_a_window_around_the_answer_is_as_in_training(files, toy_vocab, capsys):
+    lines = toy_lines(9)
+    passage = " ".join([*lines[:4], "Bade.", *lines[4:8], "Bade.", lines[8]])
+    answer = {"text": "Bade.", "answer_start": passage.rindex("Bade.")}
+    paragraph = {"context": passage, "qas": [{"question": lines[0], "answers": [answer]}]}
+    (files / "x.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    toy_vocab.save(files / "vocab")
+    for limit in (20, 30):
+        given = {"input": "x.json", "test": "x.json", "vocab": "vocab", "window": limit}
+        unitk.preprocess(**given, dest=f"d{limit}")
+    small = {"num_layers": 1, "width": 16, "num_heads": 2, "ffn_width": 32, "init_std": 0.3}
+    options = {f"arch.{name}": value for name, value in small.items()}
+    where = {"data": "d20", "save_dir": "run", "arch": "gpt2_tiny", "valid": "none"}
+    for _ in unitk.train(task="lm", max_steps=1, batch_texts=1, options=options, **where):
+        pass
+    first_place = f"Bade.\t{passage[: passage.rindex('Bade.')]}"
+    (files / "first.txt").write_text(first_place + "\n")
+    capsys.readouterr()
+
+    def decode(line):
+        run(f"--checkpoint run --output-format jsonl --max-len 4 --beam 2 {line}".split())
+        return [one["score"] for one in json.loads(capsys.readouterr().out)["outputs"]]
+
+    found = decode("--input x.json")
+    assert found == decode("--input d20/test")
+    assert decode("--input x.json --max-source-len 30") == decode("--input d30/test")
+    parts = ["Bade.", passage]
+    model = unitk.load("run")
+    in_python = [
+        [round(one[0].hypothesis.score, 6) for one in model.generate([parts], beam=2, **more)]
+        for more in ({"max_len": 4}, {"max_len": 4, "max_source_len": 1000})
+    ]
+    # a text does not say where its answer stands: the first place is taken
+    assert in_python[0] == decode("--input first.txt")[:1] != found[:1]
+    (files / "x.txt").write_text("\t".join(parts) + "\n")
+    whole = decode("--input x.txt --max-source-len none")
+    assert in_python[1] == whole[:1] and len({*found, *whole, *in_python[0]}) == 3
+
+
 def pairs(folder, vocab, items):
     """A corpus of (parts, target)."""
     folder.mkdir()
@@ -323,7 +363,11 @@ def test_what_cannot_be_meant(decode, files, line, error, message):
     [
         ("in.txt", b"", "--input in.txt is empty"),
         ("in.txt", b"a\n\xff\n", "in.txt, line 2: not UTF-8"),
-        ("in.jsonl", b'{"source": "a"}\n{"sauce": "b"}\n', "in.jsonl, line 2: 'source' must be"),
+        (
+            "in.jsonl",
+            b'{"source": "a"}\n{"sauce": "b"}\n',
+            "in.jsonl, line 2: no field 'source'; there are sauce",
+        ),
         ("in.jsonl", b'{"source": ["a", 1]}\n', "in.jsonl, line 1: 'source' must be"),
         ("in.jsonl", b'{"source": "a", "target": 3}\n', "in.jsonl, line 1: 'target' must be"),
         ("in.jsonl", b"a\n", "in.jsonl, line 1: no JSON"),

@@ -23,6 +23,7 @@ from unitk.data.storing.corpus import Corpus
 from unitk.data.storing.encode import encoders, num_workers
 from unitk.data.storing.folders import corpus_vocab, is_corpus, open_corpus
 from unitk.data.storing.preprocess import write_part
+from unitk.decoding.files.outputs import check_writable
 from unitk.errors import DataError, UsageError, at_least, require
 from unitk.files import new_file
 from unitk.values import render
@@ -37,7 +38,7 @@ Found = tuple[dict[str, Any], list[str]]  # figures, and lines about them for a 
 ASIDE = ("task", "arch")  # kinds of components whose options the checkpoint resolves
 LATENT_ONLY = ("draws", "beam", "max_len")  # options for models with a latent
 FILES = ("pairs", "last_word", "choices", "infill")  # options that take the place of --data
-SCORES_ONLY = ("whole_words", "output")  # options of texts with scores
+SCORES_ONLY = ("whole_words", "output", "overwrite")  # options of texts with scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +86,8 @@ class Options(ReadingOptions):
     output: Path | None = None
     """File of json-lines to write for pairs, last words, choices and infilling, with the scores or
     the text of each."""
+    overwrite: bool = False
+    """Replace an --output that exists."""
     task: str | None = None
     """Task to score with, if the model was trained with several. With --data: cloze, for a model
     that was not trained for it; its options follow (--task.patterns rte)."""
@@ -186,10 +189,13 @@ def _scored(parsed: config.Parsed, kind: str) -> tuple[dict[str, Any], dict[str,
     else:
         parsed.idle("without --infill", "mask_ratio")
     if kind == "data":
-        parsed.idle("with --stride", "output")
+        parsed.idle("with --stride", "output", "overwrite")
     else:
         reading = (option.name for option in config.options(ReadingOptions))
         parsed.idle(f"with {flag(kind)}", *reading, "stride", "context")
+
+    if given.output is not None:
+        check_writable(given.output, given.overwrite)
 
     def model() -> Generator:
         return load(

@@ -102,6 +102,7 @@ def open_data(parsed: Parsed) -> Data:
     tasks: dict[str, Task] = {n: one.made_from(one.config, vocab) for n, one in named.items()}
     for name, task in tasks.items():
         task.labels = tuple(opened[0].manifest.get("labels", ()))
+        task.window = opened[0].manifest.get("window")
         task.room = parsed.components["arch"].config.room
         for corpus in opened:
             _check_task(name, task, parsed, corpus)

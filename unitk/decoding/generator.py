@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from unitk.data.reading.window import around_answer
 from unitk.data.texts import shorten
 from unitk.decoding.config import (
     INFILL_LENPEN,
@@ -52,12 +53,14 @@ class Generator(Decoding):
     ) -> list[list[Output]]:
         """The n best outputs for each source, a text or its parts; `options` are GenerateConfig's.
 
+        A long passage is read around its answer if the model learnt this; see `sources`.
         `prefixes` gives the beginning of each source's outputs, `constraints` the phrases that they
         must contain. With `alignment_layer`, a layer of a decoder with cross-attention (0: the last
         one), each output has its `attention`. A string is a single source. The output for an empty
         source is empty.
         """
-        config, sources = made(GenerateConfig, options), self.encode(parted(texts))
+        config = made(GenerateConfig, options)
+        sources = self.sources(parted(texts), config.max_source_len)
         each = self.constraints(prefixes, constraints)
         found = self.outputs(
             sources, config, constraints=each, truncate=truncate, layer=alignment_layer
@@ -132,7 +135,8 @@ class Generator(Decoding):
         """
         config = made(GenerateConfig, options)
         ids = [target for (target,) in self.encode(parted(targets))]
-        found = self.scores(self.encode(parted(texts)), ids, config, layer=alignment_layer)
+        sources = self.sources(parted(texts), config.max_source_len)
+        found = self.scores(sources, ids, config, layer=alignment_layer)
         empty = [number for number, outputs in enumerate(found, 1) if not outputs]
         if empty:
             raise DataError(f"input {empty[0]} is empty")
@@ -183,6 +187,26 @@ class Generator(Decoding):
         """The ids of each part of each source."""
         found = iter(self.task.vocab.encode_batch([part for parts in sources for part in parts]))
         return [[next(found).astype(np.int64) for _ in parts] for parts in sources]
+
+    def sources(
+        self,
+        texts: Sequence[Sequence[str]],
+        limit: int | None = None,
+        focus: Sequence[tuple[int, int] | None] = (),
+    ) -> list[list[Ids]]:
+        """The ids of sources as in training, where each part is a text.
+
+        If the pairs were made with `unitk preprocess --window`, a source of answer and passage of
+        more than `limit` tokens (default: that window) keeps the passage around the answer:
+        around `focus`, its characters in the passage, or the first occurrence.
+        """
+        if self.task.window is None:
+            return self.encode(texts)
+        most, form = self.task.window
+        pairs = zip_longest(texts, focus)
+        return self.encode(
+            [around_answer(one, limit or most, self.vocab, form, at) for one, at in pairs]
+        )
 
     def encode_blanks(self, text: str) -> list[Ids]:
         """A text whose blanks are written as symbols; there must be one."""

@@ -35,6 +35,8 @@ class Common:
     """Truncate a text that is too long for the encoder, instead of refusing it."""
     output: Path = STDOUT
     """Output file. `-`: standard output."""
+    overwrite: bool = False
+    """Replace an --output that exists."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Device to compute on. auto: CUDA if there is a GPU."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -181,6 +183,8 @@ class Plot(Common):
 
     output: Path = Path("latent.png")
     """Image file, whose ending selects the format."""
+    overwrite: bool = True
+    """Replace an image that exists."""
     method: Literal["pca", "tsne", "umap"] = "pca"
     """pca: the two axes of greatest variance; tsne, umap: keep neighbours together. tsne and umap
     need scikit-learn or umap-learn (pip install 'unitk[latent]')."""

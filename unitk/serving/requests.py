@@ -142,7 +142,7 @@ class Asked:
         return parted(self._texts("texts", parts=True))
 
     def _generate(self) -> Job:
-        encoded = self.generator.encode(self.texts)
+        encoded = self.generator.sources(self.texts, self.config.max_source_len)
         phrases = self._field("constraints", list, [])
         good = all(isinstance(some, list) and all(map(is_text, some)) for some in phrases)
         require(good, "constraints must be a list of phrases for each text")

@@ -71,8 +71,8 @@ class Start:
         values = self.parsed.values()
         data = self.data
         hashes = data.fingerprint, data.vocab.hash
-        most, labels = data.train.most, data.task.labels
-        return Identity(values, user_dir, *hashes, data.kind, most, labels, data.parts)
+        most, labels, window = data.train.most, data.task.labels, data.task.window
+        return Identity(values, user_dir, *hashes, data.kind, most, labels, data.parts, window)
 
 
 def parse_train(argv: Sequence[str]) -> Parsed:

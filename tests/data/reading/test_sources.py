@@ -347,3 +347,9 @@ def test_lines_for_a_vocabulary_are_all_sides(tmp_path):
     path = write(tmp_path / "x.json", json.dumps(squad()))
     assert list(Source([path], [], None).lines()) == ["Ann", "Ann met Bob.", "Who?"]
     assert list(Source([source], [], BLANK).lines()) == ["a", "b"]
+
+
+def test_names_of_fields_in_an_error_are_short():
+    assert sources.named(["id", "body"]) == "id, body"
+    assert sources.named(["x" * 31, "y" * 30]) == f"{'x' * 30}..., {'y' * 30}"
+    assert sources.named("abcdefghijklmnop") == "a, b, c, d, e, f, g, h, i, j, k, l, ..."

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unitk.data.reading.sources import SQUAD_SOURCE, PairText, arranged
-from unitk.data.reading.window import windowed
+from unitk.data.reading.window import around_answer, windowed
 from unitk.errors import DataError
 
 
@@ -107,3 +107,30 @@ def test_the_answer_is_always_inside(vocab, form, words, ends, limit):
     assert tokens(found.source) <= limit or kept == answer
     if kept != passage:  # nothing more would have fitted on both sides
         assert tokens([answer, passage]) > limit
+
+
+@pytest.mark.parametrize("form", [SQUAD_SOURCE, "{passage} [SEP] {answer}"])
+def test_a_source_that_has_its_form_already(form):
+    passage = "e a b c d e f g h"
+    for first in (0, 10):
+        one = pair("e", passage, first)
+        wanted = arranged(windowed(one, 5, Words(), form).source, form)
+        made = arranged(one.source, form)
+        assert around_answer(made, 5, Words(), form, one.focus) == wanted != made
+        assert around_answer(made, 10, Words(), form, one.focus) == made
+    assert around_answer(made, 5, Words(), form) == arranged(["e", "e a b c"], form)
+
+
+@pytest.mark.parametrize(
+    ("parts", "form"),
+    [
+        (["x", "a b c d e"], SQUAD_SOURCE),  # no such answer
+        (["", "a b c d e"], SQUAD_SOURCE),
+        (["a b c d e"], SQUAD_SOURCE),
+        (["a", "a b c", "d e"], SQUAD_SOURCE),
+        (["a", "a b c d e"], "{passage} answer: {answer}"),  # one text
+        (["a", "a b c d e"], "{passage} [SEP] {answer} ?"),
+    ],
+)
+def test_a_source_without_a_window(parts, form):
+    assert around_answer(parts, 2, Words(), form) == parts

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from unitk.decoding.files.sink import OutputFile
+from unitk.decoding.files.outputs import STDOUT, check_writable
+from unitk.decoding.files.sink import OutputFile, unfinished
 from unitk.errors import DataError, UsageError
 
 GROUPS = [(["one", "two"], 2), (["three"], 1), (["vier", "fünf", ""], 3), (["end"], 1)]
@@ -166,3 +167,21 @@ def test_a_full_disk_keeps_what_is_done(tmp_path, monkeypatch):
     assert path.read_text() == "old"
     go(path, resume=True)
     assert path.read_text() == WHOLE
+
+
+def test_what_may_be_replaced(tmp_path, kill_at, monkeypatch):
+    path = tmp_path / "out.txt"
+    check_writable(path)
+    path.touch()
+    check_writable(path)  # as mktemp leaves it
+    path.write_text("old")
+    check_writable(path, replace=True)
+    with pytest.raises(UsageError, match="out.txt exists already; --overwrite replaces it"):
+        check_writable(path)
+    with pytest.raises(UsageError, match="--overwrite has no effect without --output"):
+        check_writable(STDOUT, replace=True)
+    assert not unfinished(path)
+    killed(path, kill_at, monkeypatch)
+    assert unfinished(path)
+    go(path, resume=True)
+    assert not unfinished(path)

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from unitk.data.reading.pairs import Fields, label_of, read_squad, source_of, targets_of
 from unitk.data.reading.records import records
-from unitk.data.reading.sources import blocks, format_of, lines_of, name_of
+from unitk.data.reading.sources import blocks, format_of, lines_of, name_of, named
 from unitk.data.storing.corpus import Pairs
 from unitk.data.storing.folders import corpus_vocab, is_corpus, open_corpus
 from unitk.errors import DataError
@@ -68,7 +68,7 @@ def read_labels(path: Path, form: str, name: str, option: str) -> list[Read]:
         found = []
         for record, where, _ in records(path, "jsonl" if kind == "squad" else kind, (name,)):
             if not isinstance(record, dict) or name not in record:
-                known = f"; there are {', '.join(record)}" if isinstance(record, dict) else ""
+                known = f"; there are {named(record)}" if isinstance(record, dict) else ""
                 raise DataError(f"{where}: no field {name!r}, see {option}{known}")
             where, source = f"{where}: field {name!r}", record.get("source")
             choices: list[str] = []

@@ -18,7 +18,7 @@ from typing import Any
 
 from unitk.data.reading import sources
 from unitk.data.reading.records import records
-from unitk.data.reading.sources import PairBlock, PairText, characters, whole
+from unitk.data.reading.sources import PairBlock, PairText, characters, named, whole
 from unitk.errors import DataError
 from unitk.foreign import parse_json
 
@@ -210,7 +210,7 @@ def targets_of(record: Any, where: str, fields: Fields) -> list[str]:
 def _names(record: Any, where: str) -> str:
     if not isinstance(record, dict):
         raise DataError(f"{where}: no JSON object with fields")
-    return ", ".join(record)
+    return named(record)
 
 
 def joined(lines: Iterable[str], mark: str) -> str:

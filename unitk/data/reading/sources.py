@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
@@ -375,7 +375,7 @@ def texts_of(record: Any, fields: tuple[str, ...], where: str) -> list[str]:
     """The texts of the given fields that a record has; it must have at least one."""
     found = [record[name] for name in fields if name in record] if isinstance(record, dict) else []
     if not found:
-        known = f"; its fields are {', '.join(record)}" if isinstance(record, dict) else ""
+        known = f"; its fields are {named(record)}" if isinstance(record, dict) else ""
         wanted = " or ".join(map(repr, fields))
         raise DataError(f"{where}: no field {wanted}, see --field{known}")
     for name in fields:
@@ -432,6 +432,12 @@ def whole(path: Path) -> str:
     data = b"".join(piece for piece, _ in pieces(path))
     _check_text(path, data)
     return _decoded(Block(path, 1, 0, True, data))
+
+
+def named(record: Iterable[str], most: int = 12, longest: int = 30) -> str:
+    """The names of fields, for an error; a row of texts that was read as names is cut short."""
+    names = [name if len(name) <= longest else name[:longest] + "..." for name in record]
+    return ", ".join(names[:most] + ["..."] * (len(names) > most))
 
 
 def characters(text: str, where: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from unitk.data.reading.sources import SQUAD_SOURCE, PairText, arranged
@@ -49,3 +50,26 @@ def windowed(pair: PairText, limit: int, vocab: Vocab, form: str = SQUAD_SOURCE)
     start, end = cut(max(most - 1, 0))
     kept = passage[start:end]
     return replace(pair, source=[answer, kept], focus=(first - start, stop - start))
+
+
+def around_answer(
+    parts: Sequence[str],
+    limit: int,
+    vocab: Vocab,
+    form: str = SQUAD_SOURCE,
+    focus: tuple[int, int] | None = None,
+) -> Sequence[str]:
+    """`windowed` for a source that has this form already; `focus` is of its passage.
+
+    Without `focus`, the window is around the first occurrence of the answer. A source whose parts
+    are not answer and passage, and a passage without the answer, stay as they are.
+    """
+    names = [name.strip() for name in form.split("[SEP]")]
+    if sorted(names) != ["{answer}", "{passage}"] or len(parts) != 2:
+        return parts
+    answer, passage = (parts[names.index(name)] for name in ("{answer}", "{passage}"))
+    first = passage.find(answer)
+    if not answer or first < 0:
+        return parts
+    pair = PairText([answer, passage], "", focus=focus or (first, first + len(answer)))
+    return arranged(windowed(pair, limit, vocab, form).source, form)

@@ -98,7 +98,7 @@ def _about(folders: Sequence[Path], manifests: list[dict[str, Any]]) -> dict[str
     """The sources of the result; shards must be complete and in order."""
     first = manifests[0]
     keys = [key for key in ("sources", "source_bytes", "targets") if key in first]
-    same = {key: first[key] for key in ("languages",) if key in first}
+    same = {key: first[key] for key in ("languages", "window") if key in first}
     for folder, manifest in zip(folders, manifests, strict=True):
         if manifest.get("languages") != first.get("languages"):
             raise DataError(f"{folder} has other languages than {folders[0]}")

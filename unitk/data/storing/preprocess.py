@@ -285,6 +285,8 @@ def write_part(
         about["targets"] = [str(path) for path in source.targets]
     if languages:
         about["languages"] = [*languages]
+    if source.window is not None:
+        about["window"] = [source.window, source.form]
     if shard:
         about["shard"] = "{}/{}".format(*shard)
     if labels:

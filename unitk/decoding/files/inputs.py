@@ -26,6 +26,7 @@ from unitk.data.reading.sources import (
     format_of,
     lines_of,
     name_of,
+    named,
 )
 from unitk.data.storing.corpus import Pairs
 from unitk.data.storing.folders import is_corpus, open_corpus, parts
@@ -48,6 +49,7 @@ class Input:
 
     source: list[str]
     target: str | None = None
+    focus: tuple[int, int] | None = None  # where the answer stands in a passage
     error: str = ""  # why a line of a stream is no input
 
 
@@ -73,11 +75,15 @@ def groups(
     *,
     constraints: Sequence[Constraint] = (),
     blanks: Blanks = "none",
+    limit: int | None = None,
 ) -> Iterator[list[Item]]:
-    """The inputs from number `first` on, in groups of `size` or as a stream delivers them."""
+    """The inputs from number `first` on, in groups of `size` or as a stream delivers them.
+
+    `limit` is that of `Generator.sources`.
+    """
     if isinstance(inputs, Iterator):
         for texts in inputs:
-            yield _encoded(generator, first, texts, blanks)
+            yield _encoded(generator, first, texts, blanks, limit)
             first += len(texts)
         return
     for at in range(first, len(inputs), size):
@@ -85,16 +91,17 @@ def groups(
             numbers = range(at, min(at + size, len(inputs)))
             items = [_of_pair(generator, number, *inputs.record(number)) for number in numbers]
         else:
-            items = _encoded(generator, at, inputs[at : at + size], blanks)
+            items = _encoded(generator, at, inputs[at : at + size], blanks, limit)
         if constraints:
             items = [replace(item, constraint=constraints[item.number]) for item in items]
         yield items
 
 
 def _encoded(
-    generator: Generator, first: int, texts: Sequence[Input], blanks: Blanks
+    generator: Generator, first: int, texts: Sequence[Input], blanks: Blanks, limit: int | None
 ) -> list[Item]:
-    sources = generator.encode([text.source for text in texts])
+    focus = [text.focus for text in texts]
+    sources = generator.sources([text.source for text in texts], limit, focus)
     targets = generator.encode([[text.target or ""] for text in texts])
     items = []
     rows = zip(texts, sources, targets, strict=True)
@@ -134,7 +141,8 @@ def read_inputs(
         require(form == SQUAD_SOURCE, f"--squad-source has no effect on {name}")
     if name == "squad":
         check_form(form)
-        found = [Input(arranged(pair.source, form), pair.target) for pair in read_squad(path)]
+        pairs = read_squad(path)
+        found = [Input(arranged(one.source, form), one.target, one.focus) for one in pairs]
     elif name in ("text", "jsonl"):
         found = [one for block in blocks(path) for one in _inputs(block, name, fields)]
     else:
@@ -255,11 +263,10 @@ def _record(record: Any, where: str, fields: Fields | None) -> Input:
     source = record.get("source") if isinstance(record, dict) else None
     parts = [source] if isinstance(source, str) else source
     if not isinstance(parts, list) or not parts or not all(isinstance(p, str) for p in parts):
-        known = f"; the fields are {', '.join(record)}" if isinstance(record, dict) else ""
-        raise DataError(
-            f"{where}: 'source' must be a text or a list of texts{known} (--source-field names"
-            " another one)"
-        )
+        what = "'source' must be a text or a list of texts"
+        if isinstance(record, dict) and source is None:
+            what = f"no field 'source'; there are {named(record)}"
+        raise DataError(f"{where}: {what} (--source-field names another field)")
     target = record.get("target")
     if target is not None and not isinstance(target, str):
         raise DataError(f"{where}: 'target' must be a text")

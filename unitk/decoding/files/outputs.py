@@ -25,13 +25,19 @@ STDOUT = Path("-")
 Alignment = Literal["off", "hard", "soft"]
 
 
-def check_writable(output: Path) -> None:
-    """Raise a `UsageError` unless --output is standard output or a file in a writable folder."""
+def check_writable(output: Path, replace: bool = False) -> None:
+    """Raise a `UsageError` unless --output is standard output or a file in a writable folder.
+
+    A file that holds something is refused unless it is to `replace`.
+    """
     folder = output.absolute().parent
     if output != STDOUT and not (folder.is_dir() and os.access(folder, os.W_OK)):
         raise UsageError(f"--output {output}: cannot write into {folder}")
     plain = output == STDOUT or output.is_file() or not output.exists()
     require(plain, f"--output {output} is not a file; `-` is standard output")
+    require(output != STDOUT or not replace, "--overwrite has no effect without --output")
+    free = replace or not output.exists() or not output.stat().st_size
+    require(free, f"--output {output} exists already; --overwrite replaces it")
 
 
 @dataclass(frozen=True)

@@ -23,15 +23,24 @@ from unitk.foreign import read_json
 log = logging.getLogger(__name__)
 
 
+def unfinished(path: Path) -> bool:
+    """Whether --resume has something to continue."""
+    return all(part.exists() for part in parts(path))
+
+
+def parts(path: Path) -> tuple[Path, Path]:
+    """The .partial and .progress of an output."""
+    path = path.resolve()  # of a link, what it leads to is replaced
+    return path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.progress")
+
+
 class OutputFile:
     """An output file; `made_from` is all that its lines depend on, as text by option."""
 
     def __init__(self, path: Path, made_from: dict[str, str], resume: bool) -> None:
         self.path, self.made_from = path, made_from
         self.done = 0  # inputs whose lines are written
-        path = path.resolve()  # of a link, what it leads to is replaced
-        self.partial = path.with_name(f".{path.name}.partial")
-        self.progress = path.with_name(f".{path.name}.progress")
+        self.partial, self.progress = parts(path)
         self.size = 0
         self.file: BinaryIO | None = None
         record = self._record()

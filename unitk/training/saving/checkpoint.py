@@ -110,7 +110,7 @@ def _load(
     chosen = tasks[task_name or chosen.name]
     task: Task = chosen.made_from(chosen.config, vocab)
     task.labels, task.parts = tuple(state.get("labels", ())), state.get("parts", 0)
-    task.max_source = (state.get("lengths") or (None,))[0]
+    task.max_source, task.window = (state.get("lengths") or (None,))[0], state.get("window")
     task.answers = state.get("kind", "pairs") == "pairs"  # earlier versions did not say
     check_room(parts["arch"].config, len(vocab), 4, torch.device("cpu"))  # fp32, of four bytes
     with plugins_named(state, folder), Undrawn():  # of a head
