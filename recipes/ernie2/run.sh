@@ -2,6 +2,7 @@
 # ERNIE 2.0: continual multi-task learning beside plain multi-task and plain continual learning.
 #
 #   recipes/ernie2/run.sh                       the bundled sample, some updates: to see that it works
+#   SETTING=cpu TEXTS=train.jsonl.gz HELDOUT=valid.jsonl.gz recipes/ernie2/run.sh   400 updates of 64 short texts
 #   SETTING=gpu TEXTS=train.jsonl.gz HELDOUT=valid.jsonl.gz recipes/ernie2/run.sh   1,500 updates of 64 texts, on a GPU
 #   ROWS="multitask sequential" STEPS=500 SEED=2 RUN=runs/mine ...
 #
@@ -18,8 +19,9 @@ OBJECTIVES=${OBJECTIVES:-knowledge,capital,document,order,distance,discourse}
 ROWS=${ROWS:-multitask sequential continual scratch distance discourse}
 case $SETTING in
   tiny) : "${STEPS:=12}" "${BATCH:=4}" "${LR:=2e-4}" "${BLOCK:=64}" ;;
+  cpu) : "${STEPS:=400}" "${BATCH:=64}" "${LR:=5e-4}" "${BLOCK:=64}" ;;
   gpu) : "${STEPS:=1500}" "${BATCH:=64}" "${LR:=5e-4}" "${BLOCK:=128}" ;;
-  *) echo "SETTING must be tiny or gpu, got $SETTING" >&2; exit 2 ;;
+  *) echo "SETTING must be tiny, cpu or gpu, got $SETTING" >&2; exit 2 ;;
 esac
 RUN=${RUN:-runs/ernie2-$SETTING}
 sample=$here/../quickstart/data/openstax-ccby

@@ -8,6 +8,7 @@ from .test_recipes import recipe
 @pytest.mark.slow
 def test_ways_of_learning_are_compared(tmp_path):
     env = {"RUN": "run", "STEPS": "3", "OBJECTIVES": "knowledge,capital,distance", "BLOCK": "48"}
+    env |= {"SETTING": "cpu", "BATCH": "4"}
     env |= {"ROWS": "multitask continual distance", "OMP_NUM_THREADS": "1", "PRECISION": "fp32"}
     printed = recipe("ernie2", tmp_path, **env)
     rows = {
