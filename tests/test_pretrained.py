@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import re
 import runpy
@@ -23,6 +24,7 @@ from unitk.data.reading.pairs import read_squad
 from unitk.errors import CheckpointError, DataError
 from unitk.files import damage
 from unitk.score.bleu import bleu
+from unitk.score.rouge import rouge
 from unitk.training.loop import train
 from unitk.training.saving.checkpoint import load
 from unitk.training.saving.folder import find
@@ -32,6 +34,7 @@ from unitk_cli import list as listing
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPE = ROOT / "recipes" / "mini"
+SUMMARIES = ROOT / "recipes" / "summarize" / "data" / "scitldr-a"
 
 
 def words(data, save_dir, *more):
@@ -115,7 +118,12 @@ def test_an_unknown_name_gets_the_nearest(tiny, name):
         find(Path("runs/qg"))
 
 
-LARGEST = {"unitk-mini-en": 12e6, "unitk-mini-en-questions": 12e6, "unitk-vae-en": 4e6}
+LARGEST = {
+    "unitk-mini-en": 12e6,
+    "unitk-mini-en-questions": 12e6,
+    "unitk-mini-en-summaries": 12e6,
+    "unitk-vae-en": 4e6,
+}
 """Bytes that a model may have with all that belongs to it."""
 
 
@@ -165,6 +173,20 @@ def test_questions_are_those_of_their_own_passages():
     own, other = (bleu(written, some) for some in (wanted, wanted[half:] + wanted[:half]))
     assert own.figures["bleu"] > 2 * other.figures["bleu"]
     assert len(set(written)) > len(written) / 2  # of one sentence several things are asked
+
+
+@pytest.mark.slow
+def test_summaries_are_nearer_the_authors_own_than_the_first_sentence():
+    with gzip.open(SUMMARIES / "test.jsonl.gz", "rt") as file:
+        papers = [json.loads(line) for line in file][:60]
+    wanted = [paper["target"] for paper in papers]
+    sources = [" ".join(paper["source"]) for paper in papers]
+    found = unitk.load("unitk-mini-en-summaries").generate(
+        sources, beam=5, min_len=12, no_repeat_ngram_size=3
+    )
+    written = rouge([best.text for [best] in found], wanted).figures
+    first = rouge([paper["source"][0] for paper in papers], wanted).figures
+    assert all(written[kind] > first[kind] for kind in ("rouge1", "rouge2", "rougeLsum"))
 
 
 @pytest.mark.slow

@@ -225,3 +225,27 @@ def test_the_recipe_of_the_autoencoder_scores_sentences_of_ten_words(tmp_path):
     ten = (tmp_path / "runs" / "vae" / "ten.txt").read_text().splitlines()
     assert len(ten) > 20 and all(len(line.split()) == 10 for line in ten)
     assert f"reference_words {10 * len(ten)}" in printed
+
+
+@pytest.mark.slow
+def test_the_recipe_of_summaries_learns_titles_and_sentences_first(tmp_path):
+    papers = tmp_path / "few" / "scitldr-a"
+    papers.mkdir(parents=True)
+    for split, count in (("train", 12), ("dev", 4), ("test", 4)):
+        path = ROOT / "recipes" / "summarize" / "data" / "scitldr-a" / f"{split}.jsonl.gz"
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            few = [json.loads(line) for line in file][:count]
+        with gzip.open(papers / path.name, "wt", encoding="utf-8") as file:
+            for paper in few:  # the last sentence is the one that says most
+                paper["source_labels"] = [0] * (len(paper["source"]) - 1) + [1]
+                file.write(json.dumps(paper) + "\n")
+        if split == "train":
+            each = (paper[name] for paper in few for name in ("title", "source"))
+            targets = {one if isinstance(one, str) else one[-1] for one in each}
+    env = {"DATA": str(tmp_path / "few"), "FIRST_STEPS": "2", "STEPS": "2"}
+    printed = recipe("mini", tmp_path, script="summaries.sh", **env)
+    run = tmp_path / "runs" / "mini-summaries"
+    pairs = [json.loads(line) for line in (run / "train.jsonl").open(encoding="utf-8")]
+    assert len(pairs) == 24 and {pair["target"] for pair in pairs} == targets
+    assert f"weights of {run.relative_to(tmp_path)}/titles" in printed
+    assert len((run / "written.txt").read_text().splitlines()) == 4

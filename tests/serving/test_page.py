@@ -24,6 +24,7 @@ pytestmark = [
 PANELS = {
     "unitk-mini-en": ["fill", "continue", "show"],
     "unitk-mini-en-questions": ["ask", "write", "show"],
+    "unitk-mini-en-summaries": ["write", "show"],
     "unitk-vae-en": ["walk", "show"],
 }
 TRAINED = {
