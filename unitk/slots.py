@@ -48,11 +48,16 @@ class Slots:
         return int(self.table.shape[1])
 
     def __add__(self, other: Slots) -> Slots:
-        return Slots(np.concatenate([self.table, other.table], axis=1))
+        return concatenate([self, other])
 
     def take(self, index: Ids) -> Slots:
         """The slots at these places, in this order."""
         return Slots(self.table[:, index])
+
+
+def concatenate(runs: Sequence[Slots]) -> Slots:
+    """Runs of slots one after the other."""
+    return Slots(np.concatenate([run.table for run in runs], axis=1))
 
 
 def stay(
@@ -97,10 +102,11 @@ def query(
 
 def _slots(tokens: npt.ArrayLike, *columns: npt.ArrayLike) -> Slots:
     tokens = np.asarray(tokens, np.int64)
-    table = np.empty((len(FIELDS), len(tokens)), np.int64)
+    table = np.zeros((len(FIELDS), len(tokens)), np.int64)
     table[TOKEN] = tokens
     for row, column in enumerate(columns, start=1):
-        table[row] = column
+        if not isinstance(column, int) or column:  # half of them are 0
+            table[row] = column
     return Slots(table)
 
 
@@ -258,19 +264,19 @@ def collate(rows: Sequence[Sequence[Example]]) -> Batch:
     own_docs = {name: np.concatenate([one[DOC] for one in line[name]]) for name in line}
     most = [np.maximum.reduceat(own_docs[name], starts[name][:-1]) for name in line]
     num_docs = np.maximum.reduce(most) + 1
-    first_doc = num_docs.cumsum() - num_docs
+    first_doc = np.append(0, num_docs.cumsum())
+    row_docs = first_doc[edge]  # the first doc of each row, and the end
     towers: dict[str, Any] = {}
     num_keys, sight = {}, {}
     places: dict[str, tuple[Ids, Ids]] = {}
     for name, tables in line.items():
-        doc = own_docs[name] + first_doc.repeat(np.diff(starts[name]))
-        towers[name], place = _pack(tables, starts[name], edge, doc, first_doc[edge[:-1]])
+        doc = own_docs[name] + first_doc[:-1].repeat(np.diff(starts[name]))
+        towers[name], place = _pack(tables, starts[name], edge, doc, row_docs[:-1])
         places[name] = place, starts[name]
         born = (towers[name][BORN] < NEVER).any(axis=0)
         num_keys[name] = int(born.nonzero()[0].max(initial=0)) + 1
         sight[name] = _sight(towers[name], np.diff(starts[name][edge]))
-    row_of = np.arange(len(rows)).repeat(np.diff(edge))
-    docs, owner = _docs(row_of, num_docs, len(rows))
+    docs = row_docs[:-1, None] + np.arange(np.diff(row_docs).max())
     asks = _asks(examples, places)
     decoded = examples[0].decoded
     (place, begin), width = places[decoded], towers[decoded].shape[2]
@@ -284,8 +290,8 @@ def collate(rows: Sequence[Sequence[Example]]) -> Batch:
         num_keys=num_keys,
         sight=sight,
         count={name: float(ask.weight.sum()) for name, ask in asks.items()},
-        docs=docs,
-        owner=owner,
+        docs=np.where(docs < row_docs[1:, None], docs, -1),
+        owner=np.arange(len(examples)).repeat(num_docs),
         last=place[begin[edge[1:]] - 1] % width,
         blanks=blanks,
         num_blanks=num_blanks,
@@ -359,16 +365,6 @@ def _sight(table: Ids, lengths: Ids) -> str:
     stays = ((born == now) & (dies == NEVER)) | ~real
     rising = (now[:, 1:] > now[:, :-1]) | ~real[:, 1:]
     return "causal" if stays.all() and rising.all() else "rule"
-
-
-def _docs(row_of: Ids, sizes: Ids, num_rows: int) -> tuple[Ids, Ids]:
-    owner = np.repeat(np.arange(len(sizes)), sizes)
-    row = row_of[owner]
-    each = np.bincount(row, minlength=num_rows)
-    docs = np.full((num_rows, each.max()), -1, np.int64)
-    # a doc's column: its number less that of its row's first doc
-    docs[row, np.arange(len(row)) - (np.cumsum(each) - each)[row]] = np.arange(len(row))
-    return docs, owner
 
 
 def _asks(examples: list[Example], places: dict[str, tuple[Ids, Ids]]) -> dict[str, Ask]:

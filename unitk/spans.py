@@ -59,15 +59,13 @@ def poisson_lengths(budget: int, mean: float, longest: int, rng: np.random.Gener
 
     The sum exceeds the budget by less than the last length (GLM, `ConstructBlockStrategy`).
     """
-    law, total = poisson_law(mean, longest), 0
-    drawn: list[Ids] = [np.empty(0, np.int64)]
-    while total < budget:
+    law, lengths, total = poisson_law(mean, longest), np.empty(0, np.int64), np.zeros(1, np.int64)
+    while total[-1] < budget:
         # by the inverse of the law; a few more than expected, so that one draw is mostly enough
-        drawn.append(law.searchsorted(rng.random(int(budget / mean) + 8), "right") + 1)
-        total += int(drawn[-1].sum())
-    lengths = np.concatenate(drawn)
-    reached = int(lengths.cumsum().searchsorted(budget))
-    return lengths[: reached + 1] if budget > 0 else lengths[:0]
+        more = law.searchsorted(rng.random(int(budget / mean) + 8), "right") + 1
+        lengths = np.append(lengths, more)
+        total = lengths.cumsum()
+    return lengths[: int(total.searchsorted(budget)) + 1]
 
 
 def poisson_counts(
@@ -239,7 +237,7 @@ def block_spans(
                 left -= size
                 if left <= 0:
                     break
-    return np.array(blocks, np.int64).reshape(-1, 2)
+    return np.fromiter(blocks, np.int64, len(blocks)).reshape(-1, 2)
 
 
 def run_places(unit: Ids, budget: int, longest: int, rng: np.random.Generator) -> tuple[Ids, Ids]:

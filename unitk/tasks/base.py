@@ -14,7 +14,7 @@ import numpy as np
 from unitk import registry
 from unitk.data.cuts import Cutter, Text, When
 from unitk.errors import UsageError, require
-from unitk.slots import Example, Floats, Ids, Protocol, Slots, lm, stay, unroll
+from unitk.slots import Example, Floats, Ids, Protocol, Slots, concatenate, lm, stay, unroll
 from unitk.values import Schedule
 from unitk.vocab.base import Vocab
 
@@ -265,8 +265,8 @@ class Task:
 
 def framed(parts: list[Ids], cls: int, sep: int) -> tuple[Ids, Ids]:
     """C, each part with an S, and the number of the part each token belongs to."""
-    tokens = np.full(1 + len(parts) + sum(map(len, parts)), sep)
-    number, stop = np.zeros_like(tokens), 1
+    number, stop = np.zeros(1 + len(parts) + sum(map(len, parts)), np.int64), 1
+    tokens = number + sep
     tokens[0] = cls
     for i, part in enumerate(parts):
         start, stop = stop, stop + len(part)
@@ -294,10 +294,7 @@ def side_by_side(each: Sequence[Encoded]) -> tuple[Example, Ids]:
             slots.doc[:] = number
             towers.setdefault(tower, []).append(slots)
             sizes[tower] += len(slots)
-    joined = {
-        tower: Slots(np.concatenate([one.table for one in own], axis=1))
-        for tower, own in towers.items()
-    }
+    joined = {tower: concatenate(own) for tower, own in towers.items()}
     inputs = {
         name: np.concatenate([one.example.inputs[name] for one in each])
         for name in each[0].example.inputs

@@ -154,13 +154,13 @@ class MLM(Masked):
         self, tokens: Ids, free: Bools, count: int, rng: np.random.Generator
     ) -> tuple[Ids, Ids | None]:
         """Places of `count` tokens, of whole words that fit, or of runs; the run of each."""
-        places, c = np.flatnonzero(free), self.config
+        places, c = free.nonzero()[0], self.config
+        if c.max_span == 1 and not c.whole_words:
+            return np.sort(rng.permutation(places)[:count]), None
         unit = self.units(tokens, free) if c.whole_words else np.arange(len(places))
         if c.max_span > 1:
             taken, run = run_places(unit, count, c.max_span, rng)
             return places[taken], run
-        if not c.whole_words:
-            return np.sort(rng.permutation(places)[:count]), None
         number, size = np.unique(unit, return_counts=True)
         order = rng.permutation(len(number))
         return places[np.isin(unit, number[order[fitting(size[order], count)]])], None

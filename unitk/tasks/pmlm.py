@@ -30,7 +30,7 @@ import numpy as np
 from unitk.data.cuts import Text
 from unitk.data.sentence_pairs import SentencePairs
 from unitk.registry import register
-from unitk.slots import TOKEN, Example, Ids, Protocol, Slots, lm, probe, stay, unroll
+from unitk.slots import TOKEN, Example, Ids, Protocol, Slots, concatenate, lm, probe, stay, unroll
 from unitk.spans import Spans, block_spans, corrupt, places
 from unitk.tasks.base import (
     Task,
@@ -53,11 +53,11 @@ def layout(tokens: Ids, seg: Ids, blocks: Spans, shown: Ids, *, mask: int, pseud
     time = np.arange(2, 2 * len(blocks) + 2, 2).repeat(blocks[:, 1] - blocks[:, 0])
     at[place] = time + 1
     asked, own = np.where(shown == mask, pseudo, shown), seg[place]
-    slots = stay(tokens, pos=np.arange(len(tokens)), at=at, seg=seg)
-    slots += stay(shown, pos=place, seg=own) + probe(asked, pos=place, at=time, seg=own)
+    text = stay(tokens, pos=np.arange(len(tokens)), at=at, seg=seg)
+    masks, pseudos = stay(shown, pos=place, seg=own), probe(asked, pos=place, at=time, seg=own)
     rows, label = len(tokens) + np.arange(len(place)), tokens[place]
     asks = [lm(rows, label, name="ae"), lm(rows + len(place), label, name="par")]
-    return Example({"x": slots}, asks)
+    return Example({"x": concatenate([text, masks, pseudos])}, asks)
 
 
 @register("task", "pmlm")
@@ -127,12 +127,12 @@ class PMLM(Task):
         blocks = block_spans(free, count, chance, LONGEST, rng)
         shown = corrupt(tokens[places(blocks)], v.mask, self.words, c.mask_keep_random, rng)
         example = layout(tokens, seg, blocks, shown, mask=v.mask, pseudo=self.p)
-        asks = [ask for ask in example.asks if ask.name in c.objective.split("+")]
+        example.asks[:] = [ask for ask in example.asks if ask.name in c.objective.split("+")]
         if c.objective != "ae":  # without AE M stays: all that is missing is its loss
-            return replace(example, asks=asks)
+            return example
         x = example.towers["x"]  # nobody at time 0 sees the other two
-        left = Slots(x.table[:, x.now == 0])
-        return Example({"x": left}, [replace(asks[0], rows=asks[0].rows - len(shown))])
+        ask = replace(example.asks[0], rows=example.asks[0].rows - len(shown))
+        return Example({"x": Slots(x.table[:, x.now == 0])}, [ask])
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         v, words = self.vocab, np.append(target, self.vocab.sep)

@@ -122,7 +122,8 @@ class UniLM(Task):
         free = (tokens != v.cls) & (tokens != v.sep)
         hidden = ngram_places(free, count, c.ngram_chance, 3, rng)
         shown = corrupt(tokens[hidden], v.mask, self.words, c.mask_keep_random, rng)
-        example = layout(kind, tokens, int((part == 0).sum()), hidden, shown)
+        first = int(part.searchsorted(1))  # tokens of the first part
+        example = layout(kind, tokens, first, hidden, shown)
         if c.nsp and kind == BOTH and len(parts) > 1:
             example.asks.append(sentences("nsp", text.flag))
         return example
