@@ -5,10 +5,13 @@
 The data is a text or json-lines file (.gz too). A vocabulary is trained on it, then all ways take
 turns over the same text, and medians are printed:
 
-    raw      sentencepiece alone, lists of ids that are thrown away
-    unitk    end to end: read, split, encode, count, write, hash (a vocabulary being given)
-    fairseq  as spm_encode and fairseq-preprocess do it: pieces are written as text, which is read,
-             split, looked up word by word and stored in a tensor element by element
+    raw         sentencepiece alone, lists of ids that are thrown away
+    tokenizers  the same model in the `tokenizers` library, whose ids are compared
+    unitk       end to end: read, split, encode, count, write, hash (a vocabulary being given)
+    fairseq     as spm_encode and fairseq-preprocess do it: pieces are written as text, which is
+                read, split, looked up word by word and stored in a tensor element by element
+
+The last one and `tokenizers` have a twentieth of the text.
 
 A second figure is the text for each second of processor time, of all processes and threads: it
 says the same on a machine that is busy with other things. The corpora of 1 and of several workers
@@ -28,15 +31,17 @@ import time
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import sentencepiece
 
 from unitk.data.reading.files import ReadingOptions
 from unitk.vocab.base import Vocab, train_vocab
+from unitk.vocab.subwords import fields
 from unitk_cli import preprocess
 
 BATCH = 1000
-FAIRSEQ_SHARE = 20  # of the text, as it would take most of the time
+SHARE = 20  # of the text has what would take most of the time
 
 
 def main() -> None:
@@ -69,10 +74,12 @@ def measure(given: argparse.Namespace, folder: Path) -> None:
             preprocess.run([str(word) for word in words])
 
     n = given.workers
-    some = lines[::FAIRSEQ_SHARE]
+    some = lines[::SHARE]
+    twin = in_tokenizers(vocab, processor)
     ways: dict[str, tuple[list[str], Callable[[], None]]] = {
         "raw, 1 thread": (lines, lambda: raw(processor, lines, 1)),
         "unitk, 1 worker": (lines, lambda: unitk(1)),
+        "tokenizers, 1 thread": (some, lambda: twin.encode_batch_fast(some)),
         f"raw, {n} threads": (lines, lambda: raw(processor, lines, n)),
         f"unitk, {n} workers": (lines, lambda: unitk(n)),
         "fairseq, 1 worker": (some, lambda: fairseq(processor, vocab, some, folder)),
@@ -95,17 +102,20 @@ def measure(given: argparse.Namespace, folder: Path) -> None:
         span = f"{min(found):.1f} to {max(found):.1f}"
         middle, each = statistics.median(found), statistics.median(thrift[name])
         print(f"{name:<20} {middle:6.1f} {span:>18} {each:16.1f}")
-    names = list(ways)
     for label, one, other in [
-        ("unitk / raw, 1", names[1], names[0]),
-        (f"unitk / raw, {n}", names[3], names[2]),
-        ("unitk / fairseq, 1", names[1], names[4]),
+        ("unitk / raw, 1", "unitk, 1 worker", "raw, 1 thread"),
+        (f"unitk / raw, {n}", f"unitk, {n} workers", f"raw, {n} threads"),
+        ("unitk / tokenizers", "unitk, 1 worker", "tokenizers, 1 thread"),
+        ("unitk / fairseq, 1", "unitk, 1 worker", "fairseq, 1 worker"),
     ]:
         ratios = [
             statistics.median(all_[one]) / statistics.median(all_[other])
             for all_ in (speed, thrift)
         ]
         print(f"{label:<20} {ratios[0]:6.2f} {'':>18} {ratios[1]:16.2f}")
+    both = zip(twin.encode_batch_fast(some), processor.encode(some), strict=True)
+    other = sum(one.ids != ids for one, ids in both)
+    print(f"{'tokenizers':<20} {other:,} of {len(some):,} texts have other ids")
     same = content(folder / "corpus-1") == content(folder / f"corpus-{n}")
     print(f"{f'1 and {n} workers':<20} {'byte-identical' if same else 'DIFFERENT'}")
 
@@ -140,11 +150,33 @@ def raw(processor: sentencepiece.SentencePieceProcessor, lines: list[str], threa
         processor.encode(batch, num_threads=threads)
 
 
+def in_tokenizers(vocab: Vocab, processor: sentencepiece.SentencePieceProcessor) -> Any:
+    """A model of sentencepiece in the `tokenizers` library, with its ids."""
+    # here, as worker processes import this file too
+    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    pieces = [processor.id_to_piece(i) for i in range(len(processor))]
+    index = {piece: i for i, piece in enumerate(pieces)}
+    parts = dict(fields(vocab.model.data))  # 2 are options of the training, 3 of the normalization
+    if dict(fields(parts[2])).get(3) == 2:  # BPE: a piece may be merged of any two others
+        halves = [(one[:i], one[i:]) for one in pieces for i in range(1, len(one))]
+        merges = [both for both in halves if index.keys() >= {*both}]
+        twin = Tokenizer(models.BPE(index, merges, unk_token=pieces[vocab.unk], fuse_unk=True))
+    else:
+        scores = map(processor.get_score, range(len(processor)))
+        twin = Tokenizer(models.Unigram([*zip(pieces, scores, strict=True)], unk_id=vocab.unk))
+    rules = normalizers.Precompiled(dict(fields(parts[3]))[2])
+    twin.normalizer = normalizers.Sequence([rules, normalizers.Replace(Regex(" {2,}"), " ")])
+    twin.pre_tokenizer = pre_tokenizers.Metaspace()
+    return twin
+
+
 def fairseq(
     processor: sentencepiece.SentencePieceProcessor, vocab: Vocab, lines: list[str], folder: Path
 ) -> None:
     """Pieces as text, then ids one by one (fairseq 0.12, Dictionary.encode_line)."""
-    import torch  # here, as worker processes import this file too
+    import torch  # here, for the same reason
 
     with (folder / "pieces.txt").open("w", encoding="utf-8") as out:
         for line in lines:

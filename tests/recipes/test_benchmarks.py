@@ -71,6 +71,7 @@ def test_preprocessing_is_measured_against_the_tokenizer_alone(tmp_path):
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "unitk / raw, 1" in done.stdout and "byte-identical" in done.stdout
+    assert re.search(r"tokenizers +0 of \d+ texts have other ids", done.stdout)
 
 
 FAIRSEQ = """
