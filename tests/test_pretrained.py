@@ -90,7 +90,7 @@ def test_its_name_is_a_checkpoint_and_a_vocabulary(tiny, capsys):
     [[same]] = unitk.load(str(tiny)).generate(["the bade"], max_len=3)
     assert (best.text, best.hypothesis.score) == (same.text, same.hypothesis.score)
     listing.run(["models"])
-    assert capsys.readouterr().out == "model\n  tiny-model       two updates\n"
+    assert capsys.readouterr().out == "model\n  tiny-model two updates\n"
 
 
 def test_training_begins_with_it(tiny, tmp_path, toy_data):
@@ -138,6 +138,13 @@ def test_what_comes_with_unitk_is_whole_small_and_described(name):
     assert card.startswith(f"# {name}: ") and not re.search(r"\{\w+\}", card)
     for part in ("Data", "Training", "Scores", "Limits"):
         assert f"\n## {part}\n" in card
+
+
+def test_what_models_do_is_listed_in_one_column(capsys):
+    listing.run(["model"])
+    lines = capsys.readouterr().out.splitlines()[1:]
+    pairs = zip(lines, pretrained.names(), strict=True)
+    assert len({line.index(pretrained.about(name)) for line, name in pairs}) == 1
 
 
 def bundled(name, size):

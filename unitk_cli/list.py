@@ -38,9 +38,11 @@ def run(argv: Sequence[str]) -> None:
     quick = [kind for kind in kinds if kind not in registry.MODULES]
     for kind in quick if given.kind is None else [given.kind.removesuffix("s")]:
         print(f"{kind}")
-        for name in pretrained.names() if kind == MODEL else registry.names(kind):
+        names = pretrained.names() if kind == MODEL else registry.names(kind)
+        width = max(map(len, names), default=0)
+        for name in names:
             about = pretrained.about(name) if kind == MODEL else first_line(kind, name)
-            print(f"  {name:<16} {about}")
+            print(f"  {name:<{width}} {about}")
 
 
 def first_line(kind: str, name: str) -> str:
