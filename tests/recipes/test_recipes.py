@@ -243,9 +243,10 @@ def test_the_recipe_of_summaries_learns_titles_and_sentences_first(tmp_path):
             each = (paper[name] for paper in few for name in ("title", "source"))
             targets = {one if isinstance(one, str) else one[-1] for one in each}
     env = {"DATA": str(tmp_path / "few"), "FIRST_STEPS": "2", "STEPS": "2"}
-    printed = recipe("mini", tmp_path, script="summaries.sh", **env)
+    recipe("mini", tmp_path, script="summaries.sh", **env)
     run = tmp_path / "runs" / "mini-summaries"
     pairs = [json.loads(line) for line in (run / "train.jsonl").open(encoding="utf-8")]
     assert len(pairs) == 24 and {pair["target"] for pair in pairs} == targets
-    assert f"weights of {run.relative_to(tmp_path)}/titles" in printed
+    settings = (run / "finetune" / "config.yaml").read_text()
+    assert f"\ninit_from: {run.relative_to(tmp_path)}/titles " in settings
     assert len((run / "written.txt").read_text().splitlines()) == 4

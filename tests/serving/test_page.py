@@ -284,6 +284,8 @@ def test_every_control_is_sent(serving, browser, name):
             controls, sent = dict(CONTROLS[panel]), dict(SENT[panel])
             if panel == "show" and name != "unitk-mini-en":
                 sent["task"] = controls["task"] = page.input_value("#show select")
+            if panel == "write" and name == "unitk-mini-en-summaries":  # sources of one part
+                sent |= {"texts": [["a | b"]], "max_source_len": 384}
             own = page.query_selector_all(f"#{panel} form :is(input, select, textarea):visible")
             assert {one.get_attribute("name") for one in own} == set(controls)
             for one, value in controls.items():
