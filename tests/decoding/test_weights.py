@@ -1,8 +1,6 @@
 """Weights made ready for decoding write the same words."""
 
 import copy
-import platform
-import resource
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from unitk.decoding import weights
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.decode import generate
 from unitk.decoding.search import best
-from unitk.decoding.weights import FUSED, Int8, Packed, Padded, keep_memory, prepare
+from unitk.decoding.weights import FUSED, Int8, Packed, Padded, prepare
 from unitk.errors import UsageError
 from unitk.models.heads.words import Words
 from unitk.models.layers import ACTIVATIONS
@@ -158,14 +156,3 @@ def test_a_padded_product_is_the_product(outputs, biased):
     shared = padded.weight.data_ptr() == linear.weight.data_ptr()
     assert shared == (outputs == 64)
     near(padded(x), linear(x))
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
-def test_memory_that_is_freed_is_used_again():
-    keep_memory()
-    size = 1 << 24
-    torch.ones(size)  # 64 MB: above every threshold that glibc sets by itself
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    again = torch.ones(size)
-    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-    assert faults < again.nbytes / 4096 / 100

@@ -1,10 +1,13 @@
 import json
 import math
 import os
+import platform
 import re
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -770,3 +773,31 @@ def test_texts_beyond_max_tokens_are_told(train, caplog):
     caplog.clear()
     train("--max-steps 1", run="b")
     assert "do not fit" not in caplog.text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_an_update_on_a_cpu_is_made_in_the_memory_of_those_before(toy_data, tmp_path):
+    program = """
+import resource, sys
+from unitk.training.loop import Trainer
+from unitk.training.start import parse_train, prepare
+trainer = Trainer(prepare(parse_train(sys.argv[1:])))
+found, updates = [], trainer.updates()
+for update, _, _ in (next(updates) for _ in range(8)):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    trainer.update(update)
+    found.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(min(found[3:]), sum(p.nbytes for p in trainer.plan.parameters) // resource.getpagesize())
+"""
+    words = (
+        # matrices of 40 MB: above every threshold that glibc sets by itself
+        "--task lm --arch gpt2_tiny --arch.width 512 --arch.ffn-width 20000 --arch.num-layers 1"
+        f" --data {toy_data / 'text'} --blocks line"
+        f" --save-dir {tmp_path / 'run'} --valid none --device cpu --threads 1 --precision fp32"
+        " --writers none --max-steps 8 --batch-tokens 100"
+    )
+    command = [sys.executable, "-c", program, *words.split()]
+    done = subprocess.run(command, capture_output=True, text=True)
+    faults, pages = map(int, done.stdout.split())
+    assert faults < pages / 10, done.stderr  # gradients alone have as many pages as the weights

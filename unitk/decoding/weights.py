@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import platform
 from collections.abc import Callable
 from functools import cache
 from typing import Literal
@@ -15,7 +13,7 @@ from torch import Tensor, nn
 
 from unitk.errors import require
 from unitk.models.layers import ACTIVATIONS, FeedForward
-from unitk.models.products import packs
+from unitk.models.products import keep_memory, packs
 from unitk.models.stack import Model, Stack
 
 Precision = Literal["fp32", "bf16", "fp16", "int8"]
@@ -30,17 +28,6 @@ FUSED = {
     ACTIVATIONS["gelu_tanh"]: ("gelu", "tanh"),
     ACTIVATIONS["relu"]: ("relu", ""),
 }
-
-
-def keep_memory() -> None:
-    """Let the process keep up to 1 GB that it frees, where the C library is glibc.
-
-    glibc otherwise returns large blocks, such as a step's logits, and Linux hands the same memory
-    out again in zeroed pages: a tenth of the time of a wide step.
-    """
-    if platform.libc_ver()[0] == "glibc":
-        for parameter in (-3, -1):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
-            ctypes.CDLL(None).mallopt(parameter, 1 << 30)
 
 
 class Packed(nn.Module):

@@ -13,13 +13,16 @@ from torch import nn
 
 from unitk.errors import UsageError, require
 from unitk.models.layers import FeedForward, Layer
+from unitk.models.products import keep_memory
 from unitk.models.stack import Model, Stack
 from unitk.optim.muon import computes_in_bf16
 from unitk.training.config import TrainConfig
 
 
-def configure_torch(config: TrainConfig) -> None:
-    """Apply `--threads` and `--deterministic` to the whole process."""
+def configure_torch(config: TrainConfig, device: torch.device) -> None:
+    """Apply `--threads` and `--deterministic` to the process, which keeps freed memory on a CPU."""
+    if device.type == "cpu":
+        keep_memory()
     if config.threads is not None:
         torch.set_num_threads(config.threads)
     if config.deterministic:

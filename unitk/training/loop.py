@@ -65,8 +65,8 @@ class Trainer:
         config, parts = start.config, start.parsed.components
         self.start, self.config, self.data = start, config, start.data
         self.ranks = join(config.shard)
-        configure_torch(config)
         self.device = choose_device(config.device, self.ranks.local)
+        configure_torch(config, self.device)
         self.precision = choose_precision(config, self.device)
         self.ranks.connect(self.device, config.rank_timeout)
         self.ranks.check_same(f"{start.identity} {start.resumed} {start.beginning}")
