@@ -313,11 +313,11 @@ def _check_text(path: Path, start: bytes) -> None:
 def lines_of(block: Block) -> list[str]:
     """The lines of a block as text."""
     # only a newline ends a line: other separators that Unicode knows may stand inside a text
-    return _decoded(block).split("\n")
+    return _decoded(block).removesuffix("\n").split("\n")
 
 
 def _decoded(block: Block) -> str:
-    data = text_of(block).removesuffix(b"\n")  # of bytes, which are copied faster than text
+    data = text_of(block)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

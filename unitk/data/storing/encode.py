@@ -120,12 +120,10 @@ def _in_tokens(vocab: Vocab, pairs: Sequence[PairText], side: Side) -> list[Any]
 
 def _encode(vocab: Vocab, sentences: list[str], sizes: Ids, num_bytes: int = 0) -> Side:
     ids, lengths = vocab.encode_packed(sentences)
-    lines = "\n".join([*sentences, ""])
-    if lines.count("\n") > len(sentences):  # a passage may have lines of its own
-        lines = "".join([sentence.replace("\n", " ") + "\n" for sentence in sentences])
+    lines = "".join([sentence.replace("\n", " ") + "\n" for sentence in sentences]).encode()
     unknown = int(np.count_nonzero(ids == vocab.unk))
-    ids, text = ids.astype(stored_dtype(len(vocab))), lines.encode()
-    return Side(ids, lengths, sizes, count_words(text), unknown, num_bytes or len(text))
+    ids = ids.astype(stored_dtype(len(vocab)))
+    return Side(ids, lengths, sizes, count_words(lines), unknown, num_bytes or len(lines))
 
 
 def count_words(lines: bytes) -> Ids:
