@@ -43,6 +43,7 @@ from unitk.interop.names import BART, GPT2
 from unitk.models import archs
 from unitk.models.stack import Model
 from unitk.slots import Example, Ids, Protocol, probe, stay
+from unitk_cli.main import keep_memory
 
 WORDS, END, MASK, BEGIN = 50257, 2, 50255, 50256
 PAD = 1
@@ -217,6 +218,7 @@ def ours(
         ways["unitk, captured"] = replace(config, capture=True)
     if fairseq_peer.decodes(case, precision, given):
         ways[THEIRS] = replace(config, search="fairseq")
+    keep_memory()
     ready = prepare(deepcopy(model).to(given.device), precision)
 
     def run(config: GenerateConfig) -> list[list[int]]:

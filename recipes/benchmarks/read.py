@@ -28,6 +28,7 @@ from unitk.models import archs
 from unitk.registry import get
 from unitk.slots import Ids
 from unitk.vocab.words import word_vocab
+from unitk_cli.main import keep_memory
 
 BATCH = 64
 Run = Callable[[], np.ndarray]
@@ -86,6 +87,7 @@ def pairs(count: int) -> tuple[Run, Run]:
         bad = good.copy()
         bad[rng.integers(1, len(good))] = 99
         texts += [good, bad]
+    keep_memory()
     ready = prepare(model, "fp32")
 
     def ours() -> np.ndarray:
@@ -115,6 +117,7 @@ def labels(count: int) -> tuple[Run, Run]:
     task.labels = ("no", "yes")
     config = replace(archs.preset("bert_base"), heads=task.heads)
     size = 30_522
+    keep_memory()
     ready = prepare(config.build(size).eval(), "fp32")
     theirs = hf.BertForSequenceClassification(hf.BertConfig(vocab_size=size)).eval()
     rng = np.random.default_rng(0)

@@ -117,10 +117,7 @@ def _saturates() -> bool:
 
 
 def prepare(model: Model, precision: Precision) -> Model:
-    """Prepare a model or an ensemble in place; afterwards it can only decode.
-
-    On a CPU, the process then keeps freed memory (`keep_memory`).
-    """
+    """Prepare a model or an ensemble in place; afterwards it can only decode."""
     cpu = next(model.parameters()).device.type == "cpu"
     require(cpu or precision != "int8", "--precision int8 is for --device cpu")
     model.to(KINDS[precision]).requires_grad_(False)
@@ -133,7 +130,6 @@ def prepare(model: Model, precision: Precision) -> Model:
         for one in () if cpu else models:
             _with_output(one, Padded)
         return model
-    keep_memory()
     kind: type[Int8] | type[Packed] = Int8 if precision == "int8" else Packed
     for part in list(model.modules()):
         if isinstance(part, Stack) and kind is Int8 and packs("bf16"):
