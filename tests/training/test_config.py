@@ -1,10 +1,12 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from unitk.config import parse
 from unitk.errors import UsageError
 from unitk.training.config import TrainConfig, named, weighted
+from unitk.training.device import choose_device
 
 NEEDED = "--data d --save-dir s --max-steps 5"
 
@@ -74,3 +76,14 @@ def test_data_and_valid_are_taken_apart():
     assert weighted("a=b=0.5") == (Path("a=b"), 0.5) and weighted("a") == (Path("a"), 1.0)
     assert named("dev=a=b") == ("dev", Path("a=b")) and named("a") == ("valid", Path("a"))
     assert config(f"{NEEDED} --valid none").named_valid == []
+
+
+def test_fp32_on_a_gpu_is_fp32(monkeypatch):
+    for backend in (torch.backends.cudnn, torch.backends.cuda.matmul):
+        monkeypatch.setattr(backend, "allow_tf32", True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    choose_device("cpu")
+    assert torch.backends.cudnn.allow_tf32 and torch.backends.cuda.matmul.allow_tf32
+    assert choose_device("auto") == torch.device("cuda", 0)
+    assert not torch.backends.cudnn.allow_tf32 and not torch.backends.cuda.matmul.allow_tf32

@@ -33,11 +33,16 @@ def configure_torch(config: TrainConfig, device: torch.device) -> None:
 
 
 def choose_device(wanted: str, local: int = 0) -> torch.device:
-    """The device that `--device` names, for process `local` of this machine; auto prefers CUDA."""
+    """The device that `--device` names, for process `local` of this machine; auto prefers CUDA.
+
+    On CUDA, fp32 is then fp32 everywhere in the process.
+    """
     found = torch.cuda.is_available()
     require(found or wanted != "cuda", "--device cuda: PyTorch finds no CUDA GPU")
     if not found or wanted == "cpu":
         return torch.device("cpu")
+    # cuDNN would round the inputs of LSTMs and convolutions to TF32, which has 10 bits
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     if local >= (count := torch.cuda.device_count()):
         raise UsageError(f"process {local} of this machine has no GPU: there are {count}")
     return torch.device("cuda", local)
