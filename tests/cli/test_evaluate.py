@@ -405,7 +405,7 @@ def test_a_failure_leaves_no_scores(compare, tmp_path):
         ("--field title", "--field has no effect with --pairs"),
         ("--draws 3", "--draws has no effect on scores of texts"),
         ("--stateful-rows 4", "--stateful-rows has no effect on scores of texts"),
-        ("--whole-words", "--whole-words has no effect: task LM hides no tokens"),
+        ("--whole-words", "--whole-words has no effect: task lm hides no tokens"),
         ("--task mlm", "--task mlm: .* was trained with lm"),
         ("--task.delimitr off", "delimitr"),
     ],

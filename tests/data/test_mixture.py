@@ -207,7 +207,7 @@ def test_a_hybrid_writes_and_fills_from_one_checkpoint(begin, tmp_path):
         ),
         (
             "--task mlm=1 --task seq2seq=1 --arch unilm_tiny",
-            "task seq2seq cannot pre-train on texts; .*glm_infill, lm, ",
+            "task seq2seq cannot pre-train on texts; it learns from pairs; .*glm_infill, lm, ",
         ),
         ("--task mlm=1 --task pmlm=1 --arch unilm_tiny", "task pmlm needs --arch.num-virtual 1"),
     ],

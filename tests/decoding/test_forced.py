@@ -122,7 +122,7 @@ def test_what_is_too_long(toy_vocab):
 def test_mistakes(toy_vocab):
     mlm = generator("mlm", toy_vocab)
     with pytest.raises(
-        UsageError, match="--score: task MLM does not write word by word; `unitk evaluate`"
+        UsageError, match="--score: task mlm does not write word by word; `unitk evaluate`"
     ):
         mlm.score(["a"], ["b"])
     lm = generator("lm", toy_vocab)

@@ -283,7 +283,7 @@ def test_what_a_head_cannot_be_is_named(kit, make, tmp_path, change, message):
         ("bart", "tag", "seq2seq:opening=both", "no BartForTokenClassification"),
         ("bart", "choice", "seq2seq:opening=both", "no BartForMultipleChoice"),
         ("gpt2", "choice", "lm", "GPT2DoubleHeadsModel needs --arch.head-pooler off"),
-        ("gpt2", "classify", "mlm", "reads texts from left to right, but task Classify from both"),
+        ("gpt2", "classify", "mlm", "reads texts from left to right, but task classify from both"),
     ],
 )
 def test_what_no_class_there_reads_is_named(tmp_path, vocab_txt, arch, task, layout, message):

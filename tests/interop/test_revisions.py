@@ -85,7 +85,7 @@ def test_a_shifted_encoder_leaves_with_a_word_of_warning(runs, tmp_path, caplog)
         (
             "gpt2",
             ["--task", "mlm"],
-            "transformers' GPT2 reads texts from left to right, but task MLM from both",
+            "transformers' GPT2 reads texts from left to right, but task mlm from both",
         ),
         ("gpt2", ["--task", "lm", "--task.ends", "off"], "--task.ends has no effect"),
         ("bert", ["--revisions"], "bert has no checkpoints of --save-at-words"),

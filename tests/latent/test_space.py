@@ -132,7 +132,7 @@ def test_too_long_a_text_is_refused_or_shortened(toy_vocab):
 
 
 def test_only_a_latent_model_has_a_latent_space(toy_vocab):
-    with pytest.raises(UsageError, match="task Seq2Seq has no latent space; optimus has one"):
+    with pytest.raises(UsageError, match="task seq2seq has no latent space; optimus has one"):
         LatentSpace(*made(toy_vocab, "bart_tiny", "seq2seq"))
 
 

@@ -424,7 +424,7 @@ def test_mistakes_are_told_in_a_line(labelled, tmp_path):
     with pytest.raises(DataError, match=r"input 2 is too long by \d+.*--truncate shortens"):
         generator.predict(["so", long])
     assert len(generator.predict([long], truncate=True)) == 1
-    with pytest.raises(UsageError, match="--null-threshold has no effect: task Classify"):
+    with pytest.raises(UsageError, match="--null-threshold has no effect: task classify"):
         generator.predict(["so"], null_threshold=1.0)
     with pytest.raises(UsageError, match="Classify does not generate"):
         generator.generate("so")

@@ -79,11 +79,16 @@ def test_data_and_valid_are_taken_apart():
 
 
 def test_fp32_on_a_gpu_is_fp32(monkeypatch):
-    for backend in (torch.backends.cudnn, torch.backends.cuda.matmul):
-        monkeypatch.setattr(backend, "allow_tf32", True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    choose_device("cpu")
-    assert torch.backends.cudnn.allow_tf32 and torch.backends.cuda.matmul.allow_tf32
-    assert choose_device("auto") == torch.device("cuda", 0)
-    assert not torch.backends.cudnn.allow_tf32 and not torch.backends.cuda.matmul.allow_tf32
+    both = torch.backends.cudnn, torch.backends.cuda.matmul
+    before = [backend.allow_tf32 for backend in both]
+    try:
+        for wanted, rounds in (("cpu", True), ("auto", False)):
+            for backend in both:
+                backend.allow_tf32 = True
+            choose_device(wanted)
+            assert [backend.allow_tf32 for backend in both] == [rounds, rounds]
+    finally:
+        for backend, value in zip(both, before, strict=True):
+            backend.allow_tf32 = value

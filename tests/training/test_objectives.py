@@ -79,7 +79,7 @@ def test_one_segment_is_that_of_all_parts(begin):
     [
         (
             "--task seq2seq --arch bart_tiny",
-            "--task seq2seq cannot pre-train on texts; .*glm_infill, ",
+            "--task seq2seq cannot pre-train on texts; it learns from pairs; .*glm_infill, ",
         ),
         ("--task lm --arch bart_tiny", "lm lays out x, but --arch bart_tiny has enc and dec"),
         ("--task mass --arch bert_tiny", "mass lays out enc and dec, but --arch bert_tiny has x"),

@@ -123,7 +123,7 @@ class Decoding:
         Raises DataError, as `outputs` does, for a source that cannot be decoded.
         """
         if self.protocol is None and not self.task.infills:
-            name = type(self.task).__name__
+            name = self.task.name
             raise UsageError(f"--checkpoint: task {name} does not generate")
         kept = list(sources)
         constraints = constraints or [Constraint()] * len(sources)
@@ -155,7 +155,7 @@ class Decoding:
         if isinstance(self.task, Diffusion):
             check(config, each)
             return denoise(self.model, examples, self.task, config, inputs, report)
-        name = type(self.task).__name__
+        name = self.task.name
         config.idle(
             f"has no effect: task {name} does not diffuse", "steps", "order", "block_length"
         )
@@ -212,7 +212,7 @@ class Decoding:
     def _ordered(self, flag: str) -> Protocol:
         """The protocol of a task that writes word by word; `UsageError` for any other task."""
         if self.protocol is None:
-            name, instead = type(self.task).__name__, ""
+            name, instead = self.task.name, ""
             if flag == "--score":
                 instead = (
                     "; `unitk evaluate` scores texts by hiding each token (--pairs, --choices)"

@@ -33,7 +33,7 @@ def usable(task: Task, trained: int) -> Protocol | None:
     if lacking := [id_ for id_ in needed if id_ is not None and id_ in added]:
         names = ", ".join(task.vocab.pieces(lacking))
         raise UsageError(
-            f"--checkpoint: task {type(task).__name__} needs {names} to generate, which the"
+            f"--checkpoint: task {task.name} needs {names} to generate, which the"
             " imported model lacks: train it with --init-from first"
         )
     return replace(protocol, endless=True) if protocol.end in added else protocol

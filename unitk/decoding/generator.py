@@ -114,9 +114,7 @@ class Generator(Decoding):
         task = self.task
         if not isinstance(task, Understanding):
             known = "classify, regress, tag, span or choice, or ask with --task cloze"
-            raise UsageError(
-                f"task {type(task).__name__} predicts words; train it with --task {known}"
-            )
+            raise UsageError(f"task {task.name} predicts words; train it with --task {known}")
         sources = self.encode([texts_of(task, parts) for parts in texts])
         said = predict(self.model, task, sources, config, first=first, report=report)
         each = zip(texts, sources, said, strict=True)
@@ -212,7 +210,7 @@ class Generator(Decoding):
         """A text whose blanks are written as symbols; there must be one."""
         vocab = self.task.vocab
         if not self.task.infills:
-            raise UsageError(f"--infill: task {type(self.task).__name__} does not fill blanks")
+            raise UsageError(f"--infill: task {self.task.name} does not fill blanks")
         ids = self.encode_marked(text)
         if not self.has_blank(ids):
             known = ", ".join(vocab.pieces(self._blanks()))

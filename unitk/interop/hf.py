@@ -161,7 +161,7 @@ def _check_sight(task: Task, family: Family) -> None:
         causal = bool(task.reading([np.zeros(2, np.int64)]).now.any())
         sides = ("both sides", "left to right")
         both = f"transformers' {family.name} reads texts from {sides[family.task == 'lm']}"
-        theirs = f"--to hf: {both}, but task {type(task).__name__} from {sides[causal]}"
+        theirs = f"--to hf: {both}, but task {task.name} from {sides[causal]}"
         require(causal == (family.task == "lm"), theirs)
     if isinstance(task, MLM) and task.config.shift:
         log.warning("the exported model has the logits of token i at token i - 1 (--task.shift)")

@@ -35,6 +35,16 @@ class Encoded:
     """The slot of each token of each part."""
 
 
+LEARNS = {
+    "pretrain": "texts",
+    "finetune": "pairs",
+    "classify": "labelled texts",
+    "answer": "answers in passages",
+    "link": "texts with entities",
+}
+"""Methods that lay out examples -> what they are of."""
+
+
 class Task:
     """An objective: how texts and pairs are laid out as slots, and how its models decode.
 
@@ -112,6 +122,11 @@ class Task:
     def component(cls, kind: str, config: Any) -> str:
         """The default "arch" or "criterion" beside these options, by registered name."""
         return cls.arch if kind == "arch" else cls.criterion
+
+    @property
+    def name(self) -> str:
+        """The registered name, as `--task` takes it."""
+        return registry.name_of("task", type(self))
 
     @property
     def protocol(self) -> Protocol | None:
@@ -259,8 +274,10 @@ class Task:
         every = {n: getattr(registry.get("task", n), method) for n in registry.names("task")}
         # who overrides the method can do it
         able = [name for name, own in every.items() if own is not getattr(Task, method)]
-        name, can = registry.name_of("task", type(self)), f"{', '.join(able) or 'no task'} can"
-        return UsageError(f"--task {name} cannot {what}; {can}")
+        name, can = self.name, f"{', '.join(able) or 'no task'} can"
+        learns = [LEARNS[one] for one in LEARNS if getattr(type(self), one) != getattr(Task, one)]
+        own = f"it learns from {' and '.join(learns)}; " if learns else ""
+        return UsageError(f"--task {name} cannot {what}; {own}{can}")
 
 
 def framed(parts: list[Ids], cls: int, sep: int) -> tuple[Ids, Ids]:

@@ -22,7 +22,6 @@ from typing import Literal
 
 import numpy as np
 
-from unitk import registry
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.registry import register
@@ -107,8 +106,7 @@ class Diffusion(Task):
         tokens = self.opened(self.joined(source), (self.vocab.sep,) * self.config.ends)
         hidden = np.flatnonzero(tokens == self.vocab.mask)
         if not len(hidden):
-            name = registry.name_of("task", type(self))
-            raise UsageError(f"task {name} fills [MASK]s, but a source has none")
+            raise UsageError(f"task {self.name} fills [MASK]s, but a source has none")
         return self.shown(tokens, hidden)
 
     def canvas(self, source: list[Ids], output: Ids) -> Example:

@@ -23,7 +23,6 @@ from typing import Literal
 
 import numpy as np
 
-from unitk import registry
 from unitk.data.cuts import Text
 from unitk.data.sentence_pairs import SentencePairs
 from unitk.errors import UsageError, at_least, require
@@ -77,8 +76,7 @@ class Masked(Task):
         tokens, seg = framed(source, self.vocab.cls, self.vocab.sep)
         hidden = np.flatnonzero(tokens == self.vocab.mask)
         if not len(hidden):
-            name = registry.name_of("task", type(self))
-            raise UsageError(f"task {name} fills [MASK]s, but a source has none")
+            raise UsageError(f"task {self.name} fills [MASK]s, but a source has none")
         return layout(tokens, seg, hidden, tokens[hidden], self.shift)
 
     def text(self, source: list[Ids], written: Ids) -> str:

@@ -81,6 +81,8 @@ def parse_train(argv: Sequence[str]) -> Parsed:
     path = Path(given.get("save_dir") or "") / CONFIG
     resumes = parse_value(given.get("resume", "off"), bool, "--resume")
     if not (resumes and given.get("save_dir") and "config" not in given and path.is_file()):
+        lost = resumes and "save_dir" in given and not {"task", "config"} & given.keys()
+        require(not lost, f"--resume: {path.parent} holds no run, and a new one needs a --task")
         return _parse(argv)
     there = {item.key: item.text for item in read_yaml(path)}
     plugins = there.get("user_dir", "none")  # never loaded unasked: plug-ins are code

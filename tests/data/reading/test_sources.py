@@ -155,7 +155,10 @@ def test_the_line_is_right_beyond_the_first_block(tmp_path):
     ("line", "message"),
     [
         ("{", r"x.jsonl, line 2: no JSON \("),
-        ('{"body": "a", "id": 1}', "line 2: no field 'text', see --field; its fields are body, id"),
+        (
+            '{"body": "a", "id": 1}',
+            "line 2: no field 'text', see --field, or .*; its fields are body, id",
+        ),
         ("[1]", "line 2: no field 'text'"),
         ('{"text": null}', "line 2: field 'text' is not a text"),
         ('{"text": "a \\ud800 b"}', "line 2: half a surrogate pair"),

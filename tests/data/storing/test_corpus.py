@@ -150,6 +150,9 @@ def test_every_damaged_file_is_named(tmp_path, name):
 def test_what_is_no_corpus_is_told_in_one_line(tmp_path, toy_vocab):
     with pytest.raises(DataError, match="is not a corpus: it has no manifest.json"):
         open_corpus(tmp_path)
+    (tmp_path / "text").touch()
+    with pytest.raises(DataError, match="text is not a corpus: it is a file, of which `unitk prep"):
+        open_corpus(tmp_path / "text")
     with pytest.raises(DataError, match="none is not a corpus: not found"):
         open_corpus(tmp_path / "none")
     write(tmp_path / "c", some(0))

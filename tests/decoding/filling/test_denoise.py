@@ -290,7 +290,7 @@ def test_mistakes(made, toy_vocab):
     lm = Generator(build(toy_vocab, LM, arch="gpt2_tiny").model, LM(LM.Config(), toy_vocab))
     for option, value in {"steps": 2, "order": "random", "block_length": 2}.items():
         name = "--" + option.replace("_", "-")
-        with pytest.raises(UsageError, match=f"{name} has no effect: task LM does not diffuse"):
+        with pytest.raises(UsageError, match=f"{name} has no effect: task lm does not diffuse"):
             lm.generate(["mipu"], **{option: value})
 
 

@@ -62,7 +62,7 @@ def test_mistakes(mlm):
 
 
 def test_a_model_that_fills_nothing_says_so(toy_vocab):
-    with pytest.raises(UsageError, match="--infill: task LM does not fill blanks"):
+    with pytest.raises(UsageError, match="--infill: task lm does not fill blanks"):
         build("lm", "gpt2_tiny", toy_vocab).infill(["The [MASK]."])
 
 

@@ -86,7 +86,7 @@ def test_what_was_hidden_restores_the_texts(toy_vocab, name, monkeypatch):
 
 
 def test_a_model_that_fills_no_blanks_is_refused(toy_vocab):
-    with pytest.raises(UsageError, match="--infill: task LM does not fill blanks"):
+    with pytest.raises(UsageError, match="--infill: task lm does not fill blanks"):
         infill(made("lm", toy_vocab), ["a b"], [0.5], 1000)
 
 

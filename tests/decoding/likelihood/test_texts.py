@@ -327,7 +327,7 @@ def test_what_cannot_be_judged_is_refused(made):
         likelihoods(model, task, [(NONE, long[:3]), (NONE, long)])
     [cut] = likelihoods(model, task, [(long, long[:3])], truncate=True)
     near(cut, likelihoods(model, task, [(long[:1021], long[:3])])[0])
-    with pytest.raises(UsageError, match="has no effect: task LM hides no tokens"):
+    with pytest.raises(UsageError, match="has no effect: task lm hides no tokens"):
         likelihoods(model, task, [(NONE, long[:3])], whole_words=True)
     model, task = made("optimus")
     with pytest.raises(UsageError, match="bounds the likelihood"):

@@ -204,7 +204,7 @@ def test_a_damaged_log_is_named(tmp_path):
 
 def test_no_run_no_curves(tmp_path):
     with pytest.raises(DataError, match="a is not a run"):
-        plot([tmp_path / "a"], tmp_path / "curves.png")
+        plot([tmp_path / "a"], tmp_path / "a" / "curves.png")
     fill(tmp_path / "a", [])
     with pytest.raises(DataError, match="holds no event yet"):
         plot([tmp_path / "a"], tmp_path / "curves.png")

@@ -90,6 +90,11 @@ def test_nothing_good_is_an_error(run, tmp_path):
     assert empty.newest() is None
     with pytest.raises(CheckpointError, match="no checkpoint yet"):
         find(empty.path)
+    (tmp_path / "file").touch()
+    (tmp_path / "bare").mkdir()
+    for name, what in (("file", "is a file"), ("bare", "has no checkpoints/ and no manifest")):
+        with pytest.raises(CheckpointError, match=f"{name} is no run or checkpoint: it {what}"):
+            find(tmp_path / name)
     with pytest.raises(CheckpointError, match="there is no run or checkpoint"):
         find(tmp_path / "nowhere")
     with pytest.raises(CheckpointError, match="manifest.json"):

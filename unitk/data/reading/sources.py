@@ -377,7 +377,7 @@ def texts_of(record: Any, fields: tuple[str, ...], where: str) -> list[str]:
     if not found:
         known = f"; its fields are {named(record)}" if isinstance(record, dict) else ""
         wanted = " or ".join(map(repr, fields))
-        raise DataError(f"{where}: no field {wanted}, see --field{known}")
+        raise DataError(f"{where}: no field {wanted}, see --field, or --source-field{known}")
     for name in fields:
         if not isinstance(record.get(name, ""), str):
             raise DataError(f"{where}: field {name!r} is not a text")

@@ -107,6 +107,8 @@ def _folder(path: Path) -> Path:
     wanted = path / "train" if path.is_dir() else path
     said = next(filter(None, (one.lacking(wanted) for one in formats())), "")
     lacks = f"it has no {MANIFEST}, nor has a folder train/ in it" if path.exists() else "not found"
+    if path.is_file():
+        lacks = "it is a file, of which `unitk preprocess` makes one"
     raise DataError(said or f"{path} is not a corpus: {lacks}")
 
 

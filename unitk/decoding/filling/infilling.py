@@ -63,7 +63,7 @@ def infill(
     """
     task, mask = generator.task, generator.vocab.mask
     if not task.infills:
-        raise UsageError(f"--infill: task {type(task).__name__} does not fill blanks")
+        raise UsageError(f"--infill: task {task.name} does not fill blanks")
     fixed = task.protocol is None or task.length([np.array([mask])]) is not None
     ids = [one for (one,) in generator.encode([[text] for text in texts])]
     # an encoder-decoder writes the text, or all blanks, as one output

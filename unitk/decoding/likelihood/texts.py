@@ -78,7 +78,7 @@ def likelihoods(
 
 def check_task(task: Task, whole_words: bool) -> None:
     """Raise `UsageError` if the task cannot score texts or if `whole_words` has no effect."""
-    name = type(task).__name__
+    name = task.name
     if task.protocol is None and not task.infills:
         raise UsageError(f"--checkpoint: task {name} gives no log-probabilities of texts")
     idle = whole_words and task.protocol is not None

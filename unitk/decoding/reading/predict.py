@@ -49,10 +49,10 @@ def predict(
     if isinstance(task, Span):
         task.null_threshold = config.null_threshold
     else:
-        what = f"--null-threshold has no effect: task {type(task).__name__} finds no answers"
+        what = f"--null-threshold has no effect: task {task.name} finds no answers"
         require(config.null_threshold == 0, what)
     if task.form not in ("class", "choice", "tags"):
-        what = f"--probabilities has no effect: task {type(task).__name__} has no labels"
+        what = f"--probabilities has no effect: task {task.name} has no labels"
         require(not config.probabilities, what)
     read: list[tuple[int, int, list[Ids], Example]] = []
     for number, source in enumerate(sources):

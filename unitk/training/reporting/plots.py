@@ -54,14 +54,14 @@ def _task(name: str) -> str:
 
 def plot(runs: Sequence[Path], output: Path) -> None:
     """Draw the curves of several runs into one image file."""
+    events = {run: _events(run) for run in runs}
     with new_file(output, "--output", UsageError) as part:
-        _plot(runs, part)
+        _plot(events, part)
 
 
-def _plot(runs: Sequence[Path], output: Path) -> None:
+def _plot(events: dict[Path, list[dict[str, Any]]], output: Path) -> None:
     from matplotlib.figure import Figure
 
-    events = {run: _events(run) for run in runs}
     logged = {name for of_run in events.values() for event in of_run for name in event}
     panels = panels_of(logged)
     rows = -(-len(panels) // 2)
@@ -69,8 +69,8 @@ def _plot(runs: Sequence[Path], output: Path) -> None:
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(rows, 2, sharex=True)
     for (value, title), axis in zip(panels.items(), axes.flat, strict=False):
-        for number, run in enumerate(runs):
-            _draw(axis, value, events[run], run.name if len(runs) > 1 else "", f"C{number}")
+        for number, (run, of_run) in enumerate(events.items()):
+            _draw(axis, value, of_run, run.name if len(events) > 1 else "", f"C{number}")
         axis.set_title(title)
         axis.grid(alpha=0.3)
     for axis in axes[-1]:

@@ -164,6 +164,9 @@ def find(path: Path) -> Path:
             each = f"{path} holds a run for each of its --seeds"
             raise CheckpointError(f"{each}: name one, such as {runs[0].parent}")
         found, fault = _checked(path)
+        if fault is not None and not (found / "manifest.json").exists():
+            what = "is a file" if path.is_file() else "has no checkpoints/ and no manifest.json"
+            raise CheckpointError(f"{path} is no run or checkpoint: it {what}")
         if fault is not None:
             raise CheckpointError(f"{path} is not a good checkpoint: {fault}")
         return found
