@@ -461,7 +461,7 @@ def test_last_words_and_choices(runs, tmp_path, capsys, name):
     assert found["ppl_last_word"] == pytest.approx(math.exp(-np.mean(gains)), rel=1e-4)
     lines = [json.loads(line)["log_prob"] for line in (tmp_path / "out").read_text().splitlines()]
     assert lines == pytest.approx(gains, rel=1e-5)
-    run(f"{flags} --choices {tmp_path / 'choices.jsonl'}".split())
+    run(f"{flags} --overwrite --choices {tmp_path / 'choices.jsonl'}".split())
     assert json.loads(capsys.readouterr().out)["chance"] == 50
     first = json.loads((tmp_path / "out").read_text().splitlines()[0])
     assert first["sum"][0] == pytest.approx(gains[0], rel=1e-5)

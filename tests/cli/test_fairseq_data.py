@@ -94,7 +94,7 @@ def test_evaluate_and_generate(tmp_path, capsys):
     out = []
     for data in ("pairs/test", "ours-pairs/test"):
         words = f"--checkpoint {run} --input {data} --max-len 4 --output-format fairseq"
-        generate.run(f"{words} --output {tmp_path / 'out'} --device cpu".split())
+        generate.run(f"{words} --overwrite --output {tmp_path / 'out'} --device cpu".split())
         out.append((tmp_path / "out").read_text())
     assert out[0] == out[1]
     kinds = [line.partition("\t")[0] for line in out[0].splitlines()]
