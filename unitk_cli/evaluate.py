@@ -15,6 +15,9 @@ def run(argv: Sequence[str]) -> None:
     """Measure and print."""
     parsed = config.parse("evaluate", Options, argv, aside=ASIDE)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what is temporary is removed then
+    from unitk.models.products import keep_memory
+
+    keep_memory()
     about, figures, lines = measured(parsed)
     if parsed.main.output_format == "json":
         print(json.dumps(about | figures))

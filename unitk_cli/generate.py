@@ -389,8 +389,10 @@ def read_beside(path: Path | None, flag: str, inputs: int) -> list[str]:
 
 def open_generator(given: Options | Common, options: Mapping[str, str] | None = None) -> Generator:
     """The model of a run or checkpoint, ready to decode; `options`: of task and architecture."""
+    from unitk.models.products import keep_memory
     from unitk.training.device import choose_device
 
+    keep_memory()  # not in `unitk.load`: a notebook's own tables would stay as well
     device, precision = choose_device(given.device), given.precision
     return unitk.load(
         given.checkpoint, device, task=given.task, precision=precision, options=options

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import importlib
 import io
 import os
-import platform
 import re
 import sys
 import traceback
@@ -45,9 +43,6 @@ VERBS = {
     "plot": "draw the curves of a run",
 }
 
-
-DECODE = ("generate", "embed", "predict", "serve", "evaluate", "analyse", "latent")
-"""Verbs that compute step after step with memory of the same sizes."""
 
 LOWER = {
     "train": "--max-tokens, or choose a smaller --arch",
@@ -119,24 +114,10 @@ def module(verb: str) -> Any:
     return importlib.import_module(f"unitk_cli.{verb.replace('-', '_')}")
 
 
-def keep_memory() -> None:
-    """Let the process keep up to 1 GB that it frees, where the C library is glibc.
-
-    glibc otherwise returns large blocks, such as a step's logits, and Linux hands the same memory
-    out again in zeroed pages: a tenth of the time of a wide step. It is for processes of our own:
-    in a notebook, freed tables of the user would stay as well.
-    """
-    if platform.libc_ver()[0] == "glibc":
-        for parameter in (-3, -1):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
-            ctypes.CDLL(None).mallopt(parameter, 1 << 30)
-
-
 def call(verb: str, words: list[str]) -> None:
     """Run a verb; a closed output pipe (`| head`) is no error."""
     if "--quiet" in words:
         os.environ[QUIET] = "1"  # of further processes, too
-    if verb in DECODE:
-        keep_memory()
     try:
         try:
             module(verb).run([word for word in words if word != "--quiet"])

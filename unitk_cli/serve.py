@@ -93,6 +93,7 @@ def bound(host: str, port: int) -> socket.socket:
 def served(given: Options) -> Service:
     """The model with each of the tasks it was trained with, the default one first."""
     from unitk.decoding.generator import Generator
+    from unitk.models.products import keep_memory
     from unitk.serving.requests import Service
     from unitk.training.device import choose_device
     from unitk.training.saving.checkpoint import components
@@ -102,6 +103,7 @@ def served(given: Options) -> Service:
     parsed = components(state, folder)
     names = list(parsed.mixture) or [parsed.components["task"].name]
     names.sort(key=lambda name: name != state.get("default_task"))  # stable
+    keep_memory()
     device, precision = choose_device(given.device), given.precision
     first, *others = [
         unitk.load(given.checkpoint, device, task=name, precision=precision) for name in names

@@ -25,10 +25,10 @@ from unitk.decoding.likelihood.texts import likelihoods
 from unitk.decoding.reading.predict import predict
 from unitk.decoding.weights import prepare
 from unitk.models import archs
+from unitk.models.products import keep_memory
 from unitk.registry import get
 from unitk.slots import Ids
 from unitk.vocab.words import word_vocab
-from unitk_cli.main import keep_memory
 
 BATCH = 64
 Run = Callable[[], np.ndarray]

@@ -1,15 +1,10 @@
 """What all verbs share: completion by the shell, and `--quiet`."""
 
 import os
-import platform
-import resource
 import subprocess
 import sys
 
 import pytest
-import torch
-
-from unitk_cli.main import keep_memory
 
 
 def complete(words):
@@ -69,18 +64,6 @@ def test_quiet_leaves_warnings_and_errors(toy_data, tmp_path):
     command = [sys.executable, "-m", "unitk_cli", "train", "--quiet", "--task", "lmm"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2 and "lmm" in done.stderr
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
-def test_memory_that_is_freed_is_used_again():
-    keep_memory()
-    size, faults = 1 << 24, list[int]()  # 64 MB: above every threshold that glibc sets by itself
-    for _ in range(40):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        torch.ones(size)
-        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-    # pieces of other sizes come to stand between the first ones
-    assert sorted(faults)[20] < 4 * size / 4096 / 100
 
 
 PROGRAM = """

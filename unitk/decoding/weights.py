@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from unitk.errors import require
 from unitk.models.layers import ACTIVATIONS, FeedForward
-from unitk.models.products import keep_memory, packs
+from unitk.models.products import packs
 from unitk.models.stack import Model, Stack
 
 Precision = Literal["fp32", "bf16", "fp16", "int8"]
