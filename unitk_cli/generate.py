@@ -29,7 +29,7 @@ from unitk.decoding.files.inputs import (
     typed,
 )
 from unitk.decoding.files.outputs import STDOUT, Alignment, Formatter, check_writable
-from unitk.decoding.files.sink import OutputFile, unfinished
+from unitk.decoding.files.sink import OutputFile, finished
 from unitk.errors import DataError, UsageError, at_least, require
 from unitk.files import MANIFEST, digest, reserved
 from unitk.training.saving.folder import find
@@ -140,6 +140,8 @@ def run(argv: Sequence[str]) -> None:
     parsed = config.parse("generate", Options, argv, aside=("task", "arch"))
     given: Options = parsed.main
     check(parsed)
+    if given.resume and not given.overwrite and finished(given.output):
+        return
     with nullcontext() if given.output == STDOUT else reserved(given.output, "--output"):
         generate(given, parsed)
 
@@ -228,7 +230,7 @@ def check(parsed: config.Parsed) -> None:
     require(given.score or given.references is None, "--references has no effect without --score")
     if given.print_alignment == "off":
         parsed.idle("without --print-alignment", "alignment_layer")
-    check_writable(given.output, given.overwrite or given.resume and unfinished(given.output))
+    check_writable(given.output, given.overwrite or given.resume)
 
 
 def as_trained(given: Options, origins: Container[str]) -> Options:

@@ -14,7 +14,7 @@ from unitk.data.reading.sources import is_stream
 from unitk.decoding.config import PredictConfig
 from unitk.decoding.files.inputs import Input
 from unitk.decoding.files.outputs import STDOUT, check_writable
-from unitk.decoding.files.sink import OutputFile, unfinished
+from unitk.decoding.files.sink import OutputFile, finished
 from unitk.errors import DataError, require
 from unitk.files import reserved
 from unitk.latent.config import Common
@@ -52,7 +52,9 @@ def run(argv: Sequence[str]) -> None:
     given: Options = parsed.main
     file = given.output != STDOUT and given.input is not None and not is_stream(given.input)
     require(file or not given.resume, "--resume needs an --output, and an --input that is a file")
-    check_writable(given.output, given.overwrite or given.resume and unfinished(given.output))
+    check_writable(given.output, given.overwrite or given.resume)
+    if given.resume and not given.overwrite and finished(given.output):
+        return
     with nullcontext() if given.output == STDOUT else reserved(given.output, "--output"):
         options = {item.key: item.text or "on" for item in parsed.aside}
         generator, sink = open_generator(given, options), None

@@ -427,6 +427,9 @@ def test_a_process_that_is_killed_and_resumed(trained, decode, files):
     assert not (files / "out.txt").exists(), "it was done before it could be killed"
     decode(f"{line} out.txt --resume")
     assert (files / "out.txt").read_bytes() == (files / "whole.txt").read_bytes()
+    made = (files / "out.txt").stat().st_mtime_ns
+    decode(f"{line} out.txt --resume")  # as a queue starts it again
+    assert (files / "out.txt").stat().st_mtime_ns == made
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from unitk.decoding.files.outputs import STDOUT, check_writable
-from unitk.decoding.files.sink import OutputFile, unfinished
+from unitk.decoding.files.sink import OutputFile, finished
 from unitk.errors import DataError, UsageError
 
 GROUPS = [(["one", "two"], 2), (["three"], 1), (["vier", "fünf", ""], 3), (["end"], 1)]
@@ -180,8 +180,16 @@ def test_what_may_be_replaced(tmp_path, kill_at, monkeypatch):
         check_writable(path)
     with pytest.raises(UsageError, match="--overwrite has no effect without --output"):
         check_writable(STDOUT, replace=True)
-    assert not unfinished(path)
+
+
+def test_a_finished_output_has_nothing_to_resume(tmp_path, kill_at, monkeypatch, caplog):
+    path = tmp_path / "out.txt"
+    assert not finished(path)
+    path.touch()
+    assert not finished(path) and not caplog.text
+    path.write_text("old")
     killed(path, kill_at, monkeypatch)
-    assert unfinished(path)
+    assert not finished(path)
     go(path, resume=True)
-    assert not unfinished(path)
+    assert finished(path)
+    assert "out.txt is finished; --overwrite would replace it" in caplog.text

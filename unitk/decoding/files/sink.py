@@ -23,9 +23,12 @@ from unitk.foreign import read_json
 log = logging.getLogger(__name__)
 
 
-def unfinished(path: Path) -> bool:
-    """Whether --resume has something to continue."""
-    return all(part.exists() for part in parts(path))
+def finished(path: Path) -> bool:
+    """Whether there is nothing to continue, because the output is there; says so."""
+    done = path.exists() and path.stat().st_size > 0 and not all(map(Path.exists, parts(path)))
+    if done:
+        log.warning("--resume: %s is finished; --overwrite would replace it", path)
+    return done
 
 
 def parts(path: Path) -> tuple[Path, Path]:
