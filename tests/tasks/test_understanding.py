@@ -546,6 +546,7 @@ def test_the_command_line_predicts_and_resumes(labelled, tmp_path, capsys, monke
         predict.run([*words[:-1], str(tmp_path)])
     (tmp_path / "in.txt").write_text("".join(text + "\n" for text in texts))
     predict.run([*words, "--resume"])
+    predict.run([*words, "--resume"])  # finished: nothing is predicted again
     assert firsts == [0, 8, 16, 16, 24]
     assert (tmp_path / "out.jsonl").read_text() == whole
 
