@@ -60,7 +60,7 @@ class Options(GenerateConfig):
     HELP: ClassVar = {
         "Model and input": "checkpoint input infill interactive max_source_len"
         "| task input_format source_field target_field squad_source truncate",
-        "Output": "output output_format overwrite resume | buffer_size score references"
+        "Output": "output output_format resume | overwrite buffer_size score references"
         " print_alignment alignment_layer",
         "Search": "beam nbest lenpen search | diverse_beam_groups diverse_beam_strength",
         "Sampling, instead of a search": "sampling temperature sampling_topk sampling_topp seed"

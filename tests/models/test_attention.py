@@ -129,9 +129,8 @@ def test_dropout_is_off_in_evaluation(model):
 
 @torch.inference_mode()
 @pytest.mark.parametrize("keys", [1, 64, 100, 192])
-def test_few_rows_are_multiplied_as_many_are(keys, monkeypatch):
+def test_few_rows_are_multiplied_as_many_are(keys):
     """With a library of their own, where tables and rows lie in memory as a cache's do."""
-    monkeypatch.setattr(products, "LARGE", 0)
     torch.manual_seed(0)
     cache = torch.randn(2, 3, 200, 8)[:, :, 2 : keys + 2]
     query = torch.randn(2, 5, 3, 8).transpose(1, 2)
@@ -144,13 +143,9 @@ def test_few_rows_are_multiplied_as_many_are(keys, monkeypatch):
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("large", [0, 1 << 30])
 @pytest.mark.parametrize(("dtype", "roundings"), [(torch.float32, 128), (torch.bfloat16, 1 << 17)])
-def test_products_of_a_step_are_exact_in_small_and_large_tables(
-    dtype, roundings, large, monkeypatch
-):
+def test_products_of_a_step_are_exact(dtype, roundings):
     """Keys and values of a cache are cut from wider tables; bf16 rounds 2^16 times as much."""
-    monkeypatch.setattr(products, "LARGE", large)
     torch.manual_seed(0)
     key, value = torch.randn(2, 2, 4, 30, 16, dtype=dtype)[:, :, :, :23]
     query, weight = torch.randn(2, 4, 3, 16).to(dtype), torch.rand(2, 4, 3, 23).to(dtype)

@@ -424,7 +424,7 @@ def test_mistakes_are_told_in_a_line(labelled, tmp_path):
     assert len(generator.predict([long], truncate=True)) == 1
     with pytest.raises(UsageError, match="--null-threshold has no effect: task classify"):
         generator.predict(["so"], null_threshold=1.0)
-    with pytest.raises(UsageError, match="Classify does not generate"):
+    with pytest.raises(UsageError, match="task classify does not generate"):
         generator.generate("so")
     assert generator.predict([""]) == [{}]
 

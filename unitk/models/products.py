@@ -34,8 +34,6 @@ SCORES_WIDTH = 1024
 """Longer inputs leave the table of scores, [B, H, T, S], to a kernel that never holds it whole."""
 FEW = 32
 """So many queries of a row are multiplied with the keys without SDPA's kernel."""
-LARGE = 1 << 18
-"""So many keys or values are worth a call of oneDNN's (16 bits) or numpy's (fp32) products."""
 COLUMNS = 64
 """So many keys numpy's library multiplies as they lie in memory."""
 PARTS = ("forward", "inputs", "weights")
@@ -91,20 +89,15 @@ def few(slots: Tensor) -> bool:
 def multiply(rows: Tensor, table: Tensor) -> Tensor:
     """`rows @ table`, each [B, H, ., .].
 
-    The few rows of a step of decoding are multiplied by numpy's library with a large table in fp32,
-    which on a CPU takes a third to a half of the time of torch's (torch 2.13, numpy 2.4).
+    The few rows of a step of decoding are multiplied by numpy's library in fp32, which on a CPU
+    takes a third to a half of the time of torch's (torch 2.13, numpy 2.4). Nothing here depends on
+    the number of texts: a text in a batch has the scores that it has alone.
     """
-    step = few(rows) and not torch.is_grad_enabled()
-    small = table.numel() < LARGE
-    if table.dtype.itemsize == 2:
-        if step and small:  # oneDNN's call takes longer than the product
-            return (rows.float() @ table.float()).to(table.dtype)
-        if table.stride(-2) == 1:
-            # oneDNN copies what was cut from a wider table, and a transposed one slowly
-            table = table.mT.contiguous().mT
-        return rows @ table
-    alone = torch.get_num_threads() <= 2 and rows.dtype == table.dtype == torch.float32
-    if small or not (step and alone):
+    if table.dtype.itemsize == 2 and table.stride(-2) == 1:
+        # oneDNN copies what was cut from a wider table, and a transposed one slowly
+        table = table.mT.contiguous().mT
+    alone = torch.get_num_threads() <= 2 and not torch.is_grad_enabled()
+    if not (few(rows) and alone and rows.dtype == table.dtype == torch.float32):
         return rows @ table
     made = torch.empty(*rows.shape[:3], table.shape[3])
     out, left, right = made.numpy(), rows.numpy(), table.numpy()
