@@ -1,6 +1,7 @@
 """Weights made ready for decoding write the same words."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,9 +15,10 @@ from unitk.decoding.decode import generate
 from unitk.decoding.search import best
 from unitk.decoding.weights import FUSED, Int8, Packed, Padded, prepare
 from unitk.errors import UsageError
+from unitk.models import archs
 from unitk.models.heads.words import Words
 from unitk.models.layers import ACTIVATIONS
-from unitk.models.products import has_onednn
+from unitk.models.products import SCORES_WIDTH, has_onednn
 from unitk.slots import Example, collate, stay
 
 needs_onednn = pytest.mark.skipif(not has_onednn(), reason="no oneDNN here")
@@ -156,3 +158,18 @@ def test_a_padded_product_is_the_product(outputs, biased):
     shared = padded.weight.data_ptr() == linear.weight.data_ptr()
     assert shared == (outputs == 64)
     near(padded(x), linear(x))
+
+
+@needs_onednn
+@pytest.mark.parametrize("slots", [40, SCORES_WIDTH + 8])
+def test_a_text_is_read_with_scores_in_the_caches_dtype(slots):
+    """Longer texts are left to SDPA, whose table of scores is never whole."""
+    torch.manual_seed(0)
+    model = replace(archs.preset("bert_tiny"), max_positions=slots).build(50).eval()
+    n = np.arange(slots)
+    batch = collate([[Example({"x": stay(n % 50, n)})]]).to("cpu")
+    with torch.no_grad():
+        wanted = model(batch)[0]["x"]
+        model.decoder.cache_dtype = torch.bfloat16
+        error = (model(batch)[0]["x"] - wanted).abs().max() / wanted.abs().max()
+    assert (0 < error < 0.02) if slots <= SCORES_WIDTH else error == 0

@@ -48,8 +48,8 @@ class View:
     causal: bool = False
     """Slot i sees the slots up to i; without `bias_BHTS`."""
     dropout: float = 0.0
-    products: bool = False
-    """Compute scores, softmax and sums one by one instead of calling SDPA's kernel."""
+    products: torch.dtype | None = None
+    """Compute scores, softmax and sums one by one, in this dtype, instead of by SDPA's kernel."""
     flex: Flex | None = None
     """FlexAttention, which has all that stands above within it."""
     rotation: Tensor | None = None
@@ -105,7 +105,7 @@ class View:
             # 0 for keys of a prefix, which have no place
             ahead = key_BHSK.shape[2] - more_BHTS.shape[3]
             bias_BHTS = bias_BHTS + F.pad(more_BHTS.to(bias_BHTS.dtype), (ahead, 0))
-        if not self.products:
+        if self.products is None:
             # SDPA wants one dtype: a cache may have fewer bits than queries
             return F.scaled_dot_product_attention(
                 query_BHTK,
@@ -116,8 +116,9 @@ class View:
                 dropout_p=self.dropout,
                 scale=scale,
             )
+        key_BHSK, value_BHSK = key_BHSK.to(self.products), value_BHSK.to(self.products)
         # scaled before the product: there are far fewer queries than scores
-        scaled_BHTK = query_BHTK.to(key_BHSK.dtype) * scale
+        scaled_BHTK = query_BHTK.to(self.products) * scale
         score_BHTS = multiply(scaled_BHTK, key_BHSK.mT)
         if bias_BHTS is not None:
             score_BHTS += bias_BHTS
@@ -210,13 +211,16 @@ def _flexible(slots: Tensor, dropout: float, choice: Rendering) -> bool:
     return found
 
 
-def _kernel(slots: Tensor, dtype: torch.dtype, dropout: float, *, biased: bool) -> tuple[bool, str]:
-    """Whether to compute attention by single products, and a description for the log."""
+def _kernel(
+    slots: Tensor, dtype: torch.dtype, dropout: float, *, biased: bool
+) -> tuple[torch.dtype | None, str]:
+    """The dtype if single products compute attention, and a description for the log."""
     device, products = slots.device.type, scores_by_products(slots, dtype, biased)
     if dropout and device == "cpu" and not products:
         why = f"attention dropout {dropout:g} forces a slow attention kernel on CPU"
         _say_once(logging.WARNING, f"{why}; --arch.attention-dropout 0 avoids it")
-    return products, f"attention on {device}: {'matrix products' if products else 'SDPA'}"
+    how = f"attention on {device}: {'matrix products' if products else 'SDPA'}"
+    return dtype if products else None, how
 
 
 def bias(sight_BTS: Tensor, dtype: torch.dtype, score_BHTS: Tensor | None = None) -> Tensor:

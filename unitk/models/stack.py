@@ -32,7 +32,7 @@ from unitk.models.heads.base import LM, Answers, Asked, Heads, asked_slots, laye
 from unitk.models.heads.words import Words
 from unitk.models.layers import Embedding, Layer, Tower, init_weights
 from unitk.models.lean import RMSNorm, norm
-from unitk.models.products import few, recomputed
+from unitk.models.products import few, recomputed, scores_by_products
 from unitk.models.relative import RelativeBias, rotation
 from unitk.slots import FIELDS, POS, Batch
 
@@ -89,6 +89,8 @@ class Stack(Tower):
         condition = Condition() if condition is None else condition
         dropout = self.config.attention_dropout if self.training else 0.0
         dtype = compute_dtype(self.embed.tokens.weight)
+        if self.cache_dtype and scores_by_products(slots, self.cache_dtype, biased=False):
+            dtype = self.cache_dtype  # as in the steps that follow
         # keys of a prefix have neither clock nor doc: a table alone can say who sees them
         choice: Rendering = "dense" if condition.prefix else self.attention
         given = slots, sight, num_keys, dtype, dropout, self.relative, choice
@@ -169,13 +171,11 @@ class Stack(Tower):
         # are a hypothesis' own is in `sight_BqS` alone
         put(cache.slots, 2, at, columns)
         keys = cache.slots[:, :, :until]
-        # a CPU is faster with plain products than with SDPA for the few queries of a step
-        products = few(columns)
-        dtype = cache.key[0].dtype if products else compute_dtype(self.embed.tokens.weight)
-        # what `render` does for a whole pass: the bias of distances where a query looks, else -inf
-        score = None
-        if self.relative is not None:
-            score = self.relative(columns[POS], keys[POS], dtype)
+        own = cache.key[0].dtype
+        products = own if few(columns) or scores_by_products(columns, own, biased=False) else None
+        dtype = products or compute_dtype(self.embed.tokens.weight)
+        distance = self.relative
+        score = None if distance is None else distance(columns[POS], keys[POS], dtype)
         turns, table = rotation(self.config, columns), bias(sight_BqS, dtype, score)
         view = View(columns, keys, table, products=products, rotation=turns)
         if cache.prefix:  # the latent's keys stand before the columns; everybody sees them
