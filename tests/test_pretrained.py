@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 import unitk
 from unitk import pretrained
 from unitk.data.reading.pairs import read_squad
+from unitk.decoding.files.defaults import read_defaults
 from unitk.errors import CheckpointError, DataError
 from unitk.files import damage
 from unitk.score.bleu import bleu
@@ -56,6 +57,7 @@ def tiny(run, tmp_path, monkeypatch):
     """The same as a model that comes with unitk, "tiny-model"."""
     recipe = tmp_path / "recipe"
     recipe.mkdir()
+    (recipe / "tiny-model.yaml").write_text("max-len: 3\n")
     (recipe / "tiny-model.md").write_text("# tiny-model: two updates\n\n{about}\n\n{curve}")
     monkeypatch.setattr(pretrained, "FOLDER", tmp_path / "models")
     monkeypatch.syspath_prepend(ROOT / "recipes")
@@ -74,8 +76,9 @@ def test_a_released_model_is_the_runs_rounded(tiny, run):
         if name in found:  # a tied tensor is there once
             assert torch.equal(found[name], tensor.to(torch.bfloat16))
     assert found and sorted(path.name for path in tiny.iterdir()) == [
-        *("README.md", "manifest.json", "model.safetensors", "state.json", "vocab")
+        *("README.md", "generate.yaml", "manifest.json", "model.safetensors", "state.json", "vocab")
     ]
+    assert read_defaults(tiny) == {"max_len": 3}
     card = (tiny / "README.md").read_text()
     assert re.search(r"\d updates, .* tokens, \d+ minutes, seed 1", card)
     assert "| update | valid" in card
@@ -136,6 +139,9 @@ def test_what_comes_with_unitk_is_whole_small_and_described(name):
     assert {tensor.dtype for tensor in weights.values()} == {torch.bfloat16}
     card = (folder / "README.md").read_text()
     assert card.startswith(f"# {name}: ") and not re.search(r"\{\w+\}", card)
+    made, meant = RECIPE / f"{name}.yaml", folder / "generate.yaml"
+    assert made.exists() == meant.exists() == bool(read_defaults(folder))
+    assert not made.exists() or made.read_text() == meant.read_text()
     for part in ("Data", "Training", "Scores", "Limits"):
         assert f"\n## {part}\n" in card
 
@@ -188,9 +194,7 @@ def test_summaries_are_nearer_the_authors_own_than_the_first_sentence():
         papers = [json.loads(line) for line in file][:60]
     wanted = [paper["target"] for paper in papers]
     sources = [" ".join(paper["source"]) for paper in papers]
-    found = unitk.load("unitk-mini-en-summaries").generate(
-        sources, beam=5, min_len=12, no_repeat_ngram_size=3
-    )
+    found = unitk.load("unitk-mini-en-summaries").generate(sources)
     written = rouge([best.text for [best] in found], wanted).figures
     first = rouge([paper["source"][0] for paper in papers], wanted).figures
     assert all(written[kind] > first[kind] for kind in ("rouge1", "rouge2", "rougeLsum"))

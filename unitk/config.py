@@ -3,7 +3,7 @@
 A verb has one dataclass of flat options and may choose components by name (`--task glm_infill`),
 whose fields are then options too (`--task.mean-span 5`). The string under a field is its help.
 Every value arrives as text and is parsed by the field's type; the order is
-dataclass < preset of the architecture < `--config` file < flags.
+dataclass < preset of the architecture < checkpoint < `--config` file < flags.
 
     parsed = parse("train", TrainConfig, argv, kinds=("task", "arch", "criterion", "optimizer"))
     parsed.main.lr, parsed.components["task"].config.mean_span
@@ -33,6 +33,7 @@ DEFAULTS = {"optimizer": "adamw"}
 BARE = ("data", "input")  # options that other systems take as words without a flag
 HELP = ("-h", "--help", "--help-all")
 UNFLAGGED = "command line"  # the origin of words without a flag
+CHECKPOINT = "checkpoint "  # how the origin of an option begins that a checkpoint brings
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ class Parsed:
 
     main: Any
     components: dict[str, Component]
-    origins: dict[str, str]  # key -> "default", "preset NAME", the config file or the flag
+    origins: dict[str, str]
+    """Key -> "default", "preset NAME", "checkpoint PATH", the config file or the flag."""
     mixture: dict[str, Component] = field(default_factory=dict)
     """Tasks by name where several are mixed; the first one is `components["task"]` too."""
     aside: Sequence[Given] = ()
@@ -93,9 +95,13 @@ class Parsed:
         return {key: render(value) for key, (_, value) in self.fields().items()}
 
     def idle(self, why: str, *names: str) -> None:
-        """Raise a `UsageError` for the first of these options that was given: it has no effect."""
+        """Raise a `UsageError` for the first of these options that was given: it has no effect.
+
+        Those of a checkpoint were not given.
+        """
         for name in names:
-            require(name not in self.origins, f"{flag(name)} has no effect {why}")
+            given = not self.origins.get(name, CHECKPOINT).startswith(CHECKPOINT)
+            require(not given, f"{flag(name)} has no effect {why}")
 
     def yaml(self) -> str:
         """The values as a file for `--config`, each with its origin."""
@@ -115,26 +121,20 @@ def parse(
     kinds: Sequence[str] = (),
     positional: str | None = None,
     aside: Sequence[str] = (),
+    defaults: Sequence[Given] = (),
 ) -> Parsed:
     """Parse a verb's arguments; an option of `HELP` prints the options and ends the program.
 
     `positional` names the field that takes words without a flag; fields of the kinds `aside` are
-    not resolved. `--config FILE` and
-    `--user-dir DIR` are understood when `main` has fields of these names.
+    not resolved. `--config FILE` and `--user-dir DIR` are understood when `main` has fields of
+    these names. What is given wins over `defaults`.
     """
     helping = not set(HELP).isdisjoint(argv)  # anywhere: the other words decide the page
-    given = read_flags([word for word in argv if word not in HELP], main, positional)
-    from_file = [
-        line
-        for item in given
-        if item.key == "config" and item.text
-        for line in read_yaml(Path(item.text))
-    ]
-    folders = [item.text for item in [*from_file, *given] if item.key == "user_dir"]
+    everything = [*defaults, *read_options(argv, main, positional)]
+    folders = [item.text for item in everything if item.key == "user_dir"]
     if folders and folders[-1] not in (None, "none"):
         registry.load_plugins(Path(folders[-1]))
     registry.load_plugins()
-    everything = [*from_file, *given]  # later ones win
     left = [item for item in everything if item.key.startswith(tuple(f"{k}." for k in aside))]
     if not helping:
         parsed = resolve(main, [item for item in everything if item not in left], kinds)
@@ -155,6 +155,13 @@ def parse(
         parts = None
     sys.stdout.write(help_page(verb, main, parts, positional, whole))
     raise SystemExit(0)
+
+
+def read_options(argv: Sequence[str], main: type, positional: str | None = None) -> list[Given]:
+    """The options of `--config`, and behind them, as later ones win, those of the command line."""
+    given = read_flags([word for word in argv if word not in HELP], main, positional)
+    files = [Path(item.text) for item in given if item.key == "config" and item.text]
+    return [*(line for path in files for line in read_yaml(path)), *given]
 
 
 def read_flags(argv: Sequence[str], main: type, positional: str | None = None) -> list[Given]:
@@ -182,11 +189,15 @@ def read_flags(argv: Sequence[str], main: type, positional: str | None = None) -
     return found
 
 
-def read_yaml(path: Path) -> list[Given]:
-    """The values of a config file; nested levels and dotted keys mean the same."""
-    tree = parse_yaml(path, f"--config {path}", UsageError)
+def read_yaml(path: Path, named: str = "") -> list[Given]:
+    """The values of a config file; nested levels and dotted keys mean the same.
+
+    `named` is how errors name the file, if it is not that of `--config`.
+    """
+    named = named or f"--config {path}"
+    tree = parse_yaml(path, named, UsageError)
     if not isinstance(tree, dict):
-        raise UsageError(f"--config {path} must hold `option: value` lines")
+        raise UsageError(f"{named} must hold `option: value` lines")
     return [Given(key, text, str(path)) for key, text in _flatten(tree, "")]
 
 

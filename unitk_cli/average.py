@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from unitk import config
+from unitk.decoding.files.defaults import read_defaults, write_defaults
 from unitk.errors import CheckpointError, at_least, require
 from unitk.files import damage, new_folder
 from unitk.training.saving.folder import RunFolder, find, used
@@ -38,6 +39,7 @@ def run(argv: Sequence[str]) -> None:
         from unitk.training.average import average
 
         average(found, folder)
+        write_defaults(folder, read_defaults(found[0]))
 
 
 def newest(given: Options) -> list[Path]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import shlex
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -19,6 +21,7 @@ from unitk.data.reading.sources import SQUAD_SOURCE, Format, format_of, is_strea
 from unitk.data.storing.corpus import Pairs
 from unitk.data.storing.folders import is_corpus, open_corpus
 from unitk.decoding.config import INFILL_LENPEN, SEARCH_PRESETS, GenerateConfig
+from unitk.decoding.files.defaults import beside, naming, read_defaults
 from unitk.decoding.files.inputs import (
     Input,
     Item,
@@ -30,10 +33,11 @@ from unitk.decoding.files.inputs import (
 )
 from unitk.decoding.files.outputs import STDOUT, Alignment, Formatter, check_writable
 from unitk.decoding.files.sink import OutputFile, finished
-from unitk.errors import DataError, UsageError, at_least, require
+from unitk.errors import QUIET, DataError, UsageError, at_least, require
 from unitk.files import MANIFEST, digest, reserved
 from unitk.training.saving.folder import find
 from unitk.training.saving.state import read_state
+from unitk.values import parse_value, render
 
 if TYPE_CHECKING:
     from unitk.decoding.constraints.base import Constraint
@@ -137,13 +141,33 @@ class Options(GenerateConfig):
 
 def run(argv: Sequence[str]) -> None:
     """Read the inputs, decode or score them, and write the outputs."""
-    parsed = config.parse("generate", Options, argv, aside=("task", "arch"))
+    path, meant = as_meant(config.read_options(argv, Options))
+    origin = config.CHECKPOINT + path
+    defaults = [config.Given(name, render(value), origin) for name, value in meant.items()]
+    with naming(meant):
+        parsed = config.parse("generate", Options, argv, aside=("task", "arch"), defaults=defaults)
     given: Options = parsed.main
     check(parsed)
+    if meant and QUIET not in os.environ:
+        words = [word for one in defaults for word in (config.flag(one.key), one.text or "")]
+        print(f"{shlex.join(words)}  # {origin}", file=sys.stderr)
     if given.resume and not given.overwrite and finished(given.output):
         return
     with nullcontext() if given.output == STDOUT else reserved(given.output, "--output"):
         generate(given, parsed)
+
+
+def as_meant(given: Sequence[config.Given]) -> tuple[str, dict[str, Any]]:
+    """The checkpoint (of an ensemble the first), and its options that apply beside given ones."""
+    found: dict[str, Any] = {item.key: item.text for item in given}
+    named = [item for item in given if item.key == "checkpoint"]
+    path = next((one.text or "" for one in named if one.origin == named[-1].origin), "")
+    path = path.split(",")[0]
+    if not path or "infill" in found:
+        return path, {}
+    if "sampling" in found:
+        found["sampling"] = parse_value(found["sampling"], bool, "--sampling")
+    return path, beside(read_defaults(Path(path)), found)
 
 
 def generate(given: Options, parsed: config.Parsed) -> None:

@@ -109,7 +109,7 @@ def served(given: Options) -> Service:
         unitk.load(given.checkpoint, device, task=name, precision=precision) for name in names
     ]
     # the weights are those of all tasks: they are kept once
-    each = [first, *(Generator(first.model, other.task) for other in others)]
+    each = [first, *(Generator(first.model, other.task, first.defaults) for other in others)]
     limits = Limits(**{one.name: getattr(given, one.name) for one in fields(Limits)})
     name = given.checkpoint.name or str(given.checkpoint)
     return Service(name, dict(zip(names, each, strict=True)), limits)

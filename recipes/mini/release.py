@@ -3,19 +3,21 @@
     python3 release.py runs/mini/base unitk-mini-en --task glm_infill
 
 The card is NAME.md of this folder, in which {about} becomes size and length of the training and
-{curve} the losses over it.
+{curve} the losses over it. If there is a NAME.yaml, the model brings its options of decoding.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from pathlib import Path
 
 import torch
 from stages import events, table
 
 from unitk import pretrained
+from unitk.decoding.files.defaults import NAME
 from unitk.files import new_folder, seal, sealed
 from unitk.training.saving.checkpoint import EMA, WEIGHTS, load_tensors, save_tensors
 from unitk.training.saving.folder import find
@@ -48,6 +50,8 @@ def main() -> None:
         card = card.replace("{about}", about(state, size)).replace("{curve}", curve(given.run))
         (folder / "README.md").write_text(card, encoding="utf-8")
         seal(folder)
+        if (meant := HERE / f"{given.name}.yaml").exists():
+            shutil.copy(meant, folder / NAME)
     total = sum(path.stat().st_size for path in (given.dest / given.name).rglob("*.*"))
     print(f"{given.dest / given.name}: {total / 1e6:.1f} MB")
 

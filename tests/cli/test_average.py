@@ -55,6 +55,14 @@ def test_it_loads_and_says_what_it_is(three, tmp_path, make_checkpoint):
     assert unitk.load(tmp_path / "other").generate(texts, **quick)[0]
 
 
+def test_it_keeps_how_the_first_is_decoded(three, tmp_path):
+    for one, path in zip("ab", three, strict=False):
+        shutil.copytree(path, tmp_path / one)
+        (tmp_path / one / "generate.yaml").write_text(f"beam: {1 + (one == 'b')}\n")
+    average("--checkpoint", tmp_path / "b", tmp_path / "a", "--dest", tmp_path / "mean")
+    assert unitk.load(tmp_path / "mean").defaults == {"beam": 2}
+
+
 def test_moving_averages_are_what_is_averaged(three, tmp_path):
     with_ema = tmp_path / "ema"
     shutil.copytree(three[0], with_ema)

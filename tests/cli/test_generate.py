@@ -1,5 +1,6 @@
 import io
 import json
+import shutil
 import sys
 
 import numpy as np
@@ -87,6 +88,93 @@ def test_load_in_python(trained, generator, toy_vocab):
         unitk.load("runs/none")
     with pytest.raises(UsageError, match="--task lm: .* was trained with glm_infill"):
         unitk.load(trained, task="lm")
+
+
+@pytest.fixture
+def meant(trained, files):
+    """A checkpoint of the same weights that brings options."""
+    shutil.copytree(trained, files / "meant")
+    (files / "meant" / "generate.yaml").write_text("beam: 2\nmax-len: 6\nmin-len: 4\n")
+    return "meant"
+
+
+@pytest.mark.parametrize(
+    ("more", "options", "told"),
+    [
+        ("", {"beam": 2, "max_len": 6, "min_len": 4}, "--beam 2 --min-len 4 --max-len 6"),
+        ("--beam 3", {"beam": 3, "max_len": 6, "min_len": 4}, "--min-len 4 --max-len 6"),
+        ("--config c.yaml", {"beam": 2, "max_len": 7, "min_len": 2}, "--beam 2"),
+        ("--config c.yaml --min-len 1", {"beam": 2, "max_len": 7, "min_len": 1}, "--beam 2"),
+        ("--sampling", {"sampling": True, "max_len": 6, "min_len": 4}, "--min-len 4 --max-len 6"),
+    ],
+)
+def test_a_checkpoint_brings_options_that_others_override(
+    meant, files, generator, capsys, more, options, told
+):
+    (files / "c.yaml").write_text("max-len: 7\nmin-len: 2\n")
+    run(f"--checkpoint {meant} --input in.txt {more}".split())
+    out, err = capsys.readouterr()
+    assert set(err.splitlines()[0].split()) == {*told.split(), "#", "checkpoint", meant}
+    sources = [line.split("\t") for line in LINES]
+    expected = texts(generator.generate(sources, **options))
+    assert out.split("\n") == [*expected, ""]
+    own = {name: value for name, value in options.items() if flagged(name) not in told}
+    assert texts(unitk.load(meant).generate(sources, **own)) == expected
+
+
+def flagged(name):
+    return "--" + name.replace("_", "-")
+
+
+def test_what_a_checkpoint_brings_is_for_generating_from_sources(meant, trained, capsys, files):
+    """Blanks are filled as ever; scores are those of its search, and read nothing else of it."""
+    text = "the [MASK] sat on [MASK]."
+    found = []
+    for path in (meant, trained):
+        run(["--checkpoint", str(path), "--infill", text, "--max-len", "5"])
+        found.append(capsys.readouterr())
+    assert found[0] == found[1] and not found[0].err
+    one, other = (unitk.load(path).infill(text, max_len=5)[0][0] for path in (meant, trained))
+    assert one.text == other.text == found[0].out.strip()
+    (files / meant / "generate.yaml").write_text("lenpen: 0.5\nbeam: 2\nmin-len: 4\n")
+    (files / "wanted").write_text("a dog\n" * 3)
+    (files / "three").write_text("the cat\n" * 3)
+    run(f"--checkpoint {meant} --input three --references wanted --score".split())
+    by_default = capsys.readouterr().out
+    line = f"--checkpoint {trained} --input three --references wanted --score --lenpen"
+    run(f"{line} 0.5".split())
+    assert capsys.readouterr().out == by_default
+    run(f"{line} 1".split())
+    assert capsys.readouterr().out != by_default
+    scores = [
+        unitk.load(meant).score("the cat", "a dog"),
+        unitk.load(trained).score("the cat", "a dog", lenpen=0.5),
+    ]
+    assert scores[0][0].hypothesis.score == scores[1][0].hypothesis.score
+
+
+def test_mistakes_in_what_a_checkpoint_brings(meant, files, monkeypatch):
+    line = f"--checkpoint {meant} --input in.txt"
+    with pytest.raises(UsageError, match=r"got 4 \(--min-len 4: the checkpoint's generate.yaml\)"):
+        run(f"{line} --max-len 3".split())
+    with pytest.raises(UsageError, match=r"got 4 \(--min-len 4: the checkpoint's generate.yaml\)"):
+        unitk.load(meant).generate("the cat", max_len=3)
+    (files / meant / "generate.yaml").write_text("min-leng: 4\n")
+    for start in (lambda: run(line.split()), lambda: unitk.load(meant)):
+        with pytest.raises(CheckpointError, match="generate.yaml: --min-leng .* mean --min-len"):
+            start()
+
+
+def test_an_ensemble_has_the_options_of_its_first_model(meant, trained, files, capsys, caplog):
+    outputs = []
+    for paths in ([meant, trained], [trained, meant], [meant, meant]):
+        run(f"--checkpoint {paths[0]},{paths[1]} --input in.txt --max-len 6".split())
+        outputs.append(capsys.readouterr())
+        told = f"the models differ in generate.yaml: that of {paths[0]} is used"
+        assert (told in caplog.text) == (paths[0] != paths[1])
+        caplog.clear()
+    assert outputs[0] == outputs[2] != outputs[1]
+    assert "--min-len 4" in outputs[0].err and not outputs[1].err
 
 
 def test_options_of_task_and_architecture(make_checkpoint, decode, trained, files, generator):

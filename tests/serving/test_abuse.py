@@ -16,9 +16,9 @@ httpx = pytest.importorskip("httpx")
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
+from unitk.decoding.config import LOCAL  # noqa: E402
 from unitk.pretrained import located  # noqa: E402  (after what may be missing)
 from unitk.serving.app import Server  # noqa: E402
-from unitk.serving.requests import NO_FIELDS  # noqa: E402
 from unitk.serving.verbs import VERBS  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -41,7 +41,7 @@ def bodies(draws, count):
         elif number % 4 == 1:
             yield verb, whole[: draws.randrange(len(whole) - 1)]
         else:
-            own = [one.name for one in fields(VERBS[verb].config) if one.name not in NO_FIELDS]
+            own = [one.name for one in fields(VERBS[verb].config) if one.name not in LOCAL]
             names = ["task", *VERBS[verb].fields, *own]
             body = {"texts": ["a"]} if "texts" in names else {}
             body |= {"max_len": 3, "beam": 2} if "beam" in names else {}

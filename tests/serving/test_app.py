@@ -103,6 +103,31 @@ def test_generate_is_that_of_python(serve, mini, options):
     assert answered(found) == texts_of(mini["lm"].generate(TEXTS, **options))
 
 
+def test_a_request_has_the_options_of_the_checkpoint_unless_it_gives_its_own(mini, monkeypatch):
+    monkeypatch.setattr(UnitkError, "with_flags", False)  # as the command sets it
+    meant = Generator(mini["glm_infill"].model, mini["glm_infill"].task, {"max_len": 3, "beam": 2})
+    server = Server(Service("mini", {"glm_infill": meant}, Limits()))
+    blank = {"texts": "The [MASK] sat.", "beam": 3}
+    plain, own, draws, infill, model, wrong = ask(
+        server,
+        ("/generate", {"texts": TEXTS}),
+        ("/generate", {"texts": TEXTS, "max_len": 5}),
+        ("/generate", {"texts": TEXTS, "sampling": True}),
+        ("/infill", blank),
+        ("/model", None),
+        ("/generate", {"texts": TEXTS, "nbest": 3}),
+    )
+    plainly = mini["glm_infill"]
+    assert answered(plain) == texts_of(plainly.generate(TEXTS, beam=2, max_len=3))
+    assert answered(plain) == texts_of(meant.generate(TEXTS))
+    assert answered(own) == texts_of(plainly.generate(TEXTS, beam=2, max_len=5))
+    assert answered(draws) == texts_of(plainly.generate(TEXTS, sampling=True, max_len=3))
+    assert answered(infill) == texts_of(plainly.infill("The [MASK] sat.", beam=3))
+    assert model.json()["tasks"]["glm_infill"]["defaults"] == meant.defaults
+    told = "nbest must be at most beam 2, got 3 (beam 2: the checkpoint's generate.yaml)"
+    assert wrong.status_code == 400 and wrong.json()["error"] == told
+
+
 def test_other_verbs_are_those_of_python(serve, mini):
     blanks, options = ["The [MASK] sat.", "A [MASK] and a [MASK]."], {"beam": 2, "max_len": 4}
     scored = {"texts": TEXTS, "targets": ["one", "two words", "three"]}

@@ -266,7 +266,7 @@ SENT = {
     },
     "ask": {
         **{"task": "glm_infill", "texts": [["Rome", "Rome is old."]], "beam": 5, "nbest": 5},
-        **{"max_len": 32, "lenpen": 1.2, "no_repeat_ngram_size": 3},
+        **{"max_len": 32, "no_repeat_ngram_size": 3},
     },
     "write": {
         **{"task": "glm_infill", "texts": [["a", "b"]], "beam": 2, "nbest": 2},
@@ -304,6 +304,26 @@ def test_every_control_is_sent(serving, browser, name):
                 spoken = page.get_attribute("#walk input[type=range]", "aria-valuetext")
                 assert spoken == output["text"]
                 page.keyboard.press("ArrowRight")
+
+
+def test_fields_begin_with_the_options_of_the_checkpoint(serving, browser, trained, tmp_path):
+    path, [checkpoint] = tmp_path / "model", (trained("seq2seq", True) / "checkpoints").iterdir()
+    shutil.copytree(checkpoint, path)
+    (path / "generate.yaml").write_text("beam: 2\nmin-len: 3\nmax-len: 0.5x+4\nlenpen: 0\n")
+    with serving(path) as where, opened(browser, where) as page:
+        assert page.input_value("#write [name=beam]") == "2"
+        assert page.input_value("#write [name=min_len]") == "3"
+        assert page.input_value("#write [name=no_repeat_ngram_size]") == "3"  # the page's own
+        assert not page.is_visible("#write [name=max_len]"), "a number cannot say it"
+        with page.expect_request("**/generate") as found:
+            press(page, "write")
+        sent = found.value.post_data_json
+        assert (sent["beam"], sent["min_len"]) == (2, 3) and "max_len" not in sent
+        assert "to the power of 0." in page.inner_text("#write caption")
+        scores = page.eval_on_selector_all("#write .number", "all => all.map(one => one.innerText)")
+        whole = {"max_len": "0.5x+4", "lenpen": 0}
+        outputs = post(where, "generate", sent | whole)["outputs"][0]
+        assert scores[1:] == [f"{one['score']:.3f}" for one in outputs]
 
 
 def test_the_question_and_the_parts_of_a_text_are_sent(serving, browser, trained):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
     from unitk.decoding.weights import Precision
     from unitk.interop.text_model import TextModel
+
+log = logging.getLogger(__name__)
 
 
 def load(
@@ -39,21 +42,27 @@ def load(
     `unitk convert --help` names them) the checkpoint is another system's, and `vocab` its
     vocabulary where none stands beside it. `options` replace those of task and architecture where
     no weight changes its shape: `{"task.delimiter": False}`; `user_dir` is a folder of plug-ins.
-    Raises `unitk.errors.CheckpointError`, naming what is damaged or does not fit.
+    It generates with the options of the checkpoint's generate.yaml (of an ensemble, the first's)
+    unless others are given. Raises `unitk.errors.CheckpointError`, naming what is damaged or does
+    not fit.
     """
     settle()
     # what follows imports torch
     from unitk.decoding.ensemble import join
+    from unitk.decoding.files.defaults import NAME, read_defaults
     from unitk.decoding.generator import Generator
     from unitk.decoding.weights import prepare
 
     paths = [Path(one) for one in ([path] if isinstance(path, str | Path) else path)]
     loaded = _opened(paths, device, task, format, vocab, options, user_dir)
     model = loaded[0].model.to(device)
+    defaults = [read_defaults(one) if format is None else {} for one in paths]
+    if any(one != defaults[0] for one in defaults):
+        log.warning("the models differ in %s: that of %s is used", NAME, paths[0])
     if len(loaded) > 1:
         joined = zip(paths, loaded, strict=True)
         model = join([(str(at), one.model.to(device), one.task) for at, one in joined])
-    return Generator(prepare(model, precision), loaded[0].task)
+    return Generator(prepare(model, precision), loaded[0].task, defaults[0])
 
 
 def load_module(

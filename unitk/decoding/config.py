@@ -243,6 +243,10 @@ class PredictConfig:
         require(self.max_tokens >= 1, f"--max-tokens must be at least 1, got {self.max_tokens}")
 
 
+LOCAL = ("bad_words", "capture", "max_tokens")
+"""Options that name a file or depend on the machine; requests and checkpoints have none of them."""
+
+
 def made(kind: type[Config], options: Mapping[str, object]) -> Config:
     """Build the configuration from options; `UsageError` names an unknown one and the nearest."""
     known = [field.name for field in fields(kind)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -20,6 +20,7 @@ from unitk.decoding.config import (
 )
 from unitk.decoding.constraints.base import Constraint, encode_phrase
 from unitk.decoding.decode import Decoding
+from unitk.decoding.files.defaults import beside, naming
 from unitk.decoding.fit import overrun, shortened
 from unitk.decoding.forced import as_hypothesis, check_layer, logits, score
 from unitk.decoding.likelihood.texts import likelihoods
@@ -31,7 +32,10 @@ from unitk.slots import Example, Floats, Ids, unroll
 from unitk.tasks.understanding.base import Understanding
 
 if TYPE_CHECKING:
+    from unitk.decoding.ensemble import Ensemble
     from unitk.keywords import EmbedOptions, GenerateOptions, PredictOptions
+    from unitk.models.stack import Model
+    from unitk.tasks.base import Task
 
 BLANKS = ("mask", "gmask", "smask")  # symbols that stand for a blank in a text
 
@@ -39,7 +43,17 @@ NO_WORDS = Output("", Hypothesis(np.zeros(0, np.int64), 0.0, 0.0, np.zeros(0, np
 
 
 class Generator(Decoding):
-    """Decoding for texts: sources to texts; texts to scores, vectors and predictions."""
+    """Decoding for texts: sources to texts; texts to scores, vectors and predictions.
+
+    `defaults` are the options with which the model is meant to be decoded (`generate.yaml` of its
+    checkpoint), under their names in GenerateConfig: `generate` and `score` have them unless given.
+    """
+
+    def __init__(
+        self, model: Model | Ensemble, task: Task, defaults: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(model, task)
+        self.defaults = dict(defaults or {})
 
     def generate(
         self,
@@ -59,7 +73,7 @@ class Generator(Decoding):
         one), each output has its `attention`. A string is a single source. The output for an empty
         source is empty.
         """
-        config = made(GenerateConfig, options)
+        config = self._meant(options)
         sources = self.sources(parted(texts), config.max_source_len)
         each = self.constraints(prefixes, constraints)
         found = self.outputs(
@@ -69,6 +83,11 @@ class Generator(Decoding):
             outputs if sum(map(len, source)) else [NO_WORDS]
             for source, outputs in zip(sources, found, strict=True)
         ]
+
+    def _meant(self, options: Mapping[str, Any]) -> GenerateConfig:
+        used = beside(self.defaults, options)
+        with naming(used):
+            return made(GenerateConfig, {**used, **options})
 
     def infill(
         self, texts: str | Sequence[str], **options: Unpack[GenerateOptions]
@@ -131,7 +150,7 @@ class Generator(Decoding):
 
         `options` are GenerateConfig's; `alignment_layer` is that of `generate`.
         """
-        config = made(GenerateConfig, options)
+        config = self._meant(options)
         ids = [target for (target,) in self.encode(parted(targets))]
         sources = self.sources(parted(texts), config.max_source_len)
         found = self.scores(sources, ids, config, layer=alignment_layer)

@@ -2,6 +2,7 @@
 
     NAME/README.md            the card: data, licences, how it was trained, scores, limits
     NAME/model.safetensors    the weights, in bf16
+    NAME/generate.yaml        how it is meant to be decoded, if it writes from a source
     NAME/state.json  vocab/  manifest.json    as in every checkpoint; nothing of the optimizer
 
 Wherever a run or a checkpoint is asked for, such a name will do.

@@ -17,7 +17,8 @@ import numpy as np
 from unitk.api.arguments import text
 from unitk.api.drawing import Drawing, drawings, laid_out
 from unitk.config import Given, resolve
-from unitk.decoding.config import INFILL_LENPEN, GenerateConfig, length
+from unitk.decoding.config import INFILL_LENPEN, LOCAL, GenerateConfig, length
+from unitk.decoding.files.defaults import beside, naming
 from unitk.decoding.forced import check_layer
 from unitk.decoding.generator import NO_WORDS, Generator, parted
 from unitk.decoding.search import Output
@@ -33,9 +34,6 @@ from unitk.tasks.understanding.base import Understanding
 
 Gone = Callable[[], bool]
 Kind = TypeVar("Kind")
-
-NO_FIELDS = ("bad_words", "capture", "max_tokens")
-"""Options that are a file, or the business of whoever runs the server."""
 
 WEIGHTS = 1_000_000
 """The most weights of alignments in an answer."""
@@ -68,7 +66,7 @@ class Service:
         if not isinstance(given, dict):
             raise UsageError('the request must be an object such as {"texts": ["..."]}')
         known = VERBS[verb]
-        options = [one.name for one in fields(known.config) if one.name not in NO_FIELDS]
+        options = [one.name for one in fields(known.config) if one.name not in LOCAL]
         for name in given:
             if name not in (names := ["task", *known.fields, *options]):
                 near = f"; use {known.fields[0]}" if name in INPUTS else nearest(name, names)
@@ -78,9 +76,12 @@ class Service:
         flags = [Given(key, text(given[key], key), key) for key in given if key in options]
         if verb == "infill" and "lenpen" not in given:
             flags.append(Given("lenpen", str(INFILL_LENPEN), "lenpen"))
-        config = resolve(known.config, flags).main
-        # before any text is read: what is asked for may not be affordable
-        self._check(config)
+        used = beside(self.tasks[task].defaults, given) if verb in ("generate", "score") else {}
+        flags += [Given(key, text(value, key), key) for key, value in used.items()]
+        with naming(used):
+            config = resolve(known.config, flags).main
+            # before any text is read: what is asked for may not be affordable
+            self._check(config)
         asked = Asked(verb, task, self.tasks[task], given, config, self.limits)
         return asked.job(on_text)
 

@@ -91,6 +91,7 @@ def abilities(generator: Generator) -> dict[str, Any]:
         "blank": generator.vocab.pieces([task.blank])[0] if task.infills else None,
         "form": task.form,
         "labels": list(task.labels),
+        "defaults": generator.defaults,
     }
 
 

@@ -23,7 +23,7 @@ def model(toy_vocab, monkeypatch):
     task.answers = False
     torch.manual_seed(0)
     config = tiny(registry.get("arch", "gpt2_mini")())
-    generator = Generator(config.build(len(toy_vocab)).eval(), task)
+    generator = Generator(config.build(len(toy_vocab)).eval(), task, {"min_len": 9})
     monkeypatch.setattr(harness.unitk, "load", lambda *args, **options: generator)
     return harness.UnitkLM("run")
 
@@ -45,6 +45,10 @@ def test_rolling_is_the_whole_text(model):
     [short, long] = model.loglikelihood_rolling(requests(("ba to ki",), ("ba to ki " * 500,)))
     assert short == pytest.approx(model.generator.likelihood("ba to ki")[0].sum(), rel=1e-5)
     assert np.isfinite(long) and long < 100 * short
+
+
+def test_requests_alone_say_how_it_generates(model):
+    assert model.generator.defaults == {}, "not the checkpoint"
 
 
 def test_generations_are_grouped_and_in_order(model):

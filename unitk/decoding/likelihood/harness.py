@@ -44,6 +44,7 @@ class UnitkLM(LM):
     ) -> None:
         super().__init__()
         self.generator = unitk.load(checkpoint, device, task=task, precision=precision)
+        self.generator.defaults = {}  # requests say how outputs are decoded
         self.whole_words, self.max_tokens = whole_words, max_tokens
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:

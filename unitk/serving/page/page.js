@@ -66,6 +66,16 @@ function fill(name, task, limits) {
   atMost(section, "beam", limits.max_beam);
 }
 
+/** Gives the fields of a panel the options of the checkpoint. One such as 1.2x+10 has no field. */
+function begin(section, {defaults}) {
+  for (const [name, value] of Object.entries(defaults)) {
+    const input = section.querySelector(`[type=number][name=${name}]`);
+    if (!input) continue;
+    if (isFinite(value)) Object.assign(input, {max: Math.max(input.max, value), step: "any", value});
+    else input.closest("label").hidden = input.disabled = true;
+  }
+}
+
 /** Lowers the highest value of a field to the limit of the server. */
 function atMost(section, name, limit) {
   const input = section.querySelector(`[name=${name}]`);
@@ -94,14 +104,16 @@ function goOn(name, task, limits) {
       answer.removeAttribute("aria-busy");
     }
   });
+  begin(section, task);
   atMost(section, "max_len", limits.max_output);
 }
 
-async function write(name, source, {beam, ...options}, answer) {
+async function write(name, {defaults}, source, {beam, ...options}, answer) {
   const search = beam && {beam, nbest: beam};
   const {outputs} = await answered("generate", {task: name, texts: [source], ...search, ...options});
-  const each = options.lenpen === undefined ? "" : ` to the power of ${options.lenpen}`;
-  const about = `Scores are log-probabilities, divided by the number of tokens${each}.`;
+  const each = defaults.lenpen === undefined ? "" : ` to the power of ${defaults.lenpen}`;
+  const own = /glm|unilm/.test(defaults.search) && `The search ${defaults.search} ranks by these scores.`;
+  const about = own || `Scores are log-probabilities, divided by the number of tokens${each}.`;
   answer.replaceChildren(...alternatives(outputs[0], about));
 }
 
@@ -109,7 +121,7 @@ function fromSource(name, task, limits) {
   const {parts: count, max_source, alignment_layers: layers} = task;
   const section = panel("write", ({text, ...options}, answer) => {
     if (max_source) options.max_source_len = max_source;  // no more than in training
-    return write(name, count === 1 ? [text] : parts(text), options, answer);
+    return write(name, task, count === 1 ? [text] : parts(text), options, answer);
   });
   if (count === 1) {
     section.querySelector("h2").textContent = "Summarise or rewrite";
@@ -121,6 +133,7 @@ function fromSource(name, task, limits) {
   if (layers) section.querySelector("[name=alignment_layer]").value = layers;
   else without(section, "layers");
   section.querySelector("[name=alignment_layer]").max = layers;
+  begin(section, task);
   atMost(section, "beam", limits.max_beam);
   for (const one of ["min_len", "max_len"]) atMost(section, one, limits.max_output);
 }
@@ -136,13 +149,14 @@ function around(passage, at, most) {
 }
 
 function question(name, task, limits) {
-  const beam = Math.min(5, limits.max_beam);
+  const {max_len = 32, no_repeat_ngram_size = 3} = task.defaults;
+  const beam = Math.min(task.defaults.beam ?? 5, limits.max_beam);
   let at = 0;
   const section = panel("ask", ({text, answer: chosen}, answer) => {
     const place = text.startsWith(chosen, at) ? at : text.indexOf(chosen);
-    const options = {beam, max_len: 32, lenpen: 1.2, no_repeat_ngram_size: 3};
+    const options = {beam, max_len, no_repeat_ngram_size};
     if (task.alignment_layers) options.alignment_layer = 0;
-    return write(name, [chosen, around(text, place, task.max_source)], options, answer);
+    return write(name, task, [chosen, around(text, place, task.max_source)], options, answer);
   });
   const area = section.querySelector("textarea");
   area.addEventListener("select", () => {

@@ -1,0 +1,91 @@
+"""generate.yaml: the options of `unitk generate` with which a checkpoint is meant to be decoded.
+
+The file stands in the folder of a checkpoint, or in that of its run. Its options are defaults for
+generating from sources: options that are given win. It is text for people to edit, so that no
+manifest has its hash; training neither writes nor copies it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from unitk import pretrained
+from unitk.config import read_yaml, resolve
+from unitk.decoding.config import LOCAL, GenerateConfig
+from unitk.errors import CheckpointError, UsageError, require
+from unitk.options import flag, options
+from unitk.registry import nearest
+
+NAME = "generate.yaml"
+SEARCHES = {"beam", "search", "diverse_beam_groups", "diverse_beam_strength"}
+DRAWS = {"sampling", "temperature", "sampling_topk", "sampling_topp", "sampling_minp"}
+PARTS = {
+    "no_repeat_ngram_size": "no_repeat_ngram_ignore",
+    "diverse_beam_groups": "diverse_beam_strength",
+}
+"""Option -> one that belongs to its value."""
+
+
+def read_defaults(path: Path) -> dict[str, Any]:
+    """The values of the generate.yaml of a checkpoint, run or bundled model; none without one.
+
+    Raises `CheckpointError`, which names the file and the option.
+    """
+    folder = pretrained.located(path).resolve()
+    run = [folder.parent.parent] if folder.parent.name == "checkpoints" else []
+    file = next((one for place in (folder, *run) if (one := place / NAME).is_file()), None)
+    if file is None:
+        return {}
+    known = [one.flag for one in options(GenerateConfig) if one.name not in LOCAL]
+    try:
+        found = {one.key: replace(one, origin=flag(one.key)) for one in read_yaml(file, "it")}
+        for name in map(flag, found):
+            hint = nearest(name, known) or f" (known: {', '.join(known)})"
+            require(name in known, f"{name} is no option of decoding{hint}")
+        config = resolve(GenerateConfig, list(found.values())).main
+    except UsageError as error:
+        raise CheckpointError(f"{file}: {Exception.__str__(error)}") from error
+    values = {key: getattr(config, key) for key in found}
+    digits = (key for key in ("min_len", "max_len") if str(values.get(key)).isdigit())
+    return values | {key: int(values[key]) for key in digits}
+
+
+def write_defaults(folder: Path, values: Mapping[str, Any]) -> None:
+    """Write the generate.yaml of a checkpoint, if there are values."""
+    import yaml
+
+    if values:
+        named = {flag(key)[2:]: value for key, value in values.items()}
+        text = yaml.safe_dump(named, sort_keys=False, allow_unicode=True)
+        (folder / NAME).write_text(text, encoding="utf-8")
+
+
+def beside(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults of a checkpoint that apply where some options are given, by name.
+
+    Options of a search drop those of sampling, and the other way round.
+    """
+    draws = given.get("sampling", defaults.get("sampling") and SEARCHES.isdisjoint(given))
+    idle = {*given, *(SEARCHES if draws else DRAWS)}
+    idle |= {part for name, part in PARTS.items() if name in given}
+    return {name: value for name, value in defaults.items() if name not in idle}
+
+
+@contextmanager
+def naming(used: Mapping[str, Any]) -> Iterator[None]:
+    """Add to an error about options which of them are those of the checkpoint."""
+    try:
+        yield
+    except UsageError as error:
+        text = Exception.__str__(error)
+        said = set(re.findall(r"[a-z][\w-]*", text))  # --min-len, or min_len of a request
+        names = [name for name in used if not said.isdisjoint({name, flag(name)[2:]})]
+        own = [f"{flag(name)} {used[name]}" for name in names]
+        if not own:
+            raise
+        raise UsageError(f"{text} ({', '.join(own)}: the checkpoint's {NAME})") from error
