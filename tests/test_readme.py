@@ -1,11 +1,11 @@
-"""The commands in README.md, CONTRIBUTING.md, docs/ and the recipes are commands that work.
+"""The commands in README.md, CONTRIBUTING.md, docs/, the recipes and the cards of models work.
 
 Every ```bash block is read. Its `unitk` lines are parsed by the verb's own options, from the root
 of the repository; `make` targets and scripts must exist; other programs must be in `OTHERS`.
 A block under a line `<!-- run -->` (`<!-- run slow -->`: only by `make test-slow`) is executed, of
 ```bash and of ```python;
 those of a page run one after the other in one empty folder that has the repository's `recipes`
-and `docs`; the slow ones in a fresh clone, as a newcomer has it.
+and `docs`; the slow ones in a fresh clone, as a newcomer has it. Links lead to files and headings.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ from unitk.errors import UsageError
 from unitk_cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/**/README.md")])
-OTHERS = set("cd echo git pip ls cat head tail zcat gzip mkdir cp source export curl tar".split())
+FOLDERS = ("*.md", "docs/**/*.md", "recipes/**/README.md", "unitk/pretrained/*/README.md")
+PAGES = sorted(page for pattern in FOLDERS for page in ROOT.glob(pattern))
+MADE = {ROOT / "docs" / name for name in ("api.md", "pictures")}
+"""What `make docs` makes."""
+OTHERS = set("cd echo printf git pip ls cat head tail zcat gzip mkdir cp source curl tar".split())
 OTHERS |= {"pre-commit", ".venv/bin/pip", ".venv/bin/pre-commit", "fairseq-train"}
 INTERPRETERS = {"bash", "sh", "python", "python3", ".venv/bin/python"}
 BLOCK = re.compile(
@@ -179,6 +182,28 @@ def test_marked_blocks_run(page, run, tmp_path):
         text=True,
     )
     assert done.returncode == 0, f"{page}:\n{done.stdout[-3000:]}"
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.M | re.S)
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as links name them."""
+    titles = re.findall(r"^#+ (.*)$", prose(page), re.M)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        name, _, anchor = link.partition("#")
+        there = (page.parent / name).resolve() if name else page
+        if ":" in name or not MADE.isdisjoint([there, there.parent]):
+            continue
+        assert there.exists(), link
+        assert not anchor or anchor in anchors(there), link
 
 
 def test_what_is_read(only_parse):
