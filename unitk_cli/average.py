@@ -24,7 +24,8 @@ class Options:
     """Checkpoints or run folders, of which the best checkpoint is used. Repeat the option, or use a
     wildcard."""
     last: int | None = None
-    """Average this many of the newest checkpoints of a single run folder."""
+    """Average this many of the newest checkpoints of a single run folder. `unitk train --keep-last`
+    says how many a run keeps."""
     dest: Path
     """Folder of the checkpoint to write, empty or absent."""
 
@@ -51,7 +52,8 @@ def newest(given: Options) -> list[Path]:
     require(run.checkpoints.is_dir(), f"--last: {run.path} is not a run folder")
     found = [run.step(number) for number in run.steps()[: given.last]]
     if len(found) < given.last:
-        raise CheckpointError(f"--last {given.last}: {run.path} has {len(found)} checkpoints")
+        kept = f"{run.path} has {len(found)} checkpoints"
+        raise CheckpointError(f"--last {given.last}: {kept} (unitk train --keep-last N keeps more)")
     for path in found:
         if fault := damage(path, used):
             raise CheckpointError(f"{path} is not a good checkpoint: {fault}")

@@ -84,7 +84,7 @@ def test_the_newest_of_a_run(three, tmp_path):
     average("--checkpoint", three[1], three[2], "--dest", tmp_path / "same")
     two, same = (load_file(tmp_path / name / "model.safetensors") for name in ("two", "same"))
     assert all(torch.equal(two[name], same[name]) for name in same)
-    with pytest.raises(CheckpointError, match="--last 4: .*run has 3 checkpoints"):
+    with pytest.raises(CheckpointError, match="--last 4: .*run has 3 checkpoints .*--keep-last"):
         average("--checkpoint", folder.path, "--last", 4, "--dest", tmp_path / "four")
 
 

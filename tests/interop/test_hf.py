@@ -414,12 +414,22 @@ def test_what_does_not_fit_is_named(kit, make, tmp_path, name, change, message):
     assert not (tmp_path / "ours").exists() and not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.parametrize("source", ["hf", "elmo", "optimus"])
+def test_a_path_that_is_not_there_is_named(kit, tmp_path, source):
+    with pytest.raises(CheckpointError, match="there is no .*downloads"):
+        kit.to_unitk(source, tmp_path / "downloads", tmp_path / "ours")
+
+
 def test_what_has_no_place_there_is_named(kit, make, tmp_path, vocab_txt):
     _, there = make("bert")
     with pytest.raises(UsageError, match=r"--vocab .*there is no vocabulary beside"):
         (there / "vocab.txt").unlink()
         kit.to_unitk("hf", there, tmp_path / "ours")
-    vocab_txt.write_text(vocab_txt.read_text() + "more\nwords\n")
+    words = vocab_txt.read_text()
+    vocab_txt.write_text("".join(f"{word}\n" for word in words.split()[:5]))
+    with pytest.raises(DataError, match="has 5 pieces, and the checkpoint 60 rows .--vocab"):
+        kit.to_unitk("hf", there, tmp_path / "ours", "--vocab", vocab_txt)
+    vocab_txt.write_text(words + "more\nwords\n")
     with pytest.raises(DataError, match="has 62 pieces, but the checkpoint has 60 rows"):
         kit.to_unitk("hf", there, tmp_path / "ours", "--vocab", vocab_txt)
     with pytest.raises(UsageError, match="no format 'hff'; did you mean hf"):

@@ -124,10 +124,13 @@ def read_checkpoint(
     own, whose logits are -inf. Raises `CheckpointError` for files that are damaged or do not fit,
     and `UsageError` where an option is missing.
     """
+    reader = module(name, "--from")
+    if not path.exists():
+        raise CheckpointError(f"there is no {path}")
     if name in READ:
-        parts: Parts = module(name, "--from").read(path, vocab, given)
+        parts: Parts = reader.read(path, vocab, given)
         return parts
-    found: Found = module(name, "--from").read(path, vocab)
+    found: Found = reader.read(path, vocab)
     parsed = _parsed(found, given)
     arch: ModelConfig = parsed.components["arch"].config
     state = _state(found, arch)
@@ -208,6 +211,9 @@ def _state(found: Found, arch: ModelConfig) -> dict[str, Tensor]:
 def _vocab(own: Vocab | None, found: Found, rows: int) -> Vocab:
     if own is None:
         raise UsageError(f"--vocab is needed: there is no vocabulary beside {found.path}")
+    if own.model.size <= len(own.symbols) and rows > len(own.symbols):
+        what = f"the vocabulary has {own.model.size} pieces, and the checkpoint {rows:,} rows"
+        raise DataError(f"{found.path}: {what} (--vocab names another one)")
     try:
         return fitted(own, rows, found.symbols, found.spelled)
     except DataError as error:

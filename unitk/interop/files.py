@@ -66,8 +66,6 @@ def find_file(path: Path, names: tuple[str, ...], what: str) -> Path:
     """
     if path.is_file():
         return path
-    if not path.exists():
-        raise CheckpointError(f"there is no {path}")
     for name in names:
         found = sorted(path.glob(name))
         if len(found) > 1:
