@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from unitk.errors import UsageError, require
 from unitk.options import flag, options
@@ -23,6 +23,9 @@ Groups = list[dict[str, Any]]
 class OptimizerConfig:
     """The options that every optimizer has."""
 
+    built_by: ClassVar[str]
+    """`module:name` of what is called with the options and the groups to build the optimizer."""
+
     weight_decay: float = 0.0
     """Weight decay of matrices. Biases and norms never decay."""
     layer_decay: float = 1.0
@@ -36,7 +39,8 @@ class OptimizerConfig:
 
     def build(self, groups: Groups) -> Optimizer:
         """Build the optimizer of these groups; it reads each group's "lr" and "weight_decay"."""
-        raise NotImplementedError
+        made: Optimizer = imported(self.built_by)(self, groups)
+        return made
 
     def of(self, name: str, dims: int) -> OptimizerConfig:
         """The optimizer that trains a parameter with this name and number of dimensions."""
@@ -48,12 +52,12 @@ class OptimizerConfig:
 class AdamWConfig(OptimizerConfig):
     """Adam with decoupled weight decay; the defaults are GLM's."""
 
+    built_by = "unitk.optim.optimizers:adamw"
     betas: tuple[float, float] = (0.9, 0.98)
     """Decay rates of the running means of the gradient and of its square."""
     eps: float = 1e-6
     """Epsilon, added to the root of the second mean."""
     weight_decay: float = 0.1
-    """Weight decay of matrices. Biases and norms never decay."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,20 +66,15 @@ class AdamWConfig(OptimizerConfig):
             raise UsageError(f"--optimizer.betas must be in [0, 1), got {given}")
         require(self.eps > 0, f"--optimizer.eps must be above 0, got {self.eps:g}")
 
-    def build(self, groups: Groups) -> Optimizer:
-        made: Optimizer = imported("unitk.optim.optimizers:adamw")(self, groups)
-        return made
-
 
 @register("optimizer", "bert_adam")
 @dataclass(frozen=True, kw_only=True)
 class BertAdamConfig(AdamWConfig):
     """BertAdam of BERT's and UniLM's official code: Adam without bias correction."""
 
+    built_by = "unitk.optim.optimizers:BertAdam"
     betas: tuple[float, float] = (0.9, 0.999)
-    """Decay rates of the running means of the gradient and of its square."""
     weight_decay: float = 0.01
-    """Weight decay of matrices. Biases and norms never decay."""
     clip_norm: float = 1.0
     """Clip the gradient of each tensor to this norm, as BERT's code does. 0: no clipping.
     --clip-norm, which is for the whole gradient, comes first."""
@@ -85,26 +84,17 @@ class BertAdamConfig(AdamWConfig):
         clip = self.clip_norm
         require(clip >= 0, f"--optimizer.clip-norm must be at least 0, got {clip:g}")
 
-    def build(self, groups: Groups) -> Optimizer:
-        made: Optimizer = imported("unitk.optim.optimizers:BertAdam")(self, groups)
-        return made
-
 
 @register("optimizer", "lamb")
 @dataclass(frozen=True, kw_only=True)
 class LambConfig(AdamWConfig):
     """LAMB: Adam whose update of each tensor is scaled to the norm of its weights."""
 
+    built_by = "unitk.optim.optimizers:Lamb"
     betas: tuple[float, float] = (0.9, 0.999)
-    """Decay rates of the running means of the gradient and of its square."""
     weight_decay: float = 0.01
-    """Weight decay of matrices. Biases and norms never decay."""
     always_adapt: bool = True
     """Also scale the updates of biases and norms, as in the paper. GPT-BERT's code does not."""
-
-    def build(self, groups: Groups) -> Optimizer:
-        made: Optimizer = imported("unitk.optim.optimizers:Lamb")(self, groups)
-        return made
 
 
 @register("optimizer", "adafactor")
@@ -170,6 +160,7 @@ class MuonConfig(AdamWConfig):
     """Muon for the matrices of the layers, AdamW for all the rest: embeddings, output layers, norms
     and biases, with these betas and eps."""
 
+    built_by = "unitk.optim.muon:Muon"
     betas: tuple[float, float] = (0.9, 0.95)
     """AdamW's decay rates of the running means of the gradient and of its square."""
     momentum: float = 0.95
@@ -182,10 +173,6 @@ class MuonConfig(AdamWConfig):
         super().__post_init__()
         given = self.momentum
         require(0 <= given < 1, f"--optimizer.momentum must be in [0, 1), got {given:g}")
-
-    def build(self, groups: Groups) -> Optimizer:
-        made: Optimizer = imported("unitk.optim.muon:Muon")(self, groups)
-        return made
 
     def of(self, name: str, dims: int) -> OptimizerConfig:
         if dims == 2 and re.search(r"(^|\.)layers\.\d+\..*weight$", name):
