@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from unitk.errors import CheckpointError
-from unitk.models.base import Limits
+from unitk.models.base import ArchConfig
 from unitk.models.condition import Carry
 from unitk.models.heads.base import LM, Answers, Asked, Heads
 from unitk.models.stack import Model
@@ -108,36 +108,21 @@ class Ensemble(Answers):
         return self.heads.named(name).mean(outputs)
 
 
-@dataclass(frozen=True)
-class Tightest:
+class Tightest(ArchConfig):
     """The smallest limits of several architectures, table by table; 0 is no limit."""
 
-    each: Sequence[Limits]
-
-    @property
-    def max_positions(self) -> int:
-        return self._least("max_positions")
-
-    @property
-    def max_positions2(self) -> int:
-        return self._least("max_positions2")
+    def __init__(self, each: Sequence[ArchConfig]) -> None:
+        self.each = each
+        self.max_positions = self._least("max_positions")
+        self.max_positions2 = self._least("max_positions2")
+        self.sequential = any(one.sequential for one in each)
+        self.static_steps = all(one.static_steps for one in each)
 
     @property
     def room(self) -> int:
         return self._least("room")
 
-    @property
-    def sequential(self) -> bool:
-        """Whether any of them reads nothing but slots that come one after the other."""
-        return any(one.sequential for one in self.each)
-
-    @property
-    def static_steps(self) -> bool:
-        """Whether the steps of all of them can be recorded."""
-        return all(one.static_steps for one in self.each)
-
     def tower(self, name: str) -> Tightest:
-        """The limits of a tower."""
         return Tightest([config.tower(name) for config in self.each])
 
     def _least(self, name: str) -> int:

@@ -13,7 +13,7 @@ from unitk.decoding.config import GenerateConfig, slope
 from unitk.decoding.constraints.base import Constraint
 from unitk.decoding.search import longest
 from unitk.errors import DataError, UsageError, require
-from unitk.models.base import Limits
+from unitk.models.base import ArchConfig
 from unitk.slots import POS, POS2, WIDTH, Example, Ids, Protocol
 from unitk.tasks.base import Task
 
@@ -98,7 +98,7 @@ def fitted(
     source: list[Ids],
     name: str,
     config: GenerateConfig,
-    limits: Limits,
+    limits: ArchConfig,
     wanted: Constraint,
     truncate: bool,
 ) -> tuple[list[Ids], tuple[Example, Constraint]]:
@@ -140,7 +140,7 @@ def fitted(
 
 
 def check_places(
-    prompt: Example, protocol: Protocol, max_len: int, limits: Limits, name: str, fits: int = 0
+    prompt: Example, protocol: Protocol, max_len: int, limits: ArchConfig, name: str, fits: int = 0
 ) -> None:
     """Raise DataError before decoding, if an output would pass the end of a position table.
 
@@ -162,7 +162,9 @@ def check_places(
         )
 
 
-def overrun(prompt: Example, protocol: Protocol, max_len: int, limits: Limits) -> tuple[int, int]:
+def overrun(
+    prompt: Example, protocol: Protocol, max_len: int, limits: ArchConfig
+) -> tuple[int, int]:
     """How many positions decoding may need beyond the two tables; at most 0 if it fits."""
     own = prompt.towers[prompt.decoded].table
     # [M + 1, 2] (pos, pos2) of the slot that is read first in each blank

@@ -6,35 +6,17 @@ Training, checkpoints, ranks, decoding and imports use these two, and no layer o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from unitk import registry
+from unitk.errors import require
+from unitk.registry import imported
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Parameter
 
     from unitk.slots import Ask, Batch
-
-
-class Limits(Protocol):
-    """The sizes of a tower's tables, which bound its inputs; 0: there is no such table."""
-
-    @property
-    def max_positions(self) -> int: ...
-
-    @property
-    def max_positions2(self) -> int: ...
-
-    @property
-    def sequential(self) -> bool: ...
-
-    @property
-    def static_steps(self) -> bool: ...
-
-    def tower(self, name: str) -> Limits:
-        """The limits of a tower."""
-        ...
 
 
 class ArchConfig:
@@ -54,6 +36,8 @@ class ArchConfig:
     """Whether its towers read nothing but slots that come one after the other (LSTMs)."""
     static_steps: bool = True
     """Whether all decoding steps are the same operations on the same memory (--capture)."""
+    network: ClassVar[str]
+    """`module:name` of what is built."""
     width: int
     heads: tuple[str, ...]
     """Output layers beside that over the vocabulary."""
@@ -61,6 +45,7 @@ class ArchConfig:
     """Layers whose states these read, mixed."""
     max_positions: int
     max_positions2: int
+    """Rows of the tables of positions, which bound the inputs; 0: there is no table."""
     num_segments: int
     num_virtual: int
     """Input ids beyond the vocabulary."""
@@ -95,7 +80,13 @@ class ArchConfig:
 
         `source_vocab_size` is that of an encoder with its own vocabulary.
         """
-        raise NotImplementedError
+        made: Network = imported(self.network)(self, vocab_size)
+        return made
+
+    def _require(self, name: str, holds: bool, what: str) -> None:
+        """Raise a `UsageError` unless an option holds `what` it must be."""
+        option = f"--arch.{name.replace('_', '-')}"
+        require(holds, f"{option} must be {what}, got {getattr(self, name)}")
 
 
 def families(holds: Callable[[ArchConfig], bool]) -> str:
@@ -125,7 +116,7 @@ class Decoder(Protocol):
     training: bool
 
     @property
-    def config(self) -> Limits: ...
+    def config(self) -> ArchConfig: ...
 
     @property
     def trained(self) -> int:

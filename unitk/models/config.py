@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, get_args
 
 from unitk.errors import UsageError, at_least, require
-from unitk.models.base import ArchConfig, Network
-from unitk.registry import imported
+from unitk.models.base import ArchConfig
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "relu2", "silu"]
 Norm = Literal["layer", "rms"]
@@ -27,10 +26,10 @@ UNSHAPED = (
 class ModelConfig(ArchConfig):
     """A Transformer with one tower; BERT, GPT-2, UniLM and GLM are settings of it."""
 
-    network: ClassVar[str] = "unitk.models.stack:Model"
+    network = "unitk.models.stack:Model"
     attention_type: ClassVar[str] = "unitk.models.attention:Attention"
     cross_attention_type: ClassVar[str] = "unitk.models.attention:CrossAttention"
-    """What is built, and the modules of a layer; a family that computes otherwise names others."""
+    """The modules of a layer; a family that computes otherwise names others."""
 
     num_layers: int = 12
     """Transformer layers."""
@@ -301,15 +300,6 @@ class ModelConfig(ArchConfig):
         squares = sum(3 if head.startswith("sbo:") else 1 for head in self.heads)
         heads = output * squares * self.width**2 + 2 * self.width * self.embedding_width
         return matrices + rows * self.table_width + heads
-
-    def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Network:
-        made: Network = imported(self.network)(self, vocab_size)
-        return made
-
-    def _require(self, name: str, holds: bool, what: str) -> None:
-        if not holds:
-            option = f"--arch.{name.replace('_', '-')}"
-            raise UsageError(f"{option} must be {what}, got {getattr(self, name)}")
 
 
 @dataclass(frozen=True, kw_only=True)

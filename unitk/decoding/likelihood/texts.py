@@ -16,7 +16,7 @@ from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.forced import score
 from unitk.decoding.likelihood.share import ROW, share
 from unitk.errors import DataError, UsageError, require
-from unitk.models.base import Limits
+from unitk.models.base import ArchConfig
 from unitk.models.stack import Model
 from unitk.slots import DOC, TOKEN, Example, Floats, Ids, Slots, lm
 from unitk.tasks.base import Task
@@ -114,7 +114,7 @@ def layouts(task: Task, before: Ids, text: Ids, whole_words: bool = False) -> li
     return found
 
 
-def beyond(example: Example, limits: Limits) -> int:
+def beyond(example: Example, limits: ArchConfig) -> int:
     """How many positions an example needs beyond its table; at most 0 if it fits."""
     return max(
         int(places.max()) + 1 - rows if rows else 0

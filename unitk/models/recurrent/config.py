@@ -13,14 +13,15 @@ from typing import Any, Literal, TypeVar, get_args
 
 from unitk.errors import at_least, require
 from unitk.models.archs import TESTS, Preset
-from unitk.models.base import ArchConfig, Network
+from unitk.models.base import ArchConfig
 from unitk.models.config import ModelConfig
-from unitk.registry import imported, register
+from unitk.registry import register
 
 Config = TypeVar("Config", bound="RecurrentConfig")
 Narrowing = Literal["layer", "projection", "map"]
 
 
+DROPOUTS = ("dropout", "input_dropout", "hidden_dropout", "embedding_dropout", "weight_dropout")
 CHARACTERS = 262
 """Ids of characters: 256 bytes, five symbols, and 0 for no word."""
 FILTERS = ("1:32", "2:32", "3:64", "4:128", "5:256", "6:512", "7:1024")
@@ -31,6 +32,7 @@ FILTERS = ("1:32", "2:32", "3:64", "4:128", "5:256", "6:512", "7:1024")
 class RecurrentConfig(ArchConfig):
     """LSTM layers that read texts from one end to the other."""
 
+    network = "unitk.models.recurrent.stack:RecurrentModel"
     num_layers: int = 3
     """LSTM layers."""
     width: int = 400
@@ -105,9 +107,7 @@ class RecurrentConfig(ArchConfig):
 
     def __post_init__(self) -> None:
         at_least(self, "arch.", num_layers=1, width=1, cell_width=1, cell_clip=0, projection_clip=0)
-        for name in ("dropout", "input_dropout", "hidden_dropout", "head_dropout"):
-            self._require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
-        for name in ("embedding_dropout", "weight_dropout"):
+        for name in (*DROPOUTS, "head_dropout"):
             self._require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
         self._require("init_range", self.init_range > 0, "above 0")
         known = get_args(Narrowing)
@@ -187,14 +187,6 @@ class RecurrentConfig(ArchConfig):
         output = vocab_size * self.width * (not self.tied)
         return len(self.towers) * layers + embedding + output
 
-    def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Network:
-        made: Network = imported("unitk.models.recurrent.stack:RecurrentModel")(self, vocab_size)
-        return made
-
-    def _require(self, name: str, holds: bool, what: str) -> None:
-        option = f"--arch.{name.replace('_', '-')}"
-        require(holds, f"{option} must be {what}, got {getattr(self, name)}")
-
 
 @dataclass(frozen=True, kw_only=True)
 class BidirectionalConfig(RecurrentConfig):
@@ -206,8 +198,7 @@ class BidirectionalConfig(RecurrentConfig):
 
 def without_dropout(config: Config) -> Config:
     """The same settings, for tests."""
-    kinds = ("dropout", "input_dropout", "hidden_dropout", "embedding_dropout", "weight_dropout")
-    zero: dict[str, Any] = dict.fromkeys(kinds, 0.0)
+    zero: dict[str, Any] = dict.fromkeys(DROPOUTS, 0.0)
     return replace(config, **zero)
 
 
