@@ -24,7 +24,7 @@ from unitk.slots import DOC, Batch, Ids
 from unitk.training.config import CUT, TrainConfig
 from unitk.training.means import Means
 from unitk.training.saving import checkpoint
-from unitk.training.saving.folder import reading
+from unitk.training.saving.folder import finding
 from unitk.training.saving.state import asked_as, read_state
 from unitk.training.start import check_data, check_stateful
 
@@ -71,8 +71,9 @@ class Evaluation:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16)
 
 
+@finding
 def open_evaluation(
-    path: Path,
+    folder: Path,
     corpus: Path,
     device: torch.device,
     bf16: bool = False,
@@ -86,21 +87,7 @@ def open_evaluation(
     With stateful `rows`, texts are read in order, each row with what it carries. Without, each text
     is read alone.
     """
-    corpus = corpus_of(corpus)
-    more = corpus, device, bf16, task, given, rows
-    return reading(path, lambda folder: _open_evaluation(folder, *more))
-
-
-def _open_evaluation(
-    folder: Path,
-    corpus: Path,
-    device: torch.device,
-    bf16: bool,
-    task: str | None,
-    given: Sequence[Given],
-    rows: int,
-) -> Evaluation:
-    state = read_state(folder)
+    corpus, state = corpus_of(corpus), read_state(folder)
     asked = asked_as(state, task)
     if not asked and (task is not None or given):
         option = "--task" if task is not None else flag(given[0].key)

@@ -10,7 +10,7 @@ from unitk.errors import UsageError
 from unitk.files import VERSION
 from unitk.foreign import read_json
 from unitk.training.reporting.report import summary
-from unitk.training.saving.folder import reading
+from unitk.training.saving.folder import finding
 from unitk.training.saving.state import Progress, read_state
 
 PATHS = (
@@ -26,7 +26,7 @@ def card(path: Path, weights: int, license: str, scores: Sequence[Path]) -> str:
     `weights` is the number of its parameters. `scores` is what `unitk evaluate` and `unitk score`
     print with `--output-format json`.
     """
-    state = reading(path, read_state)
+    state = finding(read_state)(path)
     config, at = state["config"], Progress.of(state)
     front = ["library_name: transformers", "tags: [unitk]"]
     front += [f"license: {license}"] * bool(license)

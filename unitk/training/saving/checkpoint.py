@@ -45,7 +45,7 @@ from unitk.tasks.base import Task
 from unitk.training.device import check_room
 from unitk.training.ema import Average
 from unitk.training.parallel import Ranks
-from unitk.training.saving.folder import OPTIMIZER, reading
+from unitk.training.saving.folder import OPTIMIZER, finding
 from unitk.training.saving.state import (
     Identity,
     Progress,
@@ -79,8 +79,9 @@ class Loaded:
     """How many rows the tables of an imported model came with; training forgets it."""
 
 
+@finding
 def load(
-    path: Path,
+    folder: Path,
     device: str | torch.device = "cpu",
     task_name: str | None = None,
     given: Sequence[Given] = (),
@@ -91,12 +92,6 @@ def load(
     and architecture that replace the run's; options that change the shape of a weight are refused.
     Raises `CheckpointError`, which names a damaged or missing file.
     """
-    return reading(path, lambda folder: _load(folder, device, task_name, given))
-
-
-def _load(
-    folder: Path, device: str | torch.device, task_name: str | None, given: Sequence[Given]
-) -> Loaded:
     state = read_state(folder)
     with plugins_named(state, folder):
         vocab = Vocab.load(folder / "vocab")

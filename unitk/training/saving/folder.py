@@ -18,8 +18,9 @@ import shutil
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from unitk import files, pretrained
 from unitk.errors import CheckpointError, DataError, UsageError
@@ -196,16 +197,22 @@ def used(name: str) -> bool:
     return name != OPTIMIZER
 
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def reading(path: Path, read: Callable[[Path], T]) -> T:
-    """What `read` makes of the checkpoint that `path` means. A run that saves may remove that
-    meanwhile: then it is looked for once more."""
-    found = find(path)
-    try:
-        return read(found)
-    except (CheckpointError, DataError):
-        if found.exists():
-            raise
-    return read(find(path))
+def finding(read: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[Path, P], T]:
+    """Let a function that reads a checkpoint take whatever path means one (`find`). A run that
+    saves may remove that meanwhile: then it is looked for once more."""
+
+    @wraps(read)
+    def reads(path: Path, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        found = find(path)
+        try:
+            return read(found, *args, **kwargs)
+        except (CheckpointError, DataError):
+            if found.exists():
+                raise
+        return read(find(path), *args, **kwargs)
+
+    return reads
