@@ -178,20 +178,10 @@ class Search:
         word's log-probability.
         """
         state, wide = self.state, self.wide
-        rows = len(state.score)
-        open_ = len(logits_RV) // rows  # hypotheses of an input: 1 at first, then K
-        gain_RV = self.log_probs(logits_RV)
-        self._forbid(gain_RV, open_)
-        gain, word = best(gain_RV, min(wide, gain_RV.shape[1]))
-        # at the length limit: `end`, and nothing beside it
-        full_R1 = self.full(self.steps)[:, :open_].reshape(-1, 1)
-        only = gain.new_full((gain.shape[1],), -torch.inf)
-        only[0] = 0
-        last = 0 if self.preset.free_end else gain_RV[:, self.protocol.end, None]
-        gain = torch.where(full_R1, last + only, gain)
-        word = word.masked_fill(full_R1, self.protocol.end)
-
+        gain_BnV = self.gains(logits_RV)  # n hypotheses of an input: 1 at first, then K
+        rows, open_, size = gain_BnV.shape
         # the best `wide` words of each hypothesis suffice: the best of all are among them
+        gain, word = best(gain_BnV.flatten(0, 1), min(wide, size))
         gain, word = gain.view(rows, open_, -1), word.view(rows, -1)
         total = (gain + state.score[:, :open_, None]).flatten(1)
         total, index = total.topk(min(wide, total.shape[1]))
