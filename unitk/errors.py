@@ -83,6 +83,16 @@ def require(holds: bool, message: str) -> None:
         raise UsageError(message)
 
 
+def check_option(given: object, key: str, holds: bool, what: str) -> None:
+    """Raise a `UsageError` unless an option of `given` is `what` it must be.
+
+    `key` is its whole name, as in "task.mean_span".
+    """
+    value = getattr(given, key.rpartition(".")[2])
+    shown = f"{value:g}" if isinstance(value, float) else value
+    require(holds, f"--{key.replace('_', '-')} must be {what}, got {shown}")
+
+
 def at_least(given: object, prefix: str = "", /, **least: float) -> None:
     """Raise a `UsageError` for the first of these options of `given` that is below its limit."""
     for name, limit in least.items():

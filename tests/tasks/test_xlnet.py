@@ -189,9 +189,9 @@ def test_long_texts_are_permuted_in_runs(toy_vocab):
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"one_in": 1}, "--task.one-in must be 2 or more, got 1"),
-        ({"max_span": 0}, "--task.max-span must be 1 or more, got 0"),
-        ({"perm_size": 8}, "--task.perm-size must be 16 or more, got 8"),
+        ({"one_in": 1}, "--task.one-in must be at least 2, got 1"),
+        ({"max_span": 0}, "--task.max-span must be at least 1, got 0"),
+        ({"perm_size": 8}, "--task.perm-size must be at least 16, got 8"),
     ],
 )
 def test_wrong_options(option, message):

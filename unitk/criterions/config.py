@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from unitk.errors import at_least, require
+from unitk.errors import at_least, check_option, require
 from unitk.registry import imported, register
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ class CrossEntropyConfig:
     training (TAR; ULMFiT: 1)."""
 
     def __post_init__(self) -> None:
-        given = self.label_smoothing
-        require(0 <= given < 1, f"--criterion.label-smoothing must be in [0, 1), got {given}")
-        idle = self.smoothed_over != "all" and not given
+        fits = 0 <= self.label_smoothing < 1
+        check_option(self, "criterion.label_smoothing", fits, "in [0, 1)")
+        idle = self.smoothed_over != "all" and not self.label_smoothing
         require(not idle, "--criterion.smoothed-over has no effect without a label-smoothing")
         at_least(self, "criterion.", z_loss=0, ar=0, tar=0)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from unitk.errors import UsageError, at_least, require
+from unitk.errors import UsageError, at_least, check_option, require
 from unitk.registry import nearest
 
 if TYPE_CHECKING:
@@ -195,9 +195,7 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
             require(getattr(self, name) == default, f"--{name.replace('_', '-')} {why}")
 
     def _require(self, name: str, holds: bool, what: str) -> None:
-        if not holds:
-            flag = "--" + name.replace("_", "-")
-            raise UsageError(f"{flag} must be {what}, got {getattr(self, name)}")
+        check_option(self, name, holds, what)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +238,7 @@ class PredictConfig:
     """Maximum slots of a batch."""
 
     def __post_init__(self) -> None:
-        require(self.max_tokens >= 1, f"--max-tokens must be at least 1, got {self.max_tokens}")
+        at_least(self, max_tokens=1)
 
 
 LOCAL = ("bad_words", "capture", "max_tokens")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from unitk import registry
-from unitk.errors import require
+from unitk.errors import check_option
 from unitk.registry import imported
 
 if TYPE_CHECKING:
@@ -85,8 +85,7 @@ class ArchConfig:
 
     def _require(self, name: str, holds: bool, what: str) -> None:
         """Raise a `UsageError` unless an option holds `what` it must be."""
-        option = f"--arch.{name.replace('_', '-')}"
-        require(holds, f"{option} must be {what}, got {getattr(self, name)}")
+        check_option(self, f"arch.{name}", holds, what)
 
 
 def families(holds: Callable[[ArchConfig], bool]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from unitk.errors import UsageError, require
+from unitk.errors import UsageError, at_least, check_option, require
 from unitk.options import flag, options
 from unitk.registry import get, imported, nearest, register
 from unitk.values import Schedule, parse_value
@@ -33,9 +33,8 @@ class OptimizerConfig:
     layers have 1, the embeddings the smallest rate."""
 
     def __post_init__(self) -> None:
-        decay, each = self.weight_decay, self.layer_decay
-        require(decay >= 0, f"--optimizer.weight-decay must be at least 0, got {decay:g}")
-        require(0 < each <= 1, f"--optimizer.layer-decay must be in (0, 1], got {each:g}")
+        at_least(self, "optimizer.", weight_decay=0)
+        check_option(self, "optimizer.layer_decay", 0 < self.layer_decay <= 1, "in (0, 1]")
 
     def build(self, groups: Groups) -> Optimizer:
         """Build the optimizer of these groups; it reads each group's "lr" and "weight_decay"."""
@@ -64,7 +63,7 @@ class AdamWConfig(OptimizerConfig):
         if not all(0 <= beta < 1 for beta in self.betas):
             given = ",".join(f"{beta:g}" for beta in self.betas)
             raise UsageError(f"--optimizer.betas must be in [0, 1), got {given}")
-        require(self.eps > 0, f"--optimizer.eps must be above 0, got {self.eps:g}")
+        check_option(self, "optimizer.eps", self.eps > 0, "above 0")
 
 
 @register("optimizer", "bert_adam")
@@ -81,8 +80,7 @@ class BertAdamConfig(AdamWConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        clip = self.clip_norm
-        require(clip >= 0, f"--optimizer.clip-norm must be at least 0, got {clip:g}")
+        at_least(self, "optimizer.", clip_norm=0)
 
 
 @register("optimizer", "lamb")
@@ -125,9 +123,8 @@ class AdagradConfig(OptimizerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = self.accumulator
-        require(given >= 0, f"--optimizer.accumulator must be at least 0, got {given:g}")
-        require(self.eps > 0, f"--optimizer.eps must be above 0, got {self.eps:g}")
+        at_least(self, "optimizer.", accumulator=0)
+        check_option(self, "optimizer.eps", self.eps > 0, "above 0")
 
     def build(self, groups: Groups) -> Optimizer:
         made: Optimizer = imported("torch.optim:Adagrad")(
@@ -146,8 +143,7 @@ class SGDConfig(OptimizerConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = self.momentum
-        require(0 <= given < 1, f"--optimizer.momentum must be in [0, 1), got {given:g}")
+        check_option(self, "optimizer.momentum", 0 <= self.momentum < 1, "in [0, 1)")
 
     def build(self, groups: Groups) -> Optimizer:
         made: Optimizer = imported("torch.optim:SGD")(groups, momentum=self.momentum)
@@ -171,8 +167,7 @@ class MuonConfig(AdamWConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = self.momentum
-        require(0 <= given < 1, f"--optimizer.momentum must be in [0, 1), got {given:g}")
+        check_option(self, "optimizer.momentum", 0 <= self.momentum < 1, "in [0, 1)")
 
     def of(self, name: str, dims: int) -> OptimizerConfig:
         if dims == 2 and re.search(r"(^|\.)layers\.\d+\..*weight$", name):

@@ -25,7 +25,7 @@ from typing import Literal
 import numpy as np
 
 from unitk.data.cuts import Text
-from unitk.errors import require
+from unitk.errors import check_option
 from unitk.registry import register
 from unitk.slots import Example, Ids, stay, unroll
 from unitk.spans import Spans, poisson_counts
@@ -71,8 +71,7 @@ class BART(Seq2Seq):
 
         def __post_init__(self) -> None:
             check_share("mask-ratio", self.mask_ratio)
-            mean = self.mean_span
-            require(mean > 0.1, f"--task.mean-span must be above 0.1, got {mean:g}")
+            check_option(self, "task.mean_span", self.mean_span > 0.1, "above 0.1")
             check_chance("permute-sentences", self.permute_sentences)
             check_chance("mask-random", self.mask_random)
 

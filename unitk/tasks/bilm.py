@@ -24,7 +24,7 @@ from functools import cached_property
 import numpy as np
 
 from unitk.data.cuts import Text
-from unitk.errors import require
+from unitk.errors import at_least
 from unitk.registry import register
 from unitk.slots import Example, Ids, lm, stay
 from unitk.tasks.base import Encoded, Task, framed, places_of
@@ -68,8 +68,7 @@ class BiLM(Task):
         """Length of a word in bytes of UTF-8, with its begin and end. Longer ones are cut off."""
 
         def __post_init__(self) -> None:
-            given = self.characters
-            require(given >= 3, f"--task.characters must be at least 3, got {given}")
+            at_least(self, "task.", characters=3)
 
     config: Config
     arch = "elmo_small"

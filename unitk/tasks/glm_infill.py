@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unitk.data.cuts import Text
-from unitk.errors import require
+from unitk.errors import check_option
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, lm, stay, unroll
 from unitk.spans import Spans, choose, long_span, most_spans, places, poisson_spans, sentence_spans
@@ -80,8 +80,8 @@ class GLMInfill(Task):
         """Scores of texts: part A has only the first token of the context (section 3.3)."""
 
         def __post_init__(self) -> None:
-            require(self.mean_span > 0, f"--task.mean-span must be above 0, got {self.mean_span}")
-            require(self.max_span > 0, f"--task.max-span must be above 0, got {self.max_span}")
+            for name in ("mean_span", "max_span"):
+                check_option(self, f"task.{name}", getattr(self, name) > 0, "above 0")
             most = 0.9 * self.mean_span / (self.mean_span + 1)  # a word stands between spans
             check_share("mask-ratio", self.mask_ratio, most, f" at mean span {self.mean_span:g}")
             check_weights("mixture", self.mixture)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unitk.data.cuts import Text
-from unitk.errors import UsageError, at_least, require
+from unitk.errors import UsageError, at_least, check_option
 from unitk.registry import register
 from unitk.slots import Example, Ids, lm, stay
 from unitk.spans import Spans, corrupt, edge_start, places
@@ -73,8 +73,7 @@ class MASS(Seq2Seq):
 
         def __post_init__(self) -> None:
             check_share("mask-ratio", self.mask_ratio)
-            edge = self.edge_chance
-            require(0 <= edge <= 0.5, f"--task.edge-chance must be in [0, 0.5], got {edge:g}")
+            check_option(self, "task.edge_chance", 0 <= self.edge_chance <= 0.5, "in [0, 0.5]")
             at_least(self, "task.", block_size=0)
             check_weights("mask-keep-random", self.mask_keep_random)
 

@@ -23,7 +23,7 @@ from math import ceil
 import numpy as np
 
 from unitk.data.cuts import Text
-from unitk.errors import at_least, require
+from unitk.errors import at_least, check_option
 from unitk.registry import register
 from unitk.slots import Ask, Example, Ids
 from unitk.spans import length_law, word_spans
@@ -64,8 +64,7 @@ class SpanBERT(Masked):
         def __post_init__(self) -> None:
             check_share("mask-ratio", self.mask_ratio)
             check_weights("mask-keep-random", self.mask_keep_random)
-            stop = self.stop_chance
-            require(0 < stop <= 1, f"--task.stop-chance must be in (0, 1], got {stop:g}")
+            check_option(self, "task.stop_chance", 0 < self.stop_chance <= 1, "in (0, 1]")
             at_least(self, "task.", max_span=1, sbo_weight=0)
 
     config: Config

@@ -24,7 +24,7 @@ from typing import Any, Literal
 import numpy as np
 
 from unitk.data.cuts import Text
-from unitk.errors import UsageError, at_least, require
+from unitk.errors import UsageError, at_least
 from unitk.registry import register
 from unitk.slots import Example, Ids, stay, unroll
 from unitk.spans import Spans, alternating_spans, places
@@ -124,9 +124,7 @@ class T5(Sentinels):
 
         def __post_init__(self) -> None:
             check_share("mask-ratio", self.mask_ratio)
-            mean = self.mean_span
-            require(mean >= 1, f"--task.mean-span must be at least 1, got {mean:g}")
-            at_least(self, "task.", sentinels=1)
+            at_least(self, "task.", mean_span=1, sentinels=1)
 
     config: Config
 

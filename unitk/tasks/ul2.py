@@ -28,7 +28,7 @@ from typing import Any, Literal
 import numpy as np
 
 from unitk.data.cuts import Text
-from unitk.errors import require
+from unitk.errors import check_option, require
 from unitk.registry import register
 from unitk.slots import Example, Ids, stay, unroll
 from unitk.spans import alternating_spans, choose
@@ -72,7 +72,7 @@ class UL2(Sentinels):
             check_weights("mixture", self.mixture)
             given = f"--task.modes must be three texts, got {len(self.modes)}"
             require(len(self.modes) in (0, 3), given)
-            require(self.sentinels > 3, f"--task.sentinels must be above 3, got {self.sentinels}")
+            check_option(self, "task.sentinels", self.sentinels > 3, "above 3")
 
     config: Config
 

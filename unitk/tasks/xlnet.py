@@ -30,7 +30,7 @@ from functools import cached_property
 import numpy as np
 
 from unitk.data.cuts import Text
-from unitk.errors import require
+from unitk.errors import at_least
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, Slots, lm, query, stay, unroll
 from unitk.spans import Bools, context_spans, length_law, places
@@ -85,9 +85,7 @@ class XLNet(Task):
         3.1)."""
 
         def __post_init__(self) -> None:
-            for name, least in (("one_in", 2), ("max_span", 1), ("perm_size", RUN)):
-                given, option = getattr(self, name), name.replace("_", "-")
-                require(given >= least, f"--task.{option} must be {least} or more, got {given}")
+            at_least(self, "task.", one_in=2, max_span=1, perm_size=RUN)
 
     config: Config
     arch = "xlnet_small"
