@@ -26,16 +26,7 @@ from unitk.fairseq.dictionary import FairseqDictionary, open_dictionary
 from unitk.interop import settings
 from unitk.interop.convert import KINDS, Found, Parts
 from unitk.interop.files import find_file, read_pickle, save_pickle, tensors_of
-from unitk.interop.names import (
-    BART_LAYER,
-    CROSS,
-    Layout,
-    Names,
-    classes,
-    count_from,
-    same,
-    within,
-)
+from unitk.interop.names import BART_LAYER, CROSS, Layout, Names, classes, count_from, same, within
 from unitk.interop.vocabs import vocab_beside, write_vocab
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.vocab.base import Vocab, open_vocab

@@ -29,13 +29,7 @@ from unitk.data.storing.corpus import SMALL, Corpus, Counts, Pairs, digest
 from unitk.data.storing.folders import building
 from unitk.data.storing.offsets import mapped
 from unitk.errors import DataError, UsageError, require
-from unitk.fairseq.dictionary import (
-    END,
-    FairseqDictionary,
-    built,
-    dictionaries,
-    open_dictionary,
-)
+from unitk.fairseq.dictionary import END, FairseqDictionary, built, dictionaries, open_dictionary
 from unitk.registry import register
 from unitk.slots import Ids
 from unitk.vocab.base import Vocab, adopt, open_vocab

@@ -11,15 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from unitk.errors import CheckpointError, require
-from unitk.interop.hf_families import (
-    CHOICES,
-    CLASSES,
-    DOUBLE,
-    TEXTS,
-    WORDS,
-    Family,
-    ending_of,
-)
+from unitk.interop.hf_families import CHOICES, CLASSES, DOUBLE, TEXTS, WORDS, Family, ending_of
 from unitk.interop.settings import checked, refuse
 from unitk.models.config import ModelConfig
 from unitk.tasks.base import Task

@@ -30,14 +30,7 @@ import numpy as np
 
 from unitk.data.cuts import Text
 from unitk.data.sentence_pairs import SentencePairs, Turns
-from unitk.data.storing.annotate import (
-    ANSWERER,
-    ASKER,
-    ENTITY_FIRST,
-    ENTITY_INSIDE,
-    FIRST,
-    INSIDE,
-)
+from unitk.data.storing.annotate import ANSWERER, ASKER, ENTITY_FIRST, ENTITY_INSIDE, FIRST, INSIDE
 from unitk.errors import require
 from unitk.registry import register
 from unitk.slots import Example, Ids

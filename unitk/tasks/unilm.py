@@ -30,14 +30,7 @@ from unitk.data.sentence_pairs import SentencePairs
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, lm, probe, stay, unroll
 from unitk.spans import choose, corrupt, ngram_places
-from unitk.tasks.base import (
-    Task,
-    check_chance,
-    check_share,
-    check_weights,
-    framed,
-    share_at,
-)
+from unitk.tasks.base import Task, check_chance, check_share, check_weights, framed, share_at
 from unitk.tasks.mlm import sentences
 from unitk.values import Schedule
 from unitk.vocab.base import Vocab

@@ -10,13 +10,7 @@ from typing import Any
 import numpy as np
 
 from unitk.data.kinds import KINDS
-from unitk.data.storing.corpus import (
-    NOTES,
-    Corpus,
-    CorpusWriter,
-    close_corpus,
-    manifest_of,
-)
+from unitk.data.storing.corpus import NOTES, Corpus, CorpusWriter, close_corpus, manifest_of
 from unitk.data.storing.folders import building, check_alike, corpus_vocab, open_corpus
 from unitk.data.storing.labelled import Labelled, LabelWriter
 from unitk.errors import DataError, UsageError
