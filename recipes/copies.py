@@ -26,7 +26,7 @@ def passages(paths, longest):
     for path in paths:
         reading = Reading(format=format_of(path, "auto", "--texts"), sentences="punct")
         for document in read_documents(path, reading):
-            sentences = [" ".join(one.split()) for one in document.sentences]
+            sentences = [" ".join(one.split()) for one in document]
             sizes = [one.count(" ") + 1 for one in sentences]
             yield sentences, [i for i, size in enumerate(sizes) if SHORTEST <= size <= longest]
 

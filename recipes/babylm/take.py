@@ -29,7 +29,7 @@ def main():
     wanted, documents = parse_value(given.words, int, "--words"), []
     for path in expand(tuple(given.texts), "--texts"):
         reading = Reading(format=format_of(path, "auto", "--texts"), sentences="punct")
-        found = (document.sentences for document in read_documents(path, reading))
+        found = read_documents(path, reading)
         documents += ["\n".join(" ".join(one.split()) for one in some) + "\n" for some in found]
     taken = 0
     with given.dest.open("w", encoding="utf-8") as file:

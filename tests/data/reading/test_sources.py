@@ -12,7 +12,6 @@ from unitk.data.reading.files import ReadingOptions, Source, expand
 from unitk.data.reading.pairs import read_squad
 from unitk.data.reading.records import read_documents
 from unitk.data.reading.sources import (
-    Document,
     PairText,
     Reading,
     blocks,
@@ -36,7 +35,7 @@ def write(path, text):
 
 
 def sentences(path, reading):
-    return [document.sentences for document in read_documents(path, reading)]
+    return list(read_documents(path, reading))
 
 
 @pytest.mark.parametrize("name", ["x.txt", "x.txt.gz"])
@@ -44,7 +43,6 @@ def test_documents_of_plain_text(tmp_path, name):
     path = write(tmp_path / name, "\ufeff\n one\r\ntwo \n \t\r\n\n\nthree\n\n")
     assert sentences(path, BLANK) == [["one", "two"], ["three"]]
     assert sentences(path, LINE) == [["one"], ["two"], ["three"]]
-    assert next(read_documents(path, LINE)) == Document(["one"])
 
 
 def test_other_separators_of_unicode_end_no_line(tmp_path):

@@ -18,7 +18,6 @@ from typing import Any
 from unitk.data.reading import arrow, sources
 from unitk.data.reading.sources import (
     Block,
-    Document,
     Reading,
     blocks,
     head,
@@ -134,16 +133,16 @@ def text_blocks(path: Path, reading: Reading, base: int = 0) -> Iterator[Block]:
         yield Block(path, 1, base + some[0][2], True, b"", reading.format, tuple(texts))
 
 
-def read_documents(path: Path, reading: Reading) -> Iterator[Document]:
-    """The documents of a text file or a table, separated as `reading` says."""
+def read_documents(path: Path, reading: Reading) -> Iterator[list[str]]:
+    """The sentences of each document of a text file or a table, separated as `reading` says."""
     waiting: list[str] = []
     for block in text_blocks(path, reading):
         parsed = parse(block, reading)
         stream = iter(parsed.sentences)
         for i, size in enumerate(parsed.sizes):
             if waiting and not (i == 0 and parsed.goes_on):
-                yield Document(waiting)
+                yield waiting
                 waiting = []
             waiting += islice(stream, int(size))
     if waiting:
-        yield Document(waiting)
+        yield waiting

@@ -68,13 +68,6 @@ HALF = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
-class Document:
-    """A text as its non-empty sentences."""
-
-    sentences: list[str]
-
-
-@dataclass(frozen=True)
 class PairText:
     """A source as its parts, of which only the last may be shortened, and its target."""
 
