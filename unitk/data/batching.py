@@ -133,12 +133,9 @@ class Feed:
                 make = self._in_rows if self.rows else self._packed
                 numbers, batches = make(today, epoch, ids, shares, (step, total))
                 weights = self.examples.ask_weights(step, total)
-                update = Update(epoch, 0, batches, numbers, ids, shares, weights)
-                update = replace(update, begins=not begin)
-                if cursor == len(today):
-                    yield replace(update, epoch=epoch + 1)
-                else:
-                    yield replace(update, cursor=cursor)
+                # where a resumed run goes on: behind the last update the next epoch begins
+                place = (epoch + 1, 0) if cursor == len(today) else (epoch, cursor)
+                yield Update(*place, batches, numbers, ids, shares, weights, begins=not begin)
             epoch, cursor = epoch + 1, 0
 
     def _in_rows(
