@@ -72,7 +72,7 @@ class TextModel(nn.Module):
             else:
                 examples.append(self.task.finetune([source], target, rng))
         batch = self._batch(examples)
-        criterion = registry.get("criterion", self.task.criterion)().build(len(self.task.vocab))
+        criterion = registry.get("criterion", self.task.criterion)().build(self.task.vocab)
         sums, counts = criterion(self.model, batch, 0, None).sums, criterion.counts(batch)
         weights = self.task.asks if targets is None else self.task.record_asks
         means = [weights.get(name, 1) * sums[name] / counts[name] for name in sums]
