@@ -26,7 +26,6 @@ class Watch:
     """
 
     def __init__(self, run: Run, criterion: Any) -> None:
-        """`journal` has the panels that were logged up to the run's step."""
         start, device, self.precision = run.start, run.device, run.precision
         config, data = start.config, start.data
         self.criterion, self.device, self.ranks = criterion, device, run.ranks

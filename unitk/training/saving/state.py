@@ -169,12 +169,11 @@ class Progress:
         if math.isfinite(value) and [value, self.step] in ranking[:keep]:
             self.ranking = ranking
 
-    def read(self, words: int, marks: tuple[int, ...]) -> bool:
-        """Count the words of an update; returns whether it reaches `marks`, and records them."""
+    def read(self, words: int, marks: tuple[int, ...]) -> None:
+        """Count the words of an update, and record the `marks` that it reaches."""
         reached = [mark for mark in marks if self.words < mark <= self.words + words]
         self.words += words
         self.kept |= {f"words_{short(mark)}": self.step for mark in reached}
-        return bool(reached)
 
     def forget(self, step: int) -> None:
         """Forget a step whose checkpoint could not be saved."""
