@@ -58,6 +58,18 @@ def hidden_counts(n: Ids, share: float, mean: float, most: int) -> tuple[Ids, Id
 class Sentinels(Seq2Seq):
     """What writes the spans that sentinels stand for."""
 
+    @dataclass(frozen=True, kw_only=True)
+    class Config(Seq2Seq.Config):
+        """Sentinels, and what stands before source and target."""
+
+        sentinels: int = 100
+        """Number of sentinels <extra_id_0>, <extra_id_1> and so on that are added if the vocabulary
+        has none."""
+        opening: Literal["cls", "sep", "both", "pad", "seps"] = "pad"
+        """Symbols before source and target. pad: none before the source, [PAD] before the target,
+        as in the released models. The other values are those of task seq2seq."""
+
+    config: Config
     arch = "t5_mini"
     infills = True
 
@@ -107,7 +119,7 @@ class T5(Sentinels):
     """Write the spans that sentinels stand for (T5)."""
 
     @dataclass(frozen=True, kw_only=True)
-    class Config(Seq2Seq.Config):
+    class Config(Sentinels.Config):
         """The law of spans, and how many sentinels there are."""
 
         mask_ratio: float | Schedule = 0.15
@@ -115,12 +127,6 @@ class T5(Sentinels):
         use its last value."""
         mean_span: float = 3.0
         """Mean length of a span, in tokens (section 3.3.4)."""
-        sentinels: int = 100
-        """Number of sentinels <extra_id_0>, <extra_id_1> and so on that are added if the vocabulary
-        has none."""
-        opening: Literal["cls", "sep", "both", "pad", "seps"] = "pad"
-        """Symbols before source and target. pad: none before the source, [PAD] before the target,
-        as in the released models. The other values are those of task seq2seq."""
 
         def __post_init__(self) -> None:
             check_share("mask-ratio", self.mask_ratio)

@@ -61,12 +61,6 @@ class UL2(Sentinels):
         Default: the last three sentinels."""
         towers: Literal["one", "two"] = "two"
         """two: an encoder and a decoder. one: one tower, in which a source sees only itself."""
-        sentinels: int = 100
-        """Symbols <extra_id_0>, <extra_id_1>, ... that a vocabulary without any has beyond its
-        ids."""
-        opening: Literal["cls", "sep", "both", "pad", "seps"] = "pad"
-        """Symbols before source and target. pad: none before the source, [PAD] before the target,
-        as in the released model. The other values are those of task seq2seq."""
 
         def __post_init__(self) -> None:
             check_weights("mixture", self.mixture)
@@ -87,11 +81,8 @@ class UL2(Sentinels):
 
     @classmethod
     def component(cls, kind: str, config: Any) -> str:
-        return (
-            "gpt2_mini"
-            if kind == "arch" and config.towers == "one"
-            else super().component(kind, config)
-        )
+        one = kind == "arch" and config.towers == "one"
+        return "gpt2_mini" if one else super().component(kind, config)
 
     def slots(self, n: Ids) -> Ids:
         counts = [
@@ -110,9 +101,8 @@ class UL2(Sentinels):
         hidden, count = hidden_counts(np.array(size), share, mean, len(self.sentinels))
         spans = alternating_spans(size, int(hidden), int(count), rng)
         read, written = corrupted(text.ids, spans, self.sentinels)
-        return unroll(
-            self.opened(read, mode=mode), self.protocol, np.append(written, self.vocab.sep)
-        )
+        written = np.append(written, self.vocab.sep)
+        return unroll(self.opened(read, mode=mode), self.protocol, written)
 
     def opened(self, ids: Ids, written: Sequence[int] = (), mode: int = S) -> Example:
         example = super().opened(np.concatenate([self.modes[mode], ids]), written)
