@@ -195,7 +195,7 @@ def read_yaml(path: Path, named: str = "") -> list[Given]:
     `named` is how errors name the file, if it is not that of `--config`.
     """
     named = named or f"--config {path}"
-    tree = parse_yaml(path, named, UsageError)
+    tree = parse_yaml(path, named)
     if not isinstance(tree, dict):
         raise UsageError(f"{named} must hold `option: value` lines")
     return [Given(key, text, str(path)) for key, text in _flatten(tree, "")]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from unitk.errors import DataError, UnitkError
+from unitk.errors import DataError, UnitkError, UsageError
 
 
 def parse_json(text: str | bytes, where: str, error: type[UnitkError] = DataError) -> Any:
@@ -37,7 +37,7 @@ class Line(str):
     line: int
 
 
-def parse_yaml(path: Path, named: str, error: type[UnitkError] = DataError) -> Any:
+def parse_yaml(path: Path, named: str) -> Any:
     """The mappings, lists and texts of a YAML file; `named` is how errors name it.
 
     Every scalar is a `Line`: nothing becomes a number or a truth value (YAML 1.1 has No as false).
@@ -60,8 +60,8 @@ def parse_yaml(path: Path, named: str, error: type[UnitkError] = DataError) -> A
     try:
         return yaml.load(path.read_text(encoding="utf-8"), Loader=Plain)
     except OSError as cause:
-        raise error(f"{named}: {cause.strerror}") from cause
+        raise UsageError(f"{named}: {cause.strerror}") from cause
     except RecursionError as cause:
-        raise error(f"{named} is nested too deeply") from cause
+        raise UsageError(f"{named} is nested too deeply") from cause
     except (yaml.YAMLError, UnicodeDecodeError) as cause:
-        raise error(f"{named} is not YAML: {' '.join(str(cause).split())}") from cause
+        raise UsageError(f"{named} is not YAML: {' '.join(str(cause).split())}") from cause

@@ -117,7 +117,7 @@ def read_pattern(name: str, number: int) -> Pattern:
 
 
 def _read(path: Path, named: str) -> list[Pattern]:
-    tree = parse_yaml(path, named, UsageError)
+    tree = parse_yaml(path, named)
     good = isinstance(tree, dict) and {"fields", "patterns"} <= tree.keys() <= KEYS
     lists = good and all(isinstance(tree[name], list) for name in ("fields", "patterns"))
     tables = lists and all(isinstance(one, dict) for one in tree.get("words", {}).values())
