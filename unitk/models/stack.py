@@ -192,12 +192,7 @@ class Stack(Tower):
         embedded_BqD = self.embed(columns, condition.added(columns))
         return self.pass_through(embedded_BqD, view, stores, sources, asked)
 
-    def new_cache(
-        self,
-        batch_size: int,
-        columns: int,
-        condition: Condition | None = None,
-    ) -> Cache:
+    def new_cache(self, batch_size: int, columns: int, condition: Condition | None = None) -> Cache:
         """An empty cache for `batch_size` rows of `columns` slots.
 
         The keys and values of a condition's states are computed here, once for all steps. So are

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from unitk.api.arguments import text
-from unitk.api.drawing import Drawing, drawings, laid_out
+from unitk.api.drawing import drawings, laid_out
 from unitk.config import Given, resolve
 from unitk.decoding.config import INFILL_LENPEN, LOCAL, GenerateConfig, length
 from unitk.decoding.files.defaults import beside, naming
@@ -218,10 +218,8 @@ class Asked:
         found = drawings(self.task, task, laid_out(task, parts, target, rng))
         slots = max(len(one.slots) for one in found)
         require(slots <= SHOWN, f"texts: {slots} slots; {SHOWN} can be shown")
-        return self._plain([found], lambda items, gone: items, self._drawn)
-
-    def _drawn(self, found: list[list[Drawing]]) -> Any:
-        return {"towers": [one.record() for one in found[0]]}
+        towers = [one.record() for one in found]
+        return self._plain([towers], lambda items, gone: items, lambda each: {"towers": each[0]})
 
     def _latent_encode(self) -> Job:
         def act(items: list[Any], gone: Gone) -> list[Any]:

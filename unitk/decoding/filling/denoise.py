@@ -93,11 +93,8 @@ class Canvas:
         asked.view(-1)[ask.first + task.shift] = True
         real = slots[BORN] < NEVER
         length = int(real.sum(1).max())
-        self.slots, self.asked, self.real = (
-            slots[:, :, :length],
-            asked[:, :length],
-            real[:, :length],
-        )
+        self.slots = slots[:, :, :length]
+        self.asked, self.real = asked[:, :length], real[:, :length]
         self.slots[NOW].masked_fill_(~self.real, NEVER - 1)  # a pad looks at anything
         self.token = self.slots[TOKEN]
         self.gain = torch.zeros_like(self.token, dtype=torch.float32)
