@@ -23,7 +23,7 @@ def make_checkpoint(toy_vocab, tmp_path_factory):
         path.mkdir()
         identity = checkpoint.Identity(parsed.values(), None, "data", toy_vocab.hash, "text")
         made = parsed.components["task"].made_from(parsed.components["task"].config, toy_vocab)
-        checkpoint.write(path, model, (), checkpoint.Progress(), identity, made)
+        checkpoint.write(path, model, identity, made)
         seal(path)
         return path
 

@@ -31,7 +31,7 @@ def trained(toy_vocab, tmp_path_factory):
     path.mkdir()
     identity = checkpoint.Identity(parsed.values(), None, "data", toy_vocab.hash, "text")
     task = parsed.components["task"].made_from(parsed.components["task"].config, toy_vocab)
-    checkpoint.write(path, model, (), checkpoint.Progress(), identity, task)
+    checkpoint.write(path, model, identity, task)
     seal(path)
     return path
 

@@ -93,12 +93,9 @@ def test_tied_tensors_and_numbers_in_the_optimizer(tmp_path, start):
     optimizers[0].step()
     folder = RunFolder(tmp_path / "tied")
     folder.create("")
-    path = folder.publish(
-        1,
-        lambda to: checkpoint.write(
-            to, models[0], optimizers[:1], checkpoint.Progress(), begun.identity, begun.data.task
-        ),
-    )
+    own = checkpoint.Progress(), begun.identity, begun.data.task, Ranks().copied
+    taken = checkpoint.snapshot(models[0], optimizers[:1], *own)
+    path = folder.publish(1, lambda to: checkpoint.write_snapshot(to, taken))
     names = list(checkpoint.load_file(path / "model.safetensors"))
     assert names in (["table.weight"], ["out.weight"])
     checkpoint.load_weights(models[1], path)

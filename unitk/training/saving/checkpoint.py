@@ -194,20 +194,12 @@ class Snapshot:
     task: Task
 
 
-def write(
-    folder: Path,
-    model: nn.Module,
-    optimizers: Sequence[torch.optim.Optimizer],
-    progress: Progress,
-    identity: Identity,
-    task: Task,
-) -> None:
-    """Write everything that a checkpoint holds into a folder; raises OSError if the disk does.
+def write(folder: Path, model: nn.Module, identity: Identity, task: Task) -> None:
+    """Write a checkpoint into a folder that can be used and trained from, but not resumed.
 
-    Without an optimizer, the checkpoint can be used and trained from, but not resumed.
+    Raises OSError if the disk does.
     """
-    taken = snapshot(model, optimizers, progress, identity, task, Ranks().copied)
-    write_snapshot(folder, taken)
+    write_snapshot(folder, snapshot(model, (), Progress(), identity, task, Ranks().copied))
 
 
 def snapshot(
