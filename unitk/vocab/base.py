@@ -181,11 +181,8 @@ class Vocab:
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """How each id is spelled."""
-        return [self._spelling(int(index)) for index in ids]
-
-    def _spelling(self, index: int) -> str:
-        size = self.model.size
-        return self.model.piece(index) if index < size else self.added[index - size]
+        size, piece = self.model.size, self.model.piece
+        return [piece(i) if i < size else self.added[i - size] for i in map(int, ids)]
 
     @functools.cached_property
     def starts(self) -> Bools:

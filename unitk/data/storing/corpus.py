@@ -79,7 +79,10 @@ class Stored:
     note = ""  # what else there is to say of it
 
     def __init__(self, path: Path) -> None:
-        self.path, self.manifest = path, read_manifest(path, self.kind)
+        self.path, self.manifest = path, manifest_of(path)
+        if self.manifest["kind"] != self.kind:
+            raise DataError(f"{path} holds {self.manifest['kind']}, not {self.kind}")
+        check_files(path, self.manifest["files"], hashed=False)
         self.vocab_hash: str = self.manifest["vocab"]
         listed = self.manifest["files"].items()
         # what follows from the text is left out: the same text has the fingerprint it always had
@@ -305,15 +308,6 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def read_manifest(folder: Path, kind: str) -> dict[str, Any]:
-    """The manifest of a corpus folder, after comparing the sizes of all files."""
-    manifest = manifest_of(folder)
-    if manifest["kind"] != kind:
-        raise DataError(f"{folder} holds {manifest['kind']}, not {kind}")
-    check_files(folder, manifest["files"], hashed=False)
-    return manifest
-
-
 def check_files(folder: Path, entries: dict[str, Any], hashed: bool) -> None:
     """Compare files with the sizes that a manifest lists, and where `hashed` with the SHA-256."""
     if fault := files.differs(folder, entries, lambda name: hashed):
@@ -404,14 +398,11 @@ class CorpusWriter:
         for file in (self._tokens, self._sentences, self._documents, self._words, self._notes):
             if file:
                 file.close()
-        self._hash_blocks()
-        counts = {"counts": asdict(self.counts), "unknown_rate": self.counts.unknown_rate}
-        write_manifest(self.folder, {"kind": "text", "dtype": self.dtype.name, **counts, **about})
-
-    def _hash_blocks(self) -> None:
         with (self.folder / TOKENS).open("rb") as tokens, (self.folder / BLOCKS).open("wb") as file:
             while block := tokens.read(BLOCK):
                 file.write(hashlib.sha256(block).digest())
+        counts = {"counts": asdict(self.counts), "unknown_rate": self.counts.unknown_rate}
+        write_manifest(self.folder, {"kind": "text", "dtype": self.dtype.name, **counts, **about})
 
 
 def close_corpus(
