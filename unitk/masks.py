@@ -109,8 +109,7 @@ def text_picture(slots: Slots, names: list[str]) -> str:
     """The mask in characters: row q looks at column k where there is a block."""
     seen = dense(slots.table, slots.table)
     width = max(map(len, names))
-    tall = max(len(name) for name in names)
-    head = [" " * (width + 1) + " ".join(n.rjust(tall)[i] for n in names) for i in range(tall)]
+    head = [" " * (width + 1) + " ".join(n.rjust(width)[i] for n in names) for i in range(width)]
     rows = [
         f"{name.rjust(width)} " + " ".join("█" if look else "·" for look in row)
         for name, row in zip(names, seen, strict=True)

@@ -175,10 +175,8 @@ def renamed(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     offsets = {"roberta": _pad(parts, len(found["embed.tokens.weight"])) + 1, "bart": 2}
     count_from(found, config.position_offset, offsets.get(kind, 0))
     family = FAMILIES[kind]
-    layout, double = (
-        layout_of(family, config, head),
-        bool(head) and ending_of(family, head) == DOUBLE,
-    )
+    layout = layout_of(family, config, head)
+    double = bool(head) and ending_of(family, head) == DOUBLE
     own = (f"heads.{head}:label." if head else "heads.", *["heads.lm."] * double)
     for name in [name for name in found if name.startswith("heads.")]:
         # few classes of transformers have other outputs beside a fine-tuned head
