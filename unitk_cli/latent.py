@@ -126,11 +126,9 @@ def interpolate(given: options.Interpolate, opened: Opened) -> None:
 
 def analogy(given: options.Analogy, opened: Opened) -> None:
     """`analogy`: find what relates to C as B relates to A."""
-    several = len(given.degree) > 1
-    at = [{"degree": degree} if several else {} for degree in given.degree]
     space, found = encode_groups(given, opened, 3)
     walks = [
-        Walk(texts, at, np.stack([geometry.analogy(a, b, c, d) for d in given.degree]))
+        Walk(texts, given.at, np.stack([geometry.analogy(a, b, c, d) for d in given.degree]))
         for texts, (a, b, c) in found
     ]
     write_decoded(space, walks, given)
@@ -142,10 +140,9 @@ def restyle(given: options.Restyle, opened: Opened) -> None:
     after = of_label(given.among, given.to, "--to")
     texts, space = read_texts(given), opened()
     source, target = (encoded(space, some, given).mean.mean(axis=0) for some in (before, after))
-    several = len(given.degree) > 1
-    at = [{"degree": degree} if several else {} for degree in given.degree]
+    degrees = given.degree
     walks = [
-        Walk([text], at, np.stack([geometry.analogy(source, target, z, d) for d in given.degree]))
+        Walk([text], given.at, np.stack([geometry.analogy(source, target, z, d) for d in degrees]))
         for text, z in zip(texts, encoded(space, texts, given).mean, strict=True)
     ]
     write_decoded(space, walks, given)

@@ -113,20 +113,30 @@ class Interpolate(Decoding):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Analogy(Decoding):
-    """Write what is to C as B is to A: decode the latent of C + degree (B - A). A line of a file
-    has the texts A, B and C, with tabs between them."""
+class Moved(Decoding):
+    """Decode latents that move by a difference."""
 
     degree: tuple[float, ...] = (1.0,)
-    """Factor on B - A. Each of several values, separated by commas, gives an answer."""
+    """Factor on the difference. Each of several values, separated by commas, gives an answer."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(len(self.degree) > 0, "--degree needs a number")
 
+    @property
+    def at(self) -> list[dict[str, float]]:
+        """What is said of each answer: the degree, if there are several."""
+        return [{"degree": one} if len(self.degree) > 1 else {} for one in self.degree]
+
 
 @dataclass(frozen=True, kw_only=True)
-class Restyle(Decoding):
+class Analogy(Moved):
+    """Write what is to C as B is to A: decode the latent of C + degree (B - A). A line of a file
+    has the texts A, B and C, with tabs between them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restyle(Moved):
     """Write a text in the style of another label: decode its latent + degree (TO - FROM), the mean
     latents of the texts of two labels."""
 
@@ -137,12 +147,6 @@ class Restyle(Decoding):
     """Label whose style the texts have."""
     to: str
     """Label whose style they are to have."""
-    degree: tuple[float, ...] = (1.0,)
-    """Factor on TO - FROM. Each of several values, separated by commas, gives an answer."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(len(self.degree) > 0, "--degree needs a number")
 
 
 @dataclass(frozen=True, kw_only=True)
