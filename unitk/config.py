@@ -14,10 +14,10 @@ from __future__ import annotations
 import keyword
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 from unitk import registry
 from unitk.errors import UsageError, require
@@ -34,6 +34,7 @@ BARE = ("data", "input")  # options that other systems take as words without a f
 HELP = ("-h", "--help", "--help-all")
 UNFLAGGED = "command line"  # the origin of words without a flag
 CHECKPOINT = "checkpoint "  # how the origin of an option begins that a checkpoint brings
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,24 @@ def read_options(argv: Sequence[str], main: type, positional: str | None = None)
     given = read_flags([word for word in argv if word not in HELP], main, positional)
     files = [Path(item.text) for item in given if item.key == "config" and item.text]
     return [*(line for path in files for line in read_yaml(path)), *given]
+
+
+def choose(verb: str, argv: Sequence[str], verbs: Mapping[str, tuple[type, T]]) -> tuple[type, T]:
+    """What the first word names of a verb's own verbs, each with the class of its options.
+
+    Without a word, or with an option of `HELP`, it prints the verbs and ends the program.
+    """
+    if not argv or argv[0] in HELP:
+        print(f"unitk {verb} VERB [options]", "", "Verbs:", sep="\n")
+        for name, (kind, _) in verbs.items():
+            about = re.split("[.:] ", " ".join((kind.__doc__ or "").split()))[0].rstrip(".")
+            print(f"  {name:<15}{about[0].lower()}{about[1:]}")
+        print("", f"`unitk {verb} VERB --help` lists a verb's options.", sep="\n")
+        raise SystemExit(0)
+    if argv[0] not in verbs:
+        hint = registry.nearest(argv[0], verbs) or f" (known: {', '.join(verbs)})"
+        raise UsageError(f"there is no verb {argv[0]!r}{hint}")
+    return verbs[argv[0]]
 
 
 def read_flags(argv: Sequence[str], main: type, positional: str | None = None) -> list[Given]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,10 +14,9 @@ from unitk.api.progress import progress
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.files.inputs import Input
 from unitk.decoding.files.outputs import check_writable, write
-from unitk.errors import CheckpointError, UsageError, at_least, require
+from unitk.errors import CheckpointError, at_least, require
 from unitk.files import new_folder
 from unitk.latent.config import Common
-from unitk.registry import nearest
 from unitk_cli.answers import inputs_of
 from unitk_cli.generate import open_generator
 
@@ -106,24 +105,9 @@ class HeadOptions:
 
 def run(argv: Sequence[str]) -> None:
     """Run the verb that the first word names."""
-    if not argv or argv[0] in config.HELP:
-        print(overview())
-        return
-    if argv[0] not in VERBS:
-        hint = nearest(argv[0], VERBS) or f" (known: {', '.join(VERBS)})"
-        raise UsageError(f"there is no verb {argv[0]!r}{hint}")
-    kind, act = VERBS[argv[0]]
+    kind, act = config.choose("analyse", argv, VERBS)
     positional = "texts" if kind is Contextuality else None
     act(config.parse(f"analyse {argv[0]}", kind, argv[1:], positional=positional))
-
-
-def overview() -> str:
-    """The help page of the verbs."""
-    lines = ["unitk analyse VERB [options]", "", "Verbs:"]
-    for name, (kind, _) in VERBS.items():
-        about = " ".join((kind.__doc__ or "").split()).partition(":")[0]
-        lines.append(f"  {name:<15}{about[0].lower()}{about[1:]}")
-    return "\n".join([*lines, "", "`unitk analyse VERB --help` lists a verb's options."])
 
 
 def contextuality(parsed: config.Parsed) -> None:
@@ -201,7 +185,7 @@ def heads(parsed: config.Parsed) -> None:
         print(f"{one.removed:>4} of {total:<4}{one.figures['loss']:9.4f}   {left}")
 
 
-VERBS: dict[str, tuple[Any, Any]] = {
+VERBS: dict[str, tuple[type, Callable[[config.Parsed], None]]] = {
     "contextuality": (Contextuality, contextuality),
     "heads": (HeadOptions, heads),
 }

@@ -16,7 +16,6 @@ from unitk.errors import DataError, UsageError, require
 from unitk.latent import config as options
 from unitk.latent import geometry
 from unitk.latent.outputs import Walk, neighbor_lines, number_lines, probe_lines, walk_lines
-from unitk.registry import nearest
 from unitk_cli.generate import open_generator
 
 if TYPE_CHECKING:
@@ -30,17 +29,9 @@ Opened = Callable[[], "LatentSpace"]
 
 def run(argv: Sequence[str]) -> None:
     """Run the verb that the first word names."""
-    if not argv or argv[0] in config.HELP:
-        print(overview())
-        return
-    name = argv[0]
-    if name not in VERBS:
-        hint = nearest(name, VERBS) or f" (known: {', '.join(VERBS)})"
-        raise UsageError(f"there is no verb {name!r}{hint}")
-    kind, act = VERBS[name]
-    parsed = config.parse(
-        f"latent {name}", kind, argv[1:], positional="texts", aside=("task", "arch")
-    )
+    kind, act = config.choose("latent", argv, VERBS)
+    verb, aside = f"latent {argv[0]}", ("task", "arch")
+    parsed = config.parse(verb, kind, argv[1:], positional="texts", aside=aside)
     given = parsed.main
     if isinstance(given, options.Decoding) and given.sampling:
         parsed.idle("with --sampling", "beam")
@@ -63,15 +54,6 @@ def run(argv: Sequence[str]) -> None:
         return LatentSpace(generator.model, generator.task)
 
     act(given, opened)
-
-
-def overview() -> str:
-    """The help page of the verbs."""
-    lines = ["unitk latent VERB [TEXTS] [options]", "", "Verbs:"]
-    for name, (kind, _) in VERBS.items():
-        about = " ".join((kind.__doc__ or "").split()).partition(". ")[0].rstrip(".")
-        lines.append(f"  {name:<13}{about[0].lower()}{about[1:]}")
-    return "\n".join([*lines, "", "`unitk latent VERB --help` lists a verb's options."])
 
 
 def encode(given: options.Encode, opened: Opened) -> None:

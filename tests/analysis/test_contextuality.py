@@ -127,7 +127,8 @@ def test_the_command(tmp_path, capsys):
 
 
 def test_verbs(capsys):
-    analyse.run([])
+    with pytest.raises(SystemExit):
+        analyse.run([])
     assert capsys.readouterr().out.count("contextuality  how contextual") == 1
     with pytest.raises(UsageError, match="there is no verb 'head'; did you mean heads"):
         analyse.run(["head"])

@@ -245,7 +245,8 @@ def test_every_verb_has_a_help_page(capsys):
         with pytest.raises(SystemExit):
             run([verb, "--help"])
         assert f"unitk latent {verb} TEXTS [options]" in capsys.readouterr().out
-    run([])
+    with pytest.raises(SystemExit):
+        run([])
     overview = capsys.readouterr().out
     assert all(f"\n  {verb} " in overview for verb in VERBS)
 
