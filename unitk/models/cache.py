@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -60,17 +59,6 @@ class Cache:
             value=[pick(value) for value in self.value],
             slots=self.slots.index_select(1, rows),
             cross=[(pick(key), pick(value)) for key, value in self.cross],
-        )
-
-    def grow(self, columns: int) -> Cache:
-        """A copy with `columns` columns in all, not fewer than before."""
-        more = columns - self.columns
-        assert more >= 0, f"a cache of {self.columns} columns cannot shrink to {columns}"
-        return replace(
-            self,
-            key=[F.pad(key, (0, 0, 0, more)) for key in self.key],
-            value=[F.pad(value, (0, 0, 0, more)) for value in self.value],
-            slots=F.pad(self.slots, (0, more)),
         )
 
 
