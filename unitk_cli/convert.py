@@ -97,6 +97,9 @@ def import_checkpoint(
     rows = json.dumps({"format": source, "rows": parts.rows}, indent=1)
     (folder / checkpoint.IMPORTED).write_text(rows + "\n")
     seal(folder)
+    weights = sum(weight.numel() for weight in parts.model.parameters())
+    size = f"{weights / 1e6:,.1f} M parameters, vocabulary of {len(parts.task.vocab):,}"
+    print(f"{given.to[1]}: task {parts.task.name}, {size}")
 
 
 def give_revisions(run: Path, folder: Path, given: Options, task: str | None) -> None:

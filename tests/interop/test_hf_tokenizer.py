@@ -1,14 +1,20 @@
 """transformers' AutoTokenizer opens what is written, and gives unitk's ids for any text."""
 
+import io
+import json
 import random
 
 import pytest
+import sentencepiece as library
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from tests.conftest import toy_lines
-from unitk.interop.hf_tokenizer import write_tokenizer
+from unitk.errors import CheckpointError
+from unitk.interop.hf_tokenizer import prepared, write_tokenizer
+from unitk.interop.vocabs import vocab_beside
 from unitk.registry import get
-from unitk.vocab.base import SYMBOLS, open_vocab, train_vocab
+from unitk.vocab.base import SYMBOLS, adopt, open_vocab, train_vocab
+from unitk.vocab.subwords import Lowercased, SentencePiece, Unaccented
 
 LINES = [
     "The quick brown fox jumps over the lazy dog, again and again!",
@@ -54,6 +60,26 @@ def sentencepiece(kind, bytes_too, normalization="nmt_nfkc"):
     return lambda folder: train_vocab(lines, 600 if bytes_too else 350, kind, **options)
 
 
+def pieces_of(names, **options):
+    """The bytes of a sentencepiece model with pieces of the user, as ALBERT and XLNet have."""
+    written = io.BytesIO()
+    library.SentencePieceTrainer.train(
+        sentence_iterator=iter(LINES),
+        model_writer=written,
+        vocab_size=88,
+        control_symbols=names,
+        minloglevel=2,
+        **options,
+    )
+    return written.getvalue()
+
+
+def with_own_pieces(model_type):
+    names = ["<cls>", "<sep>", "<pad>", "<mask>"]
+    own = {"user_defined_symbols": [".", "(", ":", "@@"]}
+    return lambda folder: adopt(model_type(pieces_of(names, **own)))
+
+
 def wordpiece(folder):
     words = {word: 0 for line in LINES for word in line.lower().split()}
     letters = {letter: 0 for word in words for letter in (*word, *(f"##{one}" for one in word))}
@@ -94,6 +120,9 @@ VOCABS = {
     "unigram_letters": lambda folder: train_vocab(toy_lines(400), 300),
     "bpe": sentencepiece("bpe", False),
     "bpe_bytes": sentencepiece("bpe", True, "nfkc"),
+    "own_pieces": with_own_pieces(SentencePiece),
+    "unaccented": with_own_pieces(Unaccented),
+    "lowercased": with_own_pieces(Lowercased),
     "wordpiece": wordpiece,
     "byte_bpe": byte_bpe,
     "fairseq": listed("dict.txt"),
@@ -128,3 +157,83 @@ def test_the_ids_are_unitks(tmp_path, name):
     marked = theirs("lazy [MASK]", add_special_tokens=False, split_special_tokens=False)
     if vocab.pieces([vocab.mask]) == ["[MASK]"]:
         assert marked["input_ids"] == vocab.encode_marked("lazy [MASK]")
+
+
+# its own normalizer loses Korean letters, and finds symbols that a text spells
+LATIN = [
+    *LINES[:2],
+    LINES[3],
+    "e\u0301 É ﬁne ² Ｂ ß ẞ İ",
+    "``don't'' I'll...",
+    "  Ñ\u0303 \t a",
+    "",
+]
+
+
+def read(folder, kind):
+    return prepared(vocab_beside(folder), folder, kind)
+
+
+@pytest.mark.parametrize("kind", ["albert", "xlnet"])
+@pytest.mark.parametrize("says", [{}, {"do_lower_case": True}, {"do_lower_case": False}])
+def test_case_and_accents_are_those_of_the_family(tmp_path, kind, says):
+    """A folder of its first release has spiece.model alone, which keeps both."""
+    transformers = pytest.importorskip("transformers")
+    names = ["[CLS]", "[SEP]", "[MASK]"] if kind == "albert" else ["<cls>", "<sep>", "<mask>"]
+    ids = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1}
+    (tmp_path / "spiece.model").write_bytes(pieces_of(names, **ids))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    if says:
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(says))
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    ours = read(tmp_path, kind)
+    assert ours.encode("Café") == ours.encode("Cafe")
+    lowercase = says.get("do_lower_case", kind == "albert")
+    assert (ours.encode("The") == ours.encode("the")) == lowercase
+    found = theirs(LATIN, add_special_tokens=False)["input_ids"]
+    assert [ours.encode(text) for text in LATIN] == found
+    # what goes out comes in again
+    task_type = get("task", "mlm")
+    write_tokenizer(task_type(task_type.Config(), ours), tmp_path, len(ours), {})
+    again = read(tmp_path, kind)
+    assert again.model.kind == ours.model.kind
+    # and a model of ours, whose tokenizer.json removes nothing, is not changed
+    plain = with_own_pieces(SentencePiece)(None)
+    write_tokenizer(task_type(task_type.Config(), plain), tmp_path, len(plain), {})
+    assert read(tmp_path, kind).encode("É") == plain.encode("É")
+
+
+def test_bert_reads_case_and_accents_as_its_folder_says(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    words = wordpiece(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    assert read(tmp_path, "bert").encode("Über") == words.encode("uber")
+    file = tmp_path / "tokenizer_config.json"
+    file.write_text('{"do_lower_case": true, "strip_accents": false}')
+    ours = read(tmp_path, "bert")
+    assert ours.encode("Über") == ours.encode("über") != ours.encode("uber")
+    found = transformers.AutoTokenizer.from_pretrained(tmp_path)(LATIN, add_special_tokens=False)
+    assert [ours.encode(text) for text in LATIN] == found["input_ids"]
+    file.write_text('{"do_lower_case": "no"}')
+    with pytest.raises(
+        CheckpointError, match="tokenizer_config.json: do_lower_case must be a bool"
+    ):
+        read(tmp_path, "bert")
+
+
+def test_gpts_pieces_end_words(tmp_path):
+    """Its vocab.json and merges.txt have GPT-2's names, but their pieces are of characters."""
+    transformers = pytest.importorskip("transformers")
+    letters = sorted({letter for line in LINES for letter in line.lower()} - {" "})
+    merges = ["t h", "th e</w>", "o v", "ov e", "ove r</w>", "a g"]
+    joined = [pair.replace(" ", "") for pair in merges]
+    pieces = ["<unk>", *letters, *(f"{letter}</w>" for letter in letters), *joined]
+    (tmp_path / "vocab.json").write_text(json.dumps({one: i for i, one in enumerate(pieces)}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n")
+    (tmp_path / "config.json").write_text('{"model_type": "openai-gpt"}')
+    ours = open_vocab(tmp_path)
+    assert ours.pieces(ours.encode("The AGE over")) == ["the</w>", "ag", "e</w>", "over</w>"]
+    assert ours.decode(ours.encode("The AGE over")) == "the age over"
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    found = theirs(LATIN, add_special_tokens=False)["input_ids"]
+    assert [ours.encode(text) for text in LATIN] == found

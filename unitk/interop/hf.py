@@ -32,7 +32,7 @@ from unitk.interop.hf_families import (
     tied,
 )
 from unitk.interop.hf_heads import PROBLEMS, head_of, head_settings, tuned
-from unitk.interop.hf_tokenizer import write_tokenizer
+from unitk.interop.hf_tokenizer import prepared, write_tokenizer
 from unitk.interop.names import count_from, today
 from unitk.interop.vocabs import extra_ids, vocab_beside
 from unitk.models.config import EncoderDecoderConfig
@@ -55,6 +55,8 @@ def read(path: Path, vocab: Path | None) -> Found:
     """Read a folder with config.json and weights, or its file of weights."""
     weights = find_file(path, WEIGHTS, "model")
     where = weights.parent / "config.json"
+    if not where.exists() and (weights.parent / "manifest.json").exists():
+        raise CheckpointError(f"{path} is a checkpoint of unitk (--from unitk)")
     given = read_json(where)
     kind = given.get("model_type")
     if kind not in FAMILIES:
@@ -73,6 +75,8 @@ def read(path: Path, vocab: Path | None) -> Found:
     fine = tuned(family, tensors, given, where)
     config = settings.changed(config, where, **changes | fine.changes)
     own = vocab_beside(weights, vocab)
+    if own and (vocab is None or vocab.is_file()):  # a folder of unitk has all that is to be known
+        own = prepared(own, weights.parent, kind)
     return Found(
         weights,
         tensors,

@@ -1,4 +1,7 @@
-"""Write a vocabulary as tokenizer.json for AutoTokenizer, with the same ids for every text."""
+"""Tokenizers of transformers: read without a tokenizer.json, and written for AutoTokenizer.
+
+Both ways, unitk and transformers have the same ids for a text.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,21 @@ from typing import Any
 
 import numpy as np
 
+from unitk.interop.files import read_json
+from unitk.interop.settings import checked
 from unitk.interop.vocabs import extra_ids
 from unitk.slots import NEVER, SEG, TOKEN, Ids, Slots
 from unitk.tasks.base import Task
 from unitk.tasks.understanding.base import Headed
-from unitk.vocab.base import Vocab
-from unitk.vocab.subwords import SentencePiece, Tokenizers, fields
+from unitk.vocab.base import Vocab, adopt
+from unitk.vocab.subwords import (
+    Lowercased,
+    SentencePiece,
+    Tokenizers,
+    Unaccented,
+    WordPiece,
+    fields,
+)
 from unitk.vocab.words import WordList
 
 GLUE, TILDE = "\ufff0", "\ufff1"
@@ -29,7 +41,41 @@ NORMAL, UNKNOWN, CONTROL, USER, BYTE = 1, 2, 3, 4, 6  # types of sentencepiece's
 BLANKS = "".join(filter(str.isspace, map(chr, range(sys.maxunicode))))
 """The characters that Python's `split` splits at; the library's white space has fewer."""
 
+LOWERED = {"albert": True, "xlnet": False}
+"""Families whose tokenizers remove accents before sentencepiece -> whether they lower-case, too."""
+BERT = {
+    "lowercase": "do_lower_case",
+    "strip_accents": "strip_accents",
+    "handle_chinese_chars": "tokenize_chinese_chars",
+}
+"""Setting of BERT's normalizer -> its name in tokenizer_config.json."""
+
 log = logging.getLogger(__name__)
+
+
+def prepared(vocab: Vocab, folder: Path, kind: str) -> Vocab:
+    """The vocabulary of a `kind` of model that treats case and accents as transformers does.
+
+    A file of pieces does not say what becomes of them. `tokenizer_config.json` may; otherwise the
+    family decides, unless there is a tokenizer.json, which says all. Raises `CheckpointError` for a
+    setting that is no boolean.
+    """
+    model, file = vocab.model, folder / "tokenizer_config.json"
+    given = read_json(file) if file.is_file() else {}
+    known = {
+        key: given[key] for key in (*BERT.values(), "keep_accents") if given.get(key) is not None
+    }
+    says = {key: checked(value, bool, key, file) for key, value in known.items()}
+    if isinstance(model, WordPiece):
+        spec = json.loads(model.data)
+        spec["normalizer"] |= {ours: says[name] for ours, name in BERT.items() if name in says}
+        return adopt(WordPiece(json.dumps(spec).encode()))
+    if isinstance(model, SentencePiece) and kind in LOWERED:
+        alone = not (folder / "tokenizer.json").is_file()
+        if not says.get("keep_accents", not alone):
+            lowercase = says.get("do_lower_case", LOWERED[kind])
+            return adopt((Lowercased if lowercase else Unaccented)(model.data))
+    return vocab
 
 
 def write_tokenizer(task: Task, folder: Path, rows: int, about: dict[str, Any]) -> None:
@@ -41,6 +87,8 @@ def write_tokenizer(task: Task, folder: Path, rows: int, about: dict[str, Any]) 
     if isinstance(model, SentencePiece):
         (folder / model.file).write_bytes(model.data)
         spec = _sentencepiece(model)
+        if isinstance(model, Unaccented):
+            about = {**about, "keep_accents": False, "do_lower_case": model.lowercase}
     elif isinstance(model, WordList):
         spec = _words(model)
     elif isinstance(model, Tokenizers):
@@ -76,7 +124,12 @@ def _added(
     sentinels = extra_ids(vocab)  # of T5: read in any text
     flags = {"single_word": False, "rstrip": False, "normalized": False}
     return there + [
-        {"id": i, "content": pieces[i], "lstrip": i == vocab.mask, "special": i not in sentinels}
+        {
+            "id": i,
+            "content": pieces[i],
+            "lstrip": i == vocab.mask,
+            "special": pieces[i] != sentinels.get(i),
+        }
         | flags
         for i in sorted(ids)
         if i < len(pieces)
@@ -134,6 +187,10 @@ def _sentencepiece(model: SentencePiece) -> dict[str, Any]:
     has_bytes, unk = BYTE in kinds, kinds.index(UNKNOWN)
     trainer, rules = dict(fields(proto[2])), dict(fields(proto[3]))
     steps = _characters(rules[2], rules[1]) if rules.get(2) else []
+    if isinstance(model, Unaccented):
+        quotes = [normalizers.Replace(two, '"') for two in ("``", "''")]
+        lower = [normalizers.Lowercase()] * model.lowercase
+        steps = [*quotes, normalizers.NFKD(), normalizers.StripAccents(), *lower, *steps]
     blanks: list[tuple[Any, str]] = [(R(r"\A +"), ""), (R(" +"), "▁"), (R(r"▁+\z"), "")]
     blanks = blanks if rules.get(4, 1) else [(" ", "▁")]  # remove_extra_whitespaces
     if trainer.get(3, 1) == 2:  # model_type: BPE
@@ -163,8 +220,9 @@ def _sentencepiece(model: SentencePiece) -> dict[str, Any]:
     tokenizer.normalizer = normalizers.Sequence(steps)
     strip = [decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), *strip])
-    own = [names[i] for i, kind in enumerate(kinds) if kind == USER]
-    tokenizer.add_tokens([AddedToken(name, normalized=True) for name in own])
+    if trainer.get(3, 1) == 2:  # scores of 0 make the unigram model prefer them anyway
+        own = [names[i] for i, kind in enumerate(kinds) if kind == USER]
+        tokenizer.add_tokens([AddedToken(name, normalized=True) for name in own])
     return dict(json.loads(tokenizer.to_str()))
 
 

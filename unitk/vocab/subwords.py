@@ -11,6 +11,7 @@ import functools
 import json
 import os
 import re
+import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -33,6 +34,7 @@ CACHED_WORDS = 1 << 19
 """About 100 MB. A full cache is emptied; frequent words are soon in it again."""
 
 
+END_OF_WORD = "</w>"  # of GPT's pieces
 FEW = 16  # texts that are encoded faster one by one
 
 
@@ -165,6 +167,34 @@ class SentencePiece(VocabModel):
             return None
         inside = any("▁" in self.piece(index)[1:] for index in range(self.size))
         return None if inside or self.find("▁") is None else WordCache(self._processor)
+
+
+@register("vocab", "sentencepiece_unaccented")
+class Unaccented(SentencePiece):
+    """A sentencepiece model whose texts lose their accents first, as XLNet's do."""
+
+    kind = "sentencepiece_unaccented"
+    lowercase = False
+
+    @classmethod
+    def opens(cls, path: Path) -> bool:
+        return False  # a *.model does not say so
+
+    def encode_packed(self, texts: list[str], num_threads: int) -> Packed:
+        return super().encode_packed([self._plain(text) for text in texts], num_threads)
+
+    def _plain(self, text: str) -> str:
+        text = unicodedata.normalize("NFKD", text.replace("``", '"').replace("''", '"'))
+        text = "".join(letter for letter in text if unicodedata.category(letter)[0] != "M")
+        return text.lower() if self.lowercase else text
+
+
+@register("vocab", "sentencepiece_lowercased")
+class Lowercased(Unaccented):
+    """The same in lower case, as ALBERT's."""
+
+    kind = "sentencepiece_lowercased"
+    lowercase = True
 
 
 def _encode(processor: Any, texts: list[str], num_threads: int) -> Packed:
@@ -373,7 +403,10 @@ class WordPiece(Tokenizers):
 
 @register("vocab", "gpt2")
 class GPT2(Tokenizers):
-    """GPT-2's and RoBERTa's byte-level BPE: a folder with vocab.json and merges.txt."""
+    """BPE in a folder with vocab.json and merges.txt: byte-level (GPT-2, RoBERTa), or GPT's.
+
+    GPT's pieces are of characters, and `</w>` ends a word. Its texts lose case and accents.
+    """
 
     @classmethod
     def opens(cls, path: Path) -> bool:
@@ -388,12 +421,22 @@ class GPT2(Tokenizers):
     @staticmethod
     def made_of(vocab: Path, merges: Path) -> bytes:
         """The tokenizer.json of these two files."""
-        from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
         try:
-            tokenizer = Tokenizer(models.BPE.from_file(str(vocab), str(merges)))
+            pieces, pairs = models.BPE.read_file(str(vocab), str(merges))
+            tokenizer = Tokenizer(models.BPE(pieces, pairs))
         except Exception as error:  # the library raises nothing narrower
             raise DataError(f"holds no byte-level BPE ({error})") from error
+        if any(piece.endswith(END_OF_WORD) for piece in pieces):
+            about = {"unk_token": "<unk>"} if "<unk>" in pieces else {}
+            tokenizer = Tokenizer(
+                models.BPE(pieces, pairs, end_of_word_suffix=END_OF_WORD, **about)
+            )
+            tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+            tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+            tokenizer.decoder = decoders.BPEDecoder(suffix=END_OF_WORD)
+            return tokenizer.to_str().encode()
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.ByteLevel()
         return tokenizer.to_str().encode()

@@ -92,8 +92,14 @@ def test_nothing_good_is_an_error(run, tmp_path):
         find(empty.path)
     (tmp_path / "file").touch()
     (tmp_path / "bare").mkdir()
-    for name, what in (("file", "is a file"), ("bare", "has no checkpoints/ and no manifest")):
-        with pytest.raises(CheckpointError, match=f"{name} is no run or checkpoint: it {what}"):
+    (tmp_path / "bert").mkdir()
+    (tmp_path / "bert" / "config.json").touch()  # as transformers has one
+    bare = "has no checkpoints/ and no manifest.json"
+    for name, what in (("file", "is a file"), ("bare", bare), ("bert", bare)):
+        hint = "" if name == "bare" else "; `unitk convert` reads"
+        with pytest.raises(
+            CheckpointError, match=f"{name} is no run or checkpoint: it {what}{hint}"
+        ):
             find(tmp_path / name)
     with pytest.raises(CheckpointError, match="there is no run or checkpoint"):
         find(tmp_path / "nowhere")

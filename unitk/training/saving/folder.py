@@ -167,7 +167,9 @@ def find(path: Path) -> Path:
         found, fault = _checked(path)
         if fault is not None and not (found / "manifest.json").exists():
             what = "is a file" if path.is_file() else "has no checkpoints/ and no manifest.json"
-            raise CheckpointError(f"{path} is no run or checkpoint: it {what}")
+            foreign = path.is_file() or (path / "config.json").is_file()
+            hint = "; `unitk convert` reads the models of other systems" if foreign else ""
+            raise CheckpointError(f"{path} is no run or checkpoint: it {what}{hint}")
         if fault is not None:
             raise CheckpointError(f"{path} is not a good checkpoint: {fault}")
         return found
