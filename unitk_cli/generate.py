@@ -107,9 +107,10 @@ class Options(GenerateConfig):
     Default: source, a text or a list of parts."""
     target_field: tuple[str, ...] = ()
     """Field of the target, beside --source-field."""
-    output_format: Literal["text", "jsonl", "fairseq"] = "text"
-    """text, jsonl, or the lines of fairseq-generate. text has one output a line, with its score if
-    --nbest is above 1. jsonl has one object a source. fairseq has S-, T-, H-, D- and P- lines."""
+    output_format: Literal["auto", "text", "jsonl", "csv", "fairseq"] = "auto"
+    """auto: jsonl or csv if --output ends in it, else text, which has one output a line, with its
+    score if --nbest is above 1. jsonl has one object a source. csv has the columns id, output and
+    score. fairseq has the S-, T-, H-, D- and P- lines of fairseq-generate."""
     truncate: bool = False
     """Truncate the last part of a source that is too long, instead of refusing it. Default: on for
     a model that was fine-tuned on pairs."""
@@ -207,7 +208,7 @@ def generate(given: Options, parsed: config.Parsed) -> None:
                 sources, given, constraints=wanted, truncate=given.truncate, first=items[0].number
             )
     nbest, alignment = 1 if given.score else given.nbest, given.print_alignment
-    formatter = Formatter(given.output_format, generator.vocab, nbest, given.score, alignment)
+    formatter = Formatter(format_to(given), generator.vocab, nbest, given.score, alignment)
     tally = Tally()
     with progress(total, done, not given.interactive) as report:
         for items in all_groups():
@@ -252,9 +253,18 @@ def check(parsed: config.Parsed) -> None:
         searching = [o.name for o in config.options(GenerateConfig) if o.name not in scored]
         parsed.idle("with --score", *searching, "prefix_file", "constraints", "resume")
     require(given.score or given.references is None, "--references has no effect without --score")
-    if given.print_alignment == "off":
+    align = given.print_alignment != "off"
+    require(not align or format_to(given) != "csv", "--print-alignment has no column in csv")
+    if not align:
         parsed.idle("without --print-alignment", "alignment_layer")
     check_writable(given.output, given.overwrite or given.resume)
+
+
+def format_to(given: Options) -> str:
+    """The format of the output: auto is resolved by the ending of its name."""
+    if given.output_format != "auto":
+        return given.output_format
+    return {".jsonl": "jsonl", ".csv": "csv"}.get(given.output.suffix, "text")
 
 
 def as_trained(given: Options, origins: Container[str]) -> Options:

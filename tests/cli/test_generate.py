@@ -1,3 +1,4 @@
+import csv
 import io
 import json
 import shutil
@@ -8,6 +9,7 @@ import pytest
 
 import unitk
 from tests.conftest import toy_lines
+from unitk.data.reading.columns import read_column
 from unitk.data.storing.corpus import CorpusWriter, write_manifest
 from unitk.decoding.files import outputs as outputs_module
 from unitk.decoding.generator import Generator
@@ -283,6 +285,30 @@ def test_json_lines(decode, files, capsys, generator):
     assert best["score"] == pytest.approx(expected.hypothesis.score, rel=1.5e-5, abs=1.5e-5)
     assert best["log_prob"] == pytest.approx(sum(best["token_log_probs"]), abs=1e-4)
     assert len(best["tokens"]) == len(expected.hypothesis.ids)
+
+
+def test_the_name_of_the_output_chooses_its_format(decode, files, capsys, generator):
+    odd = ['the "cat", sat', "", "fido\r"]
+    with (files / "in.csv").open("w", encoding="utf-8-sig", newline="") as file:
+        csv.writer(file).writerows([["ticket"], *([text] for text in odd)])
+    decode(f"--input in.csv --source-field ticket --nbest 2 --output out.csv {QUICK}")
+    with (files / "out.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["id"] for row in rows] == ["0", "0", "1", "2", "2"]
+    (first, second), (last, _) = generator.generate(odd[::2], beam=3, max_len=5, nbest=2)
+    assert [row["output"] for row in rows[:3]] == [first.text, second.text, ""]
+    score = pytest.approx(first.hypothesis.score, rel=1e-5)
+    assert float(rows[0]["score"]) == score and rows[2]["score"] == ""
+    decode(f"--input in.csv --source-field ticket --output out.jsonl {QUICK}")
+    lines = (files / "out.jsonl").read_text().splitlines()
+    assert json.loads(lines[2])["outputs"][0]["text"] == last.text
+    decode(f"--input in.csv --source-field ticket --output one.csv {QUICK}")
+    # `unitk score` reads both
+    for name in ("out.jsonl", "one.csv"):
+        found = read_column(files / name, "output", ())
+        assert found == [[first.text], [""], [last.text]]
+    with pytest.raises(UsageError, match="--print-alignment has no column in csv"):
+        decode(f"--input in.csv --print-alignment hard --output a.csv {QUICK}")
 
 
 def test_squad(decode, files, capsys, generator):

@@ -98,8 +98,10 @@ def _of_record(record: Any, where: str, side: Side, names: tuple[str, ...]) -> l
         return [" ".join(source_of(record, where, Fields(names, ())))]
     if names:
         return targets_of(record, where, Fields((), names)) or [""]
-    if not isinstance(record, dict) or not {"outputs", "error"} & record.keys():
+    if not isinstance(record, dict) or not {"outputs", "output", "error"} & record.keys():
         raise DataError(f"{where}: nothing that unitk generate wrote; --hypothesis-field names it")
+    if "output" in record:  # of a table
+        return [str(record["output"])]
     outputs = record.get("outputs")
     return [outputs[0]["text"] if outputs else ""]
 

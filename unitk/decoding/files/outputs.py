@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import os
@@ -57,6 +59,8 @@ class Formatter:
                 yield from self.text(outputs)
             elif self.format == "jsonl":
                 yield json.dumps(self.record(item, outputs), ensure_ascii=False)
+            elif self.format == "csv":
+                yield from self.table(item, outputs)
             else:
                 yield from self.fairseq(item, outputs)
 
@@ -75,6 +79,15 @@ class Formatter:
                 columns.append(self.aligned(output.attention))
             yield "\t".join(columns)
         yield from [""] * (self.nbest - len(outputs))
+
+    def table(self, item: Item, outputs: Sequence[Output]) -> Iterator[str]:
+        """A row for each output; an input without one has an empty row. Columns are named first."""
+        rows: list[list[Any]] = [["id", "output", "score"]] * (item.number == 0)
+        rows += [[item.number, one.text, f"{one.hypothesis.score:.6f}"] for one in outputs]
+        rows += [[item.number, "", ""]] * (not outputs)
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        yield text.getvalue()[:-1]
 
     def record(self, item: Item, outputs: Sequence[Output]) -> dict[str, Any]:
         """A json object for an input."""
