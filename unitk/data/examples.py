@@ -13,7 +13,7 @@ import numpy as np
 
 from unitk.config import Parsed, flag
 from unitk.data.batching import Examples, Feed, Update
-from unitk.data.cuts import Text, When
+from unitk.data.cuts import When
 from unitk.data.kinds import KINDS, Source, Task
 from unitk.data.limits import (
     PARTS,
@@ -293,12 +293,10 @@ def _texts(
 
     tables, own = tables_of(arch), [task.for_corpus(one.manifest) for one in corpora]
 
-    def lay_out(task: Task, text: Text, rng: np.random.Generator) -> Example:
-        return _checked(text.parts, task, corpora, tables, lambda: task.pretrain(text, rng))
-
     def draw(epoch: int, i: int, rng: np.random.Generator, when: When) -> Example:
-        texts = of(epoch)
-        return lay_out(own[texts.place(i)[0]], texts.text(i, when), rng)
+        text = of(epoch).text(i, when)
+        task = own[texts.place(i)[0]]
+        return _checked(text.parts, task, corpora, tables, lambda: task.pretrain(text, rng))
 
     examples = Examples(
         bounds=lambda epoch: task.slots(of(epoch).lengths),

@@ -17,7 +17,6 @@ from unitk.data.storing.corpus import SIDES, Corpus, Pairs
 from unitk.data.storing.labelled import Labelled, Linked, Spans
 from unitk.slots import Example, Ids
 
-Rng = np.random.Generator
 Task = Any  # an objective, `unitk.tasks.base.Task`: tasks import data, not the other way round
 
 
@@ -47,48 +46,27 @@ class Kind:
     noun: str  # what its examples are called
     opens: Callable[..., Any]  # folder -> the corpus
     sides: tuple[str, ...]  # the folders of its token files; "" is the corpus folder itself
-    lay_out: Callable[[Task, list[Ids], Any, Rng], Example]
-    """(task, parts, what they lead to, generator) -> the example."""
+    method: str  # of tasks, which lays out its examples
+
+    def lay_out(
+        self, task: Task, parts: list[Ids], leads_to: Any, rng: np.random.Generator
+    ) -> Example:
+        """The example of the parts of a source and of what they lead to."""
+        given: tuple[Any, ...] = parts, leads_to
+        if self.method == "pretrain":
+            # a text that is made up, to measure layouts: one sentence, nothing of note in it
+            notes = np.zeros(sum(map(len, parts)), np.int64)
+            given = (Text(parts, np.zeros(1, np.int64), notes),)
+        example: Example = getattr(task, self.method)(*given, rng)
+        return example
 
 
 KINDS = {
-    # a text that is made up, to measure layouts: one sentence, nothing of note in it; those of a
-    # corpus are cut before
-    "text": Kind(
-        "pre-training on text",
-        "texts",
-        Corpus,
-        ("",),
-        lambda task, parts, _, rng: task.pretrain(
-            Text(parts, np.zeros(1, np.int64), np.zeros(sum(map(len, parts)), np.int64)), rng
-        ),
-    ),
-    "pairs": Kind(
-        "fine-tuning on pairs",
-        "pairs",
-        Pairs,
-        SIDES,
-        lambda task, source, target, rng: task.finetune(source, target, rng),
-    ),
+    "text": Kind("pre-training on text", "texts", Corpus, ("",), "pretrain"),
+    "pairs": Kind("fine-tuning on pairs", "pairs", Pairs, SIDES, "finetune"),
     "labelled": Kind(
-        "fine-tuning on labelled texts",
-        "labelled texts",
-        Labelled,
-        ("",),
-        lambda task, parts, labels, rng: task.classify(parts, labels, rng),
+        "fine-tuning on labelled texts", "labelled texts", Labelled, ("",), "classify"
     ),
-    "spans": Kind(
-        "fine-tuning on answers in passages",
-        "questions",
-        Spans,
-        ("",),
-        lambda task, parts, span, rng: task.answer(parts, span, rng),
-    ),
-    "linked": Kind(
-        "training on texts with entities",
-        "texts with entities",
-        Linked,
-        ("",),
-        lambda task, parts, links, rng: task.link(parts, links, rng),
-    ),
+    "spans": Kind("fine-tuning on answers in passages", "questions", Spans, ("",), "answer"),
+    "linked": Kind("training on texts with entities", "texts with entities", Linked, ("",), "link"),
 }
