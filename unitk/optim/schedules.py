@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from unitk.errors import UsageError
+from unitk.errors import UsageError, require
 from unitk.registry import register
 
 
@@ -25,10 +25,7 @@ class Constant:
     """Length of the warm-up. Below 1 it is a share of the run, otherwise a number of updates."""
 
     def __post_init__(self) -> None:
-        if self.warmup < 0:
-            raise UsageError(
-                f"schedule {type(self).__name__}: warmup must be at least 0, got {self.warmup:g}"
-            )
+        _check(self, "warmup", self.warmup >= 0, "at least 0")
 
     def __call__(self, step: int, total: int | None) -> float:
         warmup = self._warmup(total)
@@ -52,10 +49,7 @@ class Falling(Constant):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.floor <= 1:
-            raise UsageError(
-                f"schedule {type(self).__name__}: floor must be in [0, 1], got {self.floor:g}"
-            )
+        _check(self, "floor", 0 <= self.floor <= 1, "in [0, 1]")
 
     def _gone(self, step: int, start: float, total: int | None) -> float:
         """The fraction of the way from `start` to the run's end that is done, at most 1."""
@@ -87,8 +81,7 @@ class Slanted(Constant):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.ratio < 1:
-            raise UsageError(f"schedule Slanted: ratio must be at least 1, got {self.ratio:g}")
+        _check(self, "ratio", self.ratio >= 1, "at least 1")
 
     def __call__(self, step: int, total: int | None) -> float:
         end = _end(self, total)
@@ -103,12 +96,10 @@ class Exponential(Falling):
     """The same factor in each update, from the warm-up's end to the floor at the end of the run."""
 
     floor: float = 0.01
-    """Lowest value, as a share of the peak."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.floor:
-            raise UsageError("schedule Exponential: floor must be above 0, got 0")
+        _check(self, "floor", self.floor > 0, "above 0")
 
     def _after(self, step: int, warmup: float, total: int | None) -> float:
         share: float = self.floor ** self._gone(step, warmup, total)
@@ -139,8 +130,7 @@ class Wsd(Falling):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.decay <= 0:
-            raise UsageError(f"schedule Wsd: decay must be above 0, got {self.decay:g}")
+        _check(self, "decay", self.decay > 0, "above 0")
 
     def _after(self, step: int, warmup: float, total: int | None) -> float:
         end = _end(self, total)
@@ -177,8 +167,7 @@ class Cyclical:
     """Share of a cycle that rises. The rest holds the value."""
 
     def __post_init__(self) -> None:
-        if self.cycles < 1:
-            raise UsageError(f"schedule Cyclical: cycles must be at least 1, got {self.cycles:g}")
+        _check(self, "cycles", self.cycles >= 1, "at least 1")
         if min(self.zero, self.ramp) < 0 or self.zero + self.ramp > 1:
             raise UsageError(
                 "schedule Cyclical: zero and ramp are shares of a cycle,"
@@ -198,6 +187,11 @@ class Cyclical:
             return 0.0
         rise = period * self.ramp
         return self.value * min(1.0, (at - idle) / rise) if rise else self.value
+
+
+def _check(schedule: object, name: str, holds: bool, what: str) -> None:
+    given = f"{name} must be {what}, got {getattr(schedule, name):g}"
+    require(holds, f"schedule {type(schedule).__name__}: {given}")
 
 
 def _end(schedule: object, total: int | None) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from unitk.config import flag
-from unitk.errors import at_least, require
+from unitk.errors import at_least, check_option, require
 from unitk.optim.schedules import Linear
 from unitk.values import Schedule, local
 
@@ -210,9 +210,7 @@ class TrainConfig:
             good = value is None or 0 < value < float("inf")
             require(good, f"{flag(name)} must be above 0 and finite, got {value}")
         most = 64 * (os.cpu_count() or 1)
-        require(
-            (self.threads or 1) <= most, f"--threads must be at most {most}, got {self.threads}"
-        )
+        check_option(self, "threads", (self.threads or 1) <= most, f"at most {most}")
         for name in ("ema", "average_last"):
             value = getattr(self, name)
             good = value is None or 0 < value < 1
