@@ -9,6 +9,7 @@ from pathlib import Path
 
 from unitk import config, registry
 from unitk.config import Given
+from unitk.decoding.files.defaults import read_defaults, write_defaults
 from unitk.errors import CheckpointError, UsageError, require
 from unitk.files import new_folder, seal
 
@@ -97,6 +98,7 @@ def import_checkpoint(
     rows = json.dumps({"format": source, "rows": parts.rows}, indent=1)
     (folder / checkpoint.IMPORTED).write_text(rows + "\n")
     seal(folder)
+    write_defaults(folder, parts.decoding)
     weights = sum(weight.numel() for weight in parts.model.parameters())
     size = f"{weights / 1e6:,.1f} M parameters, vocabulary of {len(parts.task.vocab):,}"
     print(f"{given.to[1]}: task {parts.task.name}, {size}")
@@ -128,7 +130,8 @@ def give(path: Path, target: str, folder: Path, given: Options, task: str | None
     lacks = f"{path} is a recurrent network, for which --to {target} has no place"
     require(not loaded.model.config.sequential, lacks)
     # as long as it is not trained, what was added to the tables of that system means nothing
-    write(Parts(loaded.model, loaded.task, loaded.config, loaded.rows), folder)
+    defaults = read_defaults(path)
+    write(Parts(loaded.model, loaded.task, loaded.config, loaded.rows, defaults), folder)
     if target == "hf":
         weights = sum(weight.numel() for weight in loaded.model.parameters())
         about = card(path, weights, given.license, given.scores)

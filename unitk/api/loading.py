@@ -56,7 +56,8 @@ def load(
     paths = [Path(one) for one in ([path] if isinstance(path, str | Path) else path)]
     loaded = _opened(paths, device, task, format, vocab, options, user_dir)
     model = loaded[0].model.to(device)
-    defaults = [read_defaults(one) if format is None else {} for one in paths]
+    own = (read_defaults(one) for one in paths)  # of unitk's checkpoints
+    defaults = [one.decoding for one in loaded] if format else list(own)
     if any(one != defaults[0] for one in defaults):
         log.warning("the models differ in %s: that of %s is used", NAME, paths[0])
     if len(loaded) > 1:

@@ -68,6 +68,8 @@ class Found:
     notes: Sequence[str] = ()  # what was left out
     check: Callable[[Task], None] = lambda task: None
     """Refuses options of the task that the checkpoint has no tensors for."""
+    decoding: Callable[[Task], Mapping[str, Any]] = lambda task: {}
+    """The options of `unitk generate` that the checkpoint brings."""
     says_heads: bool = True
     """Whether the checkpoint gives the number of heads; otherwise heads of 64 are assumed."""
 
@@ -95,6 +97,8 @@ class Parts:
     rows: Mapping[str, int]
     """Name of a table over the vocabulary -> its rows in the imported checkpoint, before symbols
     were added."""
+    decoding: Mapping[str, Any] = field(default_factory=dict)
+    """The options of `unitk generate` with which it is meant to be decoded."""
 
     def tensors(self) -> dict[str, Tensor]:
         """The weights by unitk's names, each shared weight once.
@@ -171,7 +175,7 @@ def read_checkpoint(
     for note in found.notes:
         log.warning("%s: %s", found.path, note)
     values = {k: v for k, v in parsed.values().items() if k.partition(".")[0] in KINDS}
-    return Parts(model.eval(), task, values, rows)
+    return Parts(model.eval(), task, values, rows, found.decoding(task))
 
 
 def _parsed(found: Found, given: Sequence[Given]) -> Parsed:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unitk.errors import CheckpointError, UsageError, require
+from unitk.errors import CheckpointError, require
 from unitk.interop import settings
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import find_file, read_json, read_tensors, save_tensors, write_json
@@ -31,11 +31,11 @@ from unitk.interop.hf_families import (
     layout_of,
     tied,
 )
+from unitk.interop.hf_generation import FILE, generation, read_generation
 from unitk.interop.hf_heads import PROBLEMS, head_of, head_settings, tuned
 from unitk.interop.hf_tokenizer import prepared, write_tokenizer
 from unitk.interop.names import count_from, today
 from unitk.interop.vocabs import extra_ids, vocab_beside
-from unitk.models.config import EncoderDecoderConfig
 from unitk.tasks.base import Task
 from unitk.tasks.mlm import MLM
 from unitk.tasks.understanding.base import Headed
@@ -46,7 +46,6 @@ WEIGHTS = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
-BEAM, MAX_LEN = 5, 64  # what `unitk generate` does by default
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +87,18 @@ def read(path: Path, vocab: Path | None) -> Found:
         fine.options,
         labels=fine.labels,
         spelled=extra_ids(own) if own and kind == "t5" else {},
+        decoding=lambda task: _decoding(weights.parent / FILE, task),
     )
+
+
+def _decoding(file: Path, task: Task) -> dict[str, Any]:
+    """The options of generation_config.json; a warning names settings that have no counterpart."""
+    if task.protocol is None or not file.exists():
+        return {}
+    found, left = read_generation(file, task)
+    if left:
+        log.warning("%s: no option says exactly the same as %s", file, ", ".join(left))
+    return found
 
 
 def modern(tensors: Mapping[str, Tensor], root: str, wrapped: str = "") -> dict[str, Tensor]:
@@ -135,9 +145,11 @@ def write(parts: Parts, folder: Path) -> None:
         theirs["final_logits_bias"] = bias[None]
     about |= family.about(config)
     if parts.task.protocol is not None and family.task != "mlm":
-        generation = _generation(parts, rows)
-        about |= {key: generation[key] for key in generation if key.endswith("_token_id")}
-        write_json(generation, folder / "generation_config.json")
+        found, lost = generation(parts, rows)
+        if lost:
+            log.warning("transformers has no counterpart of %s; it is left out", ", ".join(lost))
+        about |= {key: found[key] for key in found if key.endswith("_token_id")}
+        write_json(found, folder / FILE)
     save_tensors(theirs, folder / "model.safetensors")
     write_json(about, folder / "config.json")
     reads: dict[str, Any] = {
@@ -203,31 +215,3 @@ def _pad(parts: Parts, rows: int) -> int:
     """
     config, pad = parts.model.config, parts.task.vocab.pad
     return config.position_offset - 1 if config.position_offset and pad >= rows else pad
-
-
-def _generation(parts: Parts, rows: int) -> dict[str, Any]:
-    """The generation_config.json with which transformers decodes as `unitk generate` by default."""
-    task, vocab = parts.task, parts.task.vocab
-    protocol = task.protocol
-    assert protocol is not None
-    end = protocol.end if protocol.end < rows else None
-    found: dict[str, Any] = {
-        "bos_token_id": vocab.cls if vocab.cls < rows else None,
-        "eos_token_id": end,
-        "pad_token_id": vocab.pad if vocab.pad < rows else end,
-        "bad_words_ids": [[index] for index in protocol.banned if index < rows] or None,
-        "num_beams": BEAM,
-        # transformers counts the end symbol; its search ends when no open hypothesis can win
-        "max_new_tokens": MAX_LEN + 1,
-        "early_stopping": False,
-    }
-    if isinstance(parts.model.config, EncoderDecoderConfig):
-        start, *more = task.prompt([np.zeros(1, np.int64)]).towers["dec"].token.tolist()
-        if len(more) > 1:
-            raise UsageError(
-                f"--to hf: transformers' decoders begin with 2 symbols at most, not {1 + len(more)}"
-            )
-        found["decoder_start_token_id"] = start
-        found["forced_bos_token_id"] = more[0] if more else None
-        found["forced_eos_token_id"] = end
-    return found
