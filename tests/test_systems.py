@@ -2,10 +2,12 @@
 
 import importlib
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
 
+from unitk import config, registry
 from unitk.interop.convert import FORMATS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,6 +39,33 @@ def test_every_system_of_the_survey_has_its_row(systems):
     named = [system for some in rows.values() for system in some]
     assert {*SURVEY} <= {*named}
     assert rows["`thu_ernie`"] == ["THU-ERNIE"] and "ULMFiT" in rows["`lm`"]
+
+
+ROW = re.compile(r"^\| (`--task[^|]*) \| ([^| ]*|[\d., ]*) \|", re.M)
+WORDS = {"on": True, "off": False, "none": ""}
+
+
+def value(text):
+    """A default as the page has it: a word, a number, or numbers with commas."""
+    parts = text.strip("`").split(",")
+    numbers = [float(part) for part in parts if re.fullmatch(r"[\d.]+", part)]
+    if len(numbers) < len(parts):
+        return WORDS.get(text, text.strip("`"))
+    return tuple(numbers) if len(parts) > 1 else numbers[0]
+
+
+def test_defaults_are_those_of_the_tasks(systems):
+    seen = 0
+    for section in systems.PAGE.read_text().split("\n## "):
+        if named := re.search(r"unitk train --task (\w+)", section):
+            fields = config.options(registry.get("task", named[1]).Config)
+            there = {f"--task.{field.flag[2:]}": field.default for field in fields}
+            for flags, cell in ROW.findall(section):
+                flags = re.findall(r"`(--[\w.-]+)`", flags)
+                cells = cell.split(", ") if len(flags) > 1 else [cell]
+                assert [there[flag] for flag in flags] == [value(one) for one in cells], flags
+                seen += len(flags)
+    assert seen > 30
 
 
 def test_cells_are_what_tasks_can_do(systems):
