@@ -39,8 +39,7 @@ STAGES = {
         "generate --checkpoint unitk-mini-en --task lm --task.lm.delimiter off"
         " --input {run}/beginnings.txt --sampling --sampling-topp 0.5 --no-repeat-ngram-size 3"
         " --max-len 40",
-        "generate --checkpoint unitk-mini-en-questions --input {run}/passages.txt --beam 5"
-        " --lenpen 1.2 --no-repeat-ngram-size 3 --max-len 32",
+        "generate --checkpoint unitk-mini-en-questions --input {run}/passages.txt",
         "latent interpolate 'he is a teacher .' 'where do you live ?' --steps 6"
         " --checkpoint unitk-vae-en",
     ),

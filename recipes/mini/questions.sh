@@ -24,6 +24,6 @@ once "$RUN/.finetune" unitk train --task glm_infill --init-from unitk-mini-en --
   --lr 3e-3 --lr-schedule linear:warmup=0.03 --max-source-len 96 --max-target-len 32 --batch-tokens 4096 \
   --max-tokens 4096 --max-steps "${STEPS:-2400}" --valid-every 600 --valid-texts 300 --log-every 50 --seed "${SEED:-1}"
 echo "== 3/3 write the test questions"
-once "$RUN/.written" unitk generate --checkpoint "$RUN/finetune" --input "$RUN/data/test" --beam 5 --max-len 32 \
-  --lenpen 1.2 --no-repeat-ngram-size 3 --output-format jsonl --output "$RUN/written.jsonl" --overwrite
+once "$RUN/.written" unitk generate --checkpoint "$RUN/finetune" --input "$RUN/data/test" \
+  --config "$here/unitk-mini-en-questions.yaml" --output-format jsonl --output "$RUN/written.jsonl" --overwrite
 python3 "$here/../qg_squad/report.py" "$RUN" "$questions"
