@@ -284,8 +284,11 @@ WRONG = {
         ({"texts": ["a"], "max_len": "9" * 400 + "x"}, "max_len"),
         ({"texts": ["a"], "min_len": "\ud800"}, "min_len must be"),
         ({"texts": ["a"], "task": ["lm"]}, "task must be one of glm_infill, lm, got ['lm']"),
-        ({"texts": ["a"] * 65}, "texts: 65 given, 64 may be"),
-        ({"texts": ["a" * 10_001]}, "text 1 has 10001 characters, 10000 may be"),
+        ({"texts": ["a"] * 65}, "texts: 65 given; the server allows 64"),
+        (
+            {"texts": ["a" * 10_001]},
+            "text 1 has 10001 characters; the server allows 10000",
+        ),
         ({"texts": [3]}, "text 1 is no text"),
         ({"texts": ["\ud800"]}, "half a character"),
         ({"texts": []}, "texts must be a string or a list"),

@@ -347,7 +347,7 @@ def test_what_is_wrong_is_shown(serving, browser):
             for text, said in {
                 "no blank": "there is no blank in 'no blank'",
                 " ": "Text; [MASK] is a blank: nothing is written there.",
-                "[MASK] " * 40: "280 characters, 200 may be",
+                "[MASK] " * 40: "280 characters; the server allows 200",
             }.items():
                 page.fill("#fill textarea", "A [MASK].")
                 press(page, "fill")

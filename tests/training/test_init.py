@@ -47,9 +47,12 @@ def test_the_options_of_the_same_task_are_inherited(train, start, tmp_path):
 
 def test_mixed_tasks_inherit_each_its_own(train, begin, tmp_path):
     train("--max-steps 1 --task lm --arch gpt2_tiny --task.source-weight 0.25", run="one")
-    one, two = tmp_path / "one", tmp_path / "two"
-    words = "--task lm=0.5 --task mlm=0.5 --arch gpt2_tiny --blocks line"
+    one, two = tmp_path / "one", tmp_path / "three"
+    words = "--task lm=0.5 --task mlm=linear:value=0.5 --arch gpt2_tiny --blocks line"
     begun = begin(f"{words} --init-from {one}", run="two")
+    shares = "lm=0.5 mlm=linear:value=0.5,"  # as they were given
+    assert f"with task {shares}" in first_lines(Trainer(begun))[0]
+    begun = begin(f"{words} --init-from {one}", run="three")
     assert begun.parsed.mixture["lm"].config.source_weight == 0.25
     train_run(begun)
     assert task_of(begin(f"--task lm --init-from {two}")).source_weight == 0.25

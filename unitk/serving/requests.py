@@ -162,7 +162,8 @@ class Asked:
         for number, (prompt, one) in prompts.items():
             words = one.max_len * (1 + len(prompt.blanks))
             most = self.limits.max_output
-            require(words <= most, f"text {number + 1}: {words} tokens of output, {most} may be")
+            over = f"text {number + 1}: {words} tokens of output; the server allows {most}"
+            require(words <= most, over)
         layer = config.alignment_layer if isinstance(config, Aligning) else None
         check_layer(generator.model, layer)  # before a search that would be in vain
         if layer is not None:
@@ -299,12 +300,13 @@ class Asked:
             good = all(map(is_text, some))
             require(good, f"{name}: text {number} has half a character (a lone surrogate)")
             chars, most = sum(map(len, some)), self.limits.max_chars
-            require(chars <= most, f"{name}: text {number} has {chars} characters, {most} may be")
+            over = f"{name}: text {number} has {chars} characters; the server allows {most}"
+            require(chars <= most, over)
         return found
 
     def _few(self, name: str, count: int) -> None:
         most = self.limits.max_texts
-        require(count <= most, f"{name}: {count} given, {most} may be in a request")
+        require(count <= most, f"{name}: {count} given; the server allows {most} in a request")
 
     def _field(self, name: str, kind: type[Kind], default: Kind | None = None) -> Kind:
         value = self.given.get(name, default)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import shlex
 from collections.abc import Iterator
 from typing import Any, Protocol
@@ -46,9 +47,11 @@ def first_lines(run: Run) -> list[str]:
     slots, texts = f"{feed.batch_tokens:,} slots", f"{feed.batch_texts or 0:,} texts"
     examples = round(_per_epoch(feed))
     weights = sum(parameter.numel() for parameter in run.model.parameters())
+    # a share that never changes is a number, as it was given
+    tasks = re.sub(r"=constant:value=(\S+?),warmup=0\.0", r"=\1", start.parsed.values()["task"])
     processes = f"{ranks.world} processes, each " if ranks.world > 1 else ""
     return [
-        f"{data.about} with task {start.parsed.values()['task']}, {start.beginning}",
+        f"{data.about} with task {tasks}, {start.beginning}",
         *start.changed,
         f"train: {data.train.about}; an epoch is {examples:,} examples, {run.per_epoch:,}"
         f" updates of {texts if feed.batch_texts else slots}",
