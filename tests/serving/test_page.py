@@ -14,6 +14,7 @@ pytest.importorskip("starlette")
 sync_api = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium")
 
+import unitk  # noqa: E402  (after what may be missing)
 from unitk.files import seal  # noqa: E402  (after what may be missing)
 
 pytestmark = [
@@ -304,6 +305,18 @@ def test_every_control_is_sent(serving, browser, name):
                 spoken = page.get_attribute("#walk input[type=range]", "aria-valuetext")
                 assert spoken == output["text"]
                 page.keyboard.press("ArrowRight")
+
+
+def test_the_first_click_summarises_an_abstract(serving, browser):
+    with serving("unitk-mini-en-summaries") as where, opened(browser, where) as page:
+        press(page, "write")
+        best, *_ = page.eval_on_selector_all(
+            "#write tbody td:first-child", "all => all.map(one => one.innerText)"
+        )
+        source = page.input_value("#write textarea")
+        assert "single Transformer" in best and len(best) < len(source) / 3
+        [[one, *_]] = unitk.load("unitk-mini-en-summaries").generate(source)
+        assert best == one.text, "the page asks for what the checkpoint is meant to write"
 
 
 def test_fields_begin_with_the_options_of_the_checkpoint(serving, browser, trained, tmp_path):

@@ -117,6 +117,12 @@ async function write(name, {defaults}, source, {beam, ...options}, answer) {
   answer.replaceChildren(...alternatives(outputs[0], about));
 }
 
+/** What there is to summarise at first: of a sentence or two, nothing can be left out. */
+const ABSTRACT = `Pre-trained language models either understand text or generate it. We propose a unified model that \
+does both: a single Transformer whose attention masks decide which words each word can see. The model fills blanks, \
+continues texts and writes summaries. Experiments on summarization and question generation show that it outperforms \
+models that were trained for one task only.`;
+
 function fromSource(name, task, limits) {
   const {parts: count, max_source, alignment_layers: layers} = task;
   const section = panel("write", ({text, ...options}, answer) => {
@@ -126,8 +132,7 @@ function fromSource(name, task, limits) {
   if (count === 1) {
     section.querySelector("h2").textContent = "Summarise or rewrite";
     section.querySelector(".what").textContent = "Text";
-    const area = section.querySelector("textarea");
-    area.value = area.value.replace(/.*\| /, "");
+    section.querySelector("textarea").value = ABSTRACT;
   }
   if (!task.searches) without(section, "searches");
   if (layers) section.querySelector("[name=alignment_layer]").value = layers;
