@@ -54,8 +54,6 @@ class Texts(Joined):
 
         `size` replaces the block size.
         """
-        if self.epoch == epoch:
-            return
         self.size = size or self.size
         self.cuts: list[Cut] = [
             cut(

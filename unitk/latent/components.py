@@ -5,7 +5,7 @@ Optimus: Li et al. 2020, arXiv 2004.04092. Torch is imported when one of them is
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from unitk.errors import UsageError, at_least, require
@@ -122,12 +122,7 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
         "bert_small, a latent of 32, gpt2_mini: for a CPU; without attention dropout.",
     ),
     "optimus_sentence": (
-        LatentConfig(
-            **{one.name: getattr(SENTENCE, one.name) for one in fields(ModelConfig)}
-            | {"num_layers": 3},
-            encoder="modern_sentence",
-            latent=64,
-        ),
+        LatentConfig(**asdict(SENTENCE) | {"num_layers": 3}, encoder="modern_sentence", latent=64),
         "modern_sentence, a latent of 64, a decoder of 3 such layers: for a CPU.",
     ),
     "optimus_base": (OPTIMUS, "BERT-base, a latent of 32, GPT-2 small: 233 M parameters."),

@@ -18,7 +18,7 @@ T5 has one more dropout behind the final norm of each tower, which matters to tr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TypeVar
 
 from unitk.models.base import ArchConfig
@@ -191,11 +191,7 @@ MODERN = ModelConfig(
     zero_init=True,
     scaled_init=False,
 )
-MODERN2 = replace(
-    EncoderDecoderConfig(**{one.name: getattr(MODERN, one.name) for one in fields(MODERN)}),
-    num_virtual=0,
-    heads=(),
-)
+MODERN2 = replace(EncoderDecoderConfig(**asdict(MODERN)), num_virtual=0, heads=())
 
 TESTS = "2 layers of 64, no dropout: for tests."
 TESTS2 = "2 + 2 layers of 64, no dropout: for tests."

@@ -6,8 +6,8 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -195,25 +195,20 @@ class Server:
             raise HTTPException(400, str(error)) from error
 
 
-class explained:
+@contextmanager
+def explained(timeout: float) -> Iterator[None]:
     """A context in which errors of a request become an HTTPException with status and message."""
-
-    def __init__(self, timeout: float) -> None:
-        self.timeout = timeout
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, UsageError | DataError):
-            raise HTTPException(400, str(error)) from error
-        if isinstance(error, UnitkError):
-            raise HTTPException(500, str(error)) from error
-        if isinstance(error, QueueFull):
-            raise HTTPException(503, "too many requests wait; try again later") from error
-        if isinstance(error, TimeoutError):
-            after = f"the request was given up after {self.timeout:g} seconds"
-            raise HTTPException(504, f"{after}; ask for less at a time") from error
+    try:
+        yield
+    except (UsageError, DataError) as error:
+        raise HTTPException(400, str(error)) from error
+    except UnitkError as error:
+        raise HTTPException(500, str(error)) from error
+    except QueueFull as error:
+        raise HTTPException(503, "too many requests wait; try again later") from error
+    except TimeoutError as error:
+        after = f"the request was given up after {timeout:g} seconds"
+        raise HTTPException(504, f"{after}; ask for less at a time") from error
 
 
 async def hung_up(request: Request) -> None:

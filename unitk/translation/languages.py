@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -65,7 +65,7 @@ class TranslationConfig(EncoderDecoderConfig):
 PRESET = "mass_translation"
 INTO = "into"
 """The input with the language into which a text is translated; only back-translation has it."""
-BASE = TranslationConfig(**{f.name: getattr(SUMMARIZING, f.name) for f in fields(SUMMARIZING)})
+BASE = TranslationConfig(**asdict(SUMMARIZING))
 register("arch", PRESET)(
     Preset(
         replace(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 
 from unitk.errors import at_least
 from unitk.models.archs import BERT, CPU, TESTS, Preset, for_cpu, tiny
@@ -63,7 +63,7 @@ class THUERNIEConfig(ModelConfig):
 
 
 # what it has beside BERT begins anew where its weights come from a BERT
-THU_ERNIE = THUERNIEConfig(**{one.name: getattr(BERT, one.name) for one in fields(BERT)})
+THU_ERNIE = THUERNIEConfig(**asdict(BERT))
 
 for _name, _config, _about in (
     ("thu_ernie_tiny", tiny(replace(THU_ERNIE, entity_width=16)), TESTS),
