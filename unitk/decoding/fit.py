@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from torch import Tensor
 
 from unitk.data.texts import shorten
 from unitk.decoding.config import GenerateConfig, slope
@@ -63,6 +64,14 @@ def batches(
         numbers.append(i)
     if numbers:
         yield numbers
+
+
+def by_example(
+    rows: Tensor, examples: Sequence[Example], numbers: Sequence[int]
+) -> Iterator[tuple[int, Any]]:
+    """The numbers of the examples in a batch, with what was made of each one's asked rows."""
+    cuts = np.cumsum([len(examples[i].asks[0].label) for i in numbers])[:-1]
+    return zip(numbers, np.split(rows.cpu().numpy(), cuts), strict=True)
 
 
 def round_up(columns: int) -> int:

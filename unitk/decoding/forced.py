@@ -13,7 +13,7 @@ from torch import Tensor
 
 from unitk.decoding.config import SEARCH_PRESETS, GenerateConfig
 from unitk.decoding.ensemble import Ensemble
-from unitk.decoding.fit import batches
+from unitk.decoding.fit import batches, by_example
 from unitk.decoding.search import Hypothesis
 from unitk.errors import NonFiniteError, UsageError, require
 from unitk.models.attention import CrossAttention
@@ -39,12 +39,11 @@ def score(
     found: list[Floats] = [np.empty((2, 0), np.float32)] * len(examples)
     for numbers, batch in _collated(model, examples, max_tokens, PACKED):
         [ask] = batch.asks.values()
-        gain = model.judged(batch, ask).cpu().numpy()
-        if not np.isfinite(gain).all():
+        gain = model.judged(batch, ask)
+        if not gain.isfinite().all():
             raise NonFiniteError("the model gives logits that are not finite: there is no score")
-        cuts = np.cumsum([len(examples[i].asks[0].label) for i in numbers])[:-1]
-        for i, part in zip(numbers, np.split(gain, cuts, axis=1), strict=True):
-            found[i] = part
+        for i, part in by_example(gain.T, examples, numbers):
+            found[i] = part.T
         report(len(numbers))
     return found
 
@@ -61,9 +60,8 @@ def logits(model: Model | Ensemble, examples: Sequence[Example], max_tokens: int
     for numbers, batch in _collated(model, examples, max_tokens):
         [ask] = batch.asks.values()
         states, _ = model(batch, model.condition(batch))
-        table = model.head(gather(states, batch, [ask]), ask.head).float().cpu().numpy()
-        cuts = np.cumsum([len(examples[i].asks[0].label) for i in numbers])[:-1]
-        for i, part in zip(numbers, np.split(table, cuts), strict=True):
+        table = model.head(gather(states, batch, [ask]), ask.head).float()
+        for i, part in by_example(table, examples, numbers):
             found[i] = part
     return found
 
@@ -110,9 +108,7 @@ def attention(
             model(batch, model.condition(batch))
             weight = torch.stack([table.float() for table in seen]).mean(0).flatten(0, 1)
             [ask] = batch.asks.values()
-            rows = weight[ask.first].cpu().numpy()
-            cuts = np.cumsum([len(examples[i].asks[0].label) for i in numbers])[:-1]
-            for i, table in zip(numbers, np.split(rows, cuts), strict=True):
+            for i, table in by_example(weight[ask.first], examples, numbers):
                 source, label = examples[i].towers["enc"].token, examples[i].asks[0].label
                 real = ~np.isin(source, special)  # begin and end draw much, and say nothing
                 places = np.flatnonzero(real)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import torch
 
 from unitk.decoding.config import GenerateConfig
-from unitk.decoding.fit import batches
+from unitk.decoding.fit import batches, by_example
 from unitk.decoding.search import Hypothesis
 from unitk.models.base import Decoder
 from unitk.slots import Example, Ids, collate
@@ -29,10 +28,8 @@ def fill(
     for numbers in batches(prompts, config.max_tokens):
         batch = collate([[prompts[i]] for i in numbers]).to(device)
         [ask] = batch.asks.values()
-        words, best = model.likeliest(batch, ask, banned)
-        sizes = np.cumsum([len(prompts[i].asks[0].label) for i in numbers])[:-1]
-        scores = np.split(best.cpu().numpy(), sizes)
-        for i, ids, each in zip(numbers, np.split(words.cpu().numpy(), sizes), scores, strict=True):
+        both = [by_example(one, prompts, numbers) for one in model.likeliest(batch, ask, banned)]
+        for (i, ids), (_, each) in zip(*both, strict=True):
             total = float(each.sum())
             found[i] = [Hypothesis(ids, total / len(ids) ** config.lenpen, total, each)]
         report(len(numbers))

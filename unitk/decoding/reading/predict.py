@@ -15,7 +15,7 @@ from torch import Tensor
 from unitk.data.texts import shorten, windows
 from unitk.decoding.config import PredictConfig
 from unitk.decoding.ensemble import Ensemble
-from unitk.decoding.fit import batches
+from unitk.decoding.fit import batches, by_example
 from unitk.errors import DataError, require
 from unitk.models.heads.base import LM
 from unitk.models.stack import Model
@@ -70,9 +70,7 @@ def predict(
             (one, [examples[i] if own is task else asking(own, read[i][2]) for i in numbers])
             for one, own in members
         ]
-        output = mean_output(each).cpu().numpy()
-        ends = np.cumsum([len(examples[i].asks[0].label) for i in numbers])[:-1]
-        for i, rows in zip(numbers, np.split(output, ends), strict=True):
+        for i, rows in by_example(mean_output(each), examples, numbers):
             number, start, parts, _ = read[i]
             found = task.said(parts, rows)
             if not config.probabilities:
