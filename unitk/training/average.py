@@ -18,7 +18,7 @@ from unitk.files import seal, sealed
 from unitk.training.saving.checkpoint import EMA, IMPORTED, WEIGHTS, check_finite
 from unitk.training.saving.checkpoint import save_tensors as save
 from unitk.training.saving.folder import OPTIMIZER
-from unitk.training.saving.state import COPIES, read_state
+from unitk.training.saving.state import COPIES, read_state, tasks_in
 
 
 def average(checkpoints: Sequence[Path], folder: Path) -> None:
@@ -71,7 +71,7 @@ def check_alike(first: Path, one: dict[str, Any], path: Path, other: dict[str, A
 
 def _kind(config: dict[str, str]) -> dict[str, str]:
     """What determines the meaning of weights: tasks, and the architecture without dropout."""
-    names = " ".join(sorted(word.partition("=")[0] for word in config["task"].split()))
+    names = " ".join(sorted(tasks_in(config)))
     arch = {k: text for k, text in config.items() if k.startswith("arch.")}
     idle = ("dropout", "init_std", "scaled_init")  # change training alone, not what weights mean
     return {"task": names} | {k: v for k, v in arch.items() if not k.endswith(idle)}

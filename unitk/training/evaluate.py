@@ -25,7 +25,7 @@ from unitk.training.config import CUT, TrainConfig
 from unitk.training.means import Means
 from unitk.training.saving import checkpoint
 from unitk.training.saving.folder import finding
-from unitk.training.saving.state import asked_as, read_state
+from unitk.training.saving.state import asked_as, read_state, tasks_in
 from unitk.training.start import check_data, check_stateful
 
 TEXT = "lm"  # the ask whose labels are a text's words, named like its head
@@ -98,10 +98,10 @@ def open_evaluation(
     options = {k: state["config"][k] for k in (*CUT, "max_epochs") if k in state["config"]}
     most = state.get("lengths") or ()
     options |= {key: str(tokens) for key, tokens in zip(CUT[2:], most, strict=False)}
-    for name, share in (word.partition("=")[::2] for word in state["config"]["task"].split()):
+    for name, prefix in tasks_in(state["config"]).items():
         known = registry.get("task", name).hides if name in registry.names("task") else {}
         hidden = {} if asked else known
-        options |= {f"task.{f'{name}.' * bool(share)}{key}": to for key, to in hidden.items()}
+        options |= {prefix + key: to for key, to in hidden.items()}
     options["stateful_rows"] = str(rows)
     place = {"data": f"{corpus}=1", "valid": "none", "save_dir": str(folder), "max_steps": "1"}
     wanted = ("task", "arch", "criterion")

@@ -31,6 +31,7 @@ from unitk.training.saving.state import (
     options_of,
     plugins_named,
     read_state,
+    tasks_in,
 )
 from unitk.values import parse_value, render
 from unitk.vocab.base import Vocab, open_vocab
@@ -140,12 +141,11 @@ def _parse(argv: Sequence[str]) -> Parsed:
 
 def _of_same_tasks(there: dict[str, str], parsed: Parsed) -> dict[str, str]:
     """The options that a checkpoint has for the run's task or tasks, under this run's keys."""
-    trained = [word.partition("=")[0] for word in there["task"].split()]
+    trained = tasks_in(there)
     found: dict[str, str] = {}
     for name in parsed.mixture or (parsed.components["task"].name,):
         if name in trained:
-            theirs = f"task.{name}." if "=" in there["task"] else "task."
-            ours = f"task.{name}." if parsed.mixture else "task."
+            theirs, ours = trained[name], f"task.{name}." if parsed.mixture else "task."
             own = {key: text for key, text in there.items() if key.startswith(theirs)}
             found |= {ours + key.removeprefix(theirs): text for key, text in own.items()}
     return found

@@ -37,14 +37,19 @@ FIELDS: dict[str, Any] = {
 """What state.json must hold beside the progress."""
 
 
+def tasks_in(config: dict[str, str]) -> dict[str, str]:
+    """The names of a run's tasks, and what the keys of each one's options begin with."""
+    words = (word.partition("=") for word in config["task"].split())
+    return {name: f"task.{name}." if share else "task." for name, share, _ in words}
+
+
 def options_of(state: dict[str, Any], folder: Path) -> dict[str, str]:
     """Every option of the run as text; files that the checkpoint copied are named as copies.
 
     A task fills in options that an earlier version did not have.
     """
     values: dict[str, str] = dict(state["config"])
-    for name, share in (word.partition("=")[::2] for word in values["task"].split()):
-        prefix = f"task.{name}." if share else "task."
+    for name, prefix in tasks_in(values).items():
         known = registry.get("task", name).earlier if name in registry.names("task") else {}
         values = {prefix + option: text for option, text in known.items()} | values
     return values | copies_in(values, folder)
@@ -225,7 +230,7 @@ def read_state(checkpoint: Path) -> dict[str, Any]:
 def asked_as(state: dict[str, Any], task: str | None) -> list[Given]:
     """The options with which a checkpoint is read as a task that it was not trained with, but that
     needs no training; none where it was."""
-    trained = [word.partition("=")[0] for word in state["config"]["task"].split()]
+    trained = tasks_in(state["config"])
     known = task is not None and task not in trained and task in registry.names("task")
     if not known or not registry.get("task", task or "").untrained:
         return []
@@ -239,8 +244,7 @@ def layout_in(there: dict[str, str]) -> str:
     """The layout of a checkpoint's inputs, as `--task.layout`; of mixed tasks, the first's."""
     if "task.layout" in there:
         return there["task.layout"]
-    name, share, _ = there["task"].split()[0].partition("=")
-    prefix = f"task.{name}." if share else "task."
+    name, prefix = next(iter(tasks_in(there).items()))
     given = {key.removeprefix(prefix): v for key, v in there.items() if key.startswith(prefix)}
     known = {
         option.name: render(option.default) for option in options(registry.get("task", name).Config)
