@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -66,3 +67,10 @@ def answers(inputs: Inputs, answer: Answer, done: int = 0) -> Iterator[list[tupl
         for some in inputs:
             yield list(zip(some, each(some, first), strict=True))
             first += len(some)
+
+
+def record(number: int, text: Input, found: dict[str, Any] | DataError) -> str:
+    """A json object for a text, with its answer or its error."""
+    source = text.source[0] if len(text.source) == 1 else text.source
+    about = {"error": str(found)} if isinstance(found, DataError) else {"source": source, **found}
+    return json.dumps({"id": number, **about}, ensure_ascii=False)

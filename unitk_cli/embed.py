@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from unitk.decoding.files.outputs import STDOUT, check_writable
 from unitk.errors import DataError, require
 from unitk.files import new_file
 from unitk.latent.config import Common
-from unitk_cli.answers import answers, inputs_of
+from unitk_cli.answers import answers, inputs_of, record
 from unitk_cli.generate import open_generator
 
 
@@ -82,9 +81,7 @@ def vector_of(found: Any) -> Any:
 
 def line(number: int, text: Input, found: Any) -> str:
     """A json object for a text."""
-    if isinstance(found, DataError):
-        return json.dumps({"id": number, "error": str(found)}, ensure_ascii=False)
-    source = text.source[0] if len(text.source) == 1 else text.source
-    # the shortest digits that a float of 32 bits has
-    numbers = np.array(found.astype(str), object).astype(float).tolist()
-    return json.dumps({"id": number, "source": source, "vector": numbers}, ensure_ascii=False)
+    if not isinstance(found, DataError):
+        # the shortest digits that a float of 32 bits has
+        found = {"vector": np.array(found.astype(str), object).astype(float).tolist()}
+    return record(number, text, found)

@@ -68,25 +68,21 @@ def sample(given: options.Sample, opened: Opened) -> None:
     texts = read_texts(given) if given.texts or given.input is not None else []
     like = [] if given.among is None else of_label(given.among, given.label, "--label")
     require(not (texts and like), "--among excludes texts: draws are of all texts of the --label")
-    space = opened()
-    if like:
-        latents = encoded(space, like, given)
-        rng = np.random.default_rng(given.seed)
-        mean, covariance = geometry.law(latents.mean, latents.std)
-        drawn = rng.multivariate_normal(mean, given.spread**2 * covariance, given.count)
-        walks = [Walk([], [{}], point[None]) for point in drawn.astype(np.float32)]
-    elif not texts:
-        points = space.prior(given.count, given.seed, given.spread)
-        walks = [Walk([], [{}], point[None]) for point in points]
-    else:
+    space, rng = opened(), np.random.default_rng(given.seed)
+    if texts:
         latents = encoded(space, texts, given)
-        rng = np.random.default_rng(given.seed)
         draws = [latents.draw(rng, given.spread) for _ in range(given.count)]
-        clouds = np.stack(draws, axis=1)
-        walks = [
-            Walk([text], [{}] * given.count, cloud)
-            for text, cloud in zip(texts, clouds, strict=True)
-        ]
+        each = zip(texts, np.stack(draws, axis=1), strict=True)
+        walks = [Walk([text], [{}] * given.count, cloud) for text, cloud in each]
+    else:
+        if like:
+            latents = encoded(space, like, given)
+            mean, covariance = geometry.law(latents.mean, latents.std)
+            drawn = rng.multivariate_normal(mean, given.spread**2 * covariance, given.count)
+            points = drawn.astype(np.float32)
+        else:
+            points = space.prior(given.count, given.seed, given.spread)
+        walks = [Walk([], [{}], point[None]) for point in points]
     write_decoded(space, walks, given)
 
 
@@ -262,10 +258,9 @@ def groups_of(path: Path, format: Format, size: int, option: str) -> list[list[s
 
 def read_labelled(given: options.Common) -> tuple[list[str], list[str | None]]:
     """The given texts and their labels, if any."""
-    if given.input is None:
+    if given.texts or given.input is None:
         texts = read_texts(given)
         return texts, [None] * len(texts)
-    require(not given.texts, "give either texts or --input FILE")
     return labelled(given.input, given.input_format, "--input")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from unitk.decoding.files.sink import OutputFile, finished
 from unitk.errors import DataError, require
 from unitk.files import reserved
 from unitk.latent.config import Common
-from unitk_cli.answers import answers, inputs_of
+from unitk_cli.answers import answers, inputs_of, record
 from unitk_cli.generate import made_of, open_generator
 
 
@@ -82,10 +81,7 @@ def run(argv: Sequence[str]) -> None:
 
 def line(number: int, text: Input, found: Any, form: str) -> str:
     """A prediction as a line."""
-    if isinstance(found, DataError):
-        return json.dumps({"id": number, "error": str(found)}, ensure_ascii=False)
-    if form == "jsonl":
-        source = text.source[0] if len(text.source) == 1 else text.source
-        return json.dumps({"id": number, "source": source, **found}, ensure_ascii=False)
+    if form == "jsonl" or isinstance(found, DataError):
+        return record(number, text, found)
     value = next(iter(found.values()), "")
     return " ".join(value) if isinstance(value, list) else str(value)
