@@ -11,10 +11,10 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import torch
-from stages import events, table
 
 from unitk import pretrained
 from unitk.decoding.files.defaults import NAME
@@ -24,7 +24,9 @@ from unitk.training.saving.folder import find
 from unitk.training.saving.state import read_state
 from unitk.vocab.base import Vocab
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent))
+from stages import events, table  # noqa: E402
 
 
 def main() -> None:
