@@ -1,1 +1,1 @@
-"""The files that `unitk generate` reads and writes."""
+"""The files that `unitk generate` reads and writes: inputs, outputs, options of a checkpoint."""
