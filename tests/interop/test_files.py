@@ -55,6 +55,12 @@ def test_other_globals_are_refused_by_name(tmp_path, name):
         read_pickle(tmp_path / "model.pt")
 
 
+def test_another_file_is_no_damaged_pickle(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    with pytest.raises(CheckpointError, match="cannot be read: .* or torch.save did not write it"):
+        read_tensors(tmp_path / "config.json")
+
+
 def test_plain_values_are_read(tmp_path):
     there = {
         "args": argparse.Namespace(layers=2),

@@ -149,7 +149,7 @@ def reading(path: Path) -> Iterator[None]:
             ) from error
         about = message.splitlines()[0][:120] if message else type(error).__name__
         if "WeightsUnpickler" in message or "weights_only" in message:
-            about = "its pickle is damaged, or of another protocol than torch.save's"
+            about = "it is damaged, or torch.save did not write it"
         raise CheckpointError(f"{path} cannot be read: {about}") from error
 
 
