@@ -190,6 +190,7 @@ class Protocol:
     begin: int | None = None  # opens the next blank (GLM: start of piece)
     banned: tuple[int, ...] = ()  # ids that are never generated
     endless: bool = False  # the model has no end: `--max-len` alone closes an output, at no cost
+    opened: int = 0  # symbols before an output that its length penalty counts as words (BART)
 
 
 @dataclass(frozen=True)

@@ -69,8 +69,7 @@ def test_the_defaults_are_those_of_generate():
         ("gpt2_tiny", "lm", {}, 1.0),
         ("bart_tiny", "seq2seq", {}, 1.0),
         ("bart_tiny", "seq2seq", {"opening": "sep"}, 1.0),
-        # they count what they are forced to begin with as a word
-        ("bart_tiny", "seq2seq", {"opening": "both"}, 0.0),
+        ("bart_tiny", "seq2seq", {"opening": "both"}, 1.0),
         ("t5_tiny", "seq2seq", {"opening": "pad"}, 1.0),
     ],
 )
@@ -123,8 +122,8 @@ CNN_HERE = {"beam": 4, "search": "fairseq", "no_repeat_ngram_size": 3}
     ("arch", "options", "given", "read"),
     [
         (
-            *("bart_tiny", {"opening": "both"}, {**CNN, "length_penalty": 0.0}),
-            {**CNN_HERE, "lenpen": 0.0, "max_len": 11, "min_len": 3},
+            *("bart_tiny", {"opening": "both"}, {**CNN, "length_penalty": 2.0}),
+            {**CNN_HERE, "lenpen": 2.0, "max_len": 11, "min_len": 3},
         ),
         (
             *("t5_tiny", {"opening": "pad"}, {**CNN, "length_penalty": 2.0}),
@@ -171,7 +170,7 @@ def test_their_options_of_decoding_come_in(exported, arch, options, given, read)
             )
             for arch, opening in (("bart_tiny", "sep"), ("t5_tiny", "pad"))
         ],
-        ("bart_tiny", "seq2seq", {"opening": "both"}, {"beam": 2, "lenpen": 0.0, "max_len": 9}),
+        ("bart_tiny", "seq2seq", {"opening": "both"}, {"beam": 2, "lenpen": 0.5, "max_len": 9}),
         ("gpt2_tiny", "lm", {"opening": "sep"}, {"beam": 3, "min_len": 3, "max_len": 10}),
     ],
 )
@@ -191,6 +190,11 @@ def test_the_options_of_a_checkpoint_go_out(exported, arch, task, options, decod
             compared += 1
             assert best.text == text
     assert compared >= 6
+    sources = generator.sources([[text] for text in texts])
+    found = generator.outputs(sources, config := GenerateConfig(**decoding))
+    written = [best.hypothesis.ids for [best] in found]
+    for [best], [one] in zip(found, generator.scores(sources, written, config), strict=True):
+        assert one.hypothesis.score == pytest.approx(best.hypothesis.score, rel=1e-4, abs=1e-6)
     if options["opening"] != "sep" or task == "lm":  # a BART comes in with both symbols
         assert unitk.load(folder, format="hf").defaults == decoding
 

@@ -79,6 +79,7 @@ def as_hypothesis(
     gains = gains.copy()
     gains[forced] = 0
     length = float(max(len(ids) - len(forced) if way.counts_ends else words.sum(), 1))
+    length += protocol.opened
     if way.norm == "wu":
         length = (5 + length) / 6
     total = float(gains.sum(dtype=np.float64))

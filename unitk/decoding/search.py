@@ -253,6 +253,7 @@ class Search:
             length = (self.steps - 1 - state.blank.gather(1, back)).clamp(min=1)
         elif preset.free_end:
             length = self.steps - self.full(self.steps - 1).gather(1, back).float()
+        length = length + self.protocol.opened
         if preset.norm == "wu":
             length = (5 + length) / 6
         return length**self.config.lenpen
@@ -279,21 +280,23 @@ class Search:
     def _stop(self, total: Tensor) -> None:
         """Drop the open hypotheses of inputs whose search is over."""
         state, config, stop = self.state, self.config, self.preset.stop
+        length: int | Tensor
         bar = state.best[:, -1]
         if config.beam == 1 or stop == "first":
             over = bar > -torch.inf
         elif stop == "none":
             return
         elif stop == "glm":
-            over = bar >= total[:, 0] / max(self.steps - 1, 1) ** config.lenpen
+            length = max(self.steps - 1, 1) + self.protocol.opened
+            over = bar >= total[:, 0] / length**config.lenpen
         else:
             # log-probabilities only fall, so the kindest length bounds what a hypothesis can reach
-            length: int | Tensor = self.steps
+            length = self.steps
             if stop == "exact":
                 bar = state.best[:, config.nbest - 1]
                 longest_B1 = (state.last_blank + 1) * (state.limit + 1)
                 length = longest_B1 if config.lenpen > 0 else self.steps + 1
-            bound = state.score / length**config.lenpen
+            bound = state.score / (length + self.protocol.opened) ** config.lenpen
             over = bar >= bound.amax(1)
         state.score = state.score.masked_fill(over[:, None], -torch.inf)
 

@@ -59,7 +59,8 @@ class Seq2Seq(Task):
     @cached_property
     def protocol(self) -> Protocol:
         v = self.vocab
-        return Protocol(end=v.sep, banned=(v.pad, v.cls, v.mask))
+        banned = v.pad, v.cls, v.mask
+        return Protocol(end=v.sep, banned=banned, opened=len(self.start) - 1)
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         return unroll(self.prompt(source), self.protocol, np.append(target, self.vocab.sep))
