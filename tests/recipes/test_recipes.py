@@ -209,14 +209,17 @@ def test_an_ablation_is_a_table_and_goes_on(tmp_path):
 
 @pytest.mark.slow
 def test_mini_goes_on_after_a_stop(tmp_path):
-    """Two stages of training, each begun with few updates and continued."""
+    """Stages of training, each begun with few updates and continued."""
     few_questions(tmp_path / "few")
-    more = {"DATA": str(tmp_path / "few"), "COPY_STEPS": "2"}
+    more = {"DATA": str(tmp_path / "few"), "COPY_STEPS": "2", "ASK_STEPS": "2", "MORE_STEPS": "2"}
     recipe("mini", tmp_path, **more, STEPS="2")
     (tmp_path / "runs" / "mini" / ".base").unlink()
     recipe("mini", tmp_path, **more, STEPS="3")
     read = [json.loads(line) for line in (tmp_path / "runs/mini/base/log.jsonl").open()]
     assert [event["step"] for event in read if event["kind"] == "train"][-1] == 3
+    for stage, before in (("base", "copy"), ("ask", "base"), ("more", "ask")):
+        settings = (tmp_path / "runs" / "mini" / stage / "config.yaml").read_text()
+        assert f"\ninit_from: runs/mini/{before} " in settings
 
 
 @pytest.mark.slow
