@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# How unitk-mini-en was made: text of textbooks, novels and an encyclopedia. A stage copies sentences,
-# then blank infilling and a language model take turns, before and after questions that rules made.
+# How unitk-mini-en was made: text of textbooks, novels and an encyclopedia. A stage copies sentences.
+# Then blank infilling and a language model take turns, before and between questions that rules make.
 #
 #   DATA=path/to/full/data recipes/mini/run.sh       the model, in three hours of one CPU core
 #   recipes/mini/run.sh                              the same on the quickstart's sample
@@ -21,7 +21,7 @@ MORE_STEPS=${MORE_STEPS:-4500}
 SEED=${SEED:-1}
 mine "$RUN"
 
-echo "== 1/6 texts"
+echo "== 1/7 texts"
 openstax=$DATA/openstax-ccby
 texts=(--input "$RUN/thrice.jsonl" "$openstax/openstax.train.jsonl.gz")
 for path in "$DATA"/eltec-eng/*train*; do [ ! -e "$path" ] || texts+=("$path"); done
@@ -31,7 +31,7 @@ once "$RUN/.thrice" "${squad[@]}" --dest "$RUN/thrice.jsonl" --times 3 # as much
 once "$RUN/.text" unitk preprocess "${texts[@]}" --valid "$openstax/openstax.valid.jsonl.gz" \
   --sentences punct --vocab-size 8000 --byte-fallback --dest "$RUN/text" --overwrite
 
-echo "== 2/6 sentences to copy"
+echo "== 2/7 sentences to copy"
 copy=(python3 "$recipes/copies.py" answers --longest 20)
 once "$RUN/.copies" "${copy[@]}" --texts "$RUN/squad.jsonl" --dest "$RUN/copies.json"
 once "$RUN/.heldout" "${copy[@]}" --texts "$openstax/openstax.valid.jsonl.gz" --dest "$RUN/heldout.json"
@@ -49,24 +49,30 @@ read_texts() { # STAGE SEED FROM STEPS SCHEDULE: blank infilling and a language 
     --optimizer.weight-decay 0.05 --criterion.z-loss 1e-4
 }
 
-echo "== 3/6 learn to copy"
+echo "== 3/7 learn to copy"
 train copy "$SEED" --task glm_infill --data "$RUN/copies" --max-steps "$COPY_STEPS" \
   --lr 6e-3 --lr-schedule wsd:warmup=0.05,decay=0.1
 
-echo "== 4/6 pre-train"
+echo "== 4/7 pre-train"
 read_texts base "$SEED" copy "$STEPS" wsd:warmup=0.01,decay=0.3
 
-echo "== 5/6 learn to ask, from rules"
+echo "== 5/7 learn to ask, from rules"
 asked() { once "$RUN/.$1" python3 "$here/by_rule.py" --texts "$2" --times "$3" --dest "$RUN/$1.json"; }
 asked rules-squad "$RUN/squad.jsonl" 3
 asked rules-openstax "$openstax/openstax.train.jsonl.gz" 2
 asked rules-valid "$openstax/openstax.valid.jsonl.gz" 1
 once "$RUN/.asked" unitk preprocess --input "$RUN/rules-squad.json" "$RUN/rules-openstax.json" \
   --valid "$RUN/rules-valid.json" --window 48 --vocab "$RUN/text/train" --dest "$RUN/asked" --overwrite
-train ask "$SEED" --task glm_infill --data "$RUN/asked" --init-from "$RUN/base" \
-  --criterion.label-smoothing 0.1 --max-source-len 128 --max-target-len 32 --max-steps "$ASK_STEPS" \
-  --lr 3e-3 --lr-schedule linear:warmup=0.06
+ask() { # STAGE SEED FROM: learn the questions
+  train "$1" "$2" --task glm_infill --data "$RUN/asked" --init-from "$RUN/$3" --max-steps "$ASK_STEPS" \
+    --criterion.label-smoothing 0.1 --max-source-len 128 --max-target-len 32 --lr 3e-3 \
+    --lr-schedule linear:warmup=0.06
+}
+ask ask "$SEED" base
 
-echo "== 6/6 pre-train further"
+echo "== 6/7 pre-train further"
 read_texts more "$((SEED + 1))" ask "$MORE_STEPS" wsd:warmup=0.02,decay=0.4
-echo "$RUN/more: python3 $here/release.py makes a model with a name of it"
+
+echo "== 7/7 learn to ask again"
+ask asking "$((SEED + 1))" more
+echo "$RUN/more and $RUN/asking: python3 $here/release.py makes a model with a name of their mean"

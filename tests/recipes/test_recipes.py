@@ -217,7 +217,7 @@ def test_mini_goes_on_after_a_stop(tmp_path):
     recipe("mini", tmp_path, **more, STEPS="3")
     read = [json.loads(line) for line in (tmp_path / "runs/mini/base/log.jsonl").open()]
     assert [event["step"] for event in read if event["kind"] == "train"][-1] == 3
-    for stage, before in (("base", "copy"), ("ask", "base"), ("more", "ask")):
+    for stage, before in (("ask", "base"), ("more", "ask"), ("asking", "more")):
         settings = (tmp_path / "runs" / "mini" / stage / "config.yaml").read_text()
         assert f"\ninit_from: runs/mini/{before} " in settings
 
