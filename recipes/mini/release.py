@@ -1,10 +1,11 @@
 """A run -> a model that comes with unitk: its best weights in bf16, vocabulary and card, no more.
 
     python3 release.py runs/mini-questions/finetune unitk-mini-en-questions
-    python3 release.py runs/mini/more unitk-mini-en --mean runs/mini/asking --task glm_infill
+    python3 release.py runs/mini/more unitk-mini-en --toward runs/mini/asking 0.3 --task glm_infill
 
-`--mean` names a run that went on from the first: the model has the mean of the weights of both, and
-is good at what either learned (Wortsman et al. 2022, arXiv 2109.01903). The card is NAME.md of this folder, in which {about} becomes size and length of the training and
+`--toward` names a run that went on from the first, and a share: the weights go so far from the
+first run's to this one's, which keeps what either learned (Wortsman et al. 2022, arXiv 2109.01903).
+The card is NAME.md of this folder, in which {about} becomes size and length of the training and
 {curve} the losses over it. If there is a NAME.yaml, the model brings its options of decoding.
 """
 
@@ -35,15 +36,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("run", type=Path, help="a run folder")
     parser.add_argument("name", help="what the model is called")
-    parser.add_argument("--mean", type=Path, help="a run that went on from it")
+    parser.add_argument("--toward", nargs=2, metavar=("RUN", "SHARE"), help="mix in a later run")
     parser.add_argument("--task", help="of several tasks the one that it decodes as by default")
     parser.add_argument("--dest", type=Path, default=pretrained.FOLDER)
     given = parser.parse_args()
     checkpoint = find(given.run)
     weights = best(checkpoint)
-    if given.mean:
-        further = best(find(given.mean))
-        weights = {name: (tensor + further[name]) / 2 for name, tensor in weights.items()}
+    if given.toward:
+        later, share = best(find(Path(given.toward[0]))), float(given.toward[1])
+        weights = {name: tensor.lerp(later[name], share) for name, tensor in weights.items()}
     state = read_state(checkpoint) | {"optimizer": {}, "default_task": given.task}
     # where it was trained is no matter
     paths = {key: Path(state["config"][key]).name for key in ("data", "save_dir", "init_from")}

@@ -75,4 +75,4 @@ read_texts more "$((SEED + 1))" ask "$MORE_STEPS" wsd:warmup=0.02,decay=0.4
 
 echo "== 7/7 learn to ask again"
 ask asking "$((SEED + 1))" more
-echo "$RUN/more and $RUN/asking: python3 $here/release.py makes a model with a name of their mean"
+echo "$RUN/more and $RUN/asking: python3 $here/release.py makes a model with a name of them"
