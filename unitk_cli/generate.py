@@ -108,7 +108,7 @@ class Options(GenerateConfig):
     target_field: tuple[str, ...] = ()
     """Field of the target, beside --source-field."""
     output_format: Literal["auto", "text", "jsonl", "csv", "fairseq"] = "auto"
-    """auto: jsonl or csv if --output ends in it, else text, which has one output a line, with its
+    """auto: jsonl or csv if --output ends in it, else text. text has one output a line, with its
     score if --nbest is above 1. jsonl has one object a source. csv has the columns id, output and
     score. fairseq has the S-, T-, H-, D- and P- lines of fairseq-generate."""
     truncate: bool = False

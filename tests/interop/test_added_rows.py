@@ -138,9 +138,11 @@ def test_five_best_of_gpt_which_goes_on_for_ever(gpt):
 
 def test_five_best_of_bart(bart):
     model, there = bart
-    found = ours(unitk.load(there, format="hf"))
+    # lengths differ by the opening symbol, which transformers counts where it writes it itself
+    found = ours(unitk.load(there, format="hf"), lenpen=0)
     # transformers bans nothing of itself
     suppressed = {"suppress_tokens": [0, 1], "decoder_input_ids": torch.tensor([[2, 0]])}
+    suppressed["length_penalty"] = 0.0
     for source, outputs in zip(SOURCES, found, strict=True):
         prompt = [0, *ids(BART, source), 2]
         assert outputs == theirs(model, BART, prompt, 2, **suppressed)
