@@ -78,8 +78,8 @@ def split(sentence):
     if not plain or len(words) < 6 or not at or at > 8:
         return None
     subject = words[:at]
-    complex = any(re.search("[,;:]", word) or word in RELATIVES for word in subject)
-    return None if complex or subject[0].lower() in OPENERS else (words, at)
+    nested = any(re.search("[,;:]", word) or word in RELATIVES for word in subject)
+    return None if nested or subject[0].lower() in OPENERS else (words, at)
 
 
 def spans(words, at):
