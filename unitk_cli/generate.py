@@ -6,7 +6,7 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -176,7 +176,7 @@ def generate(given: Options, parsed: config.Parsed) -> None:
     found, limit = read(given), given.max_source_len
     if limit is None and "max_source_len" in parsed.origins:
         limit = sys.maxsize  # none: a passage is read whole
-    given = as_trained(given, parsed.origins)
+    asked, given = given, as_trained(given, parsed.origins)
     options = {item.key: item.text or "on" for item in parsed.aside}
     generator = open_generator(given, options)
     # auto was resolved when the model was loaded
@@ -213,7 +213,9 @@ def generate(given: Options, parsed: config.Parsed) -> None:
     with progress(total, done, not given.interactive) as report:
         for items in all_groups():
             if total is None:
-                items, outputs = answer_each(given, generator, items, report)
+                marked = any(map(generator.has_blank, items[0].source))  # typed, so one item
+                how = for_blanks(asked, parsed.origins) if marked else given
+                items, outputs = answer_each(how, generator, items, report)
             else:
                 outputs = answer(given, generator, items, report)
             lines = formatter.lines(items, outputs)
@@ -267,19 +269,28 @@ def format_to(given: Options) -> str:
     return {".jsonl": "jsonl", ".csv": "csv"}.get(given.output.suffix, "text")
 
 
-def as_trained(given: Options, origins: Container[str]) -> Options:
+def as_trained(given: Options, origins: Mapping[str, str]) -> Options:
     """The options, with defaults that depend on the model's training and on --infill."""
-    if given.infill is not None and "lenpen" not in origins:
-        given = replace(given, lenpen=INFILL_LENPEN)
+    if given.infill is not None:
+        return for_blanks(given, origins)
     states = [read_state(find(path)) for path in given.checkpoint]
     # an ensemble's members may differ: what fits all is taken
     most = [state["lengths"][0] for state in states if state.get("lengths")]
-    if not most or given.infill is not None:
+    if not most:
         return given
     # a model saw no longer sources in training, and cuts them now as it did then
     tokens = given.max_source_len if "max_source_len" in origins else min(most)
     truncate = given.truncate if "truncate" in origins else True
     return replace(given, max_source_len=tokens, truncate=truncate)
+
+
+def for_blanks(given: Options, origins: Mapping[str, str]) -> Options:
+    """The options for texts with blanks, which have none of the checkpoint's generate.yaml."""
+    own = {name for name, origin in origins.items() if origin.startswith(config.CHECKPOINT)}
+    plain = {name: getattr(GenerateConfig, name) for name in own}
+    if "lenpen" in own or "lenpen" not in origins:
+        plain["lenpen"] = INFILL_LENPEN
+    return replace(given, **plain)
 
 
 def read(given: Options) -> list[Input] | Iterator[list[Input]] | Path:

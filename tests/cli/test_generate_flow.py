@@ -223,6 +223,25 @@ def test_interactive(decode, monkeypatch, capsys, make_checkpoint):
     assert "unitk generate: input 2 is too long" in shown.err
 
 
+@pytest.mark.parametrize("more", ["", "--lenpen 1 --max-len 6"])
+def test_blanks_that_are_typed_have_the_options_of_infill(
+    files, monkeypatch, capsys, make_checkpoint, more
+):
+    path = make_checkpoint("glm_infill", "glm_tiny", "--arch.max-positions2 128")
+    shutil.copytree(path, "meant")
+    Path("meant/generate.yaml").write_text("beam: 2\nmin-len: 4\nlenpen: 2\n")
+    blanks, source = "the [MASK] sat on [MASK].", "big red tree."
+    given = ["--checkpoint", "meant", *more.split()]
+    stdin(monkeypatch, f"{blanks}\n{source}\n".encode())
+    run([*given, "--interactive"])
+    filled, written, end = capsys.readouterr().out.split("\n")
+    run([*given, "--infill", blanks])
+    assert capsys.readouterr().out == f"{filled}\n" and not end
+    Path("one").write_text(source)
+    run([*given, "--input", "one"])
+    assert capsys.readouterr().out == f"{written}\n"
+
+
 def test_masks_that_are_typed_are_filled(decode, monkeypatch, capsys, make_checkpoint):
     mlm = make_checkpoint("mlm", "bert_tiny")
     stdin(monkeypatch, b"the [MASK] sat.\nno blank\n")

@@ -539,14 +539,21 @@ def test_a_long_passage_keeps_a_window_around_the_answer(here, vocab):
         assert after and whole == (limit == 1000, limit == 1000)
 
 
-def test_records_are_pairs(here, vocab):
+def test_records_are_pairs(here, vocab, capsys):
     lines = [{"body": "the cat", "title": "a dog\na cat"}, {"body": "", "title": "the mat"}] * 9
     (here / "x.jsonl").write_text("\n".join(map(json.dumps, lines)))
     fields = {"source_field": ("body",), "target_field": ("title",), "skip_empty": True}
     given = Options(input=("x.jsonl",), dest=here / "d", vocab=vocab, sentence_mark="?", **fields)
     preprocess(given)
+    assert "\n  empty records skipped: 9\n" in capsys.readouterr().out
     pairs, known = open_corpus(here / "d"), corpus_vocab(here / "d")
     assert isinstance(pairs, Pairs) and len(pairs) == 9
+    labels = {"label_field": "title", "target_field": (), "sentence_mark": ""}
+    preprocess(dataclasses.replace(given, dest=here / "labels", **labels))
+    assert "\n  empty records skipped: 9\n" in capsys.readouterr().out
+    (here / "full.jsonl").write_text(json.dumps(lines[0]))
+    preprocess(dataclasses.replace(given, input=("full.jsonl",), dest=here / "full"))
+    assert "skipped" not in capsys.readouterr().out
     source, target = pairs.record(8)
     assert [known.decode(ids) for ids in (*source, target)] == ["the cat", "a dog ? a cat"]
     with pytest.raises(UsageError, match="--source-field and --target-field belong together"):

@@ -59,7 +59,8 @@ def record_blocks(
     found, read = records(path, name, wanted), _labelled if fields.form else _pair
     while some := list(islice(found, sources.PAIRS_IN_BLOCK)):
         pairs = [pair for record, where, _ in some if (pair := read(record, where, fields))]
-        yield PairBlock(path, base + some[0][2], pairs, labels=fields.form)
+        skipped = len(some) - len(pairs)
+        yield PairBlock(path, base + some[0][2], pairs, labels=fields.form, skipped=skipped)
 
 
 def _pair(record: Any, where: str, fields: Fields) -> PairText | None:

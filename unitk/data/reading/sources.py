@@ -129,6 +129,7 @@ class PairBlock:
     """Most tokens of a source: of a longer one's last part, a window is kept."""
     form: str = ""  # of answer and passage: how the source is made of them (`arranged`)
     labels: str = ""  # the form of the labels that they lead to instead of targets
+    skipped: int = 0  # records left out because they are empty
     fresh: bool = True
 
 

@@ -56,6 +56,7 @@ class Encoded:
     goes_on: bool
     labels: list[tuple[Any, str]] = field(default_factory=list)
     """Of labelled records, spans being in tokens; and the places that errors name."""
+    skipped: int = 0  # empty records
 
 
 def encode_block(
@@ -80,10 +81,10 @@ def encode_block(
             places = block.labels in ("span", "links")
             labels = _in_tokens(vocab, pairs, side) if places else [pair.label for pair in pairs]
             found = [(label, pair.where) for label, pair in zip(labels, pairs, strict=True)]
-            return Encoded(block.path, block.at, [side], False, found)
+            return Encoded(block.path, block.at, [side], False, found, block.skipped)
         targets = [pair.target for pair in pairs]
         sides = [_encode(vocab, sources, sizes), _encode(vocab, targets, np.ones_like(sizes))]
-        return Encoded(block.path, block.at, sides, False)
+        return Encoded(block.path, block.at, sides, False, skipped=block.skipped)
     assert reading is not None
     parsed = parse(block, reading)
     side = _encode(vocab, parsed.sentences, parsed.sizes, len(parsed.text))

@@ -261,7 +261,8 @@ def write_part(
     languages: tuple[int, ...] = (),
 ) -> dict[str, Counts]:
     """Encode one part into a folder, and print what it holds."""
-    name, start, num_bytes, found = folder.name, time.perf_counter(), 0, Counter[Path]()
+    name, start, found = folder.name, time.perf_counter(), Counter[Path]()
+    num_bytes = skipped = 0
     sides = KINDS[source.kind].sides
     writers = {side: CorpusWriter(folder / side, len(vocab), noted, True) for side in sides}
     labels = LabelWriter(source.labels, known) if source.labels else None
@@ -274,13 +275,13 @@ def write_part(
                 writer.counts.unknown += side.unknown
                 found[encoded.path] += len(side.lengths)
                 num_bytes += side.num_bytes
+            skipped += encoded.skipped
             if labels:
                 labels.add(encoded.labels)
             tell(encoded.at, num_bytes)
     if not shard:
         _check_found(source.paths, found)
-    about: dict[str, Any] = {"sources": [str(path) for path in source.paths]}
-    about["source_bytes"] = source.size
+    about: dict[str, Any] = {"sources": [*map(str, source.paths)], "source_bytes": source.size}
     if source.targets:
         about["targets"] = [str(path) for path in source.targets]
     if languages:
@@ -294,6 +295,8 @@ def write_part(
     close_corpus(folder, writers, vocab, about)
     took = time.perf_counter() - start
     print(f"{name}: {num_bytes / 1e6:,.1f} MB of text, {num_bytes / 1e6 / took:.1f} MB/s")
+    if skipped:
+        print(f"  empty records skipped: {skipped:,}")
     for label, writer in writers.items():
         print(f"  {label and label + ': '}{writer.counts}")
         if (rate := writer.counts.unknown_rate) > MANY_UNKNOWN:
