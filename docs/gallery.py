@@ -1,10 +1,11 @@
 """Makes docs/masks.md from the code: every objective's slots and mask, as `unitk show` draws them.
 
-python docs/gallery.py            writes the page; a test compares it
+A test compares the page with the code.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import shlex
@@ -315,4 +316,5 @@ def drawn(one: Picture) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     PAGE.write_text(page(), encoding="utf-8")

@@ -1,10 +1,11 @@
 """Writes unitk/keywords.pyi: the options of unitk's functions, for type checkers and editors.
 
-python docs/keywords.py            writes the stub; a test compares it
+A test compares the stub with the code.
 """
 
 from __future__ import annotations
 
+import argparse
 import re
 from dataclasses import MISSING
 from pathlib import Path
@@ -76,4 +77,5 @@ def stub() -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     STUB.write_text(stub(), encoding="utf-8")

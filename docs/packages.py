@@ -1,10 +1,11 @@
 """Draws docs/packages.svg from the imports: which package of unitk uses which.
 
-python docs/packages.py            writes the picture; a test compares it
+A test compares the picture with the code.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -111,4 +112,5 @@ def picture() -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     PICTURE.write_text(picture(), encoding="utf-8")

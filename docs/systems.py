@@ -1,10 +1,11 @@
 """Makes the table of docs/systems.md from the registry: what is done with each objective.
 
-python docs/systems.py             writes the table; a test compares it
+A test compares the table with the code.
 """
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import re
 from pathlib import Path
@@ -96,4 +97,5 @@ def table() -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     PAGE.write_text(TABLE.sub(table(), PAGE.read_text(encoding="utf-8")), encoding="utf-8")

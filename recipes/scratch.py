@@ -1,9 +1,9 @@
-"""What a model from scratch has in common with a checkpoint: python3 scratch.py CHECKPOINT.
+"""What a model from scratch has in common with a checkpoint.
 
 Prints options of `unitk train`, one a line: the architecture, and how texts are read.
 """
 
-import sys
+from stages import arguments
 
 from unitk.config import flag
 from unitk.training.start import parse_train
@@ -20,4 +20,4 @@ def main(checkpoint: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*arguments(__doc__, checkpoint=str))

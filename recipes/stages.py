@@ -1,5 +1,6 @@
 """What the reports of the recipes share."""
 
+import argparse
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +19,18 @@ GLUE = {
     "stsb": ["pearson", "spearman"],
 }
 """Figures of each set, as GLUE reports them (Wang et al. 2019, arXiv 1804.07461, table 1)."""
+
+
+def arguments(about: str | None, **kinds: Any) -> Iterable[Any]:
+    """The arguments of a script in their order; of a kind in a list there are any number."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=about, formatter_class=raw)
+    for name, kind in kinds.items():
+        many = isinstance(kind, list)
+        parser.add_argument(
+            name, metavar=name.upper(), type=kind[0] if many else kind, nargs="*" if many else None
+        )
+    return vars(parser.parse_args()).values()
 
 
 def records(path: Path) -> list[dict[str, Any]]:

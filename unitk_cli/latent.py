@@ -281,7 +281,7 @@ def of_label(path: Path, label: str, option: str) -> list[str]:
     texts, found = labelled(path, "auto", "--among")
     known = sorted({*classes(found, "--among")})
     if label not in known:
-        raise UsageError(f"{option} must be one of {', '.join(known)}, got {label!r}")
+        raise UsageError(f"{option} must be one of {', '.join(map(repr, known))}, got {label!r}")
     return [text for text, one in zip(texts, found, strict=True) if one == label]
 
 

@@ -1,7 +1,5 @@
 """The table of an ablation.
 
-    python3 report.py RUN
-
 Reads the finished rows of RUN, prints the table and writes it to RUN/table.md. The losses are those
 after each quarter. `share` is the share of the updates after which a row has the last validation
 loss of the row that it is measured against: the best AdamW row of the same task and architecture;
@@ -12,12 +10,11 @@ row without the change.
 
 from __future__ import annotations
 
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from stages import events, table
+from stages import arguments, events, table
 
 TITLES = "task arch optimizer rate change 1/4 1/2 3/4 end share of".split()
 Curve = list[tuple[int, float]]
@@ -70,9 +67,8 @@ def against(row: Row, rows: list[Row]) -> Row | None:
     return min(own, key=lambda one: one.last, default=None)
 
 
-def main() -> None:
+def main(run: Path) -> None:
     """Print and write the table."""
-    run = Path(sys.argv[1])
     marks = sorted(run.glob(".*.*.*.*"), key=lambda path: path.stat().st_mtime)
     rows = [read(run, path.name[1:]) for path in marks if (run / "rows" / path.name[1:]).is_dir()]
     cells = []
@@ -92,4 +88,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(*arguments(__doc__, run=Path))

@@ -1,19 +1,16 @@
 """BLiMP's accuracy and the losses at each count of words, as a table and a chart.
 
-    python3 report.py RUN
-
 Reads RUN/train and RUN/blimp; writes RUN/table.md, RUN/table.json and RUN/curve.png.
 """
 
 import json
-import sys
 from pathlib import Path
 
 import matplotlib
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
-from stages import events, table
+from stages import arguments, events, table
 
 from unitk.training.saving.folder import find
 from unitk.training.saving.state import read_state
@@ -74,4 +71,4 @@ def main(run):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*arguments(__doc__, run=Path))

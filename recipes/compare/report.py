@@ -1,7 +1,5 @@
 """The table and the picture of a comparison, of what is finished.
 
-    python3 report.py RUN SUMMARIES BLIMP ROWS...
-
 SUMMARIES is SciTLDR's test file, BLIMP the minimal pairs, and ROWS are all rows that the comparison
 is to have (OBJECTIVE-SEED, scratch.TASK-SEED). Writes RUN/table.md, RUN/table.json and
 RUN/compare.png.
@@ -10,14 +8,13 @@ RUN/compare.png.
 from __future__ import annotations
 
 import json
-import sys
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, variance
 
 import numpy as np
-from stages import GLUE, answered_in, events, outputs, table, trivial
+from stages import GLUE, answered_in, arguments, events, outputs, table, trivial
 
 from unitk.data.reading.pairs import Fields, read_records, read_squad
 from unitk.data.reading.sources import split_sentences
@@ -239,4 +236,4 @@ def main(run: Path, test: Path, blimp: Path, names: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:4]), sys.argv[4:])
+    main(*arguments(__doc__, run=Path, summaries=Path, blimp=Path, rows=[str]))

@@ -1,4 +1,4 @@
-"""The table of ERNIE 2.0's ways of learning: python3 report.py RUN ROWS...
+"""The table of ERNIE 2.0's ways of learning.
 
 For each objective the share of right answers on held-out texts at the end of a run, and that of
 the most frequent class among these answers.
@@ -6,11 +6,10 @@ the most frequent class among these answers.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from stages import events, table
+from stages import arguments, events, table
 
 from unitk.data.batching import draw
 from unitk.training.start import parse_train, prepare
@@ -53,4 +52,4 @@ def main(run: Path, rows: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main(*arguments(__doc__, run=Path, rows=[str]))

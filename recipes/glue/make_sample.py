@@ -1,7 +1,7 @@
-"""Made-up sets in GLUE's files, where no real ones are at hand: python3 make_sample.py DEST."""
+"""Made-up sets in GLUE's files, where no real ones are at hand."""
 
+import argparse
 import random
-import sys
 from pathlib import Path
 
 NOUNS = "dog cat bird fish horse cow sheep goat".split()
@@ -55,4 +55,6 @@ def main(dest: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("dest", type=Path)
+    main(parser.parse_args().dest)

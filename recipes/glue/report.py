@@ -1,12 +1,11 @@
-"""The table of GLUE's small sets: python3 report.py RUN SETS..."""
+"""The table of GLUE's small sets."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
-from stages import GLUE, table, trivial
+from stages import GLUE, arguments, table, trivial
 
 
 def main(run: Path, sets: list[str]) -> None:
@@ -27,4 +26,4 @@ def main(run: Path, sets: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main(*arguments(__doc__, run=Path, sets=[str]))

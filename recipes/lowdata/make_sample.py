@@ -1,7 +1,7 @@
-"""Made-up sentences in Yelp's files, where no real ones are there: python3 make_sample.py DEST."""
+"""Made-up sentences in Yelp's files, where no real ones are there."""
 
+import argparse
 import random
-import sys
 from pathlib import Path
 
 WHAT = "food service staff pizza place room coffee burger".split()
@@ -24,4 +24,6 @@ def main(dest: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("dest", type=Path)
+    main(parser.parse_args().dest)

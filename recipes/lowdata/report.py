@@ -1,13 +1,12 @@
-"""The accuracies at few labels: python3 report.py RUN "MODELS" LABELS..."""
+"""The accuracies at few labels."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from pathlib import Path
 
-from stages import records, table
+from stages import arguments, records, table
 
 SCORE = "test/class/correct"
 
@@ -40,4 +39,4 @@ def main(run: Path, models: list[str], labels: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2].split(), sys.argv[3:])
+    main(*arguments(__doc__, run=Path, models=str.split, labels=[str]))

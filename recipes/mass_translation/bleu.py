@@ -1,4 +1,4 @@
-"""BLEU of each checkpoint of a run, greedy: python3 bleu.py RUN SOURCES REFERENCES.
+"""BLEU of each checkpoint of a run, greedy.
 
 Prints a JSON object: the update of each checkpoint -> BLEU (sacrebleu, 13a) from language 0 into 1.
 """
@@ -6,10 +6,10 @@ Prints a JSON object: the update of each checkpoint -> BLEU (sacrebleu, 13a) fro
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import torch
+from stages import arguments
 
 import unitk
 from unitk.score.bleu import bleu
@@ -28,4 +28,4 @@ def main(run: Path, sources: Path, references: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    main(*arguments(__doc__, run=Path, sources=Path, references=Path))

@@ -1,4 +1,4 @@
-"""The table of MASS for translation: python3 report.py RUN ROWS...
+"""The table of MASS for translation.
 
 BLEU on the test set from language 0 into 1 after so many epochs, of fine-tuning and then of
 back-translation.
@@ -7,10 +7,9 @@ back-translation.
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
-from stages import events, table
+from stages import arguments, events, table
 
 from unitk.score.bleu import bleu
 
@@ -64,4 +63,4 @@ def main(run: Path, rows: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main(*arguments(__doc__, run=Path, rows=[str]))

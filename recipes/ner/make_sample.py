@@ -1,12 +1,11 @@
 """Make the bundled samples from the full sets; the same input gives the same samples.
 
-    python make_sample.py DIR      with wnut17/{train,test}.conll.gz and wikigold/all.conll.gz
-
-Of each file as many sentences are kept as `KEPT` says, in runs of ten from all over it.
+The full sets are wnut17/{train,test}.conll.gz and wikigold/all.conll.gz in FOLDER. Of each file as
+many sentences are kept as `KEPT` says, in runs of ten from all over it.
 """
 
+import argparse
 import gzip
-import sys
 from pathlib import Path
 
 KEPT = {"wnut17/train": 1_500, "wnut17/test": 500, "wikigold/all": 1_000}
@@ -33,4 +32,6 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", metavar="FOLDER", type=Path)
+    main(parser.parse_args().folder)

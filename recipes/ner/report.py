@@ -1,14 +1,13 @@
-"""The table of named entities: python3 report.py RUN SETS..."""
+"""The table of named entities."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from stages import records, table
+from stages import arguments, records, table
 
 from unitk.score.labels import tags
 
@@ -50,4 +49,4 @@ def main(run: Path, sets: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main(*arguments(__doc__, run=Path, sets=[str]))

@@ -1,18 +1,15 @@
 """The scores of generated questions, and ten of them in Markdown.
 
-    python report.py RUN QUESTIONS
-
 QUESTIONS has test.json.gz and, if they are there, nqg-src-test.txt.gz and nqg-tgt-test.txt.gz, the
 tokenised sentences and questions of Du et al. Writes RUN/report.md, and the texts that were scored.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
-from stages import answered_in, examples, outputs, save, table, training
+from stages import answered_in, arguments, examples, outputs, save, table, training
 
 from unitk.data.reading.pairs import read_squad
 from unitk.data.reading.sources import PairText, read_lines
@@ -87,4 +84,4 @@ def main(run: Path, questions: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(*arguments(__doc__, run=Path, questions=Path))

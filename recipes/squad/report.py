@@ -1,13 +1,12 @@
-"""The table of answers: python3 report.py RUN."""
+"""The table of answers."""
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 
-from stages import records, table
+from stages import arguments, records, table
 
 from unitk.data.reading.columns import read_labels
 from unitk.data.reading.pairs import read_squad
@@ -51,4 +50,4 @@ def main(run: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*arguments(__doc__, run=Path))

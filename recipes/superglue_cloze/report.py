@@ -1,13 +1,12 @@
-"""The table of SuperGLUE's sets: python3 report.py RUN SETS..."""
+"""The table of SuperGLUE's sets."""
 
 from __future__ import annotations
 
-import sys
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from stages import records, table
+from stages import arguments, records, table
 
 from unitk.score.labels import answers, classes
 
@@ -74,4 +73,4 @@ def main(run: Path, sets: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main(*arguments(__doc__, run=Path, sets=[str]))

@@ -10,9 +10,9 @@ Each tenth record is validated on. FEWREL has relations with sentences, heads an
 
 from __future__ import annotations
 
+import argparse
 import gzip
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations
@@ -151,6 +151,10 @@ def fewrel(path: Path, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    what, *paths = sys.argv[1:]
-    Path(paths[1]).mkdir(parents=True, exist_ok=True)
-    {"wiki": wiki, "fewrel": fewrel}[what](*map(Path, paths))
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("what", choices=("wiki", "fewrel"))
+    parser.add_argument("paths", metavar="PATH", type=Path, nargs="+")
+    given = parser.parse_args()
+    given.paths[1].mkdir(parents=True, exist_ok=True)
+    {"wiki": wiki, "fewrel": fewrel}[given.what](*given.paths)

@@ -1,18 +1,19 @@
-"""How often entities are predicted right: python3 entities.py CHECKPOINT CORPUS RANDOM,NONE,KEEP.
+"""How often entities are predicted right.
 
-No word is hidden. Candidates are all entities of the corpus that have a vector. Prints json: the
-accuracy, and that of a guess and of the candidate that the corpus has most often.
+WEIGHTS are RANDOM,NONE,KEEP: how often entities are replaced, left out and kept. No word is hidden.
+Candidates are all entities of the corpus that have a vector. Prints json: the accuracy, and that of
+a guess and of the candidate that the corpus has most often.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from stages import arguments
 
 from unitk.config import Given
 from unitk.data.storing.folders import open_corpus
@@ -52,4 +53,4 @@ def main(checkpoint: str, corpus: str, weights: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*arguments(__doc__, checkpoint=str, corpus=str, weights=str))

@@ -1,13 +1,11 @@
 """Make the bundled samples from the full sets; the same input gives the same samples.
 
-    python make_sample.py LINKED.jsonl.gz FEWREL.json.gz
-
-Every third article, and the first sentences of each relation.
+Every third article of LINKED, and the first sentences of each relation of FEWREL.
 """
 
+import argparse
 import gzip
 import json
-import sys
 from pathlib import Path
 
 from data import read
@@ -23,14 +21,17 @@ def written(name: str, lines: list[str]) -> None:
     print(f"{name}: {len(data):,} bytes")
 
 
-def main(linked: str, fewrel: str) -> None:
+def main(linked: Path, fewrel: Path) -> None:
     """Write both samples."""
     HERE.mkdir(exist_ok=True)
-    articles = [json.dumps(one, ensure_ascii=False) for one in read(Path(linked))[::3]]
+    articles = [json.dumps(one, ensure_ascii=False) for one in read(linked)[::3]]
     written("linked.jsonl.gz", articles)
-    some = {name: rows[:RELATIONS] for name, rows in read(Path(fewrel)).items()}
+    some = {name: rows[:RELATIONS] for name, rows in read(fewrel).items()}
     written("fewrel.json.gz", [json.dumps(some, ensure_ascii=False)])
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("linked", metavar="LINKED.jsonl.gz", type=Path)
+    parser.add_argument("fewrel", metavar="FEWREL.json.gz", type=Path)
+    main(**vars(parser.parse_args()))

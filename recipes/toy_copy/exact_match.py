@@ -1,9 +1,12 @@
 """The share of lines that are equal in two files; exit code 1 below 0.98."""
 
+import argparse
 import sys
 from pathlib import Path
 
-written, wanted = (Path(name).read_text().splitlines() for name in sys.argv[1:3])
+parser = argparse.ArgumentParser(description=__doc__)
+parser.add_argument("files", type=Path, nargs=2)
+written, wanted = (path.read_text().splitlines() for path in parser.parse_args().files)
 assert len(written) == len(wanted), f"{len(written)} lines against {len(wanted)}"
 share = sum(a == b for a, b in zip(written, wanted, strict=True)) / len(wanted)
 print(f"exact match {share:.3f} of {len(wanted)}")

@@ -1,12 +1,12 @@
 """Sequences to copy, reverse or sort: train, valid and test as source and target files.
 
-python3 make_data.py DEST [copy|reverse|sort] [SEED]
+Writes DEST/SPLIT.source.txt and SPLIT.target.txt, and DEST/letters.words. Splits share no sequence.
 """
 
 from __future__ import annotations
 
+import argparse
 import random
-import sys
 from pathlib import Path
 
 LETTERS = "abcdefghijklmnopqrst"
@@ -14,9 +14,9 @@ SIZES = {"train": 20000, "valid": 200, "test": 500}
 RULES = {"copy": list, "reverse": lambda letters: letters[::-1], "sort": sorted}
 
 
-def main(dest: Path, rule: str = "copy", seed: int = 1) -> None:
-    """Write SPLIT.source.txt, SPLIT.target.txt and the word list; splits share no sequence."""
-    rng = random.Random(seed)
+def main(dest: Path, rule: str = "copy") -> None:
+    """Write the files."""
+    rng = random.Random(1)
     seen: set[tuple[str, ...]] = set()
     dest.mkdir(parents=True, exist_ok=True)
     (dest / "letters.words").write_text("\n".join(LETTERS) + "\n")
@@ -32,5 +32,7 @@ def main(dest: Path, rule: str = "copy", seed: int = 1) -> None:
 
 
 if __name__ == "__main__":
-    words = sys.argv[1:]
-    main(Path(words[0]), *words[1:2], *map(int, words[2:3]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("dest", metavar="DEST", type=Path)
+    parser.add_argument("rule", choices=RULES, nargs="?", default="copy")
+    main(**vars(parser.parse_args()))

@@ -1,12 +1,11 @@
 """fairseq 0.12.2 on the data-bin of run.sh, with its settings.
 
-    python fairseq_peer.py RUN SEED UPDATES PAIRS SAVE_EVERY
-
 Runs in the environment that `recipes/benchmarks/fairseq_shim.py` describes. Trains with so many
 pairs an update, averages the last ten checkpoints, decodes with beam 5, and writes written.txt and
 fairseq.json (validation perplexity, updates, minutes) into RUN/fairseq-SEED.
 """
 
+import argparse
 import json
 import re
 import subprocess
@@ -73,4 +72,8 @@ def main(run, seed, updates, pairs, save_every):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:6]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", metavar="RUN", type=Path)
+    for name in ("seed", "updates", "pairs", "save_every"):
+        parser.add_argument(name, metavar=name.upper(), type=int)
+    main(**vars(parser.parse_args()))

@@ -1,4 +1,4 @@
-"""The table of a translation: python3 report.py RUN.
+"""The table of a translation.
 
 A row for each system in RUN (folders SYSTEM-SEED with bleu.json), with the mean over its seeds.
 """
@@ -6,12 +6,11 @@ A row for each system in RUN (folders SYSTEM-SEED with bleu.json), with the mean
 from __future__ import annotations
 
 import json
-import sys
 from collections import defaultdict
 from pathlib import Path
 from statistics import mean
 
-from stages import events, table
+from stages import arguments, events, table
 
 
 def figures(folder: Path) -> tuple[float, float, int, float]:
@@ -43,4 +42,4 @@ def main(run: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*arguments(__doc__, run=Path))

@@ -1,11 +1,11 @@
-"""Made-up reviews and questions, where no real ones are there: python3 make_sample.py DEST.
+"""Made-up reviews and questions, where no real ones are there.
 
 What a label says is said by a few of many words; all of these stand in the texts without labels.
 """
 
+import argparse
 import json
 import random
-import sys
 from pathlib import Path
 
 THINGS = "plot cast score dialogue ending camera pace script acting humour".split()
@@ -41,4 +41,6 @@ def main(dest: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("dest", type=Path)
+    main(parser.parse_args().dest)

@@ -1,13 +1,12 @@
-"""The accuracies of IMDb and TREC: python3 report.py RUN "SETS" ROWS..."""
+"""The accuracies of IMDb and TREC."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from pathlib import Path
 
-from stages import events, records, table
+from stages import arguments, events, records, table
 
 
 def majority(run: Path, name: str) -> float:
@@ -42,4 +41,4 @@ def main(run: Path, sets: list[str], rows: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2].split(), sys.argv[3:])
+    main(*arguments(__doc__, run=Path, sets=str.split, rows=[str]))

@@ -1,15 +1,11 @@
-"""The measures of each row as a table.
-
-python3 report.py RUN BETA/LAMBDA/TOKENIZER...
-"""
+"""The measures of each row (BETA/LAMBDA/TOKENIZER) as a table."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
-from stages import table
+from stages import arguments, table
 
 COLUMNS = {"reconstruction": 2, "kl": 2, "mi": 2, "active": 0, "bound": 2, "ppl_word": 1}
 """Measures of `unitk evaluate` and their digits."""
@@ -29,4 +25,4 @@ def main(run: Path, rows: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main(*arguments(__doc__, run=Path, rows=[str]))

@@ -1,12 +1,9 @@
-"""Sentences of a small grammar, about 16 nats each: train and valid files, and the word list.
-
-python3 make_data.py DEST [SEED]
-"""
+"""Sentences of a small grammar, about 16 nats each: train and valid files, and the word list."""
 
 from __future__ import annotations
 
+import argparse
 import random
-import sys
 from pathlib import Path
 
 SIZES = {"train": 20000, "valid": 1000}
@@ -38,9 +35,9 @@ def sentence(rng: random.Random) -> str:
     return " ".join(words)
 
 
-def main(dest: Path, seed: int = 1) -> None:
+def main(dest: Path) -> None:
     """Write train.txt, valid.txt and grammar.words."""
-    rng = random.Random(seed)
+    rng = random.Random(1)
     dest.mkdir(parents=True, exist_ok=True)
     words = sorted(word for some in WORDS.values() for word in some.split())
     (dest / "grammar.words").write_text("\n".join(words) + "\n")
@@ -49,4 +46,6 @@ def main(dest: Path, seed: int = 1) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:3]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("dest", metavar="DEST", type=Path)
+    main(parser.parse_args().dest)

@@ -1,14 +1,10 @@
-"""The last panel of each run as a table.
-
-python3 report.py RUN REGIME...
-"""
+"""The last panel of each run as a table."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
-from stages import events, table
+from stages import arguments, events, table
 
 COLUMNS = {"reconstruction": 2, "kl": 2, "mi": 2, "active": 0, "z_gap": 2}
 """Measures of the panel and their digits."""
@@ -25,4 +21,4 @@ def main(run: Path, regimes: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2:])
+    main(*arguments(__doc__, run=Path, regimes=[str]))

@@ -166,14 +166,17 @@ def test_restyle_moves_a_text_by_the_difference_of_two_labels(latent, space, tmp
     [
         (
             "sample --among labelled.txt --label tame",
-            "--label must be one of pet, wild, got 'tame'",
+            "--label must be one of 'pet', 'wild', got 'tame'",
         ),
-        ("sample --among labelled.txt", "--label must be one of pet, wild, got ''"),
+        ("sample --among labelled.txt", "--label must be one of 'pet', 'wild', got ''"),
         ("sample --label pet", "--label has no effect without --among"),
         ("sample x --among labelled.txt --label pet", "--among excludes texts"),
         ("sample --among in.txt --label pet", "--among: text 1 has no label"),
-        ("restyle x --among labelled.txt --from pet --to x", "--to must be one of pet, wild, got"),
-        ("restyle x --among labelled.txt --from y --to pet", "--from must be one of pet, wild"),
+        (
+            "restyle x --among labelled.txt --from pet --to x",
+            "--to must be one of 'pet', 'wild', got",
+        ),
+        ("restyle x --among labelled.txt --from y --to pet", "--from must be one of 'pet', 'wild'"),
     ],
 )
 def test_labels_that_do_not_fit(latent, tmp_path, words, message):
