@@ -195,8 +195,25 @@ def test_the_options_of_a_checkpoint_go_out(exported, arch, task, options, decod
     written = [best.hypothesis.ids for [best] in found]
     for [best], [one] in zip(found, generator.scores(sources, written, config), strict=True):
         assert one.hypothesis.score == pytest.approx(best.hypothesis.score, rel=1e-4, abs=1e-6)
-    if options["opening"] != "sep" or task == "lm":  # a BART comes in with both symbols
-        assert unitk.load(folder, format="hf").defaults == decoding
+    came = unitk.load(folder, format="hf")
+    assert came.defaults == decoding and came.task.config.opening == options["opening"]
+
+
+@pytest.mark.parametrize("opening", ["cls", "sep", "both"])
+@pytest.mark.parametrize("config", [{}, {"forced_bos_token_id": None}])
+def test_a_bart_begins_outputs_as_there(exported, config, opening):
+    """Where no second symbol is forced, the model writes the one with which texts begin."""
+    *_, folder = exported("bart_tiny", "seq2seq", opening=opening)
+    file = folder / hf_generation.FILE
+    file.write_text(json.dumps(json.loads(file.read_text()) | config))
+    came = unitk.load(folder, format="hf").task
+    assert came.config.opening == opening
+    assert hf_generation.opening(came) == {"cls": [2], "sep": [3], "both": [3, 2]}[opening]
+    for name in ("tokenizer.json", hf_generation.FILE):
+        (folder / name).unlink()
+    there = json.loads((folder / "config.json").read_text())
+    alone = hf_generation.bart_opening(there, folder)
+    assert alone == ("cls" if opening == "cls" else "both")
 
 
 def test_sampling_goes_out_and_what_transformers_lacks_is_named(exported, caplog):

@@ -31,7 +31,7 @@ from unitk.interop.hf_families import (
     layout_of,
     tied,
 )
-from unitk.interop.hf_generation import FILE, generation, read_generation
+from unitk.interop.hf_generation import FILE, bart_opening, generation, read_generation
 from unitk.interop.hf_heads import PROBLEMS, head_of, head_settings, tuned
 from unitk.interop.hf_tokenizer import prepared, write_tokenizer
 from unitk.interop.names import count_from, today
@@ -76,6 +76,9 @@ def read(path: Path, vocab: Path | None) -> Found:
     own = vocab_beside(weights, vocab)
     if own and (vocab is None or vocab.is_file()):  # a folder of unitk has all that is to be known
         own = prepared(own, weights.parent, kind)
+    options = fine.options
+    if kind == "bart" and not fine.head:
+        options = {"opening": bart_opening(given, where.parent)}
     return Found(
         weights,
         tensors,
@@ -84,7 +87,7 @@ def read(path: Path, vocab: Path | None) -> Found:
         config,
         fine.task,
         own,
-        fine.options,
+        options,
         labels=fine.labels,
         spelled=extra_ids(own) if own and kind == "t5" else {},
         decoding=lambda task: _decoding(weights.parent / FILE, task),

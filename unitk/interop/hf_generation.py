@@ -14,6 +14,7 @@ from unitk.interop.convert import Parts
 from unitk.interop.files import read_json
 from unitk.interop.settings import checked
 from unitk.tasks.base import Task
+from unitk.vocab.base import open_vocab
 
 FILE = "generation_config.json"
 BEAM, MAX_LEN = 5, 64  # what `unitk generate` does by default
@@ -91,6 +92,26 @@ def opening(task: Task) -> list[int] | None:
     """What the decoder beside an encoder reads first; None of a decoder alone."""
     towers = task.prompt([np.zeros(1, np.int64)]).towers
     return towers["dec"].token.tolist() if "dec" in towers else None
+
+
+def bart_opening(config: Mapping[str, Any], folder: Path) -> str:
+    """The `--task.opening` of a BART, by what its decoder reads first.
+
+    Where the model itself writes the second symbol, it has learned the one with which texts begin:
+    [CLS], unless there is a tokenizer.json that adds [SEP] only. Of symbols that no
+    `--task.opening` has, `read_generation` tells.
+    """
+    given = {**config, **(read_json(folder / FILE) if (folder / FILE).exists() else {})}
+    cls, end = config.get("bos_token_id", 0), config.get("eos_token_id", 2)
+    first = given.get("decoder_start_token_id", end), given.get("forced_bos_token_id")
+    file = folder / "tokenizer.json"
+    if first == (end, None) and file.exists():
+        from tokenizers import Tokenizer
+
+        data = open_vocab(file).model.data  # it names a damaged file
+        ids = Tokenizer.from_buffer(data).encode("a").ids
+        return "sep" if ids[0] != cls and ids[-1] == end else "both"
+    return "cls" if first == (cls, None) else "both"
 
 
 def _banned(given: Mapping[str, Any], task: Task) -> bool:
