@@ -183,6 +183,12 @@ def test_wrong_options_are_named(options, what):
         replace(registry.get("arch", "awd_lstm")(), **options)
 
 
+def test_the_last_chunks_are_those_of_one_direction():
+    with pytest.raises(UsageError, match="--arch.bptt-chunks ends at one end of a text, but this"):
+        replace(registry.get("arch", "elmo")(), bptt=70, bptt_chunks=20)
+    assert replace(registry.get("arch", "elmo")(), bptt=70).bptt == 70
+
+
 def test_weights_are_counted_and_the_last_cells_of_awd_lstm_are_as_wide_as_embeddings():
     for name in (*ARCHS, "awd_lstm", "siatl"):
         config = registry.get("arch", name)()

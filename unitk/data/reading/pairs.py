@@ -168,7 +168,7 @@ def label_of(value: Any, form: str, where: str) -> Label:
         if all(_is_span(link, 3) for link in value or []):
             return [(start, stop, str(name)) for start, stop, name in value or []]
     shape = {
-        "class": "a label",
+        "class": "one label",
         "number": "a number",
         "choice": "the number of a choice",
         "tags": "a list of tags",

@@ -101,7 +101,8 @@ class RecurrentConfig(ArchConfig):
     the beginning of a text."""
     bptt_chunks: int = 0
     """Chunks of --arch.bptt steps at the end of a text that gradients reach, and whose states
-    concat pooling reads. The steps before them need no memory for gradients. 0: all."""
+    concat pooling reads, in models of one direction. The steps before them need no memory for
+    gradients. 0: all."""
     carries, sequential, static_steps = True, True, False
     max_positions = max_positions2 = num_segments = num_virtual = num_tasks = 0
 
@@ -120,6 +121,10 @@ class RecurrentConfig(ArchConfig):
         require(projects or not self.head_layers, same)
         at_least(self, "arch.", char_width=0, highways=0, sampled_words=0, bptt=0, bptt_chunks=0)
         require(self.bptt > 0 or not self.bptt_chunks, "--arch.bptt-chunks needs --arch.bptt")
+        both = (
+            "--arch.bptt-chunks ends at one end of a text, but this --arch reads it from both ends"
+        )
+        require(len(self.towers) == 1 or not self.bptt_chunks, both)
         filters = [re.fullmatch(r"[1-9]\d*:[1-9]\d*", one) for one in self.char_filters]
         self._require("char_filters", all(filters) and bool(filters), "WIDTH:COUNT,...")
         spells = "--arch.char-width makes words of characters: it needs"
