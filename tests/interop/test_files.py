@@ -61,6 +61,14 @@ def test_another_file_is_no_damaged_pickle(tmp_path):
         read_tensors(tmp_path / "config.json")
 
 
+def test_a_file_that_was_cut_off_is_said_to_be_incomplete(tmp_path):
+    path = tmp_path / "model.pt"
+    torch.save({"a": torch.ones(300)}, path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(CheckpointError, match="cannot be read: it is damaged or incomplete"):
+        read_tensors(path)
+
+
 def test_plain_values_are_read(tmp_path):
     there = {
         "args": argparse.Namespace(layers=2),

@@ -189,3 +189,14 @@ def test_a_model_without_places_in_blanks_is_no_glm(toy_vocab, tmp_path):
     with pytest.raises(UsageError, match="a GLM has --arch.max-positions2 above 0"):
         glm.write(parts, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("rows,doubted", [(1060, False), (1061, True)])
+def test_a_vocabulary_of_far_fewer_pieces_is_doubted(
+    kit, store, tmp_path, vocab_txt, caplog, rows, doubted
+):
+    """A cased vocabulary for an uncased model would give each piece the row of another one."""
+    more = ("--vocab", vocab_txt, "--arch.num-heads", 4)
+    kit.to_unitk("glm", store(original(rows)), tmp_path / "ours", *more)
+    said = f"the vocabulary has 60 pieces for {rows:,} rows; is it the one of this model?"
+    assert (said in caplog.text) == doubted

@@ -253,6 +253,16 @@ def test_sizes_without_a_configuration(kit, store, tmp_path):
     assert (config.max_positions, config.num_segments, config.norm_eps) == (P, 6, 1e-5)
 
 
+def test_files_under_the_names_of_the_release(kit, tmp_path, vocab_txt):
+    """NAME-config.json and NAME-vocab.txt belong to NAME.bin; config.json beside it does not."""
+    torch.save(original(2, fast=True), tmp_path / "unilm2-base.bin")
+    (tmp_path / "unilm2-base-config.json").write_text(json.dumps({**CONFIG, "type_vocab_size": 2}))
+    (tmp_path / "unilm2-base-vocab.txt").write_text(vocab_txt.read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "num_attention_heads": 2}))
+    loaded = load(kit.to_unitk("unilm", tmp_path / "unilm2-base.bin", tmp_path / "ours"))
+    assert loaded.model.config.num_heads == H and loaded.vocab.pieces([7]) == ["w2"]
+
+
 def test_longer_positions_are_copies(kit, store, tmp_path):
     tensors = original(6)
     there = store(tensors, type_vocab_size=6)

@@ -267,6 +267,16 @@ def test_what_is_no_vocabulary(tmp_path, name, content, message):
         open_vocab(tmp_path / name)
 
 
+def test_a_folder_of_a_tokenizer_is_its_file(tmp_path):
+    """tokenizer.json is preferred, as it says more than vocab.txt."""
+    (tmp_path / "vocab.txt").write_text("\n".join([*BERT, "more"]) + "\n")
+    more = open_vocab(tmp_path / "vocab.txt")
+    (tmp_path / "vocab.txt").write_text("\n".join(BERT) + "\n")
+    assert open_vocab(tmp_path).model.size == len(BERT)
+    (tmp_path / "tokenizer.json").write_bytes(more.model.data)
+    assert open_vocab(tmp_path).model.size == len(BERT) + 1
+
+
 @given(texts=st.lists(st.text(alphabet="abcxyz ▁.☃ﬁ\t\u00a8\u3000", max_size=30), max_size=6))
 @example(texts=["", "▁", " ", "a ▁▁ b", "☃ ☃", "¨ ¨a"])
 @settings(max_examples=60, deadline=None)

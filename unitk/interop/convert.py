@@ -43,6 +43,7 @@ ROWS = (TOKENS, "heads.lm.weight", "heads.lm.bias")
 """Tensors with a row for every id of the vocabulary."""
 
 MOST_LAYERS = 10_000  # a larger number in a file is damage
+MOST_ROWS = 1_000  # that a table has for symbols and to fill it up; more are of other pieces
 
 log = logging.getLogger(__name__)
 
@@ -218,6 +219,9 @@ def _vocab(own: Vocab | None, found: Found, rows: int) -> Vocab:
     if own.model.size <= len(own.symbols) and rows > len(own.symbols):
         what = f"the vocabulary has {own.model.size} pieces, and the checkpoint {rows:,} rows"
         raise DataError(f"{found.path}: {what} (--vocab names another one)")
+    if rows - own.model.size > MOST_ROWS:
+        what = f"the vocabulary has {own.model.size:,} pieces for {rows:,} rows"
+        log.warning("%s: %s; is it the one of this model? (--vocab)", found.path, what)
     try:
         return fitted(own, rows, found.symbols, found.spelled)
     except DataError as error:

@@ -148,8 +148,8 @@ def reading(path: Path) -> Iterator[None]:
                 " opened; only tensors and plain values are read"
             ) from error
         about = message.splitlines()[0][:120] if message else type(error).__name__
-        if "WeightsUnpickler" in message or "weights_only" in message:
-            about = "it is damaged, or torch.save did not write it"
+        if re.search("WeightsUnpickler|weights_only|PytorchStreamReader", message):
+            about = "it is damaged or incomplete, or torch.save did not write it"
         raise CheckpointError(f"{path} cannot be read: {about}") from error
 
 

@@ -44,16 +44,20 @@ OFF = {"relax_projection": 0, "new_pos_ids": False, "task_idx": None}
 OFF |= {"ffn_type": 0, "num_qkv": 0, "seg_emb": False}  # switches that no released model has on
 PRESETS = {6: ("unilm_base", "unilm_large"), 2: ("unilm2_base",)}
 """By the number of token types."""
+RELEASED = ("config.json", "vocab.txt")
 
 
 def read(path: Path, vocab: Path | None) -> Found:
     """Read a folder with weights and config.json, or the file of weights.
 
-    Without config.json, sizes come from the shapes of the tensors.
+    Beside NAME.bin, as released, are NAME-config.json and NAME-vocab.txt. Without a configuration,
+    sizes come from the shapes of the tensors.
     """
     weights = find_file(path, ("pytorch_model.bin", "*.bin", "model.safetensors"), "weights")
     tensors = modern(read_tensors(weights))
-    where = weights.parent / "config.json"
+    where, pieces = (weights.with_name(f"{weights.stem}-{name}") for name in RELEASED)
+    where = where if where.exists() else weights.parent / "config.json"
+    vocab = vocab or (pieces if pieces.exists() else None)
     given = read_json(where) if where.exists() else {}
     settings.refuse(given, OFF, where)
     types = given.get("source_type_id", 0), given.get("target_type_id", 1)

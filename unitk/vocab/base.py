@@ -249,10 +249,10 @@ class Vocab:
 def open_vocab(path: Path) -> Vocab:
     """Open the vocabulary of a corpus, checkpoint or run folder, or one from another system.
 
-    Other systems: sentencepiece *.model, tokenizers *.json, WordPiece vocab.txt, a folder with
-    GPT-2's vocab.json and merges.txt, a word list *.words, fairseq's dict.txt. Symbols that these
-    lack are appended, see `Vocab.added`. The name of a model that comes with unitk means its
-    vocabulary.
+    Other systems: sentencepiece *.model, tokenizers *.json, WordPiece vocab.txt, a word list
+    *.words, fairseq's dict.txt, a folder with tokenizer.json, vocab.txt or GPT-2's vocab.json and
+    merges.txt. Symbols that these lack are appended, see `Vocab.added`. The name of a model that
+    comes with unitk means its vocabulary.
     """
     path = pretrained.located(path)
     if not path.exists():
@@ -265,10 +265,14 @@ def open_vocab(path: Path) -> Vocab:
     for place in (".", "vocab", "train/vocab", "best/vocab", "last/vocab"):
         if (path / place / FILE).is_file():
             return Vocab.load(path / place)
+    for name in ("tokenizer.json", "vocab.txt"):
+        if (path / name).is_file():
+            return open_vocab(path / name)
     raise DataError(
         f"{path} is not a vocabulary: possible are a folder that unitk wrote (vocabulary, corpus,"
         " checkpoint, run), *.model (sentencepiece), *.json (tokenizers), *.txt (WordPiece),"
-        " *.words (words), dict.txt (fairseq) and a folder with GPT-2's vocab.json and merges.txt"
+        " *.words (words), dict.txt (fairseq) and a folder with tokenizer.json, vocab.txt or"
+        " GPT-2's vocab.json and merges.txt"
     )
 
 

@@ -79,7 +79,8 @@ class Options(ReadingOptions):
     """File of targets to test on."""
     vocab: Path | None = None
     """Vocabulary to use: a folder of unitk (vocabulary, corpus, checkpoint, run), *.model, a
-    tokenizers *.json, WordPiece vocab.txt, or a folder with GPT-2's vocab.json and merges.txt."""
+    tokenizers *.json, WordPiece vocab.txt, or a folder with tokenizer.json, vocab.txt, or GPT-2's
+    vocab.json and merges.txt."""
     vocab_size: int | None = None
     """Size of the vocabulary to train when there is no --vocab."""
     vocab_kind: Literal["unigram", "bpe"] = "unigram"
