@@ -397,9 +397,7 @@ def _asks(examples: list[Example], places: dict[str, tuple[Ids, Ids]]) -> dict[s
     return made
 
 
-def unroll(
-    prompt: Example, protocol: Protocol, written: npt.ArrayLike, *, name: str = "lm"
-) -> Example:
+def unroll(prompt: Example, protocol: Protocol, written: npt.ArrayLike) -> Example:
     """Lay out decoding `written` after `prompt` for one pass, with an ask per word.
 
     `written` holds the words of every blank in turn, each closed by `protocol.end`; the last end
@@ -439,5 +437,5 @@ def unroll(
     return replace(
         prompt,
         towers={**prompt.towers, tower: slots + more},
-        asks=[lm(rows, words, name=name, tower=tower)],
+        asks=[lm(rows, words, tower=tower)],
     )

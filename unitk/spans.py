@@ -89,18 +89,18 @@ def poisson_counts(
             return drawn[drawn > 0], zeros
 
 
-def scatter(lengths: Ids, size: int, rng: np.random.Generator, *, gap: int = 1) -> Spans:
-    """Place spans of these lengths, in this order, into [0, size): uniform, `gap` apart or more.
+def scatter(lengths: Ids, size: int, rng: np.random.Generator) -> Spans:
+    """Place spans of these lengths, in this order, into [0, size): uniform, at least one apart.
 
     Raises ValueError when they do not fit.
     """
     count = len(lengths)
-    free = size - int(lengths.sum()) - gap * (count - 1)
+    free = size - int(lengths.sum()) - (count - 1)
     if free < 0:
         raise ValueError(f"{count} spans of {int(lengths.sum())} tokens do not fit into {size}")
     # n draws from the free places, sorted, are the room left of each span
     room = np.sort(rng.integers(0, free + 1, count))
-    starts = room + (lengths + gap).cumsum() - lengths - gap
+    starts = room + (lengths + 1).cumsum() - lengths - 1
     return np.array([starts, starts + lengths]).T
 
 

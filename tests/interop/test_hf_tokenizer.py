@@ -147,7 +147,7 @@ def test_the_ids_are_unitks(tmp_path, name):
     assert not wrong
     # what is around a text is what a prompt of the task has
     ids = vocab.encode("over the lazy dog")
-    prompt = task.prompt([vocab.model.encode_packed(["over the lazy dog"], 1)[0]]).towers["x"]
+    prompt = task.prompt([vocab.model.encode_packed(["over the lazy dog"])[0]]).towers["x"]
     assert theirs("over the lazy dog")["input_ids"] == prompt.token.tolist()
     ids = [index for index in ids if index != vocab.unk]  # which sentencepiece writes as ⁇
     assert theirs.decode(ids) == vocab.decode(ids)

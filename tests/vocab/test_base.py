@@ -287,7 +287,6 @@ def test_a_batch_equals_its_texts_one_by_one(vocabs, kind, texts):
     expected = [vocab.model._processor.encode(text) for text in texts]
     assert [ids.tolist() for ids in vocab.encode_batch(texts)] == expected
     assert [vocab.encode(text) for text in texts] == expected
-    assert [ids.tolist() for ids in vocab.encode_batch(texts, num_threads=2)] == expected
 
 
 def test_the_cache_of_words_is_used_for_bpe_and_bounded(vocabs, monkeypatch):

@@ -288,12 +288,12 @@ def single_batches(examples: Examples, ids: Ids, max_tokens: int) -> Iterator[Ba
         yield collate([[draw(examples, 0, 0, int(i))] for i in lot])
 
 
-def prefetch(updates: Iterator[T], depth: int = 2) -> Generator[T, None, None]:
-    """The items of an iterator, made by a thread up to `depth` items ahead.
+def prefetch(updates: Iterator[T]) -> Generator[T, None, None]:
+    """The items of an iterator, made by a thread up to two items ahead.
 
     Errors of the thread are raised here.
     """
-    ready: queue.Queue[T | BaseException] = queue.Queue(depth)
+    ready: queue.Queue[T | BaseException] = queue.Queue(2)
     stopped = threading.Event()
 
     def put(item: T | BaseException) -> bool:

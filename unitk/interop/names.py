@@ -149,10 +149,10 @@ def same(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype and bool(torch.equal(a, b))
 
 
-def listed(names: Collection[str], most: int = 12) -> str:
-    """Names for an error message: all, or the first `most` and the number of the others."""
-    shown = ", ".join(list(names)[:most])
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+def listed(names: Collection[str]) -> str:
+    """Names for an error message: all, or the first twelve and the number of the others."""
+    shown = ", ".join(list(names)[:12])
+    return shown if len(names) <= 12 else f"{shown} and {len(names) - 12} more"
 
 
 def _generic(name: str, digits: str) -> str:

@@ -131,7 +131,7 @@ def log_normal(z: Tensor, mean: Tensor, logvar: Tensor) -> Tensor:
     return -(square + logvar + math.log(2 * math.pi)).sum(-1) / 2
 
 
-def mutual_information(z: Tensor, mean: Tensor, logvar: Tensor, chunk: int = DENSITIES) -> float:
+def mutual_information(z: Tensor, mean: Tensor, logvar: Tensor) -> float:
     """What a latent tells of which text it was drawn from, at most ln M (Z, Z, Z: [M, Z] each).
 
     The mean over texts of log q(z | x) - log q(z), where z is one draw of the text's posterior and
@@ -144,7 +144,7 @@ def mutual_information(z: Tensor, mean: Tensor, logvar: Tensor, chunk: int = DEN
     precision = (-logvar).exp()
     scale_M = ((mean**2 * precision) + logvar + math.log(2 * math.pi)).sum(-1)
     total = z.new_zeros(())
-    rows = max(1, chunk // len(z))
+    rows = max(1, DENSITIES // len(z))
     for start in range(0, len(z), rows):
         some = z[start : start + rows]
         # (z - mean)^2 / var multiplied out: two products of matrices instead of [rows, M, Z]
@@ -157,12 +157,12 @@ def mutual_information(z: Tensor, mean: Tensor, logvar: Tensor, chunk: int = DEN
     return float(total) / len(z) + math.log(len(z))
 
 
-def active_units(mean: Tensor, threshold: float = ACTIVE) -> int:
-    """Dimensions whose posterior mean [M, Z] varies between texts by at least the threshold.
+def active_units(mean: Tensor) -> int:
+    """Dimensions whose posterior mean [M, Z] varies between texts by 0.01 or more.
 
     Burda et al. 2016, arXiv 1509.00519, section 5; variance with M - 1 degrees of freedom.
     """
-    return int((mean.double().var(0, correction=1) >= threshold).sum())
+    return int((mean.double().var(0, correction=1) >= ACTIVE).sum())
 
 
 def log_weight(nll: Tensor, z: Tensor, mean: Tensor, logvar: Tensor) -> Tensor:

@@ -123,13 +123,13 @@ class Vocab:
         """The ids of a text; symbols written out in it are plain text."""
         return self.model.encode(text)
 
-    def encode_packed(self, texts: list[str], num_threads: int = 1) -> Packed:
+    def encode_packed(self, texts: list[str]) -> Packed:
         """The ids of texts as one int32 array, and the number of ids of each text."""
-        return self.model.encode_packed(texts, num_threads)
+        return self.model.encode_packed(texts)
 
-    def encode_batch(self, texts: list[str], num_threads: int = 1) -> list[npt.NDArray[np.int32]]:
+    def encode_batch(self, texts: list[str]) -> list[npt.NDArray[np.int32]]:
         """The ids of each text."""
-        ids, lengths = self.encode_packed(texts, num_threads)
+        ids, lengths = self.encode_packed(texts)
         return np.split(ids, np.cumsum(lengths)[:-1]) if texts else []
 
     def encode_marked(self, text: str) -> list[int]:

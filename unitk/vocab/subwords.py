@@ -66,7 +66,7 @@ class VocabModel(ABC):
         return cls(cls.read(path))
 
     @abstractmethod
-    def encode_packed(self, texts: list[str], num_threads: int) -> Packed:
+    def encode_packed(self, texts: list[str]) -> Packed:
         """Encode texts; special symbols written out in a text are plain text."""
 
     @abstractmethod
@@ -95,7 +95,7 @@ class VocabModel(ABC):
 
     def encode(self, text: str) -> list[int]:
         """The ids of one text."""
-        return [int(index) for index in self.encode_packed([text], 1)[0]]
+        return [int(index) for index in self.encode_packed([text])[0]]
 
     def encode_inside(self, text: str) -> list[int]:
         """Encode a text that goes on without a blank, as after a symbol: "un[MASK]able"."""
@@ -133,13 +133,12 @@ class SentencePiece(VocabModel):
     def opens(cls, path: Path) -> bool:
         return path.suffix == ".model"
 
-    def encode_packed(self, texts: list[str], num_threads: int) -> Packed:
-        # many texts in one thread, as `unitk preprocess` has them in each process
-        if num_threads == 1 and len(texts) >= FEW and self._words is not None:
+    def encode_packed(self, texts: list[str]) -> Packed:
+        if len(texts) >= FEW and self._words is not None:
             packed = self._words.encode_packed(texts)
             if packed is not None:
                 return packed
-        return _encode(self._processor, texts, num_threads)
+        return _encode(self._processor, texts)
 
     def decode(self, ids: list[int]) -> str:
         return str(self._processor.decode(ids))
@@ -180,8 +179,8 @@ class Unaccented(SentencePiece):
     def opens(cls, path: Path) -> bool:
         return False  # a *.model does not say so
 
-    def encode_packed(self, texts: list[str], num_threads: int) -> Packed:
-        return super().encode_packed([self._plain(text) for text in texts], num_threads)
+    def encode_packed(self, texts: list[str]) -> Packed:
+        return super().encode_packed([self._plain(text) for text in texts])
 
     def _plain(self, text: str) -> str:
         text = unicodedata.normalize("NFKD", text.replace("``", '"').replace("''", '"'))
@@ -197,12 +196,12 @@ class Lowercased(Unaccented):
     lowercase = True
 
 
-def _encode(processor: Any, texts: list[str], num_threads: int) -> Packed:
+def _encode(processor: Any, texts: list[str]) -> Packed:
     # arrays, as lists of ids cost a tenth of the time
     if len(texts) < FEW:  # the library starts threads for a list, even for one
         rows = [processor.encode(text, return_type="numpy") for text in texts]
     else:
-        rows = processor.encode(texts, num_threads=num_threads, return_type="numpy")
+        rows = processor.encode(texts, num_threads=1, return_type="numpy")
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     return np.concatenate(rows) if rows else np.zeros(0, np.int32), lengths
 
@@ -250,7 +249,7 @@ class WordCache:
         fresh, self._index.fresh = self._index.fresh, []
         if any(self._processor.normalize(word) != "▁" + word for word in fresh):
             return False
-        ids, size = _encode(self._processor, fresh, 1)
+        ids, size = _encode(self._processor, fresh)
         self._first = np.append(self._first, len(self._ids) + np.cumsum(size) - size)
         self._size = np.append(self._size, size)
         self._ids = np.append(self._ids, ids)
@@ -336,9 +335,9 @@ class Tokenizers(VocabModel):
     def opens(cls, path: Path) -> bool:
         return path.suffix == ".json" and not GPT2.opens(path)
 
-    def encode_packed(self, texts: list[str], num_threads: int) -> Packed:
-        # its threads, one for each core, are switched on and off by the environment only
-        os.environ["TOKENIZERS_PARALLELISM"] = "true" if num_threads > 1 else "false"
+    def encode_packed(self, texts: list[str]) -> Packed:
+        # one thread, as `unitk preprocess` has a process for each core
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
         found = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return pack([one.ids for one in found])
 

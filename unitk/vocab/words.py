@@ -25,7 +25,7 @@ class WordList(VocabModel):
         self.size = len(symbols)
         self.unk: int = unk
 
-    def encode_packed(self, texts: list[str], num_threads: int) -> Packed:
+    def encode_packed(self, texts: list[str]) -> Packed:
         return pack([[self._id(word) for word in text.split()] for text in texts])
 
     def _id(self, word: str) -> int:

@@ -428,10 +428,10 @@ def whole(path: Path) -> str:
     return _decoded(Block(path, 1, 0, True, data))
 
 
-def named(record: Iterable[str], most: int = 12, longest: int = 30) -> str:
+def named(record: Iterable[str]) -> str:
     """The names of fields, for an error; a row of texts that was read as names is cut short."""
-    names = [name if len(name) <= longest else name[:longest] + "..." for name in record]
-    return ", ".join(names[:most] + ["..."] * (len(names) > most))
+    names = [name if len(name) <= 30 else name[:30] + "..." for name in record]
+    return ", ".join(names[:12] + ["..."] * (len(names) > 12))
 
 
 def characters(text: str, where: str) -> str:

@@ -215,10 +215,10 @@ class Corpus(Stored):
             return None
         return np.concatenate([notes[slice(*run)] for run in runs]).astype(np.int64)
 
-    def first_beyond(self, size: int, chunk: int = 1 << 22) -> str:
+    def first_beyond(self, size: int) -> str:
         """Where the first id of a vocabulary beyond `size` is, as a message; "" if nowhere."""
-        for start in range(0, len(self._tokens), chunk):
-            some = self._tokens[start : start + chunk]
+        for start in range(0, len(self._tokens), 1 << 22):
+            some = self._tokens[start : start + (1 << 22)]
             if some.max() >= size or some.min() < 0:
                 place = start + int(((some >= size) | (some < 0)).argmax())
                 byte = place * self._tokens.itemsize
