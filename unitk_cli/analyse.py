@@ -32,6 +32,12 @@ COLUMNS = {
 }
 
 
+def check_plot(output: Path | None) -> None:
+    """Refuse a picture of another format, before minutes are spent."""
+    known = output is None or output.suffix in (".png", ".svg", ".pdf")
+    require(known, f"--plot must end in .png, .svg or .pdf, got {output}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Contextuality(Common):
     """How contextual the states of each layer are: the similarity of a word's states in different
@@ -59,6 +65,7 @@ class Contextuality(Common):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, min_count=2, max_count=2)
+        check_plot(self.plot)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +105,7 @@ class HeadOptions:
 
     def __post_init__(self) -> None:
         at_least(self, max_tokens=1)
+        check_plot(self.plot)
         for name in ("step", "until"):
             share = getattr(self, name)
             require(0 < share <= 1, f"--{name} must be in (0, 1], got {share:g}")

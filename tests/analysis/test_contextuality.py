@@ -134,5 +134,8 @@ def test_verbs(capsys):
         analyse.run(["head"])
     with pytest.raises(UsageError, match="--min-count must be at least 2, got 1"):
         analyse.run("contextuality --checkpoint x --input y --min-count 1".split())
+    for verb in ("contextuality --input y", "heads --data y"):
+        with pytest.raises(UsageError, match="--plot must end in .png, .svg or .pdf, got x.foo"):
+            analyse.run(f"{verb} --checkpoint x --plot x.foo".split())
     with pytest.raises(UsageError, match="--input must be a file"):
         analyse.run("contextuality --checkpoint unitk-mini-en --input -".split())
