@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from unitk.spans import (
-    block_spans,
+    block_places,
     corrupt,
     edge_start,
     fitting,
@@ -12,7 +12,6 @@ from unitk.spans import (
     long_span,
     most_spans,
     ngram_places,
-    places,
     poisson_law,
     poisson_lengths,
     poisson_spans,
@@ -124,9 +123,11 @@ def test_blocks_of_unilm2_have_the_published_statistics():
     rng = np.random.default_rng(0)
     share, number, grams = [], [], []
     for _ in range(3000):
-        blocks = block_spans(free(512), 77, 0.4, 6, rng)
-        sizes = blocks[:, 1] - blocks[:, 0]
-        assert len(set(places(blocks).tolist())) == sizes.sum(), "no token twice"
+        hidden, sizes = block_places(free(512), 77, 0.4, 6, rng)
+        assert len(hidden) == len(set(hidden.tolist())) == sizes.sum(), "no token twice"
+        first = np.repeat(hidden[sizes.cumsum() - sizes], sizes)
+        within = np.concatenate([np.arange(size) for size in sizes])
+        assert (hidden == first + within).all(), "block by block"
         assert 77 <= sizes.sum() <= 77 + 5 and 77 > sizes[:-1].sum()
         share.append(sizes.sum() / 512)
         number.append(len(sizes))
@@ -139,10 +140,10 @@ def test_blocks_of_unilm2_have_the_published_statistics():
 def test_blocks_come_in_random_order_and_never_touch_walls():
     rng, rising = np.random.default_rng(0), []
     for _ in range(500):
-        blocks = block_spans(free(40, 0, 7, 39), 6, 0.4, 6, rng)
-        assert not set(places(blocks).tolist()) & {0, 7, 39}
-        if len(blocks) > 1:
-            rising.append(blocks[0, 0] < blocks[1, 0])
+        hidden, sizes = block_places(free(40, 0, 7, 39), 6, 0.4, 6, rng)
+        assert not set(hidden.tolist()) & {0, 7, 39}
+        if len(sizes) > 1:
+            rising.append(hidden[0] < hidden[sizes[0]])
     assert np.mean(rising) == pytest.approx(0.5, abs=0.07)
 
 
@@ -151,8 +152,8 @@ def test_laws_hold_for_very_short_texts(size):
     rng = np.random.default_rng(size)
     for budget in range(1, size + 3):
         for _ in range(50):
-            blocks = block_spans(free(size), budget, 0.4, 6, rng)
-            assert min(budget, size) <= len(places(blocks)) <= size
+            hidden, _ = block_places(free(size), budget, 0.4, 6, rng)
+            assert min(budget, size) <= len(hidden) <= size
             assert len(ngram_places(free(size), budget, 0.2, 3, rng)) == min(budget, size)
 
 

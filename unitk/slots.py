@@ -20,6 +20,7 @@ Floats = npt.NDArray[np.float32]
 NEVER = 1 << 30  # a time no clock reaches; the times of tasks stay below it
 FIELDS = ("token", "pos", "pos2", "seg", "now", "born", "dies", "doc", "cross")
 TOKEN, POS, POS2, SEG, NOW, BORN, DIES, DOC, CROSS = range(len(FIELDS))
+PAD = np.array([[0, 0, 0, 0, 0, NEVER, NEVER, 0, 0]]).T  # but for its doc, one of its row
 WIDTH = 16  # rows are padded to a multiple of this, as the attention kernels like it
 
 
@@ -267,16 +268,17 @@ def collate(rows: Sequence[Sequence[Example]]) -> Batch:
     num_docs = np.maximum.reduce(most) + 1
     first_doc = np.append(0, num_docs.cumsum())
     row_docs = first_doc[edge]  # the first doc of each row, and the end
+    alone = np.diff(row_docs).max() == 1  # whether no row has several docs
     towers: dict[str, Any] = {}
     num_keys, sight = {}, {}
     places: dict[str, tuple[Ids, Ids]] = {}
     for name, tables in line.items():
         doc = own_docs[name] + first_doc[:-1].repeat(np.diff(starts[name]))
-        towers[name], place = _pack(tables, starts[name], edge, doc, row_docs[:-1])
+        packed = _pack(tables, starts[name], edge, doc, row_docs[:-1])
+        towers[name], place, num_keys[name] = packed
         places[name] = place, starts[name]
-        born = (towers[name][BORN] < NEVER).any(axis=0)
-        num_keys[name] = int(born.nonzero()[0].max(initial=0)) + 1
-        sight[name] = _sight(towers[name], np.diff(starts[name][edge]))
+        lengths = np.diff(starts[name][edge])
+        sight[name] = _sight(towers[name], lengths) if alone else "rule"
     docs = row_docs[:-1, None] + np.arange(np.diff(row_docs).max())
     asks = _asks(examples, places)
     decoded = examples[0].decoded
@@ -324,8 +326,10 @@ def _input(
     return found
 
 
-def _pack(tables: list[Ids], starts: Ids, edge: Ids, doc: Ids, first_doc: Ids) -> tuple[Ids, Ids]:
-    """One tower of the batch [9, B, T], and the flat place of each slot.
+def _pack(
+    tables: list[Ids], starts: Ids, edge: Ids, doc: Ids, first_doc: Ids
+) -> tuple[Ids, Ids, int]:
+    """One tower of the batch [9, B, T], the flat place of each slot, and the number of keys.
 
     Example i has slots `starts[i : i + 2]` of all in a line, row b the examples `edge[b : b + 2]`
     and the first doc `first_doc[b]`. `doc` is that of each slot.
@@ -333,31 +337,31 @@ def _pack(tables: list[Ids], starts: Ids, edge: Ids, doc: Ids, first_doc: Ids) -
     begins = starts[edge]  # slots come in the order of rows, so a row is a run of them
     lengths = np.diff(begins)
     width = -(-int(lengths.max()) // WIDTH) * WIDTH
-    # a pad looks at the first example of its row and is never seen: no row of a mask is empty
-    table = np.zeros((len(FIELDS), len(lengths), width), np.int64)
-    table[BORN] = table[DIES] = NEVER
-    table[DOC] = first_doc[:, None]
+    table = np.empty((len(FIELDS), len(lengths), width), np.int64)
     # flat places in [B, T]: the number in a line of all, moved to where the row begins
     moved = width * np.arange(len(lengths)) - begins[:-1]
     place = np.arange(len(doc)) + moved.repeat(lengths)
     flat, at = table.reshape(len(FIELDS), -1), (starts[:-1] + moved.repeat(np.diff(edge))).tolist()
     for begin, one in zip(at, tables, strict=True):
         flat[:, begin : begin + one.shape[1]] = one
-    flat[DOC, place] = doc
+    for row, (begin, length) in enumerate(zip(begins.tolist(), lengths.tolist(), strict=False)):
+        table[DOC, row, :length] = doc[begin : begin + length]
+        # a pad looks at the first example of its row and is never seen: no row of a mask is empty
+        table[:, row, length:] = PAD
+        table[DOC, row, length:] = first_doc[row]
     # Slots that are never born are no keys: a stable sort by (row, unborn) gives them the last
     # places of their row, so that keys are made of the first `num_keys` slots only.
-    unborn = table[BORN] == NEVER
-    if (unborn[:, :-1] > unborn[:, 1:]).any():
+    unborn, num_keys = table[BORN] == NEVER, int(lengths.max())
+    if np.count_nonzero(unborn) > unborn.size - len(doc):  # others than pads
         order = np.argsort(unborn, axis=1, kind="stable")
         table = np.take_along_axis(table, order[None], axis=2)
         place = (np.argsort(order, axis=1) + width * np.arange(len(order))[:, None]).ravel()[place]
-    return table, place
+        num_keys = max(width - int(np.count_nonzero(unborn, axis=1).min()), 1)
+    return table, place, num_keys
 
 
 def _sight(table: Ids, lengths: Ids) -> str:
-    """Which fast rendering of the rule is exact for rows of these lengths, if any."""
-    if (table[DOC] != table[DOC, :, :1]).any():
-        return "rule"
+    """Which fast rendering of the rule is exact for rows of these lengths and one doc, if any."""
     now, born, dies = table[NOW], table[BORN], table[DIES]
     if (born.max(axis=1) <= now.min(axis=1)).all() and (now.max(axis=1) <= dies.min(axis=1)).all():
         return "full"

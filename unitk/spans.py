@@ -59,13 +59,12 @@ def poisson_lengths(budget: int, mean: float, longest: int, rng: np.random.Gener
 
     The sum exceeds the budget by less than the last length (GLM, `ConstructBlockStrategy`).
     """
-    law, lengths, total = poisson_law(mean, longest), np.empty(0, np.int64), np.zeros(1, np.int64)
-    while total[-1] < budget:
-        # by the inverse of the law; a few more than expected, so that one draw is mostly enough
-        more = law.searchsorted(rng.random(int(budget / mean) + 8), "right") + 1
-        lengths = np.append(lengths, more)
-        total = lengths.cumsum()
-    return lengths[: int(total.searchsorted(budget)) + 1]
+    # by the inverse of the law; a few more than expected, so that one draw is mostly enough
+    law, count = poisson_law(mean, longest), int(budget / mean) + 8
+    lengths = law.searchsorted(rng.random(count), "right") + 1
+    while (total := lengths.cumsum())[-1] < budget:
+        lengths = np.append(lengths, law.searchsorted(rng.random(count), "right") + 1)
+    return lengths[: int(total.searchsorted(budget)) + (budget > 0)]
 
 
 def poisson_counts(
@@ -94,23 +93,24 @@ def scatter(lengths: Ids, size: int, rng: np.random.Generator) -> Spans:
 
     Raises ValueError when they do not fit.
     """
-    count = len(lengths)
-    free = size - int(lengths.sum()) - (count - 1)
+    count, apart = len(lengths), lengths + 1
+    stops = apart.cumsum()  # of each span and a place behind it, if no others were free
+    free = size + 1 - int(stops[-1])
     if free < 0:
         raise ValueError(f"{count} spans of {int(lengths.sum())} tokens do not fit into {size}")
     # n draws from the free places, sorted, are the room left of each span
-    room = np.sort(rng.integers(0, free + 1, count))
-    starts = room + (lengths + 1).cumsum() - lengths - 1
+    starts = rng.integers(0, free + 1, count)
+    starts.sort()
+    starts += stops - apart
     return np.array([starts, starts + lengths]).T
 
 
-def most_spans(budget: npt.ArrayLike, mean: float, longest: int) -> Ids:
+def most_spans(budget: int | Ids, mean: float, longest: int) -> Ids:
     """A bound of the number of spans that `poisson_lengths` draws: six deviations above the mean.
 
     The count of a renewal process has mean B / m and variance s^2 B / m^3.
     """
     m, variance = poisson_moments(mean, longest)
-    budget = np.asarray(budget, np.float64)
     most: Ids = np.ceil(budget / m + 1 + 6 * np.sqrt(variance / m**3 * budget)).astype(np.int64)
     return most
 
@@ -216,28 +216,33 @@ def ngram_places(
     return places
 
 
-def block_spans(
+def block_places(
     free: Bools, budget: int, chance: float, longest: int, rng: np.random.Generator
-) -> Spans:
+) -> tuple[Ids, Ids]:
     """Blocks in the order in which they were drawn, until `budget` tokens are hidden.
 
     A block is one token, or with a chance 2..`longest`, anywhere; one that touches a place that is
-    hidden, not free or outside is drawn again (UniLMv2, algorithm 1).
+    hidden, not free or outside is drawn again (UniLMv2, algorithm 1). Returns the places, block by
+    block, and the size of each block.
     """
-    left = min(budget, int(np.count_nonzero(free)))
+    most = min(budget, int(np.count_nonzero(free)))
     open_ = bytearray(free.tobytes() + bytes(longest))  # nothing is open behind the end
-    blocks: list[int] = []
-    while left > 0:
+    found, sizes = list[int](), list[int]()
+    while len(found) < most:
         starts = rng.integers(len(free), size=64).tolist()  # one call for many draws
         for start, size in zip(starts, _sizes(64, chance, longest, rng).tolist(), strict=True):
-            stop = start + size
-            if open_[start] and (size == 1 or open_.find(0, start, stop) < 0):
-                open_[start:stop] = bytes(size)
-                blocks += (start, stop)
-                left -= size
-                if left <= 0:
-                    break
-    return np.fromiter(blocks, np.int64, len(blocks)).reshape(-1, 2)
+            if size == 1 and open_[start]:
+                open_[start] = 0
+                found.append(start)
+            elif size > 1 and open_.find(0, start, start + size) < 0:
+                open_[start : start + size] = bytes(size)
+                found += range(start, start + size)
+            else:
+                continue
+            sizes.append(size)
+            if len(found) >= most:
+                break
+    return np.fromiter(found, np.int64), np.fromiter(sizes, np.int64)
 
 
 def run_places(unit: Ids, budget: int, longest: int, rng: np.random.Generator) -> tuple[Ids, Ids]:
@@ -344,7 +349,10 @@ def _words(unit: Ids) -> tuple[Ids, Ids]:
 
 def _sizes(count: int, chance: float, longest: int, rng: np.random.Generator) -> Ids:
     """Lengths: 1, or with a chance 2..`longest`."""
-    return np.where(rng.random(count) < chance, rng.integers(2, longest + 1, count), 1)
+    single = rng.random(count) >= chance
+    sizes = rng.integers(2, longest + 1, count)
+    sizes[single] = 1
+    return sizes
 
 
 def fitting(sizes: Ids, budget: int) -> Ids:
@@ -380,6 +388,7 @@ def corrupt(
     """
     point = rng.random(len(ids)) * sum(rates)
     point = point if run is None else point[run]
-    other = words[rng.integers(len(words), size=len(ids))]
-    shown = np.where(point < rates[0], mask, ids)
-    return np.where(point < rates[0] + rates[1], shown, other)
+    shown = words[rng.integers(len(words), size=len(ids))]
+    np.copyto(shown, ids, where=point < rates[0] + rates[1])
+    shown[point < rates[0]] = mask
+    return shown

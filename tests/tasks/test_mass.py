@@ -13,7 +13,7 @@ def task(vocab, **config):
 
 def test_layout_is_the_table(ids, labels):
     example = layout(
-        ids("C a b c d e f S"), np.array([[3, 6]]), ids("M M M"), np.zeros(3, np.int64)
+        ids("C a b c d e f S"), np.array([3, 4, 5]), ids("M M M"), np.zeros(3, np.int64)
     )
     enc, dec = example.towers["enc"], example.towers["dec"]
     assert enc.token.tolist() == ids("C a b M M M f S").tolist()
@@ -116,7 +116,7 @@ def test_a_prompt_with_masks_is_laid_out_as_in_pre_training(toy_vocab):
     words = np.array(v.encode("The baba kelo mipu sane"))
     tokens = np.concatenate([[v.cls], words, [v.sep]])
     masks, none = np.array([v.mask] * 2), np.zeros(2, np.int64)
-    trained = layout(tokens, np.array([[2, 4]]), masks, none).towers
+    trained = layout(tokens, np.array([2, 3]), masks, none).towers
     source = words.copy()
     source[1:3] = v.mask
     prompt = made.prompt([source]).towers

@@ -24,9 +24,9 @@ def seen_words(example, row):
 
 def test_layout_is_the_table(ids, labels):
     M, P = ids("M P")
-    blocks = np.array([[4, 6], [2, 3]])
+    place, sizes = np.array([4, 5, 2]), np.array([2, 1])
     example = layout(
-        ids("C a b c d e f S"), np.zeros(8, int), blocks, ids("M M M"), mask=M, pseudo=P
+        ids("C a b c d e f S"), np.zeros(8, int), place, sizes, ids("M M M"), mask=M, pseudo=P
     )
     x = example.towers["x"]
     assert x.token.tolist() == ids("C a b c d e f S M M M P P P").tolist()
@@ -40,9 +40,9 @@ def test_layout_is_the_table(ids, labels):
 
 def test_what_is_kept_or_random_is_so_at_m_and_p(ids):
     M, P = ids("M P")
-    blocks = np.array([[4, 6], [2, 3]])
+    place, sizes = np.array([4, 5, 2]), np.array([2, 1])
     x = layout(
-        ids("C a b c d e f S"), np.zeros(8, int), blocks, ids("d x M"), mask=M, pseudo=P
+        ids("C a b c d e f S"), np.zeros(8, int), place, sizes, ids("d x M"), mask=M, pseudo=P
     ).towers["x"]
     assert x.token.tolist() == ids("C a b c d e f S d x M d x P").tolist()
 
@@ -50,8 +50,10 @@ def test_what_is_kept_or_random_is_so_at_m_and_p(ids):
 def test_the_worked_example_4_5_then_2():
     header, expected = matrix(WORKED)
     tokens = np.arange(7)  # x0 stands where C would; x1..x6
-    blocks = np.array([[4, 6], [2, 3]])
-    x = layout(tokens, np.zeros(7, int), blocks, np.array([99] * 3), mask=99, pseudo=98).towers["x"]
+    place, sizes = np.array([4, 5, 2]), np.array([2, 1])
+    x = layout(
+        tokens, np.zeros(7, int), place, sizes, np.array([99] * 3), mask=99, pseudo=98
+    ).towers["x"]
     names = [{99: "M", 98: "P"}.get(t, "x") + str(p) for t, p in zip(x.token, x.pos, strict=True)]
     order = np.array([names.index(name) for name in header])
     picked = x.take(order)
@@ -121,8 +123,8 @@ def test_ae_alone_is_the_ae_of_both(toy_vocab, some_text):
 
 def test_par_of_one_token_blocks_left_to_right_sees_what_a_causal_model_sees():
     tokens = np.arange(20, 29)
-    blocks = np.stack([np.arange(1, 9), np.arange(2, 10)], axis=1)
-    example = layout(tokens, 0 * tokens, blocks, np.full(8, 99), mask=99, pseudo=98)
+    place, ones = np.arange(1, 9), np.ones(8, int)
+    example = layout(tokens, 0 * tokens, place, ones, np.full(8, 99), mask=99, pseudo=98)
     par = example.asks[1]
     for row, label in zip(par.rows[:, 0], par.label, strict=True):
         assert seen_words(example, row) - {98, 99} == set(range(20, label))

@@ -23,7 +23,7 @@ from unitk.data.cuts import Text
 from unitk.errors import check_option
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, lm, stay, unroll
-from unitk.spans import Spans, choose, long_span, most_spans, places, poisson_spans, sentence_spans
+from unitk.spans import Spans, choose, long_span, most_spans, poisson_spans, sentence_spans
 from unitk.tasks.base import Encoded, Task, check_share, check_weights, largest, places_of, share_at
 from unitk.values import Schedule
 
@@ -32,19 +32,18 @@ MODES = "lm", "sentences", "document"  # their asks; lm: short spans, and fine-t
 
 def layout(text: Ids, spans: Spans, *, mask: int, start: int, end: int, name: str) -> Example:
     """Lay out one text; `spans` [n, 2] do not overlap and come in the order of part B."""
-    first, sizes = spans[:, 0], spans[:, 1] - spans[:, 0]
-    hidden = places(spans)
-    shown, kept = text.copy(), np.ones(len(text), bool)
-    shown[first], kept[hidden], kept[first] = mask, False, True  # MASK stands for the whole span
-    home = kept.cumsum() - 1  # where word i of the text stands in part A
-    part_a = stay(shown[kept], pos=np.arange(home[-1] + 1))
-    # in part B a span has one slot more than words, so span i moves its words by i: those that are
-    # predicted stand before the E of their span, those that are read one later, behind its S
-    slot = np.arange(len(hidden)) + np.arange(len(spans)).repeat(sizes)
-    label, fed = np.full((2, len(hidden) + len(spans)), [[end], [start]])
-    label[slot], fed[slot + 1] = text[hidden], text[hidden]
-    steps, sizes = np.arange(1, len(label) + 1), sizes + 1
-    within = steps - (sizes.cumsum() - sizes).repeat(sizes)  # 1, 2, 3, ... in each span
+    first, sizes = spans[:, 0], spans[:, 1] - spans[:, 0] + 1  # in part B: the words, and S or E
+    stops = sizes.cumsum()
+    begins, steps = stops - sizes, np.arange(1, stops[-1] + 1)
+    within = steps - begins.repeat(sizes)  # 1, 2, 3, ... in each span
+    word = (first - 1).repeat(sizes) + within  # which is predicted; behind the last one comes E
+    label, fed = text.take(word, mode="clip"), text[word - 1]
+    label[stops - 1], fed[begins] = end, start
+    shown, kept = text.copy(), np.ones(len(text) + 1, bool)
+    # the first place of a span has its MASK, and the place behind it is no part of it
+    shown[first], kept[word], kept[spans] = mask, False, True
+    home = kept[:-1].cumsum() - 1  # where word i of the text stands in part A
+    part_a = stay(shown[kept[:-1]], pos=np.arange(home[-1] + 1))
     part_b = stay(fed, pos=home[first].repeat(sizes), pos2=within, at=steps)
     return Example({"x": part_a + part_b}, [lm(len(part_a) + steps - 1, label, name=name)])
 
@@ -106,19 +105,18 @@ class GLMInfill(Task):
         return Protocol(end=end, dpos=0, dpos2=1, begin=self.vocab.sop, banned=tuple(banned))
 
     def slots(self, n: Ids) -> Ids:
-        return n + self.frame + 2 * self.limits(n, largest(self.config.mask_ratio))[1]
-
-    def limits(self, n: Ids, share: float) -> tuple[Ids, Ids]:
-        """Tokens to hide of texts of `n` (the frame counts, as in the original); most blanks."""
-        budget = np.maximum(1, (share * (n + self.frame)).astype(np.int64))
-        most = most_spans(budget, self.config.mean_span, self.config.max_span)
-        return budget, np.minimum(most, np.maximum(n, 1))
+        c = self.config
+        budget = np.maximum(1, (largest(c.mask_ratio) * (n + self.frame)).astype(np.int64))
+        most = np.minimum(most_spans(budget, c.mean_span, c.max_span), np.maximum(n, 1))
+        bound: Ids = n + self.frame + 2 * most
+        return bound
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, ids, c = self.vocab, text.ids, self.config
         mode = choose(c.mixture, rng)
-        share = share_at(c.mask_ratio, text.when)
-        budget, most = map(int, self.limits(np.array(len(ids)), share))
+        # the frame counts, as in the original
+        budget = max(1, int(share_at(c.mask_ratio, text.when) * (len(ids) + self.frame)))
+        most = min(int(most_spans(budget, c.mean_span, c.max_span)), max(len(ids), 1))
         framed, end = np.concatenate([[v.cls], ids, [v.sep]]), v.eop
         borders = ids == v.sep  # of documents
         if mode == 0:

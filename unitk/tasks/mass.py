@@ -32,9 +32,8 @@ from unitk.tasks.seq2seq import Seq2Seq
 from unitk.values import Schedule
 
 
-def layout(tokens: Ids, spans: Spans, shown: Ids, seen: Ids) -> Example:
-    """Lay out framed tokens; hidden ones read `shown`; `seen`: may the decoder look at these?"""
-    hidden = places(spans)
+def layout(tokens: Ids, hidden: Ids, shown: Ids, seen: Ids) -> Example:
+    """Lay out framed tokens; `hidden` ones read `shown`; `seen`: may the decoder look at these?"""
     read, cross = tokens.copy(), np.ones_like(tokens)
     read[hidden], cross[hidden] = shown, seen
     steps = np.arange(len(hidden))
@@ -84,10 +83,10 @@ class MASS(Seq2Seq):
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
         tokens = np.concatenate([[self.opener], text.ids, [v.sep]])
-        spans = self.spans(len(tokens), share_at(c.mask_ratio, text.when), rng)
-        shown = corrupt(tokens[places(spans)], v.mask, self.words, c.mask_keep_random, rng)
+        hidden = places(self.spans(len(tokens), share_at(c.mask_ratio, text.when), rng))
+        shown = corrupt(tokens[hidden], v.mask, self.words, c.mask_keep_random, rng)
         seen = (shown != v.mask) | c.cross_masks
-        return layout(tokens, spans, shown, seen)
+        return layout(tokens, hidden, shown, seen)
 
     def spans(self, tokens: int, share: float, rng: np.random.Generator) -> Spans:
         """A span of this share of every block of all tokens but C."""

@@ -31,7 +31,7 @@ from unitk.data.cuts import Text
 from unitk.data.sentence_pairs import SentencePairs
 from unitk.registry import register
 from unitk.slots import TOKEN, Example, Ids, Protocol, Slots, concatenate, lm, probe, stay, unroll
-from unitk.spans import Spans, block_spans, corrupt, places
+from unitk.spans import block_places, corrupt
 from unitk.tasks.base import (
     Task,
     check_chance,
@@ -47,12 +47,14 @@ from unitk.vocab.base import Vocab
 LONGEST = 6  # tokens of a block (algorithm 1)
 
 
-def layout(tokens: Ids, seg: Ids, blocks: Spans, shown: Ids, *, mask: int, pseudo: int) -> Example:
-    """Lay out framed tokens; `blocks` come in factorization order, `shown` in the order of M."""
-    place, at = places(blocks), np.zeros(len(tokens), np.int64)
-    time = np.arange(2, 2 * len(blocks) + 2, 2).repeat(blocks[:, 1] - blocks[:, 0])
-    at[place] = time + 1
-    asked, own = np.where(shown == mask, pseudo, shown), seg[place]
+def layout(
+    tokens: Ids, seg: Ids, place: Ids, sizes: Ids, shown: Ids, *, mask: int, pseudo: int
+) -> Example:
+    """Lay out framed tokens; `place` are hidden ones, which read `shown`, block by block of these
+    `sizes` in factorization order."""
+    at, asked, own = np.zeros(len(tokens), np.int64), shown.copy(), seg[place]
+    time = np.arange(2, 2 * len(sizes) + 2, 2).repeat(sizes)
+    at[place], asked[shown == mask] = time + 1, pseudo
     text = stay(tokens, pos=np.arange(len(tokens)), at=at, seg=seg)
     masks, pseudos = stay(shown, pos=place, seg=own), probe(asked, pos=place, at=time, seg=own)
     rows, label = len(tokens) + np.arange(len(place)), tokens[place]
@@ -124,9 +126,9 @@ class PMLM(Task):
         free = (tokens != v.cls) & (tokens != v.sep)
         chance = c.ngram_chance if c.blockwise else 0.0
         count = max(math.ceil(share_at(c.mask_ratio, text.when) * len(tokens)), 1)
-        blocks = block_spans(free, count, chance, LONGEST, rng)
-        shown = corrupt(tokens[places(blocks)], v.mask, self.words, c.mask_keep_random, rng)
-        example = layout(tokens, seg, blocks, shown, mask=v.mask, pseudo=self.p)
+        place, sizes = block_places(free, count, chance, LONGEST, rng)
+        shown = corrupt(tokens[place], v.mask, self.words, c.mask_keep_random, rng)
+        example = layout(tokens, seg, place, sizes, shown, mask=v.mask, pseudo=self.p)
         example.asks[:] = [ask for ask in example.asks if ask.name in c.objective.split("+")]
         if c.objective != "ae":  # without AE M stays: all that is missing is its loss
             return example
@@ -147,8 +149,8 @@ class PMLM(Task):
 
     def continued(self, before: Ids, text: Ids) -> Example:
         tokens, mask = self.reading([np.append(before, text)]).token, self.vocab.mask
-        blocks = np.add.outer(np.arange(len(text)) + 1 + len(before), (0, 1))
-        one = layout(tokens, 0 * tokens, blocks, np.full(len(text), mask), mask=mask, pseudo=self.p)
+        place, ones = np.arange(len(text)) + 1 + len(before), np.ones_like(text)
+        one = layout(tokens, 0 * tokens, place, ones, mask * ones, mask=mask, pseudo=self.p)
         return replace(one, asks=one.asks[1:])
 
     def prompt(self, source: list[Ids]) -> Example:

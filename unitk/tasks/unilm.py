@@ -42,7 +42,8 @@ def layout(kind: int, tokens: Ids, first: int, hidden: Ids, shown: Ids) -> Examp
     """Lay out framed tokens, `first` of which belong to the first part, under one of four masks."""
     place = np.arange(len(tokens))
     second = place >= first
-    at = (0 * place, np.maximum(place - first + 1, 0), place, -place)[kind]
+    way, later = ((0, 0), (1, first - 1), (1, 0), (-1, 0))[kind]  # the clock's, and its delay
+    at = way * np.maximum(place - later, 0)
     seg = (second, 4 + second, 2, 3)[kind]
     read = tokens.copy()
     read[hidden] = shown
