@@ -7,6 +7,7 @@ import pytest
 
 from unitk import registry
 from unitk.errors import UsageError
+from unitk_cli import list as listing
 
 PLUGIN = '''
 from unitk.registry import register
@@ -79,6 +80,16 @@ def test_user_dir_appears_in_the_list(tmp_path):
     done = run("list", "tasks", "--user-dir", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert "my_objective     An objective of one's own." in done.stdout
+
+
+@pytest.mark.parametrize("kind", [*registry.KINDS, "model"])
+def test_every_kind_is_listed_by_its_name(kind, capsys):
+    listing.run([kind])
+    one = capsys.readouterr().out
+    assert one.startswith(f"{kind}\n  ")
+    if kind != "corpus":
+        listing.run([f"{kind}s"])
+        assert capsys.readouterr().out == one
 
 
 def test_unknown_verb_and_version():

@@ -31,12 +31,13 @@ def run(argv: Sequence[str]) -> None:
     """Print the table."""
     given = config.parse("list", Options, argv, positional="kind").main
     kinds = (*registry.KINDS, MODEL)
-    if given.kind is not None and given.kind.removesuffix("s") not in kinds:
-        hint = registry.nearest(given.kind, kinds)
-        raise UsageError(f"--kind must be one of {', '.join(kinds)}, got {given.kind!r}{hint}")
+    wanted = {f"{kind}s": kind for kind in kinds}.get(given.kind, given.kind)
+    if wanted is not None and wanted not in kinds:
+        hint = registry.nearest(wanted, kinds)
+        raise UsageError(f"--kind must be one of {', '.join(kinds)}, got {wanted!r}{hint}")
     # those of modules named in MODULES import torch
     quick = [kind for kind in kinds if kind not in registry.MODULES]
-    for kind in quick if given.kind is None else [given.kind.removesuffix("s")]:
+    for kind in quick if wanted is None else [wanted]:
         print(f"{kind}")
         names = pretrained.names() if kind == MODEL else registry.names(kind)
         width = max(map(len, names), default=0)

@@ -6,6 +6,7 @@ import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from unitk import config
 from unitk.errors import DataError, UsageError, require
@@ -42,6 +43,8 @@ def run(argv: Sequence[str]) -> None:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
+    # errors of the library beneath it: no connection, no token
+    refused: Any = (*HfHubHTTPError.__bases__, OSError)
     hub = HfApi()
     try:
         hub.create_repo(given.repo, private=given.private, exist_ok=True)
@@ -55,8 +58,9 @@ def run(argv: Sequence[str]) -> None:
                 commit_message=given.message,
             )
             print(f"{given.repo}@{name}: {folder}")
-    except HfHubHTTPError as error:
-        raise DataError(f"--repo {given.repo}: {error.server_message or error}") from error
+    except refused as error:
+        said = str(getattr(error, "server_message", None) or error)
+        raise DataError(f"--repo {given.repo}: {' '.join(said.split())}") from error
 
 
 def folders(model: Path) -> dict[str, Path]:

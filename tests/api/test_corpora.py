@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 
 import pytest
 
@@ -29,9 +30,11 @@ def content(folder):
 
 
 def test_a_corpus_is_that_of_the_command_line(text, tmp_path, capsys):
+    before = signal.getsignal(signal.SIGTERM)
     found = unitk.preprocess(
         input=[text], valid=str(text), documents="line", vocab_size=120, dest=tmp_path / "a"
     )
+    assert signal.getsignal(signal.SIGTERM) is before  # that is the command line's
     words = ["--input", str(text), "--valid", str(text), "--documents", "line"]
     preprocess.run([*words, "--vocab-size", "120", "--dest", str(tmp_path / "b")])
     assert content(tmp_path / "a") == content(tmp_path / "b") != {}

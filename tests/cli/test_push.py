@@ -128,6 +128,17 @@ def test_a_refusal_is_one_line(hub, tmp_path):
     assert line.startswith("unitk push: --repo me/small: ") and "who are you?" in line
 
 
+@pytest.mark.slow
+def test_a_hub_that_does_not_answer_is_one_line(hub, tmp_path):
+    exported(tmp_path / "model")
+    hub.shutdown()
+    hub.server_close()
+    done = send(hub, "--model", tmp_path / "model", "--repo", "me/small")
+    assert done.returncode == 3
+    [line] = done.stderr.splitlines()
+    assert line.startswith("unitk push: --repo me/small: ") and "refused" in line
+
+
 def test_what_cannot_be_pushed(tmp_path, monkeypatch):
     words = ["--model", str(tmp_path), "--repo"]
     with pytest.raises(DataError, match=f"--model {tmp_path}: there is no config.json in it"):

@@ -50,8 +50,7 @@ def write(parts: Parts, folder: Path) -> None:
             longer = _shapes(model, inputs, SLOTS + 1)
         axes = {one: {0: "batch", 1: "slots"} for one in inputs}
         for one, shape in shapes.items():
-            grown = shape != longer[one]
-            axes[one] = {0: "batch", **({1: "slots"} if grown else {})}
+            axes[one] = {0: "batch"} if shape == longer[one] else {0: "batch", 1: "slots"}
         torch.onnx.export(
             outputs,
             example,
