@@ -28,7 +28,7 @@ STAGES = {
         " --save-dir {run}/finetune --max-steps {steps}",
     ),
     "3/4 generate and score": (
-        "generate --checkpoint {run}/finetune --input {run}/data/test --beam 5 --max-len 32"
+        "generate --checkpoint {run}/finetune/last --input {run}/data/test --beam 5 --max-len 32"
         " --lenpen 1.2 --no-repeat-ngram-size 3 --output-format jsonl"
         " --output {run}/written.jsonl",
         "plot {run}/finetune --output {run}/loss.png",
@@ -65,13 +65,13 @@ class Options:
     """
 
     data: Path | None = None
-    """Folder with train.json.gz, dev.json.gz and test.json.gz in SQuAD's format. Default: 5,000
+    """Folder with train.json.gz, dev.json.gz and test.json.gz in SQuAD's format. Default: 13,000
     bundled questions."""
     save_dir: Path = Path("runs/quickstart")
     """Folder to write. An earlier quickstart in it is replaced."""
     init_from: Path = Path("unitk-mini-en")
     """Run, checkpoint or bundled model to start from."""
-    max_steps: int = 300
+    max_steps: int = 750
     """Maximum updates of the fine-tuning."""
 
     def __post_init__(self) -> None:

@@ -15,7 +15,7 @@ from collections import defaultdict
 from pathlib import Path
 
 TEXT_BYTES = {"train": 1_900_000, "valid": 100_000}
-QUESTIONS = {"train": 4_000, "dev": 500, "test": 500}
+QUESTIONS = {"train": 12_000, "dev": 500, "test": 500}
 
 
 def shuffled(names):
