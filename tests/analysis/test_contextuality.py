@@ -110,6 +110,8 @@ def test_texts_with_too_little_in_common(mini):
         contextuality(mini.model, mini.task, sources(mini), HOW, least=99)
     with pytest.raises(DataError, match="--input has words in one text only"):
         contextuality(mini.model, mini.task, [sources(mini)[0], [np.zeros(0, int)]], HOW, least=2)
+    with pytest.raises(DataError, match="--input has no text of two words"):
+        contextuality(mini.model, mini.task, [[sources(mini)[0][0][:1]]] * 3, HOW, least=2)
 
 
 def test_the_command(tmp_path, capsys):

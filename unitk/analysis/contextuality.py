@@ -63,7 +63,7 @@ def contextuality(
     """The measures of every layer; the first ones are of the input of the first layer.
 
     Words that occur `least` times count, with at most `most` occurrences, which `seed` draws.
-    Raises DataError where the texts have no such word, or only one text has words.
+    Raises DataError where the texts have no such word, only one text has words, or each has one.
     """
     rng = np.random.default_rng(seed)
     symbols = [index for name, index in task.source_vocab.symbols.items() if name != "unk"]
@@ -81,10 +81,14 @@ def contextuality(
     found, first = np.unique(ids[order], return_index=True)
     groups = [some[:most] for some in np.split(order, first[1:]) if len(some) >= least]
     starts = np.unique(text, return_index=True)[1]
-    if not groups or len(starts) < 2:
-        what = f"no word that occurs {least} times" if len(starts) > 1 else "words in one text only"
-        raise DataError(f"--input has {what}: give more texts")
     sizes = np.diff(np.append(starts, len(text)))  # words of each text that has some
+    lacks = {
+        "words in one text only": len(starts) < 2,
+        f"no word that occurs {least} times": not groups,
+        "no text of two words": sizes.max(initial=0) < 2,
+    }
+    if what := next((what for what, holds in lacks.items() if holds), ""):
+        raise DataError(f"--input has {what}: give more texts")
     drawn = starts + rng.integers(0, sizes)
     layers = []
     # a layer at a time: the states of all of them would take much more memory than time is lost
