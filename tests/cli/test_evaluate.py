@@ -345,6 +345,8 @@ def test_data_that_cannot_be_judged(judge, toy_data, tmp_path):
     with pytest.raises(DataError, match="--data .*nowhere: no such file"):
         judge("lm", data=tmp_path / "nowhere")
     (tmp_path / "text.txt").write_text("some other words here\n" * 9)
+    with pytest.raises(CheckpointError, match="there is no run or checkpoint .*none"):
+        judge("none", data=tmp_path / "text.txt")
     size = "--vocab-kind bpe --vocab-size 40"
     preprocess(f"--input {tmp_path}/text.txt --dest {tmp_path}/other {size}".split())
     with pytest.raises(DataError, match="was made with another vocabulary"):

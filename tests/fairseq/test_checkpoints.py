@@ -274,6 +274,10 @@ def test_what_is_not_a_checkpoint_is_refused(kit, store, tmp_path):
     torch.save({"model": {"a": torch.ones(1)}}, there / "checkpoint_best.pt")
     with pytest.raises(CheckpointError, match="neither args nor cfg"):
         kit.to_unitk("fairseq", there, tmp_path / "ours")
+    mass = {"model": {"encoder.emb_layer_norm.weight": torch.ones(1)}}
+    torch.save(mass, there / "checkpoint_best.pt")
+    with pytest.raises(CheckpointError, match="is a MASS, which --from mass reads"):
+        kit.to_unitk("fairseq", there, tmp_path / "ours")
     torch.save({"a": torch.ones(1)}, there / "checkpoint_best.pt")
     with pytest.raises(CheckpointError, match="it has no model"):
         kit.to_unitk("fairseq", there, tmp_path / "ours")

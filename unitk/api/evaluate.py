@@ -26,6 +26,7 @@ from unitk.data.storing.preprocess import write_part
 from unitk.decoding.files.outputs import check_writable
 from unitk.errors import DataError, UsageError, at_least, require
 from unitk.files import new_file
+from unitk.training.saving.folder import find
 from unitk.values import render
 from unitk.vocab.base import open_vocab
 
@@ -312,7 +313,7 @@ def _corpus(parsed: config.Parsed) -> Iterator[Path]:
     given.check()
     files = expand((str(path),), "--data")
     given.held(files, "--data", parsed.origins)
-    vocab = open_vocab(given.checkpoint)
+    vocab = open_vocab(find(given.checkpoint))
     source = given.source(files, "--data")
     with tempfile.TemporaryDirectory(prefix="unitk-") as place:
         folder = Path(place, path.stem)

@@ -121,6 +121,8 @@ def read(path: Path, vocab: Path | None) -> Found:
     found = read_pickle(weights)
     if not isinstance(found, dict) or not isinstance(found.get("model"), dict):
         raise CheckpointError(f"{weights} is not a checkpoint of fairseq: it has no model")
+    if "encoder.emb_layer_norm.weight" in found["model"]:
+        raise CheckpointError(f"{weights} is a MASS, which --from mass reads")
     if is_ours(found.get("cfg")):
         return read_ours(found["cfg"], tensors_of(found["model"], weights), weights, vocab)
     tensors = modern(tensors_of(found["model"], weights))

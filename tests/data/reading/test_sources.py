@@ -268,6 +268,10 @@ def test_wildcards_are_expanded_in_order(tmp_path, monkeypatch):
             expand([pattern], "--valid")
     with pytest.raises(UsageError, match="--valid names a.txt twice"):
         expand(["a.txt", "*.txt"], "--valid")
+    write(tmp_path / "b2.txt" / "a.train", "x")
+    with pytest.raises(DataError, match="'b2.txt/\\*' reads files with any ending"):
+        expand(["b2.txt"], "--input")
+    assert expand(["b2.txt/*"], "--input") == [Path("b2.txt/a.train")]
     write(tmp_path / "b2.txt" / "x.csv.gz", "x"), write(tmp_path / "b2.txt" / "notes.md", "x")
     assert expand(["b2.txt"], "--input") == [Path("b2.txt/x.csv.gz")]
 

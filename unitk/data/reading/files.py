@@ -80,7 +80,8 @@ def _inside(folder: Path, option: str) -> list[Path]:
     ]
     if not found:
         known = ", ".join(filter(None, FORMATS))
-        raise DataError(f"{option} {folder}: the folder has no file that ends in {known}")
+        hint = f"'{folder}/*' reads files with any ending, as text if it is unknown"
+        raise DataError(f"{option} {folder}: the folder has no file that ends in {known}; {hint}")
     return found
 
 
