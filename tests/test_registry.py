@@ -113,3 +113,12 @@ def test_a_kind_is_found_without_the_others():
     together = found(*registry.KINDS[::-1], *registry.KINDS)[len(registry.KINDS) :]
     assert [found(kind)[0] for kind in registry.KINDS] == together
     assert "optimus_tiny" in together[registry.KINDS.index("arch")]
+
+
+def test_a_component_is_found_without_its_kind():
+    code = (
+        "import sys; from unitk import registry as r; print(r.get('task', 'lm').__name__,"
+        " 'unitk.tasks.pmlm' in sys.modules, r.has('task', 'pmlm'), r.has('task', 'nothing'))"
+    )
+    words = [sys.executable, "-c", code]
+    assert subprocess.check_output(words, text=True, timeout=60) == "LM False True False\n"

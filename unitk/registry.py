@@ -37,8 +37,8 @@ KINDS = (
     "head",
 )
 MODULES = ("head",)  # kinds whose components are torch modules: finding them imports torch
-REGISTERS = re.compile(rb'\bregister\("(\w+)"')
-"""What the source of a module looks like that registers a component, and its kind."""
+REGISTERS = re.compile(rb'register\("(\w+)"(?:, "(\w+)")?')
+"""What the source of a module looks like that registers a component: its kind, mostly its name."""
 
 _entries: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
 _places: dict[tuple[str, str], str] = {}
@@ -67,8 +67,7 @@ def register(kind: str, name: str) -> Callable[[T], T]:
 
 def get(kind: str, name: str, option: str | None = None) -> Any:
     """The component of that name; an unknown name is a `UsageError` with the nearest ones."""
-    discover(kind)
-    if name not in _entries[kind]:
+    if not has(kind, name):
         known = names(kind)
         hint = (
             imported("unitk.fairseq.flags:choice")(name, known)
@@ -77,6 +76,14 @@ def get(kind: str, name: str, option: str | None = None) -> Any:
         )
         raise UsageError(f"{option or '--' + kind}: there is no {kind} {name!r}{hint}")
     return _entries[kind][name]
+
+
+def has(kind: str, name: str) -> bool:
+    """Whether a component has that name; only modules that spell the name are imported, if any."""
+    for module, own in _registering().get(kind, {}).items():
+        if name in own:
+            importlib.import_module(module)
+    return name in _entries[kind] or name in names(kind)
 
 
 def name_of(kind: str, component: Any) -> str:
@@ -98,18 +105,19 @@ def discover(kind: str) -> None:
 
 
 @functools.cache
-def _registering() -> dict[str, list[str]]:
-    """Kind -> modules of this package that register such components, found by their sources.
+def _registering() -> dict[str, dict[str, set[str]]]:
+    """Kind -> module of this package -> names that its source registers, as far as it spells them.
 
     Reading them takes milliseconds; importing every module would import torch.
     """
     root = Path(__file__).parent
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, set[str]]] = {}
     for path in sorted(root.rglob("*.py")):
         if path != Path(__file__):
             name = ".".join(["unitk", *path.relative_to(root).with_suffix("").parts])
-            for kind in set(REGISTERS.findall(path.read_bytes())):
-                found.setdefault(kind.decode(), []).append(name.removesuffix(".__init__"))
+            for kind, own in REGISTERS.findall(path.read_bytes()):
+                modules = found.setdefault(kind.decode(), {})
+                modules.setdefault(name.removesuffix(".__init__"), set()).add(own.decode())
     return found
 
 

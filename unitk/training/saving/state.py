@@ -50,7 +50,7 @@ def options_of(state: dict[str, Any], folder: Path) -> dict[str, str]:
     """
     values: dict[str, str] = dict(state["config"])
     for name, prefix in tasks_in(values).items():
-        known = registry.get("task", name).earlier if name in registry.names("task") else {}
+        known = registry.get("task", name).earlier if registry.has("task", name) else {}
         values = {prefix + option: text for option, text in known.items()} | values
     return values | copies_in(values, folder)
 
@@ -231,7 +231,7 @@ def asked_as(state: dict[str, Any], task: str | None) -> list[Given]:
     """The options with which a checkpoint is read as a task that it was not trained with, but that
     needs no training; none where it was."""
     trained = tasks_in(state["config"])
-    known = task is not None and task not in trained and task in registry.names("task")
+    known = task is not None and task not in trained and registry.has("task", task)
     if not known or not registry.get("task", task or "").untrained:
         return []
     return [
