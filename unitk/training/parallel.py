@@ -7,7 +7,7 @@ Gradients are added up in buckets after the last micro-batch of an update, by al
 DistributedDataParallel: a criterion calls `model.condition` and `model.head` beside the forward
 pass, which its wrapper does not see; an update of several micro-batches then never synchronises
 too early; and a parameter that no rank used keeps no gradient, as in one process. What it gives up
-is the overlap with the last backward pass (docs/benchmarks/cpu.md: 2 % on two cores).
+is the overlap with the last backward pass, which gains nothing on a CPU (docs/benchmarks/cpu.md).
 """
 
 from __future__ import annotations
