@@ -37,6 +37,7 @@ def known():
     """Every option of unitk's."""
     verbs = [TrainConfig, *(v.Options for v in (average, evaluate, generate, preprocess, score))]
     found = {option.flag for verb in verbs for option in config.options(verb)}
+    found.add("--quiet")  # of every verb
     for kind in KINDS:
         found.add(f"--{kind}")
         for name in registry.names(kind):
