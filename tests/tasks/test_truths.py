@@ -42,8 +42,8 @@ def test_par_of_one_token_blocks_left_to_right_is_a_causal_model():
     each P's are those of a mask that is appended to the words before it."""
     model = model_of("unilm2_tiny", init_std=0.2)
     n = len(WORDS)
-    blocks = np.stack([np.arange(1, n), np.arange(2, n + 1)], axis=1)
-    whole = pmlm(WORDS, 0 * WORDS, blocks, np.full(n - 1, 58), mask=58, pseudo=60)
+    place, sizes = np.arange(1, n), np.ones(n - 1, np.int64)
+    whole = pmlm(WORDS, 0 * WORDS, place, sizes, np.full(n - 1, 58), mask=58, pseudo=60)
     x = whole.towers["x"]
     kept = np.append(np.arange(n), np.arange(2 * n - 1, len(x)))
     par = states(model, Example({"x": x.take(kept)}))["x"]
@@ -57,8 +57,8 @@ def test_par_of_one_token_blocks_left_to_right_is_a_causal_model():
 
 def test_ae_states_do_not_depend_on_p_and_the_hidden_words():
     model = model_of("unilm2_tiny", init_std=0.2)
-    blocks = np.array([[4, 6], [2, 3]])
-    x = pmlm(WORDS, 0 * WORDS, blocks, np.full(3, 58), mask=58, pseudo=60).towers["x"]
+    place, sizes = np.array([4, 5, 2]), np.array([2, 1])
+    x = pmlm(WORDS, 0 * WORDS, place, sizes, np.full(3, 58), mask=58, pseudo=60).towers["x"]
     zero = np.flatnonzero(x.now == 0)
     both = states(model, Example({"x": x}))["x"][zero]
     close(both, states(model, Example({"x": x.take(zero)}))["x"])
@@ -68,8 +68,8 @@ def test_one_pass_is_a_pass_for_every_step():
     """The states of step i equal those of a pass over context, M, the words of steps before i, and
     P of step i."""
     model = model_of("unilm2_tiny", init_std=0.2)
-    blocks = np.array([[4, 6], [2, 3], [7, 8]])
-    x = pmlm(WORDS, 0 * WORDS, blocks, np.full(4, 58), mask=58, pseudo=60).towers["x"]
+    place, sizes = np.array([4, 5, 2, 7]), np.array([2, 1, 1])
+    x = pmlm(WORDS, 0 * WORDS, place, sizes, np.full(4, 58), mask=58, pseudo=60).towers["x"]
     whole = states(model, Example({"x": x}))["x"]
     for step in (1, 2, 3):
         rows = np.flatnonzero((x.now < 2 * step) & (x.dies > x.now) | (x.now == 2 * step))
@@ -109,7 +109,7 @@ def test_mass_with_everything_hidden_depends_on_the_words_before_only():
     masks, none = np.full(8, 58), np.zeros(8, np.int64)
     other = WORDS.copy()
     other[5:] += 10
-    one, two = (mass(words, np.array([[1, 9]]), masks, none) for words in (WORDS, other))
+    one, two = (mass(words, np.arange(1, 9), masks, none) for words in (WORDS, other))
     first, second = states(model, one), states(model, two)
     close(first["enc"], second["enc"])
     close(first["dec"][:5], second["dec"][:5])
@@ -119,9 +119,9 @@ def test_mass_with_everything_hidden_depends_on_the_words_before_only():
 def test_mass_does_not_look_at_masks():
     """What stands at a hidden place reaches the decoder only through the encoder's other states."""
     model = model_of("mass_tiny", num_layers=1, init_std=0.2)
-    spans, shown = np.array([[3, 6]]), np.full(3, 58)
-    hidden = mass(WORDS, spans, shown, np.zeros(3, np.int64))
-    seen = mass(WORDS, spans, shown, np.ones(3, np.int64))
+    place, shown = np.arange(3, 6), np.full(3, 58)
+    hidden = mass(WORDS, place, shown, np.zeros(3, np.int64))
+    seen = mass(WORDS, place, shown, np.ones(3, np.int64))
     assert (states(model, hidden)["dec"] - states(model, seen)["dec"]).abs().max() > 1e-3
     enc = hidden.towers["enc"]
     kept = Example({"enc": enc.take(np.flatnonzero(enc.cross)), "dec": hidden.towers["dec"]})
@@ -131,7 +131,7 @@ def test_mass_does_not_look_at_masks():
 
 def test_mass_positions_matter():
     model = model_of("mass_tiny", init_std=0.2)
-    example = mass(WORDS, np.array([[3, 6]]), np.full(3, 58), np.zeros(3, np.int64))
+    example = mass(WORDS, np.arange(3, 6), np.full(3, 58), np.zeros(3, np.int64))
     dec = example.towers["dec"]
     moved = stay(dec.token, pos=dec.pos - dec.pos[0], at=dec.now)
     other = Example({"enc": example.towers["enc"], "dec": moved})

@@ -88,9 +88,8 @@ def plainly(model, task, before, text):
             x += query([task.asking], [n + i], at=i)
             example = Example({"x": x}, [lm(np.array([len(x) - 1]), [7])])
         elif name == "mass":
-            span = np.array([[n, n + len(text)]])
             masks = np.full(len(text), v.mask)
-            example = mass.layout(framed, span, masks, np.zeros(len(text), int))
+            example = mass.layout(framed, n + np.arange(len(text)), masks, np.zeros(len(text), int))
             example = replace(example, asks=[lm(np.array([i]), [7], tower="dec")])
         elif name == "glm_infill":
             part_a = np.concatenate([[v.cls], before, [v.mask, v.sep]])
