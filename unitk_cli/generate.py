@@ -36,7 +36,6 @@ from unitk.decoding.files.sink import OutputFile, finished
 from unitk.errors import QUIET, DataError, UsageError, at_least, require
 from unitk.files import MANIFEST, digest, reserved
 from unitk.training.saving.folder import find
-from unitk.training.saving.state import read_state
 from unitk.values import parse_value, render
 
 if TYPE_CHECKING:
@@ -176,9 +175,9 @@ def generate(given: Options, parsed: config.Parsed) -> None:
     found, limit = read(given), given.max_source_len
     if limit is None and "max_source_len" in parsed.origins:
         limit = sys.maxsize  # none: a passage is read whole
-    asked, given = given, as_trained(given, parsed.origins)
     options = {item.key: item.text or "on" for item in parsed.aside}
     generator = open_generator(given, options)
+    asked, given = given, as_trained(given, parsed.origins, generator.task.max_source)
     # auto was resolved when the model was loaded
     device = next(generator.model.parameters()).device.type
     require(device == "cuda" or not given.capture, "--capture has an effect on a GPU only")
@@ -269,17 +268,14 @@ def format_to(given: Options) -> str:
     return {".jsonl": "jsonl", ".csv": "csv"}.get(given.output.suffix, "text")
 
 
-def as_trained(given: Options, origins: Mapping[str, str]) -> Options:
-    """The options, with defaults that depend on the model's training and on --infill."""
+def as_trained(given: Options, origins: Mapping[str, str], most: int | None) -> Options:
+    """The options, with defaults that depend on the `most` tokens of training and on --infill."""
     if given.infill is not None:
         return for_blanks(given, origins)
-    states = [read_state(find(path)) for path in given.checkpoint]
-    # an ensemble's members may differ: what fits all is taken
-    most = [state["lengths"][0] for state in states if state.get("lengths")]
-    if not most:
+    if most is None:
         return given
     # a model saw no longer sources in training, and cuts them now as it did then
-    tokens = given.max_source_len if "max_source_len" in origins else min(most)
+    tokens = given.max_source_len if "max_source_len" in origins else most
     truncate = given.truncate if "truncate" in origins else True
     return replace(given, max_source_len=tokens, truncate=truncate)
 

@@ -67,6 +67,27 @@ def test_sources_are_as_long_as_in_training(generator, caplog):
         GenerateConfig(max_source_len=0)
 
 
+def test_without_a_limit_sources_are_those_of_the_training_on_pairs(generator, caplog, monkeypatch):
+    long, short = "The bade of a mo. ", "The bade"
+    monkeypatch.setattr(generator.task, "max_source", len(generator.encode([[short]])[0][0]))
+    whole = generator.generate(long, **QUICK, max_source_len=None)
+    assert "shortened" not in caplog.text
+    cut, same = generator.generate([long, short], **QUICK)
+    assert "shortened 1 of 2 sources" in caplog.text
+    assert texts([cut]) == texts([same])
+    assert cut[0].hypothesis.score == pytest.approx(same[0].hypothesis.score, rel=1e-5)
+    assert whole[0][0].hypothesis.score != pytest.approx(same[0].hypothesis.score, rel=1e-3)
+    # a text with blanks is no source of the training
+    blanks = long + "[MASK]"
+    [[filled]] = generator.infill(blanks, **QUICK)
+    assert filled.text.startswith(long)
+    given = generator.score([long, short, long], ["a mo"] * 3)
+    scores = [one.hypothesis.score for one in given]
+    assert scores[0] == pytest.approx(scores[1], rel=1e-5) and scores[0] == scores[2]
+    [alone] = generator.score([long], ["a mo"], max_source_len=None)
+    assert alone.hypothesis.score != pytest.approx(scores[0], rel=1e-3)
+
+
 def test_every_blank_is_filled(generator):
     found = generator.infill(["The [MASK] of [MASK].", "[MASK]"], **QUICK)
     ends = [(some[0].hypothesis.ids == generator.protocol.end).sum() for some in found]

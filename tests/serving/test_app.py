@@ -182,6 +182,25 @@ def test_alignments_are_those_of_python(reader, serve, monkeypatch):
     assert not any(one["alignment_layers"] for one in other.json()["tasks"].values())
 
 
+def test_sources_are_as_long_as_in_training_unless_a_request_says_otherwise(reader, monkeypatch):
+    monkeypatch.setattr(reader.task, "max_source", 2)
+    server = Server(Service("reader", {"seq2seq": reader}, Limits()))
+    long, bare = {"texts": ["The bade of a babe."]}, {"max_source_len": None}
+    pair, quick = long | {"targets": ["a mo"]}, {"max_len": 3}
+    asked = [("/generate", long | quick), ("/generate", long | quick | bare)]
+    asked += [("/generate", long | quick | {"max_source_len": 3}), ("/score", pair)]
+    found = [one.json()["outputs"][0] for one in ask(server, *asked, ("/score", pair | bare))]
+    limits = [2, None, 3]
+    for some, limit in zip(found, limits, strict=False):
+        [[best, *_]] = reader.generate(long["texts"], max_source_len=limit, **quick)
+        assert some[0]["score"] == pytest.approx(best.hypothesis.score, rel=1e-5)
+    for one, limit in zip(found[3:], limits, strict=False):
+        [alone] = reader.score(long["texts"], pair["targets"], max_source_len=limit)
+        assert one["score"] == pytest.approx(alone.hypothesis.score, rel=1e-5)
+    assert found[0][0]["score"] != found[1][0]["score"] != found[2][0]["score"]
+    assert found[3]["score"] != found[4]["score"]
+
+
 @pytest.mark.slow
 def test_predictions_are_those_of_python(trained):
     """Of each form; the page shows what is asserted here."""

@@ -60,10 +60,14 @@ def load(
     defaults = [one.decoding for one in loaded] if format else list(own)
     if any(one != defaults[0] for one in defaults):
         log.warning("the models differ in %s: that of %s is used", NAME, paths[0])
+    first = loaded[0].task
     if len(loaded) > 1:
+        # a source that one of them never saw so long is too long for all
+        known = [one.task.max_source for one in loaded if one.task.max_source]
+        first.max_source = min(known, default=None)
         joined = zip(paths, loaded, strict=True)
         model = join([(str(at), one.model.to(device), one.task) for at, one in joined])
-    return Generator(prepare(model, precision), loaded[0].task, defaults[0])
+    return Generator(prepare(model, precision), first, defaults[0])
 
 
 def load_module(

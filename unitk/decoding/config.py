@@ -143,7 +143,7 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
 
     max_source_len: int | None = None
     """Truncate the last part of longer sources; keep a window around the answer if the pairs of the
-    training had one. Default of `unitk generate`: the limits used in training; none lifts them."""
+    training had one. Default: the limits used in training; none lifts them."""
 
     def __post_init__(self) -> None:
         at_least(self, max_source_len=1, beam=1, nbest=1, max_tokens=1, max_words=1, seed=0)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -67,14 +69,15 @@ class Generator(Decoding):
     ) -> list[list[Output]]:
         """The n best outputs for each source, a text or its parts; `options` are GenerateConfig's.
 
-        A long passage is read around its answer if the model learnt this; see `sources`.
+        Unless `max_source_len` is given, longer sources are truncated as in the training on pairs,
+        or read around the answer if the model learnt this; see `sources`. None lifts the limit.
         `prefixes` gives the beginning of each source's outputs, `constraints` the phrases that they
         must contain. With `alignment_layer`, a layer of a decoder with cross-attention (0: the last
         one), each output has its `attention`. A string is a single source. The output for an empty
         source is empty.
         """
-        config = self._meant(options)
-        sources = self.sources(parted(texts), config.max_source_len)
+        given = {**self.defaults, **options}
+        sources, config = self.read(parted(texts), self._meant(options), given)
         each = self.constraints(prefixes, constraints)
         found = self.outputs(
             sources, config, constraints=each, truncate=truncate, layer=alignment_layer
@@ -150,9 +153,9 @@ class Generator(Decoding):
 
         `options` are GenerateConfig's; `alignment_layer` is that of `generate`.
         """
-        config = self._meant(options)
+        given = {**self.defaults, **options}
         ids = [target for (target,) in self.encode(parted(targets))]
-        sources = self.sources(parted(texts), config.max_source_len)
+        sources, config = self.read(parted(texts), self._meant(options), given)
         found = self.scores(sources, ids, config, layer=alignment_layer)
         empty = [number for number, outputs in enumerate(found, 1) if not outputs]
         if empty:
@@ -204,6 +207,17 @@ class Generator(Decoding):
         """The ids of each part of each source."""
         found = iter(self.task.vocab.encode_batch([part for parts in sources for part in parts]))
         return [[next(found).astype(np.int64) for _ in parts] for parts in sources]
+
+    def read(
+        self, texts: Sequence[Sequence[str]], config: GenerateConfig, given: Container[str]
+    ) -> tuple[list[list[Ids]], GenerateConfig]:
+        """The ids of sources, and the options with the limit on their length.
+
+        The limit is that of the training unless `max_source_len` is among the names `given`.
+        """
+        if "max_source_len" in given:
+            return self.sources(texts, config.max_source_len or sys.maxsize), config
+        return self.sources(texts), replace(config, max_source_len=self.task.max_source)
 
     def sources(
         self,

@@ -142,22 +142,28 @@ class Asked:
         """The parts of each text."""
         return parted(self._texts("texts", parts=True))
 
+    @property
+    def _named(self) -> set[str]:
+        """The fields of the request, and the options of the checkpoint."""
+        return {*self.given, *self.generator.defaults}
+
     def _generate(self) -> Job:
-        encoded = self.generator.sources(self.texts, self.config.max_source_len)
+        encoded, config = self.generator.read(self.texts, self.config, self._named)
         phrases = self._field("constraints", list, [])
         good = all(isinstance(some, list) and all(map(is_text, some)) for some in phrases)
         require(good, "constraints must be a list of phrases for each text")
         prefixes = self._texts("prefixes") if self.given.get("prefixes") else []
         each = self.generator.constraints(prefixes, phrases)
         truncate = self._field("truncate", bool, self.generator.task.answers)
-        return self._decoding(encoded, constraints=each, truncate=truncate)
+        return self._decoding(encoded, config, constraints=each, truncate=truncate)
 
     def _infill(self) -> Job:
         require(all(len(parts) == 1 for parts in self.texts), "texts must be a list of strings")
-        return self._decoding([self.generator.encode_blanks(one) for (one,) in self.texts])
+        blanks = [self.generator.encode_blanks(one) for (one,) in self.texts]
+        return self._decoding(blanks, self.config)
 
-    def _decoding(self, encoded: list[list[Ids]], **how: Any) -> Job:
-        generator, config = self.generator, self.config
+    def _decoding(self, encoded: list[list[Ids]], config: Any, **how: Any) -> Job:
+        generator = self.generator
         kept, prompts = generator.prompts(encoded, config, **how)
         for number, (prompt, one) in prompts.items():
             words = one.max_len * (1 + len(prompt.blanks))
@@ -187,13 +193,17 @@ class Asked:
         each = f"targets: {len(targets)} for {len(self.texts)} texts"
         require(len(targets) == len(self.texts), each)
         options = dict(vars(self.config))
+        if as_trained := "max_source_len" not in self._named:
+            del options["max_source_len"]
 
         def act(items: list[Any], gone: Gone) -> list[Output]:
             texts, wanted = zip(*items, strict=True)
             return self.generator.score(texts, wanted, **options)
 
         pairs = list(zip(self.texts, targets, strict=True))
-        return self._plain(pairs, act, lambda found: {"outputs": list(map(self.record, found))})
+        job = self._plain(pairs, act, lambda found: {"outputs": list(map(self.record, found))})
+        job.key = job.key, as_trained  # the config has None for no limit and for that of training
+        return job
 
     def _predict(self) -> Job:
         def act(items: list[Any], gone: Gone) -> list[Any]:
