@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from unitk.errors import UsageError
+from unitk.errors import require
 from unitk.slots import BORN, CROSS, DIES, DOC, NEVER, NOW, TOKEN, Slots
 
 log = logging.getLogger(__name__)
@@ -153,18 +153,25 @@ def picture(slots: Slots, names: list[str], masks: Collection[int], title: str) 
     return figure
 
 
+def check_picture(output: Path | None, option: str, *more: str) -> None:
+    """Raise a `UsageError` unless a file ends like a picture that `save` writes, or like `more`.
+
+    For use before anything is computed; without an output nothing is wrong.
+    """
+    *some, last = (".png", ".svg", ".pdf", *more)
+    known = output is None or output.suffix in (*some, last)
+    require(known, f"{option} must end in {', '.join(some)} or {last}, got {output}")
+
+
 def save(figure: Any, output: Path, dpi: float | str = "figure") -> None:
-    """Write a matplotlib figure; `UsageError` where the ending of the file is no known format.
+    """Write a matplotlib figure in the format that the ending of the file names.
 
     Its texts are written in fonts that have their characters, if there are such; else it is logged.
     """
     find_fonts(figure)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph .* missing")  # already told
-            figure.savefig(output, dpi=dpi)
-    except ValueError as error:
-        raise UsageError(f"--output cannot be written: {error}") from error
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # already told
+        figure.savefig(output, dpi=dpi)
 
 
 def find_fonts(figure: Any) -> None:

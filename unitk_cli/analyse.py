@@ -17,6 +17,7 @@ from unitk.decoding.files.outputs import check_writable, write
 from unitk.errors import CheckpointError, at_least, require
 from unitk.files import new_folder
 from unitk.latent.config import Common
+from unitk.masks import check_picture
 from unitk_cli.answers import inputs_of
 from unitk_cli.generate import open_generator
 
@@ -30,12 +31,6 @@ COLUMNS = {
     "random_explained": "random",
     "explained/adjusted": "adjusted",
 }
-
-
-def check_plot(output: Path | None) -> None:
-    """Refuse a picture of another format, before minutes are spent."""
-    known = output is None or output.suffix in (".png", ".svg", ".pdf")
-    require(known, f"--plot must end in .png, .svg or .pdf, got {output}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +60,7 @@ class Contextuality(Common):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, min_count=2, max_count=2)
-        check_plot(self.plot)
+        check_picture(self.plot, "--plot")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +100,7 @@ class HeadOptions:
 
     def __post_init__(self) -> None:
         at_least(self, max_tokens=1)
-        check_plot(self.plot)
+        check_picture(self.plot, "--plot")
         for name in ("step", "until"):
             share = getattr(self, name)
             require(0 < share <= 1, f"--{name} must be in (0, 1], got {share:g}")

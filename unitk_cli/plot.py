@@ -17,7 +17,7 @@ class Options:
     runs: tuple[Path, ...]
     """Run folders (--save-dir of `unitk train`)."""
     output: Path | None = None
-    """Image file, whose ending selects the format. Default: curves.png in the first run."""
+    """Image file: .png, .svg or .pdf. Default: curves.png in the first run."""
 
 
 def run(argv: Sequence[str]) -> None:

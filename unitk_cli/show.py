@@ -11,7 +11,7 @@ import numpy as np
 
 from unitk import config, masks
 from unitk.api.drawing import drawings, laid_out, page
-from unitk.errors import UsageError, require
+from unitk.errors import require
 from unitk.files import new_file
 from unitk.tasks.understanding.base import Understanding
 from unitk.vocab.base import open_vocab
@@ -51,9 +51,7 @@ def run(argv: Sequence[str]) -> None:
     require(not parsed.mixture, "--task: one task is drawn at a time")
     text, output = " ".join(options.text), options.output
     require(bool(text.strip()), 'a text is needed: unitk show --task NAME "a b c d e f"')
-    suffix = output.suffix if output else ".png"
-    if suffix not in (".png", ".svg", ".pdf", ".html"):
-        raise UsageError(f"--output must end in .png, .svg, .pdf or .html, got {output}")
+    masks.check_picture(output, "--output", ".html")
     vocab = open_vocab(options.vocab) if options.vocab else word_vocab(text, options.target or "")
     task = task_choice.made_from(task_choice.config, vocab)
     rng = np.random.default_rng([options.seed, 0, 0])
@@ -68,7 +66,7 @@ def run(argv: Sequence[str]) -> None:
         print(one.table(), one.text_picture(), sep="\n\n")
     if output is None:
         return
-    if suffix == ".html":
+    if output.suffix == ".html":
         with new_file(output, "--output") as part:
             part.write_text(page(found), "utf-8")
         print(f"\n{output}")

@@ -219,8 +219,9 @@ def test_plot_draws_labels(latent, tmp_path):
     assert latent("plot", flags="--input labelled.txt --output x.png --names 2") == ["x.png"]
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
     assert latent("plot", *LINES) == ["latent.png"]
-    with pytest.raises(UsageError, match="--output cannot be written: Format 'foo'"):
-        latent("plot", *LINES, flags="--output x.foo")
+    # before the model is looked for
+    with pytest.raises(UsageError, match="--output must end in .png, .svg or .pdf, got x.foo"):
+        run(["plot", *LINES, "--checkpoint", "nowhere", "--output", "x.foo"])
 
 
 @pytest.mark.parametrize(("method", "module"), [("tsne", "sklearn"), ("umap", "umap")])

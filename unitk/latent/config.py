@@ -11,6 +11,7 @@ from unitk.decoding.config import GenerateConfig
 from unitk.decoding.files.outputs import STDOUT
 from unitk.errors import at_least, require
 from unitk.latent.geometry import Curve, Metric
+from unitk.masks import check_picture
 
 Feature = Literal["mean", "std", "kl", "pooled"]
 LEAST = {"max_tokens": 1, "count": 1, "spread": 0, "steps": 2, "active": 1, "seeds": 2}
@@ -186,7 +187,7 @@ class Plot(Common):
     target. Labels are drawn as colours."""
 
     output: Path = Path("latent.png")
-    """Image file, whose ending selects the format."""
+    """Image file: .png, .svg or .pdf."""
     overwrite: bool = True
     """Replace an image that exists."""
     method: Literal["pca", "tsne", "umap"] = "pca"
@@ -198,6 +199,10 @@ class Plot(Common):
     """Number of texts to write beside their points, counted from the first."""
     seed: int = 1
     """Seed of tsne and umap."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_picture(self.output, "--output")
 
 
 @dataclass(frozen=True, kw_only=True)
