@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from unitk.errors import DataError, UnitkError, UsageError
 
+ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+"""An escape sequence of half a surrogate pair, which is a character only beside the other half."""
+HALF = re.compile(".{0,20}[\ud800-\udfff]")
+
 
 def parse_json(text: str | bytes, where: str, error: type[UnitkError] = DataError) -> Any:
-    """What a json says, or an error that names the place."""
+    """What a json says, or an error that names the place; no text in it has half a character."""
     try:
-        return json.loads(text)
+        text = text if isinstance(text, str) else text.decode("utf-8-sig")
+        found = json.loads(text)
+        if ESCAPE.search(text) and (half := HALF.search(json.dumps(found, ensure_ascii=False))):
+            raise error(
+                f"{where}: {half[0]!r} ends in half a surrogate pair, which is no character"
+            )
+        return found
     except RecursionError as cause:  # brackets within brackets, a thousand deep
         raise error(f"{where}: no JSON (nested too deeply)") from cause
     except ValueError as cause:

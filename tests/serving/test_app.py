@@ -301,7 +301,7 @@ WRONG = {
         ({"texts": ["a"], "unkpen": float("inf")}, "unkpen must be a finite number"),
         ({"texts": ["a"], "max_words": 10**40}, "max_words must be a finite number up to 2**53"),
         ({"texts": ["a"], "max_len": "9" * 400 + "x"}, "max_len"),
-        ({"texts": ["a"], "min_len": "\ud800"}, "min_len must be"),
+        ({"texts": ["a"], "min_len": "\ud800"}, "half a surrogate pair"),
         ({"texts": ["a"], "task": ["lm"]}, "task must be one of glm_infill, lm, got ['lm']"),
         ({"texts": ["a"] * 65}, "texts: 65 given; the server allows 64"),
         (
@@ -309,7 +309,8 @@ WRONG = {
             "text 1 has 10001 characters; the server allows 10000",
         ),
         ({"texts": [3]}, "text 1 is no text"),
-        ({"texts": ["\ud800"]}, "half a character"),
+        ({"texts": ["\ud800"]}, "half a surrogate pair"),
+        ({"\ud800": 1}, "half a surrogate pair"),
         ({"texts": []}, "texts must be a string or a list"),
         ({}, "texts must be a string or a list"),
         ([], "the request must be an object"),

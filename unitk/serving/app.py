@@ -224,8 +224,7 @@ def line(value: Any) -> str:
 
 async def refused(request: Request, error: HTTPException) -> Response:
     """An error as json; of an address that there is not, those there are."""
-    # what a request named may be half a character, which no answer can contain
-    said = error.detail.encode("utf-8", "backslashreplace").decode()
+    said = error.detail
     if error.status_code == 404:
         known = ", ".join(["/health", "/model", "/metrics", *(f"/{verb}" for verb in VERBS)])
         said = f"there is no address {request.url.path} (known: {known})"

@@ -150,7 +150,9 @@ class Asked:
     def _generate(self) -> Job:
         encoded, config = self.generator.read(self.texts, self.config, self._named)
         phrases = self._field("constraints", list, [])
-        good = all(isinstance(some, list) and all(map(is_text, some)) for some in phrases)
+        good = all(
+            isinstance(some, list) and all(isinstance(one, str) for one in some) for some in phrases
+        )
         require(good, "constraints must be a list of phrases for each text")
         prefixes = self._texts("prefixes") if self.given.get("prefixes") else []
         each = self.generator.constraints(prefixes, phrases)
@@ -307,8 +309,6 @@ class Asked:
             some = one if parts and isinstance(one, list) and one else [one]
             good = all(isinstance(text, str) for text in some)
             require(good, f"{name}: text {number} is no text; {name} must be {kind}")
-            good = all(map(is_text, some))
-            require(good, f"{name}: text {number} has half a character (a lone surrogate)")
             chars, most = sum(map(len, some)), self.limits.max_chars
             over = f"{name}: text {number} has {chars} characters; the server allows {most}"
             require(chars <= most, over)
@@ -348,11 +348,6 @@ def decoded(
         return found
     examples = {at: prompt for at, (prompt, _) in enumerate(prompts)}
     return generator.attended(examples, found, layer, config)
-
-
-def is_text(value: object) -> bool:
-    """Whether a value is a text without surrogates, which json can contain."""
-    return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
 
 
 def is_number(value: object) -> bool:

@@ -159,7 +159,7 @@ def test_the_line_is_right_beyond_the_first_block(tmp_path):
         ),
         ("[1]", "line 2: no field 'text'"),
         ('{"text": null}', "line 2: field 'text' is not a text"),
-        ('{"text": "a \\ud800 b"}', "line 2: half a surrogate pair"),
+        ('{"text": "a \\ud800 b"}', r"line 2: .*a .ud800' ends in half a surrogate pair"),
     ],
 )
 def test_bad_json_lines(tmp_path, line, message):
@@ -236,7 +236,6 @@ def test_an_answer_may_stand_nowhere(tmp_path):
         (squad(qas=[{"question": "a"}]), r"qas\[0\] has no list 'answers'"),
         (squad(qas=[{"question": "a", "answers": []}]), r"qas\[0\] has no answer, and is not"),
         (squad(qas=[{"question": "a", "answers": ["b"]}]), r"answers\[0\] has no text 'text'"),
-        (squad(context="a \ud800"), "half a surrogate pair"),
     ],
 )
 def test_what_is_no_squad(tmp_path, tree, message):

@@ -18,7 +18,7 @@ from typing import Any
 
 from unitk.data.reading import sources
 from unitk.data.reading.records import records
-from unitk.data.reading.sources import PairBlock, PairText, characters, named, whole
+from unitk.data.reading.sources import PairBlock, PairText, named, whole
 from unitk.errors import DataError
 from unitk.foreign import parse_json
 
@@ -223,7 +223,7 @@ def _texts(value: Any, name: str, where: str) -> list[str]:
     several = value if isinstance(value, list) else [value]
     if not all(isinstance(text, str) for text in several):
         raise DataError(f"{where}: field {name!r} must be a text or a list of texts")
-    return [characters(text, where) for text in several]
+    return several
 
 
 def read_squad(path: Path, spans: bool = False) -> Iterator[PairText]:
@@ -279,4 +279,4 @@ def _member(node: Any, name: str, kind: type, where: str) -> Any:
     if not isinstance(node, dict) or not isinstance(node.get(name), kind):
         noun = "list" if kind is list else "text"
         raise DataError(f"{where} has no {noun} {name!r}, so this is not a SQuAD json")
-    return characters(node[name], where) if kind is str else node[name]
+    return node[name]

@@ -63,8 +63,6 @@ STOP = re.compile(
     rf"""|["'”’»)\]]*\s+(?=["'“‘«¿¡(\[]*[{CAPITALS}])"""
     r"(?<!\bMr\.\s)(?<!\bMrs\.\s)(?<!\bMs\.\s)(?<!\bDr\.\s)(?<!\bSt\.\s)(?<!\b[A-Z]\.\s))"
 )
-HALF = re.compile("[\ud800-\udfff]")
-"""What an escape in a json can make, though no file may hold it."""
 
 
 @dataclass(frozen=True)
@@ -375,7 +373,7 @@ def texts_of(record: Any, fields: tuple[str, ...], where: str) -> list[str]:
     for name in fields:
         if not isinstance(record.get(name, ""), str):
             raise DataError(f"{where}: field {name!r} is not a text")
-    return [characters(text, where) for text in found]
+    return found
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -432,10 +430,3 @@ def named(record: Iterable[str]) -> str:
     """The names of fields, for an error; a row of texts that was read as names is cut short."""
     names = [name if len(name) <= 30 else name[:30] + "..." for name in record]
     return ", ".join(names[:12] + ["..."] * (len(names) > 12))
-
-
-def characters(text: str, where: str) -> str:
-    """The text; an escape sequence that makes half a character is an error."""
-    if not text.isascii() and HALF.search(text):
-        raise DataError(f"{where}: half a surrogate pair, which is not a character")
-    return text

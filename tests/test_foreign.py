@@ -1,0 +1,31 @@
+"""What others wrote in json is read, or refused in a line that names the place."""
+
+import json
+
+import pytest
+
+from unitk.errors import CheckpointError, DataError
+from unitk.foreign import parse_json
+
+SMILE = "a\U0001f600b"
+
+
+def test_a_character_beyond_the_first_plane_is_one_however_it_is_written():
+    for escaped in (True, False):
+        text = json.dumps({SMILE: [SMILE]}, ensure_ascii=escaped)
+        assert ("\\ud83d" in text) == escaped
+        assert parse_json(text, "x") == parse_json(text.encode(), "x") == {SMILE: [SMILE]}
+    # a backslash and five letters are a text
+    assert parse_json(r'"\\ud800"', "x") == r"\ud800"
+
+
+@pytest.mark.parametrize("half", ["\ud800", "\udc00", "\ude00\ud83d"])
+def test_half_a_character_is_refused_wherever_it_stands(half):
+    for value in (half, [1, f"it is {half} here"], {half: 1}, {"a": {"b": [half]}}):
+        with pytest.raises(
+            CheckpointError, match=r"^x: '.*.ud[8c].*' ends in half a surrogate pair"
+        ):
+            parse_json(json.dumps(value), "x", CheckpointError)
+    # as bytes that are no UTF-8, which Python's json would read
+    with pytest.raises(DataError, match="^x: no JSON .'utf-8' codec"):
+        parse_json(json.dumps(half, ensure_ascii=False).encode("utf-8", "surrogatepass"), "x")
