@@ -59,7 +59,7 @@ class CheckpointError(UnitkError):
 
 
 class NonFiniteError(UnitkError):
-    """Training met NaN or infinity more often than `--on-nonfinite` allows."""
+    """Training met NaN or infinity more often than `--on-nonfinite` allows, or a model has it."""
 
     code = 5
 

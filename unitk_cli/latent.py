@@ -244,7 +244,7 @@ def read_groups(given: options.Common, size: int) -> list[list[str]]:
 def groups_of(path: Path, format: Format, size: int, option: str) -> list[list[str]]:
     """The texts of a file, this many on each line."""
     found = []
-    for number, item in enumerate(read_inputs(path, format), 1):
+    for number, item in enumerate(read_inputs(path, format, option=option), 1):
         if not all(item.source):
             raise DataError(f"{option} {path}: line {number} has an empty text")
         if len(item.source) != size:
@@ -267,7 +267,7 @@ def read_labelled(given: options.Common) -> tuple[list[str], list[str | None]]:
 def labelled(path: Path, format: Format, option: str) -> tuple[list[str], list[str | None]]:
     """The texts of a file and their labels, which are a second part or the target, if any."""
     texts, labels = [], []
-    for number, item in enumerate(read_inputs(path, format), 1):
+    for number, item in enumerate(read_inputs(path, format, option=option), 1):
         text, *more = [*item.source, *([] if item.target is None else [item.target])]
         if not text or len(more) > 1:
             raise DataError(f"{option} {path}: line {number} is not a text, or text and label")

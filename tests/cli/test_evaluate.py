@@ -10,7 +10,7 @@ import unitk
 from unitk.data.batching import FixedBatches
 from unitk.data.storing.folders import open_corpus
 from unitk.decoding.likelihood.texts import likelihoods
-from unitk.errors import CheckpointError, DataError, UsageError
+from unitk.errors import CheckpointError, DataError, NonFiniteError, UsageError
 from unitk.latent import evaluate as measured
 from unitk.latent.space import LatentSpace
 from unitk.training import evaluate
@@ -240,6 +240,13 @@ def test_every_text_has_its_own_latent(seen, toy_data):
     space = LatentSpace(judged.model, judged.data.task)
     assert np.allclose(space.encode(texts).mean, latent.means, atol=1e-5)
     assert len(set(texts)) == judged.num_texts
+
+
+def test_a_model_that_has_diverged_is_refused(seen):
+    judged, _ = seen
+    judged.model.bridge.weight.data *= 1e6
+    with pytest.raises(NonFiniteError, match="the divergence of the latents has NaN or infinity"):
+        measured.latent(judged, 1, 400, lambda done: None)
 
 
 @pytest.mark.parametrize("shift", [0, 1])

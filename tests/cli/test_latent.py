@@ -1,6 +1,7 @@
 import io
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch
 import unitk
 from unitk.config import parse
 from unitk.decoding.generator import Generator
-from unitk.errors import DataError, UsageError
+from unitk.errors import DataError, UnitkError, UsageError
 from unitk.files import seal
 from unitk.latent.space import LatentSpace
 from unitk.training.saving import checkpoint
@@ -274,13 +275,17 @@ def test_every_verb_has_a_help_page(capsys):
         ("reconstruct x --output no/x.txt", "--output no/x.txt: cannot write into"),
         ("plot x y", "2 texts are too few for a picture"),
         ("neighbors x", "--among is needed"),
+        ("neighbors x --among none.txt", "--among none.txt is empty"),
+        ("restyle x --among none.txt --from a --to b", "--among none.txt is empty"),
+        ("probe --input in.txt --test none.txt", "--test none.txt is empty"),
         ("probe --input in.txt --test in.txt", "--input: text 1 has no label"),
         ("probe --input in.txt --test in.txt --seeds 1", "--seeds must be at least 2, got 1"),
     ],
 )
 def test_mistakes_are_one_line(latent, words, message):
+    Path("none.txt").touch()
     verb, *rest = words.split()
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UnitkError, match=message):
         latent(verb, *rest)
 
 

@@ -1,6 +1,7 @@
 """Measures of a latent against hand calculation, laws and known truths."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -77,6 +78,9 @@ def test_active_units_by_hand():
     mean = torch.tensor([[0.0, 0.0, 5.0], [0.14, 0.16, 5.0]])
     assert active_units(mean) == 1
     assert active_units(0.8 * mean) == 0 and active_units(1.1 * mean) == 2
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # torch warns where nothing is left to divide by
+        assert active_units(mean[:1]) == 0
 
 
 def linear_gaussian(count, draws, seed=1):

@@ -8,7 +8,7 @@ from rounding import near
 from unitk import registry
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.generator import Generator
-from unitk.errors import DataError, UsageError
+from unitk.errors import DataError, NonFiniteError, UsageError
 from unitk.latent.geometry import path
 from unitk.latent.space import LatentSpace
 from unitk.slots import collate
@@ -48,6 +48,25 @@ def test_no_batch_changes_where_a_text_lies(space, latents):
         found = np.concatenate([getattr(one, name) for one in alone])
         near(found, wanted)
         near(getattr(small, name), wanted)
+
+
+def test_no_texts_have_no_latents(space):
+    none = space.encode([])
+    assert none.mean.shape == none.std.shape == none.kl.shape == (0, 16)
+    assert none.pooled.shape == (0, 64) and space.decode(none.mean) == []
+
+
+@pytest.mark.parametrize("points", [np.zeros((2, 3)), np.zeros(16)])
+def test_points_of_another_space_are_refused(space, points):
+    with pytest.raises(UsageError, match=r"points must be \[N, 16\], got \["):
+        space.decode(points)
+
+
+def test_infinite_latents_are_refused(toy_vocab):
+    space = LatentSpace(*made(toy_vocab))
+    space.weight.data *= 1e6
+    with pytest.raises(NonFiniteError, match="the divergence of the latents has NaN or infinity"):
+        space.encode(LINES)
 
 
 def test_equal_texts_are_at_one_point(space):

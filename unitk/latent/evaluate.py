@@ -16,11 +16,12 @@ from unitk.decoding.config import GenerateConfig
 from unitk.latent.elbo import ELBO, Autoencoder
 from unitk.latent.evidence import gather, nll_of, partners
 from unitk.latent.panel import IGNORED, bars
-from unitk.latent.space import LatentSpace
+from unitk.latent.space import KL, LatentSpace
 from unitk.score.bleu import bleu
 from unitk.score.language import Units, perplexities
 from unitk.slots import Batch, Ids
 from unitk.training.evaluate import Evaluation, Report, texts_of, units_of
+from unitk.training.saving.checkpoint import check_finite
 
 
 def has_latent(evaluation: Evaluation) -> bool:
@@ -94,6 +95,7 @@ def latent(evaluation: Evaluation, draws: int, max_tokens: int, report: Report) 
 
     with evaluation.autocast():
         seen = gather(evaluation.model, batches(keep=True), draws, report)
+        check_finite(seen.kl, KL)
         count = len(texts)
         gap = math.nan
         if count > 1:

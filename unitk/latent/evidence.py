@@ -71,14 +71,11 @@ def gather(
     batches: Iterable[Batch],
     draws: int = 1,
     report: Callable[[int], None] = lambda done: None,
-    given_KMZ: Tensor | None = None,
 ) -> Evidence:
     """Encode every text, and compute its likelihood with this many draws.
 
-    `report` is called for each text and draw. `given_KMZ` replaces the noise of the draws: K for
-    each of the M texts.
+    `report` is called for each text and draw.
     """
-    draws = draws if given_KMZ is None else len(given_KMZ)
     found: list[tuple[Tensor, ...]] = []
     first = 0
     for batch in batches:
@@ -86,10 +83,7 @@ def gather(
         mean, logvar = posterior.mean.double(), posterior.logvar.double()
         numbers = range(first, first := first + len(mean))
         nll, weights, kept = mean.new_zeros(len(mean)), [], None
-        drawn = noise(numbers, mean.shape[1])
-        if given_KMZ is not None:
-            drawn = iter(given_KMZ[:, numbers.start : numbers.stop].double())
-        for _, draw in zip(range(draws), drawn, strict=False):
+        for _, draw in zip(range(draws), noise(numbers, mean.shape[1]), strict=False):
             z = mean + (logvar / 2).exp() * draw.to(mean.device)
             kept = z if kept is None else kept
             one = text_nll(model, batch, z.to(posterior.mean.dtype))
@@ -160,9 +154,11 @@ def mutual_information(z: Tensor, mean: Tensor, logvar: Tensor) -> float:
 def active_units(mean: Tensor) -> int:
     """Dimensions whose posterior mean [M, Z] varies between texts by 0.01 or more.
 
-    Burda et al. 2016, arXiv 1509.00519, section 5; variance with M - 1 degrees of freedom.
+    Burda et al. 2016, arXiv 1509.00519, section 5; variance with M - 1 degrees of freedom. A single
+    text has none.
     """
-    return int((mean.double().var(0, correction=1) >= ACTIVE).sum())
+    square = mean.double().var(0, correction=0) * len(mean)
+    return int((square >= ACTIVE * max(len(mean) - 1, 1)).sum())
 
 
 def log_weight(nll: Tensor, z: Tensor, mean: Tensor, logvar: Tensor) -> Tensor:

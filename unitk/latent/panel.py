@@ -63,11 +63,13 @@ def collapse(
 
 def bars(values: Sequence[float]) -> str:
     """Sorted values as bars, largest first, with the largest and the smallest in numbers."""
-    ordered = sorted(values, reverse=True)
+    # of a model that has diverged, a value that is no number is shown as infinite
+    ordered = sorted((math.inf if math.isnan(one) else one for one in values), reverse=True)
     # so many dimensions share a bar that all bars fit
     top, size = max(ordered[0], 1e-9), -(-len(ordered) // WIDTH)
     groups = [ordered[i : i + size] for i in range(0, len(ordered), size)]
-    heights = [sum(group) / len(group) / top for group in groups]
+    means = [sum(group) / len(group) for group in groups]
+    heights = [mean / top if mean < math.inf else 1.0 for mean in means]
     drawn = "".join(BARS[max(0, math.ceil(height * len(BARS)) - 1)] for height in heights)
     return f"{ordered[0]:.3f} {drawn} {ordered[-1]:.3f}"
 

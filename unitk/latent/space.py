@@ -33,7 +33,9 @@ from unitk.models.condition import Condition
 from unitk.models.stack import Model
 from unitk.slots import Batch, Example, collate
 from unitk.tasks.base import Task
+from unitk.training.saving.checkpoint import check_finite
 
+KL = "the divergence of the latents"
 LITTLE = 0.1  # nats of divergence a text below which a decoder cannot be told much
 NOTHING = np.empty(0, np.int64)
 
@@ -82,7 +84,8 @@ class LatentSpace:
     ) -> Latents:
         """The posteriors of texts; equal texts have equal ones, whatever is encoded with them.
 
-        A text that is too long raises DataError, or is shortened if `truncate` is set.
+        A text that is too long raises DataError, or is shortened if `truncate` is set. A model
+        whose latents are infinite raises NonFiniteError.
         """
         # equal texts are encoded once
         row = {text: i for i, text in enumerate(dict.fromkeys(texts))}
@@ -97,7 +100,12 @@ class LatentSpace:
             for i, *one in zip(numbers, *(part.float().cpu() for part in parts), strict=True):
                 found[i] = tuple(one)
             report(len(numbers))
-        mean, std, kl, pooled = (torch.stack(part).numpy() for part in zip(*found, strict=True))
+        if not texts:
+            none = np.empty((0, self.dimensions), np.float32)
+            return Latents(none, none, none, np.empty((0, self.weight.shape[1]), np.float32))
+        parts = [torch.stack(part) for part in zip(*found, strict=True)]
+        check_finite(parts[2], KL)
+        mean, std, kl, pooled = (part.numpy() for part in parts)
         if kl.sum(1).mean() < LITTLE:
             log.warning(
                 "the latents tell %.3f nats a text: the decoder writes the same whatever they are "
@@ -115,7 +123,7 @@ class LatentSpace:
         report: Callable[[int], None] = lambda done: None,
         **options: object,
     ) -> list[list[Output]]:
-        """The n best texts for each point [N, Z]; `options` are GenerateConfig's."""
+        """The n best texts for each point [N, Z]; `options` are those of GenerateConfig."""
         config = made(GenerateConfig, options) if config is None else config
         for name in ("min_len", "max_len"):
             follows = slope(getattr(config, name)) > 0
@@ -128,6 +136,8 @@ class LatentSpace:
         at_most = sized.max_len - over
         require(over <= 0, f"--max-len must be at most {at_most}, got {sized.max_len}")
         table = torch.as_tensor(points).to(self.weight)
+        fits = table.dim() == 2 and table.shape[1] == self.dimensions
+        require(fits, f"points must be [N, {self.dimensions}], got {list(table.shape)}")
 
         def conditions(batch: Batch, numbers: Sequence[int]) -> Condition:
             return self.model.latent(table[list(numbers)], batch)

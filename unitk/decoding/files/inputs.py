@@ -126,6 +126,7 @@ def read_inputs(
     given: Format = "auto",
     fields: Fields | None = None,
     form: str = SQUAD_SOURCE,
+    option: str = "--input",
 ) -> list[Input]:
     """Read the inputs of a file, `-` being standard input; an empty line is an empty input.
 
@@ -149,7 +150,7 @@ def read_inputs(
         wanted = (*fields.source, *fields.target) if fields else ("source", "target")
         found = [_record(one, where, fields) for one, where, _ in records(path, name, wanted)]
     if not found:
-        raise DataError(f"--input {path} is empty")
+        raise DataError(f"{option} {path} is empty")
     return found
 
 
