@@ -196,6 +196,28 @@ def test_both_ways(kit, store, tmp_path, inject, sides):
     assert torch.equal(kit.logits(again.model, kit.pair(source, fed), V), found)
 
 
+def test_latents_are_those_of_transformers_bert(hf, kit, store, tmp_path):
+    """Mean above log variance: one map without a bias of the pooled [CLS], as `bert_for_vae`."""
+    tensors = original()
+    loaded = load(kit.to_unitk("optimus", store(tensors), tmp_path / "ours"))
+    sizes = {"vocab_size": VE, "hidden_size": D, "num_hidden_layers": L, "num_attention_heads": H}
+    bert = hf.BertModel(hf.BertConfig(**sizes, intermediate_size=4 * D)).eval()
+    own = {n.removeprefix("encoder."): x for n, x in tensors.items() if n.startswith("encoder.")}
+    bridge = own.pop("linear.weight")
+    bert.load_state_dict(own)
+    texts = ["w3", "w7 w1 w54", "w2 w2 w9 w30 w11"]
+    encoded = LatentSpace(loaded.model, loaded.task).encode(texts)
+    for i, text in enumerate(texts):
+        ids = [2, *(5 + int(word[1:]) for word in text.split()), 3]  # [CLS], the words, [SEP]
+        with torch.no_grad():
+            pooled = bert(torch.tensor([ids])).pooler_output[0]
+        mean, logvar = (bridge @ pooled).chunk(2)
+        near(encoded.pooled[i], pooled)
+        near(encoded.mean[i], mean)
+        near(encoded.std[i], (logvar / 2).exp())
+        near(encoded.kl[i], (mean**2 + logvar.exp() - logvar - 1) / 2)
+
+
 def test_the_parts_may_be_named(kit, store, tmp_path):
     there = store(original())
     for name in ("checkpoint-decoder-7", "checkpoint-full-7", "checkpoint-full-7/training.bin"):
