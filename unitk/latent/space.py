@@ -103,9 +103,9 @@ class LatentSpace:
         if not texts:
             none = np.empty((0, self.dimensions), np.float32)
             return Latents(none, none, none, np.empty((0, self.weight.shape[1]), np.float32))
-        parts = [torch.stack(part) for part in zip(*found, strict=True)]
-        check_finite(parts[2], KL)
-        mean, std, kl, pooled = (part.numpy() for part in parts)
+        tables = [torch.stack(column) for column in zip(*found, strict=True)]
+        mean, std, kl, pooled = (table.numpy() for table in tables)
+        check_finite(tables[2], KL)
         if kl.sum(1).mean() < LITTLE:
             log.warning(
                 "the latents tell %.3f nats a text: the decoder writes the same whatever they are "
