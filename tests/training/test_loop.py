@@ -23,6 +23,8 @@ from unitk.training import device, guard, loop
 from unitk.training.loop import Trainer, mix
 from unitk.training.saving import checkpoint
 from unitk.training.saving.folder import RunFolder
+from unitk.training.start import parse_train, prepare
+from unitk_cli.main import cli
 
 
 def weights(run):
@@ -580,6 +582,34 @@ def test_a_run_folder_explains_itself(train, tmp_path):
     assert "| `--lr` | 0.01 | --lr |" in page and "2 updates, " in page and "--resume" in page
     assert "`--arch.width`" not in page  # a preset's, not a choice of this run
     assert "Licence of the model: not stated." in page and "## Scores" not in page
+
+
+@pytest.mark.parametrize(
+    ("words", "use"),
+    [
+        ("--task lm --arch gpt2_tiny", "generate --checkpoint {} --input FILE"),
+        ("--task mlm --arch bert_tiny", "generate --checkpoint {} --infill TEXT"),
+        ("--task bilm --arch elmo_tiny", "evaluate --checkpoint {} --data DIR"),
+        (
+            "--task mlm=1 --task lm=1 --arch gpt2_tiny --task.mlm.shift on",
+            "generate --checkpoint {} --task lm --input FILE",
+        ),
+        (
+            "--task mlm=1 --task spanbert=1 --arch bert_tiny",
+            "generate --checkpoint {} --task mlm --infill TEXT",
+        ),
+    ],
+)
+def test_a_run_folder_has_a_command_that_uses_its_model(words, use, toy_data, tmp_path, capsys):
+    argv = f"{words} --data {toy_data / 'text'} --save-dir {tmp_path / 'run'} --max-steps 1"
+    loop.train(prepare(parse_train(argv.split())))
+    page = (tmp_path / "run" / "README.md").read_text()
+    assert "unitk " + use.format(tmp_path / "run") in page.splitlines()
+    (tmp_path / "in.txt").write_text("The bade.\n")
+    files = {"FILE": str(tmp_path / "in.txt"), "TEXT": "[MASK] bade", "DIR": str(toy_data / "text")}
+    verb, *given = use.format(tmp_path / "run").split()
+    cli.main([verb, *(files.get(word, word) for word in given)], standalone_mode=False)
+    assert capsys.readouterr().out.strip()
 
 
 def test_a_run_folder_has_the_scores_of_its_best_validation(train, tmp_path, toy_data):

@@ -14,6 +14,7 @@ from unitk.config import flag
 from unitk.errors import CheckpointError, UnitkError, UsageError
 from unitk.interop.files import LARGEST
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
+from unitk.values import render
 
 Config = TypeVar("Config", bound=ModelConfig)
 Keys = Mapping[str, tuple[str, ...]]
@@ -121,7 +122,9 @@ def check_family(config: ModelConfig, name: str, free: Collection[str], what: st
         ours, theirs = getattr(config, one.name, None), getattr(family, one.name)
         if one.name not in {*free, *FREE, *SIZES} and ours != theirs:
             option = flag(f"arch.{one.name}")
-            raise UsageError(f"{what} has {option} {theirs}, but this model has {ours}")
+            raise UsageError(
+                f"{what} has {option} {render(theirs)}, but this model has {render(ours)}"
+            )
 
 
 def preset_of(names: Sequence[str], config: ModelConfig) -> str:

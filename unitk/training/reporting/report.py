@@ -143,7 +143,6 @@ def readme(run: Run) -> str:
     )
     quoted = shlex.quote(str(folder))  # pasted into a shell as it stands
     user_dir = start.config.user_dir
-    verb = "predict" if start.data.task.form else "generate"
     plugins = f" --user-dir {shlex.quote(str(user_dir))}" if user_dir else ""
     return f"""# {folder.resolve().name}
 
@@ -164,7 +163,7 @@ All options are in `config.yaml`, all values in `log.jsonl`. To continue, to loo
 ```bash
 unitk train --resume --save-dir {quoted}{plugins}
 unitk plot {quoted}
-unitk {verb} --checkpoint {quoted}{plugins} --input FILE
+{use(run).format(f"{quoted}{plugins}")}
 ```
 
 `unitk convert --to hf --license NAME --scores FILE` writes a card with licence and test scores.
@@ -173,6 +172,22 @@ unitk {verb} --checkpoint {quoted}{plugins} --input FILE
 torch {torch.__version__}, unitk {VERSION}.
 Data {start.data.fingerprint[:12]}, vocabulary {start.data.vocab.hash[:12]}.
 """
+
+
+def use(run: Run) -> str:
+    """A command that uses the model, with {} for the checkpoint; of several tasks one that writes."""
+    start, named = run.start, run.start.parsed.mixture
+    if start.data.task.form:
+        return "unitk predict --checkpoint {} --input FILE"
+    vocab = start.data.vocab
+    tasks = [one.made_from(one.config, vocab) for one in named.values()] or [start.data.task]
+    ways = {"--input FILE": [one for one in tasks if one.protocol or one.diffuses]}
+    ways["--infill TEXT"] = [one for one in tasks if one.infills]
+    for given, able in ways.items():
+        if able:
+            chosen = f" --task {able[0].name}" * bool(named)
+            return f"unitk generate --checkpoint {{}}{chosen} {given}"
+    return "unitk evaluate --checkpoint {} --data DIR"
 
 
 def so_best(at: Progress) -> str:
