@@ -338,6 +338,10 @@ def test_a_model_with_more_than_its_family_is_refused():
     assert kind_of(preset("bert_tiny")) == "bert"
     with pytest.raises(UsageError, match="a bert model has no --arch.entity-layers, but this"):
         kind_of(preset("thu_ernie_tiny"))
+    with pytest.raises(
+        UsageError, match="gpt2 model has --arch.ffn-gate off, but this model has on"
+    ):
+        kind_of(replace(preset("gpt2_tiny"), ffn_gate=True))
 
 
 def test_longer_positions_repeat_the_rows(kit, make, tmp_path):

@@ -175,7 +175,7 @@ Data {start.data.fingerprint[:12]}, vocabulary {start.data.vocab.hash[:12]}.
 
 
 def use(run: Run) -> str:
-    """A command that uses the model, with {} for the checkpoint; of several tasks one that writes."""
+    """A command that uses the model, with {} for the checkpoint; a task that writes comes first."""
     start, named = run.start, run.start.parsed.mixture
     if start.data.task.form:
         return "unitk predict --checkpoint {} --input FILE"
