@@ -1,7 +1,7 @@
 import logging
 import warnings
 
-from matplotlib import font_manager
+from matplotlib import font_manager, rc_context
 from matplotlib.figure import Figure
 
 from unitk.masks import save
@@ -38,6 +38,12 @@ def test_characters_of_no_font_are_told_once(tmp_path, caplog, monkeypatch):
         drawn("寿司 \U0001f363 寿", tmp_path / "a.png")
     (record,) = caplog.records
     assert record.getMessage().startswith("no installed font has 司寿\U0001f363:")
+
+
+def test_dollars_are_characters_and_no_formula(tmp_path):
+    with rc_context({"svg.fonttype": "none"}):
+        drawn("from $5_ to $y^", tmp_path / "a.svg")
+    assert "from $5_ to $y^</text>" in (tmp_path / "a.svg").read_text()
 
 
 def test_plain_text_stays_in_the_default_font(tmp_path):

@@ -175,7 +175,7 @@ def save(figure: Any, output: Path, dpi: float | str = "figure") -> None:
 
 
 def find_fonts(figure: Any) -> None:
-    """Add installed fonts to a figure's texts until they have all characters."""
+    """Add installed fonts to a figure's texts until they have all characters; $ is one of them."""
     from matplotlib import font_manager
     from matplotlib.text import Text
 
@@ -202,8 +202,9 @@ def find_fonts(figure: Any) -> None:
             break
         families.append(best)
         lacking -= known[best]
-    for text in texts if len(families) > 1 else []:
+    for text in texts:
         text.set_fontfamily(families)
+        text.set_parse_math(False)  # of a text with two $, matplotlib would set a formula
     if lacking:
         some = "".join(map(chr, sorted(lacking)[:20]))
         log.warning("no installed font has %s: the picture shows boxes instead", some)

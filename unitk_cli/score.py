@@ -55,7 +55,7 @@ class Options:
     """
 
     metric: tuple[Literal[Written, Form], ...]
-    """Metrics to compute, separated by commas. qg: BLEU, METEOR and ROUGE-L as papers on question
+    """Metrics to compute, separated by commas. qg: BLEU and ROUGE-L as papers on question
     generation count them. meteor: exact and stem matches if WordNet's data are missing. stats:
     lengths, new n-grams, repetition. class: accuracy, F1, Matthews. number: Pearson, Spearman.
     tags: F1 of spans, as conlleval. span: exact match and F1 of answers, as SQuAD."""

@@ -9,10 +9,11 @@ from typing import Literal
 
 import numpy as np
 
-from unitk import config, masks
+from unitk import config
 from unitk.api.drawing import drawings, laid_out, page
-from unitk.errors import require
+from unitk.errors import at_least, require
 from unitk.files import new_file
+from unitk.masks import check_picture, save
 from unitk.tasks.understanding.base import Understanding
 from unitk.vocab.base import open_vocab
 from unitk.vocab.words import word_vocab
@@ -43,6 +44,10 @@ class Options:
     user_dir: Path | None = None
     """Folder of plug-ins. Every .py file in it is imported."""
 
+    def __post_init__(self) -> None:
+        at_least(self, seed=0)
+        check_picture(self.output, "--output", ".html")
+
 
 def run(argv: Sequence[str]) -> None:
     """Print the table and the mask; write a picture if requested."""
@@ -51,7 +56,6 @@ def run(argv: Sequence[str]) -> None:
     require(not parsed.mixture, "--task: one task is drawn at a time")
     text, output = " ".join(options.text), options.output
     require(bool(text.strip()), 'a text is needed: unitk show --task NAME "a b c d e f"')
-    masks.check_picture(output, "--output", ".html")
     vocab = open_vocab(options.vocab) if options.vocab else word_vocab(text, options.target or "")
     task = task_choice.made_from(task_choice.config, vocab)
     rng = np.random.default_rng([options.seed, 0, 0])
@@ -74,5 +78,5 @@ def run(argv: Sequence[str]) -> None:
     for one in found:
         path = output if len(found) == 1 else output.with_stem(f"{output.stem}-{one.tower}")
         with new_file(path, "--output") as part:
-            masks.save(one.figure(), part)
+            save(one.figure(), part)
         print(f"\n{path}")

@@ -136,6 +136,8 @@ def test_verbs(capsys):
         analyse.run(["head"])
     with pytest.raises(UsageError, match="--min-count must be at least 2, got 1"):
         analyse.run("contextuality --checkpoint x --input y --min-count 1".split())
+    with pytest.raises(UsageError, match="--seed must be at least 0, got -1"):
+        analyse.run("contextuality --checkpoint x --input y --seed -1".split())
     for verb in ("contextuality --input y", "heads --data y"):
         with pytest.raises(UsageError, match="--plot must end in .png, .svg or .pdf, got x.foo"):
             analyse.run(f"{verb} --checkpoint x --plot x.foo".split())

@@ -12,7 +12,7 @@ from unitk.registry import get, names
 from unitk.tasks.understanding.base import Understanding
 from unitk.vocab.words import word_vocab
 
-TEXT = "a b c d e f g h </script> <b>"
+TEXT = "a b c d e f g h </script> <!--<script>"
 
 
 def drawn(name, target=None):
@@ -45,6 +45,7 @@ def test_a_page_is_one_file_whose_text_is_never_read_as_html():
     text = page(found)
     assert not re.search(r"(src|href)=", text), "it needs no other file"
     assert text.count("</script>") == 1, "a token cannot end the script"
+    assert text.count("<script") == 1 and "<!--" not in text, "nor open one, which hides the end"
     data = re.search(r"append\(\.\.\.(.*)\.map\(drawMask\)\)", text).group(1)
     assert json.loads(data) == [one.record() for one in found]
 

@@ -274,6 +274,8 @@ def test_every_verb_has_a_help_page(capsys):
         ("traverse x --dimension 1 --active 2", "--active has no effect with --dimension"),
         ("reconstruct x --output no/x.txt", "--output no/x.txt: cannot write into"),
         ("plot x y", "2 texts are too few for a picture"),
+        ("plot x y z --names -1", "--names must be at least 0, got -1"),
+        ("plot x y z --seed -1", "--seed must be at least 0, got -1"),
         ("neighbors x", "--among is needed"),
         ("neighbors x --among none.txt", "--among none.txt is empty"),
         ("restyle x --among none.txt --from a --to b", "--among none.txt is empty"),

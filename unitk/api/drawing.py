@@ -118,8 +118,8 @@ def drawings(title: str, task: Task, example: Example, order: str = "memory") ->
 def page(found: Sequence[Drawing]) -> str:
     """One HTML file with interactive masks, which needs no other file."""
     style, script = ((PAGE / name).read_text("utf-8") for name in ("mask.css", "mask.js"))
-    # in a script element, only this could end it
-    data = json.dumps([one.record() for one in found]).replace("</", "<\\/")
+    # "</script" would end the script element; after "<!--<script", its own end would be none
+    data = json.dumps([one.record() for one in found]).replace("<", "\\u003c")
     title = found[0].title
     return f"""<!doctype html>
 <html lang="en">

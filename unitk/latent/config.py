@@ -15,6 +15,7 @@ from unitk.masks import check_picture
 
 Feature = Literal["mean", "std", "kl", "pooled"]
 LEAST = {"max_tokens": 1, "count": 1, "spread": 0, "steps": 2, "active": 1, "seeds": 2}
+LEAST |= {"names": 0, "seed": 0}
 """Options of any verb and the least that they may be."""
 
 
