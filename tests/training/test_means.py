@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from unitk.training.means import Means
+from unitk.training.means import JUDGED, Means, values_line
 
 
 def test_every_ask_has_its_own_mean():
@@ -52,3 +52,16 @@ def test_asks_and_mixed_tasks_count_by_their_weights():
     alone = Means()  # between two log lines there may be no text of a rare task
     alone.add({"a.lm": torch.tensor(6.0)}, {"a.lm": 2.0})
     assert alone.values("train", {"a": 0.9, "b": 0.1})["train/loss"] == pytest.approx(3)
+
+
+def test_the_line_of_a_validation_has_perplexities_of_words_and_shares_of_right_classes():
+    sums = {"lm": 4.0, "lm/nll": 4.0, "lm/correct": 1.0, "class": 1.0, "class/correct": 3.0}
+    means = Means()
+    means.add({name: torch.tensor(one) for name, one in sums.items()}, {"lm": 2.0, "class": 4.0})
+    values = means.values("dev", {})
+    line = "loss 2.25 (lm 2, class 0.25)"
+    assert values_line("dev", values) == line
+    assert values_line("dev", values, JUDGED) == f"{line}  ppl 7.389  correct 0.75"
+    mixed = {name.replace("dev/", "dev.a/"): one for name, one in values.items()}
+    shown = values_line("dev", {"dev/loss": 1.0, **mixed}, JUDGED)
+    assert shown == f"loss 1; a {line}  ppl 7.389  correct 0.75"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -70,21 +70,28 @@ def _of(task: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return {k.removeprefix(start): v for k, v in values.items() if k.startswith(start)}
 
 
-def values_line(prefix: str, values: Mapping[str, float], part: str = "") -> str:
-    """The losses of a set as a line: its loss, that of each ask if there are several, and a part.
+JUDGED = "ppl", "correct"
+"""Parts of an ask that a line about a validation has: the perplexity of words, or what is right."""
 
-    For a mixture, the same follows for each task.
+
+def values_line(prefix: str, values: Mapping[str, float], parts: Sequence[str] = ()) -> str:
+    """The losses of a set as a line: its loss, that of each ask if there are several, and parts.
+
+    An ask has the first of the parts that it knows. For a mixture, the same follows for each task.
     """
     asks = {name: v for name, v in values.items() if name.rpartition("/")[0] == prefix}
     text = f"loss {asks.pop(f'{prefix}/loss', math.nan):.4g}"
     if len(asks) > 1:
         each = (f"{name.rpartition('/')[2]} {value:.4g}" for name, value in asks.items())
         text += f" ({', '.join(each)})"
-    parts = [f"{values[f'{ask}/{part}']:.4g}" for ask in asks if f"{ask}/{part}" in values]
+    for part in parts:
+        known = [ask for ask in asks if f"{ask}/{part}" in values]
+        each = (f"{values[f'{ask}/{part}']:.4g}" for ask in known)
+        text += f"  {part} {', '.join(each)}" if known else ""
+        asks = {ask: value for ask, value in asks.items() if ask not in known}
     tasks = [name[:-5] for name in values if name.startswith(f"{prefix}.") and name[-5:] == "/loss"]
-    text += f"  {part} {', '.join(parts)}" if parts else ""
     more = [
-        f"{task.removeprefix(f'{prefix}.')} {values_line(task, values, part)}" for task in tasks
+        f"{task.removeprefix(f'{prefix}.')} {values_line(task, values, parts)}" for task in tasks
     ]
     return "; ".join([text, *more])
 
