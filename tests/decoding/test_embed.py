@@ -12,6 +12,7 @@ from unitk.registry import get
 from unitk.slots import Example, collate
 
 TASKS = {
+    "bilm": "elmo_tiny",
     "mlm": "bert_tiny",
     "lm": "gpt2_tiny",
     "unilm": "unilm_tiny",
@@ -58,6 +59,8 @@ def test_means_are_of_the_words(generator):
 
 
 def test_layers_of_packed_rows_are_those_of_single_ones(generator):
+    if type(generator.task).__name__ == "BiLM":  # its words are made of their characters
+        pytest.skip("tests/models/recurrent/test_elmo.py")
     stack = generator.model.reader
     read = [
         generator.task.reading(source) for source in generator.encode([[t] for t in toy_lines(3)])
@@ -76,6 +79,20 @@ def test_layers_of_packed_rows_are_those_of_single_ones(generator):
             for one, row in zip(single, packed, strict=True):
                 assert near(one[0, : len(slots)], row[0, start : start + len(slots)])
             start += len(slots)
+
+
+@pytest.mark.parametrize("arch", ["awd_lstm_tiny", "gpt2_tiny"])
+def test_the_vector_of_an_empty_text_is_as_wide_as_that_of_any_other(toy_vocab, arch):
+    """The layers of an AWD-LSTM differ in width."""
+    task = get("task", "lm")
+    model = get("arch", arch)().build(len(toy_vocab)).eval()
+    generator = Generator(model, task(task.Config(), toy_vocab))
+    [text] = toy_lines(1)
+    for layer in range(len(model.reader.layers) + 1):
+        [states] = generator.embed(text, layer=layer, pool="none")
+        some, none = (generator.embed(texts, layer=layer) for texts in ([text, ""], ["", ""]))
+        assert some.shape == none.shape == (2, states.shape[1]) and not some[1].any()
+        assert generator.embed([""], layer=layer, pool="none")[0].shape == (0, states.shape[1])
 
 
 def test_a_latent_is_that_of_the_space(generator):

@@ -8,6 +8,8 @@ import torch
 from rounding import near
 
 from unitk.data.cuts import Text
+from unitk.decoding.config import EmbedConfig
+from unitk.decoding.reading.embed import embed
 from unitk.errors import CheckpointError, UsageError
 from unitk.interop.convert import read_checkpoint
 from unitk.slots import collate
@@ -95,9 +97,9 @@ def word(there, chars):
     return x @ there["CNN_proj/W_proj"] + there["CNN_proj/b_proj"]
 
 
-def direction(there, x, number):
+def direction(there, x, number, layers=2):
     """TensorFlow's LSTMCell: gates i, j, f, o of [input, output], 1 added to the forget gate."""
-    for layer in range(2):
+    for layer in range(layers):
         cell = f"RNN_{number}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
         h, c, rows = np.zeros(WIDTH), np.zeros(CELLS), []
         for one in x:
@@ -121,6 +123,27 @@ def test_states_are_those_of_the_equations(released):
     x = np.array([word(there, chars) for chars in example.inputs["fwd.chars"]])
     near(states["fwd"][0, :6], direction(there, x, 0))
     near(states["bwd"][0, :6].flip(0), direction(there, x[::-1], 1))
+
+
+def test_vectors_are_the_states_of_both_directions_in_every_layer(released):
+    """Peters et al. 2018, section 3.2: layer 0 is the word itself, in both halves."""
+    folder, there = released
+    parts = read_checkpoint("elmo", folder / "elmo_weights.hdf5", folder / "vocab")
+    there = {name: array.astype(np.float64) for name, array in there.items()}
+    ids = parts.task.words[[3, 50, 7, 90]]
+    example = parts.task.to_embed([ids])
+    x = np.array([word(there, chars) for chars in example.inputs["fwd.chars"]])
+    how = {"pool": "none", "max_tokens": 64}
+    for layer in range(3):
+        ways = [direction(there, x, 0, layer), direction(there, x[::-1], 1, layer)[::-1]]
+        sources = [[ids], [ids[:1]], [ids[:0]]]
+        found, short, empty = embed(
+            parts.model, parts.task, sources, EmbedConfig(layer=layer, **how)
+        )
+        near(torch.from_numpy(found), np.concatenate(ways, 1))
+        assert short.shape == (3, 2 * WIDTH) and empty.shape == (0, 2 * WIDTH)
+        [mean] = embed(parts.model, parts.task, [[ids]], EmbedConfig(layer=layer))
+        near(torch.from_numpy(mean), np.concatenate(ways, 1)[1:-1].mean(0))
 
 
 def test_the_command_writes_a_checkpoint_without_trained_words(released, tmp_path):

@@ -326,8 +326,7 @@ class Model(Answers):
 
     @property
     def trained(self) -> int:
-        """Rows of the output layer over the vocabulary that were trained; those behind them have
-        no probability."""
+        """Trained rows of the output layer over the vocabulary; the others have no probability."""
         return self.words.trained
 
     def leave_out(self, rows: Mapping[str, int]) -> None:
@@ -347,8 +346,7 @@ class Model(Answers):
     def forward(
         self, batch: Batch, condition: Condition | None = None
     ) -> tuple[dict[str, Tensor], Carry]:
-        """The states [B, T, D] of the decoded tower, by its name; a condition that is not given is
-        made."""
+        """The decoded tower's states [B, T, D], by its name; without `condition` one is made."""
         name = self.config.towers[-1]
         self.check_tower(name, batch)
         condition = self.condition(batch) if condition is None else condition
@@ -367,6 +365,13 @@ class Model(Answers):
         if every is not None:
             states[layered(name)] = torch.stack([every[number] for number in numbers], dim=2)
         return states
+
+    def embed(self, batch: Batch, depth: int) -> Tensor:
+        """The states [B, T, D] of texts (`Task.to_embed`) behind as many layers."""
+        layers: list[Tensor] | None = None if depth == len(self.reader.layers) else []
+        given = batch.towers["enc"], batch.sight["enc"], batch.num_keys["enc"]
+        last = self.reader.encode(*given, layers=layers)
+        return last if layers is None else layers[depth]
 
     def check_tower(self, name: str, batch: Batch) -> None:
         """Raise `UsageError` unless the batch has this tower of the model."""

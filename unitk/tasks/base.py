@@ -202,6 +202,10 @@ class Task:
         tokens, part = framed(source, self.vocab.cls, self.vocab.sep)
         return stay(tokens, pos=np.arange(len(tokens)), seg=np.minimum(part, 1))
 
+    def to_embed(self, source: list[Ids]) -> Example:
+        """A source whose states are wanted, for `Model.embed`; its tower is called "enc"."""
+        return Example({"enc": self.reading(source)})
+
     def encoded(self, parts: list[Ids]) -> Encoded:
         """One text or several as fine-tuning for understanding reads them: C a S b S, asked at C.
 

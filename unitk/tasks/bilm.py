@@ -91,6 +91,9 @@ class BiLM(Task):
             tokens, _ = framed([tokens], self.vocab.cls, self.vocab.sep)
         return layout(tokens, self.chars[tokens])
 
+    def to_embed(self, source: list[Ids]) -> Example:
+        return self.encoded(source).example
+
     def encoded(self, parts: list[Ids]) -> Encoded:
         """C a S b S: the last S has read everything forward; a head reads both directions."""
         tokens, _ = framed(parts, self.vocab.cls, self.vocab.sep)

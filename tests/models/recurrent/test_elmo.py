@@ -14,7 +14,7 @@ from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.models.heads.base import LayerMix
 from unitk.models.recurrent.characters import CharacterEmbedding
-from unitk.slots import collate, stay
+from unitk.slots import collate
 from unitk.tasks.bilm import BiLM
 from unitk.tasks.lm import layout
 from unitk.tasks.understanding.labels import Tag
@@ -230,9 +230,6 @@ def test_texts_without_characters_are_refused(toy_vocab):
     _, [example, *_] = made(toy_vocab)
     with pytest.raises(UsageError, match="--arch reads characters"):
         built(toy_vocab)(collate([[replace(example, inputs={})]]).to("cpu"))
-    slots = torch.from_numpy(stay([1, 2], [0, 1], at=[0, 1]).table)[:, None]
-    with pytest.raises(UsageError, match="two directions"):
-        built(toy_vocab).reader.encode(slots, "causal", 2)
 
 
 def test_weights_are_those_of_the_released_model():

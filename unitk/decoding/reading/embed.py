@@ -5,7 +5,8 @@ N texts, T slots, D the width of the states.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -17,8 +18,10 @@ from unitk.decoding.fit import batches, shortened
 from unitk.errors import DataError, UsageError, require
 from unitk.models.base import families
 from unitk.models.stack import Model
-from unitk.slots import TOKEN, Example, Floats, Ids, Slots, collate
+from unitk.slots import TOKEN, Example, Floats, Ids, collate
 from unitk.tasks.base import Task
+
+T = TypeVar("T")
 
 
 @torch.inference_mode()
@@ -46,8 +49,8 @@ def embed(
         able = families(lambda arch: arch.latent > 0)
         raise UsageError(f"--pool latent: this architecture has none; {able} have")
     words = [bool(sum(map(len, source))) for source in sources]
-    read = [  # the encoder's name, whatever the tower: nothing is decoded
-        Example({"enc": fitted(task, source, model, f"input {first + i + 1}", config.truncate)})
+    read = [
+        fitted(task, source, model, f"input {first + i + 1}", config.truncate)
         for i, source in enumerate(sources)
         if words[i]
     ]
@@ -57,23 +60,20 @@ def embed(
     for numbers in batches(read, config.max_tokens):
         batch = collate([[read[i]] for i in numbers])
         batch = batch.to(next(model.parameters()).device)
-        slots = batch.towers["enc"]
         if config.pool == "latent":
             pooled = list(model.latents(batch))  # a text's mean latent, before any noise
         else:
-            every: list[Tensor] | None = None if depth == layers else []
-            given = slots, batch.sight["enc"], batch.num_keys["enc"]
-            states_BTD = model.reader.encode(*given, layers=every)
-            states_BTD = states_BTD if every is None else every[depth]
-            sizes = [len(read[i].towers["enc"]) for i in numbers]
-            each = zip(states_BTD.float().cpu(), slots[TOKEN].cpu(), sizes, strict=True)
+            states_BTD, token_BT = model.embed(batch, depth), tower(batch.towers)[TOKEN]
+            sizes = [len(tower(read[i].towers)) for i in numbers]
+            each = zip(states_BTD.float().cpu(), token_BT.cpu(), sizes, strict=True)
             pooled = [_pooled(x[:n], token[:n], symbols, config) for x, token, n in each]
         for i, vector in zip(numbers, pooled, strict=True):
             found[i] = vector.float().cpu().numpy()
         report(len(numbers))
     report(words.count(False))
-    width = model.config.latent if config.pool == "latent" else model.reader.config.width
-    nothing = np.zeros((0, width) if config.pool == "none" else width, np.float32)
+    # any text tells how wide the vector of an empty one is
+    wide = found or embed(model, task, [[np.array([len(vocab) - 1])]], config)
+    nothing = wide[0][:0] if config.pool == "none" else np.zeros_like(wide[0])
     rest = iter(found)
     return [next(rest) if some else nothing for some in words]
 
@@ -90,17 +90,22 @@ def _pooled(x_TD: Tensor, token_T: Tensor, symbols: Tensor, config: EmbedConfig)
     return x_TD[counts].mean(0) if counts.any() else torch.zeros_like(x_TD[0])
 
 
-def fitted(task: Task, source: list[Ids], model: Model, name: str, truncate: bool) -> Slots:
-    """The slots of a source, shortened where necessary."""
+def fitted(task: Task, source: list[Ids], model: Model, name: str, truncate: bool) -> Example:
+    """A source laid out by `Task.to_embed`, shortened where necessary."""
     rows = model.reader.config.max_positions
 
-    def over(slots: Slots) -> int:
-        return int(slots.pos.max()) + 1 - rows if rows else 0
+    def over(example: Example) -> int:
+        return int(tower(example.towers).pos.max()) + 1 - rows if rows else 0
 
-    _, slots, _ = shortened(source, task.reading, over, truncate)
-    if over(slots) > 0:
+    _, example, _ = shortened(source, task.to_embed, over, truncate)
+    if over(example) > 0:
         raise DataError(
-            f"{name} is too long by {over(slots)} for the {rows} positions of this model;"
+            f"{name} is too long by {over(example)} for the {rows} positions of this model;"
             " --truncate shortens its last part"
         )
-    return slots
+    return example
+
+
+def tower(towers: Mapping[str, T]) -> T:
+    """The slots of what was laid out by `Task.to_embed`; two directions read the same ones."""
+    return next(iter(towers.values()))

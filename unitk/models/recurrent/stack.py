@@ -120,8 +120,6 @@ class RecurrentStack(Tower):
         asked: Tensor | None = None,
     ) -> Tensor:
         """The states [B, T, D], as `Stack.encode` has them, of a model of one direction."""
-        alone = len(self.settings.towers) == 1
-        require(alone, "--arch reads texts in two directions, which `unitk embed` does not support")
         memory = {} if condition is None else condition.memory
         return self.read(self.embed(slots), slots, sight, memory, layers)[0]
 
@@ -303,6 +301,18 @@ class RecurrentModel(Model):
         if self.training:
             states[f"{last}/raw"] = raw_BTD
         return states, carry
+
+    def embed(self, batch: Batch, depth: int) -> Tensor:
+        """`Model.embed`; states of two directions stand side by side, the forward ones first."""
+        if len(self.config.towers) == 1:
+            return super().embed(batch, depth)
+        embedded_BTD, found = self.embedded(batch), []
+        for name in reversed(self.config.towers):
+            stack, layers = self.tower(name), list[Tensor]()
+            assert isinstance(stack, RecurrentStack)
+            last, *_ = stack.read(embedded_BTD, batch.towers[name], batch.sight[name], {}, layers)
+            found.append(last if depth == len(stack.layers) else layers[depth])
+        return torch.cat(found, -1)
 
     def for_heads(self, states: dict[str, Tensor], every: dict[str, list[Tensor]]) -> Tensor:
         """What heads read of the towers: states [B, T, 2 D], or those of layers [B, T, L, 2 D]."""

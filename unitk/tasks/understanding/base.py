@@ -24,7 +24,7 @@ import numpy as np
 from unitk import registry
 from unitk.config import Given, build, options
 from unitk.errors import UsageError, require
-from unitk.slots import Ask, Example, Floats, Ids, Slots
+from unitk.slots import Ask, Example, Floats, Ids
 from unitk.tasks.base import Encoded, Task, largest
 from unitk.values import COMMA, Schedule
 from unitk.vocab.base import Vocab
@@ -71,7 +71,8 @@ class Understanding(Task):
         task, own = layout_of(config.layout)
         self.layout = task(own, vocab)
         super().__init__(config, self.layout.vocab)
-        for name in ("source_vocab", "first_rows", "needs", "virtual", "tables", "files"):
+        of_layout = "source_vocab", "first_rows", "needs", "virtual", "tables", "files"
+        for name in (*of_layout, "reading", "to_embed"):
             setattr(self, name, getattr(self.layout, name))
 
     @classmethod
@@ -79,9 +80,6 @@ class Understanding(Task):
         task, own = layout_of(config.layout)
         # an autoencoder's criterion needs predicted words, of which there are none
         return task.component(kind, own) if kind == "arch" else cls.criterion
-
-    def reading(self, source: list[Ids]) -> Slots:
-        return self.layout.reading(source)
 
     def asking(self, parts: list[Ids]) -> Example:
         """Texts laid out with their ask, whose labels are not set yet."""
