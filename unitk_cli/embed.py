@@ -12,7 +12,7 @@ import numpy as np
 from unitk import config
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.files.inputs import Input
-from unitk.decoding.files.outputs import STDOUT, check_writable
+from unitk.decoding.files.outputs import STDOUT, check_writable, numbers
 from unitk.errors import DataError, require
 from unitk.files import new_file
 from unitk.latent.config import Common
@@ -82,6 +82,5 @@ def vector_of(found: Any) -> Any:
 def line(number: int, text: Input, found: Any) -> str:
     """A json object for a text."""
     if not isinstance(found, DataError):
-        # the shortest digits that a float of 32 bits has
-        found = {"vector": np.array(found.astype(str), object).astype(float).tolist()}
+        found = {"vector": numbers(found)}
     return record(number, text, found)

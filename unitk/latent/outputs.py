@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unitk.decoding.files.outputs import one_line
+from unitk.decoding.files.outputs import numbers, one_line
 from unitk.latent.geometry import Points
 
 if TYPE_CHECKING:
@@ -66,10 +66,10 @@ def number_lines(texts: Sequence[str], name: str, table: Points, format: str) ->
     """A line for each text: its row of numbers, separated by tabs, or as a json object."""
     for number, (text, row) in enumerate(zip(texts, table, strict=True)):
         if format == "jsonl":
-            numbers = [float(f"{value:.7g}") for value in row]
-            yield json.dumps({"id": number, "source": text, name: numbers}, ensure_ascii=False)
+            found = {"id": number, "source": text, name: numbers(row)}
+            yield json.dumps(found, ensure_ascii=False)
         else:
-            yield "\t".join(f"{value:.7g}" for value in row)
+            yield "\t".join(map(str, numbers(row)))
 
 
 def neighbor_lines(

@@ -19,6 +19,7 @@ from unitk.api.drawing import drawings, laid_out
 from unitk.config import Given, resolve
 from unitk.decoding.config import INFILL_LENPEN, LOCAL, GenerateConfig, length
 from unitk.decoding.files.defaults import beside, naming
+from unitk.decoding.files.outputs import numbers
 from unitk.decoding.forced import check_layer
 from unitk.decoding.generator import NO_WORDS, Generator, parted
 from unitk.decoding.search import Output
@@ -217,7 +218,7 @@ class Asked:
         def act(items: list[Any], gone: Gone) -> list[Any]:
             return list(self.generator.embed(items, **vars(self.config)))
 
-        return self._plain(self.texts, act, lambda found: {"vectors": numbers(found)})
+        return self._plain(self.texts, act, lambda found: {"vectors": [*map(numbers, found)]})
 
     def _show(self) -> Job:
         require(len(self.texts) == 1, f"texts must have one text, got {len(self.texts)}")
@@ -240,7 +241,7 @@ class Asked:
             return list(self.space.encode([one for (one,) in items], truncate=truncate).mean)
 
         require(all(len(parts) == 1 for parts in self.texts), "texts must be a list of strings")
-        return self._plain(self.texts, act, lambda found: {"points": numbers(found)})
+        return self._plain(self.texts, act, lambda found: {"points": [*map(numbers, found)]})
 
     def _latent_decode(self) -> Job:
         points, size = self._field("points", list), self.space.dimensions
@@ -353,8 +354,3 @@ def decoded(
 def is_number(value: object) -> bool:
     """Whether it is a finite number."""
     return isinstance(value, int | float) and abs(value) < 1e9
-
-
-def numbers(rows: Sequence[Any]) -> list[Any]:
-    """Arrays as lists, rounded to the shortest digits that identify a 32-bit float."""
-    return [np.array(row.astype(str), object).astype(float).tolist() for row in rows]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from unitk.decoding.files.inputs import Item
 from unitk.errors import UsageError, require
@@ -159,6 +160,12 @@ def strongest(table: Floats) -> list[int]:
 def one_line(text: str) -> str:
     """A text without line breaks and tabs, so that it stays in its line and column."""
     return text.replace("\n", " ").replace("\t", " ")
+
+
+def numbers(table: npt.NDArray[np.float32]) -> list[Any]:
+    """The numbers of an array as lists, each with the fewest digits that identify it in 32 bits."""
+    found: list[Any] = np.array(table.astype(str), object).astype(float).tolist()
+    return found
 
 
 def write(lines: Iterable[str], path: Path) -> None:
