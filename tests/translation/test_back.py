@@ -10,6 +10,7 @@ from unitk.criterions.cross_entropy import CrossEntropy
 from unitk.data.batching import draw, emptied, make_batch
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.generator import Generator
+from unitk.errors import UsageError
 from unitk.slots import BORN, NEVER
 from unitk.training.loop import Trainer, train
 from unitk.translation.back import unpacked
@@ -96,6 +97,13 @@ def test_pairs_are_compared_as_they_are(start):
         one(model, batch, 0, 1).sums["lm"] for one in (trainer.criterion, CrossEntropy())
     )
     assert ours == plain
+
+
+def test_a_language_that_the_model_has_not_is_refused(start):
+    trainer = Trainer(start(f"{BACK} --task.languages 0,5 --device cpu", "text0"))
+    batch = make_batch([draw(trainer.data.train.examples, 1, 0, 0)]).to("cpu")
+    with pytest.raises(UsageError, match="--task.languages: 5 is beyond --arch.num-segments 2"):
+        trainer.criterion(trainer.model, batch, 0, 1)
 
 
 def test_unpacked_examples_make_the_batch(run):

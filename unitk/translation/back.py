@@ -18,6 +18,7 @@ from unitk.data.batching import make_batch
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraint, Constraints
 from unitk.decoding.decode import generate
+from unitk.errors import require
 from unitk.models.stack import Model
 from unitk.slots import BORN, CROSS, DOC, NEVER, SEG, Ask, Batch, Example, Ids, Slots, stay
 from unitk.tasks.seq2seq import Seq2Seq
@@ -45,7 +46,10 @@ class BackTranslating(CrossEntropy):
     def translated(self, model: Model, batch: Batch) -> Batch:
         """The batch whose encoder reads translations of what it read, with the same asks."""
         examples, device = unpacked(batch), batch.last.device
-        languages = batch.inputs[INTO].tolist()
+        languages, size = batch.inputs[INTO].tolist(), model.config.num_segments
+        # data are checked as they are laid out; the language of a translation is not among them
+        fits = size == 0 or max(languages) < size
+        require(fits, f"--task.languages: {max(languages)} is beyond --arch.num-segments {size}")
         seed = int(torch.randint(1 << 31, (), device=device))  # the loop seeds each micro-batch
         found = self.translations(model, examples, languages, seed)
         for number, (example, words) in enumerate(zip(examples, found, strict=True)):
