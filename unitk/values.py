@@ -12,6 +12,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+import numpy as np
+
 from unitk import registry
 from unitk.errors import UsageError
 
@@ -145,6 +147,20 @@ def render(value: Any) -> str:
             given = [f"{f.name}={float(getattr(value, f.name))}" for f in fields(value)]
             return f"{label}:{','.join(given)}" if given else label
     raise AssertionError(f"no text for {value!r}")
+
+
+def given_text(value: object, name: str) -> str:
+    """The text of a value that a caller of Python gives for the option `name`.
+
+    A list has the form of a tuple. Raises UsageError for types that no option has.
+    """
+    if isinstance(value, list | tuple):
+        return ",".join(given_text(one, name).replace(",", "\\,") for one in value)
+    try:
+        return render(value.item() if isinstance(value, np.generic) else value)
+    except AssertionError:
+        kind = type(value).__name__
+        raise UsageError(f"{name} cannot be {value!r}: no option takes a {kind}") from None
 
 
 def type_name(kind: Any) -> str:

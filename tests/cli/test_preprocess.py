@@ -211,6 +211,15 @@ def test_pairs_are_pairs(here):
             "--field has no effect on pairs of records",
         ),
         ("--input x.txt --dest d --source-field a --target-field b", "x.txt is text"),
+        ("--input x.txt --dest d --vocab-size 0", "--vocab-size must be at least 1, got 0"),
+        (
+            "--input x.txt --dest d --vocab-size 26 --vocab-sample 0",
+            "--vocab-sample must be at least",
+        ),
+        (
+            "--input x.txt --dest d --vocab-size 26 --vocab-coverage 2",
+            r"--vocab-coverage must be in \[0.98, 1\], got 2.0",
+        ),
         ("--source-file x.txt --target-file y.txt --dest d --skip-empty", "no effect on pairs of"),
     ],
 )

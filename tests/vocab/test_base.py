@@ -341,8 +341,9 @@ def test_a_size_that_cannot_be_names_the_option_and_the_limit(kind):
     assert len(train_vocab(few, most, kind)) == most
     with pytest.raises(UsageError, match="--vocab-size 12 is too small.* take (19|20) ids"):
         train_vocab(few, 12, kind)
-    with pytest.raises(DataError, match="no text to train a vocabulary on"):
-        train_vocab([], 100, kind)
+    for nothing in ([], [" "], ["\u200b"]):
+        with pytest.raises(DataError, match="no text to train a vocabulary on"):
+            train_vocab(nothing, 100, kind)
 
 
 @given(count=st.integers(1, 40), total=st.integers(0, 60), seed=st.integers(0, 5))

@@ -8,11 +8,9 @@ from dataclasses import MISSING
 from inspect import Parameter, Signature
 from typing import Any, TypeVar
 
-import numpy as np
-
 from unitk.config import flag, options
 from unitk.errors import UsageError
-from unitk.values import render
+from unitk.values import given_text
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -32,21 +30,10 @@ def words(arguments: Mapping[str, object]) -> list[str]:
     for key, value in given.items():
         name = flag(key)
         if isinstance(value, Mapping):
-            found += [f"{name}={one}={text(other, name)}" for one, other in value.items()]
+            found += [f"{name}={one}={given_text(other, name)}" for one, other in value.items()]
         else:
-            found.append(f"{name}={text(value, name)}")
+            found.append(f"{name}={given_text(value, name)}")
     return found
-
-
-def text(value: object, name: str) -> str:
-    """A value in the form of the command line."""
-    if isinstance(value, list | tuple):
-        return ",".join(text(one, name).replace(",", "\\,") for one in value)
-    try:
-        return render(value.item() if isinstance(value, np.generic) else value)
-    except AssertionError:
-        kind = type(value).__name__
-        raise UsageError(f"{name} cannot be {value!r}: no option takes a {kind}") from None
 
 
 def takes(main: type, kinds: tuple[str, ...] = ()) -> Callable[[Function], Function]:

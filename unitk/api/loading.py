@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from unitk.api.arguments import settle, text
+from unitk.api.arguments import settle
 from unitk.config import Given, flag
 from unitk.errors import require
 from unitk.registry import load_plugins
+from unitk.values import given_text
 
 if TYPE_CHECKING:
     import torch
@@ -54,6 +55,7 @@ def load(
     from unitk.decoding.weights import prepare
 
     paths = [Path(one) for one in ([path] if isinstance(path, str | Path) else path)]
+    require(len(paths) > 0, "--checkpoint is needed: a list of models is empty")
     loaded = _opened(paths, device, task, format, vocab, options, user_dir)
     model = loaded[0].model.to(device)
     own = (read_defaults(one) for one in paths)  # of unitk's checkpoints
@@ -97,6 +99,7 @@ def load_module(
     if format is None:
         found = Parts(found.model, found.task, found.config, found.rows)
     dtypes = {"fp32": torch.float32, "fp64": torch.float64}
+    require(dtype in dtypes, f"--dtype must be one of {', '.join(dtypes)}, got {dtype!r}")
     return TextModel(found).to(device, dtypes[dtype])
 
 
@@ -115,8 +118,9 @@ def _opened(
     for key, value in (options or {}).items():
         key, name = key.replace("-", "_"), flag(key)
         require(key.startswith(("task.", "arch.")), f"{name}: options are task.* and arch.*")
-        given.append(Given(key, text(value, name), name))
+        given.append(Given(key, given_text(value, name), name))
     if format is None:
+        require(vocab is None, "--vocab has no effect without --format")
         from unitk.training.saving import checkpoint
 
         return [checkpoint.load(one, device, task, given) for one in paths]

@@ -9,8 +9,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from unitk.config import Given, resolve
 from unitk.errors import UsageError, at_least, check_option, require
 from unitk.registry import nearest
+from unitk.values import given_text
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -246,13 +248,18 @@ LOCAL = ("bad_words", "capture", "max_tokens")
 
 
 def made(kind: type[Config], options: Mapping[str, object]) -> Config:
-    """Build the configuration from options; `UsageError` names an unknown one and the nearest."""
+    """Build the configuration from options by name, whose values the command line could give.
+
+    Raises UsageError for an unknown name, with the nearest one, and for a value that cannot be.
+    """
     known = [field.name for field in fields(kind)]
     for name in options:
         if name not in known:
             hint = nearest(name, known) or f" (known: {', '.join(known)})"
             raise UsageError(f"there is no option {name!r}{hint}")
-    return kind(**options)
+    given = [Given(name, given_text(value, name), name) for name, value in options.items()]
+    made: Config = resolve(kind, given).main
+    return made
 
 
 def length(text: str | int, words: int) -> int:

@@ -15,6 +15,7 @@ from unitk.errors import require
 from unitk.models.layers import ACTIVATIONS, FeedForward
 from unitk.models.products import packs
 from unitk.models.stack import Model, Stack
+from unitk.values import parse_value
 
 Precision = Literal["fp32", "bf16", "fp16", "int8"]
 KINDS = {
@@ -118,6 +119,7 @@ def _saturates() -> bool:
 
 def prepare(model: Model, precision: Precision) -> Model:
     """Prepare a model or an ensemble in place; afterwards it can only decode."""
+    parse_value(precision, Precision, "--precision")
     cpu = next(model.parameters()).device.type == "cpu"
     require(cpu or precision != "int8", "--precision int8 is for --device cpu")
     model.to(KINDS[precision]).requires_grad_(False)

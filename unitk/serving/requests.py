@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from unitk.api.arguments import text
 from unitk.api.drawing import drawings, laid_out
 from unitk.config import Given, resolve
 from unitk.decoding.config import INFILL_LENPEN, LOCAL, GenerateConfig, length
@@ -32,6 +31,7 @@ from unitk.serving.config import Limits
 from unitk.serving.verbs import VERBS, Aligning, abilities, verbs
 from unitk.slots import Ids
 from unitk.tasks.understanding.base import Understanding
+from unitk.values import given_text
 
 Gone = Callable[[], bool]
 Kind = TypeVar("Kind")
@@ -74,11 +74,11 @@ class Service:
                 raise UsageError(f"/{verb} has no field {name!r}{near} (known: {', '.join(names)})")
         task = self._task(verb, given.get("task"))
         # through the grammar of the command line, which knows types and choices
-        flags = [Given(key, text(given[key], key), key) for key in given if key in options]
+        flags = [Given(key, given_text(given[key], key), key) for key in given if key in options]
         if verb == "infill" and "lenpen" not in given:
             flags.append(Given("lenpen", str(INFILL_LENPEN), "lenpen"))
         used = beside(self.tasks[task].defaults, given) if verb in ("generate", "score") else {}
-        flags += [Given(key, text(value, key), key) for key, value in used.items()]
+        flags += [Given(key, given_text(value, key), key) for key, value in used.items()]
         with naming(used):
             config = resolve(known.config, flags).main
             # before any text is read: what is asked for may not be affordable

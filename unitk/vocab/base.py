@@ -333,9 +333,9 @@ def train_vocab(
     import sentencepiece
 
     chosen = [part for line in sample_lines(lines, sample, seed) for part in _short(line)]
-    if not chosen:
-        raise DataError("there is no text to train a vocabulary on")
     counts, required = alphabet.count(chosen, normalization), ""
+    if not counts:
+        raise DataError("there is no text to train a vocabulary on")
     if coverage is None:
         coverage, required = alphabet.choose(counts, size, normalization)
     model = io.BytesIO()

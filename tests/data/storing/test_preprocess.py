@@ -383,6 +383,11 @@ def test_words_of_a_text_of_several_lines_are_those_of_one_sentence(vocab):
             "a vocabulary is trained on --input",
         ),
         (
+            {"input": ("blank.txt",), "vocab": None, "vocab_size": 30},
+            DataError,
+            "no text to train a vocabulary on",
+        ),
+        (
             {"input": ("empty.txt",), "vocab": None, "vocab_size": 30},
             DataError,
             "no text to train a vocabulary on",

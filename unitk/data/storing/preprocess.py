@@ -24,7 +24,7 @@ from unitk.data.storing.encode import Encode, encoders, num_workers
 from unitk.data.storing.folders import building
 from unitk.data.storing.labelled import LabelWriter
 from unitk.data.storing.progress import progress
-from unitk.errors import DataError, UsageError, require
+from unitk.errors import DataError, UsageError, at_least, require
 from unitk.options import flag
 from unitk.vocab.base import Vocab, open_vocab, train_vocab
 
@@ -130,6 +130,12 @@ class Options(ReadingOptions):
     """YAML file with options. Flags override it."""
     user_dir: Path | None = None
     """Folder of plug-ins. Every .py file in it is imported."""
+
+    def __post_init__(self) -> None:
+        at_least(self, vocab_size=1, vocab_sample=1, vocab_threshold=0)
+        share = self.vocab_coverage
+        fits = share is None or 0.98 <= share <= 1  # sentencepiece wants so much
+        require(fits, f"--vocab-coverage must be in [0.98, 1], got {share}")
 
 
 def check(parsed: Parsed) -> None:

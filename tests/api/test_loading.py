@@ -1,0 +1,42 @@
+"""What cannot be meant is refused before, or as, a model is opened."""
+
+import pytest
+
+import unitk
+from unitk.errors import UsageError
+
+MINI = "unitk-mini-en"
+
+
+@pytest.mark.parametrize(
+    ("load", "message"),
+    [
+        (lambda: unitk.load([]), "a list of models is empty"),
+        (lambda: unitk.load(MINI, vocab="x"), "--vocab has no effect without --format"),
+        (lambda: unitk.load_module(MINI, vocab="x"), "--vocab has no effect without --format"),
+        (lambda: unitk.load(MINI, precision="fp8"), "--precision must be one of fp32, bf16, .*fp8"),
+        (lambda: unitk.load_module(MINI, dtype="fp8"), "--dtype must be one of fp32, fp64, got"),
+        (lambda: unitk.load(MINI, options={"beam": 3}), "options are task.* and arch.*"),
+    ],
+)
+def test_what_cannot_be_loaded(load, message):
+    with pytest.raises(UsageError, match=message):
+        load()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"beem": 2}, "there is no option 'beem'; did you mean beam"),
+        ({"beam": "x"}, "beam must be a whole number, got 'x'"),
+        ({"beam": {2}}, "beam cannot be .2.: no option takes a set"),
+        ({"search": "best"}, "search must be one of likely, .*, got 'best'"),
+        ({"sampling": 2}, "sampling must be on or off, got '2'"),
+    ],
+)
+def test_options_have_the_types_of_the_command_line(options, message):
+    model = unitk.load(MINI)
+    with pytest.raises(UsageError, match=message):
+        model.generate(["a"], **options)
+    with pytest.raises(UsageError, match="pool must be one of mean, first, last, none, latent"):
+        model.embed(["a"], pool="max")
