@@ -19,7 +19,7 @@ case $SETTING in
     : "${PIECES:=40}" "${STEPS:=60}" "${SAVE_EVERY:=6}" "${LAYERS:=2}" "${WIDTH:=64}" "${BATCH:=--batch-tokens 2048}"
     : "${LR:=5e-3}" "${WARMUP:=30}" "${DROPOUT:=0}" ;;
   cpu)
-    : "${PIECES:=10000}" "${STEPS:=10000}" "${SAVE_EVERY:=250}" "${LAYERS:=4}" "${WIDTH:=128}" "${BATCH:=--batch-tokens 8192}"
+    : "${PIECES:=10000}" "${STEPS:=10000}" "${SAVE_EVERY:=250}" "${LAYERS:=4}" "${WIDTH:=128}" "${BATCH:=--batch-tokens 4096}"
     : "${LR:=5e-3}" "${WARMUP:=2000}" "${DROPOUT:=0.3}" ;;
   *) echo "SETTING must be tiny or cpu, got $SETTING" >&2; exit 2 ;;
 esac

@@ -109,7 +109,8 @@ class TrainConfig:
     """Clip gradients to this norm. 0: no clipping."""
 
     max_tokens: int = 8192
-    """Maximum slots of one forward pass on one device. A slot is a position of the input."""
+    """Maximum slots of one forward pass on one device. A slot is a position of the input. An
+    encoder and a decoder count as the longer of both."""
     batch_tokens: int | None = None
     """Slots of one update over all devices. Default: --max-tokens times devices."""
     batch_texts: int | None = None
