@@ -576,6 +576,21 @@ def test_compiled_layers_give_the_same_losses(train, curve):
     assert dict(curve("0")) == pytest.approx(dict(curve("1")), abs=1e-4)
 
 
+def test_a_resumed_run_says_which_options_changed(train, start, tmp_path, caplog):
+    caplog.set_level("INFO")
+    train("--max-steps 2")
+    assert start("--max-steps 2 --resume").changed == []
+    there = (tmp_path / "run/last").resolve()
+    changed = [
+        f"--max-steps is 4, but 2 in {there}",
+        f"--lr is 0.02, but 0.01 in {there}",
+    ]
+    assert sorted(start("--max-steps 4 --lr 0.02 --resume").changed) == sorted(changed)
+    train("--max-steps 4 --lr 0.02 --resume")
+    page = (tmp_path / "run/README.md").read_text()
+    assert all(f"- {line}\n" in page and line in caplog.messages for line in changed)
+
+
 def test_a_run_folder_explains_itself(train, tmp_path):
     train("--max-steps 2 --profile")
     page = (tmp_path / "run" / "README.md").read_text()

@@ -36,6 +36,9 @@ from unitk.training.saving.state import (
 from unitk.values import parse_value, render
 from unitk.vocab.base import Vocab, open_vocab
 
+OF_THE_COMMAND = ("config", "resume", "new_data", "save_dir")
+"""Options that say where a run is and that it continues, not how it is trained."""
+
 
 @dataclass(frozen=True)
 class Start:
@@ -48,7 +51,7 @@ class Start:
     new_epoch: bool  # whether it begins an epoch on other data than before (`--new-data`)
     init_from: Path | None  # checkpoint to take the weights from
     init_towers: dict[str, Path]  # checkpoints to take the weights of "encoder" and "decoder" from
-    changed: list[str]  # what differs from the checkpoint of `init_from`, in words
+    changed: list[str]  # what differs from the checkpoint that is resumed or begun with, in words
 
     @property
     def beginning(self) -> str:
@@ -217,7 +220,7 @@ def prepare(parsed: Parsed) -> Start:
     if resumed is not None:
         state = read_state(resumed)
         check_data(state, data, resumed)
-        new_epoch = _check_frozen(state, parsed, data, resumed)
+        new_epoch, changed = _check_frozen(state, parsed, data, resumed)
         if not (config.batch_tokens or config.batch_texts):
             # the default depends on --max-tokens, which may change; the size of an update does not
             recorded = (state["config"][name] for name in ("batch_tokens", "batch_texts"))
@@ -333,10 +336,13 @@ def check_data(state: dict[str, Any], data: Data, checkpoint: Path) -> None:
         )
 
 
-def _check_frozen(state: dict[str, Any], parsed: Parsed, data: Data, checkpoint: Path) -> bool:
+def _check_frozen(
+    state: dict[str, Any], parsed: Parsed, data: Data, checkpoint: Path
+) -> tuple[bool, list[str]]:
     """Refuse changes to what a resumed run must keep: components, data, and the order of the data.
 
-    With `--new-data`, returns whether the data, or how examples are made of them, have changed.
+    Returns whether the data, or how examples are made of them, have changed (`--new-data`), and
+    the options that differ, in words.
     """
     there, here = options_of(state, checkpoint), parsed.fields()
     # of files that are copied, the run's own are named; what they contain is compared
@@ -370,4 +376,9 @@ def _check_frozen(state: dict[str, Any], parsed: Parsed, data: Data, checkpoint:
             f"--data: contents or weights are not those of the run to resume ({checkpoint});"
             " --new-data begins an epoch on others"
         )
-    return bool(changed) or state["data"] != data.fingerprint
+    named = [
+        f"{flag(key)} is {render(here[key][1])}, but {there[key]} in {checkpoint}"
+        for key in differing
+        if key not in OF_THE_COMMAND
+    ]
+    return bool(changed) or state["data"] != data.fingerprint, named
