@@ -1,10 +1,12 @@
 import logging
 import warnings
 
+import pytest
 from matplotlib import font_manager, rc_context
 from matplotlib.figure import Figure
 
-from unitk.masks import save
+from unitk.errors import UsageError
+from unitk.masks import check_picture, save
 
 PLAIN = font_manager.findfont(font_manager.FontProperties())
 
@@ -44,6 +46,18 @@ def test_dollars_are_characters_and_no_formula(tmp_path):
     with rc_context({"svg.fonttype": "none"}):
         drawn("from $5_ to $y^", tmp_path / "a.svg")
     assert "from $5_ to $y^</text>" in (tmp_path / "a.svg").read_text()
+
+
+def test_a_picture_is_checked_by_its_ending_and_its_folder(tmp_path):
+    check_picture(None, "--plot")
+    check_picture(tmp_path / "a.svg", "--plot")
+    check_picture(tmp_path / "a.html", "--plot", ".html")
+    with pytest.raises(UsageError, match="--plot must end in .png, .svg or .pdf, got .*a.html"):
+        check_picture(tmp_path / "a.html", "--plot")
+    with pytest.raises(UsageError, match="--plot must end in .png, .svg, .pdf or .html, got .*a"):
+        check_picture(tmp_path / "a", "--plot", ".html")
+    with pytest.raises(UsageError, match="--plot .*none/a.png: cannot write into .*none"):
+        check_picture(tmp_path / "none" / "a.png", "--plot")
 
 
 def test_plain_text_stays_in_the_default_font(tmp_path):

@@ -59,6 +59,16 @@ def new_file(dest: Path, option: str, fault: type[UnitkError] = DataError) -> It
             yield part
 
 
+def check_folder(path: Path, option: str) -> None:
+    """Raise a `UsageError` unless the folder of a file that is to be written can be written into.
+
+    For use before anything is computed.
+    """
+    folder = path.absolute().parent
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        raise UsageError(f"{option} {path}: cannot write into {folder}")
+
+
 @contextmanager
 def new_folder(
     dest: Path, option: str, fault: type[UnitkError] = DataError, replace: bool = False

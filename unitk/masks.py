@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from unitk.errors import require
+from unitk.files import check_folder
 from unitk.slots import BORN, CROSS, DIES, DOC, NEVER, NOW, TOKEN, Slots
 
 log = logging.getLogger(__name__)
@@ -154,13 +155,17 @@ def picture(slots: Slots, names: list[str], masks: Collection[int], title: str) 
 
 
 def check_picture(output: Path | None, option: str, *more: str) -> None:
-    """Raise a `UsageError` unless a file ends like a picture that `save` writes, or like `more`.
+    """Raise a `UsageError` unless a file ends like a picture that `save` writes, or like `more`,
+    and its folder can be written into.
 
     For use before anything is computed; without an output nothing is wrong.
     """
+    if output is None:
+        return
     *some, last = (".png", ".svg", ".pdf", *more)
-    known = output is None or output.suffix in (*some, last)
+    known = output.suffix in (*some, last)
     require(known, f"{option} must end in {', '.join(some)} or {last}, got {output}")
+    check_folder(output, option)
 
 
 def save(figure: Any, output: Path, dpi: float | str = "figure") -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -152,22 +153,24 @@ def heads(parsed: config.Parsed) -> None:
     opened = partial(open_evaluation, corpus=given.data, device=choose_device(given.device))
     evaluation, most = opened(given.checkpoint, task=given.task), given.max_tokens
     gates = found.open_gates(evaluation.model)
-    if given.dest is not None:  # before minutes are spent
-        found.check(evaluation, gates)
-    tables = {"importance": found.importance(evaluation, gates, most)}
-    total = sum(map(len, gates.values()))
-    with progress(total * (1 + 2 * given.each)) as report:
-        if given.each:
-            without, alone = found.one_by_one(evaluation, gates, most, report)
-            tables |= {"loss without the head": without, "loss with the head alone": alone}
-        steps = list(found.curve(evaluation, given.step, given.until, most, report))
+    total, dest = sum(map(len, gates.values())), given.dest
+    # opened at once, so that a folder that cannot be is told before minutes are spent
+    with nullcontext() if dest is None else new_folder(dest, "--dest", CheckpointError) as folder:
+        if folder is not None:
+            found.check(evaluation, gates)
+        tables = {"importance": found.importance(evaluation, gates, most)}
+        with progress(total * (1 + 2 * given.each)) as report:
+            if given.each:
+                without, alone = found.one_by_one(evaluation, gates, most, report)
+                tables |= {"loss without the head": without, "loss with the head alone": alone}
+            steps = list(found.curve(evaluation, given.step, given.until, most, report))
+        if folder is not None:
+            found.write(evaluation, steps[-1].gates, folder)
     if given.plot is not None:
         found.draw(tables["importance"], steps, given.plot)
     about: dict[str, Any] = {"checkpoint": str(given.checkpoint), "data": str(given.data)}
-    if given.dest is not None:
-        with new_folder(given.dest, "--dest", CheckpointError) as folder:
-            found.write(evaluation, steps[-1].gates, folder)
-        about |= found.compared(evaluation, opened(given.dest, task=given.task), most)
+    if dest is not None:
+        about |= found.compared(evaluation, opened(dest, task=given.task), most)
     rows = {
         title: {name: row.tolist() for name, row in table.items()}
         for title, table in tables.items()

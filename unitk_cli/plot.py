@@ -8,6 +8,7 @@ from pathlib import Path
 
 from unitk import config
 from unitk.errors import require
+from unitk.masks import check_picture
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +19,9 @@ class Options:
     """Run folders (--save-dir of `unitk train`)."""
     output: Path | None = None
     """Image file: .png, .svg or .pdf. Default: curves.png in the first run."""
+
+    def __post_init__(self) -> None:
+        check_picture(self.output, "--output")
 
 
 def run(argv: Sequence[str]) -> None:

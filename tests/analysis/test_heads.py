@@ -214,6 +214,18 @@ def test_settings_that_exclude_heads_of_layers(run, changes, message):
         replace(config, **{"layer_heads": (4, 2), **changes})
 
 
+def test_what_cannot_be_written_is_told_before_anything_is_measured(run, tmp_path, monkeypatch):
+    evaluation = run("lm")
+    monkeypatch.setattr(heads, "importance", None)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    words = ["heads", "--checkpoint", str(evaluation.path), "--data", str(evaluation.corpus)]
+    with pytest.raises(UsageError, match="--dest .*full exists already"):
+        analyse.run([*words, "--dest", str(tmp_path / "full")])
+    with pytest.raises(UsageError, match="--plot .*none/h.png: cannot write into .*none"):
+        analyse.run([*words, "--plot", str(tmp_path / "none" / "h.png")])
+
+
 def test_the_command(run, tmp_path, capsys):
     evaluation = run("lm")
     words = f"heads --checkpoint {evaluation.path} --data {evaluation.corpus} --max-tokens {MOST}"

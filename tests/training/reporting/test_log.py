@@ -17,6 +17,7 @@ from unitk.training.reporting.sinks import (
     open_sinks,
     read_events,
 )
+from unitk_cli import plot as command
 
 
 def journal(folder, step=0):
@@ -191,8 +192,13 @@ def test_an_image_that_cannot_be_written(tmp_path):
     fill(tmp_path / "a", [1])
     with pytest.raises(UsageError, match="^--output .*: No such file"):
         plot([tmp_path / "a"], tmp_path / "nowhere" / "curves.png")
-    with pytest.raises(UsageError, match="^--output must end in .png, .svg or .pdf, got .*what"):
-        plot([tmp_path / "no run"], tmp_path / "curves.what")  # before a run is read
+    # before a run is read
+    with pytest.raises(
+        UsageError, match="^--output must end in .png, .svg or .pdf, got curves.what"
+    ):
+        command.run(["no run", "--output", "curves.what"])
+    with pytest.raises(UsageError, match="^--output nowhere/curves.png: cannot write into"):
+        command.run(["no run", "--output", "nowhere/curves.png"])
 
 
 def test_a_damaged_log_is_named(tmp_path):

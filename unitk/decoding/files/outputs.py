@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import math
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from unitk.decoding.files.inputs import Item
-from unitk.errors import UsageError, require
-from unitk.files import new_file
+from unitk.errors import require
+from unitk.files import check_folder, new_file
 from unitk.slots import Floats
 from unitk.vocab.base import Vocab
 
@@ -33,9 +32,8 @@ def check_writable(output: Path, replace: bool = False) -> None:
 
     A file that holds something is refused unless it is to `replace`.
     """
-    folder = output.absolute().parent
-    if output != STDOUT and not (folder.is_dir() and os.access(folder, os.W_OK)):
-        raise UsageError(f"--output {output}: cannot write into {folder}")
+    if output != STDOUT:
+        check_folder(output, "--output")
     plain = output == STDOUT or output.is_file() or not output.exists()
     require(plain, f"--output {output} is not a file; `-` is standard output")
     require(output != STDOUT or not replace, "--overwrite has no effect without --output")

@@ -9,7 +9,7 @@ from typing import Any
 
 from unitk.errors import DataError, UsageError
 from unitk.files import new_file
-from unitk.masks import check_picture, save
+from unitk.masks import save
 from unitk.training.reporting.sinks import LOG, read_events
 
 LOSS = "/loss"  # how the names of losses end: NAME/loss, where tasks are mixed also NAME.TASK/loss
@@ -54,7 +54,6 @@ def _task(name: str) -> str:
 
 def plot(runs: Sequence[Path], output: Path) -> None:
     """Draw the curves of several runs into one image file."""
-    check_picture(output, "--output")
     events = {run: _events(run) for run in runs}
     with new_file(output, "--output", UsageError) as part:
         _plot(events, part)
