@@ -55,6 +55,13 @@ def test_flags_name_other_tasks_than_the_file(tmp_path, capsys):
     assert "--task mlm drops task.unilm.nsp" in capsys.readouterr().err
 
 
+def test_help_needs_no_arch_that_the_mixed_tasks_share(capsys):
+    with pytest.raises(SystemExit):
+        parse("test", Options, "--task mlm=1 --task lm=1 --help".split(), kinds=KINDS)
+    page = capsys.readouterr().out
+    assert "--task.mlm.mask-ratio " in page and "--task.lm.opening " in page
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [

@@ -145,7 +145,9 @@ def parse(
     parts: dict[str, Component] | None = {}
     if kinds and ("task" not in kinds or "task" in named):
         of_parts = [item for item in everything if item.key.partition(".")[0] in kinds]
-        parsed = resolve(NoOptions, of_parts, kinds)
+        asked = {item.key.partition(".")[0] for item in of_parts}
+        # mixed tasks that differ in their --arch have a page, too
+        parsed = resolve(NoOptions, of_parts, [kind for kind in kinds if whole or kind in asked])
         parts = {f"task.{name}": part for name, part in parsed.mixture.items()}
         parts |= {
             kind: part

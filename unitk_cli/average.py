@@ -21,8 +21,8 @@ class Options:
     """
 
     checkpoint: tuple[Path, ...]
-    """Checkpoints or run folders, of which the best checkpoint is used. Several follow one another, as
-    an unquoted wildcard gives them."""
+    """Checkpoints or run folders, of which the best checkpoint is used. Several follow one another,
+    as an unquoted wildcard gives them."""
     last: int | None = None
     """Average this many of the newest checkpoints of a single run folder. `unitk train --keep-last`
     says how many a run keeps."""
