@@ -346,6 +346,18 @@ def test_a_size_that_cannot_be_names_the_option_and_the_limit(kind):
             train_vocab(nothing, 100, kind)
 
 
+def test_half_a_character_is_refused(toy_vocab, tmp_path):
+    (tmp_path / "vocab.txt").write_text("[UNK]\na\n")
+    for vocab in (toy_vocab, open_vocab(tmp_path / "vocab.txt")):
+        for encode in (vocab.encode, vocab.encode_marked):
+            with pytest.raises(DataError, match="'the .ud800' ends in half a surrogate pair"):
+                encode("the \ud800 cat")
+        with pytest.raises(DataError, match="'.ud800' ends in half a surrogate pair"):
+            vocab.encode_batch(["a", "\ud800"] * 9)
+        with pytest.raises(TypeError):
+            vocab.encode_batch([3])
+
+
 @given(count=st.integers(1, 40), total=st.integers(0, 60), seed=st.integers(0, 5))
 def test_a_sample_holds_different_lines(count, total, seed):
     lines = [str(i) for i in range(total)]

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from unitk import pretrained, registry
 from unitk.errors import DataError, UsageError
-from unitk.foreign import read_json
+from unitk.foreign import HALF, HALF_TOLD, read_json
 from unitk.vocab import alphabet
 from unitk.vocab.subwords import Packed, SentencePiece, VocabModel
 
@@ -121,11 +121,17 @@ class Vocab:
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text; symbols written out in it are plain text."""
-        return self.model.encode(text)
+        return [int(index) for index in self.encode_packed([text])[0]]
 
     def encode_packed(self, texts: list[str]) -> Packed:
         """The ids of texts as one int32 array, and the number of ids of each text."""
-        return self.model.encode_packed(texts)
+        try:
+            return self.model.encode_packed(texts)
+        except (RuntimeError, TypeError) as error:  # what the libraries raise says nothing
+            half = next(filter(None, map(HALF.search, texts)), None)
+            if half is None:
+                raise
+            raise DataError(HALF_TOLD.format(half[0])) from error
 
     def encode_batch(self, texts: list[str]) -> list[npt.NDArray[np.int32]]:
         """The ids of each text."""
