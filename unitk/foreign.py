@@ -11,7 +11,7 @@ from unitk.errors import DataError, UnitkError, UsageError
 
 ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 """An escape sequence of half a surrogate pair, which is a character only beside the other half."""
-HALF, HALF_TOLD = re.compile(".{0,20}[\ud800-\udfff]"), "{!r} ends in half a surrogate pair"
+HALF, HALF_MESSAGE = re.compile(".{0,20}[\ud800-\udfff]"), "{!r} ends in half a surrogate pair"
 """What is before half a character and itself, and what errors say of it."""
 
 
@@ -21,7 +21,7 @@ def parse_json(text: str | bytes, where: str, error: type[UnitkError] = DataErro
         text = text if isinstance(text, str) else text.decode("utf-8-sig")
         found = json.loads(text)
         if ESCAPE.search(text) and (half := HALF.search(json.dumps(found, ensure_ascii=False))):
-            raise error(f"{where}: {HALF_TOLD.format(half[0])}")
+            raise error(f"{where}: {HALF_MESSAGE.format(half[0])}")
         return found
     except RecursionError as cause:  # brackets within brackets, a thousand deep
         raise error(f"{where}: no JSON (nested too deeply)") from cause

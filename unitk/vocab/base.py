@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from unitk import pretrained, registry
 from unitk.errors import DataError, UsageError
-from unitk.foreign import HALF, HALF_TOLD, read_json
+from unitk.foreign import HALF, HALF_MESSAGE, read_json
 from unitk.vocab import alphabet
 from unitk.vocab.subwords import Packed, SentencePiece, VocabModel
 
@@ -131,7 +131,7 @@ class Vocab:
             half = next(filter(None, map(HALF.search, texts)), None)
             if half is None:
                 raise
-            raise DataError(HALF_TOLD.format(half[0])) from error
+            raise DataError(HALF_MESSAGE.format(half[0])) from error
 
     def encode_batch(self, texts: list[str]) -> list[npt.NDArray[np.int32]]:
         """The ids of each text."""
