@@ -4,7 +4,7 @@
     few queries, a step   plain products, in fp32 by numpy's library             few, multiply
     fp32 linear maps      PyTorch's library (MKL) or oneDNN, as measured         choose, computing
     weights in decoding   laid out for oneDNN where it is fast                   packs
-    freed memory          kept by the process                                    keep_memory
+    freed memory          kept by the process, but not without end               keep_memory
 
 On AMD processors MKL leaves up to half of the arithmetic unused. All compute fp32 exactly.
 """
@@ -14,10 +14,13 @@ from __future__ import annotations
 import ctypes
 import logging
 import platform
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cache
+from pathlib import Path
+from threading import Thread
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -46,6 +49,11 @@ MARGIN = {"forward": 1.05, "inputs": 1.05, "weights": 1.2}
 """oneDNN must be so much faster: a Zen 4 gave 1.08 to 1.32 and, for the weights, 0.83 to 1.13, so
 that a rerun there comes to the same choice."""
 
+KEPT = 1 << 30
+"""Freed bytes that the process keeps beside those that every update or batch takes again."""
+SECONDS = 10.0
+"""How often a thread looks at how much that is, in which time there are some updates."""
+
 log = logging.getLogger(__name__)
 
 
@@ -62,15 +70,52 @@ def packs(precision: str) -> bool:
     return precision != "bf16" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
+class Heap(ctypes.Structure):
+    """What the functions of malloc have given out (`struct mallinfo2` of malloc.h)."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    ]
+
+
+@cache
 def keep_memory() -> None:
-    """Let the process keep up to 1 GB that it frees, where the C library is glibc.
+    """Let the process keep about 1 GB of what it frees; a second call does nothing.
 
     glibc otherwise returns large blocks, such as gradients or a step's logits, and Linux hands the
-    same memory out again in zeroed pages: a tenth of the time of a wide step or of an update.
+    same memory out again in zeroed pages: a tenth of the time of a wide step or of an update. But
+    blocks of ever other sizes leave gaps in the heap, of which a thread returns what is too much.
     """
-    if platform.libc_ver()[0] == "glibc":
-        for parameter in (-3, -1):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
-            ctypes.CDLL(None).mallopt(parameter, 1 << 30)
+    if platform.libc_ver()[0] != "glibc":
+        return
+    libc = ctypes.CDLL(None)
+    for parameter in (-3, -1):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
+        libc.mallopt(parameter, KEPT)
+    if hasattr(libc, "mallinfo2"):  # since glibc 2.33
+        libc.mallinfo2.restype = Heap
+        Thread(target=return_gaps, args=(libc,), daemon=True).start()
+
+
+def return_gaps(libc: ctypes.CDLL) -> None:
+    """Return all that the process keeps whenever that has grown by more than `KEPT`."""
+    while True:
+        before = spare(libc)  # what goes back and forth between one update and the next is in it
+        while spare(libc) - before <= KEPT:
+            time.sleep(SECONDS)
+        libc.malloc_trim(0)
+        time.sleep(SECONDS)
+
+
+def spare(libc: ctypes.CDLL) -> int:
+    """Bytes of memory that the process holds and malloc has not given out."""
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    found = re.search(r"RssAnon:\s*(\d+)", status)  # without files that are mapped
+    heap = libc.mallinfo2()
+    return int(found[1]) * 1024 - heap.uordblks - heap.hblkhd if found else 0
 
 
 def scores_by_products(slots: Tensor, dtype: torch.dtype, biased: bool) -> bool:
