@@ -296,7 +296,7 @@ WRONG = {
         ({"texts": ["a b c"], "max_len": "900x"}, "tokens of output"),
         ({"texts": ["a"], "bad_words": "/etc/passwd"}, "no field 'bad_words'"),
         ({"texts": ["a"], "task": "bert"}, "task must be one of glm_infill, lm, got 'bert'"),
-        ({"texts": ["a"], "temperature": float("nan")}, "temperature must be above 0"),
+        ({"texts": ["a"], "temperature": float("nan")}, "temperature must be at least 1e-6"),
         ({"texts": ["a"], "lenpen": float("inf")}, "must be"),
         ({"texts": ["a"], "unkpen": float("inf")}, "unkpen must be a finite number"),
         ({"texts": ["a"], "max_words": 10**40}, "max_words must be a finite number up to 2**53"),

@@ -17,6 +17,7 @@ from unitk.vocab.base import (
     train_vocab,
 )
 from unitk.vocab.subwords import SentencePiece
+from unitk.vocab.words import word_vocab
 
 rng = random.Random(0)
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -356,6 +357,8 @@ def test_half_a_character_is_refused(toy_vocab, tmp_path):
             vocab.encode_batch(["a", "\ud800"] * 9)
         with pytest.raises(TypeError):
             vocab.encode_batch([3])
+    with pytest.raises(DataError, match="'.udcff' ends in half a surrogate pair"):
+        word_vocab("a", "the \udcff cat")  # as Python reads a byte that is not UTF-8
 
 
 @given(count=st.integers(1, 40), total=st.integers(0, 60), seed=st.integers(0, 5))

@@ -175,7 +175,8 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
         for name, plain in draws.items():
             idle = not self.sampling and getattr(self, name) != plain
             self._require(name, not idle, f"{plain} without --sampling")
-        self._require("temperature", self.temperature > 0, "above 0")
+        # logits that are divided by less could be infinite
+        self._require("temperature", self.temperature >= 1e-6, "at least 1e-6")
         fits = self.max_words is None or not (slope(self.min_len) or length(self.min_len, 0))
         self._require("min_len", fits, "0 with --max-words")
         self._require("sampling_topp", 0 < self.sampling_topp <= 1, "in (0, 1]")

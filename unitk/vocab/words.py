@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from unitk.errors import DataError
+from unitk.foreign import HALF, HALF_MESSAGE
 from unitk.registry import register
 from unitk.vocab.base import SYMBOLS, Vocab, adopt
 from unitk.vocab.subwords import Packed, VocabModel, pack
@@ -68,4 +70,7 @@ def word_vocab(*texts: str) -> Vocab:
     """A vocabulary of the words of these texts, in the order in which they first appear."""
     words = dict.fromkeys(word for text in texts for word in text.split())
     plain = [word for word in words if word not in SYMBOLS.values()]
-    return adopt(Words("\n".join(plain).encode()))
+    listed = "\n".join(plain)
+    if half := HALF.search(listed):
+        raise DataError(HALF_MESSAGE.format(half[0]))
+    return adopt(Words(listed.encode()))
