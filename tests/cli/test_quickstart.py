@@ -55,9 +55,9 @@ def test_what_it_cannot_use(stopped, tmp_path, monkeypatch):
         stopped()
 
 
-def test_its_commands_are_commands(monkeypatch):
-    """Their options are known; the folders they name need not be there."""
-    places = dict.fromkeys(("data", "init", "run"), "x") | {"here": quickstart.home(), "steps": 1}
+def test_its_commands_are_commands(monkeypatch, tmp_path):
+    """Their options are known; data and models need not be there."""
+    places = {"data": "x", "init": "x", "run": tmp_path} | {"here": quickstart.home(), "steps": 1}
 
     class Accepted(Exception):
         """The options are good."""

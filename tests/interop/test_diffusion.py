@@ -263,7 +263,7 @@ def test_adaptive_norms_of_another_width_are_refused(kit, store, tmp_path):
         ("--task bd3lm --arch llada_tiny", "bd3lm with layer, not bd3lm with --arch.norm rms"),
         ("--task mlm --arch mdlm_tiny", "mdlm with layer or rms, .* not mlm with --arch.norm"),
         ("--task mdlm --arch mdlm_tiny --task.shift on", "--task.shift off, but this model has it"),
-        ("--task mdlm --arch mdlm_tiny --arch.attention-bias on", "--arch.attention-bias False"),
+        ("--task mdlm --arch mdlm_tiny --arch.attention-bias on", "--arch.attention-bias off"),
         ("--task mdlm --arch mdlm_tiny --arch.ffn-width 32", "--arch.ffn-width 256, .* has 32"),
     ],
 )
