@@ -2,7 +2,7 @@
 # Translation by a small Transformer: English to German on Multi30k, as Wu et al. 2021 and others have it.
 #
 #   recipes/translate/run.sh                                   letters to reverse and tiny models, a minute
-#   SETTING=cpu DATA=path/to/multi30k/task1 recipes/translate/run.sh   4 + 4 layers of 128, two hours of a CPU core
+#   SETTING=cpu DATA=path/to/multi30k/task1 recipes/translate/run.sh   4 + 4 layers of 128, an hour and a half of a CPU core
 #   SEEDS="1 2" RUN=runs/mine ...                              several seeds, another place
 #
 # What is finished is not done again, and training goes on: run it once more after a stop.
