@@ -53,6 +53,7 @@ KEPT = 1 << 30
 """Freed bytes that the process keeps beside those that every update or batch takes again."""
 SECONDS = 10.0
 """How often a thread looks at how much that is, in which time there are some updates."""
+STATUS = Path("/proc/self/status")
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ def keep_memory() -> None:
     libc = ctypes.CDLL(None)
     for parameter in (-3, -1):  # M_MMAP_THRESHOLD, M_TRIM_THRESHOLD
         libc.mallopt(parameter, KEPT)
-    if hasattr(libc, "mallinfo2"):  # since glibc 2.33
+    if hasattr(libc, "mallinfo2") and STATUS.exists():  # since glibc 2.33; a container may hide it
         libc.mallinfo2.restype = Heap
         Thread(target=return_gaps, args=(libc,), daemon=True).start()
 
@@ -112,7 +113,7 @@ def return_gaps(libc: ctypes.CDLL) -> None:
 
 def spare(libc: ctypes.CDLL) -> int:
     """Bytes of memory that the process holds and malloc has not given out."""
-    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    status = STATUS.read_text(encoding="ascii", errors="replace")
     found = re.search(r"RssAnon:\s*(\d+)", status)  # without files that are mapped
     heap = libc.mallinfo2()
     return int(found[1]) * 1024 - heap.uordblks - heap.hblkhd if found else 0
