@@ -86,7 +86,11 @@ class Compare(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, scale_K: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         (gradient_KV,) = ctx.saved_tensors
-        return gradient_KV.mul_(scale_K[:, None]), None, None, None, None, None
+        rows = BLOCK if gradient_KV.is_cpu else CHUNK
+        # with factors of more bits, all at once would go through a table of those bits
+        for own_KV, own_K in zip(gradient_KV.split(rows), scale_K.split(rows), strict=True):
+            own_KV *= own_K[:, None]
+        return gradient_KV, None, None, None, None, None
 
 
 def _words(logits_KV: Tensor, smoothing: float, pad: int | None) -> tuple[Tensor, list[int]]:
