@@ -43,9 +43,11 @@ def test_draws_follow_the_law(top_k, top_p, min_p):
 
 
 def test_the_edges_of_the_law_are_its_own_words():
-    rows = torch.tensor([[0.0, 1.0, -torch.inf]]).expand(2, -1)
-    almost_one = float(np.nextafter(np.float32(1), np.float32(0)))
-    assert draw(rows, torch.tensor([0.0, almost_one]), 0, 1.0).tolist() == [1, 0]
+    rows = torch.tensor([[-torch.inf, 0.0, 1.0, -torch.inf]]).expand(2, -1)
+    for dtype in (torch.float32, torch.float64):
+        one = torch.ones((), dtype=dtype)
+        points = torch.stack([torch.zeros_like(one), one.nextafter(0 * one)])
+        assert draw(rows, points, 0, 1.0).tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("kind", ["shift", "slot", "blanks", "cross"])
@@ -77,8 +79,23 @@ def test_min_p_by_hand():
     """Of 0.5, 0.3, 0.15 and 0.05, a share of 0.3 keeps 0.5, 0.3 and 0.15, which is 0.3 * 0.5."""
     scores = torch.tensor([[0.05, 0.5, 0.15, 0.3]]).log().expand(4, -1)
     points = torch.tensor([0.1, 0.52 / 0.95, 0.9 / 0.95, 0.999])
-    assert draw(scores, points, 0, 1.0, 0.299).tolist() == [1, 3, 2, 2]
+    assert draw(scores, points, 0, 1.0, 0.299).tolist() == [1, 2, 3, 3]
     assert draw(scores, points, 0, 1.0, 0.301).tolist() == [1, 1, 3, 3]
+
+
+@pytest.mark.parametrize("rule", [{}, {"top_k": 6}, {"top_p": 0.99}, {"min_p": 0.01}])
+def test_words_that_differ_by_rounding_may_change_places(rule):
+    """Three equally likely words, of which each in turn has the least more that there is."""
+    scores = torch.tensor([[0.1, 0.5, 0.3, 0.7, 0.5, 0.2, 0.5, 0.4]])
+    more = torch.nextafter(scores, torch.tensor(torch.inf))
+    points = torch.rand(2000, generator=torch.Generator().manual_seed(1))
+    found = []
+    for likelier in (1, 4, 6):
+        one = scores.clone()
+        one[:, likelier] = more[:, likelier]
+        found.append(draw(one.expand(2000, -1), points, **{"top_k": 0, "top_p": 1.0} | rule))
+    for other in found[1:]:
+        assert (found[0] != other).float().mean() < 0.005  # a boundary may move by as little
 
 
 def same_words(found, other):

@@ -57,17 +57,23 @@ class Sampling(Search):
 def draw(
     score_RV: Tensor, chance_R: Tensor, top_k: int, top_p: float, min_p: float = 0.0
 ) -> Tensor:
-    """Draw a word for each row: the one at which the cumulative softmax passes `chance_R`."""
-    most = min(top_k or score_RV.shape[1], score_RV.shape[1])
-    best_RK, word_RK = score_RV.topk(most)  # sorted: a nucleus is a beginning of each row
-    law_RK = best_RK.softmax(1).nan_to_num()
-    if top_p < 1:  # the likeliest words up to the one that reaches top_p
-        law_RK = law_RK.masked_fill(law_RK.cumsum(1) - law_RK >= top_p, 0)
-    if min_p > 0:  # not much less likely than the likeliest
-        law_RK = law_RK.masked_fill(law_RK < min_p * law_RK[:, :1], 0)
+    """Draw a word for each row: the first by id at which the cumulated softmax passes `chance_R`.
+
+    In the order of their probabilities, two words that are equally likely but for rounding would
+    change places with what else is in the batch, and with them the draws of all words between.
+    """
+    law_RV = score_RV.softmax(1)
+    if top_k or top_p < 1 or min_p > 0:
+        best_RK, word_RK = score_RV.topk(min(top_k or len(score_RV[0]), len(score_RV[0])))
+        law_RK = best_RK.softmax(1)
+        if top_p < 1:  # the likeliest words up to the one that reaches top_p
+            law_RK = law_RK.masked_fill(law_RK.cumsum(1) - law_RK >= top_p, 0)
+        if min_p > 0:  # not much less likely than the likeliest
+            law_RK = law_RK.masked_fill(law_RK < min_p * law_RK[:, :1], 0)
+        law_RV = torch.zeros_like(law_RV).scatter(1, word_RK, law_RK)
     # inverse transform: the first word whose cumulated share passes the uniform number
-    reach_RK = law_RK.cumsum(1)
-    point_R1 = (chance_R * reach_RK[:, -1])[:, None]
-    index_R1 = torch.searchsorted(reach_RK, point_R1, right=True)
-    last_R1 = (law_RK > 0).sum(1, keepdim=True) - 1  # rounding must not pass the last one
-    return word_RK.gather(1, index_R1.minimum(last_R1.clamp(min=0)))[:, 0]
+    reach_RV = law_RV.nan_to_num().cumsum(1, dtype=torch.float64)
+    total_R1 = reach_RV[:, -1:].contiguous()
+    index_R1 = torch.searchsorted(reach_RV, chance_R[:, None] * total_R1, right=True)
+    # rounding must not pass the last word that has a probability
+    return index_R1.minimum(torch.searchsorted(reach_RV, total_R1))[:, 0]
