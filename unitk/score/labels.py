@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from unitk.errors import DataError, UsageError
+from unitk.errors import UsageError
 from unitk.score import Score
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -29,13 +29,16 @@ def classes(predicted: Sequence[str], wanted: Sequence[str]) -> Score:
     Matthews 1975; for several classes Gorodkin 2004; 0 where all labels are equal.
     """
     metrics = _library("sklearn.metrics", "scikit-learn", "class")
-    if not set(predicted) & set(wanted):
-        some = ", ".join(sorted(set(wanted))[:5])
-        raise DataError(f"no label that was predicted is one of the references: {some}")
     names = sorted({*predicted, *wanted})
     f1 = 100 * metrics.f1_score(wanted, predicted, labels=names, average=None, zero_division=0)
     micro = metrics.f1_score(wanted, predicted, labels=names, average="micro")
     matthews = 0.0 if len(names) == 1 else metrics.matthews_corrcoef(wanted, predicted)
+    about = (
+        "matthews: correlation x 100; f1:X: of class X against the others; f1_macro: their mean"
+        " over the classes that were predicted or are right"
+    )
+    if not set(predicted) & set(wanted):
+        about += "; no label that was predicted is one of the references"
     return Score(
         {
             "accuracy": 100 * float(metrics.accuracy_score(wanted, predicted)),
@@ -44,8 +47,7 @@ def classes(predicted: Sequence[str], wanted: Sequence[str]) -> Score:
             "f1_micro": 100 * float(micro),
             **{f"f1:{name}": float(value) for name, value in zip(names, f1, strict=True)},
         },
-        "matthews: correlation x 100; f1:X: of class X against the others; f1_macro: their mean"
-        " over the classes that were predicted or are right",
+        about,
     )
 
 
