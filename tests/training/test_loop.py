@@ -249,7 +249,10 @@ def test_of_shares_that_are_correct_the_highest_is_best(train, toy_data, monkeyp
     monkeypatch.setattr(
         loop.Means,
         "values",
-        lambda self, prefix, _: {f"{prefix}/loss": 1.0, f"{prefix}/lm/correct": next(shares)},
+        lambda self, prefix, _: {
+            **{f"{prefix}/loss": 1.0, f"{prefix}/lm": 1.0},
+            f"{prefix}/lm/correct": next(shares),
+        },
     )
     monkeypatch.setattr(Trainer, "log_train", lambda self: None)
     caplog.set_level("INFO")

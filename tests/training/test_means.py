@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from unitk.training.means import JUDGED, Means, values_line
+from unitk.training.means import JUDGED, Means, valid_line, values_line
 
 
 def test_every_ask_has_its_own_mean():
@@ -65,3 +65,15 @@ def test_the_line_of_a_validation_has_perplexities_of_words_and_shares_of_right_
     mixed = {name.replace("dev/", "dev.a/"): one for name, one in values.items()}
     shown = values_line("dev", {"dev/loss": 1.0, **mixed}, JUDGED)
     assert shown == f"loss 1; a {line}  ppl 7.389  correct 0.75"
+
+
+def test_the_metric_that_says_what_is_best_stands_in_the_line_once():
+    values = {"dev/loss": 1.0, "dev/class": 1.0, "dev/class/correct": 0.75, "dev/spans/f1": 0.5}
+    sets = {"dev": 0, "test": 0}
+    values |= {name.replace("dev", "test"): value for name, value in values.items()}
+    judged, plain = "loss 1  correct 0.75", "loss 1  test loss 1  correct 0.75"
+    assert valid_line(sets, values, "dev/loss") == f"dev {judged}  test {judged}"
+    assert (
+        valid_line(sets, values, "dev/spans/f1") == f"dev {judged}  test {judged}  dev/spans/f1 0.5"
+    )
+    assert valid_line(sets, values, "dev/class/correct") == f"dev {plain}  dev/class/correct 0.75"

@@ -40,7 +40,7 @@ from unitk.training.device import (
     reseed,
 )
 from unitk.training.ema import Average
-from unitk.training.means import JUDGED, Means, Speed, values_line
+from unitk.training.means import Means, Speed, valid_line, values_line
 from unitk.training.parallel import Ranks, join
 from unitk.training.reporting import report
 from unitk.training.reporting.log import Journal
@@ -318,8 +318,7 @@ class Trainer:
         best = at.best
         at.rank(values[metric], config.keep_best, higher=metric.endswith(("/correct", "/f1")))
         at.stale = 0 if at.best != best else at.stale + 1
-        each = (f"{name} {values_line(name, values, JUDGED)}" for name in self.data.valid)
-        shown = "  ".join(each) + (f"  {metric} {values[metric]:.4g}" * bool(config.best_metric))
+        shown = valid_line(self.data.valid, values, metric)
         self.journal.event("valid", at.step, values, f"{shown}  ({report.so_best(at)})")
 
     def measure(self, show: Callable[[str], None] = lambda text: None) -> dict[str, float] | None:

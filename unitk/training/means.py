@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -94,6 +94,14 @@ def values_line(prefix: str, values: Mapping[str, float], parts: Sequence[str] =
         f"{task.removeprefix(f'{prefix}.')} {values_line(task, values, parts)}" for task in tasks
     ]
     return "; ".join([text, *more])
+
+
+def valid_line(sets: Iterable[str], values: Mapping[str, float], metric: str) -> str:
+    """The lines of validation sets; a metric other than a loss is last, by its whole name."""
+    last = [metric] * (metric.count("/") > 1)
+    rest = {name: value for name, value in values.items() if name not in last}
+    each = [f"{name} {values_line(name, rest, JUDGED)}" for name in sets]
+    return "  ".join(each + [f"{name} {values[name]:.4g}" for name in last])
 
 
 @dataclass
