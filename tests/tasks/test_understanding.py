@@ -10,6 +10,7 @@ from labelled import FORMS, record, write
 from rounding import near
 
 import unitk
+from tests.conftest import toy_lines
 from unitk.data.batching import draw
 from unitk.data.storing.folders import open_corpus
 from unitk.data.storing.preprocess import Options, preprocess
@@ -410,6 +411,32 @@ def test_predictions_read_the_windows_of_training(labelled, tmp_path, layout, li
     found = [draw(data.train.examples, 1, 0, i).towers["x"].token for i in range(len(wanted))]
     assert [one.tolist() for one in found] == wanted
     assert len(data.train.examples.bounds(0)) == len(wanted)
+
+
+def test_choices_of_validation_are_read_whole_though_all_of_training_are_shorter(
+    labelled, tmp_path
+):
+    train, valid = (tmp_path / f"{name}.jsonl" for name in ("train", "valid"))
+    for path, (text, *choices) in (train, ["la", "la", "so"]), (valid, toy_lines(3)):
+        path.write_text(json.dumps({"a": text, "b": choices, "y": 0}))
+    preprocess(
+        Options(
+            input=(str(train),),
+            valid=(str(valid),),
+            dest=tmp_path / "data",
+            vocab=labelled / "vocab",
+            workers=1,
+            source_field=("a", "b"),
+            label_field="y",
+            labels="choice",
+        )
+    )
+    words = f"--task choice --task.layout mlm --arch bert_tiny --data {tmp_path / 'data'}"
+    words += f" --save-dir {tmp_path / 'run'} --max-steps 1 --lr 1e-3"
+    data = prepare(parse_train(words.split())).data
+    parts, _ = open_corpus(tmp_path / "data" / "valid").record(0)
+    found = draw(data.valid["valid"].examples, 0, 0, 0).towers["x"].token
+    assert found.tolist() == data.task.asking(parts).towers["x"].token.tolist()
 
 
 def test_mistakes_are_told_in_a_line(labelled, tmp_path):

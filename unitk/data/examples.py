@@ -197,7 +197,7 @@ def _makers(
         for name, task in tasks.items()
     }
     limits = [
-        (given[0] or longest[0], longest[1])
+        (given[0] or UNLIMITED, longest[1])  # not what train has: it may be shorter than valid
         if tasks[name].shortens
         else source_and_target(extent, arch, longest, given)
         for name, extent in extents.items()
