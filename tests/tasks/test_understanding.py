@@ -125,6 +125,14 @@ def test_words_are_tagged_at_their_first_tokens(toy_vocab):
     assert example.towers["x"].token.tolist().count(toy_vocab.sep) == 1
 
 
+def test_a_word_without_tokens_has_a_tag_of_its_own(toy_vocab):
+    example = made("tag", "mlm", toy_vocab).asking([A, A[:0], B, A[:0]])
+    [ask] = example.asks
+    unk = toy_vocab.unk
+    assert example.towers["x"].token[ask.first].tolist() == [40, unk, 43, unk]
+    assert example.towers["x"].token.tolist().count(unk) == 2
+
+
 def test_borders_are_places_among_all_slots(toy_vocab):
     task = made("span", "mlm", toy_vocab)
     example = task.answer([A, B], np.array([0, 2]), None)

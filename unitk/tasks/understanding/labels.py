@@ -117,7 +117,8 @@ class Tag(Labelling):
     head, form = "tag", "tags"
 
     def asking(self, parts: list[Ids]) -> Example:
-        """Words, each of them a part, laid out as one text."""
+        """Words, each of them a part, laid out as one text; one without tokens is unknown."""
+        parts = [part if len(part) else np.array([self.vocab.unk]) for part in parts]
         encoded = self.encoded([np.concatenate(parts)])
         firsts = np.cumsum([0, *map(len, parts[:-1])])
         return self.asked(encoded.example, encoded.tower, encoded.parts[0][firsts, None])
