@@ -41,7 +41,7 @@ def test_labels_that_have_nothing_in_common_are_all_wrong():
     # as where a model calls everything 1 that is 0: Matthews' correlation has no denominator then
     score = classes(["1", "1"], ["0", "0"])
     assert set(score.figures.values()) == {0}
-    said = "no label that was predicted is one of the references"
+    said = "no prediction is among the references"
     assert said in score.about and said not in classes(["1", "0"], ["0", "0"]).about
 
 

@@ -33,12 +33,6 @@ def classes(predicted: Sequence[str], wanted: Sequence[str]) -> Score:
     f1 = 100 * metrics.f1_score(wanted, predicted, labels=names, average=None, zero_division=0)
     micro = metrics.f1_score(wanted, predicted, labels=names, average="micro")
     matthews = 0.0 if len(names) == 1 else metrics.matthews_corrcoef(wanted, predicted)
-    about = (
-        "matthews: correlation x 100; f1:X: of class X against the others; f1_macro: their mean"
-        " over the classes that were predicted or are right"
-    )
-    if not set(predicted) & set(wanted):
-        about += "; no label that was predicted is one of the references"
     return Score(
         {
             "accuracy": 100 * float(metrics.accuracy_score(wanted, predicted)),
@@ -47,7 +41,10 @@ def classes(predicted: Sequence[str], wanted: Sequence[str]) -> Score:
             "f1_micro": 100 * float(micro),
             **{f"f1:{name}": float(value) for name, value in zip(names, f1, strict=True)},
         },
-        about,
+        "matthews: correlation x 100; f1:X: of class X against the others; f1_macro: their mean"
+        " over the classes that were predicted or are right"
+        + "; no prediction is among the references"
+        * {*predicted}.isdisjoint(wanted),
     )
 
 
