@@ -17,7 +17,7 @@ from unitk.data.storing.preprocess import Options, preprocess
 from unitk.decoding.config import PredictConfig
 from unitk.decoding.ensemble import same_slots
 from unitk.decoding.reading.predict import as_written, readings
-from unitk.errors import CheckpointError, DataError, UsageError
+from unitk.errors import CheckpointError, DataError, NonFiniteError, UsageError
 from unitk.models.archs import tiny
 from unitk.registry import get
 from unitk.score.labels import tags
@@ -462,6 +462,10 @@ def test_mistakes_are_told_in_a_line(labelled, tmp_path):
     with pytest.raises(UsageError, match="task classify does not generate"):
         generator.generate("so")
     assert generator.predict([""]) == [{}]
+    with torch.no_grad():
+        generator.model.decoder.layers[0].attention_norm.weight.fill_(torch.nan)
+    with pytest.raises(NonFiniteError, match="outputs that are NaN: nothing is predicted"):
+        generator.predict(["so"])
 
 
 @pytest.mark.parametrize("task", ["classify", "regress", "tag"])

@@ -130,10 +130,9 @@ def figures(scored: Scored) -> dict[str, Any]:
             "tokens_bad": float(bad),
             "shorter": 100 * float(shorter[own].mean()),
         }
-    phenomena = dict.fromkeys(one["phenomenon"] for one in sets.values() if one["phenomenon"])
     each = {
         name: [one["accuracy"] for one in sets.values() if one["phenomenon"] == name]
-        for name in sorted(phenomena)
+        for name in sorted({one["phenomenon"] for one in sets.values()} - {""})
     }
     of_phenomena = {
         name: {"sets": len(some), "accuracy": float(np.mean(some))} for name, some in each.items()

@@ -16,7 +16,7 @@ from unitk.data.texts import shorten, windows
 from unitk.decoding.config import PredictConfig
 from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.fit import batches, by_example
-from unitk.errors import DataError, require
+from unitk.errors import DataError, NonFiniteError, require
 from unitk.models.heads.base import LM
 from unitk.models.stack import Model
 from unitk.slots import Example, Ids, collate
@@ -70,7 +70,10 @@ def predict(
             (one, [examples[i] if own is task else asking(own, read[i][2]) for i in numbers])
             for one, own in members
         ]
-        for i, rows in by_example(mean_output(each), examples, numbers):
+        output = mean_output(each)
+        if output.isnan().any():
+            raise NonFiniteError("the model gives outputs that are NaN: nothing is predicted")
+        for i, rows in by_example(output, examples, numbers):
             number, start, parts, _ = read[i]
             found = task.said(parts, rows)
             if not config.probabilities:
