@@ -92,7 +92,10 @@ class Reference:
                 lambda x, a=a: self.linear(self.act(self.linear(x, f"{a}fc1", FFN)), f"{a}fc2", D),
                 f"{a}final_layer_norm",
             )
-        return self.norm(x, f"{root}layer_norm") if self.first else x
+        if not self.first:
+            return x
+        self.tensors[f"{root}version"] = torch.tensor([3.0])  # from which on there is a last norm
+        return self.norm(x, f"{root}layer_norm")
 
 
 def roberta(tokens, embed_norm="layernorm_embedding"):
@@ -118,8 +121,8 @@ def seq2seq(source, fed, bart, shared=True, first=False):
     return r.tensors, x @ r.get("decoder.output_projection.weight", V, D).T
 
 
-def language_model(tokens):
-    r = Reference(learned=False, scale=True, first=True, embed_norm="", act=torch.relu)
+def language_model(tokens, first):
+    r = Reference(learned=False, scale=True, first=first, embed_norm="", act=torch.relu)
     x = r.tower("decoder.", tokens, causal=True)
     return r.tensors, x @ r.get("decoder.output_projection.weight", V, D).T
 
@@ -209,7 +212,8 @@ def test_roberta(kit, store, tmp_path, old):
         there = store({"args": argparse.Namespace(**args), "model": saved})
     else:
         tensors = saved = tensors | heads
-        there = store({"args": None, "cfg": {"model": args}, "model": saved})
+        junk = {"encoder.sentence_encoder.version": torch.full((1,), 3.0)}  # of 0.10 and later
+        there = store({"args": None, "cfg": {"model": args}, "model": saved | junk})
     loaded = both_ways(kit, tmp_path, there, tensors, kit.single(tokens), wanted)
     assert loaded.model.config.head_sizes == ({} if old else {"class:mnli": 3})
     assert type(loaded.task).__name__ == "MLM" and loaded.vocab.mask == V - 1
@@ -247,10 +251,13 @@ def test_encoder_decoder(kit, store, tmp_path, kind):
     assert best.hypothesis.ids.tolist()[: len(words) - first] == words[first:]
 
 
-def test_language_model(kit, store, tmp_path):
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_language_model(kit, store, tmp_path, norm_first):
+    """Norms are in front of the layers in 0.9, and behind them by default from 0.10 on."""
     tokens = kit.ids(np.random.default_rng(2), 14)
-    tensors, wanted = language_model(tokens)
-    there = store({"args": argparse.Namespace(**OPTIONS), "model": tensors})
+    tensors, wanted = language_model(tokens, norm_first)
+    args = argparse.Namespace(**OPTIONS, decoder_normalize_before=norm_first)
+    there = store({"args": args, "model": tensors})
     example = kit.single(tokens, at=np.arange(14))
     loaded = both_ways(kit, tmp_path, there, tensors, example, wanted)
     # greedily, from what the task's prompt is
@@ -258,7 +265,7 @@ def test_language_model(kit, store, tmp_path):
     assert words == [2, *tokens]
     first = len(words)
     while len(words) < first + 5 and words[first:][-1:] != [2]:
-        said = language_model(words)[1][-1]
+        said = language_model(words, norm_first)[1][-1]
         said[[index for index in loaded.task.protocol.banned if index < V]] = -1e9
         words.append(int(said.argmax()))
     [[best]] = unitk.load(there, format="fairseq").outputs(

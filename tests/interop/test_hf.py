@@ -61,12 +61,17 @@ TASKS = {"use_task_id": True, "task_type_vocab_size": 5, "type_vocab_size": 4}
 XLNET = {"vocab_size": V, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48, "mem_len": 5}
 FAMILIES = {
     "bert": ("BertForMaskedLM", "BertConfig", BERT),
+    "bert_untied": ("BertForMaskedLM", "BertConfig", {**BERT, "tie_word_embeddings": False}),
     "bert_nsp": ("BertForPreTraining", "BertConfig", BERT),
     "unilm_as_bert": ("BertForMaskedLM", "BertConfig", {**BERT, "type_vocab_size": 6}),
     "ernie": ("ErnieForMaskedLM", "ErnieConfig", {**BERT, "hidden_act": "relu"}),
     "ernie_nsp": ("ErnieForPreTraining", "ErnieConfig", {**BERT, "hidden_act": "relu"}),
     "ernie2": ("ErnieForPreTraining", "ErnieConfig", {**BERT, **TASKS}),
     "albert": ("AlbertForMaskedLM", "AlbertConfig", {**BERT, "embedding_size": 12}),
+    "albert_untied": (
+        *("AlbertForMaskedLM", "AlbertConfig"),
+        {**BERT, "embedding_size": 12, "tie_word_embeddings": False},
+    ),
     "albert_sop": ("AlbertForPreTraining", "AlbertConfig", {**BERT, "embedding_size": 12}),
     "roberta": ("RobertaForMaskedLM", "RobertaConfig", {**BERT, "type_vocab_size": 1}),
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", {**GPT, "n_inner": 48}),
@@ -97,6 +102,9 @@ def make(hf, kit, tmp_path, vocab_txt):
         kit.perturbed(model)
         if "bart" in family:
             model.final_logits_bias.normal_()
+        if "bert_untied" in family:  # the bias that is added, and the other one
+            head = model.predictions if "albert" in family else model.cls.predictions
+            head.bias.data.copy_(head.decoder.bias)
         model.save_pretrained(tmp_path / folder)
         (tmp_path / folder / "vocab.txt").write_text(vocab_txt.read_text())
         return model, tmp_path / folder
@@ -157,6 +165,17 @@ def test_both_ways(hf, kit, make, tmp_path, family):
     words = "w3 w7 w54"
     task = load(tmp_path / "ours").task
     assert tokenizer(words, add_special_tokens=False)["input_ids"] == task.vocab.encode(words)
+
+
+def test_an_untied_output_map_adds_its_own_bias(kit, make, tmp_path):
+    model, there = make("bert_untied")
+    with torch.no_grad():
+        model.cls.predictions.bias.add_(1)  # which is not added
+    model.save_pretrained(there)
+    example, given = examples(kit, "bert_untied")
+    with torch.no_grad():
+        wanted = said(model(**given))
+    near(kit.logits(load(kit.to_unitk("hf", there, tmp_path / "ours")).model, example, V), wanted)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ TASK, MODEL = "unitk_", "network."
 """Prefixes of the plug-in's tasks and of its tensors."""
 FIRST = 2  # row of position 0: positions are counted from the pad's id, which is 1
 IGNORED = (
-    r"(en|de)coder\.version",
+    r"(en|de)coder\.(sentence_encoder\.)?version",
     r".*\.embed_positions\._float_tensor",
     # 0.12.2 keeps second copies for a fast path
     r".*layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)",
@@ -301,11 +301,9 @@ def config_of(
         changes |= {"shared_embeddings": shared, "decoder_layers": changes["num_layers"]}
         changes["num_layers"] = settings.layers_of(tensors, "encoder.layers.")
     config = settings.changed(config, path, **changes)
-    # before 0.10, RoBERTa's option of that name was about the embeddings
     known = dict(kind.keys)
-    if kind is not SEQ2SEQ_KIND:
+    if kind is ROBERTA_KIND:  # before 0.10, its option of that name was about the embeddings
         del known["norm_first"]
-        config = replace(config, norm_first=config.norm_first or kind is LM_KIND)
     return settings.read(config, known, given, path, ACTIVATIONS)
 
 
@@ -358,6 +356,9 @@ def write(parts: Parts, folder: Path) -> None:
         given[f"{root[:-1]}_learned_pos"] = learned
         if not learned:
             del theirs[place]
+    if config.final_norm:  # which fairseq drops from towers of a lower version
+        roots = {name.partition(".")[0] for name in theirs}
+        theirs |= {f"{root}.version": torch.tensor([3.0]) for root in roots}
     # fairseq stumbles over a checkpoint without the history of an optimizer, even to decode
     history = {"criterion_name": "CrossEntropyCriterion", "optimizer_name": "FairseqAdam"}
     about = {
@@ -381,6 +382,8 @@ def write_options(kind: Kind, config: ModelConfig) -> dict[str, Any]:
         "no_scale_embedding": not config.embedding_scale,
         "layernorm_embedding": config.embedding_norm,
         "share_decoder_input_output_embed": config.tied,
+        # by default, a language model maps embeddings of 512 to its width and back
+        **dict.fromkeys(("decoder_input_dim", "decoder_output_dim"), config.width),
     }
     for side in ("encoder", "decoder"):
         given |= settings.write(config, replace(kind, side=side).keys, ACTIVATIONS)
@@ -409,7 +412,7 @@ def _kind_of(config: ModelConfig) -> Kind:
     elif config.head_transform:
         kind, free = ROBERTA_KIND, {"heads", "num_segments"}
     else:
-        kind, free = LM_KIND, {"embedding_scale", "final_norm"}
+        kind, free = LM_KIND, {"embedding_scale", "final_norm", "norm_first"}
     free |= {"activation", "tied", "position_offset"}
     settings.check_family(config, kind.presets[0], free, f"--to fairseq: a {kind.arch}")
     return kind

@@ -70,6 +70,9 @@ def read(path: Path, vocab: Path | None) -> Found:
             tensors[first] = tensors.pop(second)
     config = settings.read(settings.preset(family.presets[0]), family.keys, given, where)
     changes = {"tied": tied(family.layout, tensors)}
+    for second, first in _biases(family):
+        if not changes["tied"] and second in tensors:  # the one that their output map adds
+            tensors[first] = tensors.pop(second)
     changes |= family.complete((config, tensors, given, where))
     fine = tuned(family, tensors, given, where)
     config = settings.changed(config, where, **changes | fine.changes)
@@ -203,11 +206,18 @@ def renamed(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             del found[name]
     given = layout.to_theirs(found).items()
     theirs = {name: family.shaped(name, tensor, config) for name, tensor in given}
+    if not config.tied:
+        theirs |= {a: theirs[b].clone() for a, b in _biases(family) if b in theirs}
     if double:
         theirs["multiple_choice_head.summary.bias"] = torch.zeros(1)
     if head in PROBLEMS:
         return {n if n.startswith(OUTPUTS) else family.wrapped + n: theirs[n] for n in theirs}
     return theirs
+
+
+def _biases(family: Family) -> list[tuple[str, str]]:
+    """The second and the first name of an output bias, which are two tensors if it is untied."""
+    return [(a, b) for a, b in family.layout.copies.items() if a.endswith(".bias")]
 
 
 def _pad(parts: Parts, rows: int) -> int:
