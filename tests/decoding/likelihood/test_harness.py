@@ -39,6 +39,11 @@ def test_log_likelihoods(model):
     assert other == pytest.approx(model.generator.likelihood("ba")[0].sum(), rel=1e-5)
     [moved] = model.loglikelihood(requests(("ba to ", "ki sa")))
     assert moved[0] == pytest.approx(first, rel=1e-5)
+    # what follows without a blank goes on with the word
+    whole, start, end = (
+        found for found, _ in model.loglikelihood(requests(("", "ba."), ("", "ba"), ("ba", ".")))
+    )
+    assert start + end == pytest.approx(whole, rel=1e-5)
 
 
 def test_rolling_is_the_whole_text(model):

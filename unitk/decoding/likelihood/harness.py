@@ -49,11 +49,11 @@ class UnitkLM(LM):
 
     def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
         """The log-probability of each continuation, and whether it is the greedy output."""
-        texts = []
+        vocab, pairs = self.generator.vocab, list[tuple[Ids, Ids]]()
         for context, text in (request.args for request in requests):
             kept = context.rstrip()  # a blank at the end belongs to the word behind it
-            texts.append([kept, context[len(kept) :] + text])
-        pairs = [(before, text) for before, text in self.generator.encode(texts)]
+            rest = (vocab.encode_inside if kept else vocab.encode)(context[len(kept) :] + text)
+            pairs.append((np.array(vocab.encode(kept), np.int64), np.array(rest, np.int64)))
         return [(_sum(gains), bool(greedy.all())) for gains, greedy in self._judged(pairs)]
 
     def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
