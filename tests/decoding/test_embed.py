@@ -34,6 +34,7 @@ def generator(request, toy_vocab):
 
 
 def near(a, b):
+    a, b = np.asarray(a), np.asarray(b)
     return np.allclose(a, b, rtol=1e-4, atol=1e-5 * max(np.abs(b).max(), 1))
 
 

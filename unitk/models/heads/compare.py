@@ -58,24 +58,24 @@ class Compare(torch.autograd.Function):
             total_K1 = z_KV.exp_().sum(-1, keepdim=True)
             log_K1 = total_K1.log()
             loss_K1 = nll_K1 = log_K1 - score_K1
-            # the gradient: price * (softmax - target), with the z-loss' share of softmax
-            softmax_K1 = price_K1 / total_K1
-            if z_loss:
-                log_z_K1 = log_K1 + top_K1
-                softmax_K1 = softmax_K1 * (1 + 2 * z_loss * log_z_K1)
-            z_KV *= softmax_K1
             if smoothing:
                 rest_K1 = log_K1 - mean_K1
-                z_KV.addcmul_(price_K1, live_V.to(exact), value=-share)
                 if pad is not None:  # the label and the pad have no part in the rest
                     pad_K1 = (log_K1 - pad_KP).sum(-1, keepdim=True)
                     rest_K1 = (size * rest_K1 - nll_K1 - pad_K1) / others
-                    z_KV[:, pads] += price_K1 * share
-                    z_KV.scatter_add_(1, label_K1, price_K1 * share)
                 loss_K1 = torch.lerp(nll_K1, rest_K1, smoothing) - least
+            log_z_K1 = log_K1 + top_K1
             if z_loss:
                 loss_K1 = loss_K1 + z_loss * log_z_K1.square()
-            own_KV.copy_(z_KV.scatter_add_(1, label_K1, -at_label * price_K1))
+            if ctx.needs_input_grad[0]:
+                # price * (softmax - target), with the z-loss' share of softmax
+                z_KV *= price_K1 / total_K1 * (1 + 2 * z_loss * log_z_K1)
+                if smoothing:
+                    z_KV.addcmul_(price_K1, live_V.to(exact), value=-share)
+                    if pad is not None:
+                        z_KV[:, pads] += price_K1 * share
+                        z_KV.scatter_add_(1, label_K1, price_K1 * share)
+                own_KV.copy_(z_KV.scatter_add_(1, label_K1, -at_label * price_K1))
             found.append(torch.cat([price_K1 * loss_K1, nll_K1, best_K1 == label_K1], 1).T)
         loss_K, nll_K, correct_K = torch.cat([logits_KV.new_empty(3, 0, dtype=exact), *found], 1)
         ctx.save_for_backward(logits_KV)
@@ -114,7 +114,7 @@ def compare(
 
     To the loss is added `z_loss` times the square of the logarithm of the softmax's denominator.
 
-    The logits are overwritten by the gradient of the loss.
+    The logits are overwritten: by their gradient if they need one.
     """
     given = logits_KV, label_K, price_K, smoothing, pad, z_loss
     found: tuple[Tensor, Tensor, Tensor] = Compare.apply(*given)  # type: ignore[no-untyped-call]
