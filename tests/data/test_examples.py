@@ -116,8 +116,12 @@ def test_two_vocabularies_do_not_mix(start, toy_data, tmp_path):
 
 
 def test_damaged_and_missing_corpora_are_named(start, toy_data, tmp_path):
-    with pytest.raises(DataError, match="nowhere is not a corpus"):
+    with pytest.raises(DataError, match="--data .*nowhere is not a corpus: not found$"):
         start(f"--max-steps 1 --data {tmp_path / 'nowhere'}")
+    with pytest.raises(DataError, match="--valid .*nowhere is not a corpus: not found$"):
+        start(f"--max-steps 1 --valid {tmp_path / 'nowhere'}")
+    with pytest.raises(DataError, match="nowhere .*if it was moved, give its new path as --data"):
+        start(f"--max-steps 1 --resume --data {tmp_path / 'nowhere'}")
     shutil.copytree(toy_data / "text" / "train", tmp_path / "cut")
     with (tmp_path / "cut" / "tokens.bin").open("r+b") as file:
         file.truncate(100)

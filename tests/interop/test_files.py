@@ -69,6 +69,23 @@ def test_a_file_that_was_cut_off_is_said_to_be_incomplete(tmp_path):
         read_tensors(path)
 
 
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+def test_a_pointer_of_git_lfs_is_called_so(tmp_path, name):
+    (tmp_path / name).write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    )
+    with pytest.raises(CheckpointError, match=f"{name} is a pointer of Git LFS; `git lfs pull`"):
+        read_tensors(tmp_path / name)
+
+
+def test_a_file_that_is_cut_far_from_its_end_is_incomplete(tmp_path):
+    path = tmp_path / "model.pt"
+    torch.save({"a": torch.ones(40_000), "b": torch.ones(9)}, path)
+    path.write_bytes(path.read_bytes()[:60_000])
+    with pytest.raises(CheckpointError, match="it is damaged or incomplete"):
+        read_tensors(path)
+
+
 def test_plain_values_are_read(tmp_path):
     there = {
         "args": argparse.Namespace(layers=2),

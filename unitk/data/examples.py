@@ -85,7 +85,8 @@ def open_data(parsed: Parsed) -> Data:
     if not options.valid and (found := part(places[0][0], "valid")):  # none given: the data's own
         judged = {"valid": found}
     folders = [folder for folder, _ in trained] + [*judged.values()]
-    opened: list[Any] = [open_corpus(folder) for folder in folders]
+    named_by = ["--data"] * len(trained) + ["--valid"] * len(judged)
+    opened = [_opened(*one, options.resume) for one in zip(named_by, folders, strict=True)]
     check_alike(folders, opened)
     for folder, one in zip(folders, opened, strict=True):
         if not one.holds:
@@ -133,6 +134,16 @@ def open_data(parsed: Parsed) -> Data:
         hashlib.sha256("\n".join(content).encode()).hexdigest(),
         0 if kind == "text" else max(int(one.source_parts.max(initial=1)) for one in corpora),
     )
+
+
+def _opened(option: str, folder: Path, resumes: bool) -> Any:
+    try:
+        return open_corpus(folder)
+    except DataError as error:
+        if folder.exists():
+            raise
+        cure = f"; if it was moved, give its new path as {option}" if resumes else ""
+        raise DataError(f"{option} {error}{cure}") from error
 
 
 def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:

@@ -8,6 +8,7 @@ code runs. Every other problem with a file is a `CheckpointError` of one line.
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import re
 import warnings
@@ -37,6 +38,7 @@ ALLOWED: list[Any] = [
     type(np.dtype(np.uint32)),
 ]
 """What a pickle may name besides torch's own list of tensors and plain values; all harmless."""
+POINTER = b"version https://git-lfs"
 LARGEST = 10**7  # a larger number in a configuration is damage
 
 
@@ -132,11 +134,17 @@ def read_json(path: Path) -> dict[str, Any]:
 def reading(path: Path) -> Iterator[None]:
     """Turn every error that a library raises about a file into a `CheckpointError` of one line."""
     try:
+        with path.open("rb") as file:
+            if file.read(len(POINTER)) == POINTER:
+                what = "is a pointer of Git LFS; `git lfs pull` fetches the file itself"
+                raise CheckpointError(f"{path} {what}")
         yield
     except CheckpointError:
         raise
     except OSError as error:
-        raise CheckpointError(f"{path}: {error.strerror or error}") from error
+        # a place that torch seeks before the beginning of what is left
+        about = "it is damaged or incomplete" if error.errno == errno.EINVAL else error.strerror
+        raise CheckpointError(f"{path}: {about or error}") from error
     except SafetensorError as error:
         raise CheckpointError(f"{path} is not a safetensors file: {error}") from error
     # bytes that were altered make the libraries raise nearly anything
