@@ -166,6 +166,16 @@ class UnitkModel(BaseFairseqModel):
             load_weights(network, folder, averages=True)
         return cls(network)
 
+    def state_dict(self, *args: Any, **more: Any) -> dict[str, Any]:
+        """Tensors by the names that unitk stores, which `convert --from fairseq` reads."""
+        stored = self.network.state_dict()
+        return {f"network.{name}": tensor for name, tensor in stored.items()}
+
+    def upgrade_state_dict(self, state_dict: dict[str, Any]) -> None:
+        for name in list(state_dict):
+            inner = self.network.inner(name.removeprefix("network."))
+            state_dict[f"network.{inner}"] = state_dict.pop(name)
+
     def set_num_updates(self, num_updates: int) -> None:
         self.step = num_updates
 
