@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -83,6 +84,8 @@ def test_heads_of_weights_that_are_ready_for_decoding(model, batch, precision):
         assert torch.allclose(rough[kind], wanted, rtol=near, atol=near), kind
 
 
+# PyTorch does not see that oneDNN's LSTM has no bf16 then
+@pytest.mark.skipif("ONEDNN_MAX_CPU_ISA" in os.environ, reason="oneDNN may lack bf16")
 def test_heads_in_training_with_16_bits(model, batch):
     """Losses are sums in fp32; no gradient is further off than its bits."""
     found = []
