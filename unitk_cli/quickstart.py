@@ -37,7 +37,7 @@ STAGES = {
         "generate --checkpoint unitk-mini-en --beam 5"
         " --infill 'She opened the [MASK] and put her [MASK] on the table.'",
         "generate --checkpoint unitk-mini-en --task lm --task.lm.delimiter off"
-        " --input {run}/beginnings.txt --sampling --sampling-topp 0.5 --no-repeat-ngram-size 3"
+        " --input {run}/beginnings.txt --sampling --sampling-topp 0.4 --no-repeat-ngram-size 3"
         " --max-len 40",
         "generate --checkpoint unitk-mini-en-questions --input {run}/passages.txt",
         "latent interpolate 'he is a teacher .' 'where do you live ?' --steps 6"
