@@ -62,9 +62,9 @@ def draw(
     In the order of their probabilities, two words that are equally likely but for rounding would
     change places with what else is in the batch, and with them the draws of all words between.
     """
-    law_RV = score_RV.softmax(1)
+    size, law_RV = score_RV.shape[1], score_RV.softmax(1)
     if top_k or top_p < 1 or min_p > 0:
-        best_RK, word_RK = score_RV.topk(min(top_k or len(score_RV[0]), len(score_RV[0])))
+        best_RK, word_RK = score_RV.topk(min(top_k or size, size))
         law_RK = best_RK.softmax(1)
         if top_p < 1:  # the likeliest words up to the one that reaches top_p
             law_RK = law_RK.masked_fill(law_RK.cumsum(1) - law_RK >= top_p, 0)
