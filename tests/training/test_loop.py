@@ -566,9 +566,10 @@ def test_one_process_at_a_time(start, train, tmp_path):
     train("--max-steps 1")
 
 
-def test_less_memory_and_anomalies_change_nothing(train, curve):
+@pytest.mark.parametrize("arch", ["glm_tiny", "modern_tiny"])
+def test_less_memory_and_anomalies_change_nothing(train, curve, arch):
     for number, words in enumerate(["", "--recompute", "--detect-anomaly"]):
-        train(f"--max-steps 3 {words}", run=str(number))
+        train(f"--arch {arch} --max-steps 3 {words}", run=str(number))
     assert curve("0") == curve("1") == curve("2")
 
 

@@ -147,7 +147,8 @@ class _Unit(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None]:
-        y, factor = (one.to(ctx.saved_tensors[1].dtype) for one in ctx.saved_tensors)
+        y, factor = ctx.saved_tensors  # once: recomputed ones are given once
+        y = y.to(factor.dtype)
         wide_g = g.to(factor.dtype)
         dx = wide_g * y
         along = dx.mean(-1, keepdim=True)
