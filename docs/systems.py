@@ -31,7 +31,8 @@ OTHERS = {
     "bilm": ("elmo",),
     "mdlm": ("diffusion",),
     "bd3lm": ("diffusion",),
-    **dict.fromkeys(("mlm", "lm", "bart", "seq2seq"), ("fairseq",)),
+    "lm": ("fairseq", "ulmfit"),
+    **dict.fromkeys(("mlm", "bart", "seq2seq"), ("fairseq",)),
 }
 """Objective -> formats beside transformers' that are read and written."""
 assert {one for some in OTHERS.values() for one in some} | {"hf"} == {*FORMATS, *READ}

@@ -24,3 +24,10 @@ def test_it_is_saved_loaded_and_opened(tmp_path):
     assert Vocab.load(tmp_path / "vocab").hash == vocab.hash
     (tmp_path / "toy.words").write_text("a\nb\nc\n")
     assert open_vocab(tmp_path / "toy.words").encode("c a") == [2, 0]
+
+
+def test_symbols_in_a_file_of_words_have_the_ids_of_their_lines(tmp_path):
+    (tmp_path / "own.words").write_text("[UNK]\n[CLS]\na\nb\n")
+    vocab = open_vocab(tmp_path / "own.words")
+    assert (vocab.unk, vocab.cls) == (0, 1)
+    assert vocab.encode("b zebra [CLS] a") == [3, 0, 0, 2]

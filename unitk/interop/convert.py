@@ -34,7 +34,7 @@ FORMATS = {
 FORMATS["fairseq"] = "unitk.fairseq.checkpoints"
 WRITTEN = {name: f"unitk.interop.{name}" for name in ("ctranslate2", "onnx")}
 """Formats for export only."""
-READ = {"elmo": "unitk.interop.elmo"}
+READ = {name: f"unitk.interop.{name}" for name in ("elmo", "ulmfit")}
 """Formats for import only. Their `read` returns `Parts`."""
 KINDS = ("task", "arch")
 TOKENS, ENCODER = "embed.tokens.weight", "encoder.embed.tokens.weight"
@@ -175,8 +175,46 @@ def read_checkpoint(
         log.warning("%s: %d heads of 64 are assumed (--arch.num-heads)", what, arch.num_heads)
     for note in found.notes:
         log.warning("%s: %s", found.path, note)
-    values = {k: v for k, v in parsed.values().items() if k.partition(".")[0] in KINDS}
-    return Parts(model.eval(), task, values, rows, found.decoding(task))
+    return Parts(model.eval(), task, _kept(parsed), rows, found.decoding(task))
+
+
+def assembled(
+    file: Path,
+    settings: Mapping[str, str],
+    given: Sequence[Given],
+    vocab: Vocab,
+    rows: int,
+    state: Callable[[Model], dict[str, Tensor]],
+) -> Parts:
+    """Make a model of the options `settings` of a file and those `given`, with the tensors `state`.
+
+    Tables over the vocabulary have `rows` rows in the file. Raises `CheckpointError` if a tensor
+    has another shape than the model's.
+    """
+    own = [Given(key, text, str(file)) for key, text in settings.items()]
+    parsed = resolve(NoOptions, [*own, *given], KINDS)
+    chosen, arch = (parsed.components[kind] for kind in KINDS)
+    task: Task = chosen.made_from(chosen.config, vocab)
+    task.answers = False
+    model = build(arch.config, len(vocab))
+    generator = torch.Generator().manual_seed(1)
+    shapes = {name: tensor.shape for name, tensor in model.named_parameters()}
+    tensors = state(model)
+    for name, tensor in tensors.items():
+        if name in ROWS:
+            tensors[name] = tensor = _grown(tensor, len(vocab) - rows, 0.02, generator)
+        if tensor.shape != shapes[name]:
+            a, b = list(tensor.shape), list(shapes[name])
+            raise CheckpointError(f"{file}: {name} has shape {a}, but its options need {b}")
+    model.load_state_dict(tensors, strict=False)
+    counts = {name: rows for name in shapes if name in ROWS}
+    model.leave_out(counts)
+    return Parts(model.eval(), task, _kept(parsed), counts)
+
+
+def _kept(parsed: Parsed) -> dict[str, str]:
+    """The options of task and architecture."""
+    return {k: v for k, v in parsed.values().items() if k.partition(".")[0] in KINDS}
 
 
 def _parsed(found: Found, given: Sequence[Given]) -> Parsed:

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from unitk.config import Given, NoOptions, resolve
+from unitk.config import Given
 from unitk.errors import CheckpointError, require
-from unitk.interop.convert import KINDS, Parts
-from unitk.models.stack import Model, build
+from unitk.interop.convert import Parts, assembled
+from unitk.models.stack import Model
 from unitk.vocab.base import open_vocab
 
 CELL = "RNN_{}/RNN/MultiRNNCell/Cell{}/LSTMCell/{}"
@@ -40,18 +40,15 @@ def read(path: Path, vocab: Path | None, given: Sequence[Given] = ()) -> Parts:
         settings = _settings(json.loads(options.read_text(encoding="utf-8")))
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{options} does not hold the options of an ELMo: {error}") from error
-    own = [Given(key, text, str(options)) for key, text in settings.items()]
-    parsed = resolve(NoOptions, [*own, *given], KINDS)
-    words, chosen = open_vocab(vocab), parsed.components["task"]
-    task = chosen.made_from(chosen.config, words)
-    task.answers = False
-    model = build(parsed.components["arch"].config, len(task.vocab))
-    model.load_state_dict(_state(_tensors(file), model, file), strict=False)
     # the output layer has random weights, which must not be used
-    rows = {name: 0 for name, _ in model.named_parameters() if name.startswith("heads.lm.")}
-    model.leave_out(rows)
-    values = {k: v for k, v in parsed.values().items() if k.partition(".")[0] in KINDS}
-    return Parts(model.eval(), task, values, rows)
+    return assembled(
+        file,
+        settings,
+        given,
+        open_vocab(vocab),
+        0,
+        lambda model: _state(_tensors(file), model, file),
+    )
 
 
 def _settings(given: dict[str, Any]) -> dict[str, str]:
@@ -95,10 +92,7 @@ def _tensors(file: Path) -> dict[str, Tensor]:
 
 
 def _state(there: dict[str, Tensor], model: Model, file: Path) -> dict[str, Tensor]:
-    """The file's tensors under unitk's names.
-
-    Raises `CheckpointError` if one is missing or has another shape than the model's.
-    """
+    """The file's tensors under unitk's names; `CheckpointError` if one is missing."""
     here: dict[str, Tensor] = {}
     try:
         # row 0 is that of no word
@@ -122,11 +116,6 @@ def _state(there: dict[str, Tensor], model: Model, file: Path) -> dict[str, Tens
                 here |= _cell(f"{prefix}layers.{layer}.", own)
     except KeyError as error:
         raise CheckpointError(f"{file} has no tensor {error}") from error
-    shapes = {name: tensor.shape for name, tensor in model.named_parameters()}
-    for name, tensor in here.items():
-        if tensor.shape != shapes[name]:
-            a, b = list(tensor.shape), list(shapes[name])
-            raise CheckpointError(f"{file}: {name} has shape {a}, but its options need {b}")
     return here
 
 

@@ -49,14 +49,20 @@ class WordList(VocabModel):
 
 @register("vocab", "words")
 class Words(WordList):
-    """A file of words, one a line (*.words); text is split at blanks."""
+    """A file of words, one a line (*.words); text is split at blanks.
+
+    Symbols such as [CLS] that are in the file have the ids of their lines. [UNK] stands for all
+    other words, and comes last if it is not in the file.
+    """
 
     kind = "words"
     file = "vocab.words"
+    special = frozenset(SYMBOLS.values())
 
     def __init__(self, data: bytes) -> None:
-        words = data.decode("utf-8").split()
-        super().__init__(data, [*words, SYMBOLS["unk"]], len(words))
+        words, unk = data.decode("utf-8").split(), SYMBOLS["unk"]
+        words += [unk] * (unk not in words)
+        super().__init__(data, words, words.index(unk))
 
     @classmethod
     def opens(cls, path: Path) -> bool:
