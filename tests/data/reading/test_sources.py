@@ -90,7 +90,8 @@ def test_splitting_loses_nothing_but_blanks(text):
 
 @given(
     lines=st.lists(
-        st.sampled_from(["", " ", "word", "two words", "x" * 30, "A. B\r"]), max_size=30
+        st.sampled_from(["", " ", "\u3000", "\xa0\r", "word", "two words", "x" * 30, "A. B\r"]),
+        max_size=30,
     ),
     size=st.integers(1, 60),
     end=st.sampled_from(["", "\n"]),

@@ -290,7 +290,7 @@ def blocks(path: Path, blank_ends: bool = False, base: int = 0) -> Iterator[Bloc
         waiting, size = [piece[cut:]], len(piece) - cut
         line, at = line + data.count(b"\n"), after
         last = data[data.rfind(b"\n", 0, -1) + 1 :]  # a blank line ends the document
-        fresh = not (blank_ends and last.strip())
+        fresh = not (blank_ends and last.decode("utf-8", "replace").strip())
     if data := b"".join(waiting):
         yield Block(path, line, base + at, fresh, data)
 
