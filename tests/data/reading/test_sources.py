@@ -305,7 +305,7 @@ def test_the_ending_tells_the_format(tmp_path):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"a\tb\nc\td\ne\tf\n", "x.md looks like a table; give --input csv or tsv, or text"),
+        (b"a\tb\nc\td\ne\tf\n", "x.md looks like a table; give --input-format csv or tsv, or"),
         (b"a;1\nb;2\nc;3\nd", "x.md looks like a table"),
         (b"a\0b\0", "x.md looks like binary data"),
     ],

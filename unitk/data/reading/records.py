@@ -41,7 +41,7 @@ def records(path: Path, name: str, fields: tuple[str, ...]) -> Iterator[Record]:
     if name in ("parquet", "arrow"):
         return arrow.rows(path, name, fields)
     if name in ("csv", "tsv"):
-        return _cells(path, name)
+        return _cells(path, name, fields)
     if name == "conll":
         return _sentences(path)
     if name == "json" or head(path).lstrip().startswith(b"["):
@@ -89,7 +89,7 @@ def _listed(path: Path) -> Iterator[Record]:
         yield record, f"{name_of(path)}: [{i}]", int(i * step)
 
 
-def _cells(path: Path, name: str) -> Iterator[Record]:
+def _cells(path: Path, name: str, fields: tuple[str, ...]) -> Iterator[Record]:
     at = 0
 
     def lines() -> Iterator[str]:
@@ -117,6 +117,8 @@ def _cells(path: Path, name: str) -> Iterator[Record]:
             raise DataError(f"{where}: {len(row)} cells, but {len(names)} columns are named")
         if names and row:
             yield dict(zip(names, row, strict=True)), where, at
+        if not names and (twice := next((one for one in fields if row.count(one) > 1), "")):
+            raise DataError(f"{where}: {row.count(twice)} columns are named {twice!r}")
         names = names or row
 
 

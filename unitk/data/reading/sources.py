@@ -152,7 +152,7 @@ def format_of(path: Path, given: Format = "auto", option: str = "") -> str:
             raise DataError(f"{path} looks like binary data (or UTF-16), not like UTF-8 text")
         if len(lines) > 2 and any(len(each) == 1 and 0 not in each for each in counts):
             raise UsageError(
-                f"{path} looks like a table; give {option} csv or tsv, or text if it is none"
+                f"{path} looks like a table; give --input-format csv or tsv, or text if it is none"
             )
     return FORMATS.get(ending, "text")
 
