@@ -347,6 +347,25 @@ def test_a_size_that_cannot_be_names_the_option_and_the_limit(kind):
             train_vocab(nothing, 100, kind)
 
 
+def test_a_span_covers_its_place_where_the_text_before_it_is_divided_otherwise(tmp_path):
+    """Here abc is a bc, but ab alone is one token; ö is two, of which abö has the first."""
+    pieces, merges = ["a", "b", "c", "Ã", "¶", "bc", "ab", "abÃ"], ["b c", "a b", "ab Ã"]
+    spec = {"type": "BPE", "vocab": {piece: i for i, piece in enumerate(pieces)}, "merges": merges}
+    outside = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False}
+    tree = {"model": spec, "decoder": outside, "pre_tokenizer": outside | {"use_regex": False}}
+    (tmp_path / "x.json").write_text(json.dumps(tree))
+    vocab = open_vocab(tmp_path / "x.json")
+    text = "abcabcabö"
+    ids = vocab.encode(text)
+    assert vocab.pieces(ids) == ["a", "bc", "a", "bc", "abÃ", "¶"]
+    # the characters of each token
+    places = [(0, 1), (1, 3), (3, 4), (4, 6), (6, 9), (8, 9)]
+    for start in range(len(text)):
+        for stop in range(start + 1, len(text) + 1):
+            own = [i for i, (a, b) in enumerate(places) if a < stop and b > start]
+            assert vocab.token_span(text, ids, start, stop) == (own[0], own[-1] + 1), (start, stop)
+
+
 def test_half_a_character_is_refused(toy_vocab, tmp_path):
     (tmp_path / "vocab.txt").write_text("[UNK]\na\n")
     for vocab in (toy_vocab, open_vocab(tmp_path / "vocab.txt")):

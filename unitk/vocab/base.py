@@ -161,24 +161,31 @@ class Vocab:
     def token_span(self, text: str, ids: list[int], start: int, stop: int) -> tuple[int, int]:
         """The shortest run of tokens that contains the characters [start, stop), at least one.
 
-        It needs no offsets: the ids of a text up to a place begin like those of the whole text.
+        It needs no offsets: what stands before a place is encoded alone. Where that ends in other
+        tokens than the text has there, characters are counted.
         """
 
-        def shared(place: int) -> tuple[int, int]:
+        def size(some: list[int]) -> float:
+            text = "".join(self.decode(some).split())
+            return len(text) - 0.5 * text.endswith("\ufffd")  # a part of a character
+
+        def split(place: int) -> tuple[int, int]:
+            """The tokens that end before a place or are blank, and those that begin before it."""
             before = self.encode(text[:place])
             pairs = enumerate(zip(before, ids, strict=False))
             differs = (i for i, (one, other) in pairs if one != other)
-            return next(differs, min(len(before), len(ids))), len(before)
+            same = ended = begun = next(differs, min(len(before), len(ids)))
+            wanted = size(before[same:])
+            while ended < len(ids) and size(ids[same : ended + 1]) <= wanted:
+                ended += 1
+            while begun < len(ids) and size(ids[same:begun]) < wanted:
+                begun += 1
+            return ended, begun
 
-        first, _ = shared(len(text[:start].rstrip()))
-        last, known = shared(stop)
-        # a token that extends beyond the place is split there: it is the first that differs
-        last = last if last == known else last + 1
+        first, _ = split(len(text[:start].rstrip()))
+        _, last = split(stop)
         last = min(max(last, 1), len(ids))  # blanks alone may have no token
-        first = min(first, last - 1)
-        while first < last - 1 and not self.decode(ids[first : first + 1]).strip():
-            first += 1  # a blank that is a token of its own
-        return first, last
+        return min(first, last - 1), last
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids without special symbols; unknown words remain visible."""
