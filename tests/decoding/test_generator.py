@@ -37,6 +37,36 @@ def test_a_text_is_a_source_of_one_part(generator):
     assert len(one) == 2 and texts([one]) == texts([same])
 
 
+def test_one_string_is_one_text_wherever_texts_are_given(toy_vocab):
+    cls = registry.get("task", "lm")
+    model = registry.get("arch", "gpt2_tiny")().build(len(toy_vocab))
+    lm = Generator(model, cls(cls.Config(), toy_vocab))
+    three = ["A dog.", "The cat.", "A pear."]
+    with pytest.raises(UsageError, match="one for each source"):
+        lm.generate(three, prefixes="the", **QUICK)
+    with pytest.raises(UsageError, match="before: one for each text"):
+        lm.likelihood(three, "the")
+    for phrases in ("the", ["the"], [["a"], "the"]):
+        with pytest.raises(UsageError, match="constraints must be a list of phrases for each text"):
+            lm.generate(three[: len(phrases)], constraints=phrases, **QUICK)
+    alone = lm.generate(three[0], prefixes="the", **QUICK)
+    assert texts(alone) == texts(lm.generate(three[:1], prefixes=["the"], **QUICK))
+    [gains], [same] = lm.likelihood("The cat.", "A dog."), lm.likelihood(["The cat."], ["A dog."])
+    assert gains.tolist() == same.tolist()
+
+
+@pytest.mark.parametrize(
+    "bad", [["a", None], ["a", float("nan")], [b"a"], [["a", 3]], [[]], 5, None]
+)
+def test_what_is_no_text_is_named(generator, bad):
+    ways = [generator.generate, generator.embed, generator.infill, generator.logits]
+    for way in [*ways, generator.likelihood, lambda texts: generator.score(texts, ["a"])]:
+        with pytest.raises(UsageError, match="^texts: text [12] must be a string"):
+            way(bad)
+    with pytest.raises(UsageError, match="^targets: text [12] must be a string"):
+        generator.score(["a"], bad)
+
+
 def test_empty_sources_have_empty_outputs_and_shift_nothing(generator):
     found = generator.generate(["", "The bade.", "  ", ["", "The fido."]], **QUICK)
     assert [len(some[0].hypothesis.ids) > 0 for some in found] == [False, True, False, True]

@@ -50,6 +50,10 @@ def test_no_batch_changes_where_a_text_lies(space, latents):
         near(getattr(small, name), wanted)
 
 
+def test_one_string_is_one_text(space, latents):
+    near(space.encode(LINES[0]).mean, latents.mean[:1])
+
+
 def test_no_texts_have_no_latents(space):
     none = space.encode([])
     assert none.mean.shape == none.std.shape == none.kl.shape == (0, 16)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Unpack
@@ -61,7 +61,7 @@ class Generator(Decoding):
         self,
         texts: str | Sequence[str | Sequence[str]],
         *,
-        prefixes: Sequence[str] = (),
+        prefixes: str | Sequence[str] = (),
         constraints: Sequence[Sequence[str]] = (),
         truncate: bool = False,
         alignment_layer: int | None = None,
@@ -100,8 +100,7 @@ class Generator(Decoding):
         `options` are GenerateConfig's, but `lenpen` is `INFILL_LENPEN` unless given.
         """
         config = made(GenerateConfig, {"lenpen": INFILL_LENPEN, **options})
-        texts = [texts] if isinstance(texts, str) else texts
-        return self.outputs([self.encode_blanks(text) for text in texts], config)
+        return self.outputs([self.encode_blanks(text) for text in strings(texts)], config)
 
     def embed(
         self, texts: str | Sequence[str | Sequence[str]], **options: Unpack[EmbedOptions]
@@ -154,7 +153,7 @@ class Generator(Decoding):
         `options` are GenerateConfig's; `alignment_layer` is that of `generate`.
         """
         given = {**self.defaults, **options}
-        ids = [target for (target,) in self.encode(parted(targets))]
+        ids = self._ids(targets, "targets")
         sources, config = self.read(parted(texts), self._meant(options), given)
         found = self.scores(sources, ids, config, layer=alignment_layer)
         empty = [number for number, outputs in enumerate(found, 1) if not outputs]
@@ -174,10 +173,10 @@ class Generator(Decoding):
         With `targets`, one for each text, the slots are those that predict the words of the target
         and its end. A model with an encoder needs them. Symbols that an import added have -inf.
         """
-        sources = [text for (text,) in self.encode(parted(texts))]
+        sources = self._ids(texts)
         wanted: list[Ids | None] = [None] * len(sources)
         if targets is not None:
-            wanted = [target for (target,) in self.encode(parted(targets))]
+            wanted = [*self._ids(targets, "targets")]
         require(len(wanted) == len(sources), "there must be a target for each text")
         examples = [self.task.predicting(*pair) for pair in zip(sources, wanted, strict=True)]
         return logits(self.model, examples, max_tokens)
@@ -185,7 +184,7 @@ class Generator(Decoding):
     def likelihood(
         self,
         texts: str | Sequence[str],
-        before: Sequence[str] = (),
+        before: str | Sequence[str] = (),
         *,
         whole_words: bool = False,
         max_tokens: int = 16384,
@@ -195,13 +194,15 @@ class Generator(Decoding):
         A masked model hides each token in turn; with `whole_words`, it also hides the later pieces
         of the same word. The sum is then a pseudo-log-likelihood. The end is not counted.
         """
-        texts = [texts] if isinstance(texts, str) else texts
-        before = before or [""] * len(texts)
-        require(len(before) == len(texts), "before: one for each text, or none at all")
-        ids = self.encode([[*pair] for pair in zip(before, texts, strict=True)])
-        pairs = [(first, text) for first, text in ids]
+        ids = self._ids(texts)
+        first = self._ids(before, "before") or self._ids([""] * len(ids))
+        require(len(first) == len(ids), "before: one for each text, or none at all")
+        pairs = list(zip(first, ids, strict=True))
         how: dict[str, Any] = {"whole_words": whole_words, "max_tokens": max_tokens}
         return [gains for gains, _ in likelihoods(self.model, self.task, pairs, **how)]
+
+    def _ids(self, texts: str | Sequence[str], name: str = "texts") -> list[Ids]:
+        return [ids for (ids,) in self.encode([[text] for text in strings(texts, name)])]
 
     def encode(self, sources: Sequence[Sequence[str]]) -> list[list[Ids]]:
         """The ids of each part of each source."""
@@ -263,12 +264,16 @@ class Generator(Decoding):
 
     def constraints(
         self,
-        prefixes: Sequence[str] = (),
+        prefixes: str | Sequence[str] = (),
         phrases: Sequence[Sequence[str]] = (),
         names: tuple[str, str] = ("prefix", "constraints"),
     ) -> list[Constraint]:
         """The constraint on each source's outputs; errors name the option and the source."""
-        vocab = self.task.vocab
+        vocab, prefixes = self.task.vocab, strings(prefixes, "prefixes")
+        # of a string, each letter would be a phrase
+        listed = not any(isinstance(one, str) for one in [phrases, *phrases])
+        require(listed, "constraints must be a list of phrases for each text")
+        phrases = [strings(some, "constraints") for some in phrases]
         begin, contain = (f"{name} {{}}".format for name in names)
         return [
             Constraint(
@@ -344,7 +349,21 @@ class Generator(Decoding):
         return source, prompt
 
 
-def parted(texts: str | Sequence[str | Sequence[str]]) -> list[Sequence[str]]:
+def parted(texts: str | Sequence[str | Sequence[str]], name: str = "texts") -> list[Sequence[str]]:
     """Each text as its parts; a string is a single text of one part."""
-    texts = [texts] if isinstance(texts, str) else texts
-    return [[text] if isinstance(text, str) else text for text in texts]
+    texts = [texts] if isinstance(texts, str) or not isinstance(texts, Iterable) else texts
+    found: list[Sequence[str]] = []
+    for number, text in enumerate(texts, 1):
+        parts = [text] if isinstance(text, str) or not isinstance(text, Iterable) else [*text]
+        wrong = [part for part in parts if not isinstance(part, str)]
+        if wrong or not parts:
+            raise UsageError(f"{name}: text {number} must be a string, got {[*wrong, parts][0]!r}")
+        found.append(parts)
+    return found
+
+
+def strings(texts: str | Sequence[str], name: str = "texts") -> list[str]:
+    """The texts, none of which has several parts; a string is a single text."""
+    found = parted(texts, name)
+    require(all(len(parts) == 1 for parts in found), f"{name} must be a list of strings")
+    return [text for (text,) in found]

@@ -25,6 +25,7 @@ from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
 from unitk.decoding.decode import generate
 from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.fit import batches, overrun, shortened, usable
+from unitk.decoding.generator import strings
 from unitk.decoding.search import Output
 from unitk.errors import DataError, UsageError, require
 from unitk.latent.geometry import Points
@@ -76,7 +77,7 @@ class LatentSpace:
     @torch.inference_mode()
     def encode(
         self,
-        texts: Sequence[str],
+        texts: str | Sequence[str],
         *,
         truncate: bool = False,
         max_tokens: int = 16384,
@@ -84,9 +85,11 @@ class LatentSpace:
     ) -> Latents:
         """The posteriors of texts; equal texts have equal ones, whatever is encoded with them.
 
+        A string is a single text.
         A text that is too long raises DataError, or is shortened if `truncate` is set. A model
         whose latents are infinite raises NonFiniteError.
         """
+        texts = strings(texts)
         # equal texts are encoded once
         row = {text: i for i, text in enumerate(dict.fromkeys(texts))}
         ids = self.task.vocab.encode_batch(list(row))

@@ -20,7 +20,7 @@ from unitk.decoding.config import INFILL_LENPEN, LOCAL, GenerateConfig, length
 from unitk.decoding.files.defaults import beside, naming
 from unitk.decoding.files.outputs import numbers
 from unitk.decoding.forced import check_layer
-from unitk.decoding.generator import NO_WORDS, Generator, parted
+from unitk.decoding.generator import NO_WORDS, Generator, parted, strings
 from unitk.decoding.search import Output
 from unitk.errors import UsageError, require
 from unitk.latent import geometry
@@ -141,7 +141,7 @@ class Asked:
     @cached_property
     def texts(self) -> list[Sequence[str]]:
         """The parts of each text."""
-        return parted(self._texts("texts", parts=True))
+        return self._texts("texts", parted)
 
     @property
     def _named(self) -> set[str]:
@@ -151,18 +151,13 @@ class Asked:
     def _generate(self) -> Job:
         encoded, config = self.generator.read(self.texts, self.config, self._named)
         phrases = self._field("constraints", list, [])
-        good = all(
-            isinstance(some, list) and all(isinstance(one, str) for one in some) for some in phrases
-        )
-        require(good, "constraints must be a list of phrases for each text")
-        prefixes = self._texts("prefixes") if self.given.get("prefixes") else []
+        prefixes = self._texts("prefixes", strings) if self.given.get("prefixes") else []
         each = self.generator.constraints(prefixes, phrases)
         truncate = self._field("truncate", bool, self.generator.task.answers)
         return self._decoding(encoded, config, constraints=each, truncate=truncate)
 
     def _infill(self) -> Job:
-        require(all(len(parts) == 1 for parts in self.texts), "texts must be a list of strings")
-        blanks = [self.generator.encode_blanks(one) for (one,) in self.texts]
+        blanks = [self.generator.encode_blanks(one) for one in self._texts("texts", strings)]
         return self._decoding(blanks, self.config)
 
     def _decoding(self, encoded: list[list[Ids]], config: Any, **how: Any) -> Job:
@@ -192,7 +187,7 @@ class Asked:
         return Job(("decode", self.task, config), items, act, answer)
 
     def _score(self) -> Job:
-        targets = self._texts("targets")
+        targets = self._texts("targets", strings)
         each = f"targets: {len(targets)} for {len(self.texts)} texts"
         require(len(targets) == len(self.texts), each)
         options = dict(vars(self.config))
@@ -226,7 +221,7 @@ class Asked:
         alone = len(parts) == 1 or isinstance(task, Understanding)
         require(alone, "texts must be a list of one string; its target is the field target")
         require(any(part.strip() for part in parts), "texts: the text has no words")
-        target = self._texts("target")[0] if self.given.get("target") else None
+        target = self._texts("target", strings)[0] if self.given.get("target") else None
         rng = np.random.default_rng([self.config.seed, 0, 0])
         # laid out at once: that needs no model, so no request has to wait for it
         found = drawings(self.task, task, laid_out(task, parts, target, rng))
@@ -238,10 +233,10 @@ class Asked:
     def _latent_encode(self) -> Job:
         def act(items: list[Any], gone: Gone) -> list[Any]:
             truncate = self.config.truncate
-            return list(self.space.encode([one for (one,) in items], truncate=truncate).mean)
+            return list(self.space.encode(items, truncate=truncate).mean)
 
-        require(all(len(parts) == 1 for parts in self.texts), "texts must be a list of strings")
-        return self._plain(self.texts, act, lambda found: {"points": [*map(numbers, found)]})
+        texts = self._texts("texts", strings)
+        return self._plain(texts, act, lambda found: {"points": [*map(numbers, found)]})
 
     def _latent_decode(self) -> Job:
         points, size = self._field("points", list), self.space.dimensions
@@ -253,8 +248,8 @@ class Asked:
         return self._walk(lambda: np.array(points, np.float32))
 
     def _latent_interpolate(self) -> Job:
-        pair = [one for parts in self.texts for one in parts]
-        require(len(pair) == 2 == len(self.texts), f"texts must be two strings, got {len(pair)}")
+        pair = self._texts("texts", strings)
+        require(len(pair) == 2, f"texts must be two strings, got {len(pair)}")
         require(self.config.steps >= 2, f"steps must be at least 2, got {self.config.steps}")
         self._few("steps", self.config.steps)
 
@@ -298,19 +293,14 @@ class Asked:
             **aligned,
         }
 
-    def _texts(self, name: str, parts: bool = False) -> list[Any]:
-        """A field that is a string or a list of strings; with `parts`, also of lists of strings."""
-        found = self.given.get(name)
-        found = [found] if isinstance(found, str) else found
-        kind = "a string or a list of strings" + " or of lists of strings" * parts
-        require(isinstance(found, list) and found != [], f"{name} must be {kind}")
-        assert isinstance(found, list)
+    def _texts(self, name: str, read: Callable[[Any, str], list[Any]]) -> list[Any]:
+        """The texts of a field, which is a string or a list, within the limits."""
+        given = self.given.get(name)
+        require(isinstance(given, str | list) and given != [], f"{name} must be a string or a list")
+        found = read(given, name)
         self._few(name, len(found))
-        for number, one in enumerate(found, 1):
-            some = one if parts and isinstance(one, list) and one else [one]
-            good = all(isinstance(text, str) for text in some)
-            require(good, f"{name}: text {number} is no text; {name} must be {kind}")
-            chars, most = sum(map(len, some)), self.limits.max_chars
+        for number, one in enumerate(parted(found, name), 1):
+            chars, most = sum(map(len, one)), self.limits.max_chars
             over = f"{name}: text {number} has {chars} characters; the server allows {most}"
             require(chars <= most, over)
         return found
