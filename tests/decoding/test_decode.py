@@ -211,6 +211,23 @@ def test_who_listens_hears_the_words_of_every_draw_and_changes_none(toy):
         assert heard.get(number, []) == [words[:i] for i in range(1, len(words))]
 
 
+def first_of(heard):
+    return lambda number, ids: heard.setdefault(number, ids.tolist())
+
+
+def test_who_listens_to_groups_hears_the_first_one(toy):
+    case = toy.Case("shift", words=4)
+    how = case.model, case.prompts(7), case.protocol
+    firsts = []
+    for options in ({"beam": 4, "diverse_beam_groups": 2}, {"beam": 2}):
+        config, heard = GenerateConfig(min_len=1, max_len=4, **options), {}
+        listened = generate(*how, config, on_step=first_of(heard))
+        plain = generate(*how, config)
+        same(listened, plain)
+        firsts.append(heard)
+    assert firsts[0] == firsts[1] and firsts[0].keys() == set(range(7))
+
+
 def test_progress_is_reported(toy):
     case = toy.Case("shift", words=4)
     done = []

@@ -96,6 +96,7 @@ def answered(response):
         {"sampling": True, "nbest": 2, "max_len": 6, "seed": 4},
         {"prefixes": ["and", "", "of"], "beam": 2, "max_len": 4},
         {"constraints": [["cold"], [], ["door"]], "beam": 4, "max_len": 6},
+        {"beam": 4, "diverse_beam_groups": 2, "nbest": 3, "max_len": 6},
     ],
 )
 def test_generate_is_that_of_python(serve, mini, options):

@@ -174,9 +174,7 @@ class Generator(Decoding):
         and its end. A model with an encoder needs them. Symbols that an import added have -inf.
         """
         sources = self._ids(texts)
-        wanted: list[Ids | None] = [None] * len(sources)
-        if targets is not None:
-            wanted = [*self._ids(targets, "targets")]
+        wanted = [None] * len(sources) if targets is None else self._ids(targets, "targets")
         require(len(wanted) == len(sources), "there must be a target for each text")
         examples = [self.task.predicting(*pair) for pair in zip(sources, wanted, strict=True)]
         return logits(self.model, examples, max_tokens)

@@ -28,7 +28,9 @@ def start(request: Request) -> Search:
 
 def report_step(on_step: OnStep, numbers: Sequence[int], search: Search, rows: Tensor) -> None:
     """Report the words of each row with an open hypothesis; `numbers` are those of the prompts."""
-    written = search.state.written[:, 0, : search.steps].cpu().numpy()
+    # of groups, which have a row of the state each, those of the first one
+    first = search.state.written.unflatten(0, (len(rows), -1))[:, 0, 0, : search.steps]
+    written = first.cpu().numpy()
     for row, ids, unfinished in zip(rows.tolist(), written, search.open().tolist(), strict=True):
         if unfinished:
             on_step(numbers[row], ids)
