@@ -9,7 +9,7 @@ import pytest
 
 SCRIPT = Path(__file__).resolve().parents[2] / "recipes" / "slurm.sh"
 PROGRAMS = {
-    "srun": 'exec "$@"',
+    "srun": 'echo "$SRUN_CPUS_PER_TASK" > cores; exec "$@"',
     "scontrol": 'echo "$@" >> requeued',
     # as unitk does: finish the update, save, and exit with 75
     "unitk": 'trap "sleep 0.3; touch saved; exit 75" USR1; echo "$@" > options; touch started\n'
@@ -25,7 +25,8 @@ def job(tmp_path):
         program = tmp_path / "bin" / name
         program.write_text(f"#!/bin/sh\n{text}\n")
         program.chmod(0o755)
-    env = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin", "SLURM_JOB_ID": "17"}
+    env = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
+    env |= {"SLURM_JOB_ID": "17", "SLURM_CPUS_PER_TASK": "32"}
     words = ["bash", str(SCRIPT), "--task", "lm", "--save-dir", "a b"]
     process = subprocess.Popen(words, cwd=tmp_path, env=env)
     while not (tmp_path / "started").exists():
@@ -41,6 +42,7 @@ def test_the_signal_before_the_limit_saves_and_requeues(job, tmp_path):
     assert (tmp_path / "saved").exists()
     assert (tmp_path / "requeued").read_text() == "requeue 17\n"
     assert (tmp_path / "options").read_text() == "train --resume --task lm --save-dir a b\n"
+    assert (tmp_path / "cores").read_text() == "32\n"
 
 
 @pytest.mark.parametrize("code", [0, 5])

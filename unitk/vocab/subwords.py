@@ -390,7 +390,7 @@ class WordPiece(Tokenizers):
 
         vocab = {piece: index for index, piece in enumerate(pieces)}
         if "[UNK]" not in vocab:
-            raise DataError("has no line [UNK], which a WordPiece vocabulary needs")
+            raise DataError("has no line [UNK], so it is no WordPiece (fairseq: dict.LANG.txt)")
         plain = [piece for piece in vocab if not (piece[:1] in "[<" and piece[-1:] in "]>")]
         lowercase = all(piece == piece.lower() for piece in plain)
         tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
