@@ -27,6 +27,7 @@ from unitk.serving.batching import Batcher, Job  # noqa: E402
 from unitk.serving.config import Limits  # noqa: E402
 from unitk.serving.requests import Service  # noqa: E402
 from unitk.serving.verbs import VERBS  # noqa: E402
+from unitk.tasks.mdlm import MDLM  # noqa: E402
 from unitk.tasks.seq2seq import Seq2Seq  # noqa: E402
 
 TEXTS = ["It was a cold night", "The door", "She"]
@@ -373,6 +374,24 @@ def test_what_nobody_waits_for_is_not_computed_to_its_end(serve):
     ask(serve(), ("/generate", short))
     # 1,000 words take 25 times as long as 40, and more
     assert given_up < 0.2 + 10 * (time.perf_counter() - begun)
+
+
+def test_the_passes_of_diffusion_end_when_nobody_waits(toy_vocab):
+    torch.manual_seed(0)
+    task = MDLM(MDLM.Config(), toy_vocab)
+    made = Generator(get("arch", "mdlm_tiny")().build(len(toy_vocab)).eval(), task)
+
+    def seconds(steps, timeout):
+        """Until the thread of the model is free again."""
+        server = Server(Service("mdlm", {"mdlm": made}, Limits(timeout=timeout)))
+        body = {"texts": ["a"], "order": "ancestral", "steps": steps, "max_len": 8}
+        begun = time.perf_counter()
+        [found] = ask(server, ("/generate", body))
+        server.batcher._thread.shutdown()
+        return found.status_code, time.perf_counter() - begun
+
+    short, (status, given_up) = seconds(100, 60), seconds(10_000, 0.2)
+    assert status == 504 and given_up < 0.2 + 10 * short[1]
 
 
 def test_addresses(serve):

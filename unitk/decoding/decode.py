@@ -148,13 +148,13 @@ class Decoding:
     ) -> list[list[Hypothesis]]:
         """The n best outputs for the result of `prompts`; `inputs` seed the draws.
 
-        `on_step` follows tasks that write word by word.
+        `on_step` follows the steps of a search and the passes of diffusion.
         """
         examples, vocab = [prompt for prompt, _ in prompts], self.vocab
         each = [one for _, one in prompts]
         if isinstance(self.task, Diffusion):
             check(config, each)
-            return denoise(self.model, examples, self.task, config, inputs, report)
+            return denoise(self.model, examples, self.task, config, inputs, report, on_step)
         name = self.task.name
         config.idle(
             f"has no effect: task {name} does not diffuse", "steps", "order", "block_length"

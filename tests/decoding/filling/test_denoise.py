@@ -1,6 +1,7 @@
 """Diffusion fills masks: what is known exactly, of passes, orders, blocks, draws and ends."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -217,6 +218,24 @@ def test_blocks_are_written_from_left_to_right(toy_vocab, monkeypatch):
     start = min(written)
     places = [(one - start) // 3 for one in written]
     assert places == [0, 0, 0, 1, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("how", [{}, {"sampling": True, "nbest": 2, "order": "ancestral"}])
+def test_who_follows_the_passes_hears_how_an_output_begins(made, how):
+    config = GenerateConfig(max_len=9, steps=5, **how)
+    prompts = list(made.prompts(made.encode([[s] for s in SOURCES]), config)[1].values())
+    numbers = range(len(prompts))
+    heard = {number: [] for number in numbers}
+    found = made.decoded(prompts, config, numbers, on_step=lambda i, ids: heard[i].append(ids))
+    plain = made.decoded(prompts, config, numbers)
+    for number, (best, same) in enumerate(zip(found, plain, strict=True)):
+        whole = [one.ids.tolist() for one in best]
+        assert whole == [one.ids.tolist() for one in same]
+        end = made.vocab.sep
+        words = [ids[: ids.index(end)] if end in ids else ids for ids in whole]
+        grown = [ids.tolist() for ids in heard[number]]
+        assert grown[-1] in words and len(grown) >= 1
+        assert all(b[: len(a)] == a for a, b in pairwise(grown))
 
 
 def test_given_words_stay(made):

@@ -9,7 +9,7 @@ alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -24,7 +24,7 @@ from unitk.decoding.search import Hypothesis
 from unitk.errors import NonFiniteError, require
 from unitk.masks import dense
 from unitk.models.base import Decoder
-from unitk.slots import BORN, DIES, NEVER, NOW, TOKEN, Example, collate
+from unitk.slots import BORN, DIES, NEVER, NOW, TOKEN, Example, Ids, collate
 from unitk.tasks.mdlm import Diffusion
 
 CHUNK = 1024  # words whose logits are held at a time
@@ -54,11 +54,13 @@ def denoise(
     config: GenerateConfig,
     inputs: Sequence[int],
     report: Callable[[int], None] = lambda done: None,
+    on_step: Callable[[int, Ids], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """The `nbest` outputs for each prompt, best first: the final tokens of its asked slots.
 
     An output ends at its first end symbol, if its last slot is one to be filled. Words that the
     prompt gives have log-probability 0. `inputs` seed the draws, one number for each prompt.
+    After each pass, `on_step` has the number of a prompt and how its first output begins.
     """
     found: list[list[Hypothesis]] = [[] for _ in prompts]
     model.eval()
@@ -66,7 +68,10 @@ def denoise(
         rows = [(i, n) for i in numbers for n in range(config.nbest)]
         seeds = [[config.seed, inputs[i], n] for i, n in rows]
         canvas = Canvas(model, [prompts[i] for i, _ in rows], seeds, task, config)
-        canvas.fill()
+        for _ in canvas.fill():
+            if on_step is not None:
+                for i, ids in zip(numbers, canvas.begun(), strict=True):
+                    on_step(i, ids)
         outputs = iter(canvas.outputs())
         for i in numbers:
             each = [next(outputs) for _ in range(config.nbest)]
@@ -106,8 +111,8 @@ class Canvas:
         symbols = [id_ for id_ in task.vocab.symbols.values() if id_ != task.vocab.sep]
         self.banned = torch.tensor(symbols, device=slots.device)
 
-    def fill(self) -> None:
-        """Write the blocks from left to right, until every row has its end."""
+    def fill(self) -> Iterator[None]:
+        """Write the blocks from left to right, until every row has its end; yields each pass."""
         now = self.slots[NOW, self.real.sum(1).argmax()]  # of the longest row
         starts = (now[1:] != now[:-1]).nonzero()[:, 0] + 1
         read, before = 0, None
@@ -118,7 +123,7 @@ class Canvas:
                 clean = self.slots[:, :, read:a]
                 states = self.step(clean, dense(clean, self.slots[:, :, :a]), read)
                 read, before = a, states[:, -1:]
-            self.write(a, b, int(now[a]) - 1, before)
+            yield from self.write(a, b, int(now[a]) - 1, before)
 
     def todo(self, a: int, b: int) -> Tensor:
         """Which slots of columns [a, b) are still to be filled; none in a row that has its end."""
@@ -127,8 +132,8 @@ class Canvas:
         found: Tensor = (self.asked & masked & ~ended[:, None])[:, a:b]
         return found
 
-    def write(self, a: int, b: int, time: int, before: Tensor | None) -> None:
-        """Fill columns [a, b), which see each other and all earlier columns.
+    def write(self, a: int, b: int, time: int, before: Tensor | None) -> Iterator[None]:
+        """Fill columns [a, b), which see each other and all earlier columns; yields each pass.
 
         `before` are the states [B, 1, D] of column a - 1, for models that predict a token at the
         slot before its own.
@@ -152,6 +157,7 @@ class Canvas:
                     states = torch.cat([before, states[:, :-1]], 1)
                 left = left & ~self.keep(a, b, left, states, passes.clamp(min=1))
                 passes = passes - 1
+                yield
 
     def keep(self, a: int, b: int, left: Tensor, states: Tensor, passes: Tensor) -> Tensor:
         """Write some of the slots `left` in columns [a, b); returns which ones.
@@ -210,6 +216,15 @@ class Canvas:
     def step(self, columns: Tensor, sight: Tensor, at: int) -> Tensor:
         """The states [B, q, D] of columns, read as the columns from `at` on."""
         return self.model.step(columns, sight, self.condition, self.cache, at)
+
+    def begun(self) -> Iterator[Ids]:
+        """The words before the first blank or end of each input's first output."""
+        known = self.token != self.task.vocab.mask
+        known &= self.token != self.task.vocab.sep
+        some = slice(None, None, self.config.nbest)
+        for token, asked, row in zip(self.token[some], self.asked[some], known[some], strict=True):
+            before = row[asked].byte().cummin(0).values.bool()
+            yield token[asked][before].cpu().numpy()
 
     def outputs(self) -> list[Hypothesis]:
         """The final tokens of each row's asked slots, up to the end."""
