@@ -3,9 +3,11 @@
 import pytest
 import torch
 from labelled import write
+from safetensors.torch import load_file, save_file
 
 import unitk
 from unitk.errors import UsageError
+from unitk.files import seal
 from unitk.training import loop
 from unitk.training.saving.checkpoint import load
 from unitk.training.start import parse_train, prepare
@@ -48,6 +50,17 @@ def test_only_the_head_of_a_frozen_model_is_trained(labelled, toy_data, tmp_path
         weight, scale = own["heads.class:label.mix.weight"], own["heads.class:label.mix.scale"]
         assert weight.all() and scale != 1
     assert {"label", "probability"} == unitk.load(second).predict(["lala"])[0].keys()
+
+
+def test_a_factor_that_was_stored_as_a_scalar_is_read(labelled, tmp_path):
+    words = f"--task classify --arch bert_tiny --data {labelled / 'class'} --save-dir {tmp_path}"
+    trained(f"{words} --max-steps 1 --arch.head-layers 0,1")
+    folder = tmp_path / "checkpoints" / "step-1"
+    tensors = load_file(folder / "model.safetensors")
+    name = "heads.class:label.mix.scale"
+    save_file(tensors | {name: tensors[name][0].clone()}, folder / "model.safetensors")
+    seal(folder)
+    assert torch.equal(load(folder).model.state_dict()[name], tensors[name])
 
 
 def test_a_latent_is_read_where_there_is_one(labelled, tmp_path):

@@ -80,10 +80,11 @@ def test_killed_within_a_document_it_goes_on_bit_for_bit(words, tmp_path):
     assert memory["states"].shape == (4, 2, 40, 64) and memory["states"].any()
 
 
-def test_two_ranks_resume_bit_for_bit_and_are_one_run(words, tmp_path):
+@pytest.mark.parametrize("shard", ["off", pytest.param("on", marks=pytest.mark.slow)])
+def test_two_ranks_resume_bit_for_bit_and_are_one_run(words, tmp_path, shard):
     for run, stops in (("whole", [6]), ("parts", [3, 6])):
         for stop in stops:
-            more = f"--max-steps {stop} --resume"
+            more = f"--max-steps {stop} --resume on --shard {shard}"
             assert set(run_ranks(" ".join(words(tmp_path / run, more)), 2)) == {0}
     assert sums(tmp_path / "parts", 6) == sums(tmp_path / "whole", 6)
     train(words(tmp_path / "alone", "--max-steps 6 --device cpu"))

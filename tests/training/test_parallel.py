@@ -7,6 +7,7 @@ import time
 from datetime import timedelta
 from functools import partial
 
+import entities
 import numpy as np
 import pytest
 import torch
@@ -117,6 +118,28 @@ def test_shards_are_one_run(words, toy_data, tmp_path, task):
     assert run_ranks(words(task, again, shards), 2, partial(stop_at, 7)) == [143, 143]
     assert run_ranks(words(task, f"{more} --resume", shards), 1) == [0]
     check_same_run(alone, shards)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "task",
+    [
+        "ernie2 ernie2_tiny --task.learning multitask",  # a rank's texts ask some of the heads
+        "mlm bert_tiny --task.nsp on --arch.head-layers 0,1,2",
+        "albert albert_tiny",
+        "albert albert_tiny --arch.num-layers 4 --arch.layer-groups 2 --arch.layer-share ffn",
+        "thu_ernie thu_ernie_tiny",
+    ],
+)
+def test_shards_of_other_heads_and_layers_are_the_whole_run(words, tmp_path, toy_vocab, task):
+    more = "--max-steps 4 --arch.dropout 0 --valid none"
+    if task.startswith("thu"):
+        given = entities.files(tmp_path / "given", toy_vocab)
+        more += "".join(f" --task.{name} {value}" for name, value in given.items())
+    for name, how in (("whole", ""), ("shards", "--shard")):
+        own = words(task, f"{more} {how}", tmp_path / name).replace("--blocks line", "")
+        assert run_ranks(own.replace("--arch.dropout 0.1", ""), 2) == [0, 0]
+    check_same_run(tmp_path / "whole", tmp_path / "shards")
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ class LatentModel(Model):
     """An encoder and a decoder "dec", which reads nothing of the text but its latent."""
 
     between = {"pool": "encoder", "bridge": "", "memory": "decoder", "embedding": "decoder"}
-    beside_forward = ("condition", "head", "posterior", "latent")
+    beside_forward = ("condition", "posterior", "latent")
 
     def __init__(self, config: LatentConfig, vocab_size: int, source_vocab_size: int):
         super().__init__(config, vocab_size, Stack(config.decoder, vocab_size))

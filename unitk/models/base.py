@@ -174,7 +174,7 @@ class Network(Decoder, Protocol):
     between: Mapping[str, str]
     """Parts that stand between the towers -> the tower whose weights they come with ("": none)."""
     beside_forward: Iterable[str]
-    """Methods that a criterion calls beside the forward pass."""
+    """Methods that a criterion calls before the forward pass, and which read weights."""
 
     def latents(self, batch: Batch) -> Tensor:
         """The most likely latents [N, Z] of the docs, where the architecture has any."""

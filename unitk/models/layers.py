@@ -144,6 +144,9 @@ class Layer(nn.Module):
     embedding.
     """
 
+    alone = True
+    """Whether it shares no weights with other layers, and its weights are used by calls only."""
+
     def __init__(self, config: ModelConfig, cross: bool = False):
         super().__init__()
         self.norm_first = config.norm_first

@@ -62,6 +62,7 @@ class Stack(Tower):
         times = config.num_layers // groups
         self.layers = nn.ModuleList(layer for layer in own for _ in range(times if whole else 1))
         for number, layer in enumerate(() if whole else own):
+            layer.alone = times == 1
             for part in (config.layer_share, f"{config.layer_share}_norm"):
                 setattr(layer, part, getattr(own[number - number % times], part))
         self.norm = norm(config) if config.final_norm else nn.Identity()
@@ -228,7 +229,7 @@ class Model(Answers):
 
     additions: tuple[str, ...] = ()
     between: Mapping[str, str] = {}
-    beside_forward: Sequence[str] = ("condition", "head")
+    beside_forward: Sequence[str] = ("condition",)
 
     def __init__(self, config: ArchConfig, vocab_size: int, decoder: Tower | None = None):
         super().__init__()
@@ -403,8 +404,7 @@ class Model(Answers):
 
         Their keys and values become the cache's columns [at, at + q); query i of row b looks at
         the columns where `sight` [B, q, S] is true. The prompt is a step with at = 0. A condition
-        is the one that the cache was made with. With `asked` [B, a] the states of those slots
-        alone.
+        is the one that the cache was made with. `asked` [B, a] limits the states to these slots.
         """
         return self.decoder.extend(columns, sight, cache, at, condition, asked)
 

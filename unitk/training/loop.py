@@ -213,7 +213,7 @@ class Trainer:
                 if asks:
                     total = scale * torch.stack(asks).sum()
                     # shards wait for each other: one without texts computes too, and adds nothing
-                    torch.autograd.backward(total if batch.num_real else 0 * total)
+                    self.ranks.backward(self.model, total if batch.num_real else 0 * total)
                 found.add({**loss.sums, **loss.parts} if batch.num_real else {}, {})
             if batch is update.batches[0]:
                 found.add(first_part(update, at.step, parameters, self.ranks, scale), {})

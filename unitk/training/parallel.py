@@ -87,6 +87,10 @@ class Ranks:
         """All-reduce like `total`, with tensors that stay on the device."""
         return values
 
+    def backward(self, model: nn.Module, total: Tensor) -> None:
+        """Backward of a micro-batch's loss."""
+        torch.autograd.backward(total)
+
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
         """Sum the gradients over all ranks; one that no rank has stays None."""
 
@@ -247,10 +251,14 @@ class Group(Ranks):
 class Sharded(Group):
     """One of several processes, each of which holds a part of every parameter (FSDP2).
 
-    A layer's weights are gathered when it runs, those outside the layers when the model is called.
+    The weights of a layer that is `alone` are gathered when it runs, all others when the model is
+    called.
     """
 
     sharded: bool = True
+    used: dict[nn.Parameter, bool] = field(default_factory=dict)
+    """Whether a loss of this rank had a part in the gradient of each parameter outside the layers,
+    since the last update."""
 
     def to_device(self, model: Model, device: torch.device) -> None:
         import torch.distributed.fsdp as fsdp
@@ -262,8 +270,9 @@ class Sharded(Group):
         for part in reversed(list(model.modules())):
             if isinstance(part, CrossAttention):
                 fsdp.fully_shard(part.kv, mesh=mesh)  # it runs before its layer does
-            elif isinstance(part, Layer):
+            elif isinstance(part, Layer) and part.alone:
                 fsdp.fully_shard(part, mesh=mesh)
+                fsdp.register_fsdp_forward_method(part, "remember")
         fsdp.fully_shard(model, mesh=mesh, reshard_after_forward=False)
         for part in model.modules():
             if isinstance(part, fsdp.FSDPModule):
@@ -276,8 +285,35 @@ class Sharded(Group):
     def reshard(self, model: nn.Module) -> None:
         model.reshard()  # type: ignore[operator]
 
+    def backward(self, model: nn.Module, total: Tensor) -> None:
+        from torch.distributed.tensor import DTensor
+
+        # FSDP joins the gradients that a rank has before it adds them to those of other ranks: if
+        # one lacked a head's, as its texts do not ask it, those of different heads would be added
+        whole = [
+            (name, parameter)
+            for name, parameter in model.named_parameters()
+            if parameter.requires_grad and not isinstance(parameter, DTensor)
+        ]
+        used, hooks = set[str](), []
+        for name, parameter in whole:
+            parameter.grad = torch.zeros_like(parameter)
+            hooks.append(parameter.register_hook(lambda _, name=name: used.add(name)))
+        super().backward(model, total)
+        for hook in hooks:
+            hook.remove()
+        shards = dict(model.named_parameters())
+        for name, _ in whole:
+            self.used[shards[name]] = self.used.get(shards[name], False) or name in used
+
     def add_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Nothing to do: FSDP adds gradients in each backward pass."""
+        """FSDP has added them in each backward pass; one that no rank has is None again."""
+        own = torch.tensor([*self.used.values()], dtype=torch.uint8)
+        somewhere = self._reduced(own, "MAX").tolist()
+        for parameter, used in zip(self.used, somewhere, strict=True):
+            if not used:
+                parameter.grad = None
+        self.used.clear()
 
     def norm(self, parameters: Sequence[nn.Parameter]) -> Tensor:
         own = torch.nn.utils.get_total_norm(_local_gradients(parameters))

@@ -86,7 +86,7 @@ class LayerMix(nn.Module):
     def __init__(self, layers: int, norm: bool = False) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(layers))
-        self.scale = nn.Parameter(torch.ones(()))
+        self.scale = nn.Parameter(torch.ones(1))  # FSDP divides no scalars
         self.norm = norm
 
     def forward(self, states_KaLD: Tensor) -> Tensor:
@@ -198,7 +198,6 @@ class Answers(nn.Module):
         name = asks[0].head
 
         def chunk(asked: Asked, label: Tensor, price_K: Tensor) -> Terms:
-            # through the model, which brings the shards of its weights together first
             output = self.head(asked, name)
             return self.heads.named(name).terms(output, label, price_K, *smoothed)
 

@@ -246,8 +246,6 @@ class Cache:
 class RecurrentModel(Model):
     """LSTM stacks and output layers; two directions share the embedding and the output layers."""
 
-    beside_forward = (*Model.beside_forward, "sampled")
-
     def __init__(self, config: RecurrentConfig, vocab_size: int):
         super().__init__(config, vocab_size, RecurrentStack(config, vocab_size))
         self.settings = config

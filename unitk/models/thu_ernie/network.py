@@ -82,6 +82,9 @@ class KnowledgeStack(Stack):
         super().__init__(config, vocab_size)
         count = config.num_fusions
         self.fusions = nn.ModuleList(Fusion(config, n == count - 1) for n in range(count))
+        for layer in self.layers[-count:]:
+            assert isinstance(layer, Layer)
+            layer.alone = False  # fusions run the parts of it
 
     def encode(
         self,

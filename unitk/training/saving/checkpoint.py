@@ -307,6 +307,8 @@ def load_weights(
     for name, tensor in here.items():
         if name.endswith(POSITIONS) and name in there and len(tensor) > len(there[name]):
             there[name] = model.resized(name, there[name])
+        if name.endswith(".mix.scale") and name in there:
+            there[name] = there[name].reshape(1)  # once a scalar
         if task and name in ("embed.tasks.weight", "embed.segments.weight"):
             there.setdefault(name, torch.zeros_like(tensor))
         if task and name.partition(".")[0] in model.additions:
