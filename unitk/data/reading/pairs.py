@@ -137,12 +137,13 @@ def choices_of(record: Any, where: str, fields: Fields) -> list[str]:
 
 
 def chosen(label: str, choices: Sequence[str], where: str) -> int:
-    """The number of a choice, given as a number from 0, a letter from A, or its text."""
-    names = [(str(i), chr(ord("A") + i), text) for i, text in enumerate(choices)]
-    for i, known in enumerate(names):
-        if label in known:
-            return i
-    least, most = "0 or A", f"{len(choices) - 1} or {names[-1][1]}"
+    """The number of a choice: given as a number from 0, else a letter from A, else its text."""
+    count = len(choices)
+    letters = [chr(ord("A") + i) for i in range(count)]
+    for names in ([*map(str, range(count))], letters, choices):
+        if label in names:
+            return names.index(label)
+    least, most = "0 or A", f"{count - 1} or {letters[-1]}"
     raise DataError(f"{where} must be {least} to {most}, or one of the choices, got {label!r}")
 
 
