@@ -347,6 +347,16 @@ def test_a_size_that_cannot_be_names_the_option_and_the_limit(kind):
             train_vocab(nothing, 100, kind)
 
 
+def test_every_piece_begins_a_word_where_none_shows_it(tmp_path):
+    vocab = {"[UNK]": 0, "the": 1, "cat": 2, "猫": 3}
+    model = {"type": "WordLevel", "vocab": vocab, "unk_token": "[UNK]"}
+    tree = {"model": model, "pre_tokenizer": {"type": "WhitespaceSplit"}}
+    (tmp_path / "x.json").write_text(json.dumps(tree))
+    found = open_vocab(tmp_path / "x.json")
+    assert found.starts[found.encode("the cat 猫 dog")].tolist() == [True] * 4
+    assert not found.starts[[found.mask, found.sep]].any()
+
+
 def test_a_span_covers_its_place_where_the_text_before_it_is_divided_otherwise(tmp_path):
     """Here abc is a bc, but ab alone is one token; ö is two, of which abö has the first."""
     pieces, merges = ["a", "b", "c", "Ã", "¶", "bc", "ab", "abÃ"], ["b c", "a b", "ab Ã"]

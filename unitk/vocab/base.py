@@ -199,9 +199,13 @@ class Vocab:
 
     @functools.cached_property
     def starts(self) -> Bools:
-        """Which ids begin a word; symbols do not, except the one for unknown words."""
-        found = np.zeros(len(self), bool)
-        found[: self.model.size] = [self.model.starts(i) for i in range(self.model.size)]
+        """Which ids begin a word; symbols do not, except the one for unknown words.
+
+        Where no piece shows it (a list of words, GPT's pieces, whose ends are marked), all do.
+        """
+        found, every = np.zeros(len(self), bool), range(self.model.size)
+        shown = any(self.model.text(index)[:1].isspace() for index in every)
+        found[: self.model.size] = [not shown or self.model.starts(index) for index in every]
         found[[index for name, index in self.symbols.items() if name != "unk"]] = False
         return found
 
