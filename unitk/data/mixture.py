@@ -19,10 +19,9 @@ from unitk.spans import places
 def mixed(sources: dict[str, Source], tasks: dict[str, Component]) -> Source:
     """Join the sources of several tasks; each ask is called TASK.ASK.
 
-    The examples of the coarsest cut are planned, and one uniform number for each picks its task. So
-    an epoch shows each text once, whatever the shares. A task with another cut has its examples
-    distributed among these, in order and per corpus. Then texts are read once on average: where the
-    cuts do not meet, some tokens are in an example of each task and others in none.
+    The examples of the coarsest cut are planned, and one uniform number for each picks its task. A
+    task with another cut has its examples distributed among these, in order and per corpus. So an
+    epoch shows each text once, whatever the shares; where cuts differ, each token once on average.
     """
     lead = min(sources.values(), key=lambda one: int(one.counts(0).sum()))
     others = {name: one for name, one in sources.items() if one.cut != lead.cut}

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
+from os.path import commonprefix
 from pathlib import Path
 from typing import Literal
 
@@ -172,9 +173,7 @@ class Vocab:
         def split(place: int) -> tuple[int, int]:
             """The tokens that end before a place or are blank, and those that begin before it."""
             before = self.encode(text[:place])
-            pairs = enumerate(zip(before, ids, strict=False))
-            differs = (i for i, (one, other) in pairs if one != other)
-            same = ended = begun = next(differs, min(len(before), len(ids)))
+            same = ended = begun = len(commonprefix([before, ids]))
             wanted = size(before[same:])
             while ended < len(ids) and size(ids[same : ended + 1]) <= wanted:
                 ended += 1
@@ -199,10 +198,7 @@ class Vocab:
 
     @functools.cached_property
     def starts(self) -> Bools:
-        """Which ids begin a word; symbols do not, except the one for unknown words.
-
-        Where no piece shows it (a list of words, GPT's pieces, whose ends are marked), all do.
-        """
+        """Which ids begin a word: all, if no piece shows it; of the symbols, the unknown one."""
         found, every = np.zeros(len(self), bool), range(self.model.size)
         shown = any(self.model.text(index)[:1].isspace() for index in every)
         found[: self.model.size] = [not shown or self.model.starts(index) for index in every]
