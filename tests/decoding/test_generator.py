@@ -118,6 +118,21 @@ def test_without_a_limit_sources_are_those_of_the_training_on_pairs(generator, c
     assert alone.hypothesis.score != pytest.approx(scores[0], rel=1e-3)
 
 
+def test_a_model_of_pairs_truncates_what_its_positions_do_not_hold(generator, monkeypatch):
+    source = "The bade kelo mipu tosa lebi ruko " * 8
+    [one] = generator.generate(source, **QUICK, truncate=True)
+    own = generator.score(source, "a mo", truncate=True)[0].hypothesis
+    monkeypatch.setattr(generator.task, "answers", False)
+    for wrong in (None, False):
+        with pytest.raises(DataError, match="too long"):
+            generator.generate(source, **QUICK, truncate=wrong)
+        with pytest.raises(DataError, match="too long"):
+            generator.score(source, "a mo", truncate=wrong)
+    monkeypatch.setattr(generator.task, "answers", True)  # as `unitk generate` does
+    assert texts([one]) == texts(generator.generate(source, **QUICK))
+    assert own.score == generator.score(source, "a mo")[0].hypothesis.score
+
+
 def test_every_blank_is_filled(generator):
     found = generator.infill(["The [MASK] of [MASK].", "[MASK]"], **QUICK)
     ends = [(some[0].hypothesis.ids == generator.protocol.end).sum() for some in found]

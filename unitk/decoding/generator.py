@@ -63,7 +63,7 @@ class Generator(Decoding):
         *,
         prefixes: str | Sequence[str] = (),
         constraints: Sequence[Sequence[str]] = (),
-        truncate: bool = False,
+        truncate: bool | None = None,
         alignment_layer: int | None = None,
         **options: Unpack[GenerateOptions],
     ) -> list[list[Output]]:
@@ -71,17 +71,17 @@ class Generator(Decoding):
 
         Unless `max_source_len` is given, longer sources are truncated as in the training on pairs,
         or read around the answer if the model learnt this; see `sources`. None lifts the limit.
-        `prefixes` gives the beginning of each source's outputs, `constraints` the phrases that they
-        must contain. With `alignment_layer`, a layer of a decoder with cross-attention (0: the last
-        one), each output has its `attention`. A string is a single source. The output for an empty
-        source is empty.
+        With `truncate` (default: for a model that was fine-tuned on pairs), what does not fit the
+        model's positions is truncated, too. `prefixes` gives the beginning of each source's
+        outputs, `constraints` the phrases that they must contain. With `alignment_layer`, a layer
+        of a decoder with cross-attention (0: the last one), each output has its `attention`. A
+        string is a single source. The output for an empty source is empty.
         """
         given = {**self.defaults, **options}
         sources, config = self.read(parted(texts), self._meant(options), given)
         each = self.constraints(prefixes, constraints)
-        found = self.outputs(
-            sources, config, constraints=each, truncate=truncate, layer=alignment_layer
-        )
+        cut = self.task.answers if truncate is None else truncate
+        found = self.outputs(sources, config, constraints=each, truncate=cut, layer=alignment_layer)
         return [
             outputs if sum(map(len, source)) else [NO_WORDS]
             for source, outputs in zip(sources, found, strict=True)
@@ -146,16 +146,18 @@ class Generator(Decoding):
         texts: str | Sequence[str | Sequence[str]],
         targets: str | Sequence[str],
         alignment_layer: int | None = None,
+        truncate: bool | None = None,
         **options: Unpack[GenerateOptions],
     ) -> list[Output]:
         """The scores of given outputs, one for each source, as a search would report them.
 
-        `options` are GenerateConfig's; `alignment_layer` is that of `generate`.
+        `options` are GenerateConfig's; `alignment_layer` and `truncate` are those of `generate`.
         """
         given = {**self.defaults, **options}
         ids = self._ids(targets, "targets")
         sources, config = self.read(parted(texts), self._meant(options), given)
-        found = self.scores(sources, ids, config, layer=alignment_layer)
+        cut = self.task.answers if truncate is None else truncate
+        found = self.scores(sources, ids, config, truncate=cut, layer=alignment_layer)
         empty = [number for number, outputs in enumerate(found, 1) if not outputs]
         if empty:
             raise DataError(f"input {empty[0]} is empty")
