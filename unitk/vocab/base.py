@@ -162,8 +162,7 @@ class Vocab:
     def token_span(self, text: str, ids: list[int], start: int, stop: int) -> tuple[int, int]:
         """The shortest run of tokens that contains the characters [start, stop), at least one.
 
-        It needs no offsets: what stands before a place is encoded alone. Where that ends in other
-        tokens than the text has there, characters are counted.
+        What stands before a place is encoded alone. Where its tokens differ, characters count.
         """
 
         def size(some: list[int]) -> float:
@@ -181,10 +180,8 @@ class Vocab:
                 begun += 1
             return ended, begun
 
-        first, _ = split(len(text[:start].rstrip()))
-        _, last = split(stop)
-        last = min(max(last, 1), len(ids))  # blanks alone may have no token
-        return min(first, last - 1), last
+        last = min(max(split(stop)[1], 1), len(ids))  # blanks alone may have no token
+        return min(split(len(text[:start].rstrip()))[0], last - 1), last
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids without special symbols; unknown words remain visible."""

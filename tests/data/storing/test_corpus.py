@@ -206,3 +206,11 @@ def test_only_a_corpus_is_ever_replaced(tmp_path):
         with building(tmp_path / "mine", overwrite=True):
             pass
     assert (tmp_path / "mine" / "thesis.tex").exists()
+    for name in ("vocab.json", "train", ".DS_Store"):
+        (tmp_path / "mine" / name).touch()
+    with pytest.raises(UsageError, match="mine also holds thesis.tex, which --overwrite would rem"):
+        with building(tmp_path / "mine", overwrite=True):
+            pass
+    (tmp_path / "mine" / "thesis.tex").unlink()
+    with building(tmp_path / "mine", overwrite=True) as folder:
+        (folder / "vocab.json").touch()

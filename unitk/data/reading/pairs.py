@@ -138,13 +138,12 @@ def choices_of(record: Any, where: str, fields: Fields) -> list[str]:
 
 def chosen(label: str, choices: Sequence[str], where: str) -> int:
     """The number of a choice: given as a number from 0, else a letter from A, else its text."""
-    count = len(choices)
-    letters = [chr(ord("A") + i) for i in range(count)]
-    for names in ([*map(str, range(count))], letters, choices):
+    letters = [chr(ord("A") + i) for i in range(len(choices))]
+    for names in ([*map(str, range(len(choices)))], letters, choices):
         if label in names:
             return names.index(label)
-    least, most = "0 or A", f"{count - 1} or {letters[-1]}"
-    raise DataError(f"{where} must be {least} to {most}, or one of the choices, got {label!r}")
+    most = f"{len(choices) - 1} or {letters[-1]}"
+    raise DataError(f"{where} must be 0 or A to {most}, or one of the choices, got {label!r}")
 
 
 def label_of(value: Any, form: str, where: str) -> Label:

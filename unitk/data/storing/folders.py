@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -138,8 +139,11 @@ def _check_free(dest: Path, overwrite: bool) -> None:
         return
     # whatever `unitk preprocess` writes, in any format
     made = (MANIFEST, f"train/{MANIFEST}", "vocab.json", "*.idx", "dict*.txt")
-    if any(any(dest.glob(name)) for name in made):
-        if not overwrite:
-            raise UsageError(f"--dest {dest} holds a corpus already; --overwrite replaces it")
-    else:
+    if not any(any(dest.glob(name)) for name in made):
         raise UsageError(f"--dest {dest} exists, and is not a corpus that could be replaced")
+    if not overwrite:
+        raise UsageError(f"--dest {dest} holds a corpus already; --overwrite replaces it")
+    own = "train|valid|test|source|target|(vocab|tokenizer|manifest|dict).*|[.].*"
+    own += "|.*[.](bin|idx|npy|sha256|model|log)"
+    if other := next((one.name for one in dest.iterdir() if not re.fullmatch(own, one.name)), ""):
+        raise UsageError(f"--dest {dest} also holds {other}, which --overwrite would remove")
