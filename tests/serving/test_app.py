@@ -352,6 +352,35 @@ def test_what_is_wrong_is_said(serve, monkeypatch):
         assert "--" not in response.json()["error"]
 
 
+def test_what_is_left_out_is_at_most_the_limit(mini, vae, monkeypatch):
+    limits = Limits(max_beam=2, max_output=6)
+    server = Server(Service("mini", mini, limits))
+    own = {"texts": TEXTS, "task": "lm"}
+    plain, drawn, filled, asked, scored = ask(
+        server,
+        ("/generate", own),
+        ("/generate", own | {"sampling": True}),
+        ("/infill", {"texts": ["The [MASK] sat."]}),
+        ("/generate", own | {"beam": 3}),
+        ("/score", own | {"targets": TEXTS}),
+    )
+    assert answered(plain) == texts_of(mini["lm"].generate(TEXTS, beam=2, max_len=6))
+    assert answered(drawn) == texts_of(mini["lm"].generate(TEXTS, sampling=True, max_len=6))
+    infilled = mini["glm_infill"].infill("The [MASK] sat.", beam=2, max_len=6)
+    assert answered(filled) == texts_of(infilled)
+    assert asked.status_code == 400 and "beam must be at most 2, got 3" in asked.json()["error"]
+    assert scored.status_code == 200
+    monkeypatch.setattr(mini["lm"], "defaults", {"beam": 8, "max_len": "2x+9", "lenpen": 0.0})
+    [meant] = ask(server, ("/generate", own))
+    own_options = {"beam": 2, "max_len": 6, "lenpen": 0}
+    assert answered(meant) == texts_of(mini["lm"].generate(TEXTS, **own_options))
+    [walked] = ask(
+        Server(Service("vae", {"optimus": vae}, limits)),
+        ("/latent/interpolate", {"texts": ["i know .", "he ran home ."], "steps": 3}),
+    )
+    assert len(walked.json()["outputs"]) == 3
+
+
 def test_limits_have_their_status(serve):
     body = {"task": "lm", "texts": ["It was"], "beam": 16, "max_len": 1000, "min_len": 999}
     [late] = ask(serve(timeout=0.2), ("/generate", body))

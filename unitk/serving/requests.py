@@ -78,7 +78,11 @@ class Service:
         if verb == "infill" and "lenpen" not in given:
             flags.append(Given("lenpen", str(INFILL_LENPEN), "lenpen"))
         used = beside(self.tasks[task].defaults, given) if verb in ("generate", "score") else {}
-        flags += [Given(key, given_text(value, key), key) for key, value in used.items()]
+        # of what a request leaves out, the server grants as much as it allows
+        lowered = self._lowered(known.config, used)
+        used = {key: value for key, value in used.items() if key not in lowered}
+        left_out = {key: value for key, value in (used | lowered).items() if key not in given}
+        flags += [Given(key, given_text(value, key), key) for key, value in left_out.items()]
         with naming(used):
             config = resolve(known.config, flags).main
             # before any text is read: what is asked for may not be affordable
@@ -99,6 +103,13 @@ class Service:
         can = f"{self.name} with task {name} can {', '.join(verbs(self.tasks[name]))}"
         more = f"; task {', '.join(able)} can {verb}" if able else ""
         raise UsageError(f"/{verb}: {can}{more}")
+
+    def _lowered(self, kind: type, own: Mapping[str, Any]) -> dict[str, Any]:
+        """The options whose value, that of `own` or the default, is above a limit, at the limit."""
+        most = {"beam": self.limits.max_beam, "max_len": self.limits.max_output}
+        options = most.items() if issubclass(kind, GenerateConfig) else ()
+        value = {name: own.get(name, getattr(GenerateConfig, name)) for name, _ in options}
+        return {name: limit for name, limit in options if length(value[name], 0) > limit}
 
     def _check(self, config: Any) -> None:
         limits = self.limits

@@ -159,7 +159,7 @@ function question(name, task, limits) {
   let at = 0;
   const section = panel("ask", ({text, answer: chosen}, answer) => {
     const place = text.startsWith(chosen, at) ? at : text.indexOf(chosen);
-    const options = {beam, max_len, no_repeat_ngram_size};
+    const options = {beam, max_len: Math.min(max_len, limits.max_output), no_repeat_ngram_size};
     if (task.alignment_layers) options.alignment_layer = 0;
     return write(name, task, [chosen, around(text, place, task.max_source)], options, answer);
   });
