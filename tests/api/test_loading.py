@@ -12,6 +12,10 @@ MINI = "unitk-mini-en"
     ("load", "message"),
     [
         (lambda: unitk.load([]), "a list of models is empty"),
+        (
+            lambda: unitk.load(MINI, format="hff"),
+            "--format: there is no format 'hff'; did you mean",
+        ),
         (lambda: unitk.load(MINI, vocab="x"), "--vocab has no effect without --format"),
         (lambda: unitk.load_module(MINI, vocab="x"), "--vocab has no effect without --format"),
         (lambda: unitk.load(MINI, precision="fp8"), "--precision must be one of fp32, bf16, .*fp8"),

@@ -336,7 +336,10 @@ WRONG = {
         ),
     ],
     "score": [({"texts": ["a"], "targets": []}, "targets must be a string or a list")],
-    "show": [({"texts": ["a"], "seed": -1}, "seed must be at least 0, got -1")],
+    "show": [
+        ({"texts": ["a"], "seed": -1}, "seed must be at least 0, got -1"),
+        ({"texts": ["a"], "target": ["b", "c"]}, "target must be one string, got 2"),
+    ],
     "predict": [({"texts": ["a"]}, "glm_infill can generate, infill, score, embed")],
     "latent/decode": [({"points": [[0]]}, "/latent/decode: mini with task glm_infill can")],
 }

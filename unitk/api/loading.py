@@ -124,7 +124,8 @@ def _opened(
         from unitk.training.saving import checkpoint
 
         return [checkpoint.load(one, device, task, given) for one in paths]
-    from unitk.interop.convert import read_checkpoint
+    from unitk.interop.convert import module, read_checkpoint
 
+    module(format, "--format")  # an unknown one is an error under this name, not that of convert
     given = given if task is None else [Given("task", task, "task"), *given]
     return [read_checkpoint(format, one, Path(vocab) if vocab else None, given) for one in paths]

@@ -232,7 +232,8 @@ class Asked:
         alone = len(parts) == 1 or isinstance(task, Understanding)
         require(alone, "texts must be a list of one string; its target is the field target")
         require(any(part.strip() for part in parts), "texts: the text has no words")
-        target = self._texts("target", strings)[0] if self.given.get("target") else None
+        target, *more = self._texts("target", strings) if self.given.get("target") else [None]
+        require(not more, f"target must be one string, got {1 + len(more)}")
         rng = np.random.default_rng([self.config.seed, 0, 0])
         # laid out at once: that needs no model, so no request has to wait for it
         found = drawings(self.task, task, laid_out(task, parts, target, rng))
