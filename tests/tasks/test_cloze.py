@@ -371,6 +371,32 @@ def test_a_checkpoint_has_the_patterns_it_was_trained_with(folder, tmp_path):
     assert unitk.load(tmp_path / "two").task.pattern.text == "{a} The [M]"
 
 
+def test_an_ensemble_is_the_mean_over_labels_whatever_answers_them(folder, tmp_path):
+    """The answers of one pattern are those of the other labels in the next; or have more tokens."""
+    own = (folder / "own.yaml").read_text()
+    no, yes = re.findall(r'^  "(?:no|yes)": (\w+)', own, re.M)
+    for name, text in {"own": own, "other": OWN.format(yes, no), "long": own}.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    how = {
+        "own": "mlm --arch bert_tiny",
+        "other": "mlm --arch bert_tiny --seed 2",
+        "long": "glm_infill --arch glm_tiny --task.multi-token on --task.pattern 1",
+    }
+    for name, more in how.items():
+        words = f"--task cloze --task.patterns {tmp_path / name}.yaml --task.layout {more}"
+        words += f" --data {folder / 'class'} --save-dir {tmp_path / name} --max-steps 3"
+        train(prepare(parse_train(f"{words} --lr 1e-2 --batch-texts 8 --writers none".split())))
+    texts = [record("class", i)["a"] for i in range(6)]
+    paths = [tmp_path / name for name in how]
+    *each, mean = (
+        [said["probabilities"] for said in unitk.load(one).predict(texts, probabilities=True)]
+        for one in (*paths, paths)
+    )
+    for several, found in zip(zip(*each, strict=True), mean, strict=True):
+        wanted = [np.mean([said[label] for said in several]) for label in ("no", "yes")]
+        near(np.array([found["no"], found["yes"]]), np.array(wanted))
+
+
 def test_mistakes_are_told_in_a_line(folder, toy_vocab, tmp_path):
     def fault(text, **options):
         (tmp_path / "bad.yaml").write_text(text)

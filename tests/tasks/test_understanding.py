@@ -476,6 +476,8 @@ def test_an_ensemble_is_the_mean_though_each_model_reads_in_its_own_order(
     from unitk_cli import predict
 
     own = ["--task.layout lm --arch gpt2_tiny", "--task.layout lm:backward=on --arch awd_lstm_tiny"]
+    if task == "classify":
+        own[1] += " --task.pooling concat"
     for number, words in enumerate(own):
         run(labelled, task, None, tmp_path / str(number), 4, words)
     paths = [tmp_path / "0", tmp_path / "1"]

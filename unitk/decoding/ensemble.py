@@ -20,6 +20,7 @@ from unitk.models.stack import Model
 from unitk.slots import Batch, Example
 from unitk.tasks.base import Task
 from unitk.tasks.understanding.base import Understanding
+from unitk.tasks.understanding.cloze import Cloze
 
 
 @dataclass(frozen=True)
@@ -141,12 +142,17 @@ def join(members: Sequence[tuple[str, Model, Task]]) -> Ensemble:
         layers = {len(one.config.head_layers) for one in (members[0][1], model)}
         if len(layers) > 1:
             raise CheckpointError(f"{what}: their heads read different numbers of layers")
-        if other.labels != task.labels:
+        if other.labels != task.labels or answered(other) != answered(task):
             raise CheckpointError(f"{what}: their labels differ")
         if not same_slots(task, other):
             kinds = " and ".join(type(one).__name__ for one in (task, other))
             raise CheckpointError(f"{what}: tasks {kinds} lay out sources or outputs differently")
     return Ensemble([model for _, model, _ in members], [task for _, _, task in members])
+
+
+def answered(task: Task) -> set[str]:
+    """The labels that the pattern of a cloze question has answers for."""
+    return {*task.pattern.labels} if isinstance(task, Cloze) else set()
 
 
 def same_slots(one: Task, other: Task) -> bool:

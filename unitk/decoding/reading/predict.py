@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from unitk.models.heads.base import LM
 from unitk.models.stack import Model
 from unitk.slots import Example, Ids, collate
 from unitk.tasks.understanding.base import Understanding
+from unitk.tasks.understanding.cloze import Cloze
 from unitk.tasks.understanding.labels import Tag
 from unitk.tasks.understanding.places import Span
 
@@ -44,6 +44,8 @@ def predict(
     DataError, or is shortened if the config says so. A long passage is read in windows that overlap
     by half. Of an ensemble, each model reads the texts as its own task lays them out.
     """
+    if isinstance(model, Ensemble) and isinstance(task, Cloze):
+        return by_labels(model, sources, config, first, report)
     members = model.members if isinstance(model, Ensemble) else [(model, task)]
     task.room = model.config.room
     if isinstance(task, Span):
@@ -87,6 +89,31 @@ def predict(
     return said
 
 
+def by_labels(
+    model: Ensemble,
+    sources: Sequence[list[Ids]],
+    config: PredictConfig,
+    first: int,
+    report: Callable[[int], None],
+) -> list[Said]:
+    """The labels that are likeliest by the mean of the models' probabilities of labels.
+
+    Of cloze questions, each pattern and each layout has answers of its own.
+    """
+    every, said = replace(config, probabilities=True), list[Said]()
+    each = [predict(one, own, sources, every, first=first) for one, own in model.members]
+    for several in zip(*each, strict=True):
+        odds = [one.get("probabilities", {}) for one in several]
+        mean = {name: sum(one[name] for one in odds) / len(odds) for name in odds[0]}
+        said.append({})
+        if mean:
+            best = max(mean, key=mean.__getitem__)
+            more = {"probabilities": mean} if config.probabilities else {}
+            said[-1] = {"label": best, "probability": mean[best], **more}
+    report(len(sources))
+    return said
+
+
 def mean_output(each: Sequence[tuple[Model, list[Example]]]) -> Tensor:
     """What the heads of models say of their own examples of the same texts [K, ...], averaged."""
     outputs = []
@@ -96,11 +123,8 @@ def mean_output(each: Sequence[tuple[Model, list[Example]]]) -> Tensor:
         # words that are given are judged; what a head says of a text is for the task to read
         words = ask.head == LM and ask.among is None
         outputs.append((model.log_probs if words else model.output)(batch, ask).float())
-    if len(outputs) == 1:
-        return outputs[0]
-    if words:
-        return torch.stack(outputs).logsumexp(0) - math.log(len(outputs))
-    return each[0][0].heads.named(ask.head).mean(outputs)
+    # heads that pool states in other ways have the same mean
+    return outputs[0] if len(outputs) == 1 else model.heads.named(ask.head).mean(outputs)
 
 
 def asking(task: Understanding, parts: list[Ids]) -> Example:
