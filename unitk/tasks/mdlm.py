@@ -11,8 +11,8 @@ the mean loss is an upper bound of -log p of a token (LLaDA, section 2.4, equati
     weight   .  .  w  .  w  w      5 / 3
     shifted  .  b  .  d  S  .      with `--task.shift on`
 
-The number of hidden tokens is what a uniform time makes it, and the weight is the mean of 1 / t of
-the times that hide so many. Sources are continued by [MASK]s, all of which are filled in.
+A uniform time t hides k tokens with probability 1 / (n + 1), and the mean of 1 / t is (n + 1) / k
+then. Each k from 1 on with probability 1 / n and the weight n / k has the same loss. Sources are continued by [MASK]s, all of which are filled in.
 """
 
 from __future__ import annotations
