@@ -12,7 +12,8 @@ the mean loss is an upper bound of -log p of a token (LLaDA, section 2.4, equati
     shifted  .  b  .  d  S  .      with `--task.shift on`
 
 A uniform time t hides k tokens with probability 1 / (n + 1), and the mean of 1 / t is (n + 1) / k
-then. Each k from 1 on with probability 1 / n and the weight n / k has the same loss. Sources are continued by [MASK]s, all of which are filled in.
+then. Each k from 1 on with probability 1 / n and the weight n / k has the same loss. Sources are
+continued by [MASK]s, all of which are filled in.
 """
 
 from __future__ import annotations
