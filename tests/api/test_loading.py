@@ -4,6 +4,7 @@ import pytest
 
 import unitk
 from unitk.errors import UsageError
+from unitk.training.device import choose_device
 
 MINI = "unitk-mini-en"
 
@@ -16,6 +17,8 @@ MINI = "unitk-mini-en"
             lambda: unitk.load(MINI, format="hff"),
             "--format: there is no format 'hff'; did you mean",
         ),
+        (lambda: unitk.load(MINI, "gpu"), "--device must be such as auto, cpu, .* got 'gpu'"),
+        (lambda: unitk.load_module(MINI, "gpu"), "--device must be such as .* got 'gpu'"),
         (lambda: unitk.load(MINI, vocab="x"), "--vocab has no effect without --format"),
         (lambda: unitk.load_module(MINI, vocab="x"), "--vocab has no effect without --format"),
         (lambda: unitk.load(MINI, precision="fp8"), "--precision must be one of fp32, bf16, .*fp8"),
@@ -44,3 +47,14 @@ def test_options_have_the_types_of_the_command_line(options, message):
         model.generate(["a"], **options)
     with pytest.raises(UsageError, match="pool must be one of mean, first, last, none, latent"):
         model.embed(["a"], pool="max")
+
+
+def test_auto_is_the_device_that_the_command_line_takes():
+    device = next(unitk.load(MINI, "auto").model.parameters()).device
+    assert device == choose_device("auto")
+
+
+def test_cuda_is_refused_where_there_is_none(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(UsageError, match="--device cuda: PyTorch finds no CUDA GPU"):
+        unitk.load(MINI, "cuda:1")

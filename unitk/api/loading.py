@@ -38,14 +38,14 @@ def load(
 
         unitk.load("runs/lm").generate(["The cat sat on the mat."], beam=5)
 
-    The name of a model that comes with unitk will do. `task` chooses one where the model was
-    trained with several; `precision` is that of weights and cache. With a `format` ("hf", ...;
-    `unitk convert --help` names them) the checkpoint is another system's, and `vocab` its
-    vocabulary where none stands beside it. `options` replace those of task and architecture where
-    no weight changes its shape: `{"task.delimiter": False}`; `user_dir` is a folder of plug-ins.
-    It generates with the options of the checkpoint's generate.yaml (of an ensemble, the first's)
-    unless others are given. Raises `unitk.errors.CheckpointError`, naming what is damaged or does
-    not fit.
+    The name of a model that comes with unitk will do. `device` may be "auto", which prefers a GPU.
+    `task` chooses one where the model was trained with several; `precision` is that of weights and
+    cache. With a `format` ("hf", ...; `unitk convert --help` names them) the checkpoint is another
+    system's, and `vocab` its vocabulary where none stands beside it. `options` replace those of
+    task and architecture where no weight changes its shape: `{"task.delimiter": False}`; `user_dir`
+    is a folder of plug-ins. It generates with the options of the checkpoint's generate.yaml (of an
+    ensemble, the first's) unless others are given. Raises `unitk.errors.CheckpointError`, naming
+    what is damaged or does not fit.
     """
     settle()
     # what follows imports torch
@@ -53,7 +53,9 @@ def load(
     from unitk.decoding.files.defaults import NAME, read_defaults
     from unitk.decoding.generator import Generator
     from unitk.decoding.weights import prepare
+    from unitk.training.device import named_device
 
+    device = named_device(device)
     paths = [Path(one) for one in ([path] if isinstance(path, str | Path) else path)]
     require(len(paths) > 0, "--checkpoint is needed: a list of models is empty")
     loaded = _opened(paths, device, task, format, vocab, options, user_dir)
@@ -94,7 +96,9 @@ def load_module(
 
     from unitk.interop.convert import Parts
     from unitk.interop.text_model import TextModel
+    from unitk.training.device import named_device
 
+    device = named_device(device)
     [found] = _opened([Path(path)], device, task, format, vocab, options, user_dir)
     if format is None:
         found = Parts(found.model, found.task, found.config, found.rows)

@@ -48,6 +48,18 @@ def choose_device(wanted: str, local: int = 0) -> torch.device:
     return torch.device("cuda", local)
 
 
+def named_device(wanted: str | torch.device) -> torch.device:
+    """The device that Python names: auto, cpu, cuda, or another of torch's, such as cuda:1."""
+    if wanted == "auto":
+        return choose_device("auto")
+    try:
+        device = torch.device(wanted)
+    except RuntimeError as error:
+        known = "auto, cpu, cuda or cuda:1"
+        raise UsageError(f"--device must be such as {known}, got {wanted!r}") from error
+    return choose_device("cuda", device.index or 0) if device.type == "cuda" else device
+
+
 def check_room(arch: Any, vocab_size: int, each: float, device: torch.device) -> None:
     """Raise `UsageError` if a model cannot fit into memory, before it is built.
 
