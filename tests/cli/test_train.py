@@ -54,6 +54,7 @@ def test_pretrain_fine_tune_resume_plot(unitk, base, toy_data, tmp_path):
     assert lines[0] == "pre-training on text with task glm_infill, from scratch"
     assert lines[1].startswith("train: 40 documents of")
     assert "200 examples" in lines[1] and "updates of 400 slots" in lines[1]
+    assert lines[2].startswith("valid: 12 documents of")
     assert "model: glm_tiny, 0.2 M parameters, vocabulary of 300" in said
     assert "--max-steps reached: 3 updates" in lines[-3]
     assert losses(tmp_path / "pre")[0] == max(losses(tmp_path / "pre"))
@@ -61,10 +62,12 @@ def test_pretrain_fine_tune_resume_plot(unitk, base, toy_data, tmp_path):
     tune = (
         f"train --task glm_infill --data {toy_data / 'pairs'} --init-from {tmp_path / 'pre'}"
         f" --save-dir {tmp_path / 'tune'} --max-source-len 9 --max-tokens 800 --log-every 1"
+        " --valid none"
     )
     code, said, _ = unitk(f"{tune} --max-steps 2")
     assert code == 0, said
     assert f"fine-tuning on pairs with task glm_infill, weights of {tmp_path / 'pre'}/" in said
+    assert "\nvalid: none (--valid)\n" in said
     assert re.search(r"train: \d+ of 200 pairs are shortened to 9 source", said)
 
     again = tune.replace(f"--init-from {tmp_path / 'pre'}", "--arch glm_tiny --resume")

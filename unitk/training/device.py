@@ -55,8 +55,7 @@ def named_device(wanted: str | torch.device) -> torch.device:
     try:
         device = torch.device(wanted)
     except RuntimeError as error:
-        known = "auto, cpu, cuda or cuda:1"
-        raise UsageError(f"--device must be such as {known}, got {wanted!r}") from error
+        raise UsageError(f"--device must be auto, cpu, cuda or cuda:N, got {wanted!r}") from error
     return choose_device("cuda", device.index or 0) if device.type == "cuda" else device
 
 

@@ -49,13 +49,14 @@ def first_lines(run: Run) -> list[str]:
     weights = sum(parameter.numel() for parameter in run.model.parameters())
     # a share that never changes is a number, as it was given
     tasks = re.sub(r"=constant:value=(\S+?),warmup=0\.0", r"=\1", start.parsed.values()["task"])
+    valid = [f"{name}: {source.about}" for name, source in data.valid.items()]
     processes = f"{ranks.world} processes, each " if ranks.world > 1 else ""
     return [
         f"{data.about} with task {tasks}, {start.beginning}",
         *start.changed,
         f"train: {data.train.about}; an epoch is {examples:,} examples, {run.per_epoch:,}"
         f" updates of {texts if feed.batch_texts else slots}",
-        *(f"{name}: {source.about}" for name, source in data.valid.items()),
+        *(valid or ["valid: none (--valid)"]),
         f"model: {parts['arch'].name}, {weights / 1e6:.1f} M parameters,"
         f" vocabulary of {len(data.vocab):,}",
         f"{processes}on {run.device.type} ({torch.get_num_threads()} threads), {run.precision}",
