@@ -122,13 +122,13 @@ def test_a_model_of_pairs_truncates_what_its_positions_do_not_hold(generator, mo
     source = "The bade kelo mipu tosa lebi ruko " * 8
     [one] = generator.generate(source, **QUICK, truncate=True)
     own = generator.score(source, "a mo", truncate=True)[0].hypothesis
-    monkeypatch.setattr(generator.task, "answers", False)
+    monkeypatch.setattr(generator.task, "max_source", None)
     for wrong in (None, False):
         with pytest.raises(DataError, match="too long"):
             generator.generate(source, **QUICK, truncate=wrong)
         with pytest.raises(DataError, match="too long"):
             generator.score(source, "a mo", truncate=wrong)
-    monkeypatch.setattr(generator.task, "answers", True)  # as `unitk generate` does
+    monkeypatch.setattr(generator.task, "max_source", 1000)  # as `unitk generate` does
     assert texts([one]) == texts(generator.generate(source, **QUICK))
     assert own.score == generator.score(source, "a mo")[0].hypothesis.score
 

@@ -80,7 +80,7 @@ class Generator(Decoding):
         given = {**self.defaults, **options}
         sources, config = self.read(parted(texts), self._meant(options), given)
         each = self.constraints(prefixes, constraints)
-        cut = self.task.answers if truncate is None else truncate
+        cut = bool(self.task.max_source) if truncate is None else truncate
         found = self.outputs(sources, config, constraints=each, truncate=cut, layer=alignment_layer)
         return [
             outputs if sum(map(len, source)) else [NO_WORDS]
@@ -156,7 +156,7 @@ class Generator(Decoding):
         given = {**self.defaults, **options}
         ids = self._ids(targets, "targets")
         sources, config = self.read(parted(texts), self._meant(options), given)
-        cut = self.task.answers if truncate is None else truncate
+        cut = bool(self.task.max_source) if truncate is None else truncate
         found = self.scores(sources, ids, config, truncate=cut, layer=alignment_layer)
         empty = [number for number, outputs in enumerate(found, 1) if not outputs]
         if empty:
