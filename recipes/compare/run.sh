@@ -92,6 +92,7 @@ for row in $ROWS; do
       words=(--task mlm=1 --task lm=1 --task.mlm.shift on --task.mlm.max-span 3 --task.mlm.rounding random
         --task.mlm.mask-ratio linear:value=0.3,floor=0.5) ;;
     glm_infill) words+=(--task.mixture 0.5,0,0.5) ;; # short spans and one long one
+    unilm) words+=(--task.nsp off) ;; # its one label a text outweighs all hidden tokens of these updates
     *) arch_of "$name" small >/dev/null ;; # or: no such objective
   esac
   writer=$(finetuned_as "$name")
