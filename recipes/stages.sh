@@ -90,6 +90,8 @@ fresh() { # DIR words...: run them without what a stopped run left in DIR
 }
 
 pretrain() { # words...: options of the task, the data and their lengths
+  # one label of next sentences a text outweighs all hidden tokens of updates this small
+  case $OBJECTIVE-$SIZE in *-base) ;; mlm-* | unilm-*) set -- "$@" --task.nsp off ;; esac
   once "$RUN/.pretrain" unitk train "$@" "${model[@]}" --save-dir "$RUN/pretrain" --resume \
     --batch-tokens "$PRETRAIN_TOKENS" --max-steps "$PRETRAIN_STEPS" --lr "$LR" \
     --valid-every "$(((PRETRAIN_STEPS + 3) / 4))" "${common[@]}"
@@ -160,6 +162,8 @@ written() { # DIR PAIRS: DIR/written.jsonl, what it writes for the test set; the
 stages() { # from files to RUN/written.jsonl: the arrays `text`, `pairs` and `search` are options
   local task arch init=() common form
   task=$(finetuned_as "$OBJECTIVE") arch=$(arch_of "$task" "$SIZE") form=(--arch "$arch")
+  # a whole target, each of its tokens asked for, teaches more in few updates than hidden tokens
+  [ "$task" != unilm ] || [ "$SIZE" = base ] || form+=(--task.position-shift on --task.target-mask-ratio 0)
   common=(--seed "$SEED" --lr-schedule linear:warmup=0.1 --max-tokens "$MAX_TOKENS"
     --log-every 50)
   local lengths=(--max-source-len "$SOURCE" --max-target-len "$TARGET")
