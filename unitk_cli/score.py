@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -109,10 +110,8 @@ def _of_texts(given: Options) -> dict[str, Score]:
     sources: list[str] = []
     if given.sources:
         sources = [text for text, *_ in _read(given.sources, "--sources", "source", count, given)]
-    texts = []
-    # a line may hold several references, and so may its place in further files
-    for (first, *others), *more in zip(*files, strict=True):
-        texts.append([first, *filter(None, [*others, *(text for line in more for text in line)])])
+    # a line may hold several references, and some files have none for it
+    texts = [list(filter(None, chain(*lines))) or [""] for lines in zip(*files, strict=True)]
     wanted = [first for first, *_ in texts]
 
     def tokens(name: str, lines: list[str]) -> list[str]:

@@ -42,6 +42,21 @@ def test_json_and_several_references(files, capsys):
     assert json.loads(capsys.readouterr().out) == together
 
 
+def test_any_file_may_lack_a_reference(files, capsys):
+    """An empty line is no reference of no words, whose length BLEU would compare."""
+    (files / "some").write_text("\nwho was it now ?\n")
+    (files / "others").write_text("the dog ate and sat on it for an hour\n\n")
+    (files / "all").write_text("the dog ate and sat on it for an hour\nwho was it now ?\n")
+    found = []
+    for references in ("some,others", "others,some", "all"):
+        words(
+            "--metric bleu,rouge,meteor,chrf,stats --hypotheses hyp --sources src"
+            f" --references {references} --output-format json"
+        )
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0] == found[1] == found[2]
+
+
 def test_tables_and_corpora_hold_the_same_texts(files, capsys):
     wanted = ["the cat sat on it", "who is it ?"]
     outputs = [{"outputs": [{"text": "the cat sat on it"}]}, {"outputs": []}, {"error": "x"}]
