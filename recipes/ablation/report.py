@@ -10,6 +10,7 @@ row without the change.
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,8 @@ from typing import NamedTuple
 from stages import arguments, events, table
 
 TITLES = "task arch optimizer rate change 1/4 1/2 3/4 end share of".split()
+RATE = re.compile(r"([\d.]*\d(?:[eE][-+]?\d+)?)\.?(.*)")
+"""A rate, which may have a point (0.002), and a change."""
 Curve = list[tuple[int, float]]
 
 
@@ -38,9 +41,10 @@ class Row(NamedTuple):
 
 def read(run: Path, name: str) -> Row:
     """The row of a finished run, whose name is TASK.ARCH.OPTIMIZER.RATE[.CHANGE]."""
-    task, arch, optimizer, rate, *change = name.split(".", 4)
+    task, arch, optimizer, rest = name.split(".", 3)
+    rate, change = RATE.fullmatch(rest).groups()
     curve = [(one["step"], one["valid/loss"]) for one in events(run / "rows" / name, "valid")]
-    return Row(task, arch, optimizer, rate, "".join(change), curve)
+    return Row(task, arch, optimizer, rate, change, curve)
 
 
 def reached(curve: Curve, loss: float) -> float | None:

@@ -72,8 +72,9 @@ if [ ! -d "$GLUE" ]; then
   GLUE=$RUN/made-up
   once "$RUN/.made-up" python3 "$here/../glue/make_sample.py" "$GLUE"
 fi
-# shellcheck disable=SC2086
-once "$RUN/.sets" python3 "$here/../glue/collect.py" "$GLUE" "$RUN/text" $SETS --rows "$LABELLED"
+for set in $SETS; do
+  once "$RUN/.text.$set" python3 "$here/../glue/collect.py" "$GLUE" "$RUN/text" "$set" --rows "$LABELLED"
+done
 
 labels_of() { # SET: the arrays `from` and `to`, and `task` and `labels`
   task=classify labels=class from=(--source-field sentence1,sentence2) to=(--label-field label)

@@ -33,8 +33,9 @@ if [ -z "${DATA:-}" ]; then
     once "$RUN/.sample" python3 "$here/make_sample.py" "$DATA"
   fi
 fi
-# shellcheck disable=SC2086
-once "$RUN/.sets" python3 "$here/collect.py" "$DATA" "$RUN/text" $SETS ${ROWS:+--rows "$ROWS"}
+for set in $SETS; do
+  once "$RUN/.text.$set" python3 "$here/collect.py" "$DATA" "$RUN/text" "$set" ${ROWS:+--rows "$ROWS"}
+done
 beginnings "$sample/openstax.valid.jsonl.gz"
 for set in $SETS; do
   task=classify labels=class from=(--source-field sentence1,sentence2) to=(--label-field label) asked=()

@@ -57,7 +57,7 @@ def main(run: Path, rows: list[str]) -> None:
     if rows != ["scratch"]:
         event = events(run / "pretrain", "train")[-1]
         spent = f"{event['seconds'] / 60:.1f} minutes"
-        text += f"\nMASS: {event['step']:,} updates of {event['texts']:,} texts, {spent}.\n"
+        text += f"\nMASS: {event['step']:,} updates, {event['texts']:,} texts in all, {spent}.\n"
     (run / "table.md").write_text(text)
     print("\n" + text, end="")
 

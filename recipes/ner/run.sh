@@ -27,8 +27,9 @@ sample=$here/../quickstart/data/openstax-ccby
 DATA=${DATA:-$here/data}
 begin "$sample/openstax.train.jsonl.gz"
 
-# shellcheck disable=SC2086
-once "$RUN/.sets" python3 "$here/collect.py" "$DATA" "$RUN/text" $SETS ${ROWS:+--rows "$ROWS"}
+for set in $SETS; do
+  once "$RUN/.text.$set" python3 "$here/collect.py" "$DATA" "$RUN/text" "$set" ${ROWS:+--rows "$ROWS"}
+done
 beginnings "$sample/openstax.valid.jsonl.gz"
 from=(--source-field words) to=(--label-field tags) asked=()
 for set in $SETS; do

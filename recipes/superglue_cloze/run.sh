@@ -34,8 +34,9 @@ ARCH=${ARCH:-$(arch_of "$(finetuned_as "$OBJECTIVE")" "$SIZE")}
 common=(--seed "$SEED" --lr-schedule linear:warmup=0.1 --max-tokens "$MAX_TOKENS" --log-every 20)
 
 echo "== 1/3 texts"
-# shellcheck disable=SC2086
-once "$RUN/.sets" python3 "$here/collect.py" "$DATA" "$RUN/text" $SETS ${ROWS:+--most "$ROWS"}
+for set in $SETS; do
+  once "$RUN/.text.$set" python3 "$here/collect.py" "$DATA" "$RUN/text" "$set" ${ROWS:+--most "$ROWS"}
+done
 if [ -n "${INIT:-}" ]; then
   echo "== 2/3 pre-trained: $INIT"
   init=(--init-from "$INIT")

@@ -24,6 +24,7 @@ case $SETTING in
   *) echo "SETTING must be tiny or cpu, got $SETTING" >&2; exit 2 ;;
 esac
 PRECISION=${PRECISION:-auto}
+saved=$(((STEPS + SAVE_EVERY - 1) / SAVE_EVERY)) last=$((saved < 10 ? saved : 10))
 mine "$RUN"
 
 echo "== 1/3 preprocess"
@@ -51,10 +52,10 @@ for seed in $SEEDS; do
     --arch.num-heads 4 --arch.ffn-width "$((2 * WIDTH))" --arch.dropout "$DROPOUT" --arch.activation-dropout 0 \
     --criterion.label-smoothing 0.1 --data "$RUN/data-bin" --save-dir "$dir/train" --resume $BATCH --lr "$LR" \
     --lr-schedule "inverse_sqrt:warmup=$WARMUP" --optimizer.weight-decay 0 --optimizer.eps 1e-8 --max-steps "$STEPS" \
-    --save-every "$SAVE_EVERY" --valid-every "$SAVE_EVERY" --keep-last 10 --precision "$PRECISION" --seed "$seed" \
+    --save-every "$SAVE_EVERY" --valid-every "$SAVE_EVERY" --keep-last "$last" --precision "$PRECISION" --seed "$seed" \
     --log-every 100 --writers none
-  echo "== 3/3 average of the last 10 checkpoints, beam 5: seed $seed"
-  once "$dir/.mean" fresh "$dir/mean" unitk average --checkpoint "$dir/train" --last 10 --dest "$dir/mean"
+  echo "== 3/3 average of the last $last checkpoints, beam 5: seed $seed"
+  once "$dir/.mean" fresh "$dir/mean" unitk average --checkpoint "$dir/train" --last "$last" --dest "$dir/mean"
   once "$dir/.written" fresh "$dir/written.txt" unitk generate --checkpoint "$dir/mean" --input "$RUN/data-bin/test" \
     --beam 5 --output "$dir/written.txt"
   said "$dir/bleu.json" unitk score --metric bleu --lowercase --hypotheses "$dir/written.txt" \

@@ -47,11 +47,12 @@ papers=$here/../papers
 common=(--seed "$SEED" --max-tokens 8192 --writers none --log-every 50)
 
 echo "== 1/4 texts"
-# shellcheck disable=SC2086
-once "$RUN/.texts" python3 "$here/collect.py" "$DATA" "$RUN/text" $SETS --labels "$LABELS" \
-  --unlabelled "$UNLABELLED" --test "$TEST" --words "$WORDS"
 own=()
-for set in $SETS; do own+=("--input=$RUN/text/$set.texts.txt"); done
+for set in $SETS; do
+  once "$RUN/.text.$set" python3 "$here/collect.py" "$DATA" "$RUN/text" "$set" --labels "$LABELS" \
+    --unlabelled "$UNLABELLED" --test "$TEST" --words "$WORDS"
+  own+=("--input=$RUN/text/$set.texts.txt")
+done
 once "$RUN/.vocab" unitk preprocess "${texts[@]/#/--input=}" "${own[@]}" --documents line --vocab-only \
   --vocab-kind bpe --vocab-size "$VOCAB" --vocab-sample 60000 --dest "$RUN/vocab" --overwrite
 once "$RUN/.general.texts" unitk preprocess "${texts[@]/#/--input=}" --valid "$sample/openstax.valid.jsonl.gz" \

@@ -26,7 +26,7 @@ SEED=${SEED:-1}
 VOCAB=${VOCAB:-4000}
 DRAWS=${DRAWS:-100}
 read -ra init <<<"${INIT:-}"
-RUN=${RUN:-runs/vae_grid}
+RUN=${RUN:-runs/vae_grid-$SETTING}
 
 mine "$RUN"
 for split in train valid test; do

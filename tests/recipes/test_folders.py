@@ -80,6 +80,13 @@ def test_the_published_grid_has_a_model_for_each_setting(tmp_path):
     # the last setting has a second model, with a tokenizer of the encoder's own
     assert found == Counter([*grid, ("1", "1")])
     assert {one["--arch"] for one in trained} == {"optimus_small"}
+    assert start("vae_grid", tmp_path).returncode == 0
+    (tmp_path / "calls").unlink()
+    # the tiny models of the other setting are not part of it
+    assert start("vae_grid", tmp_path, SETTING="published").returncode == 0
+    calls = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
+    assert [call for call in calls if call[0] == "train" and "optimus_small" not in call] == []
+    assert sum(call[0] == "train" for call in calls) == 16
     done = start("vae_grid", tmp_path, SETTING="huge", RUN="run")
     assert done.returncode == 2 and "tiny or published, got huge" in done.stderr
 
@@ -106,3 +113,53 @@ def test_several_texts(tmp_path):
     assert done.returncode == 0, done.stderr
     first = json.loads((tmp_path / "calls").read_text().splitlines()[0])
     assert first[:3] == ["preprocess", "--input=one.jsonl", "--input=two.jsonl"]
+
+
+@pytest.mark.parametrize("name", ["glue", "ner", "superglue_cloze", "ulmfit", "compare"])
+def test_sets_may_be_added(name, tmp_path):
+    sets = {"ner": "wnut17 wikigold", "superglue_cloze": "rte cb", "ulmfit": "trec imdb"}
+    both = sets.get(name, "sst2 cola").split()
+    for given in (both[0], " ".join(both)):
+        done = start(name, tmp_path, SETS=given, RUN="run", DATA=str(tmp_path))
+        assert done.returncode == 0, done.stderr
+    calls = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
+    collected = [call for call in calls if call[0].endswith("/collect.py")]
+    assert [[one for one in both if one in call] for call in collected] == [[one] for one in both]
+
+
+@pytest.mark.parametrize(("steps", "mean"), [("12", "4"), ("100", "10")])
+def test_no_more_checkpoints_are_averaged_than_were_saved(steps, mean, tmp_path):
+    done = start("translate", tmp_path, STEPS=steps, SAVE_EVERY="3")
+    assert done.returncode == 0, done.stderr
+    calls = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
+    (averaged,) = [call for call in calls if call[0] == "average"]
+    assert averaged[averaged.index("--last") + 1] == mean
+
+
+def test_rates_of_an_ablation_may_have_a_point(tmp_path):
+    settings = ["lm/a_1/adamw/0.002", "lm/a_1/muon/2e-3", "lm/a_1/muon/0.02/init-std=0.05"]
+    for number, row in enumerate(settings):
+        mark = tmp_path / f".{row.replace('/', '.')}"
+        mark.touch()
+        os.utime(mark, (number, number))
+        log = tmp_path / "rows" / mark.name[1:] / "log.jsonl"
+        log.parent.mkdir(parents=True)
+        losses = enumerate((4 - number, 3 - number, 2 - number), start=1)
+        events = [{"kind": "valid", "step": at, "valid/loss": loss} for at, loss in losses]
+        log.write_text("".join(json.dumps(event) + "\n" for event in events))
+    command = [sys.executable, str(RECIPES / "ablation" / "report.py"), str(tmp_path)]
+    env = {**os.environ, "PYTHONPATH": f"{RECIPES}{os.pathsep}{RECIPES.parent}"}
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr
+    rows = [
+        [cell.strip(" `") for cell in line.split("|")[1:-1]] for line in done.stdout.split("\n")
+    ]
+    assert [row[:5] for row in rows[2:5]] == [
+        (row + "/" * (4 - row.count("/"))).split("/") for row in settings
+    ]
+    # the second row has the last loss of the first one, 2, after two of its three updates
+    assert [row[-2:] for row in rows[2:5]] == [
+        ["", ""],
+        ["0.67", "a_1 adamw 0.002"],
+        ["0.33", "a_1 adamw 0.002"],
+    ]

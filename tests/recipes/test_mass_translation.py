@@ -42,7 +42,8 @@ def test_texts_are_no_translations_of_each_other(tmp_path):
 def test_stages_follow_each_other_and_go_on(tmp_path):
     env = {"RUN": "run", "OMP_NUM_THREADS": "1", "PRECISION": "fp32"}
     env |= {"MASS_STEPS": "2", "BACK_STEPS": "2", "EPOCHS": "1"}
-    recipe("mass_translation", tmp_path, **env)
+    printed = recipe("mass_translation", tmp_path, **env)
+    assert "MASS: 2 updates, 128 texts in all" in printed  # 64 an update
     run = tmp_path / "run"
     found = {
         path.name.partition(".")[0]: json.loads(path.read_text()) for path in run.glob("*.json")
