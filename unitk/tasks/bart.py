@@ -27,7 +27,7 @@ import numpy as np
 from unitk.data.cuts import Text
 from unitk.errors import check_option
 from unitk.registry import register
-from unitk.slots import Example, Ids, stay, unroll
+from unitk.slots import Example, Ids, unroll
 from unitk.spans import Spans, poisson_counts
 from unitk.tasks.base import check_chance, check_share, largest, share_at
 from unitk.tasks.seq2seq import Seq2Seq
@@ -120,8 +120,4 @@ class BART(Seq2Seq):
 
     def continued(self, before: Ids, text: Ids) -> Example:
         """The encoder reads what stands before and a MASK, the decoder what stands before."""
-        written = np.concatenate([self.start, before])
-        steps = np.arange(len(written))
-        enc = self.reading([np.append(before, self.vocab.mask)])
-        prompt = Example({"enc": enc, "dec": stay(written, steps, at=steps)})
-        return unroll(prompt, self.protocol, text)
+        return unroll(self.begun([np.append(before, self.vocab.mask)], before), self.protocol, text)

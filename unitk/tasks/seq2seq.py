@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, Slots, stay, unroll
@@ -66,9 +67,14 @@ class Seq2Seq(Task):
         return unroll(self.prompt(source), self.protocol, np.append(target, self.vocab.sep))
 
     def prompt(self, source: list[Ids]) -> Example:
+        return self.begun(source)
+
+    def begun(self, source: list[Ids], written: npt.ArrayLike = ()) -> Example:
+        """The encoder reads a source; the decoder reads what opens a text and what is `written`."""
+        tokens = np.append(self.start, written).astype(np.int64)
         # the decoder's clock has nothing to do with the encoder's: it begins at 0
-        steps = np.arange(len(self.start))
-        return Example({"enc": self.reading(source), "dec": stay(self.start, steps, at=steps)})
+        steps = np.arange(len(tokens))
+        return Example({"enc": self.reading(source), "dec": stay(tokens, steps, at=steps)})
 
     def reading(self, source: list[Ids]) -> Slots:
         """C (or nothing), the source, S."""
@@ -81,7 +87,6 @@ class Seq2Seq(Task):
 
         Lewis et al. 2020, arXiv 1910.13461, section 3.1. A token is read where it is predicted.
         """
-        tokens = np.concatenate([self.start, self.joined(parts)])
-        steps = np.arange(len(tokens))
-        example = Example({"enc": self.reading(parts), "dec": stay(tokens, steps, at=steps)})
-        return Encoded(example, "dec", len(tokens) - 1, places_of(parts, len(self.start) - 1))
+        example, first = self.begun(parts, self.joined(parts)), len(self.start) - 1
+        last = len(example.towers["dec"]) - 1
+        return Encoded(example, "dec", last, places_of(parts, first))

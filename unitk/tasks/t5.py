@@ -26,7 +26,7 @@ import numpy as np
 from unitk.data.cuts import Text
 from unitk.errors import UsageError, at_least
 from unitk.registry import register
-from unitk.slots import Example, Ids, stay, unroll
+from unitk.slots import Example, Ids, unroll
 from unitk.spans import Spans, alternating_spans, places
 from unitk.tasks.base import check_share, largest, share_at
 from unitk.tasks.seq2seq import Seq2Seq
@@ -79,9 +79,7 @@ class Sentinels(Seq2Seq):
 
     def opened(self, ids: Ids, written: Sequence[int] = ()) -> Example:
         """The encoder reads `ids`; the decoder has `written` this so far."""
-        begun = [*self.start, *written]
-        steps = np.arange(len(begun))
-        return Example({"enc": self.reading([ids]), "dec": stay(begun, steps, at=steps)})
+        return self.begun([ids], written)
 
     def numbered(self, source: list[Ids]) -> Ids:
         """A source with a sentinel for each [MASK]."""
