@@ -68,11 +68,9 @@ class Criterion(Protocol):
 
         It is known before the first backward pass.
         """
-        ...
 
     def __call__(self, model: Network, batch: Batch, step: int, total: int | None) -> Loss:
         """The sums at update `step` (from 0) of `total`, if the end is known."""
-        ...
 
 
 @runtime_checkable

@@ -102,11 +102,9 @@ class Cache(Protocol):
 
     def follow(self, back: Tensor) -> None:
         """Let hypothesis k of row b continue hypothesis back[b, k] of the step before."""
-        ...
 
     def select(self, rows: Tensor) -> Any:
         """The cache of these batch rows, copied."""
-        ...
 
 
 class Decoder(Protocol):
@@ -120,7 +118,6 @@ class Decoder(Protocol):
     @property
     def trained(self) -> int:
         """How many rows of the output layer over the vocabulary were trained."""
-        ...
 
     def parameters(self) -> Iterator[Parameter]: ...
 
@@ -132,23 +129,18 @@ class Decoder(Protocol):
         self, batch: Batch, condition: Any = None
     ) -> tuple[dict[str, Tensor], Mapping[str, Tensor]]:
         """The states [B, T, D] by tower, and the states that stateful rows carry."""
-        ...
 
     def log_probs(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
         """Log-probabilities [K] of the labels."""
-        ...
 
     def likeliest(self, batch: Batch, ask: Ask, banned: Any) -> tuple[Tensor, Tensor]:
         """The likeliest words [K] that are not banned, and their log-probabilities."""
-        ...
 
     def condition(self, batch: Batch) -> Any:
         """The inputs beside the slots, such as an encoder's states; None: there are none."""
-        ...
 
     def new_cache(self, batch_size: int, columns: int, *, condition: Any = None) -> Any:
         """An empty `Cache` for this many rows and columns of slots."""
-        ...
 
     def step(
         self,
@@ -160,11 +152,9 @@ class Decoder(Protocol):
         asked: Tensor | None = None,
     ) -> Tensor:
         """Read further slots [9, B, q]: their states [B, q, D], or those of the asked ones."""
-        ...
 
     def head(self, states_KD: Tensor, name: str = "lm") -> Tensor:
         """The logits of an output layer at K states."""
-        ...
 
 
 class Network(Decoder, Protocol):
@@ -178,4 +168,3 @@ class Network(Decoder, Protocol):
 
     def latents(self, batch: Batch) -> Tensor:
         """The most likely latents [N, Z] of the docs, where the architecture has any."""
-        ...
