@@ -41,8 +41,7 @@ def poisson_law(mean: float, longest: int) -> npt.NDArray[np.float64]:
     k = np.arange(1, longest + 1)
     log = k * math.log(mean) - mean - np.array([math.lgamma(i + 1) for i in k])
     law = np.exp(log - log.max())  # of large means exp alone would be 0
-    cumulative: npt.NDArray[np.float64] = np.cumsum(law) / law.sum()
-    return cumulative
+    return np.cumsum(law) / law.sum()
 
 
 @functools.cache
@@ -111,8 +110,7 @@ def most_spans(budget: int | Ids, mean: float, longest: int) -> Ids:
     The count of a renewal process has mean B / m and variance s^2 B / m^3.
     """
     m, variance = poisson_moments(mean, longest)
-    most: Ids = np.ceil(budget / m + 1 + 6 * np.sqrt(variance / m**3 * budget)).astype(np.int64)
-    return most
+    return np.ceil(budget / m + 1 + 6 * np.sqrt(variance / m**3 * budget)).astype(np.int64)
 
 
 def poisson_spans(
@@ -282,8 +280,7 @@ def context_spans(
 @functools.cache
 def length_law(weights: tuple[float, ...]) -> npt.NDArray[np.float64]:
     """Cumulative law of lengths 1, 2, ... with these weights."""
-    cumulative: npt.NDArray[np.float64] = np.cumsum(weights) / sum(weights)
-    return cumulative
+    return np.cumsum(weights) / sum(weights)
 
 
 def word_spans(
@@ -337,8 +334,7 @@ def word_ngrams(
                 break
     if left == budget:
         hidden[int(np.diff(first).argmin())] = 1
-    places: Ids = np.flatnonzero(np.frombuffer(hidden, np.bool_)[own])
-    return places
+    return np.flatnonzero(np.frombuffer(hidden, np.bool_)[own])
 
 
 def _words(unit: Ids) -> tuple[Ids, Ids]:

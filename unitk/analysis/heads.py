@@ -190,8 +190,7 @@ def _cut(tensor: Tensor, leaf: str, part: Heads, left: Tensor) -> Tensor:
     whole = part.num_heads
     if leaf.startswith("qkv."):
         # queries, keys and values lie one below the other, each with a stretch for each head
-        rows: Tensor = tensor.unflatten(0, (3, whole, -1))[:, left].flatten(0, 2)
-        return rows
+        return tensor.unflatten(0, (3, whole, -1))[:, left].flatten(0, 2)
     if leaf == "out.weight":
         found: Tensor = tensor.unflatten(1, (whole, -1))[:, left].flatten(1)
         # the norm before it is one of fewer values then (`Stack`)

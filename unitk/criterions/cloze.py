@@ -73,5 +73,4 @@ class Cloze:
         answer_W = torch.searchsorted(ask.rows[real_KC], words.first.contiguous(), right=True) - 1
         found = loss_W.new_zeros(int(real_KC.sum())).index_add(0, answer_W, -loss_W)
         empty_KC = loss_W.new_full(ask.rows.shape, -torch.inf)
-        scores_KC: Tensor = empty_KC.masked_scatter(real_KC, found)
-        return scores_KC
+        return empty_KC.masked_scatter(real_KC, found)

@@ -43,8 +43,7 @@ class CrossEntropyConfig:
     def build(self, vocab: Vocab) -> Criterion:
         pad = vocab.pad if self.smoothed_over == "others" else None
         build = imported("unitk.criterions.cross_entropy:CrossEntropy")
-        made: Criterion = build(self.label_smoothing, pad, self.z_loss, self.ar, self.tar)
-        return made
+        return build(self.label_smoothing, pad, self.z_loss, self.ar, self.tar)
 
 
 @register("criterion", "cloze")
@@ -59,5 +58,4 @@ class ClozeConfig:
 
     def build(self, vocab: Vocab) -> Criterion:
         build = imported("unitk.criterions.cloze:Cloze")
-        made: Criterion = build(self.loss)
-        return made
+        return build(self.loss)

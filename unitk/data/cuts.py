@@ -132,8 +132,7 @@ def cut(
 def distinct(rising: Ids) -> Ids:
     """Rising numbers, each once; `np.unique` takes a hundred times as long for millions."""
     new = np.append(True, rising[1:] > rising[:-1])
-    found: Ids = rising[new[: len(rising)]]
-    return found
+    return rising[new[: len(rising)]]
 
 
 def _split_long(sentences: Ids, size: int) -> Ids:

@@ -57,8 +57,7 @@ class Kind:
             # a text that is made up, to measure layouts: one sentence, nothing of note in it
             notes = np.zeros(sum(map(len, parts)), np.int64)
             given = (Text(parts, np.zeros(1, np.int64), notes),)
-        example: Example = getattr(task, self.method)(*given, rng)
-        return example
+        return getattr(task, self.method)(*given, rng)
 
 
 KINDS = {

@@ -156,8 +156,7 @@ def _elsewhere(home: Ids, first: Ids, rng: np.random.Generator) -> Ids:
     other = home
     if documents > 1:
         other = (home + rng.integers(1, documents, len(home))) % documents
-    begin: Ids = rng.integers(first[other], first[other + 1])
-    return begin
+    return rng.integers(first[other], first[other + 1])
 
 
 def _nearby(split: Ids, home: Ids, first: Ids, rng: np.random.Generator) -> tuple[Bools, Ids, Ids]:

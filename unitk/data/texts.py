@@ -125,8 +125,7 @@ def _words_before(corpus: Corpus, places: Ids) -> Ids:
     at = corpus.sentences.searchsorted(places, "right").clip(1, corpus.num_sentences) - 1
     start, words = corpus.sentences[at], corpus.words[at]
     size = np.maximum(corpus.sentences[at + 1] - start, 1)
-    found: Ids = words + (places - start) * (corpus.words[at + 1] - words) // size
-    return found
+    return words + (places - start) * (corpus.words[at + 1] - words) // size
 
 
 def _sentences(corpus: Corpus, runs: list[tuple[int, int]]) -> Ids:
@@ -161,8 +160,7 @@ class Records(Joined):
         which, number = self.place(index)
         source, target = self.corpora[which].record(number)
         short = shorten(source, self.max_source)
-        found: tuple[list[Ids], Any] = self.corpora[which].shortened(target, short, self.max_target)
-        return found
+        return self.corpora[which].shortened(target, short, self.max_target)
 
 
 class Windows:

@@ -259,8 +259,7 @@ def made(kind: type[Config], options: Mapping[str, object]) -> Config:
             hint = nearest(name, known) or f" (known: {', '.join(known)})"
             raise UsageError(f"there is no option {name!r}{hint}")
     given = [Given(name, given_text(value, name), name) for name, value in options.items()]
-    found: Config = resolve(kind, given).main
-    return found
+    return resolve(kind, given).main
 
 
 def length(text: str | int, words: int) -> int:

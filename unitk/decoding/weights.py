@@ -49,8 +49,7 @@ class Packed(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         matrix = (self.weight, self.bias)
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, *matrix, self.after, [], self.how)
-        return y
+        return torch.ops.mkldnn._linear_pointwise(x, *matrix, self.after, [], self.how)
 
 
 class Int8(nn.Module):

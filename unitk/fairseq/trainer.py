@@ -123,8 +123,7 @@ class UnitkTask(FairseqTask):
         require(known, f"--task {NAME}_{self.objective} needs --arch {NAME} or {NAME}_NAME")
         self.parsed = options(self.objective, cfg.unitk_arch, self.cfg)
         self.opened = self.open_split("train")
-        model: nn.Module = super().build_model(cfg, from_checkpoint)
-        return model
+        return super().build_model(cfg, from_checkpoint)
 
     def build_criterion(self, cfg: Any) -> FairseqCriterion:
         name = cfg._name

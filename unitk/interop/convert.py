@@ -133,8 +133,7 @@ def read_checkpoint(
     if not path.exists():
         raise CheckpointError(f"there is no {path}")
     if name in READ:
-        parts: Parts = reader.read(path, vocab, given)
-        return parts
+        return reader.read(path, vocab, given)
     found: Found = reader.read(path, vocab)
     parsed = _parsed(found, given)
     arch: ModelConfig = parsed.components["arch"].config

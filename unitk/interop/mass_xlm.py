@@ -61,8 +61,7 @@ class CrossBySegment(CrossAttention):
         each_BTsD = super().forward(x_BTD, source).unflatten(2, (self.maps, -1))
         # without languages there is a single map
         own_BT11 = source.view.queries[SEG, ..., None, None].clamp(max=self.maps - 1)
-        own_BTD: Tensor = each_BTsD.take_along_dim(own_BT11, 2).squeeze(2)
-        return own_BTD
+        return each_BTsD.take_along_dim(own_BT11, 2).squeeze(2)
 
 
 def layout(maps: int) -> Layout:

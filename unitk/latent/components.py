@@ -70,8 +70,7 @@ class LatentConfig(ModelConfig):
             return self
         preset = get("arch", self.encoder)()
         names = ("dropout", "attention_dropout", "activation_dropout")
-        config: ModelConfig = replace(preset, **{name: getattr(self, name) for name in names})
-        return config
+        return replace(preset, **{name: getattr(self, name) for name in names})
 
     @property
     def head_depth(self) -> int:
@@ -105,8 +104,7 @@ class LatentConfig(ModelConfig):
 
     def build(self, vocab_size: int, source_vocab_size: int | None = None) -> Network:
         build = imported("unitk.latent.model:LatentModel")
-        made: Network = build(self, vocab_size, source_vocab_size or vocab_size)
-        return made
+        return build(self, vocab_size, source_vocab_size or vocab_size)
 
 
 # with the row for the memory, the decoder's position table is GPT-2's
@@ -173,8 +171,7 @@ class ELBOConfig:
             )
 
     def build(self, vocab: Vocab) -> Criterion:
-        made: Criterion = imported("unitk.latent.elbo:ELBO")(self)
-        return made
+        return imported("unitk.latent.elbo:ELBO")(self)
 
 
 @register("criterion", "fusion")
@@ -196,5 +193,4 @@ class FusionConfig:
         at_least(self, "criterion.", beta=0, noise=0)
 
     def build(self, vocab: Vocab) -> Criterion:
-        made: Criterion = imported("unitk.latent.elbo:Fusion")(self)
-        return made
+        return imported("unitk.latent.elbo:Fusion")(self)

@@ -91,8 +91,7 @@ def nearest(
 
 def _directions(points: npt.NDArray[Any]) -> npt.NDArray[Any]:
     length = np.linalg.norm(points, axis=-1, keepdims=True)
-    found: npt.NDArray[Any] = points / np.maximum(length, np.finfo(np.float32).tiny)
-    return found
+    return points / np.maximum(length, np.finfo(np.float32).tiny)
 
 
 def principal(points: Points, count: int) -> tuple[Points, npt.NDArray[np.float64]]:

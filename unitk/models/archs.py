@@ -342,5 +342,4 @@ for _name, (_config, _about) in PRESETS.items():
 
 def preset(name: str) -> ModelConfig:
     """The configuration of a preset."""
-    found: ModelConfig = get("arch", name)()
-    return found
+    return get("arch", name)()

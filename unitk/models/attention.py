@@ -379,8 +379,7 @@ class CrossAttention(Heads):
         score_BHTS = (query_BHTK * self.scale) @ source.key.mT
         if source.view.bias_BHTS is not None:
             score_BHTS = score_BHTS + source.view.bias_BHTS
-        weight_BTS: Tensor = score_BHTS.softmax(dim=-1).mean(1)
-        return weight_BTS
+        return score_BHTS.softmax(dim=-1).mean(1)
 
     def project(
         self, states_BSD: Tensor, rotation_B1SP: Tensor | None = None
@@ -394,8 +393,7 @@ def take(table: Tensor, asked_Ba: Tensor) -> Tensor:
     """The rows of the asked slots, along T of [B, T, D] or [B, H, T, .]."""
     # gather wants an index for every value; expand makes one without a copy
     index = asked_Ba[..., None] if table.dim() == 3 else asked_Ba[:, None, :, None]
-    rows: Tensor = table.gather(-2, index.expand(*table.shape[:-2], -1, table.shape[-1]))
-    return rows
+    return table.gather(-2, index.expand(*table.shape[:-2], -1, table.shape[-1]))
 
 
 def _heads(x_BTD: Tensor, num_heads: int) -> Tensor:

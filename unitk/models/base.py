@@ -80,8 +80,7 @@ class ArchConfig:
 
         `source_vocab_size` is that of an encoder with its own vocabulary.
         """
-        made: Network = imported(self.network)(self, vocab_size)
-        return made
+        return imported(self.network)(self, vocab_size)
 
     def _require(self, name: str, holds: bool, what: str) -> None:
         """Raise a `UsageError` unless an option holds `what` it must be."""

@@ -80,10 +80,7 @@ def block_mask(now: Tensor, query_doc: Tensor, born: Tensor, dies: Tensor, key_d
     key_doc_M = _flat(key_doc, num_keys, NEVER + 1)
 
     def visible(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        seen: Tensor = sees(
-            now_N[query], query_doc_N[query], born_M[key], dies_M[key], key_doc_M[key]
-        )
-        return seen
+        return sees(now_N[query], query_doc_N[query], born_M[key], dies_M[key], key_doc_M[key])
 
     # least and largest value in each block of BLOCK queries [n, 1] or keys [1, m]
     (now_0, now_1), (asks_0, asks_1) = _ends(now_N, 1), _ends(query_doc_N, 1)

@@ -63,8 +63,7 @@ class Embedding(nn.Module):
             x_BTD = x_BTD + self.segments(slots[SEG] * (not self.one_segment))
         if added is not None:
             x_BTD = x_BTD + added
-        embedded_BTD: Tensor = self.map(self.dropout(self.norm(x_BTD)))
-        return embedded_BTD
+        return self.map(self.dropout(self.norm(x_BTD)))
 
     def of_tasks(self, batch: Batch) -> Tensor | None:
         """What is added to every slot of a doc for its task (ERNIE 2.0), [N, D].
@@ -74,8 +73,7 @@ class Embedding(nn.Module):
         if self.tasks is None:
             return None
         number_N = batch.inputs.get("task", torch.zeros_like(batch.owner))
-        added_ND: Tensor = self.tasks(number_N)
-        return added_ND
+        return self.tasks(number_N)
 
     def resized(self, name: str, table: Tensor) -> Tensor:
         """A position table of that name, with as many rows as it has here.
@@ -90,7 +88,6 @@ class Embedding(nn.Module):
 
     def look_up(self, token_BT: Tensor) -> Tensor:
         """The rows of real and virtual tokens [B, T, D]."""
-        x_BTD: Tensor
         if self.virtual is None:
             x_BTD = self.tokens(token_BT)
         else:

@@ -46,8 +46,7 @@ class Table(nn.Embedding):
         learns = self.training and torch.is_grad_enabled() and self.weight.requires_grad
         if not (self.lean and learns):
             return super().forward(index)
-        rows: Tensor = _Rows.apply(self.weight, index)  # type: ignore[no-untyped-call]
-        return rows
+        return _Rows.apply(self.weight, index)  # type: ignore[no-untyped-call]
 
 
 class _Rows(torch.autograd.Function):
@@ -101,15 +100,11 @@ def mapped(norm: nn.Module, linear: nn.Module, x: Tensor) -> Tensor:
     A norm without weights before a map without a bias is one factor for each row of the outputs;
     where a map has fewer outputs than inputs, it is cheaper there.
     """
-    y: Tensor
-    if isinstance(norm, RMSNorm) and norm.weight is None and linear.bias is None:
-        y = linear(x)
-        if torch.compiler.is_compiling():
-            return y * _factor(x, norm.eps).type_as(y)
-        factor: Tensor = _Factor.apply(x, norm.eps)
-        return y * factor.type_as(y)
-    y = linear(norm(x))
-    return y
+    if not (isinstance(norm, RMSNorm) and norm.weight is None and linear.bias is None):
+        return linear(norm(x))
+    y = linear(x)
+    factor = _factor if torch.compiler.is_compiling() else _Factor.apply
+    return y * factor(x, norm.eps).type_as(y)
 
 
 def _factor(x: Tensor, eps: float) -> Tensor:
@@ -118,8 +113,7 @@ def _factor(x: Tensor, eps: float) -> Tensor:
     norm = torch.linalg.vector_norm(
         x, dim=-1, keepdim=True, dtype=torch.promote_types(x.dtype, torch.float32)
     )
-    factor: Tensor = (norm.square() / x.shape[-1] + eps).rsqrt()
-    return factor
+    return (norm.square() / x.shape[-1] + eps).rsqrt()
 
 
 class _Factor(torch.autograd.Function):
@@ -163,8 +157,7 @@ def unit_rms(x: Tensor, eps: float) -> Tensor:
     """
     if not x.is_cpu or torch.compiler.is_compiling():
         return F.rms_norm(x, x.shape[-1:], eps=eps)
-    y: Tensor = _Unit.apply(x, eps)  # type: ignore[no-untyped-call]
-    return y
+    return _Unit.apply(x, eps)  # type: ignore[no-untyped-call]
 
 
 def applied_again(

@@ -35,8 +35,7 @@ class RelativeBias(nn.Module):
         """Each head's bias for the distances from -far to far, [H, R]."""
         every = torch.arange(-self.far, self.far + 1, device=self.table.weight.device)
         bucket_R = buckets(every, self.table.num_embeddings, self.far, self.one_sided)
-        by_distance_HR: Tensor = self.table(bucket_R).to(dtype).mT.contiguous()
-        return by_distance_HR
+        return self.table(bucket_R).to(dtype).mT.contiguous()
 
 
 def buckets(distance: Tensor, count: int, far: int, one_sided: bool = False) -> Tensor:

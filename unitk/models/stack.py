@@ -140,8 +140,7 @@ class Stack(Tower):
                 x_BTD = recomputed(layer, *entering)
             else:
                 x_BTD = layer(*entering)
-        states_BTD: Tensor = self.norm(x_BTD)
-        return states_BTD
+        return self.norm(x_BTD)
 
     def project(self, condition: Condition) -> list[tuple[Tensor, Tensor]]:
         """Per layer the keys and values [B, H, S, K] of an encoder's states."""
@@ -387,8 +386,7 @@ class Model(Answers):
         head = self.heads.named(name)
         if head.mix is not None:
             asked = replace(asked, states=head.mix(asked.states))
-        found: Tensor = head(asked, self.decoder.embed.tokens.weight)
-        return found
+        return head(asked, self.decoder.embed.tokens.weight)
 
     @torch.no_grad()
     def step(

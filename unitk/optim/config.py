@@ -38,8 +38,7 @@ class OptimizerConfig:
 
     def build(self, groups: Groups) -> Optimizer:
         """Build the optimizer of these groups; it reads each group's "lr" and "weight_decay"."""
-        made: Optimizer = imported(self.built_by)(self, groups)
-        return made
+        return imported(self.built_by)(self, groups)
 
     def of(self, name: str, dims: int) -> OptimizerConfig:
         """The optimizer that trains a parameter with this name and number of dimensions."""
@@ -104,8 +103,7 @@ class AdafactorConfig(OptimizerConfig):
     """
 
     def build(self, groups: Groups) -> Optimizer:
-        made: Optimizer = imported("unitk.optim.optimizers:adafactor")(groups)
-        return made
+        return imported("unitk.optim.optimizers:adafactor")(groups)
 
 
 @register("optimizer", "adagrad")
@@ -127,10 +125,9 @@ class AdagradConfig(OptimizerConfig):
         check_option(self, "optimizer.eps", self.eps > 0, "above 0")
 
     def build(self, groups: Groups) -> Optimizer:
-        made: Optimizer = imported("torch.optim:Adagrad")(
+        return imported("torch.optim:Adagrad")(
             groups, initial_accumulator_value=self.accumulator, eps=self.eps
         )
-        return made
 
 
 @register("optimizer", "sgd")
@@ -146,8 +143,7 @@ class SGDConfig(OptimizerConfig):
         check_option(self, "optimizer.momentum", 0 <= self.momentum < 1, "in [0, 1)")
 
     def build(self, groups: Groups) -> Optimizer:
-        made: Optimizer = imported("torch.optim:SGD")(groups, momentum=self.momentum)
-        return made
+        return imported("torch.optim:SGD")(groups, momentum=self.momentum)
 
 
 @register("optimizer", "muon")

@@ -102,8 +102,7 @@ class Exponential(Falling):
         _check(self, "floor", self.floor > 0, "above 0")
 
     def _after(self, step: int, warmup: float, total: int | None) -> float:
-        share: float = self.floor ** self._gone(step, warmup, total)
-        return share
+        return self.floor ** self._gone(step, warmup, total)
 
 
 @register("schedule", "cosine")

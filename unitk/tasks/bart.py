@@ -42,8 +42,7 @@ def infilled(tokens: Ids, spans: Spans, shown: Ids) -> Ids:
     np.add.at(depth, stop, -1)
     read = tokens.copy()
     read[start] = shown
-    found: Ids = read[depth.cumsum()[:-1] == 0]
-    return found
+    return read[depth.cumsum()[:-1] == 0]
 
 
 @register("task", "bart")
@@ -86,8 +85,7 @@ class BART(Seq2Seq):
         """The most spans of length 0: six deviations above the mean."""
         budget = np.ceil(largest(self.config.mask_ratio) * words)
         mean = budget * np.exp(-self.config.mean_span) / self.config.mean_span
-        most: Ids = np.ceil(mean + 6 * np.sqrt(mean) + 1).astype(np.int64)
-        return most
+        return np.ceil(mean + 6 * np.sqrt(mean) + 1).astype(np.int64)
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         share = share_at(self.config.mask_ratio, text.when)

@@ -325,8 +325,7 @@ def side_by_side(each: Sequence[Encoded]) -> tuple[Example, Ids]:
 
 def largest(share: float | Schedule) -> float:
     """The most that a share is at any time: of a schedule its `value`."""
-    value: float = share.value if callable(share) else share
-    return value
+    return share.value if callable(share) else share
 
 
 def share_at(share: float | Schedule, when: When) -> float:
@@ -334,8 +333,7 @@ def share_at(share: float | Schedule, when: When) -> float:
 
     A layout hides one token at least, also where a schedule comes down to 0.
     """
-    now: float = share(*when) if callable(share) else share
-    return now
+    return share(*when) if callable(share) else share
 
 
 def stage_at(shares: Sequence[float], when: When, option: str) -> int:

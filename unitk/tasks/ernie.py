@@ -145,5 +145,4 @@ def roles(notes: Ids, sentences: Ids) -> Ids:
     """The role of each turn: 1 answers. Without annotations of roles, they take turns."""
     if not (notes & (ASKER | ANSWERER)).any():
         return np.arange(len(sentences)) % 2
-    found: Ids = ((notes[sentences] & ANSWERER) > 0).astype(np.int64)
-    return found
+    return ((notes[sentences] & ANSWERER) > 0).astype(np.int64)

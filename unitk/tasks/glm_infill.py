@@ -108,8 +108,7 @@ class GLMInfill(Task):
         c = self.config
         budget = np.maximum(1, (largest(c.mask_ratio) * (n + self.frame)).astype(np.int64))
         most = np.minimum(most_spans(budget, c.mean_span, c.max_span), np.maximum(n, 1))
-        bound: Ids = n + self.frame + 2 * most
-        return bound
+        return n + self.frame + 2 * most
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, ids, c = self.vocab, text.ids, self.config

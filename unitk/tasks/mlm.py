@@ -60,8 +60,7 @@ class Masked(Task):
         """Numbers, rising, of the words that free tokens belong to."""
         # what follows a symbol begins a word, even where a text was cut inside one
         starts = self.vocab.starts[tokens] | np.append(True, ~free[:-1])
-        numbers: Ids = np.cumsum(starts)[free]
-        return numbers
+        return np.cumsum(starts)[free]
 
     def corrupted(
         self, tokens: Ids, seg: Ids, hidden: Ids, rng: np.random.Generator, run: Ids | None = None

@@ -42,8 +42,7 @@ class Seq2Seq(Task):
 
     @property
     def opening(self) -> str:
-        opening: str = self.config.opening
-        return opening
+        return self.config.opening
 
     @cached_property
     def start(self) -> list[int]:

@@ -135,8 +135,7 @@ class T5(Sentinels):
     def slots(self, n: Ids) -> Ids:
         c = self.config
         hidden, spans = hidden_counts(n, largest(c.mask_ratio), c.mean_span, len(self.sentinels))
-        longest: Ids = np.maximum(n, hidden + spans) + self.frame
-        return longest
+        return np.maximum(n, hidden + spans) + self.frame
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         c, size = self.config, len(text.ids)

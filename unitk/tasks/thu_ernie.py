@@ -97,10 +97,9 @@ class THUERNIE(MLM):
     @cached_property
     def find(self) -> Linker:
         """What --task.linker names."""
-        found: Linker = registry.get("linker", self.config.linker, "--task.linker")(
+        return registry.get("linker", self.config.linker, "--task.linker")(
             self.config.forms, self.vocab
         )
-        return found
 
     def entity(self, parts: list[Ids], each: Sequence[list[Link]] | None = None) -> Ids:
         """The numbers [T], from 1, of the entities beside framed parts; `each` are the links of the

@@ -103,8 +103,7 @@ class XLNet(Task):
         return Protocol(end=v.sep, probe=self.asking, unseen=True, banned=(v.pad, v.cls, v.mask))
 
     def slots(self, n: Ids) -> Ids:
-        most: Ids = n + self.frame + np.maximum(n // self.config.one_in, 1)
-        return most
+        return n + self.frame + np.maximum(n // self.config.one_in, 1)
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         ids, n = text.ids[::-1] if text.flag else text.ids, len(text.ids)

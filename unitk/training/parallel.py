@@ -166,8 +166,7 @@ class Group(Ranks):
             )
 
     def all_reduce_max(self, *values: float) -> list[float]:
-        found: list[float] = self._reduced(torch.tensor(values, dtype=torch.double), "MAX").tolist()
-        return found
+        return self._reduced(torch.tensor(values, dtype=torch.double), "MAX").tolist()
 
     def total(self, values: dict[str, float]) -> dict[str, float]:
         names = self._agreed(values)

@@ -64,8 +64,7 @@ class Start:
 
     @property
     def config(self) -> TrainConfig:
-        config: TrainConfig = self.parsed.main
-        return config
+        return self.parsed.main
 
     @property
     def identity(self) -> Identity:

@@ -210,5 +210,4 @@ class BackTranslationConfig:
 
     def build(self, vocab: Vocab) -> Criterion:
         build = imported("unitk.translation.back:BackTranslating")
-        made: Criterion = build(self.label_smoothing, temperature=self.temperature, vocab=vocab)
-        return made
+        return build(self.label_smoothing, temperature=self.temperature, vocab=vocab)

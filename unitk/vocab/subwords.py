@@ -353,8 +353,7 @@ class Tokenizers(VocabModel):
         return self._tokenizer.id_to_token(index) or ""
 
     def find(self, piece: str) -> int | None:
-        index: int | None = self._tokenizer.token_to_id(piece)
-        return index
+        return self._tokenizer.token_to_id(piece)
 
     def text(self, index: int) -> str:
         piece = self.piece(index)

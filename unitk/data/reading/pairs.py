@@ -72,8 +72,8 @@ def _pair(record: Any, where: str, fields: Fields) -> PairText | None:
 
 
 def _check_skipped(where: str, empty: tuple[str, ...], fields: Fields) -> None:
-    names = ", ".join(empty)
     if not fields.skip_empty:
+        names = ", ".join(empty)
         raise DataError(f"{where}: {names} is empty; --skip-empty leaves such records out")
 
 
@@ -128,11 +128,9 @@ def choices_of(record: Any, where: str, fields: Fields) -> list[str]:
         own = record.get(name)
         one = replace(fields, source=(name,))
         text += _texts(own, name, where) if isinstance(own, list) else source_of(record, where, one)
-    require_two = (
-        f"{where}: a choice is between two texts at least, behind the first --source-field"
-    )
     if len(text) < 3:
-        raise DataError(require_two)
+        least = "a choice is between two texts at least, behind the first --source-field"
+        raise DataError(f"{where}: {least}")
     return text
 
 

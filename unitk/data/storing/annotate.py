@@ -132,6 +132,5 @@ def open_annotator(text: str) -> Annotator:
         name, equals, path = one.partition("=")
         made.append(registry.get("annotator", name, "--annotate")(Path(path) if equals else None))
     if len(made) == 1:
-        annotator: Annotator = made[0]
-        return annotator
+        return made[0]
     return lambda *given: functools.reduce(np.bitwise_or, (each(*given) for each in made))

@@ -132,8 +132,7 @@ def count_words(lines: bytes) -> Ids:
     text = np.frombuffer(b"\n" + lines, np.uint8)
     blank = text <= 32  # bytes of UTF-8's other characters are above
     first = np.flatnonzero(blank[:-1] > blank[1:])  # a word begins after each of these bytes
-    found: Ids = np.diff(first.searchsorted(np.flatnonzero(text == 10)))
-    return found
+    return np.diff(first.searchsorted(np.flatnonzero(text == 10)))
 
 
 def num_workers(given: int | None, size: int) -> int:

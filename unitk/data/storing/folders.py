@@ -61,8 +61,7 @@ def open_corpus(path: Path) -> Corpus | Pairs:
     if kind not in KINDS:
         known = f"this unitk reads {', '.join(KINDS)}"
         raise DataError(f"{folder / MANIFEST}: the corpus holds {kind!r}, but {known}")
-    corpus: Corpus | Pairs = KINDS[kind].opens(folder)
-    return corpus
+    return KINDS[kind].opens(folder)
 
 
 def corpus_vocab(path: Path) -> Vocab:

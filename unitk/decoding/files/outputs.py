@@ -151,8 +151,7 @@ class Formatter:
 
 def strongest(table: Floats) -> list[int]:
     """The source word with the largest weight, for each output word."""
-    found: list[int] = np.argmax(table, axis=1).tolist() if table.size else []
-    return found
+    return np.argmax(table, axis=1).tolist() if table.size else []
 
 
 def one_line(text: str) -> str:
@@ -162,8 +161,7 @@ def one_line(text: str) -> str:
 
 def numbers(table: npt.NDArray[np.float32]) -> list[Any]:
     """The numbers of an array as lists, each with the fewest digits that identify it in 32 bits."""
-    found: list[Any] = np.array(table.astype(str), object).astype(float).tolist()
-    return found
+    return np.array(table.astype(str), object).astype(float).tolist()
 
 
 def write(lines: Iterable[str], path: Path) -> None:

@@ -129,8 +129,7 @@ class Canvas:
         """Which slots of columns [a, b) are still to be filled; none in a row that has its end."""
         ended = self.open & (self.asked & (self.token == self.task.vocab.sep)).any(1)
         masked = self.token == self.task.vocab.mask
-        found: Tensor = (self.asked & masked & ~ended[:, None])[:, a:b]
-        return found
+        return (self.asked & masked & ~ended[:, None])[:, a:b]
 
     def write(self, a: int, b: int, time: int, before: Tensor | None) -> Iterator[None]:
         """Fill columns [a, b), which see each other and all earlier columns; yields each pass.

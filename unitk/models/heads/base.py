@@ -264,8 +264,7 @@ def asked_slots(batch: Batch, name: str) -> Tensor | None:
     if 2 * widest > length:
         return None
     # those that are read come first; others fill up the rows that have fewer: none comes twice
-    slots_Ba: Tensor = asked_BT.argsort(dim=1, descending=True, stable=True)[:, :widest]
-    return slots_Ba
+    return asked_BT.argsort(dim=1, descending=True, stable=True)[:, :widest]
 
 
 def _in_chunks(chunk: Callable[..., Terms], asked: Asked, label: Tensor, price_K: Tensor) -> Terms:

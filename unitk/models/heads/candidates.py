@@ -35,5 +35,4 @@ class Candidates(Categorical):
 
     def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
         assert asked.among is not None, "a head over candidates needs an ask that names them"
-        logits_KC: Tensor = self.transform(asked.states[:, 0]) @ self.table(asked.among).mT
-        return logits_KC
+        return self.transform(asked.states[:, 0]) @ self.table(asked.among).mT

@@ -27,8 +27,7 @@ class Pooled(Head):
     def scores(self, states: Tensor) -> Tensor:
         """Outputs [..., size] of states [..., D]."""
         pooled = states if self.dense is None else torch.tanh(self.dense(states))
-        found: Tensor = self.out(pooled)
-        return found
+        return self.out(pooled)
 
 
 @register("head", "class")
@@ -52,8 +51,7 @@ class Tags(Categorical):
         self.out = nn.Linear(config.width, size or 1)
 
     def forward(self, asked: Asked, tokens_VD: Tensor) -> Tensor:
-        logits_KC: Tensor = self.out(asked.states[:, 0])
-        return logits_KC
+        return self.out(asked.states[:, 0])
 
 
 @register("head", "regress")

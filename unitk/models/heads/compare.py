@@ -117,5 +117,4 @@ def compare(
     The logits are overwritten: by their gradient if they need one.
     """
     given = logits_KV, label_K, price_K, smoothing, pad, z_loss
-    found: tuple[Tensor, Tensor, Tensor] = Compare.apply(*given)  # type: ignore[no-untyped-call]
-    return found
+    return Compare.apply(*given)  # type: ignore[no-untyped-call]

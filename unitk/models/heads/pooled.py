@@ -21,8 +21,7 @@ class Norm(nn.BatchNorm1d):
 
     def forward(self, x_KD: Tensor) -> Tensor:
         if len(x_KD) > 1 or not self.training:
-            found: Tensor = super().forward(x_KD)
-            return found
+            return super().forward(x_KD)
         given = self.running_mean, self.running_var, self.weight, self.bias
         return F.batch_norm(x_KD, *given, eps=self.eps)
 
@@ -52,8 +51,7 @@ class Concat(Categorical):
             step_Ka = asked.slots[NOW]
             chunks_K1 = step_Ka.gather(1, last_K[:, None]) // self.bptt + 1
             shown_Ka = shown_Ka & (step_Ka // self.bptt >= chunks_K1 - self.bptt_chunks)
-        logits_KC: Tensor = self.out(self.inner(pooled(asked.states, shown_Ka, last_K)))
-        return logits_KC
+        return self.out(self.inner(pooled(asked.states, shown_Ka, last_K)))
 
 
 def pooled(states_KaD: Tensor, shown_Ka: Tensor, last_K: Tensor) -> Tensor:
@@ -88,5 +86,4 @@ class Attend(Categorical):
         state_KaH, _ = self.top(asked.states, length_K, (begin_K, begin_K))
         score_Ka = self.weigh(state_KaH)[..., 0].tanh().masked_fill(~asked.real, -torch.inf)
         mixed_KH = (score_Ka.softmax(-1)[..., None].type_as(state_KaH) * state_KaH).sum(1)
-        logits_KC: Tensor = self.out(mixed_KH)
-        return logits_KC
+        return self.out(mixed_KH)

@@ -60,7 +60,6 @@ class Words(Categorical):
         bias: Tensor | None = self.bias
         if among_C is not None:
             weight, bias = weight[among_C], None if bias is None else bias[among_C]
-        logits_KV: Tensor
         if self.product is not None and among_C is None:
             logits_KV = self.product(states_KD)
         else:

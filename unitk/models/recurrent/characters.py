@@ -37,8 +37,7 @@ class Highway(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         gate = self.gate(x).sigmoid()
-        y: Tensor = gate * self.transform(x).relu() + (1 - gate) * x
-        return y
+        return gate * self.transform(x).relu() + (1 - gate) * x
 
 
 class CharacterEmbedding(nn.Module):
@@ -72,5 +71,4 @@ class CharacterEmbedding(nn.Module):
         x_UF = torch.cat([own(x_UcC).amax(-1).relu() for own in self.convolutions], -1)
         for highway in self.highways:
             x_UF = highway(x_UF)
-        found: Tensor = self.map(x_UF)[word].unflatten(0, chars.shape[:-1])
-        return found
+        return self.map(x_UF)[word].unflatten(0, chars.shape[:-1])

@@ -49,16 +49,14 @@ class Order:
     def laid(self, x_BTD: Tensor) -> Tensor:
         """States of slots as sequences [N, L, D]."""
         found: Tensor = x_BTD.flatten(0, 1).index_select(0, self.place_NL.flatten())
-        x_NLD: Tensor = found.unflatten(0, self.place_NL.shape)
-        return x_NLD
+        return found.unflatten(0, self.place_NL.shape)
 
     def back(self, x_NLD: Tensor, rows: int) -> Tensor:
         """Sequences as states of the slots of that many rows [B, T, D]; pads have 0."""
         real_NL = self.real_NL
         flat = x_NLD.new_zeros(self.slots, x_NLD.shape[2])
         flat = flat.index_put((self.place_NL[real_NL],), x_NLD[real_NL])
-        x_BTD: Tensor = flat.unflatten(0, (rows, -1))
-        return x_BTD
+        return flat.unflatten(0, (rows, -1))
 
 
 def ordered(slots: Tensor, sight: str) -> Order:
@@ -326,8 +324,7 @@ class RecurrentModel(Model):
         slots, chars = batch.towers[name], batch.inputs.get(f"{name}.chars")
         if isinstance(embed, CharacterEmbedding):
             require(chars is not None, "--arch reads characters, which this task does not lay out")
-            from_chars: Tensor = embed(chars)
-            return from_chars
+            return embed(chars)
         x_BTD: Tensor = embed(slots)
         chance = self.settings.embedding_dropout
         if self.training and chance:

@@ -133,8 +133,7 @@ def imported_rows(folder: Path) -> dict[str, int]:
     """The number of rows that each table of an imported checkpoint had, by the tensor's name."""
     if IMPORTED not in sealed(folder):
         return {}
-    rows: dict[str, int] = read_json(folder / IMPORTED, CheckpointError)["rows"]
-    return rows
+    return read_json(folder / IMPORTED, CheckpointError)["rows"]
 
 
 def components(
