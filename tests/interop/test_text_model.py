@@ -116,3 +116,5 @@ def test_mistakes_are_named(there):
         model.logits("a")
     with pytest.raises(UsageError, match="there must be a target for each text"):
         model.loss(["a", "b"], ["c"])
+    with pytest.raises(UsageError, match="texts: none is given"):
+        model.loss([], [])

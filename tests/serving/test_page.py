@@ -307,6 +307,18 @@ def test_every_control_is_sent(serving, browser, name):
                 page.keyboard.press("ArrowRight")
 
 
+def test_a_walk_has_no_more_places_than_the_server_decodes(serving, browser):
+    with serving("unitk-vae-en", max_texts=4) as where, opened(browser, where) as page:
+        for one, value in CONTROLS["walk"].items():
+            page.fill(f"#walk form [name={one}]", value)
+        press(page, "walk")
+        assert page.inner_text("#error") == ""
+        page.focus("#walk input[type=range]")
+        page.keyboard.press("End")
+        outputs = post(where, "latent/interpolate", SENT["walk"] | {"steps": 4})["outputs"]
+        assert page.inner_text("#walk .answer") == outputs[-1][0]["text"]
+
+
 def test_the_first_click_summarises_an_abstract(serving, browser):
     with serving("unitk-mini-en-summaries") as where, opened(browser, where) as page:
         press(page, "write")

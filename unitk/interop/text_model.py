@@ -99,6 +99,7 @@ class TextModel(nn.Module):
 
         sources = encoded(texts)
         wanted = [None] * len(sources) if targets is None else encoded(targets)
+        require(len(sources) > 0, "texts: none is given")
         require(len(wanted) == len(sources), "there must be a target for each text")
         return list(zip(sources, wanted, strict=True))
 

@@ -203,9 +203,9 @@ function predict(name, task) {
   if (task.form === "span") section.querySelector(".question").hidden = false;
 }
 
-function walk(name) {
+function walk(name, limits) {
   panel("walk", async ({from, to}, answer, section) => {
-    const body = {task: name, texts: [from, to], steps: 9, beam: 1};
+    const body = {task: name, texts: [from, to], steps: Math.min(9, limits.max_texts), beam: 1};
     const {outputs} = await answered("latent/interpolate", body);
     const slider = section.querySelector("input[type=range]");
     const show = () => {
@@ -213,6 +213,7 @@ function walk(name) {
       slider.setAttribute("aria-valuetext", text);
       answer.textContent = text;
     };
+    slider.max = outputs.length - 1;
     slider.oninput = show;
     slider.parentElement.hidden = false;
     show();
@@ -250,7 +251,7 @@ async function start() {
   if (asking) question(asking, tasks[asking], limits);
   if (writing) fromSource(writing, tasks[writing], limits);
   if (predicting) predict(predicting, tasks[predicting]);
-  if (walking) walk(walking);
+  if (walking) walk(walking, limits);
   show(tasks);
 }
 
