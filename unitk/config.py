@@ -47,11 +47,12 @@ class Given:
 
 
 GONE = {"task.languages": "0,0", "arch.cross_by_segment": "off"}
-"""Options that fewer components have than in version 0.1, with the value that changed nothing."""
+"""Options that more components had once, with the value that changes nothing. Checkpoints and
+config files that name them are read."""
 
 
 def modern(given: Iterable[tuple[str, str | None]]) -> list[tuple[str, str | None]]:
-    """Options of version 0.1 as this version has them."""
+    """Options of an earlier checkpoint or config file under the names that they have now."""
     now = dict[tuple[str, str | None], tuple[str, str | None]]()
     given = list(given)
     if any(key == "task.languages" and text != GONE[key] for key, text in given):

@@ -35,6 +35,11 @@ def choose(weights: tuple[float, ...], rng: np.random.Generator) -> int:
     return bisect.bisect_right(list(itertools.accumulate(weights)), point)
 
 
+def draw_lengths(law: npt.NDArray[np.float64], count: int, rng: np.random.Generator) -> Ids:
+    """Lengths 1, 2, ... by a cumulative law: its inverse at uniform points."""
+    return law.searchsorted(rng.random(count), "right") + 1
+
+
 @functools.cache
 def poisson_law(mean: float, longest: int) -> npt.NDArray[np.float64]:
     """Cumulative law of Poisson(mean) restricted to 1..longest (zero excluded)."""
@@ -58,11 +63,11 @@ def poisson_lengths(budget: int, mean: float, longest: int, rng: np.random.Gener
 
     The sum exceeds the budget by less than the last length (GLM, `ConstructBlockStrategy`).
     """
-    # by the inverse of the law; a few more than expected, so that one draw is mostly enough
+    # a few more than expected, so that one draw is mostly enough
     law, count = poisson_law(mean, longest), int(budget / mean) + 8
-    lengths = law.searchsorted(rng.random(count), "right") + 1
+    lengths = draw_lengths(law, count, rng)
     while (total := lengths.cumsum())[-1] < budget:
-        lengths = np.append(lengths, law.searchsorted(rng.random(count), "right") + 1)
+        lengths = np.append(lengths, draw_lengths(law, count, rng))
     return lengths[: int(total.searchsorted(budget)) + (budget > 0)]
 
 
@@ -266,7 +271,7 @@ def context_spans(
     Contexts lie side by side, and the last one has what is left of [0, size): `size // share`
     places are in spans, one at least (XLNet, section 3.1).
     """
-    lengths = law.searchsorted(rng.random(size // share + 1), "right") + 1
+    lengths = draw_lengths(law, size // share + 1, rng)
     contexts = share * lengths
     lengths = lengths[: int(contexts.cumsum().searchsorted(size, "right"))]
     # the context that the next length would need is cut off at the end
@@ -295,7 +300,7 @@ def word_spans(
     first, word = _words(unit)
     # in a random order, places that are not hidden come as if each were drawn among those left
     anchors = rng.permutation(len(unit))
-    sizes = law.searchsorted(rng.random(len(unit)), "right") + 1
+    sizes = draw_lengths(law, len(unit), rng)
     starts = first[word[anchors]].tolist()
     stops = first[np.minimum(word[anchors] + sizes, len(first) - 1)].tolist()
     hidden: set[int] = set()

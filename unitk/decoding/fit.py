@@ -135,8 +135,7 @@ def fitted(
         source, laid, _ = shortened(source, lay_out, over, truncate and task.diffuses, rise)
         if (beyond := over(laid)) > 0:
             raise DataError(f"{name} is too long: position {size - 1 + beyond} of {size}")
-        prompt, sized = laid
-        return source, (prompt, sized)
+        return source, laid
     source, (prompt, sized), fits = shortened(
         source,
         lay_out,

@@ -8,7 +8,7 @@ accepted.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ import numpy as np
 from unitk.api.drawing import drawings, laid_out
 from unitk.config import Given, resolve
 from unitk.decoding.config import INFILL_LENPEN, LOCAL, GenerateConfig, length
+from unitk.decoding.constraints.base import Constraint
 from unitk.decoding.files.defaults import beside, naming
 from unitk.decoding.files.outputs import numbers
 from unitk.decoding.forced import check_layer
@@ -29,7 +30,7 @@ from unitk.registry import nearest
 from unitk.serving.batching import Abandoned, Job
 from unitk.serving.config import Limits
 from unitk.serving.verbs import VERBS, Aligning, abilities, verbs
-from unitk.slots import Ids
+from unitk.slots import Example, Ids
 from unitk.tasks.understanding.base import Understanding
 from unitk.values import given_text
 
@@ -43,6 +44,8 @@ INPUTS = ("source", "sources", "input", "inputs", "prompt")
 """Names that other servers have for the first field."""
 SHOWN = 100
 """The most slots of a mask that is shown."""
+LARGEST = 1e9
+"""Coordinates of a latent are smaller, so that sums of their squares fit into 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,18 @@ class Service:
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """What is decoded for a text of a request, in a batch with those of other requests."""
+
+    source: list[Ids]
+    prompt: tuple[Example, Constraint]
+    number: int
+    """Its number within the request, which seeds its draws whatever is computed beside it."""
+    on_text: Callable[[str], None] | None = None
+    """Receives the text so far, of a stream."""
+
+
+@dataclass(frozen=True)
 class Asked:
     """A request to one task."""
 
@@ -144,9 +159,8 @@ class Asked:
         if streamed:
             alone = self.config.sampling and self.config.nbest == 1 and len(made.items) == 1
             require(alone, "stream needs one text, and sampling with nbest 1")
-            source, prompt, number, _ = made.items[0]
             # it alone tells of its words; the job may be joined with others that do not
-            made.items[0] = source, prompt, number, on_text
+            made.items[0] = replace(made.items[0], on_text=on_text)
         return made
 
     @cached_property
@@ -186,8 +200,7 @@ class Asked:
             weights = config.nbest * sum(longest)
             what = f"alignment_layer: {weights:,} weights, but an answer may have {WEIGHTS:,}"
             require(weights <= WEIGHTS, f"{what}: ask for fewer or shorter outputs")
-        # the number within the request seeds the draws, whatever is computed beside it
-        items = [(kept[number], prompt, number, None) for number, prompt in prompts.items()]
+        items = [Wanted(kept[number], prompt, number) for number, prompt in prompts.items()]
 
         def answer(found: list[list[Output]]) -> Any:
             by_number = dict(zip(prompts, found, strict=True))
@@ -253,8 +266,7 @@ class Asked:
     def _latent_decode(self) -> Job:
         points, size = self._field("points", list), self.space.dimensions
         right = all(isinstance(one, list) and len(one) == size for one in points)
-        # numbers that a float of 32 bits holds
-        right = right and all(is_number(x) for one in points for x in one)
+        right = right and all(is_coordinate(x) for one in points for x in one)
         require(right and points != [], f"points must be a list of lists of {size} numbers")
         self._few("points", len(points))
         return self._walk(lambda: np.array(points, np.float32))
@@ -329,23 +341,21 @@ class Asked:
 
 
 def decoded(
-    generator: Generator, config: GenerateConfig, layer: int | None, items: list[Any], gone: Gone
+    generator: Generator, config: GenerateConfig, layer: int | None, items: list[Wanted], gone: Gone
 ) -> list[list[Output]]:
     """The n best outputs for prompts of several requests; batching does not change draws."""
 
     def on_step(at: int, ids: Ids) -> None:
         if gone():  # asked after each token, so that a long output ends soon
             raise Abandoned
-        source, _, _, on_text = items[at]
-        if on_text is not None:
-            on_text(generator.task.text(source, ids))
+        if (on_text := items[at].on_text) is not None:
+            on_text(generator.task.text(items[at].source, ids))
 
-    prompts = [prompt for _, prompt, _, _ in items]
-    numbers = [number for *_, number, _ in items]
+    prompts, numbers = [item.prompt for item in items], [item.number for item in items]
     each = generator.decoded(prompts, config, numbers, on_step=on_step)
     found = [
-        [Output(generator.task.text(source, one.ids), one) for one in some]
-        for (source, *_), some in zip(items, each, strict=True)
+        [Output(generator.task.text(item.source, one.ids), one) for one in some]
+        for item, some in zip(items, each, strict=True)
     ]
     if layer is None:
         return found
@@ -353,6 +363,6 @@ def decoded(
     return generator.attended(examples, found, layer, config)
 
 
-def is_number(value: object) -> bool:
-    """Whether it is a finite number."""
-    return isinstance(value, int | float) and abs(value) < 1e9
+def is_coordinate(value: object) -> bool:
+    """Whether it is a number that a latent may have."""
+    return isinstance(value, int | float) and abs(value) < LARGEST

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,16 @@ from unitk.tasks.understanding.places import Span
 
 Said = dict[str, Any]
 """What is said of a text, by name: label and probability, value, tags, or answer and its start."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A text, or a window of it, as a model reads it."""
+
+    number: int  # of the text
+    start: int  # where the window begins in its last part
+    parts: list[Ids]
+    example: Example
 
 
 @torch.inference_mode()
@@ -56,34 +66,34 @@ def predict(
     if task.form not in ("class", "choice", "tags"):
         what = f"--probabilities has no effect: task {task.name} has no labels"
         require(not config.probabilities, what)
-    read: list[tuple[int, int, list[Ids], Example]] = []
+    read: list[Window] = []
     for number, source in enumerate(sources):
         if sum(map(len, source)):
             name = f"input {first + number + 1}"
             if task.form == "choice" and len(source) < 2:
                 raise DataError(f"{name} has no choices, which are the parts behind its text")
             for start, parts in readings(task, source, name, config):
-                read.append((number, start, parts, asking(task, parts)))
+                read.append(Window(number, start, parts, asking(task, parts)))
     said: list[Said] = [{} for _ in sources]
-    examples = [example for *_, example in read]
+    examples = [one.example for one in read]
     for numbers in batches(examples, config.max_tokens):
         each = [
             # each model reads the texts as its task lays them out
-            (one, [examples[i] if own is task else asking(own, read[i][2]) for i in numbers])
+            (one, [examples[i] if own is task else asking(own, read[i].parts) for i in numbers])
             for one, own in members
         ]
         output = mean_output(each)
         if output.isnan().any():
             raise NonFiniteError("the model gives outputs that are NaN: nothing is predicted")
         for i, rows in by_example(output, examples, numbers):
-            number, start, parts, _ = read[i]
-            found = task.said(parts, rows)
+            window = read[i]
+            found = task.said(window.parts, rows)
             if not config.probabilities:
                 found.pop("probabilities", None)
             if "span" in found and found["span"][0] >= 0:
-                found["span"] = [start + place for place in found["span"]]
-            if not said[number] or _better(found, said[number]):
-                said[number] = found
+                found["span"] = [window.start + place for place in found["span"]]
+            if not said[window.number] or _better(found, said[window.number]):
+                said[window.number] = found
         report(len(numbers))
     report(said.count({}))
     return said

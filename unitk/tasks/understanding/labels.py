@@ -78,17 +78,14 @@ class Classify(Whole):
         return {"slot": "class", "concat": "concat", "attention": "attend"}[self.config.pooling]
 
     def rows(self, encoded: Encoded) -> Ids:
-        if self.config.pooling == "slot":
-            return super().rows(encoded)
-        # in the order of the text, and last the slot that has read all
+        """The slots to pool: words in the order of the text, and last the one that has read all."""
         words = np.setdiff1d(np.concatenate(encoded.parts), encoded.whole)
         return np.append(words, encoded.whole)[None]
 
     def laid(self, parts: list[Ids]) -> Example:
         if self.config.pooling == "slot":
             return super().laid(parts)
-        encoded = self.encoded(parts)
-        example = self.asked(encoded.example, encoded.tower, self.rows(encoded))
+        example = Headed.asking(self, parts)  # pooling reads one order
         first, *others = example.asks
         return replace(example, asks=[replace(first, name="class"), *others])
 
