@@ -13,7 +13,7 @@ from functools import partial
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from unitk.errors import QUIET
+from unitk.errors import QUIET, talks
 from unitk.training.reporting.sinks import Event, Sink, event
 
 log = logging.getLogger(__name__)
@@ -38,11 +38,6 @@ def show_log(level: int = logging.INFO) -> None:
         logger.addHandler(Terminal())
 
 
-def watched() -> bool:
-    """Whether somebody can see a progress bar: in a terminal or a notebook."""
-    return console.is_terminal or console.is_jupyter
-
-
 class Journal:
     """Logs the events of a run; if they cannot be written, it warns once and continues."""
 
@@ -59,7 +54,7 @@ class Journal:
             console=console,
             refresh_per_second=2,
             transient=True,
-            disable=not (shown and watched()) or QUIET in os.environ,
+            disable=not (shown and talks()),
         )
         self._bar = self._progress.add_task("training", total=total, completed=step)
 
@@ -85,7 +80,7 @@ class Journal:
         self._events.append(event(kind, step, values))
         for sink in self.sinks:
             self._attempt(partial(sink.write, kind, step, values))
-        if kind == "train" and watched():  # the bar shows them
+        if kind == "train" and talks():  # the bar shows them
             self.show(line)
         else:
             place = f"{step:,}" + (f"/{self.total:,}" if self.total else "")
