@@ -264,6 +264,23 @@ def test_of_shares_that_are_correct_the_highest_is_best(train, toy_data, monkeyp
     assert "valid/lm/correct 0.25  (best 0.75 at step 2)" in caplog.text
 
 
+def test_what_another_validation_found_best_is_not_compared(train, toy_data, caplog):
+    """A loss of 5 is no share that nothing can exceed; losses of other texts are others."""
+    valid = f"--valid-every 1 --patience 3 --valid {toy_data / 'text'}"
+    loss = train(f"--max-steps 2 {valid}").best
+    share = train(f"--max-steps 4 {valid} --best-metric valid/lm/correct --resume")
+    assert share.step == 4 and share.best_step > 2 and 0 <= share.best <= 1 < loss
+    assert "is no longer the best one" in caplog.text
+    caplog.clear()
+    valid = valid.replace("--valid ", "--valid dev=")  # the same texts by another name
+    again = train(f"--max-steps 5 {valid} --best-metric dev/lm/correct --resume")
+    assert again.best >= share.best and "no longer" not in caplog.text
+    few = train(f"--max-steps 6 {valid} --valid-texts 3 --best-metric dev/lm/correct --resume")
+    assert few.best_step == 6 and few.stale == 0
+    other = valid.replace("dev=", "dev=" + str(toy_data / "text" / "train") + ",x=")
+    assert train(f"--max-steps 7 {other} --resume").best_step == 7
+
+
 def test_an_unknown_metric_is_named(train, toy_data):
     with pytest.raises(UsageError, match="valid/lm/nl.*valid/lm/nll"):
         train(f"--max-steps 1 --valid {toy_data / 'text'} --best-metric valid/lm/nl")

@@ -14,7 +14,7 @@ from unitk.tasks.understanding.labels import Classify
 from unitk.training import loop
 from unitk.training.saving.checkpoint import load
 from unitk.training.start import parse_train, prepare
-from unitk_cli import convert
+from unitk_cli import average, convert
 
 FIXED = (
     f"--precision fp32 {EXACT} --valid none --writers none --threads 1 --log-every 1"
@@ -105,3 +105,19 @@ def test_an_average_comes_with_the_statistics_of_normalization(runs, tmp_path):
     assert "heads.concat:label.inner.0.running_mean" in kept
     assert all(found[name].equal(last[name]) for name in kept)
     assert all(found[name].equal(table) for name, table in average.items())
+
+
+@pytest.mark.parametrize("more", ["", "--ema 0.5"])
+def test_the_mean_of_checkpoints_has_the_mean_of_their_statistics(runs, tmp_path, more):
+    words = f"--task classify --task.pooling concat --init-from {runs / 'lm'} --lr 1e-2 {more}"
+    train(f"{words} --data {runs / 'class' / 'train'} --max-steps 4 --save-every 2"
+          f" --save-dir {tmp_path / 'run'}")  # fmt: skip
+    both = [tmp_path / "run" / "checkpoints" / f"step-{step}" for step in (2, 4)]
+    average.run(["--checkpoint", *map(str, both), "--dest", str(tmp_path / "mean")])
+    one, other, mean = (load(path).model.state_dict() for path in (*both, tmp_path / "mean"))
+    assert "heads.concat:label.inner.0.running_mean" in mean
+    for name, found in mean.items():
+        if found.is_floating_point():
+            assert found.equal(((one[name].double() + other[name]) / 2).to(found.dtype)), name
+        else:  # of batches
+            assert found.equal(other[name])

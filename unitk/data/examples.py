@@ -46,6 +46,7 @@ class Data:
     train: Source
     valid: dict[str, Source]
     fingerprint: str  # of the corpora's contents and weights
+    valid_fingerprints: dict[str, str]
     parts: int  # of pairs and labelled texts: the most parts of a source; else 0
 
     @property
@@ -132,6 +133,7 @@ def open_data(parsed: Parsed) -> Data:
         # validation is drawn and cut from (0, 0, example), so that curves of all runs compare
         {name: source([corpus], [1.0], 0) for name, corpus in zip(judged, rest, strict=True)},
         hashlib.sha256("\n".join(content).encode()).hexdigest(),
+        {name: corpus.fingerprint for name, corpus in zip(judged, rest, strict=True)},
         0 if kind == "text" else max(int(one.source_parts.max(initial=1)) for one in corpora),
     )
 

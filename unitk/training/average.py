@@ -60,8 +60,9 @@ def rewrite(
 def check_alike(first: Path, one: dict[str, Any], path: Path, other: dict[str, Any]) -> None:
     """Raise CheckpointError unless two checkpoints have the same kind; dropout may differ."""
     fault = f"{path} cannot be averaged with {first}"
-    if one["vocab"] != other["vocab"]:
-        raise CheckpointError(f"{fault}: their vocabularies differ")
+    for key, what in {"vocab": "vocabularies", "labels": "labels"}.items():
+        if one.get(key) != other.get(key):
+            raise CheckpointError(f"{fault}: their {what} differ")
     a, b = _kind(one["config"]), _kind(other["config"])
     for key in [*a, *b]:
         if a.get(key) != b.get(key):
@@ -78,32 +79,35 @@ def _kind(config: dict[str, str]) -> dict[str, str]:
 
 
 def mean(checkpoints: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of each tensor, summed in float64; integer tensors must be equal.
+    """The mean of each tensor, summed in float64. Integers count batches: the last ones are kept.
 
     Checkpoints that have moving averages (`--ema`) contribute these.
     """
     found: dict[str, Tensor] = {}
-    used = [path / (EMA if EMA in sealed(path) else WEIGHTS) for path in checkpoints]
     with ExitStack() as stack:
-        files = [stack.enter_context(safe_open(file, "pt")) for file in used]
-        names = [set(file.keys()) for file in files]
-        for path, own in zip(checkpoints, names, strict=True):
-            if other := own ^ names[0]:
+        files: list[dict[str, Any]] = []
+        for path in checkpoints:
+            own = dict[str, Any]()
+            # statistics of batch normalization have no moving average
+            for name in [name for name in (WEIGHTS, EMA) if name in sealed(path)]:
+                file = stack.enter_context(safe_open(path / name, "pt"))
+                own |= dict.fromkeys(file.keys(), file)
+            if other := own.keys() ^ (files or [own])[0].keys():
                 raise CheckpointError(f"{path} and {checkpoints[0]} differ in {min(other)}")
-        for name in sorted(names[0]):
+            files.append(own)
+        for name in sorted(files[0]):
             parts = [
-                check_finite(file.get_tensor(name), f"{path}: {name}")
-                for path, file in zip(checkpoints, files, strict=True)
+                check_finite(own[name].get_tensor(name), f"{path}: {name}")
+                for path, own in zip(checkpoints, files, strict=True)
             ]
-            first = parts[0]
+            first, last = parts[0], parts[-1]
             for path, part in zip(checkpoints, parts, strict=True):
-                same = part.shape == first.shape and part.dtype == first.dtype
-                if not same or not first.is_floating_point() and not torch.equal(part, first):
+                if part.shape != first.shape or part.dtype != first.dtype:
                     raise CheckpointError(f"{path} and {checkpoints[0]} differ in {name}")
-            if first.is_floating_point():
+            if last.is_floating_point():
                 total = torch.zeros(first.shape, dtype=torch.float64)
                 for part in parts:
                     total += part
-                first = (total / len(parts)).to(first.dtype)
-            found[name] = first
+                last = (total / len(parts)).to(first.dtype)
+            found[name] = last
     return found

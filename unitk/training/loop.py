@@ -125,6 +125,7 @@ class Trainer:
     def run(self, journal: Journal) -> Generator[Event, None, None]:
         """Train to the end, a signal, or until the caller takes no further event."""
         config, at = self.config, self.progress
+        at.judge_by(self.start.judged_by)
         updates = prefetch(self.updates())
         self.began = time.perf_counter() - at.seconds
         self.model.train()
@@ -311,7 +312,7 @@ class Trainer:
         if values is None:  # a signal came: it is done again when the run continues
             return
         at.validated, self.validation_seconds = at.step, time.perf_counter() - began
-        metric = config.best_metric or f"{next(iter(self.data.valid))}/loss"
+        metric = self.start.metric
         if metric not in values:
             hint = nearest(metric, values) or f" (known: {', '.join(values)})"
             raise UsageError(f"--best-metric: validation gives no {metric}{hint}")

@@ -67,6 +67,20 @@ class Start:
         return self.parsed.main
 
     @property
+    def metric(self) -> str:
+        """The value of a validation by which the best checkpoint is selected."""
+        return self.config.best_metric or f"{next(iter(self.data.valid), 'valid')}/loss"
+
+    @property
+    def judged_by(self) -> str:
+        """That value and the texts it is computed of; empty if there are none."""
+        name, values = re.split("[./]", self.metric)[0], self.parsed.values()
+        if name not in self.data.valid:
+            return ""
+        what = self.metric.removeprefix(name), self.data.valid_fingerprints[name]
+        return " ".join([*what, *(values[key] for key in ("valid_texts", *CUT))])
+
+    @property
     def identity(self) -> Identity:
         """The identity that its checkpoints record."""
         folder = self.config.user_dir

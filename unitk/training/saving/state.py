@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from unitk.foreign import read_json
 from unitk.tasks.base import Task
 from unitk.training.config import TrainConfig
 from unitk.values import SUFFIXES, render
+
+log = logging.getLogger(__name__)
 
 SOURCE_VOCAB = "source_vocab"  # folder of a checkpoint, and option of a task
 COPIES = {
@@ -113,6 +116,7 @@ class Progress:
     """[value, step] of the best validations, which were or are being saved, the best first."""
     kept: dict[str, int] = field(default_factory=dict)
     """Names of the checkpoints of --save-at-words -> their steps."""
+    judged_by: str = ""  # the value that ranks validations, and what it is computed of
     stale: int = 0  # validations since the best one
     means: dict[str, dict[str, float]] = field(default_factory=dict)
     """Sums and counts since the last log line."""
@@ -173,6 +177,19 @@ class Progress:
         ranking = ranking[: keep + 1]
         if math.isfinite(value) and [value, self.step] in ranking[:keep]:
             self.ranking = ranking
+
+    def judge_by(self, what: str) -> None:
+        """Forget the best validations if another value decides, or the same of other texts."""
+        if what and what != self.judged_by:
+            if self.judged_by and self.ranking:
+                log.warning(
+                    "validations are of another value or of other texts than before: step %s is no"
+                    " longer the best one, and --patience counts from 0",
+                    self.best_step,
+                )
+            if self.judged_by:  # earlier versions did not say
+                self.ranking, self.stale = [], 0
+            self.judged_by = what
 
     def read(self, words: int, marks: tuple[int, ...]) -> None:
         """Count the words of an update, and record the `marks` that it reaches."""
