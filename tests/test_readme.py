@@ -23,7 +23,7 @@ import pytest
 
 from unitk import config
 from unitk.errors import UsageError
-from unitk_cli import main
+from unitk_cli import analyse, main
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("*.md", "docs/**/*.md", "recipes/**/README.md", "unitk/pretrained/*/README.md")
@@ -141,12 +141,20 @@ def test_commands_exist(page, only_parse):
                     pytest.fail(f"{page}: {shlex.join(words)}: {error}")
 
 
-@pytest.mark.parametrize("verb", [verb for verb in main.VERBS if verb != "latent"])
-def test_examples_of_the_help_pages(verb, only_parse, capsys):
+@pytest.mark.parametrize(
+    "verb",
+    [
+        *(verb for verb in main.VERBS if verb not in ("analyse", "latent")),
+        *(f"analyse {verb}" for verb in analyse.VERBS),
+    ],
+)
+def test_every_help_page_has_examples_that_work(verb, only_parse, capsys):
+    name, *rest = verb.split()
     with suppress(SystemExit):
-        main.module(verb).run(["--help"])
-    page = capsys.readouterr().out
-    for line in re.findall(rf"^ +(unitk {verb} .*)$", page, re.M):
+        main.module(name).run([*rest, "--help"])
+    lines = re.findall(rf"^ +(unitk {verb}(?: .*)?)$", capsys.readouterr().out, re.M)
+    assert lines
+    for line in lines:
         assert len(line) <= 78
         check(shlex.split(line))
 

@@ -69,8 +69,8 @@ class HeadOptions:
     """Which attention heads matter: their importance, the loss while the least important ones are
     removed, and a checkpoint without them (Michel et al. 2019).
 
-    unitk analyse heads --checkpoint runs/lm --data data/docs/valid
-    unitk analyse heads --checkpoint runs/lm --data data/docs/valid --until 0.3 --dest models/small
+    unitk analyse heads --checkpoint runs/lm --data corpus
+    unitk analyse heads --checkpoint runs/lm --data corpus --until 0.3 --dest less
     """
 
     checkpoint: Path

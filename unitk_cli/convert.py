@@ -34,7 +34,11 @@ class Options:
     diffusion (MDLM, BD3-LM, LLaDA); to read only, elmo, ulmfit; to write only, ctranslate2 (BART,
     T5, GPT-2, BERT) and onnx (encoders). --task NAME, --task.FIELD and --arch.FIELD override the
     checkpoint. --arch.max-positions 1024 repeats the rows of a position table. With --from unitk,
-    --task NAME chooses one of mixed tasks."""
+    --task NAME chooses one of mixed tasks.
+
+    unitk convert --from hf bert-base-uncased --to unitk models/bert
+    unitk convert --from unitk runs/lm --to hf exported/lm
+    """
 
     from_: tuple[str, str]
     """FORMAT and PATH to read. Format unitk: a run folder or a checkpoint."""

@@ -18,6 +18,8 @@ class Options:
     """List registered names (tasks, architectures, schedules and so on) and the bundled models.
 
     Heads are listed by `unitk list head` only, because that imports torch.
+
+    unitk list arch
     """
 
     kind: str | None = None

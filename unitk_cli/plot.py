@@ -13,7 +13,10 @@ from unitk.masks import check_picture
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Draw loss, learning rate, gradient norm and speed of runs over each other."""
+    """Draw loss, learning rate, gradient norm and speed of runs over each other.
+
+    unitk plot runs/lm runs/glm --output curves.svg
+    """
 
     runs: tuple[Path, ...]
     """Run folders (--save-dir of `unitk train`)."""

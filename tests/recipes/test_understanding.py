@@ -69,7 +69,9 @@ def test_a_set_in_one_file_is_divided(tmp_path):
 
 def test_the_samples_are_what_their_page_says():
     page = (SAMPLES / "README.md").read_text()
-    for path in SAMPLES.glob("*/*.gz"):
+    samples = list(SAMPLES.glob("*/*.gz"))
+    assert len(samples) == 3
+    for path in samples:
         text = gzip.decompress(path.read_bytes()).decode()
         [row] = re.findall(rf"\| `{path.name}` \| ([\d,]+) \| ([\d,]+) \|", page)
         blocks = [block for block in text.split("\n\n") if block.strip()]

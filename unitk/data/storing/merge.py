@@ -22,7 +22,10 @@ TOKENS_AT_ONCE = 1 << 24
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Join the shards of a corpus, in their order: the result equals the corpus made at once."""
+    """Join the shards of a corpus, in their order: the result equals the corpus made at once.
+
+    unitk merge shards/0 shards/1 shards/2 --dest data/docs
+    """
 
     parts: tuple[Path, ...]
     """Folders that `unitk preprocess --shard i/n` wrote, in the order i = 0, 1, and so on."""
