@@ -259,7 +259,7 @@ def test_rules_that_leave_nothing_are_told(decode, files, capsys, caplog):
     [
         ("The\n", "--prefix-file begin.txt has 1 lines for 4 inputs"),
         ("\nThe \u4e00\n\n\n", "--prefix-file begin.txt, line 2: .* cannot spell '\u4e00'"),
-        ("The bade fido bade fido\n\n\n\n", "input 1 begins with .* words, and --max-len is 5"),
+        ("The bade fido bade fido\n\n\n\n", "input 1 begins with .* tokens, and --max-len is 5"),
     ],
 )
 def test_beginnings_that_cannot_be(decode, files, text, message):

@@ -110,12 +110,12 @@ def test_what_is_too_long(toy_vocab):
     lm = generator("lm", toy_vocab, max_positions=16)
     source, target = [np.full(4, 50), np.full(9, 51)], np.full(8, 52)
     config = GenerateConfig()
-    with pytest.raises(DataError, match="input 4 with its target of 8 words is too long by 8 for"):
+    with pytest.raises(DataError, match="input 4 with its target of 8 tokens is too long by 8 for"):
         lm.scores([source], [target], config, first=3)
     short = [source[0], source[1][:1]]
     ((one,),) = lm.scores([source], [target], config, truncate=True)
     same(one, lm.scores([short], [target], config)[0][0])
-    with pytest.raises(DataError, match="target of 30 words"):
+    with pytest.raises(DataError, match="target of 30 tokens"):
         lm.scores([source], [np.full(30, 52)], config, truncate=True)
 
 

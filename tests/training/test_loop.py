@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -164,6 +165,20 @@ def test_a_hinge_of_the_mean_needs_the_whole_update(train):
     with pytest.raises(UsageError, match="mean-hinge needs an update in one micro-batch, not in "):
         train(words)
     train(f"{words} --max-tokens 800", run="whole")
+
+
+def test_an_update_that_must_be_whole_is_no_larger_at_the_end_of_an_epoch(start):
+    words = "--task optimus --arch optimus_tiny --criterion.kl-mode mean-hinge --max-steps 1"
+    feed = Trainer(start(f"{words} --max-tokens 800")).feed
+    for size in range(800, 2000, 100):  # --batch-tokens is --max-tokens by default
+        updates = replace(feed, max_tokens=size, batch_tokens=size).updates()
+        epoch = [next(updates)]
+        while not epoch[-1].epoch:
+            epoch.append(next(updates))
+        assert [len(update.batches) for update in epoch] == [1] * len(epoch)
+        assert sorted(np.concatenate([update.ids for update in epoch])) == [
+            *range(len(feed.examples.bounds(0)))
+        ]
 
 
 def test_a_warm_up_without_end_and_updates_of_one_text_are_warned_about(train, caplog):

@@ -89,6 +89,7 @@ class Feed:
     """Stateful rows, as many as `batch_texts`: each continues where it stood in the update before,
     on the same rank. 0: examples are shuffled and packed."""
     backward: bool = False  # whether these rows read their texts from the last to the first
+    undivided: bool = False  # whether no update may be larger, so that it fits a micro-batch
 
     def plan(self, epoch: int) -> Plan:
         """The order of an epoch."""
@@ -99,7 +100,8 @@ class Feed:
             few = f"--stateful-rows {self.rows}: there are only {len(bounds)} texts"
             require(len(bounds) >= self.rows, few)
             return in_rows(bounds, self.rows, self.backward)
-        return plan(bounds, weights, self.seed, epoch)
+        found = plan(bounds, weights, self.seed, epoch)
+        return replace(found, most=1.0) if self.undivided else found
 
     def stop(self, epoch_plan: Plan, cursor: int) -> int:
         """Where the update that starts at `cursor` ends."""

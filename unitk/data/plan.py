@@ -24,6 +24,8 @@ class Plan:
     order: Ids
     total: Ids
     bound: Ids
+    most: float = 1.5
+    """The most that the last update has, in the size of an update."""
 
     def __len__(self) -> int:
         return len(self.total)
@@ -32,12 +34,12 @@ class Plan:
         """Where the update that starts at `cursor` ends.
 
         It holds at most `size` slots (`texts`: examples) and at least one example. It also takes
-        what is left of the epoch, if that is less than half an update.
+        what is left of the epoch, if it then is no larger than `most` times the size.
         """
         # the sum of costs up to each example, an example costing 1 where texts are counted
         total = np.arange(1, len(self) + 1) if texts else self.total
         done = total[cursor - 1] if cursor else 0
-        if total[-1] - done <= 1.5 * size:
+        if total[-1] - done <= self.most * size:
             return len(total)
         return max(cursor + 1, int(np.searchsorted(total, done + size, "right")))
 

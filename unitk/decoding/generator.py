@@ -341,7 +341,7 @@ class Generator(Decoding):
         beyond = max(overrun(prompt, protocol, words, limits))
         if beyond > 0:
             raise DataError(
-                f"{name} with its target of {words} words is too long by {beyond} for "
+                f"{name} with its target of {words} tokens is too long by {beyond} for "
                 "this model's positions; --truncate shortens the last part of the source"
             )
         if len(ends) != 1 + len(prompt.blanks):

@@ -169,9 +169,14 @@ def _rows(batch: Batch, start: int, stop: int) -> Batch:
     )
 
 
+def undivided(criterion: Any) -> str:
+    """The option that requires an update to be one micro-batch; empty if none does."""
+    return criterion.undivided() if isinstance(criterion, Undivided) else ""
+
+
 def check_whole(criterion: Any, parts: int) -> None:
     """Raise `UsageError` if the loss needs the update as one micro-batch, but it has several."""
-    option = criterion.undivided() if isinstance(criterion, Undivided) else ""
+    option = undivided(criterion)
     what = f"{option} needs an update in one micro-batch, not in {parts}"
     require(not option or parts == 1, f"{what}: raise --max-tokens or lower --batch-tokens")
 

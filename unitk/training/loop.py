@@ -99,8 +99,8 @@ class Trainer:
         self.saver = Saver(start.run, config.keep_last)
         self.means, self.speed, self.spent = Means(**self.progress.means), Speed(), Speed()
         self.noise = Noise(self.progress.noise)
-        self.norm, self.last = math.nan, ""  # of the last update; the last losses
-        self.validation_seconds = 0.0  # seconds of the last validation
+        # the norm of the last update, the last losses, and the seconds of the last validation
+        self.norm, self.last, self.validation_seconds = math.nan, "", 0.0
         self.feed = Feed(
             examples=self.data.train.examples,
             seed=config.seed,
@@ -109,6 +109,7 @@ class Trainer:
             batch_texts=config.stateful_rows or config.batch_texts,
             rows=config.stateful_rows,
             backward=self.data.task.backward,
+            undivided=bool(guard.undivided(self.criterion)),
             rank=self.ranks.rank,
             world=self.ranks.world,
         )
@@ -117,8 +118,7 @@ class Trainer:
         if config.max_epochs and not isinstance(config.block_size, int):
             epochs = sum(map(self.feed.updates_per_epoch, range(config.max_epochs)))
         words = config.max_words and self.data.updates_until(self.feed, config.max_words)
-        ends = [config.max_steps, epochs, words]
-        self.total = min((end for end in ends if end), default=None)
+        self.total = min(filter(None, [config.max_steps, epochs, words]), default=None)
         self.log_every = config.log_every or max(1, min(50, (self.total or 2000) // 40))
         self.signals, self.stopped, self.began = Signals(), 0, time.perf_counter()
 

@@ -213,7 +213,7 @@ def test_lengths_of_lines():
     assert Constraint().sized(GenerateConfig(max_len="0.1x"), 3).max_len == 1
     with pytest.raises(DataError, match="input 2: --min-len 1x is 9 here, and --max-len 8"):
         Constraint().sized(GenerateConfig(min_len="1x", max_len=8), 9, name="input 2")
-    with pytest.raises(DataError, match="input 3 begins with 4 words, and --max-len is 3"):
+    with pytest.raises(DataError, match="input 3 begins with 4 tokens, and --max-len is 3"):
         Constraint((0,) * 4).sized(GenerateConfig(max_len=3), 1, name="input 3")
 
 

@@ -39,10 +39,12 @@ class Constraint:
                 f"{name}: --min-len {config.min_len} is {low} here, and --max-len {high}"
             )
         if len(self.prefix) > high:
-            raise DataError(f"{name} begins with {len(self.prefix)} words, and --max-len is {high}")
+            raise DataError(
+                f"{name} begins with {len(self.prefix)} tokens, and --max-len is {high}"
+            )
         longest = max(map(len, self.phrases), default=0)  # they may overlap
         if longest > high:
-            raise DataError(f"{name} needs a phrase of {longest} words, and --max-len is {high}")
+            raise DataError(f"{name} needs a phrase of {longest} tokens, and --max-len is {high}")
         return replace(self, min_len=low, max_len=high)
 
 

@@ -55,10 +55,10 @@ def load_tower(model: Model, tower: str, folder: Path) -> None:
         if not between and not re.match(r"layers\.\d+\.cross_", one):
             raise CheckpointError(f"{name} has no tensor {one}")
     left = [one for one in there if one not in here]
-    for what, names in (("begins anew", new), ("is left out", left)):
+    for what, names in (("initialised", new), ("left out", left)):
         if names:
             short = dict.fromkeys(re.sub(r"(?<=^layers)\.\d+|\.\w+$", "", one) for one in names)
-            log.info("%s: %s %s", name, ", ".join(short), what)
+            log.info("%s: %s: %s", name, what, ", ".join(short))
     stack = model.reader if tower == "encoder" else model.decoder
     for one, tensor in here.items():
         if one in there:

@@ -361,7 +361,7 @@ def _heads_begin(there: dict[str, Tensor], here: dict[str, Tensor], folder: Path
     for name in [name for name in there if ":" in name and name not in here]:
         del there[name]
     if begun:
-        log.info("%s has no head %s: it begins anew", folder, ", ".join(sorted(begun)))
+        log.info("%s lacks weights of %s: these are initialised", folder, ", ".join(sorted(begun)))
 
 
 def check_finite(tensor: Tensor, what: str) -> Tensor:
