@@ -14,6 +14,9 @@ from stages import arguments, events, table
 from unitk.data.batching import draw
 from unitk.training.start import parse_train, prepare
 
+JOINT = ("multitask", "sequential", "continual", "scratch")
+"""Rows that learn all objectives."""
+
 
 def majorities(run: Path) -> dict[str, tuple[int, float]]:
     """Objective -> how many answers the validation set of a run has, and the share of one class."""
@@ -41,7 +44,7 @@ def main(run: Path, rows: list[str]) -> None:
         last = events(run / row, "valid")[-1]
         shares = [last.get(f"valid/{name}/correct") for name in names]
         lines.append([row, f"{last['step']:,}", *map(cell, shares)])
-    joint = next((row for row in rows if row not in names), rows[0])
+    joint = next((row for row in rows if row in JOINT), rows[0])
     found = majorities(run / joint)
     most = [cell(found[name][1]) if name in found else "" for name in names]
     asked = [f"{found[name][0]:,}" if name in found else "" for name in names]
