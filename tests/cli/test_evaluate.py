@@ -62,6 +62,25 @@ def judge(runs, toy_data, capsys):
     return call
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--task unilm --arch unilm_tiny",
+        "--task lm --arch gpt2_tiny --blocks stream",
+    ],
+)
+def test_texts_are_cut_as_in_validation(judge, runs, toy_data, request, words):
+    """Sentence pairs are drawn, and windows begin anywhere: the draws are those of validation."""
+    name = f"cut-{request.node.callspec.indices['words']}"
+    words += f" --block-size 64 --data {toy_data / 'text'} --save-dir {runs / name}"
+    train(f"{words} {COMMON} --seed 5".split())
+    events = map(json.loads, (runs / name / "log.jsonl").read_text().splitlines())
+    (valid,) = [event for event in events if event["kind"] == "valid"]
+    found = judge(name, "--max-tokens 400")
+    there = {key.removeprefix("valid/"): value for key, value in valid.items() if "/" in key}
+    assert {key: found[key] for key in there} == pytest.approx(there, rel=1e-6)
+
+
 def test_an_objective_is_what_validation_found(judge, runs):
     events = map(json.loads, (runs / "lm" / "log.jsonl").read_text().splitlines())
     (valid,) = [event for event in events if event["kind"] == "valid"]

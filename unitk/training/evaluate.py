@@ -103,7 +103,9 @@ def open_evaluation(
         hidden = {} if asked else known
         options |= {prefix + key: to for key, to in hidden.items()}
     options["stateful_rows"] = str(rows)
-    place = {"data": f"{corpus}=1", "valid": "none", "save_dir": str(folder), "max_steps": "1"}
+    # texts are cut as those of validation are, which have the seed 0 in any run
+    place = {"data": f"{corpus}=1", "valid": "none", "seed": "0"}
+    place |= {"save_dir": str(folder), "max_steps": "1"}
     wanted = ("task", "arch", "criterion")
     parsed = checkpoint.components(
         state, folder, wanted, TrainConfig, options | place, [*asked, *given]
