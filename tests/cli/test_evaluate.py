@@ -81,6 +81,19 @@ def test_texts_are_cut_as_in_validation(judge, runs, toy_data, request, words):
     assert {key: found[key] for key in there} == pytest.approx(there, rel=1e-6)
 
 
+def test_shares_are_those_of_the_update_in_a_run_of_epochs(judge, runs, toy_data):
+    words = "--task mdlm=linear:value=0.9,floor=0.1 --task lm=0.1 --arch mdlm_tiny --blocks line"
+    words += f" --block-size 64 --data {toy_data / 'text'} --save-dir {runs / 'epochs'}"
+    common = COMMON.replace("--max-steps 4", "--max-epochs 1 --valid-every 2 --save-every 2")
+    train(f"{words} {common} --keep-last 99".split())
+    events = map(json.loads, (runs / "epochs" / "log.jsonl").read_text().splitlines())
+    first, *_, last = [event for event in events if event["kind"] == "valid"]
+    assert first["step"] == 2 < last["step"]
+    for event in (first, last):
+        found = judge(f"epochs/checkpoints/step-{event['step']}", "--max-tokens 400 --draws 1")
+        assert found["loss"] == pytest.approx(event["valid/loss"], rel=1e-6)
+
+
 def test_an_objective_is_what_validation_found(judge, runs):
     events = map(json.loads, (runs / "lm" / "log.jsonl").read_text().splitlines())
     (valid,) = [event for event in events if event["kind"] == "valid"]

@@ -64,7 +64,8 @@ class Evaluation:
     def when(self) -> tuple[int, int]:
         """The checkpoint's step, and the run's last step if it was known."""
         step, last = self.state["step"], self.state["config"].get("max_steps", "none")
-        return step, step if last == "none" else int(last)
+        earlier = step if last == "none" else int(last)  # before it was recorded
+        return step, self.state.get("total") or earlier
 
     def autocast(self) -> AbstractContextManager[None]:
         """A context that computes in the chosen precision."""

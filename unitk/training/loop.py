@@ -371,7 +371,7 @@ class Trainer:
     def save(self) -> None:
         """Copy the state of the run; a thread writes the checkpoint while training continues."""
         at = self.progress
-        self.saved, at.means = at.step, self.means.state()
+        self.saved, at.means, at.total = at.step, self.means.state(), self.total
         self.ranks.reshard(self.model)
         rows = {name: self.ranks.joined(own) for name, own in self.stateful.tables.items()}
         if not (self.ranks.leads or self.ranks.sharded):

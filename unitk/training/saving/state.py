@@ -102,6 +102,7 @@ class Progress:
     """How far a run has come: everything that resuming needs except tensors and options."""
 
     step: int = 0  # updates done, skipped ones counted
+    total: int | None = None  # updates of the whole run, as schedules count them
     epoch: int = 0
     cursor: int = 0  # units of the epoch's plan that are done
     tokens: int = 0
