@@ -2,9 +2,9 @@
 # SQuAD: where a passage answers a question. A pre-trained model, the same from scratch, and a sentence
 # of the passage.
 #
-#   recipes/squad/run.sh                        the bundled sample of SQuAD 1.1, small, on a CPU
+#   recipes/squad/run.sh                        unitk-mini-en learns the bundled sample of SQuAD 1.1
 #   DATA=path/to/squad recipes/squad/run.sh     a folder with train.json and dev.json, or SQuAD's own names
-#   SIZE=mini recipes/squad/run.sh               fine-tune unitk-mini-en
+#   SIZE=small recipes/squad/run.sh             pre-train a small model first, on a CPU
 #   INIT=runs/x/pretrain recipes/squad/run.sh   a model that is pre-trained
 #   OBJECTIVE SIZE TEXTS ROWS SOURCE VOCAB BLOCK {PRETRAIN,FINETUNE}_STEPS PRETRAIN_TOKENS MAX_TOKENS
 #   LR FINETUNE_LR SEED RUN: see README.md
@@ -14,7 +14,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../stages.sh"
 
-SIZE=${SIZE:-small}
+SIZE=${SIZE:-mini}
 [ "$SIZE" = mini ] && objective=glm_infill || objective=mlm
 OBJECTIVE=${OBJECTIVE:-$objective}
 RUN=${RUN:-runs/squad-$OBJECTIVE-$SIZE}
