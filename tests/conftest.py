@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from unitk import registry
 from unitk.data.storing.corpus import CorpusWriter, write_manifest
@@ -19,6 +20,8 @@ from unitk.vocab.base import Vocab, train_vocab
 # before torch is imported: another number of threads rounds otherwise in the last bit
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what --deterministic needs
+settings.register_profile("unitk", deadline=None)  # a busy machine fails no test
+settings.load_profile("unitk")
 UnitkError.with_flags = True  # messages as the command line shows them
 if "UNITK_USER_DIR" in os.environ:  # the property tests then cover a plug-in's tasks too
     load_plugins(Path(os.environ["UNITK_USER_DIR"]))

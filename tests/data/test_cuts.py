@@ -47,7 +47,7 @@ def test_an_unknown_cut_is_named():
         blocks("docs", 4)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=6), min_size=1, max_size=6),
     st.integers(1, 25),

@@ -19,7 +19,7 @@ def walk(today, size, texts=False):
         cursor = stop
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(BOUNDS, st.integers(1, 400), st.integers(0, 3))
 def test_each_example_once_an_epoch_and_updates_within_budget(bound, size, epoch):
     today = plan(bound, 1.0, 7, epoch)
@@ -32,7 +32,7 @@ def test_each_example_once_an_epoch_and_updates_within_budget(bound, size, epoch
     assert bound[updates[-1]].sum() <= 1.5 * size or len(updates[-1]) == 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(BOUNDS, st.integers(1, 200), st.integers(1, 3), st.booleans())
 def test_micro_batches_hold_every_example_once_within_max_tokens(bound, cap, world, padded):
     ids = np.arange(len(bound))
@@ -44,7 +44,7 @@ def test_micro_batches_hold_every_example_once_within_max_tokens(bound, cap, wor
         assert cost <= cap or len(part) == 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(BOUNDS, st.integers(1, 100))
 def test_best_fit_rows_hold_every_example_once(lengths, width):
     rows = pack(lengths.tolist(), width)

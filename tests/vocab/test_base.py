@@ -121,7 +121,7 @@ def test_symbols_must_be_distinct_and_complete(vocabs):
 
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 @given(text=st.text(alphabet=LETTERS + " .?!ZÜ中。☃ﬁ\t", max_size=40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_decode_gives_the_normalised_text(vocabs, kind, text):
     vocab = vocabs[kind]
     if vocab.unk not in (ids := vocab.encode(text)):
@@ -130,7 +130,7 @@ def test_decode_gives_the_normalised_text(vocabs, kind, text):
 
 
 @given(text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="▁\0")))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_bytes_lose_nothing_but_repeated_blanks(vocabs, text):
     vocab = vocabs["bytes"]
     assert vocab.unk not in vocab.encode(text)
@@ -138,7 +138,7 @@ def test_bytes_lose_nothing_but_repeated_blanks(vocabs, text):
 
 
 @given(text=st.text(alphabet="thecasunbl .", max_size=30))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_byte_level_bpe_loses_nothing(vocabs, text):
     vocab = vocabs["gpt2"]
     assert vocab.decode(vocab.encode(text)) == text
@@ -280,7 +280,7 @@ def test_a_folder_of_a_tokenizer_is_its_file(tmp_path):
 
 @given(texts=st.lists(st.text(alphabet="abcxyz ▁.☃ﬁ\t\u00a8\u3000", max_size=30), max_size=6))
 @example(texts=["", "▁", " ", "a ▁▁ b", "☃ ☃", "¨ ¨a"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @pytest.mark.parametrize("kind", ["unigram", "bpe", "bytes"])
 def test_a_batch_equals_its_texts_one_by_one(vocabs, kind, texts):
     """For BPE this is the cache of words against the library itself."""

@@ -96,7 +96,7 @@ def test_splitting_loses_nothing_but_blanks(text):
     size=st.integers(1, 60),
     end=st.sampled_from(["", "\n"]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @pytest.mark.parametrize("name", ["x.txt", "x.txt.gz"])
 def test_the_size_of_a_block_changes_nothing(tmp_path_factory, name, lines, size, end):
     path = write(tmp_path_factory.mktemp("x") / name, "\n".join(lines) + end)

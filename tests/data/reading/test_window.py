@@ -86,7 +86,7 @@ def test_an_answer_that_is_nowhere_is_an_error():
     ends=st.tuples(st.integers(0, 39), st.integers(0, 39)),
     limit=st.integers(1, 60),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @pytest.mark.parametrize("vocab", [Words(), Words(list)])
 @pytest.mark.parametrize(
     "form", [SQUAD_SOURCE, "{passage} [SEP] {answer}", "a {passage} b {answer}"]

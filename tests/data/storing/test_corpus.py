@@ -36,7 +36,7 @@ def write(folder, documents, vocab_size=1000, pieces=1, **about):
 
 
 @given(documents=DOCUMENTS, vocab_size=st.sampled_from([60_001, SMALL - 1, SMALL, 200_000]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_what_was_written_is_read(tmp_path_factory, documents, vocab_size):
     corpus = write(tmp_path_factory.mktemp("x") / "c", documents, vocab_size)
     assert [[s.tolist() for s in corpus.document(i)] for i in range(len(documents))] == documents

@@ -219,7 +219,7 @@ def test_a_worker_names_the_line(here, vocab, several_workers):
     block=st.sampled_from([32, 500, 5000]),
     how=st.sampled_from(["blank", "line", "gz", "jsonl", "pairs", "squad"]),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_shards_joined_equal_the_whole(tmp_path_factory, vocab, shards, seed, block, how):
     here = tmp_path_factory.mktemp("x")
     given = write_files(here, how, seed)
