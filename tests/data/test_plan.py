@@ -1,5 +1,8 @@
 """The planner: nothing lost, doubled or over budget, whatever the ranks or the cursor."""
 
+import tracemalloc
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -30,6 +33,22 @@ def test_each_example_once_an_epoch_and_updates_within_budget(bound, size, epoch
         cost = bound[ids].sum()
         assert cost <= size or len(ids) == 1
     assert bound[updates[-1]].sum() <= 1.5 * size or len(updates[-1]) == 1
+
+
+@given(st.integers(1, 400), st.integers(1, 50), st.sampled_from([1.0, 1.5]))
+def test_counted_texts_are_slots_of_examples_that_cost_one(count, size, most):
+    ones = replace(plan(np.ones(count, np.int64), 1.0, 7, 0), most=most)
+    others = replace(plan(np.full(count, 30), 1.0, 7, 0), most=most)
+    assert others.stops(size, texts=True) == ones.stops(size)
+
+
+def test_updates_of_many_texts_are_counted_at_once():
+    today = plan(np.full(1_000_000, 40), 1.0, 7, 0)
+    tracemalloc.start()
+    today.stop(0, 32, texts=True)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < len(today)  # bytes: nothing is made for each example, as a run has many updates
 
 
 @settings(max_examples=150)

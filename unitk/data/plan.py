@@ -36,12 +36,12 @@ class Plan:
         It holds at most `size` slots (`texts`: examples) and at least one example. It also takes
         what is left of the epoch, if it then is no larger than `most` times the size.
         """
-        # the sum of costs up to each example, an example costing 1 where texts are counted
-        total = np.arange(1, len(self) + 1) if texts else self.total
-        done = total[cursor - 1] if cursor else 0
-        if total[-1] - done <= self.most * size:
-            return len(total)
-        return max(cursor + 1, int(np.searchsorted(total, done + size, "right")))
+        if texts:
+            left, end = len(self) - cursor, cursor + size
+        else:
+            done = self.total[cursor - 1] if cursor else 0
+            left, end = self.total[-1] - done, int(self.total.searchsorted(done + size, "right"))
+        return len(self) if left <= self.most * size else max(cursor + 1, end)
 
     def ids(self, cursor: int, stop: int) -> Ids:
         """The numbers of an update's examples."""
