@@ -413,7 +413,7 @@ def test_predictions_read_the_windows_of_training(labelled, tmp_path, layout, li
     wanted = [
         task.asking(parts).towers["x"].token.tolist()
         for i in range(len(corpus))
-        for _, parts in readings(task, corpus.record(i)[0], "input", PredictConfig())
+        for _, parts in readings([task], corpus.record(i)[0], "input", PredictConfig())
     ]
     assert len(wanted) > len(corpus)
     found = [draw(data.train.examples, 1, 0, i).towers["x"].token for i in range(len(wanted))]
@@ -544,6 +544,34 @@ def test_what_predicts_something_else_is_not_joined(labelled, tmp_path):
     vocab = unitk.load(tmp_path / "regress").task.vocab
     one, other = (made(task, "mlm", vocab) for task in ("classify", "regress"))
     assert same_slots(one, one) and not same_slots(one, other) and not same_slots(other, one)
+
+
+def test_ensembles_find_answers_in_the_same_slots_only(toy_vocab):
+    """What one model says of a slot would be averaged with what another says of another word."""
+    first = made("span", "mlm", toy_vocab)
+    for layout in ("mlm", "mlm:mask_ratio=0.3", "unilm", "pmlm"):
+        assert same_slots(first, made("span", layout, toy_vocab)), layout
+    for layout in ("lm", "lm:opening=none", "xlnet", "glm_infill", "seq2seq"):
+        assert not same_slots(first, made("span", layout, toy_vocab)), layout
+    assert not same_slots(first, made("span", "mlm", toy_vocab, separators=2))
+
+
+@pytest.mark.parametrize("task", ["choice", "classify"])
+def test_an_ensemble_truncates_texts_to_the_positions_of_all_its_layouts(labelled, tmp_path, task):
+    """The second one lays out a symbol more."""
+    paths = [tmp_path / "0", tmp_path / "1"]
+    for path, more in zip(paths, ("", "--task.separators 2"), strict=True):
+        run(labelled, task, "mlm", path, 1, f"--arch.max-positions 32 {more}")
+    words = " ".join(toy_lines(5))
+    assert len(unitk.load(paths[0]).encode([[words]])[0][0]) > 64
+    texts = [[words[:n], "the sun", "a cat"][: 3 if task == "choice" else 2] for n in range(60, 90)]
+    each = [unitk.load(path).predict(texts, truncate=True) for path in paths]
+    for path, alone in zip(paths, each, strict=True):
+        twice = unitk.load([path] * 2).predict(texts, truncate=True)
+        assert [one["label"] for one in twice] == [one["label"] for one in alone]
+        near([one["probability"] for one in twice], [one["probability"] for one in alone])
+    orders = [unitk.load(some).predict(texts, truncate=True) for some in (paths, paths[::-1])]
+    near(*([one["probability"] for one in order] for order in orders))
 
 
 def test_the_command_line_predicts_and_resumes(labelled, tmp_path, capsys, monkeypatch):

@@ -21,6 +21,7 @@ from unitk.slots import Batch, Example
 from unitk.tasks.base import Task
 from unitk.tasks.understanding.base import Understanding
 from unitk.tasks.understanding.cloze import Cloze
+from unitk.tasks.understanding.places import Span
 
 
 @dataclass(frozen=True)
@@ -158,8 +159,11 @@ def answered(task: Task) -> set[str]:
 def same_slots(one: Task, other: Task) -> bool:
     """Whether two tasks lay out and decode a source alike, tested on a source with a blank.
 
-    Tasks that predict labels need not: they are alike where they are of one kind.
+    Tasks that predict labels need not: they are alike where they are of one kind. Where answers are
+    found, what is averaged are probabilities of slots, which must be those of the same words.
     """
+    if isinstance(one, Span) and isinstance(other, Span):
+        return _places(one) == _places(other)
     if isinstance(one, Understanding):
         return type(one) is type(other)
     if one.protocol != other.protocol or one.infills != other.infills:
@@ -168,6 +172,12 @@ def same_slots(one: Task, other: Task) -> bool:
     sources = [[np.append(word, one.vocab.mask)]] if one.infills else []
     sources += [[word], [word, word]] if one.protocol is not None else []
     return all(_alike(one.prompt(source), other.prompt(source)) for source in sources)
+
+
+def _places(task: Span) -> list[Any]:
+    """The slots of two parts of a word each, and all that an answer may begin at."""
+    encoded = task.encoded([task.words[:1]] * 2)
+    return [encoded.whole, *map(list, encoded.parts), len(task.rows(encoded)[0])]
 
 
 def _alike(one: Example, other: Example) -> bool:

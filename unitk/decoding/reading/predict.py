@@ -57,7 +57,9 @@ def predict(
     if isinstance(model, Ensemble) and isinstance(task, Cloze):
         return by_labels(model, sources, config, first, report)
     members = model.members if isinstance(model, Ensemble) else [(model, task)]
-    task.room = model.config.room
+    tasks = [own for _, own in members]
+    for own in tasks:
+        own.room = model.config.room
     if isinstance(task, Span):
         task.null_threshold = config.null_threshold
     else:
@@ -72,7 +74,7 @@ def predict(
             name = f"input {first + number + 1}"
             if task.form == "choice" and len(source) < 2:
                 raise DataError(f"{name} has no choices, which are the parts behind its text")
-            for start, parts in readings(task, source, name, config):
+            for start, parts in readings(tasks, source, name, config):
                 read.append(Window(number, start, parts, asking(task, parts)))
     said: list[Said] = [{} for _ in sources]
     examples = [one.example for one in read]
@@ -144,10 +146,14 @@ def asking(task: Understanding, parts: list[Ids]) -> Example:
 
 
 def readings(
-    task: Understanding, source: list[Ids], name: str, config: PredictConfig
+    tasks: Sequence[Understanding], source: list[Ids], name: str, config: PredictConfig
 ) -> Iterator[tuple[int, list[Ids]]]:
-    """A source as windows, if its last part is too long: where each begins, and its parts."""
-    over, limit = _over(task, source), f"{task.room} positions of this model"
+    """A source as windows, if its last part is too long: where each begins, and its parts.
+
+    The source fits as each of the tasks, those of an ensemble, lays it out.
+    """
+    task = tasks[0]
+    over, limit = _over(tasks, source), f"{task.room} positions of this model"
     if isinstance(task, Span) and task.max_source is not None:
         # longer ones were read in windows in training, too
         longer = sum(map(len, source)) - task.max_source
@@ -166,13 +172,14 @@ def readings(
         raise DataError(f"{name} is too long by {over} for the {limit}{cure}")
     while over > 0:
         source = shorten(source, sum(map(len, source)) - over)
-        over = _over(task, source)
+        over = _over(tasks, source)
     yield 0, source
 
 
-def _over(task: Understanding, source: list[Ids]) -> int:
-    towers = task.asking(source).towers.values()
-    return max(int(slots.pos.max()) for slots in towers) + 1 - task.room if task.room else 0
+def _over(tasks: Sequence[Understanding], source: list[Ids]) -> int:
+    room = tasks[0].room
+    towers = [slots for task in tasks for slots in task.asking(source).towers.values()]
+    return max(int(slots.pos.max()) for slots in towers) + 1 - room if room else 0
 
 
 def _better(one: Said, other: Said) -> bool:
