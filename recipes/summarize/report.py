@@ -16,7 +16,7 @@ from pathlib import Path
 from stages import examples, outputs, save, table, training
 
 from unitk.data.reading.pairs import Fields, joined, read_records
-from unitk.data.reading.sources import PairText, read_pairs, split_sentences
+from unitk.data.reading.sources import PairText, pair_blocks, split_sentences
 from unitk.score.rouge import rouge
 from unitk.score.stats import stats
 
@@ -38,7 +38,8 @@ COLUMNS = {
 def read_test(given: argparse.Namespace) -> list[PairText]:
     """The test set, with all references."""
     if given.test_source_file:
-        return list(read_pairs(given.test_source_file, given.test_target_file))
+        both = pair_blocks(given.test_source_file, given.test_target_file)
+        return [pair for block in both for pair in block.pairs]
     names = [tuple(text.split(",")) for text in (given.source_field, given.target_field)]
     return list(read_records(given.test, Fields(*names, given.sentence_mark, given.skip_empty)))
 

@@ -1,5 +1,6 @@
 """Batches: the same examples for any ranks, prefetched or not, packed or padded."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -24,8 +25,8 @@ def toy(bound=BOUND):
 
 
 def feed(**changes):
-    base = {"seed": 1, "max_tokens": 120, "batch_tokens": 300}
-    return Feed(examples=toy(), **{**base, **changes})
+    base = {"examples": toy(), "seed": 1, "max_tokens": 120, "batch_tokens": 300}
+    return Feed(**{**base, **changes})
 
 
 def tokens(batch):
@@ -44,6 +45,24 @@ def test_an_epoch_has_every_example_once_and_then_the_next_begins():
     assert sorted(whole) == list(range(60))
     assert [u.cursor == 0 for u in updates[:-1]] == [False] * (len(updates) - 2) + [True]
     assert updates[-2].epoch == 1 and updates[-1].epoch == 1 and updates[-1].cursor > 0
+
+
+def test_updates_may_count_texts_instead_of_slots():
+    one = feed(examples=toy(np.full(100, 25)), batch_texts=16)
+    sizes = [len(update.ids) for update in first(one.updates(), 6)]
+    assert sizes == [16] * 5 + [20]  # a rest of less than half an update joins the last one
+    assert replace(one, undivided=True).plan(0).stops(16) == [16, 32, 48, 64, 80, 96, 100]
+    assert replace(one, batch_texts=None).plan(0).stops(16 * 25) == [16, 32, 48, 64, 80, 100]
+
+
+def test_the_updates_of_many_texts_are_counted_at_once():
+    one = feed(examples=toy(np.full(1_000_000, 25)), batch_texts=32)
+    today = one.plan(0)
+    tracemalloc.start()
+    today.stop(0, one.size)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < len(today)  # bytes: nothing is made for each example, as a run has many updates
 
 
 def test_copies_make_the_draws_of_an_epoch_come_again():

@@ -1,8 +1,5 @@
 """The planner: nothing lost, doubled or over budget, whatever the ranks or the cursor."""
 
-import tracemalloc
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,12 +10,12 @@ from unitk.data.plan import micro_batches, pack, plan
 BOUNDS = st.lists(st.integers(1, 60), min_size=1, max_size=120).map(np.array)
 
 
-def walk(today, size, texts=False):
+def walk(today, size):
     """Every update of an epoch as an array of examples."""
     cursor = 0
     while cursor < len(today):
-        stop = today.stop(cursor, size, texts=texts)
-        yield today.ids(cursor, stop)
+        stop = today.stop(cursor, size)
+        yield today.order[cursor:stop]
         cursor = stop
 
 
@@ -33,22 +30,6 @@ def test_each_example_once_an_epoch_and_updates_within_budget(bound, size, epoch
         cost = bound[ids].sum()
         assert cost <= size or len(ids) == 1
     assert bound[updates[-1]].sum() <= 1.5 * size or len(updates[-1]) == 1
-
-
-@given(st.integers(1, 400), st.integers(1, 50), st.sampled_from([1.0, 1.5]))
-def test_counted_texts_are_slots_of_examples_that_cost_one(count, size, most):
-    ones = replace(plan(np.ones(count, np.int64), 1.0, 7, 0), most=most)
-    others = replace(plan(np.full(count, 30), 1.0, 7, 0), most=most)
-    assert others.stops(size, texts=True) == ones.stops(size)
-
-
-def test_updates_of_many_texts_are_counted_at_once():
-    today = plan(np.full(1_000_000, 40), 1.0, 7, 0)
-    tracemalloc.start()
-    today.stop(0, 32, texts=True)
-    most = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert most < len(today)  # bytes: nothing is made for each example, as a run has many updates
 
 
 @settings(max_examples=150)
@@ -91,7 +72,7 @@ def test_any_cursor_resumes_in_the_same_order_even_with_another_update_size():
     rest = []
     while cursor < len(again):
         stop = again.stop(cursor, 800)
-        rest.append(again.ids(cursor, stop))
+        rest.append(again.order[cursor:stop])
         cursor = stop
     done = len(whole) - sum(map(len, rest))
     assert np.concatenate(rest).tolist() == whole[done:].tolist()
@@ -112,9 +93,3 @@ def test_weights_repeat_examples():
     assert set(times[:20000]) == {2, 3} and set(times[20000:]) == {0, 1}
     assert times[:20000].mean() == pytest.approx(2.5, abs=0.02)
     assert times[20000:].mean() == pytest.approx(0.25, abs=0.02)
-
-
-def test_updates_may_count_texts_instead_of_slots():
-    bound = np.random.default_rng(0).integers(5, 60, 100)
-    sizes = [len(ids) for ids in walk(plan(bound, 1.0, 0, 0), 16, texts=True)]
-    assert sizes == [16] * 5 + [20]  # a rest of less than half an update joins the last one

@@ -99,23 +99,21 @@ class Feed:
         if self.rows:
             few = f"--stateful-rows {self.rows}: there are only {len(bounds)} texts"
             require(len(bounds) >= self.rows, few)
-            return in_rows(bounds, self.rows, self.backward)
-        found = plan(bounds, weights, self.seed, epoch)
+            found = in_rows(bounds, self.rows, self.backward)
+        else:
+            found = plan(bounds, weights, self.seed, epoch)
+        if self.batch_texts:
+            found = replace(found, total=np.arange(1, len(found) + 1))
         return replace(found, most=1.0) if self.undivided else found
 
-    def stop(self, epoch_plan: Plan, cursor: int) -> int:
-        """Where the update that starts at `cursor` ends."""
-        size = self.batch_texts or self.batch_tokens
-        return epoch_plan.stop(cursor, size, texts=self.batch_texts is not None)
-
-    def stops(self, epoch_plan: Plan) -> list[int]:
-        """Where the updates of an epoch end."""
-        size = self.batch_texts or self.batch_tokens
-        return epoch_plan.stops(size, texts=self.batch_texts is not None)
+    @property
+    def size(self) -> int:
+        """The cost of an update over all ranks, as the plan of an epoch counts it."""
+        return self.batch_texts or self.batch_tokens
 
     def updates_per_epoch(self, epoch: int = 0) -> int:
         """How many updates an epoch has."""
-        return len(self.stops(self.plan(epoch)))
+        return len(self.plan(epoch).stops(self.size))
 
     def updates(
         self, epoch: int = 0, cursor: int = 0, step: int = 0, total: int | None = None
@@ -128,10 +126,10 @@ class Feed:
         while True:
             today = self.plan(epoch)
             while cursor < len(today):
-                begin, cursor = cursor, self.stop(today, cursor)
+                begin, cursor = cursor, today.stop(cursor, self.size)
                 step += 1  # schedules count updates from 1
                 shares = self.examples.shares(step, total)
-                ids = today.ids(begin, cursor)
+                ids = today.order[begin:cursor]
                 make = self._in_rows if self.rows else self._packed
                 numbers, batches = make(today, epoch, ids, shares, (step, total))
                 weights = self.examples.ask_weights(step, total)

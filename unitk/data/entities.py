@@ -84,7 +84,7 @@ class Forms:
             sizes.setdefault(known[0], set()).add(len(known))
         self.sizes = {first: sorted(some, reverse=True) for first, some in sizes.items()}
         texts = [vocab.model.text(index).strip() for index in range(vocab.model.size)]
-        self.first = np.array([token for token in self.sizes])
+        self.first = np.array(list(self.sizes))
         # between which tokens a word may begin or end
         self.opens = vocab.starts.copy()
         self.opens[: len(texts)] |= [not WORDS.match(text) for text in texts]

@@ -67,8 +67,8 @@ class Data:
         """How many updates read this many words."""
         step = seen = epoch = 0
         while self.train.words:
-            stops = feed.stops(plan := feed.plan(epoch))
-            ends = seen + self.train.words()[plan.order].cumsum()[np.array(stops) - 1]
+            stops = np.array((plan := feed.plan(epoch)).stops(feed.size))
+            ends = seen + self.train.words()[plan.order].cumsum()[stops - 1]
             if ends[-1] >= words:
                 return step + int(ends.searchsorted(words)) + 1
             require(ends[-1] > seen, "--max-words: the training data has no words")

@@ -19,7 +19,10 @@ from unitk.slots import Ids
 
 @dataclass(frozen=True)
 class Plan:
-    """One epoch: the order of examples, and their running cost in slots."""
+    """One epoch: the order of examples, and their running cost, by which it is cut into updates.
+
+    An example costs its `bound` in slots, or 1 where an update is so many examples.
+    """
 
     order: Ids
     total: Ids
@@ -30,28 +33,22 @@ class Plan:
     def __len__(self) -> int:
         return len(self.total)
 
-    def stop(self, cursor: int, size: int, *, texts: bool = False) -> int:
+    def stop(self, cursor: int, size: int) -> int:
         """Where the update that starts at `cursor` ends.
 
-        It holds at most `size` slots (`texts`: examples) and at least one example. It also takes
-        what is left of the epoch, if it then is no larger than `most` times the size.
+        It costs at most `size` and has at least one example. It also takes what is left of the
+        epoch, if it then is no larger than `most` times the size.
         """
-        if texts:
-            left, end = len(self) - cursor, cursor + size
-        else:
-            done = self.total[cursor - 1] if cursor else 0
-            left, end = self.total[-1] - done, int(self.total.searchsorted(done + size, "right"))
-        return len(self) if left <= self.most * size else max(cursor + 1, end)
+        done = self.total[cursor - 1] if cursor else 0
+        if self.total[-1] - done <= self.most * size:
+            return len(self)
+        return max(cursor + 1, int(self.total.searchsorted(done + size, "right")))
 
-    def ids(self, cursor: int, stop: int) -> Ids:
-        """The numbers of an update's examples."""
-        return self.order[cursor:stop]
-
-    def stops(self, size: int, *, texts: bool = False) -> list[int]:
+    def stops(self, size: int) -> list[int]:
         """Where the updates of this size end in the epoch."""
         found, cursor = list[int](), 0
         while cursor < len(self):
-            found.append(cursor := self.stop(cursor, size, texts=texts))
+            found.append(cursor := self.stop(cursor, size))
         return found
 
 

@@ -16,9 +16,9 @@ from unitk.data.reading.sources import (
     Reading,
     blocks,
     format_of,
+    pair_blocks,
     pieces,
     read_lines,
-    read_pairs,
     split_sentences,
 )
 from unitk.errors import DataError, UsageError
@@ -171,7 +171,8 @@ def test_bad_json_lines(tmp_path, line, message):
 
 def test_pairs_of_lines(tmp_path):
     source, target = write(tmp_path / "s", "a b\n c \r\n"), write(tmp_path / "t.gz", "d\ne")
-    assert list(read_pairs(source, target)) == [PairText(["a b"], "d"), PairText(["c"], "e")]
+    [block] = pair_blocks(source, target)
+    assert block.pairs == [PairText(["a b"], "d"), PairText(["c"], "e")]
 
 
 def test_pairs_must_be_of_equal_number(tmp_path):
@@ -180,16 +181,16 @@ def test_pairs_must_be_of_equal_number(tmp_path):
         few = write(tmp_path / "few", "b\n" * short)
         count = max(short, 1)  # an empty file has one empty line
         with pytest.raises(DataError, match="few.* lines, but .*many.*|many.* but .*few"):
-            list(read_pairs(many, few))
+            list(pair_blocks(many, few))
         if short:
             with pytest.raises(DataError, match=f"few has {count:,} lines, but .*many has 5,001"):
-                list(read_pairs(few, many))
+                list(pair_blocks(few, many))
 
 
 def test_an_empty_side_is_an_error(tmp_path):
     write(tmp_path / "s", "a\nb\n"), write(tmp_path / "t", "c\n \n")
     with pytest.raises(DataError, match="t, line 2: empty; remove the line from both files"):
-        list(read_pairs(tmp_path / "s", tmp_path / "t"))
+        list(pair_blocks(tmp_path / "s", tmp_path / "t"))
 
 
 QUESTION = {"question": " Who? ", "answers": [{"text": "Ann"}, {"text": "Bob"}]}

@@ -110,6 +110,16 @@ def plainly(model, task, before, text):
     return found
 
 
+@pytest.mark.parametrize("name", TASKS)
+def test_a_text_without_tokens_has_no_log_probabilities(made, name):
+    model, task = made(name)
+    words = task.words[[3, 1, 4]]
+    [alone] = likelihoods(model, task, [(NONE, words)])
+    found = likelihoods(model, task, [(NONE, NONE), (NONE, words), (words, NONE)])
+    assert [len(gains) for gains in found] == [0, len(alone), 0]
+    near(found[1], alone)
+
+
 def some_texts(task, count=9):
     """Texts of which several begin alike, one twice, one a beginning of another."""
     rng = np.random.default_rng(0)

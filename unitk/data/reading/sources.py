@@ -381,14 +381,8 @@ def read_lines(path: Path) -> Iterator[str]:
     return (line.strip() for block in blocks(path) for line in lines_of(block))
 
 
-def read_pairs(source: Path, target: Path) -> Iterator[PairText]:
-    """Pair line i of one file with line i of the other; an empty line is an error."""
-    for block in pair_blocks(source, target):
-        yield from block.pairs
-
-
 def pair_blocks(source: Path, target: Path, base: int = 0) -> Iterator[PairBlock]:
-    """`read_pairs`, block by block."""
+    """Pair line i of one file with line i of the other; an empty line is an error."""
     numbered = ((line.strip(), block.at) for block in blocks(source) for line in lines_of(block))
     both = enumerate(zip_longest(numbered, read_lines(target)), 1)
     while some := list(islice(both, PAIRS_IN_BLOCK)):

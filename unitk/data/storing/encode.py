@@ -94,9 +94,9 @@ def encode_block(
         notes = [annotate(sentence, ids.tolist(), vocab) for sentence, ids in both]
         side = replace(side, notes=np.concatenate([np.empty(0, np.uint8), *notes]))
     if not side.lengths.all():
-        owner = np.repeat(np.arange(len(side.sizes)), side.sizes)
-        sizes = np.bincount(owner[side.lengths > 0], minlength=len(side.sizes))
         kept = side.lengths > 0
+        owner = np.repeat(np.arange(len(side.sizes)), side.sizes)
+        sizes = np.bincount(owner[kept], minlength=len(side.sizes))
         side = replace(side, lengths=side.lengths[kept], sizes=sizes, words=side.words[kept])
     return Encoded(block.path, block.at, [side], parsed.goes_on)
 

@@ -45,7 +45,8 @@ def likelihoods(
     check_task(task, whole_words)
     same: dict[tuple[tuple[int, ...], ...], list[int]] = {}
     for number, text in enumerate(texts):
-        same.setdefault(tuple(tuple(part.tolist()) for part in text), []).append(number)
+        if len(text[1]):
+            same.setdefault(tuple(tuple(part.tolist()) for part in text), []).append(number)
     order = [same[text] for text in sorted(same)]  # what begins alike becomes neighbours
     found: list[Floats] = [np.empty((2, 0), np.float32)] * len(texts)
     for at in range(0, len(order), TOGETHER):
