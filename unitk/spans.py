@@ -118,6 +118,12 @@ def most_spans(budget: int | Ids, mean: float, longest: int) -> Ids:
     return np.ceil(budget / m + 1 + 6 * np.sqrt(variance / m**3 * budget)).astype(np.int64)
 
 
+def most_share(mean: float, longest: int) -> float:
+    """The share of a text that `poisson_spans` can hide in a few draws."""
+    m, _ = poisson_moments(mean, longest)
+    return 0.9 * m / (m + 1)  # a token stands between two spans
+
+
 def poisson_spans(
     size: int,
     budget: int,

@@ -1,10 +1,13 @@
 """GLM: the docstring's table, the span modes, fine-tuning, infilling."""
 
+import re
+
 import numpy as np
 import pytest
 
 from unitk import registry
 from unitk.data.cuts import Text
+from unitk.errors import UsageError
 from unitk.slots import unroll
 from unitk.tasks.glm_infill import GLMInfill, layout
 
@@ -102,6 +105,21 @@ def test_token_mode_at_512_has_the_published_statistics(toy_vocab):
     assert np.mean(hidden) / 512 == pytest.approx(0.151, abs=0.001)
     assert min(hidden) >= 76 and np.mean(slots) == pytest.approx(1.096 * 512, rel=0.003)
     assert max(slots) < made.slots(np.array(510)) <= 1.165 * 512
+
+
+@pytest.mark.parametrize("law", [(3.0, 39), (3.0, 3), (10.0, 3), (10.0, 39), (0.5, 39)])
+def test_the_largest_share_can_be_hidden_in_texts_of_any_length(toy_vocab, law):
+    """Draws that cannot fit would be repeated for ever."""
+    with pytest.raises(UsageError, match="--task.mask-ratio must be in") as found:
+        GLMInfill.Config(mask_ratio=1.0, mean_span=law[0], max_span=law[1])
+    share = float(re.search(r"\(0, ([\d.]+)\]", str(found.value))[1]) - 0.01  # it is rounded
+    made = task(toy_vocab, mask_ratio=share, mean_span=law[0], max_span=law[1])
+    rng = np.random.default_rng(3)
+    for n in (*range(1, 12), 64, 256):
+        for _ in range(10):
+            example = made.pretrain(some_text(toy_vocab, n, rng), rng)
+            hidden = (example.asks[0].label != toy_vocab.eop).sum()
+            assert min(int(share * (n + 2)), n) <= hidden <= n
 
 
 def test_part_b_comes_in_random_order(toy_vocab):

@@ -23,14 +23,14 @@ from unitk.data.cuts import Text
 from unitk.errors import check_option
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, lm, stay, unroll
-from unitk.spans import Spans, choose, long_span, most_spans, poisson_spans, sentence_spans
+from unitk.spans import choose, long_span, most_share, most_spans, poisson_spans, sentence_spans
 from unitk.tasks.base import Encoded, Task, check_share, check_weights, largest, places_of, share_at
 from unitk.values import Schedule
 
 MODES = "lm", "sentences", "document"  # their asks; lm: short spans, and fine-tuning
 
 
-def layout(text: Ids, spans: Spans, *, mask: int, start: int, end: int, name: str) -> Example:
+def layout(text: Ids, spans: Ids, *, mask: int, start: int, end: int, name: str) -> Example:
     """Lay out one text; `spans` [n, 2] do not overlap and come in the order of part B."""
     first, sizes = spans[:, 0], spans[:, 1] - spans[:, 0] + 1  # in part B: the words, and S or E
     stops = sizes.cumsum()
@@ -81,8 +81,9 @@ class GLMInfill(Task):
         def __post_init__(self) -> None:
             for name in ("mean_span", "max_span"):
                 check_option(self, f"task.{name}", getattr(self, name) > 0, "above 0")
-            most = 0.9 * self.mean_span / (self.mean_span + 1)  # a word stands between spans
-            check_share("mask-ratio", self.mask_ratio, most, f" at mean span {self.mean_span:g}")
+            most = most_share(self.mean_span, self.max_span)
+            why = f" with spans of {self.mean_span:g} tokens on average, at most {self.max_span}"
+            check_share("mask-ratio", self.mask_ratio, most, why)
             check_weights("mixture", self.mixture)
 
     config: Config
@@ -114,7 +115,8 @@ class GLMInfill(Task):
         v, ids, c = self.vocab, text.ids, self.config
         mode = choose(c.mixture, rng)
         # the frame counts, as in the original
-        budget = max(1, int(share_at(c.mask_ratio, text.when) * (len(ids) + self.frame)))
+        share = share_at(c.mask_ratio, text.when)
+        budget = max(1, min(int(share * (len(ids) + self.frame)), len(ids)))
         most = min(int(most_spans(budget, c.mean_span, c.max_span)), max(len(ids), 1))
         framed, end = np.concatenate([[v.cls], ids, [v.sep]]), v.eop
         borders = ids == v.sep  # of documents
