@@ -137,6 +137,14 @@ def test_blocks_of_unilm2_have_the_published_statistics():
     assert np.mean(grams) == pytest.approx(0.70, abs=0.01)
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 8])
+def test_what_has_no_neighbour_left_is_hidden_alone_where_all_blocks_should_be_longer(size):
+    hidden, sizes = block_places(free(size), size, 1.0, 6, np.random.default_rng(0))
+    assert sorted(hidden) == list(range(size)) and sizes.sum() == size
+    hidden, sizes = block_places(free(7, 1, 3, 5), 4, 1.0, 6, np.random.default_rng(0))
+    assert sorted(hidden) == [0, 2, 4, 6] and sizes.tolist() == [1] * 4
+
+
 def test_blocks_come_in_random_order_and_never_touch_walls():
     rng, rising = np.random.default_rng(0), []
     for _ in range(500):

@@ -238,6 +238,8 @@ def block_places(
     open_ = bytearray(free.tobytes() + bytes(longest))  # nothing is open behind the end
     found, sizes = list[int](), list[int]()
     while len(found) < most:
+        if chance == 1 and b"\1\1" not in open_:
+            chance = 0.0  # no place is left that has a neighbour: no draw would ever fit
         starts = rng.integers(len(free), size=64).tolist()  # one call for many draws
         for start, size in zip(starts, _sizes(64, chance, longest, rng).tolist(), strict=True):
             if size == 1 and open_[start]:

@@ -44,10 +44,6 @@ def run(argv: Sequence[str]) -> None:
         names = pretrained.names() if kind == MODEL else registry.names(kind)
         width = max(map(len, names), default=0)
         for name in names:
-            about = pretrained.about(name) if kind == MODEL else first_line(kind, name)
+            page = None if kind == MODEL else inspect.getdoc(registry.get(kind, name))
+            about = pretrained.about(name) if kind == MODEL else (page or "").partition("\n")[0]
             print(f"  {name:<{width}} {about}")
-
-
-def first_line(kind: str, name: str) -> str:
-    """The first line of a component's docstring."""
-    return (inspect.getdoc(registry.get(kind, name)) or "").split("\n")[0]

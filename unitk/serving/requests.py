@@ -266,7 +266,8 @@ class Asked:
     def _latent_decode(self) -> Job:
         points, size = self._field("points", list), self.space.dimensions
         right = all(isinstance(one, list) and len(one) == size for one in points)
-        right = right and all(is_coordinate(x) for one in points for x in one)
+        numbers_only = (isinstance(x, int | float) and abs(x) < LARGEST for p in points for x in p)
+        right = right and all(numbers_only)
         require(right and points != [], f"points must be a list of lists of {size} numbers")
         self._few("points", len(points))
         return self._walk(lambda: np.array(points, np.float32))
@@ -361,8 +362,3 @@ def decoded(
         return found
     examples = {at: prompt for at, (prompt, _) in enumerate(prompts)}
     return generator.attended(examples, found, layer, config)
-
-
-def is_coordinate(value: object) -> bool:
-    """Whether it is a number that a latent may have."""
-    return isinstance(value, int | float) and abs(value) < LARGEST

@@ -79,7 +79,7 @@ class OutputFile:
             )
 
     def add(self, lines: Iterable[str], inputs: int) -> None:
-        """Write the lines of this many further inputs."""
+        """Write the lines of this many further inputs to disk, and record how many there are."""
         try:
             if self.file is None:
                 self.file = self._open()
@@ -88,7 +88,8 @@ class OutputFile:
             self.file.flush()
             os.fsync(self.file.fileno())
             self.size, self.done = self.size + len(data), self.done + inputs
-            self._note()
+            record = {"inputs": self.done, "bytes": self.size, "made_from": self.made_from}
+            files.write(self.progress, json.dumps(record, indent=1, ensure_ascii=False))
         except OSError as error:
             raise self._fault(error) from error
 
@@ -99,11 +100,6 @@ class OutputFile:
         file.truncate(self.size)
         file.seek(self.size)
         return file
-
-    def _note(self) -> None:
-        """Flush the lines to disk and record how many there are."""
-        record = {"inputs": self.done, "bytes": self.size, "made_from": self.made_from}
-        files.write(self.progress, json.dumps(record, indent=1, ensure_ascii=False))
 
     def close(self) -> None:
         """Rename the finished file to its final name."""
