@@ -93,3 +93,12 @@ def test_weights_repeat_examples():
     assert set(times[:20000]) == {2, 3} and set(times[20000:]) == {0, 1}
     assert times[:20000].mean() == pytest.approx(2.5, abs=0.02)
     assert times[20000:].mean() == pytest.approx(0.25, abs=0.02)
+
+
+def test_an_epoch_of_small_weights_has_one_example_drawn_by_its_weight():
+    weight = np.array([0.0, 1e-9, 3e-9])
+    orders = [plan(np.ones(3, int), weight, 0, epoch).order.tolist() for epoch in range(4000)]
+    assert {len(order) for order in orders} == {1}
+    shares = np.bincount(np.concatenate(orders), minlength=3) / 4000
+    assert shares == pytest.approx([0, 0.25, 0.75], abs=0.03)
+    assert [len(plan(np.ones(3, int), 1e-9, 0, epoch)) for epoch in range(9)] == [1] * 9

@@ -60,10 +60,12 @@ def plan(
 ) -> Plan:
     """Plan an epoch over examples of at most `bound` slots each.
 
-    An example appears `weight` times an epoch; a fraction is drawn anew in each.
+    An example appears `weight` times an epoch, a fraction being drawn anew; at least one does.
     """
     rng = np.random.default_rng([seed, epoch])
     times = np.floor(weight + rng.random(len(bound))).astype(np.int64)
+    if not times.any():  # the largest of these is any example, with a probability as its weight
+        times[np.argmax(weight / rng.exponential(size=len(bound)))] = 1
     order = rng.permutation(np.repeat(np.arange(len(bound)), times))
     return Plan(order, np.cumsum(bound[order]), bound)
 
