@@ -239,6 +239,11 @@ def test_a_line_that_cannot_be_meant(here, line, message):
             "unitk preprocess: --input none.txt: no such file",
         ),
         (
+            "preprocess --valid none.txt --vocab v --dest d",
+            3,
+            "unitk preprocess: --valid none.txt: no such file",
+        ),
+        (
             "preprocess --input x.txt --vocab-size 999 --dest d",
             2,
             "unitk preprocess: --vocab-size 999 is too large for this text;"

@@ -19,10 +19,7 @@ from unitk.slots import Ids
 
 @dataclass(frozen=True)
 class Plan:
-    """One epoch: the order of examples, and their running cost, by which it is cut into updates.
-
-    An example costs its `bound` in slots, or 1 where an update is so many examples.
-    """
+    """One epoch: the order of examples, and their running cost, in slots or each example 1."""
 
     order: Ids
     total: Ids
@@ -124,8 +121,7 @@ def _runs(cost: Ids, cap: int, padded: bool) -> list[int]:
 def pack(lengths: Sequence[int], width: int) -> list[list[int]]:
     """Best-fit decreasing: rows of example numbers whose lengths sum to at most `width`.
 
-    An example longer than `width` has a row of its own. Measured on SQuAD pairs: 8 % padding with
-    rows of 512, against 24 % of next-fit (specs of the data contract).
+    An example longer than `width` has a row of its own. SQuAD's pairs in rows of 512 have 8 % pads.
     """
     rows: list[list[int]] = []
     room: list[int] = []  # kept sorted, with `name` parallel to it

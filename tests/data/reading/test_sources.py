@@ -295,6 +295,10 @@ def test_the_ending_tells_the_format(tmp_path):
         ('{\n"version": 1, "data": []}', "squad"),
         (' [{"text": "a"}]', "json"),
         ('{"text": "a"}\n{"text": "b"}\n', "jsonl"),
+        ('{"text": "a", "of": {"data": 1}}', "jsonl"),
+        # first lines of more than is looked at
+        ('{"text": "\\"data\\": ' + "a " * sources.BLOCK + '"}\n{"text": "b"}\n', "jsonl"),
+        ('{"version": "2", "data": ["' + "a " * sources.BLOCK + '"]}', "squad"),
     ]:
         assert format_of(write(tmp_path / "a.b.json", text)) == expected
     (tmp_path / "a.txt").write_text("a")

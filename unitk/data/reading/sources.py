@@ -161,10 +161,12 @@ def _kind_of_json(start: bytes) -> str:
     """The kind of a json file: a list of records, a record a line, or SQuAD."""
     if start.startswith(b"["):
         return "json"
+    line, newline, _ = start.partition(b"\n")
     try:
-        first = parse_json(start.partition(b"\n")[0], "")
-    except DataError:  # goes on in the next line
-        return "squad"
+        first = parse_json(line, "")
+    except DataError:  # goes on in the next line; or it is long, and SQuAD's key stands in front
+        squad = newline or re.search(rb'(?<!\\)"data"\s*:', line)
+        return "squad" if squad else "jsonl"
     return "jsonl" if isinstance(first, dict) and "data" not in first else "squad"
 
 

@@ -143,8 +143,9 @@ def check(parsed: Parsed) -> None:
     given: Options = parsed.main
     if given.vocab is not None:
         parsed.idle(f"with --vocab {given.vocab}", *TRAINING)
-    files = expand(given.input or given.valid or given.test, "--input")
-    held = given.held(files, "--input", parsed.origins) or ["pairs of lines"]
+    name = next((one for one in ("input", "valid", "test") if getattr(given, one)), "input")
+    files = expand(getattr(given, name), flag(name))
+    held = given.held(files, flag(name), parsed.origins) or ["pairs of lines"]
     of_other = UNITK if given.format == "fairseq" else FAIRSEQ
     parsed.idle(f"with --format {given.format}", *of_other)
     if given.format == "fairseq" and not {*held} <= {"text", "pairs of lines"}:
