@@ -1,5 +1,7 @@
 """Span laws by frequency and by invariants, on fixed seeds."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ from unitk.spans import (
     ngram_places,
     poisson_law,
     poisson_lengths,
+    poisson_moments,
     poisson_spans,
     run_places,
     scatter,
@@ -31,6 +34,15 @@ def test_poisson_law_is_truncated_and_normalised():
     assert law[:5] == pytest.approx([0.157, 0.236, 0.236, 0.177, 0.106], abs=5e-4)
     assert law @ np.arange(1, 40) == pytest.approx(3.157, abs=5e-4)
     assert law.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("mean", [0.01, 3.0, 1000.0])
+def test_a_poisson_law_ends_where_nothing_is_left(mean):
+    moments = poisson_moments(mean, 10**9)
+    zero = math.exp(-mean)
+    assert moments[0] == pytest.approx(mean / (1 - zero))
+    variance = (mean + mean**2) / (1 - zero) - (mean / (1 - zero)) ** 2
+    assert moments[1] == pytest.approx(variance, rel=1e-6)
 
 
 def test_poisson_lengths_follow_the_law_and_reach_the_budget():

@@ -42,8 +42,8 @@ def draw_lengths(law: npt.NDArray[np.float64], count: int, rng: np.random.Genera
 
 @functools.cache
 def poisson_law(mean: float, longest: int) -> npt.NDArray[np.float64]:
-    """Cumulative law of Poisson(mean) restricted to 1..longest (zero excluded)."""
-    k = np.arange(1, longest + 1)
+    """Cumulative law of Poisson(mean) on 1..longest, as far as float64 holds any of it."""
+    k = np.arange(1, min(longest, int(mean + 10 * math.sqrt(mean)) + 80) + 1)
     log = k * math.log(mean) - mean - np.array([math.lgamma(i + 1) for i in k])
     law = np.exp(log - log.max())  # of large means exp alone would be 0
     return np.cumsum(law) / law.sum()
@@ -53,7 +53,7 @@ def poisson_law(mean: float, longest: int) -> npt.NDArray[np.float64]:
 def poisson_moments(mean: float, longest: int) -> tuple[float, float]:
     """Mean and variance of `poisson_law`."""
     law = np.diff(poisson_law(mean, longest), prepend=0.0)
-    k = np.arange(1, longest + 1)
+    k = np.arange(1, len(law) + 1)
     m = float(law @ k)
     return m, float(law @ k**2) - m**2
 
