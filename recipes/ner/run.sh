@@ -2,10 +2,10 @@
 # Named entities (WNUT 2017, WikiGold): a pre-trained model, the same from scratch, the most frequent
 # tag, and the tag most frequent for each word.
 #
-#   recipes/ner/run.sh                          the bundled samples, small, on a CPU
+#   recipes/ner/run.sh                          unitk-mini-en learns the bundled samples
 #   DATA=path/to/sets recipes/ner/run.sh        folders wnut17 and wikigold with files in CoNLL's columns
 #   SETS=conll03 DATA=... recipes/ner/run.sh    any folder with train.conll and test.conll
-#   SIZE=mini recipes/ner/run.sh                 fine-tune unitk-mini-en
+#   SIZE=small recipes/ner/run.sh               pre-train a small model first, on a CPU
 #   INIT=runs/x/pretrain recipes/ner/run.sh     a model that is pre-trained
 #   OBJECTIVE SIZE TEXTS ROWS VOCAB BLOCK {PRETRAIN,FINETUNE}_STEPS PRETRAIN_TOKENS MAX_TOKENS LR
 #   FINETUNE_LR SEED RUN: see README.md
@@ -15,7 +15,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../stages.sh"
 
-SIZE=${SIZE:-small}
+SIZE=${SIZE:-mini}
 [ "$SIZE" = mini ] && objective=glm_infill || objective=mlm
 OBJECTIVE=${OBJECTIVE:-$objective}
 SETS=${SETS:-wnut17 wikigold}
