@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -115,19 +116,25 @@ def read(path):
     return found
 
 
-@pytest.mark.slow
-def test_outputs_are_those_of_fairseq(folder, tmp_path):
-    """A model that fairseq trained on our folder, with UNITK_FAIRSEQ_PYTHON as its interpreter."""
+@pytest.fixture
+def peer():
+    """What a module of fairseq prints; UNITK_FAIRSEQ_PYTHON is its interpreter."""
     if not (python := os.environ.get("UNITK_FAIRSEQ_PYTHON")):
         pytest.skip("UNITK_FAIRSEQ_PYTHON names no interpreter")
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
 
-    def peer(words):
+    def run(words):
         command = [python, "-W", "ignore", "-m", *words.split()]
         done = subprocess.run(command, capture_output=True, text=True, env=environment)
         assert done.returncode == 0, done.stderr[-2000:]
         return done.stdout
 
+    return run
+
+
+@pytest.mark.slow
+def test_outputs_are_those_of_fairseq(peer, tmp_path):
+    """A model that fairseq trained on our folder."""
     made = tmp_path / "fairseq"
     peer(
         "fairseq_cli.train pairs -s de -t en --arch transformer_tiny --cpu --share-all-embeddings"
@@ -152,3 +159,30 @@ def test_outputs_are_those_of_fairseq(folder, tmp_path):
                 scores = [[float(score) for score in row[0].split()] for row in (one, other)]
                 more = np.subtract(*reversed(scores))
                 assert more.min() > -1e-4 and more.max() < np.log2(45 / 40)
+
+
+@pytest.mark.slow
+def test_fairseq_reads_a_model_of_ours(peer, tmp_path):
+    """It writes the same with the dictionary of the exported folder."""
+    run, search = tmp_path / "run", "--beam 4 --min-len 1"
+    train.run(
+        "--task seq2seq --task.opening sep --arch bart_tiny --data pairs --valid none --lr 0.003"
+        f" --max-steps 20 --save-dir {run} --device cpu".split()
+    )
+    words = f"--checkpoint {run} --input pairs/test --max-len 9 --precision fp32 {search}"
+    more = f"--search fairseq --output-format fairseq --output {tmp_path / 'out'} --device cpu"
+    generate.run(f"{words} {more}".split())
+    convert.run(f"--from unitk {run} --to fairseq {tmp_path / 'there'}".split())
+    data = shutil.copytree("pairs", tmp_path / "data")
+    for name in ("dict.de.txt", "dict.en.txt"):
+        shutil.copy(tmp_path / "there" / "dict.txt", data / name)
+    words = f"--path {tmp_path / 'there' / 'checkpoint_best.pt'} -s de -t en --max-len-b 9 {search}"
+    (tmp_path / "theirs").write_text(peer(f"fairseq_cli.generate {data} {words} --cpu"))
+    ours, theirs = read(tmp_path / "out"), read(tmp_path / "theirs")
+    assert ours.keys() == theirs.keys() and len(ours) == 30
+    for name, [wanted] in theirs.items():
+        [found] = ours[name]
+        assert name[0] == "P" or found[-1] == wanted[-1]
+        if name[0] in "HDP":
+            one, other = ([float(score) for score in row[0].split()] for row in (found, wanted))
+            assert one == pytest.approx(other, abs=2e-4)

@@ -12,10 +12,13 @@ from rounding import near
 
 import unitk
 from unitk.decoding.config import GenerateConfig
-from unitk.errors import CheckpointError, DataError
-from unitk.fairseq.checkpoints import vocab_of
+from unitk.errors import CheckpointError, DataError, UsageError
+from unitk.fairseq.checkpoints import vocab_of, write
+from unitk.fairseq.dictionary import FairseqDictionary
+from unitk.interop.convert import Parts
+from unitk.registry import get
 from unitk.training.saving.checkpoint import load
-from unitk.vocab.base import open_vocab
+from unitk.vocab.base import adopt, open_vocab
 
 V, D, H, L, FFN, P = 60, 64, 2, 2, 48, 40
 
@@ -326,4 +329,39 @@ def test_a_dictionary_beside_a_checkpoint(kit, store, tmp_path):
     vocab = load(kit.to_unitk("fairseq", there, tmp_path / "ours")).vocab
     assert vocab.mask == V - 1 and vocab.encode("w0 w54") == [4, 58]
     back = kit.from_unitk(tmp_path / "ours", "fairseq", tmp_path / "back")
-    assert (back / "dict.txt").read_text() == (there / "dict.txt").read_text()
+    # under this name fairseq's tasks find it, and do not add it
+    assert (back / "dict.txt").read_text() == (there / "dict.txt").read_text() + "<mask> 1\n"
+
+
+def own(name, arch, opening, vocab):
+    """A model of unitk's that is to be written."""
+    task = get("task", name)
+    made = task(task.Config(opening=opening), vocab)
+    return Parts(get("arch", arch)().build(len(vocab)), made, {}, {})
+
+
+@pytest.mark.parametrize(("name", "arch"), [("seq2seq", "bart_tiny"), ("lm", "gpt2_tiny")])
+def test_a_dictionary_has_a_line_for_every_row(tmp_path, name, arch):
+    """A model that was trained on a data-bin has rows for unitk's symbols, too."""
+    data = b"the 9\ncat 5"
+    vocab = adopt(FairseqDictionary(data))
+    write(own(name, arch, "sep", vocab), tmp_path)
+    lines = (tmp_path / "dict.txt").read_bytes().splitlines()
+    assert lines[:3] == [*data.splitlines(), b"<mask> 1"] and len(lines) == len(vocab) - 4
+    assert open_vocab(tmp_path / "dict.txt").mask == vocab.mask
+    assert vocab_of(tmp_path).hash == vocab.hash  # read again, data of the old one fit it
+
+
+@pytest.mark.parametrize(
+    ("name", "arch", "opening"),
+    [("seq2seq", "bart_tiny", "cls"), ("seq2seq", "bart_tiny", "seps"), ("lm", "gpt2_tiny", "cls")],
+)
+def test_texts_that_begin_otherwise_are_refused(tmp_path, name, arch, opening):
+    parts = own(name, arch, opening, adopt(FairseqDictionary(b"the 9\n")))
+    with pytest.raises(UsageError, match="train it with --task.opening sep"):
+        write(parts, tmp_path)
+
+
+def test_ids_that_mean_something_else_in_fairseq_are_refused(tmp_path, toy_vocab):
+    with pytest.raises(UsageError, match=r"begin with <s> <pad> </s> <unk>.*with \[PAD\]"):
+        write(own("seq2seq", "bart_tiny", "sep", toy_vocab), tmp_path)

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from unitk.errors import CheckpointError, UnitkError
-from unitk.fairseq.dictionary import XLMDictionary
+from unitk.fairseq.dictionary import FairseqDictionary, XLMDictionary
 from unitk.interop import convert
 from unitk.interop.files import read_pickle, read_tensors
 from unitk.models.archs import tiny
@@ -153,10 +153,11 @@ KINDS = {
     "t5": ("seq2seq", "t5_tiny"),
     "mass": ("mass", "mass_tiny"),
     "xlm": ("mass_translation", "mass_translation"),
-    "fairseq": ("seq2seq", "bart_tiny"),
+    "fairseq": ("bart", "bart_tiny"),
     "optimus": ("optimus", "optimus_tiny"),
 }
 """Format -> the task and model that stand in its checkpoint; "old": hf before safetensors."""
+DICTIONARIES = {"xlm": XLMDictionary, "fairseq": FairseqDictionary}
 FORMS = {"old": "hf", "t5": "hf", "xlm": "mass"}
 
 
@@ -166,8 +167,8 @@ def checkpoint(folder, kind, vocab):
     task = get("task", name)
     folder.mkdir()
     form = FORMS.get(kind, kind)
-    if kind == "xlm":
-        vocab = adopt(XLMDictionary(b"".join(b"w%d 1\n" % i for i in range(40))))
+    if kind in DICTIONARIES:
+        vocab = adopt(DICTIONARIES[kind](b"".join(b"w%d 1\n" % i for i in range(40))))
     config = get("arch", arch)()
     model = (tiny(config) if config.width > 64 else config).build(len(vocab))
     parts = convert.Parts(model, task(task.Config(), vocab), {}, {})

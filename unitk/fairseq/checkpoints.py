@@ -17,11 +17,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from unitk.config import Given, NoOptions, resolve
-from unitk.errors import CheckpointError
+from unitk.errors import CheckpointError, UsageError
+from unitk.fairseq.dictionary import FIRST as SYMBOLS
 from unitk.fairseq.dictionary import FairseqDictionary, open_dictionary
 from unitk.interop import settings
 from unitk.interop.convert import KINDS, Found, Parts
@@ -29,6 +31,7 @@ from unitk.interop.files import find_file, read_pickle, save_pickle, tensors_of
 from unitk.interop.names import BART_LAYER, CROSS, Layout, Names, classes, count_from, same, within
 from unitk.interop.vocabs import vocab_beside, write_vocab
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
+from unitk.tasks.base import Task
 from unitk.vocab.base import Vocab, open_vocab
 
 FILE = "checkpoint_best.pt"
@@ -195,6 +198,8 @@ def own_layout(tensors: Mapping[str, Tensor]) -> Layout:
 
 def vocab_of(path: Path) -> Vocab | None:
     """Open a vocabulary, or the one in a checkpoint's folder; None if the folder has none."""
+    if (path / "vocab").is_dir():  # what `write` leaves beside dict.txt
+        return open_vocab(path / "vocab")
     if path.is_dir() and (path / "dict.txt").exists() and not (path / "tokenizer.json").exists():
         path = path / "dict.txt"
     return vocab_beside(path) if path.is_dir() else open_dictionary(path)
@@ -339,6 +344,7 @@ def write(parts: Parts, folder: Path) -> None:
     """Write checkpoint_best.pt with the names of 0.10 and later, dict.txt and the tokenizer."""
     config, tensors = parts.model.config, parts.tensors()
     kind = _kind_of(config)
+    check_symbols(parts.task, opened=kind is not ROBERTA_KIND)
     names = dict(kind.layout.names)
     for name in config.head_sizes:
         names |= class_names(name.removeprefix("class:"))
@@ -396,13 +402,35 @@ def write_options(kind: Kind, config: ModelConfig) -> dict[str, Any]:
     return given
 
 
+def check_symbols(task: Task, opened: bool) -> None:
+    """Refuse ids that mean something else in fairseq, and texts that begin in another way."""
+    vocab, own = task.vocab, range(len(SYMBOLS))
+    if [vocab.cls, vocab.pad, vocab.sep, vocab.unk] != [*own]:
+        raise UsageError(
+            f"--to fairseq: its dictionaries begin with {' '.join(SYMBOLS)}, and this model's with"
+            f" {' '.join(vocab.pieces(own))}: train on data of unitk preprocess --format fairseq"
+        )
+    towers = task.prompt([np.array([vocab.unk])]).towers.values() if opened else ()
+    *source, target = [slots.token[0] for slots in towers] or [vocab.sep]
+    if target != vocab.sep or vocab.sep in source:
+        raise UsageError(
+            "--to fairseq: it reads </s> before a target and none before a source, and this model"
+            " was trained otherwise: train it with --task.opening sep"
+        )
+
+
 def write_dict(vocab: Vocab, path: Path, rows: int) -> None:
     """Write dict.txt: a line for each symbol but the first four, which fairseq adds itself."""
+    own, first = b"", len(SYMBOLS)
     if isinstance(vocab.model, FairseqDictionary):
-        path.write_bytes(vocab.model.data)
-        return
-    pieces = vocab.pieces(range(4, min(rows, len(vocab))))
-    path.write_text("".join(f"{piece} 1\n" for piece in pieces), encoding="utf-8")
+        own, first = vocab.model.data.rstrip(b"\n") + b"\n", vocab.model.size
+    more = range(first, min(rows, len(vocab)))
+    # fairseq's masked tasks add <mask> if it is not there
+    names = (
+        "<mask>" if i == vocab.mask else piece
+        for i, piece in zip(more, vocab.pieces(more), strict=True)
+    )
+    path.write_bytes(own + "".join(f"{name} 1\n" for name in names).encode())
 
 
 def _kind_of(config: ModelConfig) -> Kind:
