@@ -37,8 +37,12 @@ NAMES = _table("""
     encoder_ffn_embed_dim decoder_ffn_embed_dim: --arch.ffn-width;
     encoder_attention_heads decoder_attention_heads: --arch.num-heads;
     share_all_embeddings: --arch.shared-embeddings; mask_prob: --task.mask-ratio;
-    fp16: --precision; bf16: --precision bf16; cpu: --device cpu;
-    distributed_world_size: --nproc; heartbeat_timeout: --rank-timeout; ddp_backend: --shard;
+    fp16: --precision; amp memory_efficient_fp16: --precision fp16;
+    bf16 memory_efficient_bf16: --precision bf16; cpu: --device cpu; only_source: --input;
+    upsample_primary: --data; no_early_stop: --search exact;
+    reset_optimizer reset_lr_scheduler reset_meters reset_dataloader: --init-from;
+    distributed_world_size nprocs_per_node distributed_num_procs: --nproc;
+    heartbeat_timeout: --rank-timeout; ddp_backend: --shard;
     checkpoint_activations: --recompute; store_ema ema_decay: --ema; path: --checkpoint;
     max_len_a max_len_b: --max-len; match_source_len: --min-len 1x --max-len 1x;
     unnormalized: --lenpen 0; score_reference: --score; prefix_size: --prefix-file;
