@@ -35,7 +35,8 @@ def arguments(about: str | None, **kinds: Any) -> Iterable[Any]:
 
 def records(path: Path) -> list[dict[str, Any]]:
     """What `unitk generate --output-format jsonl` wrote."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    with path.open(encoding="utf-8") as file:  # splitlines cuts at what stands within a text, too
+        return [json.loads(line) for line in file]
 
 
 def outputs(run: Path) -> list[str]:

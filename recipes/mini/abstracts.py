@@ -19,6 +19,8 @@ def main():
     given = parser.parse_args()
     with gzip.open(given.scitldr, "rt", encoding="utf-8") as file:
         papers = [json.loads(line) for line in file]
+    if not all("source_labels" in paper for paper in papers):
+        parser.error(f"--scitldr {given.scitldr} lacks source_labels, as the bundled sample does")
     pairs = []
     for paper in papers:
         sentence = paper["source"][paper["source_labels"].index(1)]

@@ -37,5 +37,5 @@ echo "== 3/4 summaries"
 once "$RUN/.finetune" train finetune --data "$RUN/data" --init-from "$RUN/titles" --max-steps "${STEPS:-400}" --lr 2e-3
 echo "== 4/4 write the test summaries"
 once "$RUN/.written" unitk generate --checkpoint "$RUN/finetune" --input "$RUN/data/test" \
-  --config "$here/unitk-mini-en-summaries.yaml" --output-format jsonl --output "$RUN/written.jsonl"
+  --config "$here/unitk-mini-en-summaries.yaml" --output-format jsonl --output "$RUN/written.jsonl" --overwrite
 python3 "$here/../summarize/report.py" "$RUN" --test "$papers/test.jsonl.gz" "${fields[@]}"

@@ -16,6 +16,9 @@ VOCAB=${VOCAB:-4000}
 PER_CLASS=${PER_CLASS:-1,10,100}
 RUN=${RUN:-runs/vae_captions}
 
+for split in train valid test; do
+  compgen -G "$DATA/$split.txt*" >/dev/null || { echo "DATA: $DATA lacks $split.txt or $split.txt.gz" >&2; exit 2; }
+done
 mine "$RUN"
 fresh "$RUN" mine "$RUN"
 for split in train valid test; do

@@ -14,6 +14,15 @@ SEED=${SEED:-1}
 INIT_STD=${INIT_STD:-0.1}
 RUN=${RUN:-runs/vae_toy}
 
+declare -A options=(
+  [constant]="--criterion.beta 1 --criterion.kl-mode sum"
+  [constant_threshold]="--criterion.beta 1 --criterion.kl-threshold 0.5"
+  [cyclical_threshold]="--criterion.beta cyclical:cycles=1 --criterion.kl-threshold 0.5"
+  [autoencoder]="--criterion.beta 0"
+)
+for regime in $REGIMES; do
+  [ -n "${options[$regime]:-}" ] || { echo "REGIMES: there is no $regime (${!options[*]})" >&2; exit 2; }
+done
 mine "$RUN"
 fresh "$RUN" mine "$RUN"
 python3 "$here/make_data.py" "$RUN/text"
@@ -21,16 +30,9 @@ unitk preprocess --input "$RUN/text/train.txt" --valid "$RUN/text/valid.txt" --d
   --vocab "$RUN/text/grammar.words" --dest "$RUN/data"
 
 for regime in $REGIMES; do
-  case $regime in
-    constant) options="--criterion.beta 1 --criterion.kl-mode sum" ;;
-    constant_threshold) options="--criterion.beta 1 --criterion.kl-threshold 0.5" ;;
-    cyclical_threshold) options="--criterion.beta cyclical:cycles=1 --criterion.kl-threshold 0.5" ;;
-    autoencoder) options="--criterion.beta 0" ;;
-    *) echo "REGIMES: there is no $regime" >&2; exit 2 ;;
-  esac
   echo "== $regime"
   # shellcheck disable=SC2086
-  unitk train --task optimus --arch optimus_tiny --arch.init-std "$INIT_STD" $options \
+  unitk train --task optimus --arch optimus_tiny --arch.init-std "$INIT_STD" ${options[$regime]} \
     --data "$RUN/data" --blocks line --save-dir "$RUN/$regime" --batch-texts 64 --lr 1e-3 \
     --max-steps "$STEPS" --seed "$SEED" --precision fp32 --log-every 250 --panel-texts 1000
 done

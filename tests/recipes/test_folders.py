@@ -163,3 +163,32 @@ def test_rates_of_an_ablation_may_have_a_point(tmp_path):
         ["0.67", "a_1 adamw 0.002"],
         ["0.33", "a_1 adamw 0.002"],
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "message"),
+    [
+        ("vae_toy", {"REGIMES": "constant cyclic"}, "there is no cyclic"),
+        ("vae_captions", {"DATA": "nowhere"}, "nowhere lacks train.txt or train.txt.gz"),
+    ],
+)
+def test_a_wrong_variable_costs_no_finished_run(name, wrong, message, tmp_path):
+    run = tmp_path / "run"
+    assert start(name, tmp_path, RUN=str(run)).returncode == 0
+    before = sorted(run.rglob("*"))
+    (tmp_path / "calls").unlink()
+    done = start(name, tmp_path, RUN=str(run), **wrong)
+    assert done.returncode == 2 and message in done.stderr
+    assert sorted(run.rglob("*")) == before and not (tmp_path / "calls").exists()
+
+
+def test_records_hold_any_character(tmp_path):
+    """A line ends at a line feed: unitk writes what splitlines would cut as it is."""
+    texts = [{"text": "one\u2028two\u0085three\x1c"}, {"text": "four"}]
+    lines = [json.dumps(one, ensure_ascii=False) + "\n" for one in texts]
+    (tmp_path / "a.jsonl").write_text("".join(lines), encoding="utf-8")
+    program = "import sys, json, pathlib, stages; "
+    program += "print(json.dumps(stages.records(pathlib.Path(sys.argv[1]))))"
+    words = [sys.executable, "-c", program, str(tmp_path / "a.jsonl")]
+    done = subprocess.run(words, cwd=RECIPES, capture_output=True, text=True)
+    assert json.loads(done.stdout or "null") == texts, done.stderr
