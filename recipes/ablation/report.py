@@ -1,11 +1,11 @@
 """The table of an ablation.
 
 Reads the finished rows of RUN, prints the table and writes it to RUN/table.md. The losses are those
-after each quarter. `share` is the share of the updates after which a row has the last validation
-loss of the row that it is measured against: the best AdamW row of the same task and architecture;
-for another architecture than the task's first one the best row of that one with the same optimizer;
-for a row with a changed option of the architecture, where neither of these is another row, the same
-row without the change.
+after each quarter of a row's updates. `share` is measured against another row: the best AdamW row
+of the same task and architecture; for another architecture than the task's first one the best row of
+that one with the same optimizer; for a row with a changed option of the architecture, where neither
+of these is another row, the same row without the change. It is the number of updates after which a
+row has the last validation loss of the other, as a share of all updates of the other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from stages import arguments, events, table
 
-TITLES = "task arch optimizer rate change 1/4 1/2 3/4 end share of".split()
+TITLES = "task arch optimizer rate change updates 1/4 1/2 3/4 end share of".split()
 RATE = re.compile(r"([\d.]*\d(?:[eE][-+]?\d+)?)\.?(.*)")
 """A rate, which may have a point (0.002), and a change."""
 Curve = list[tuple[int, float]]
@@ -34,14 +34,19 @@ class Row(NamedTuple):
     curve: Curve
 
     @property
+    def updates(self) -> int:
+        """All updates of the row."""
+        return self.curve[-1][0]
+
+    @property
     def last(self) -> float:
         """The validation loss after the last update."""
         return self.curve[-1][1]
 
 
 def read(run: Path, name: str) -> Row:
-    """The row of a finished run, whose name is TASK.ARCH.OPTIMIZER.RATE[.CHANGE]."""
-    task, arch, optimizer, rest = name.split(".", 3)
+    """The row of a finished run, whose name is TASK.ARCH.OPTIMIZER.RATE[.CHANGE][@UPDATES]."""
+    task, arch, optimizer, rest = name.partition("@")[0].split(".", 3)
     rate, change = RATE.fullmatch(rest).groups()
     curve = [(one["step"], one["valid/loss"]) for one in events(run / "rows" / name, "valid")]
     return Row(task, arch, optimizer, rate, change, curve)
@@ -77,15 +82,15 @@ def main(run: Path) -> None:
     rows = [read(run, path.name[1:]) for path in marks if (run / "rows" / path.name[1:]).is_dir()]
     cells = []
     for row in sorted(rows, key=lambda one: [other.task for other in rows].index(one.task)):
-        total = row.curve[-1][0]
-        parts = [min(row.curve, key=lambda at: abs(at[0] - total * q / 4))[1] for q in (1, 2, 3)]
+        goal = [row.updates * quarter / 4 for quarter in (1, 2, 3)]
+        parts = [min(row.curve, key=lambda at: abs(at[0] - step))[1] for step in goal]
         other = against(row, rows)
         step = other and reached(row.curve, other.last)
-        share = "" if other is None else "not reached" if step is None else f"{step / total:.2f}"
+        share = "" if other is None else "not reached" if step is None else f"{step / other.updates:.2f}"
         name = "" if other is None else " ".join(other[1:5]).strip()
         losses = [f"{loss:.3f}" for loss in [*parts, row.last]]
         words = [f"`{word}`" for word in (row.task, row.arch, row.optimizer)]
-        cells.append([*words, row.rate, row.change, *losses, share, name])
+        cells.append([*words, row.rate, row.change, str(row.updates), *losses, share, name])
     text = table(TITLES, cells)
     (run / "table.md").write_text(text)
     print(text, end="")

@@ -5,6 +5,7 @@
 #   DATA=path/to/full/data recipes/ablation/run.sh           all of OpenStax
 #   ROWS="lm/gpt2_mini/muon/4e-3 ..." SEED=2 RUN=runs/mine   some rows (task/arch/optimizer/rate), another seed
 #   ROWS="lm/modern_mini/muon/4e-3/qk-norm=off ..."          with options of --arch, by commas
+#   ROWS="lm/gpt2_mini/muon/4e-3@280 ..."                    with updates of its own
 #
 # What is finished is not done again, and what was cut short goes on: run it once more after a stop.
 set -euo pipefail
@@ -28,13 +29,15 @@ once "$RUN/.data" unitk preprocess "${texts[@]/#/--input=}" --sentences punct --
   --valid "$DATA/openstax-ccby/openstax.valid.jsonl.gz" --dest "$RUN/data" --overwrite
 
 for row in $ROWS; do
-  IFS=/ read -r task arch optimizer rate change <<<"$row"
+  IFS=@ read -r settings updates <<<"$row"
+  IFS=/ read -r task arch optimizer rate change <<<"$settings"
+  : "${updates:=$STEPS}"
   IFS=, read -ra changes <<<"$change"
   echo "== $row"
   once "$RUN/.${row//\//.}" unitk train --task "$task" --arch "$arch" --optimizer "$optimizer" --lr "$rate" \
     --arch.dropout 0 --arch.attention-dropout 0 --arch.activation-dropout 0 --data "$RUN/data" \
-    "${changes[@]/#/--arch.}" --lr-schedule "$SCHEDULE" --max-steps "$STEPS" --batch-tokens "$MAX_TOKENS" --max-tokens "$MAX_TOKENS" \
-    --seed "$SEED" --valid-every "$(((STEPS + 19) / 20))" --valid-texts "$VALID_TEXTS" --save-every 50 \
+    "${changes[@]/#/--arch.}" --lr-schedule "$SCHEDULE" --max-steps "$updates" --batch-tokens "$MAX_TOKENS" --max-tokens "$MAX_TOKENS" \
+    --seed "$SEED" --valid-every "$(((updates + 19) / 20))" --valid-texts "$VALID_TEXTS" --save-every 50 \
     --keep-last 1 --writers none --save-dir "$RUN/rows/${row//\//.}" --resume
 done
 python3 "$here/report.py" "$RUN"

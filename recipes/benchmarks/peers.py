@@ -1,14 +1,16 @@
-"""A step of masked language modelling here and with another system's trainer, in turns.
+"""A training step here and with another system's trainer, in turns.
 
     python recipes/benchmarks/peers.py [--peer transformers] [--sizes tiny,small,base]
+    python recipes/benchmarks/peers.py --model xlnet --sizes small
 
-Both train BERT of the same size on the same texts of random words, padded rows there and packed
-ones here, 15 % of them asked, with AdamW; each turn is a process of its own. The best step of all
-turns is printed in processor seconds, which say the same on a busy machine, as real tokens a
-second; then the ratio, and the peak of memory: of training (weights, gradients, means, what
-backward needs; not told of fairseq), and of the process with its libraries. The peer is
-transformers' Trainer (it takes `pip install transformers accelerate`) or, with `--peer fairseq`,
-fairseq's with RoBERTa, which has no token types; on a CPU it computes in fp32 beside our bf16 too.
+Both train a model of the same size on the same texts of random words, padded rows there and packed
+ones here, with AdamW; each turn is a process of its own. The best step of all turns is printed in
+processor seconds, which say the same on a busy machine, as real tokens a second; then the ratio,
+and the peak of memory: of training (weights, gradients, means, what backward needs; not measured
+for fairseq), and of the process with its libraries. The peer is transformers' Trainer (it takes
+`pip install transformers accelerate`) or, with `--peer fairseq`, fairseq's with RoBERTa, which has
+no token types; on a CPU it computes in fp32 beside our bf16 too. `--model` is BERT that predicts
+15 % of the tokens (`mlm`) or one of two classes of a text (`classify`), or XLNet, one token of six.
 `--task` compares other objectives of unitk with `mlm` instead, any but those that need labels:
 `--task pmlm,glm_infill`, or one of several within a task, `--task pmlm:ae,pmlm:par`. They train
 BERT with the tables that they need, or, where they have one, a family of their own.
@@ -23,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,6 +46,7 @@ def main() -> None:
     """Compare, or run one side of it."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--peer", default="transformers", choices=("transformers", "fairseq"))
+    parser.add_argument("--model", default="mlm", choices=("mlm", "classify", "xlnet"))
     parser.add_argument("--sizes", default="tiny,small,base")
     parser.add_argument("--precision", default="fp32,bf16")
     parser.add_argument("--shortest", type=int, default=LONGEST, help="16: 41 %% of rows are pads")
@@ -54,22 +58,25 @@ def main() -> None:
     if given.side:
         size, precision, side = given.side.split(",")
         peers = {"transformers": transformers_steps, "fairseq": fairseq_steps}
-        run = peers.get(side, unitk_steps)
+        run = peers.get(side.partition(":")[0], unitk_steps)
         seconds, tokens = run(side, size, precision, given.shortest, given.steps + 1)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
         print(json.dumps([tokens / seconds, peak - LIBRARIES[0] if LIBRARIES else peak, peak]))
         return
-    others = given.task.split(",") if given.task else [given.peer]
-    if others == ["transformers"] and not (find_spec("transformers") and find_spec("accelerate")):
-        sys.exit("the other side is not installed: pip install transformers accelerate")
-    if others == ["fairseq"] and not fairseq_peer.installed():
+    others = given.task.split(",") if given.task else [f"{given.peer}:{given.model}"]
+    if given.peer == "fairseq" and given.model != "mlm":
+        sys.exit(f"--peer fairseq trains --model mlm, got {given.model}")
+    if not given.task and given.peer == "transformers":
+        if not (find_spec("transformers") and find_spec("accelerate")):
+            sys.exit("the other side is not installed: pip install transformers accelerate")
+    if not given.task and given.peer == "fairseq" and not fairseq_peer.installed():
         sys.exit(fairseq_peer.LACKING)
     width = max(24, 16 + max(map(len, others)))
-    titles = f"{'tokens/s of ' + ', '.join(others):>{width}}{'mlm':>9}{'ratio':>7}"
+    titles = f"{'tokens/s of ' + ', '.join(others):>{width}}{given.model:>9}{'ratio':>7}"
     print(f"{'':<14}{titles}{'memory':>16}{'process':>16}")
     for size in given.sizes.split(","):
         for precision in given.precision.split(","):
-            sides = [*others, "mlm"]
+            sides = [*others, given.model]
             turns = [
                 [turn(given, size, precision, side) for side in sides] for _ in range(given.turns)
             ]
@@ -115,32 +122,12 @@ def transformers_steps(
     side: str, size: str, precision: str, shortest: int, steps: int
 ) -> tuple[float, float]:
     """Processor seconds of the best step of transformers' Trainer, and its tokens on average."""
-    from transformers import (
-        BertConfig,
-        BertForMaskedLM,
-        Trainer,
-        TrainerCallback,
-        TrainingArguments,
-    )
+    from transformers import Trainer, TrainerCallback, TrainingArguments
 
     torch.set_num_threads(1)
-    layers, width, heads, rows = SIZES[size]
+    model, batch = transformers_model(side.partition(":")[2], size)
+    rows = SIZES[size][-1]
     data = texts(shortest, rows, steps)
-
-    def batch(some: list[np.ndarray]) -> dict[str, Any]:
-        ids = torch.zeros(len(some), LONGEST, dtype=torch.int64)
-        seen = torch.zeros_like(ids)
-        for row, text in enumerate(some):
-            ids[row, 1 : len(text) + 1] = torch.from_numpy(text)
-            ids[row, 0], ids[row, len(text) + 1] = 2, 3
-            seen[row, : len(text) + 2] = 1
-        asked = (torch.rand(ids.shape) < 0.15) & (ids >= 100)
-        return {
-            "input_ids": torch.where(asked, 4, ids),
-            "attention_mask": seen,
-            "labels": torch.where(asked, ids, -100),
-        }
-
     took: list[float] = []
 
     class Watch(TrainerCallback):  # type: ignore[misc]
@@ -151,14 +138,6 @@ def transformers_steps(
         def on_step_end(self, *args: Any, **kwargs: Any) -> None:
             took.append(time.process_time() - self.began)
 
-    config = BertConfig(
-        vocab_size=WORDS,
-        hidden_size=width,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        intermediate_size=4 * width,
-        attention_probs_dropout_prob=0.0,
-    )
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             output_dir=folder,
@@ -171,8 +150,75 @@ def transformers_steps(
             remove_unused_columns=False,
             disable_tqdm=True,
         )
-        Trainer(BertForMaskedLM(config), arguments, batch, data, callbacks=[Watch()]).train()
+        Trainer(model, arguments, batch, data, callbacks=[Watch()]).train()
     return min(took[1:]), sum(map(len, data)) / steps
+
+
+def transformers_model(
+    name: str, size: str
+) -> tuple[torch.nn.Module, Callable[[list[np.ndarray]], dict[str, Any]]]:
+    """A model of transformers, and what makes its padded batches from texts."""
+    import transformers as hf
+
+    layers, width, heads, _ = SIZES[size]
+    if name == "xlnet":
+        found = hf.XLNetConfig(
+            vocab_size=WORDS, d_model=width, n_layer=layers, n_head=heads, d_inner=4 * width
+        )
+        return hf.XLNetLMHeadModel(found), permuted
+    config = hf.BertConfig(
+        vocab_size=WORDS,
+        hidden_size=width,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=4 * width,
+        attention_probs_dropout_prob=0.0,
+    )
+    if name == "classify":
+        return hf.BertForSequenceClassification(config), classified
+    return hf.BertForMaskedLM(config), masked
+
+
+def padded(some: list[np.ndarray]) -> dict[str, torch.Tensor]:
+    """Rows of [CLS] text [SEP], and which slots are no pads."""
+    ids = torch.zeros(len(some), LONGEST, dtype=torch.int64)
+    for row, text in enumerate(some):
+        ids[row, 1 : len(text) + 1] = torch.from_numpy(text)
+        ids[row, 0], ids[row, len(text) + 1] = 2, 3
+    return {"input_ids": ids, "attention_mask": (ids > 0).long()}
+
+
+def masked(some: list[np.ndarray]) -> dict[str, torch.Tensor]:
+    """15 % of the words are hidden and asked."""
+    rows = padded(some)
+    ids = rows["input_ids"]
+    asked = (torch.rand(ids.shape) < 0.15) & (ids >= 100)
+    labels = torch.where(asked, ids, -100)
+    return {**rows, "input_ids": torch.where(asked, 4, ids), "labels": labels}
+
+
+def classified(some: list[np.ndarray]) -> dict[str, torch.Tensor]:
+    """A text's class is whether its first word is odd."""
+    return {**padded(some), "labels": torch.tensor([int(text[0]) % 2 for text in some])}
+
+
+def permuted(some: list[np.ndarray]) -> dict[str, torch.Tensor]:
+    """One word of six is asked for, in a random order."""
+    rows = padded(some)
+    asked = max(len(text) // 6 for text in some)
+    hidden = torch.zeros(len(some), LONGEST, LONGEST)
+    targets = torch.zeros(len(some), asked, LONGEST)
+    labels = torch.full((len(some), asked), -100)
+    for row, text in enumerate(some):
+        count = len(text) // 6
+        places = 1 + torch.randperm(len(text))[:count]
+        time = torch.zeros(LONGEST)
+        time[places] = torch.arange(1.0, count + 1)
+        # a slot sees what comes before it; those that are not asked come first, together
+        hidden[row] = ((time[None] >= time[:, None]) & (time[None] > 0)).float()
+        targets[row, torch.arange(count), places] = 1
+        labels[row, :count] = rows["input_ids"][row, places]
+    return {**rows, "perm_mask": hidden, "target_mapping": targets, "labels": labels}
 
 
 def fairseq_steps(
@@ -221,7 +267,7 @@ def pretrains(task: str) -> bool:
     from unitk.tasks.base import Task
 
     kind = registry.get("task", task)
-    if kind.pretrain is Task.pretrain and kind.finetune is Task.finetune:
+    if kind.pretrain is Task.pretrain and kind.finetune is Task.finetune and task != "classify":
         sys.exit(f"--task {task} learns from labels: give one that learns from texts or pairs")
     return kind.pretrain is not Task.pretrain
 
@@ -231,10 +277,11 @@ def architecture(task: str, size: str) -> str:
     from unitk import registry
 
     layers, width, heads, _ = SIZES[size]
-    bert, own = registry.get("arch", "bert_base")(), registry.get("task", task).arch
+    objective = "mlm" if task == "classify" else task  # texts with classes are laid out as BERT's
+    bert, own = registry.get("arch", "bert_base")(), registry.get("task", objective).arch
     config = registry.get("arch", own)()
     sizes = {"num_layers": layers, "width": width, "num_heads": heads, "ffn_width": 4 * width}
-    sizes |= {"attention_dropout": 0, "max_positions": max(512, 2 * LONGEST)}
+    sizes |= {"attention_dropout": 0, "max_positions": max(512, 2 * LONGEST), "memory_length": 0}
     if type(config) is type(bert):
         own = "bert_base"
         tables = "num_virtual", "num_segments", "max_positions2", "num_tasks"
@@ -245,7 +292,7 @@ def architecture(task: str, size: str) -> str:
 
 
 def corpus(folder: Path, data: list[np.ndarray], task: str) -> Path:
-    """A corpus of texts, or of pairs of their halves, for a task."""
+    """A corpus of texts, of texts with classes, or of pairs of their halves, for a task."""
     from unitk.data.storing.preprocess import Options, preprocess
 
     symbols = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -253,13 +300,18 @@ def corpus(folder: Path, data: list[np.ndarray], task: str) -> Path:
     (folder / "vocab.txt").write_text("\n".join(words) + "\n")
     made: dict[str, Any] = {"dest": folder / "corpus", "vocab": folder / "vocab.txt"}
     lines = [[words[i] for i in ids] for ids in data]
-    if pretrains(task):
+    if task == "classify":
+        rows = [[*line, f"\t{ids[0] % 2}"] for line, ids in zip(lines, data, strict=True)]
+        sides = {"input": [["text\tlabel"], *rows]}
+        made |= {"labels": "class", "source_field": ("text",), "label_field": "label"}
+    elif pretrains(task):
         sides = {"input": lines}
     else:
         sides = {"source_file": [x[::2] for x in lines], "target_file": [x[1::2] for x in lines]}
     for name, side in sides.items():
-        (folder / name).with_suffix(".txt").write_text("".join(f"{' '.join(x)}\n" for x in side))
-        made[name] = (str(folder / f"{name}.txt"),)
+        path = folder / f"{name}.{'tsv' if task == 'classify' else 'txt'}"
+        path.write_text("".join(f"{' '.join(x)}\n" for x in side))
+        made[name] = (str(path),)
     # a document each, of one sentence
     preprocess(Options(**made, documents="line"))
     return folder / "corpus"

@@ -136,15 +136,17 @@ def test_no_more_checkpoints_are_averaged_than_were_saved(steps, mean, tmp_path)
     assert averaged[averaged.index("--last") + 1] == mean
 
 
-def test_rates_of_an_ablation_may_have_a_point(tmp_path):
-    settings = ["lm/a_1/adamw/0.002", "lm/a_1/muon/2e-3", "lm/a_1/muon/0.02/init-std=0.05"]
+def test_rows_of_an_ablation(tmp_path):
+    """Rates may have a point, and rows updates of their own."""
+    settings = ["lm/a_1/adamw/0.002", "lm/a_1/muon/2e-3@2", "lm/a_1/muon/0.02/init-std=0.05"]
     for number, row in enumerate(settings):
         mark = tmp_path / f".{row.replace('/', '.')}"
         mark.touch()
         os.utime(mark, (number, number))
         log = tmp_path / "rows" / mark.name[1:] / "log.jsonl"
         log.parent.mkdir(parents=True)
-        losses = enumerate((4 - number, 3 - number, 2 - number), start=1)
+        losses = list(enumerate((4 - number, 3 - number, 2 - number), start=1))
+        losses = losses[: int(row.partition("@")[2] or 3)]
         events = [{"kind": "valid", "step": at, "valid/loss": loss} for at, loss in losses]
         log.write_text("".join(json.dumps(event) + "\n" for event in events))
     command = [sys.executable, str(RECIPES / "ablation" / "report.py"), str(tmp_path)]
@@ -154,8 +156,10 @@ def test_rates_of_an_ablation_may_have_a_point(tmp_path):
     rows = [
         [cell.strip(" `") for cell in line.split("|")[1:-1]] for line in done.stdout.split("\n")
     ]
-    assert [row[:5] for row in rows[2:5]] == [
-        (row + "/" * (4 - row.count("/"))).split("/") for row in settings
+    assert [row[:6] for row in rows[2:5]] == [
+        ["lm", "a_1", "adamw", "0.002", "", "3"],
+        ["lm", "a_1", "muon", "2e-3", "", "2"],
+        ["lm", "a_1", "muon", "0.02", "init-std=0.05", "3"],
     ]
     # the second row has the last loss of the first one, 2, after two of its three updates
     assert [row[-2:] for row in rows[2:5]] == [
