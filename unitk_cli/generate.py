@@ -100,7 +100,8 @@ class Options(GenerateConfig):
     """Format of --input. auto: by the file name; standard input is text, or json-lines with
     --source-field."""
     squad_source: str = SQUAD_SOURCE
-    """SQuAD json: how answer and passage form a source, as in `unitk preprocess`."""
+    """SQuAD json: how {answer}, and {passage} or {sentence}, form a source, as in `unitk
+    preprocess`."""
     source_field: tuple[str, ...] = ()
     """Field of a table that holds the source, as in `unitk preprocess`. Several are its parts.
     Default: source, a text or a list of parts."""

@@ -321,6 +321,10 @@ def test_squad(decode, files, capsys, generator):
     decode(f"--input in.json {QUICK}", "--squad-source", "{passage} [SEP] {answer}")
     expected = generator.generate([[paragraph["context"], "the cat"]], beam=3, max_len=5)
     assert capsys.readouterr().out.splitlines() == texts(expected)
+    paragraph["context"] += " The dog sat on the cat."
+    (files / "in.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    decode(f"--input in.json {QUICK}", "--squad-source", "{sentence} [SEP] {answer}")
+    assert capsys.readouterr().out.splitlines() == texts(expected)
 
 
 def test_a_window_around_the_answer_is_as_in_training(files, toy_vocab, capsys):
@@ -360,6 +364,37 @@ def test_a_window_around_the_answer_is_as_in_training(files, toy_vocab, capsys):
     (files / "x.txt").write_text("\t".join(parts) + "\n")
     whole = decode("--input x.txt --max-source-len none")
     assert in_python[1] == whole[:1] and len({*found, *whole, *in_python[0]}) == 3
+
+
+@pytest.mark.parametrize("window", [None, 14])
+def test_the_sentence_of_an_answer_is_read_as_in_training(files, toy_vocab, capsys, window):
+    first, second, third = ("The " + line.strip(".") + "." for line in toy_lines(3))
+    passage = f"{first} {second} {third}"
+    answer = {"text": second.split()[2], "answer_start": passage.index(second.split()[2])}
+    paragraph = {"context": passage, "qas": [{"question": first, "answers": [answer]}]}
+    (files / "x.json").write_text(json.dumps({"data": [{"paragraphs": [paragraph]}]}))
+    toy_vocab.save(files / "vocab")
+    form = "{answer} [SEP] {sentence}"
+    given = {"input": "x.json", "test": "x.json", "vocab": "vocab", "squad_source": form}
+    unitk.preprocess(**given, **({"window": window} if window else {}), dest="d")
+    small = {"num_layers": 1, "width": 16, "num_heads": 2, "ffn_width": 32, "init_std": 0.3}
+    options = {f"arch.{name}": value for name, value in small.items()}
+    where = {"data": "d", "save_dir": "run", "arch": "gpt2_tiny", "valid": "none"}
+    for _ in unitk.train(task="lm", max_steps=1, batch_texts=1, options=options, **where):
+        pass
+    (files / "x.txt").write_text(f"{answer['text']}\t{passage}\n")
+    (files / "sentence.txt").write_text(f"{answer['text']}\t{second}\n")
+    capsys.readouterr()
+
+    def scores(line):
+        run([*f"--checkpoint run --output-format jsonl --max-len 4 --beam 2 {line}".split()])
+        return [one["score"] for one in json.loads(capsys.readouterr().out)["outputs"]]
+
+    found = [scores(f"--input {name}") for name in ("d/test", "x.json", "x.txt", "sentence.txt")]
+    assert found[0] == found[1] == found[2] == found[3]
+    source = unitk.data.storing.folders.open_corpus(files / "d" / "test").record(0)[0]
+    kept = toy_vocab.decode(source[1])
+    assert kept == second if window is None else kept in second and len(kept) < len(second)
 
 
 def pairs(folder, vocab, items):

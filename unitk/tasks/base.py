@@ -101,7 +101,7 @@ class Task:
     shortens: ClassVar[bool] = False  # whether it cuts sources itself to the positions there are
     room: int | None = None  # positions of the architecture, where it has a table of them
     max_source: int | None = None  # most tokens of a source in the training of its model
-    window: tuple[int, str] | None = None
+    window: tuple[int | None, str] | None = None
     """Where its model learnt passages around answers: the most tokens of a source, and its form."""
     needs_criterion: str = ""  # the only one that can learn what its examples ask
     writes: ClassVar[bool] = False  # whether its model writes while it is trained

@@ -1,12 +1,14 @@
-"""A window around the answer: by hand, and what must hold for every one."""
+"""Sentences and windows around answers: by hand, and what must hold for every one."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unitk.data.reading.sources import SQUAD_SOURCE, PairText, arranged
-from unitk.data.reading.window import around_answer, windowed
+from unitk.data.reading.window import around_answer, sentences_of, windowed
 from unitk.errors import DataError
+
+SENTENCE_SOURCE = "{answer} [SEP] {sentence}"
 
 
 class Words:
@@ -89,7 +91,8 @@ def test_an_answer_that_is_nowhere_is_an_error():
 @settings(max_examples=300)
 @pytest.mark.parametrize("vocab", [Words(), Words(list)])
 @pytest.mark.parametrize(
-    "form", [SQUAD_SOURCE, "{passage} [SEP] {answer}", "a {passage} b {answer}"]
+    "form",
+    [SQUAD_SOURCE, "{passage} [SEP] {answer}", "a {passage} b {answer}", SENTENCE_SOURCE],
 )
 def test_the_answer_is_always_inside(vocab, form, words, ends, limit):
     passage = " ".join(words)
@@ -107,6 +110,56 @@ def test_the_answer_is_always_inside(vocab, form, words, ends, limit):
     assert tokens(found.source) <= limit or kept == answer
     if kept != passage:  # nothing more would have fitted on both sides
         assert tokens([answer, passage]) > limit
+
+
+PASSAGE = "Dr. Ito won. Was he\nglad? He said: 'Yes.' Then the U.S. Army came."
+SENTENCES = [
+    *("Dr. Ito won.", "Was he", "glad?", "He said: 'Yes.'", "Then the U.S. Army came."),
+    PASSAGE[:19],
+    PASSAGE[13:],
+]
+"""Each one, and two that an answer may stand in."""
+
+
+@pytest.mark.parametrize(
+    ("answer", "number"),
+    [
+        *(("Ito", 0), ("won.", 0), ("Was", 1), ("he", 1), ("glad?", 2), ("Yes.'", 3)),
+        *(("U.S. Army", 4), ("came.", 4), ("won. Was", 5), ("he\nglad? He said: 'Yes.' Then", 6)),
+    ],
+)
+def test_the_sentences_of_an_answer(answer, number):
+    found = sentences_of(pair(answer, PASSAGE), SENTENCE_SOURCE)
+    first, stop = found.focus
+    assert found.source == [answer, SENTENCES[number]]
+    assert found.source[1][first:stop] == answer
+
+
+def test_a_sentence_is_kept_only_where_the_form_asks_for_it():
+    one = pair("won", PASSAGE)
+    assert sentences_of(one, SQUAD_SOURCE) is one
+    assert windowed(one, None, Words()) is one
+    assert windowed(one, None, Words(), SENTENCE_SOURCE) == sentences_of(one, SENTENCE_SOURCE)
+
+
+def test_a_sentence_that_is_too_long_has_a_window():
+    one = pair("c", "x y z. A b c d e. X y z.")
+    found = [windowed(one, limit, Words(), SENTENCE_SOURCE).source[1] for limit in (6, 5, 2)]
+    assert found == ["A b c d e.", "b c d e.", "c"]
+
+
+@pytest.mark.parametrize("form", [SENTENCE_SOURCE, "{sentence} [SEP] {answer}"])
+def test_a_passage_in_place_of_a_sentence(form):
+    one = pair("won", PASSAGE)
+    wanted = arranged(["won", "Dr. Ito won."], form)
+    for made in (arranged(one.source, form), wanted):
+        assert around_answer(made, None, Words(), form) == wanted
+    assert around_answer(["Bob", PASSAGE], None, Words(), SENTENCE_SOURCE) == ["Bob", PASSAGE]
+
+
+def test_an_answer_that_is_nowhere_has_no_sentence():
+    with pytest.raises(DataError, match="answer 'Bob' is not in its passage"):
+        sentences_of(PairText(["Bob", PASSAGE], "?"), SENTENCE_SOURCE)
 
 
 @pytest.mark.parametrize("form", [SQUAD_SOURCE, "{passage} [SEP] {answer}"])

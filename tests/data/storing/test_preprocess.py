@@ -160,10 +160,9 @@ def test_the_form_of_a_question_s_source(here, vocab, form, parts):
     preprocess(Options(input=("q.json",), dest=here / "d", vocab=vocab, squad_source=form))
     pairs, words = open_corpus(here / "d"), corpus_vocab(here / "d")
     assert [words.decode(part) for part in pairs.record(2)[0]] == parts
-    with pytest.raises(UsageError, match="--squad-source needs {answer}, got '{passage}'"):
-        preprocess(
-            Options(input=("q.json",), dest=here / "e", vocab=vocab, squad_source="{passage}")
-        )
+    for wrong in ("{passage}", "{answer}", "{answer} {passage} {sentence}"):
+        with pytest.raises(UsageError, match=f"{{passage}} or {{sentence}}, got '{wrong}'"):
+            preprocess(Options(input=("q.json",), dest=here / "e", vocab=vocab, squad_source=wrong))
 
 
 def test_a_sentence_without_tokens_is_left_out_of_texts_only(here, vocab):

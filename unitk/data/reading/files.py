@@ -185,7 +185,8 @@ class ReadingOptions:
     """SQuAD: maximum tokens of a source. Of a longer passage, a window around the answer is
     kept."""
     squad_source: str = SQUAD_SOURCE
-    """SQuAD: how answer and passage form the source. [SEP] ends a part."""
+    """SQuAD: how {answer} and {passage} form the source. [SEP] ends a part. {sentence} is the part
+    of the passage that has the answer: its sentence, or several."""
 
     def check(self) -> None:
         """Refuse values that make no sense."""

@@ -50,6 +50,7 @@ MAGIC = {
 }
 """How files begin that are no UTF-8 text."""
 SQUAD_SOURCE = "{answer} [SEP] {passage}"
+SENTENCE = "{sentence}"  # in such a form: the sentences of the answer
 Documents = Literal["blank", "line"]
 Sentences = Literal["lines", "punct"]
 
@@ -403,15 +404,21 @@ def pair_blocks(source: Path, target: Path, base: int = 0) -> Iterator[PairBlock
 
 
 def check_form(form: str) -> None:
-    """Refuse a form of the source that lacks the answer or the passage."""
-    lacking = [field for field in ("{answer}", "{passage}") if field not in form]
-    require(not lacking, f"--squad-source needs {' and '.join(lacking)}, got {form!r}")
+    """Refuse a form of the source that lacks the answer, or passage and sentence, or has both."""
+    one = ("{passage}" in form) != (SENTENCE in form)
+    fits = "{answer}" in form and one
+    wanted = "{answer}, and {passage} or {sentence}"
+    require(fits, f"--squad-source needs {wanted}, got {form!r}")
 
 
 def arranged(source: Sequence[str], form: str) -> list[str]:
-    """The parts of a source made from answer and passage; [SEP] in `form` ends a part."""
-    fields = dict(zip(("{answer}", "{passage}"), source, strict=True))
-    pieces = [re.split(r"(\{answer\}|\{passage\})", part) for part in form.split("[SEP]")]
+    """The parts of a source made from answer and passage; [SEP] in `form` ends a part.
+
+    {sentence} stands for what `windowed` has left of the passage.
+    """
+    answer, passage = source
+    fields = {"{answer}": answer, "{passage}": passage, SENTENCE: passage}
+    pieces = [re.split(r"(\{[a-z]+\})", part) for part in form.split("[SEP]")]
     return ["".join(fields.get(piece, piece) for piece in part).strip() for part in pieces]
 
 

@@ -1,4 +1,4 @@
-"""Windows of long passages around their answers (Du et al. 2022, section 3.4)."""
+"""Passages around answers: their sentences (Du et al. 2017), windows of them (Du et al. 2022)."""
 
 from __future__ import annotations
 
@@ -7,32 +7,34 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from unitk.data.reading.sources import SQUAD_SOURCE, PairText, arranged
+from unitk.data.reading.sources import SENTENCE, SQUAD_SOURCE, STOP, PairText, arranged
 from unitk.errors import DataError
 from unitk.vocab.base import Vocab
 from unitk.vocab.subwords import UNSPACED
 
 UNIT = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 """A word, or a character of a script without blanks: what a window is made of."""
+SENTENCE_END = re.compile(rf"{STOP.pattern}|\n")
 
 
-def windowed(pair: PairText, limit: int, vocab: Vocab, form: str = SQUAD_SOURCE) -> PairText:
-    """Shorten the passage to a window, so that the source in this form has at most `limit` tokens.
+def windowed(pair: PairText, limit: int | None, vocab: Vocab, form: str = SQUAD_SOURCE) -> PairText:
+    """Shorten the passage to what the source in this form needs, and to at most `limit` tokens.
 
-    The window is the largest one that fits. It has equally many words before and after `focus`,
+    First the sentences are taken, if the form asks for them. Of what is longer than `limit`, a
+    window is kept, the largest one that fits. It has equally many words before and after `focus`,
     unless the part begins or ends there. The focus stays whole, even if it alone is too long.
+    Raises DataError if there is something to shorten and no focus.
     """
+    pair = sentences_of(pair, form)
     answer, passage = pair.source
 
     def tokens(text: str) -> int:
         return sum(len(vocab.encode(part)) for part in arranged([answer, text], form))
 
-    if tokens(passage) <= limit:
+    if limit is None or tokens(passage) <= limit:
         return pair
-    if pair.focus is None:
-        raise DataError(f"answer {answer!r} is not in its passage, so no window is around it")
     units = [found.span() for found in UNIT.finditer(passage)]
-    first, stop = pair.focus
+    first, stop = _focus(pair)
     before = sum(end <= first for _, end in units)
     after = sum(start >= stop for start, _ in units)
 
@@ -47,14 +49,41 @@ def windowed(pair: PairText, limit: int, vocab: Vocab, form: str = SQUAD_SOURCE)
 
     # tokens of a window grow with its words: the largest that fits, by bisection
     most = bisect.bisect_right(range(before + after + 1), limit, key=size)
-    start, end = cut(max(most - 1, 0))
+    return _kept(pair, *cut(max(most - 1, 0)))
+
+
+def sentences_of(pair: PairText, form: str) -> PairText:
+    """For a form with {sentence}, the pair with the sentences of its passage that `focus` touches.
+
+    Raises DataError without a focus.
+    """
+    if SENTENCE not in form:
+        return pair
+    passage, (first, stop) = pair.source[1], _focus(pair)
+    ends = [0, *(found.end() for found in SENTENCE_END.finditer(passage)), len(passage)]
+    start = max(end for end in ends if end <= first)
+    end = min(end for end in ends if end >= stop)
     kept = passage[start:end]
-    return replace(pair, source=[answer, kept], focus=(first - start, stop - start))
+    start += len(kept) - len(kept.lstrip())
+    return _kept(pair, start, start + len(kept.strip()))
+
+
+def _kept(pair: PairText, start: int, end: int) -> PairText:
+    """The pair with these characters of its passage."""
+    answer, passage = pair.source
+    first, stop = _focus(pair)
+    return replace(pair, source=[answer, passage[start:end]], focus=(first - start, stop - start))
+
+
+def _focus(pair: PairText) -> tuple[int, int]:
+    if pair.focus is None:
+        raise DataError(f"answer {pair.source[0]!r} is not in its passage, so nothing is around it")
+    return pair.focus
 
 
 def around_answer(
     parts: Sequence[str],
-    limit: int,
+    limit: int | None,
     vocab: Vocab,
     form: str = SQUAD_SOURCE,
     focus: tuple[int, int] | None = None,
@@ -65,9 +94,10 @@ def around_answer(
     are not answer and passage, and a passage without the answer, stay as they are.
     """
     names = [name.strip() for name in form.split("[SEP]")]
-    if sorted(names) != ["{answer}", "{passage}"] or len(parts) != 2:
+    text = SENTENCE if SENTENCE in names else "{passage}"
+    if sorted(names) != ["{answer}", text] or len(parts) != 2:
         return parts
-    answer, passage = (parts[names.index(name)] for name in ("{answer}", "{passage}"))
+    answer, passage = (parts[names.index(name)] for name in ("{answer}", text))
     first = passage.find(answer)
     if not answer or first < 0:
         return parts

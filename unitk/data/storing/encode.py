@@ -68,9 +68,8 @@ def encode_block(
     """Encode a block. Sentences without a token are dropped, except sides of pairs."""
     if isinstance(block, PairBlock):
         pairs = block.pairs
-        if block.window is not None:
-            pairs = [windowed(pair, block.window, vocab, block.form) for pair in pairs]
         if block.form:
+            pairs = [windowed(pair, block.window, vocab, block.form) for pair in pairs]
             pairs = [replace(pair, source=arranged(pair.source, block.form)) for pair in pairs]
         sources = [part for pair in pairs for part in pair.source]
         if block.labels == "tags":  # a word is a part, with the blank before it

@@ -18,7 +18,7 @@ from unitk import registry
 from unitk.config import Parsed
 from unitk.data.kinds import KINDS
 from unitk.data.reading.files import ReadingOptions, Source, expand
-from unitk.data.reading.sources import Block, PairBlock
+from unitk.data.reading.sources import SENTENCE, Block, PairBlock
 from unitk.data.storing.corpus import CorpusWriter, Counts, close_corpus, manifest_of
 from unitk.data.storing.encode import Encode, encoders, num_workers
 from unitk.data.storing.folders import building
@@ -294,7 +294,7 @@ def write_part(
         about["targets"] = [str(path) for path in source.targets]
     if languages:
         about["languages"] = [*languages]
-    if source.window is not None:
+    if source.window is not None or SENTENCE in source.form:
         about["window"] = [source.window, source.form]
     if shard:
         about["shard"] = "{}/{}".format(*shard)

@@ -28,6 +28,7 @@ from unitk.data.reading.sources import (
     name_of,
     named,
 )
+from unitk.data.reading.window import sentences_of
 from unitk.data.storing.corpus import Pairs
 from unitk.data.storing.folders import is_corpus, open_corpus, parts
 from unitk.decoding.constraints.base import Constraint
@@ -142,7 +143,7 @@ def read_inputs(
         require(form == SQUAD_SOURCE, f"--squad-source has no effect on {name}")
     if name == "squad":
         check_form(form)
-        pairs = read_squad(path)
+        pairs = (sentences_of(one, form) for one in read_squad(path))
         found = [Input(arranged(one.source, form), one.target, one.focus) for one in pairs]
     elif name in ("text", "jsonl"):
         found = [one for block in blocks(path) for one in _inputs(block, name, fields)]

@@ -225,7 +225,7 @@ class Identity:
     """Of labelled data: the names of classes, tags or entities, by their numbers."""
     parts: int = 0
     """Of pairs and labelled texts: the most parts of a source."""
-    window: tuple[int, str] | None = None
+    window: tuple[int | None, str] | None = None
     """Of passages around answers: `--window` and `--squad-source` of `unitk preprocess`."""
 
 
