@@ -1,11 +1,14 @@
 """The table of an ablation.
 
 Reads the finished rows of RUN, prints the table and writes it to RUN/table.md. The losses are those
-after each quarter of a row's updates. `share` is measured against another row: the best AdamW row
-of the same task and architecture; for another architecture than the task's first one the best row of
-that one with the same optimizer; for a row with a changed option of the architecture, where neither
-of these is another row, the same row without the change. It is the number of updates after which a
-row has the last validation loss of the other, as a share of all updates of the other.
+after each quarter of a row's updates. `share` is the number of updates after which a row has the
+last validation loss of another row, as a share of all updates of that row. The other row is
+
+- the best AdamW row of the same task and architecture;
+- for another architecture than the task's first one, the best row of that one with the same
+  optimizer;
+- for a row with a changed option of the architecture, where neither of these is another row, the
+  same row without the change.
 """
 
 from __future__ import annotations
@@ -86,7 +89,13 @@ def main(run: Path) -> None:
         parts = [min(row.curve, key=lambda at: abs(at[0] - step))[1] for step in goal]
         other = against(row, rows)
         step = other and reached(row.curve, other.last)
-        share = "" if other is None else "not reached" if step is None else f"{step / other.updates:.2f}"
+        share = (
+            ""
+            if other is None
+            else "not reached"
+            if step is None
+            else f"{step / other.updates:.2f}"
+        )
         name = "" if other is None else " ".join(other[1:5]).strip()
         losses = [f"{loss:.3f}" for loss in [*parts, row.last]]
         words = [f"`{word}`" for word in (row.task, row.arch, row.optimizer)]

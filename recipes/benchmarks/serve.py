@@ -1,11 +1,16 @@
 """A server under load, beside `unitk generate` on the same texts.
 
     python recipes/benchmarks/serve.py --seconds 60 --clients 64
+    python recipes/benchmarks/serve.py --transformers
 
 Clients send one text each, again and again. Printed are the answered and the lost requests, the
 seconds that a client waits, and the texts in a second of processor time of the server and of `unitk
 generate` (without its start). Then come broken bodies, clients that hang up and clients that read
 slowly; the server must answer afterwards, and its memory must not have grown.
+
+With `--transformers`, the model is a new GPT-2 of five million parameters, and the same weights
+also write with transformers' `generate`, which gets token ids in batches of 64 and has no server
+around it.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ import json
 import os
 import random
 import resource
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -27,7 +33,9 @@ from pathlib import Path
 import httpx
 
 SAMPLE = Path(__file__).parent.parent / "quickstart/data/openstax-ccby/openstax.valid.jsonl.gz"
+BUNDLED = "unitk-mini-en"
 OPTIONS = {"beam": 5, "max_len": 20}
+BATCH = 64  # texts that transformers gets at once
 JSON = {"content-type": "application/json"}
 VERBS = "generate", "infill", "score", "embed", "predict", "latent/encode"
 
@@ -51,6 +59,12 @@ def beginnings(count: int) -> list[str]:
     return found[:count]
 
 
+def command(line: str) -> None:
+    """Run a command of unitk."""
+    words = [sys.executable, "-m", "unitk_cli", *shlex.split(line)]
+    subprocess.run(words, check=True, capture_output=True)
+
+
 def generated(checkpoint: str, texts: list[str]) -> float:
     """Texts in a second of processor time of `unitk generate`, its start left out."""
     spent = []
@@ -58,14 +72,47 @@ def generated(checkpoint: str, texts: list[str]) -> float:
         for count in (1, len(texts)):
             path = Path(folder) / f"{count}.txt"
             path.write_text("\n".join(texts[:count]))
-            flags = f"--checkpoint {checkpoint} --task lm --task.lm.delimiter off --input {path}"
+            flags = f"--checkpoint {checkpoint} --input {path}"
+            if checkpoint == BUNDLED:
+                flags += " --task lm --task.lm.delimiter off"
             flags += f" --beam {OPTIONS['beam']} --max-len {OPTIONS['max_len']}"
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            command = [sys.executable, "-m", "unitk_cli", "generate", *flags.split()]
-            subprocess.run(command, check=True, capture_output=True)
+            command(f"generate {flags}")
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return (len(texts) - 1) / (spent[1] - spent[0])
+
+
+def new_model(folder: Path) -> tuple[str, str]:
+    """A GPT-2 after one update, as a run and as a folder for transformers."""
+    data, run, exported = (folder / name for name in ("data", "run", "transformers"))
+    command(f"preprocess --input {SAMPLE} --vocab {BUNDLED} --dest {data}")
+    plain = "--task.delimiter off --max-steps 1 --valid none --batch-tokens 512"
+    command(f"train --task lm --arch gpt2_mini --data {data} --save-dir {run} {plain}")
+    command(f"convert --from unitk {run} --to hf {exported}")
+    return str(run), str(exported)
+
+
+def by_transformers(folder: str, texts: list[str]) -> float:
+    """Texts in a second of processor time of transformers' `generate`, its start left out."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    import unitk
+
+    vocab = unitk.load(BUNDLED).vocab
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    ids = [vocab.encode(text) for text in texts]
+    spent = time.process_time()
+    for first in range(0, len(ids), BATCH):
+        some = ids[first : first + BATCH]
+        width = max(map(len, some))
+        rows = torch.tensor([[vocab.pad] * (width - len(one)) + list(one) for one in some])
+        mask = torch.tensor([[0] * (width - len(one)) + [1] * len(one) for one in some])
+        limits = {"num_beams": OPTIONS["beam"], "max_new_tokens": OPTIONS["max_len"]}
+        with torch.inference_mode():
+            model.generate(rows, attention_mask=mask, pad_token_id=vocab.pad, **limits)
+    return len(ids) / (time.process_time() - spent)
 
 
 async def load(
@@ -117,16 +164,27 @@ async def abuse(client: httpx.AsyncClient, port: int) -> collections.Counter[int
 async def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--checkpoint", default="unitk-mini-en")
+    parser.add_argument("--checkpoint", default=BUNDLED)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--texts", type=int, default=1000)
+    parser.add_argument("--transformers", action="store_true")
     given = parser.parse_args()
     texts = beginnings(given.texts)
+    with tempfile.TemporaryDirectory() as folder:
+        peer = None
+        if given.transformers:
+            given.checkpoint, exported = new_model(Path(folder))
+            peer = by_transformers(exported, texts)
+        await measure(given, texts, peer)
+
+
+async def measure(given: argparse.Namespace, texts: list[str], peer: float | None) -> None:
+    """Measure the server, and print that beside the rate of the peer."""
     plain = generated(given.checkpoint, texts)
-    command = [sys.executable, "-m", "unitk_cli", "serve", "--port", "0"]
-    command += ["--checkpoint", given.checkpoint]
-    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    words = [sys.executable, "-m", "unitk_cli", "serve", "--port", "0"]
+    words += ["--checkpoint", given.checkpoint]
+    server = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     try:
         assert server.stderr is not None
         address = server.stderr.readline().split()[-1]
@@ -150,6 +208,9 @@ async def main() -> None:
     print(f"a client waits {waited[len(waited) // 2]:.2f} s (median), {waited[-1]:.2f} s at most")
     print(f"texts a processor second: {served:.1f} served, {plain:.1f} by unitk generate")
     print(f"ratio {served / plain:.2f}")
+    if peer is not None:
+        ratio = f"ratio {served / peer:.2f}"
+        print(f"texts a processor second by transformers: {peer:.1f}, {ratio}")
     print(f"statuses of 1,000 broken bodies: {dict(said)}; of a request after all: {after}")
     print("memory, MB, before, after the load, at the end:", *memory)
 
