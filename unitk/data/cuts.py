@@ -135,6 +135,15 @@ def distinct(rising: Ids) -> Ids:
     return rising[new[: len(rising)]]
 
 
+def chain(follow: Ids) -> list[int]:
+    """The rising numbers 0, follow[0], follow[follow[0]], ... below the length of `follow`."""
+    found, at, steps = list[int](), 0, follow.tolist()
+    while at < len(steps):
+        found.append(at)
+        at = steps[at]
+    return found
+
+
 def _split_long(sentences: Ids, size: int) -> Ids:
     """Sentence borders, with further ones within sentences of more than `size` tokens."""
     lengths = np.diff(sentences)
@@ -155,10 +164,5 @@ def _fill(borders: Ids, sentences: Ids, limit: Ids, size: int, breaks: Ids) -> C
     # for every border the last one that a block from there may reach, whole pieces only
     reach = np.searchsorted(place, place[:-1] + size, "right") - 1
     reach = np.minimum(reach, np.searchsorted(borders, limit[home], "left"))
-    follow = np.maximum(reach, np.arange(len(reach)) + 1).tolist()
-    edge, at = [], 0  # only the chain of beginnings is followed one by one
-    while at < len(follow):
-        edge.append(at)
-        at = follow[at]
-    starts = borders[edge]
-    return Cut(starts, borders[[*edge[1:], len(follow)]], breaks)
+    edge = chain(np.maximum(reach, np.arange(len(reach)) + 1))
+    return Cut(borders[edge], borders[[*edge[1:], len(reach)]], breaks)

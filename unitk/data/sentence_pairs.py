@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unitk.data.cuts import NO_BREAKS, Cut
+from unitk.data.cuts import NO_BREAKS, Cut, chain
 from unitk.slots import Ids
 from unitk.spans import Bools
 
@@ -39,7 +39,7 @@ class SentencePairs:
 
     def __call__(self, sentences: Ids, documents: Ids, size: int, rng: np.random.Generator) -> Cut:
         assert size >= 2, f"{size} tokens hold no pair"
-        # a block from every sentence on is worked out at once; the chain below picks those in use
+        # a block from every sentence on is worked out at once; `chain` picks those in use
         edge, home, first = _without_empty(sentences, documents)
         here = np.arange(len(home))
         short = rng.random(len(home)) < self.short
@@ -64,16 +64,13 @@ class SentencePairs:
             reach = np.maximum(_reach(edge, begin_near, room, limit_near), begin_near + 1)
             begin, fetched = np.where(near, begin_near, begin), np.where(near, reach, fetched)
             kind, far = 2 * far + near, far | near
-        follow, chain, at = np.where(far, split, end).tolist(), [], 0
-        while at < len(follow):
-            chain.append(at)
-            at = follow[at]
-        a = edge[np.stack([here, split], axis=1)[chain]]
-        near = np.stack([split, end], axis=1)[chain]
-        there = np.stack([begin, fetched], axis=1)[chain]
-        b = edge[np.where(far[chain, None], there, near)]
+        used = chain(np.where(far, split, end))
+        a = edge[np.stack([here, split], axis=1)[used]]
+        near = np.stack([split, end], axis=1)[used]
+        there = np.stack([begin, fetched], axis=1)[used]
+        b = edge[np.where(far[used, None], there, near)]
         a, b = _shorten(a, b, size, rng)
-        return Cut(a[:, 0], a[:, 1], NO_BREAKS, b, kind[chain])
+        return Cut(a[:, 0], a[:, 1], NO_BREAKS, b, kind[used])
 
 
 @dataclass(frozen=True)
