@@ -126,15 +126,16 @@ def fitted(
         return task.canvas(source, output), sized
 
     if protocol is None:
-        size = limits.max_positions
-
-        def over(laid: tuple[Example, Constraint]) -> int:
-            return int(laid[0].towers["x"].pos.max()) + 1 - size if size else 0
-
-        rise = slope(config.max_len)
-        source, laid, _ = shortened(source, lay_out, over, truncate and task.diffuses, rise)
-        if (beyond := over(laid)) > 0:
-            raise DataError(f"{name} is too long: position {size - 1 + beyond} of {size}")
+        source, laid, _ = shortened(
+            source,
+            lay_out,
+            lambda laid: beyond(laid[0], limits),
+            truncate and task.diffuses,
+            slope(config.max_len),
+        )
+        if (over := beyond(laid[0], limits)) > 0:
+            size = limits.max_positions
+            raise DataError(f"{name} is too long: position {size - 1 + over} of {size}")
         return source, laid
     source, (prompt, sized), fits = shortened(
         source,
@@ -168,6 +169,18 @@ def check_places(
             f"{name} is too long{wish} by {pos} for the {limits.max_positions} positions of this "
             f"model; --truncate{f' or --max-source-len {fits}' * (fits > 0)} shortens its last part"
         )
+
+
+def beyond(example: Example, limits: ArchConfig) -> int:
+    """How many positions an example needs beyond the tables of its towers; at most 0 if it fits."""
+    return max(
+        int(places.max()) + 1 - rows if rows else 0
+        for name, slots in example.towers.items()
+        for places, rows in (
+            (slots.pos, limits.tower(name).max_positions),
+            (slots.pos2, limits.tower(name).max_positions2),
+        )
+    )
 
 
 def overrun(

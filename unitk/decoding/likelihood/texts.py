@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from unitk.decoding.ensemble import Ensemble
+from unitk.decoding.fit import beyond
 from unitk.decoding.forced import score
 from unitk.decoding.likelihood.share import ROW, share
 from unitk.errors import DataError, UsageError, require
-from unitk.models.base import ArchConfig
 from unitk.models.stack import Model
 from unitk.slots import DOC, TOKEN, Example, Floats, Ids, Slots, lm
 from unitk.tasks.base import Task
@@ -113,15 +113,3 @@ def layouts(task: Task, before: Ids, text: Ids, whole_words: bool = False) -> li
         asks = [lm(rows, text[some], name=ask.name, tower=ask.tower)]
         found.append(Example({ask.tower: Slots(table)}, asks))
     return found
-
-
-def beyond(example: Example, limits: ArchConfig) -> int:
-    """How many positions an example needs beyond its table; at most 0 if it fits."""
-    return max(
-        int(places.max()) + 1 - rows if rows else 0
-        for name, slots in example.towers.items()
-        for places, rows in (
-            (slots.pos, limits.tower(name).max_positions),
-            (slots.pos2, limits.tower(name).max_positions2),
-        )
-    )

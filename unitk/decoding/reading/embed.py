@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.ensemble import Ensemble
-from unitk.decoding.fit import batches, shortened
+from unitk.decoding.fit import batches, beyond, shortened
 from unitk.errors import DataError, UsageError, require
 from unitk.models.base import families
 from unitk.models.stack import Model
@@ -92,15 +92,12 @@ def _pooled(x_TD: Tensor, token_T: Tensor, symbols: Tensor, config: EmbedConfig)
 
 def fitted(task: Task, source: list[Ids], model: Model, name: str, truncate: bool) -> Example:
     """A source laid out by `Task.to_embed`, shortened where necessary."""
-    rows = model.reader.config.max_positions
-
-    def over(example: Example) -> int:
-        return int(tower(example.towers).pos.max()) + 1 - rows if rows else 0
-
-    _, example, _ = shortened(source, task.to_embed, over, truncate)
-    if over(example) > 0:
+    limits = model.config
+    _, example, _ = shortened(source, task.to_embed, lambda one: beyond(one, limits), truncate)
+    if (over := beyond(example, limits)) > 0:
+        rows = model.reader.config.max_positions
         raise DataError(
-            f"{name} is too long by {over(example)} for the {rows} positions of this model;"
+            f"{name} is too long by {over} for the {rows} positions of this model;"
             " --truncate shortens its last part"
         )
     return example
