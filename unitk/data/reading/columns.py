@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from unitk.data.reading.pairs import Fields, label_of, read_squad, source_of, targets_of
-from unitk.data.reading.records import records
-from unitk.data.reading.sources import blocks, format_of, lines_of, name_of, named
+from unitk.data.reading.records import numbered_lines, records
+from unitk.data.reading.sources import format_of, name_of, named
 from unitk.data.storing.corpus import Pairs
 from unitk.data.storing.folders import corpus_vocab, is_corpus, open_corpus
 from unitk.errors import DataError
@@ -28,12 +28,12 @@ def read_column(path: Path, side: Side, names: tuple[str, ...]) -> list[list[str
     name = format_of(path)
     if name == "text":
         # not stripped: scores are of lines as they stand, but for an end from Windows
-        found = [[line.removesuffix("\r")] for block in blocks(path) for line in lines_of(block)]
+        found = [[line.removesuffix("\r")] for line, _ in numbered_lines(path)]
     elif name == "squad" and side != "output":
         pairs = read_squad(path)
         found = [[" ".join(one.source) if side == "source" else one.target] for one in pairs]
     else:
-        table = records(path, "jsonl" if name == "squad" else name, names)
+        table = records(path, name, names)
         found = [_of_record(record, where, side, names) for record, where, _ in table]
     if not found:
         raise DataError(f"{name_of(path)} is empty")
@@ -61,12 +61,10 @@ def read_labels(path: Path, form: str, name: str, option: str) -> list[Read]:
         rights = (list(filter(None, [one.target, *one.others])) for one in questions)
         found = [Read(right, name_of(path)) for right in rights]
     elif kind == "text":
-        numbered = ((i, line) for b in blocks(path) for i, line in enumerate(lines_of(b), b.line))
-        lines = [(line, f"{name_of(path)}, line {i}") for i, line in numbered]
-        found = [Read(_label(line, form, where), where) for line, where in lines]
+        found = [Read(_label(line, form, where), where) for line, where in numbered_lines(path)]
     else:
         found = []
-        for record, where, _ in records(path, "jsonl" if kind == "squad" else kind, (name,)):
+        for record, where, _ in records(path, kind, (name,)):
             if not isinstance(record, dict) or name not in record:
                 known = f"; there are {named(record)}" if isinstance(record, dict) else ""
                 raise DataError(f"{where}: no field {name!r}, see {option}{known}")

@@ -37,7 +37,10 @@ LARGEST = (1 << 31) - 1  # bytes of a field of CSV; what `csv` takes anywhere
 
 
 def records(path: Path, name: str, fields: tuple[str, ...]) -> Iterator[Record]:
-    """The records of a table; of columns, only these fields are read where all of them exist."""
+    """The records of a table; of columns, only these fields are read where all of them exist.
+
+    `name` is its format; a file of any other format, such as SQuAD's, is read as json-lines.
+    """
     if name in ("parquet", "arrow"):
         return arrow.rows(path, name, fields)
     if name in ("csv", "tsv"):
@@ -47,6 +50,14 @@ def records(path: Path, name: str, fields: tuple[str, ...]) -> Iterator[Record]:
     if name == "json" or head(path).lstrip().startswith(b"["):
         return _listed(path)
     return _lines(path)
+
+
+def numbered_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """The lines of a text file, each with its place for messages."""
+    name = name_of(path)
+    for block in blocks(path):
+        for number, line in enumerate(lines_of(block), block.line):
+            yield line, f"{name}, line {number}"
 
 
 def _lines(path: Path) -> Iterator[Record]:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unitk.data.reading.records import records
-from unitk.data.reading.sources import blocks, format_of, lines_of, name_of
+from unitk.data.reading.records import numbered_lines, records
+from unitk.data.reading.sources import format_of
 from unitk.errors import DataError
 from unitk.slots import Floats, Ids
 
@@ -42,12 +42,11 @@ def rows_of(paths: Sequence[Path]) -> Iterator[tuple[dict[str, Any], str]]:
     """Records with their places in the files; a line of plain text becomes the record's `text`."""
     for path in paths:
         if (name := format_of(path)) == "text":
-            for block in blocks(path):
-                for number, line in enumerate(lines_of(block), block.line):
-                    if line.strip():
-                        yield {"text": line}, f"{name_of(path)}, line {number}"
+            for line, place in numbered_lines(path):
+                if line.strip():
+                    yield {"text": line}, place
         else:
-            for record, place, _ in records(path, "jsonl" if name == "squad" else name, ()):
+            for record, place, _ in records(path, name, ()):
                 yield record if isinstance(record, dict) else {}, place
 
 

@@ -61,9 +61,8 @@ def read_pairs(paths: Sequence[Path]) -> list[Pair]:
     """Read the pairs of files of records; the field UID names the set, or else the file does."""
     found = []
     for path in paths:
-        name = format_of(path)
         stem = (path.with_suffix("") if path.suffix in UNPACK else path).stem
-        for record, place, _ in records(path, "jsonl" if name in ("text", "squad") else name, ()):
+        for record, place, _ in records(path, format_of(path), ()):
             given = record if isinstance(record, dict) else {}
             for field in SENTENCES:
                 if not isinstance(given.get(field), str):
