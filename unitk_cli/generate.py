@@ -180,7 +180,7 @@ def generate(given: Options, parsed: config.Parsed) -> None:
     generator = open_generator(given, options)
     asked, given = given, as_trained(given, parsed.origins, generator.task.max_source)
     # auto was resolved when the model was loaded
-    device = next(generator.model.parameters()).device.type
+    device = generator.model.device.type
     require(device == "cuda" or not given.capture, "--capture has an effect on a GPU only")
     inputs: Sequence[Input] | Pairs | Iterator[list[Input]]
     inputs = open_pairs(found, generator.vocab.hash) if isinstance(found, Path) else found

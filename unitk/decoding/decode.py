@@ -249,13 +249,12 @@ def generate(
     for number, (prompt, one) in enumerate(zip(prompts, constraints.each, strict=True)):
         check_places(prompt, protocol, one.max_len, model.config, f"prompt {number + 1}")
     found: list[list[Hypothesis]] = [[] for _ in prompts]
-    device = next(model.parameters()).device
     training = model.training  # it is given back as it was
     model.eval()
     try:
         most = [one.max_len for one in constraints.each]
         for numbers in batches(prompts, config.max_tokens, most, config.width):
-            batch = collate([[prompts[i]] for i in numbers]).to(device)
+            batch = collate([[prompts[i]] for i in numbers]).to(model.device)
             given = conditions(batch, numbers) if conditions else None
             some = constraints.select(numbers)
             named = [inputs[i] for i in numbers]

@@ -154,10 +154,9 @@ def _collated(
     model: Model | Ensemble, examples: Sequence[Example], max_tokens: int, packed: int = 0
 ) -> Iterator[tuple[list[int], Batch]]:
     """Batches of examples of like length, with their numbers; rows hold `packed` slots if given."""
-    device = next(model.parameters()).device
     model.eval()
     for numbers in batches(examples, max_tokens):
         longest = max(len(tower) for tower in examples[numbers[0]].towers.values())
         several = max(1, packed // longest)
         rows = [numbers[i : i + several] for i in range(0, len(numbers), several)]
-        yield numbers, collate([[examples[i] for i in row] for row in rows]).to(device)
+        yield numbers, collate([[examples[i] for i in row] for row in rows]).to(model.device)

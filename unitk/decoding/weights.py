@@ -119,7 +119,7 @@ def _saturates() -> bool:
 def prepare(model: Model, precision: Precision) -> Model:
     """Prepare a model or an ensemble in place; afterwards it can only decode."""
     parse_value(precision, Precision, "--precision")
-    cpu = next(model.parameters()).device.type == "cpu"
+    cpu = next(model.parameters()).is_cpu
     require(cpu or precision != "int8", "--precision int8 is for --device cpu")
     model.to(KINDS[precision]).requires_grad_(False)
     models = [part for part in model.modules() if isinstance(part, Model)]

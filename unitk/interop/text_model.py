@@ -109,4 +109,4 @@ class TextModel(nn.Module):
         return [self.task.predicting(*pair) for pair in self._each(texts, targets)]
 
     def _batch(self, examples: Sequence[Example]) -> Batch:
-        return collate([[example] for example in examples]).to(next(self.parameters()).device)
+        return collate([[example] for example in examples]).to(self.model.device)

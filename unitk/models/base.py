@@ -5,7 +5,7 @@ Training, checkpoints, ranks, decoding and imports use these two, and no layer o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from unitk import registry
@@ -13,8 +13,8 @@ from unitk.errors import check_option
 from unitk.registry import imported
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
-    from torch.nn import Parameter
 
     from unitk.slots import Ask, Batch
 
@@ -118,7 +118,9 @@ class Decoder(Protocol):
     def trained(self) -> int:
         """How many rows of the output layer over the vocabulary were trained."""
 
-    def parameters(self) -> Iterator[Parameter]: ...
+    @property
+    def device(self) -> torch.device:
+        """The device that holds the weights."""
 
     def train(self, mode: bool = True) -> Any: ...
 

@@ -92,7 +92,7 @@ class Canvas:
         config: GenerateConfig,
     ) -> None:
         self.model, self.task, self.config = model, task, config
-        batch = collate([[prompt] for prompt in prompts]).to(next(model.parameters()).device)
+        batch = collate([[prompt] for prompt in prompts]).to(model.device)
         slots, [ask] = batch.towers[batch.decoded], batch.asks.values()
         asked = torch.zeros_like(slots[TOKEN], dtype=torch.bool)
         asked.view(-1)[ask.first + task.shift] = True

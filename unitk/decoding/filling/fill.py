@@ -23,10 +23,9 @@ def fill(
 ) -> list[list[Hypothesis]]:
     """One output for each prompt: a word for each asked slot, never one of `banned`."""
     found: list[list[Hypothesis]] = [[] for _ in prompts]
-    device = next(model.parameters()).device
     model.eval()
     for numbers in batches(prompts, config.max_tokens):
-        batch = collate([[prompts[i]] for i in numbers]).to(device)
+        batch = collate([[prompts[i]] for i in numbers]).to(model.device)
         [ask] = batch.asks.values()
         both = [by_example(one, prompts, numbers) for one in model.likeliest(batch, ask, banned)]
         for (i, ids), (_, each) in zip(*both, strict=True):

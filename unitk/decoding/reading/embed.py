@@ -58,8 +58,7 @@ def embed(
     vocab = task.source_vocab
     symbols = torch.tensor([id_ for name, id_ in vocab.symbols.items() if name != "unk"])
     for numbers in batches(read, config.max_tokens):
-        batch = collate([[read[i]] for i in numbers])
-        batch = batch.to(next(model.parameters()).device)
+        batch = collate([[read[i]] for i in numbers]).to(model.device)
         if config.pool == "latent":
             pooled = list(model.latents(batch))  # a text's mean latent, before any noise
         else:

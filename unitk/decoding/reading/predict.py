@@ -130,7 +130,7 @@ def mean_output(each: Sequence[tuple[Model, list[Example]]]) -> Tensor:
     """What the heads of models say of their own examples of the same texts [K, ...], averaged."""
     outputs = []
     for model, examples in each:
-        batch = collate([[one] for one in examples]).to(next(model.parameters()).device)
+        batch = collate([[one] for one in examples]).to(model.device)
         [ask] = batch.asks.values()
         # words that are given are judged; what a head says of a text is for the task to read
         words = ask.head == LM and ask.among is None

@@ -173,6 +173,11 @@ class Answers(nn.Module):
 
     heads: Heads
 
+    @property
+    def device(self) -> torch.device:
+        """The device that holds the weights."""
+        return next(self.parameters()).device
+
     def condition(self, batch: Batch) -> Any:
         """The inputs beside the slots."""
         raise NotImplementedError
