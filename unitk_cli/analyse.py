@@ -15,7 +15,7 @@ from unitk.api.progress import progress
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.files.inputs import Input
 from unitk.decoding.files.outputs import check_writable, write
-from unitk.errors import CheckpointError, at_least, require
+from unitk.errors import CheckpointError, at_least, check_option, require
 from unitk.files import new_folder
 from unitk.latent.config import Common
 from unitk.masks import check_picture
@@ -102,9 +102,8 @@ class HeadOptions:
     def __post_init__(self) -> None:
         at_least(self, max_tokens=1)
         check_picture(self.plot, "--plot")
-        for name in ("step", "until"):
-            share = getattr(self, name)
-            require(0 < share <= 1, f"--{name} must be in (0, 1], got {share:g}")
+        check_option(self, "step", 0 < self.step <= 1, "in (0, 1]")
+        check_option(self, "until", 0 < self.until <= 1, "in (0, 1]")
 
 
 def run(argv: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import unitk
 from unitk import config
-from unitk.errors import UnitkError, UsageError, require
+from unitk.errors import UnitkError, UsageError, check_option
 from unitk.files import MANIFEST, digest
 from unitk.serving.config import Limits
 from unitk.training.saving.folder import find
@@ -51,7 +51,7 @@ class Options(Limits):
 def run(argv: Sequence[str]) -> None:
     """Load the model, and serve it until a signal comes."""
     given: Options = config.parse("serve", Options, argv).main
-    require(0 <= given.port <= 65535, f"--port must be in 0 to 65535, got {given.port}")
+    check_option(given, "port", 0 <= given.port <= 65535, "in 0 to 65535")
     try:
         import uvicorn
 

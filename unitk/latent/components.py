@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from unitk.errors import UsageError, at_least, require
+from unitk.errors import UsageError, at_least, check_option
 from unitk.models.archs import Preset, for_cpu, preset, tiny
 from unitk.models.config import ModelConfig
 from unitk.registry import get, imported, register
@@ -160,8 +160,8 @@ class ELBOConfig:
 
     def __post_init__(self) -> None:
         at_least(self, "criterion.", kl_threshold=0, aggressive_steps=0)
-        share = self.aggressive_share
-        require(0 < share <= 1, f"--criterion.aggressive-share must be in (0, 1], got {share:g}")
+        fits = 0 < self.aggressive_share <= 1
+        check_option(self, "criterion.aggressive_share", fits, "in (0, 1]")
         # at the end of a run of a million updates
         name, end = type(self.beta).__name__.lower(), self.beta(1 << 20, 1 << 20)
         if end < self.beta.value:

@@ -9,7 +9,7 @@ from typing import Literal
 from unitk.data.reading.sources import Format
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.files.outputs import STDOUT
-from unitk.errors import at_least, require
+from unitk.errors import at_least, check_option, require
 from unitk.latent.geometry import Curve, Metric
 from unitk.masks import check_picture
 
@@ -167,7 +167,7 @@ class Traverse(Decoding):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.reach > 0, f"--reach must be above 0, got {self.reach:g}")
+        check_option(self, "reach", self.reach > 0, "above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,6 +226,6 @@ class Probe(Written):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.penalty > 0, f"--penalty must be above 0, got {self.penalty:g}")
+        check_option(self, "penalty", self.penalty > 0, "above 0")
         some = len(self.per_class) > 0 and min(self.per_class) >= 0
         require(some, "--per-class needs numbers of at least 0, such as 1,10,100")

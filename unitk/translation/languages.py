@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from unitk.data.cuts import Text
-from unitk.errors import at_least, require
+from unitk.errors import at_least, check_option, require
 from unitk.models.archs import MASS as SUMMARIZING
 from unitk.models.archs import Preset, sized
 from unitk.models.config import EncoderDecoderConfig
@@ -204,8 +204,8 @@ class BackTranslationConfig:
     """Temperature at which translations are sampled. 0: greedy search (XLM)."""
 
     def __post_init__(self) -> None:
-        given = self.label_smoothing
-        require(0 <= given < 1, f"--criterion.label-smoothing must be in [0, 1), got {given}")
+        fits = 0 <= self.label_smoothing < 1
+        check_option(self, "criterion.label_smoothing", fits, "in [0, 1)")
         at_least(self, "criterion.", temperature=0)
 
     def build(self, vocab: Vocab) -> Criterion:

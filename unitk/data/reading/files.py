@@ -33,7 +33,7 @@ from unitk.data.reading.sources import (
     size_of,
 )
 from unitk.data.storing.folders import is_corpus
-from unitk.errors import DataError, UsageError, require
+from unitk.errors import DataError, UsageError, at_least, require
 from unitk.options import flag
 
 ADDRESS = re.compile(r"[a-z][a-z0-9+]+:/", re.IGNORECASE)
@@ -190,8 +190,7 @@ class ReadingOptions:
 
     def check(self) -> None:
         """Refuse values that make no sense."""
-        fits = self.window is None or self.window >= 1
-        require(fits, f"--window must be at least 1, got {self.window}")
+        at_least(self, window=1)
         check_form(self.squad_source)
         both = bool(self.source_field) == bool(self.target_field or self.label_field)
         cure = "belong together: give both, or --label-field instead of the second"

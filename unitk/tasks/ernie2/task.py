@@ -23,7 +23,7 @@ import numpy as np
 
 from unitk.data.cuts import AT_THE_END, Text, When
 from unitk.data.sentence_pairs import Queries, SentencePairs
-from unitk.errors import require
+from unitk.errors import check_option, require
 from unitk.registry import register
 from unitk.slots import Example, Ids
 from unitk.spans import Bools, choose
@@ -89,8 +89,7 @@ class ERNIE2(Masked):
             require(known, f"--task.objectives must be some of {', '.join(OBJECTIVES)}, {given}")
             alone = self.objectives == ("relevance",) or "relevance" not in self.objectives
             require(alone, f"--task.objectives: relevance reads other texts than others, {given}")
-            most = self.max_segments
-            require(2 <= most <= 4, f"--task.max-segments must be 2 to 4, got {most}")
+            check_option(self, "task.max_segments", 2 <= self.max_segments <= 4, "2 to 4")
             twice = len({*self.connectives}) < len(self.connectives) or len(self.connectives) < 2
             require(not twice, "--task.connectives must be two or more different texts")
             _knowledge(self)
