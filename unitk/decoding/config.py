@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from unitk.config import Given, resolve
 from unitk.errors import UsageError, at_least, check_option, require
+from unitk.options import flag
 from unitk.registry import nearest
 from unitk.values import given_text
 
@@ -195,7 +196,7 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
         """Raise a `UsageError` unless each of these options has its default."""
         for name in names:
             default = getattr(GenerateConfig, name)
-            require(getattr(self, name) == default, f"--{name.replace('_', '-')} {why}")
+            require(getattr(self, name) == default, f"{flag(name)} {why}")
 
     def _require(self, name: str, holds: bool, what: str) -> None:
         check_option(self, name, holds, what)

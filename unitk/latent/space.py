@@ -32,6 +32,7 @@ from unitk.latent.geometry import Points
 from unitk.latent.model import LatentModel
 from unitk.models.condition import Condition
 from unitk.models.stack import Model
+from unitk.options import flag
 from unitk.slots import Batch, Example, collate
 from unitk.tasks.base import Task
 from unitk.training.saving.checkpoint import check_finite
@@ -130,8 +131,7 @@ class LatentSpace:
         config = made(GenerateConfig, options) if config is None else config
         for name in ("min_len", "max_len"):
             follows = slope(getattr(config, name)) > 0
-            option = f"--{name.replace('_', '-')}"
-            require(not follows, f"{option} must be a number: a point has no source to follow")
+            require(not follows, f"{flag(name)} must be a number: a point has no source to follow")
         whole = self.task.prompt([NOTHING])
         prompt = replace(whole, towers={"dec": whole.towers["dec"]})
         sized = Constraint().sized(config, 0)

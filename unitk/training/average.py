@@ -15,6 +15,7 @@ from torch import Tensor
 
 from unitk.errors import CheckpointError
 from unitk.files import seal, sealed
+from unitk.options import flag
 from unitk.training.saving.checkpoint import EMA, IMPORTED, WEIGHTS, check_finite
 from unitk.training.saving.checkpoint import save_tensors as save
 from unitk.training.saving.folder import OPTIMIZER
@@ -67,7 +68,7 @@ def check_alike(first: Path, one: dict[str, Any], path: Path, other: dict[str, A
     for key in [*a, *b]:
         if a.get(key) != b.get(key):
             here, there = b.get(key, "none"), a.get(key, "none")
-            raise CheckpointError(f"{fault}: --{key.replace('_', '-')} is {here}, there {there}")
+            raise CheckpointError(f"{fault}: {flag(key)} is {here}, there {there}")
 
 
 def _kind(config: dict[str, str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from unitk.errors import at_least, require
 from unitk.models.archs import TESTS, Preset
 from unitk.models.base import ArchConfig
 from unitk.models.config import ModelConfig
+from unitk.options import flag
 from unitk.registry import register
 
 Config = TypeVar("Config", bound="RecurrentConfig")
@@ -115,7 +116,7 @@ class RecurrentConfig(ArchConfig):
         self._require("narrowing", self.narrowing in known, f"one of {', '.join(known)}")
         projects = self.narrowing == "projection"
         for name in ("residual", "projection_clip"):
-            needs = f"--arch.{name.replace('_', '-')} needs --arch.narrowing projection"
+            needs = f"{flag('arch.' + name)} needs --arch.narrowing projection"
             require(projects or not getattr(self, name), needs)
         same = "--arch.head-layers mixes states of one width: it needs --arch.narrowing projection"
         require(projects or not self.head_layers, same)

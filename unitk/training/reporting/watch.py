@@ -12,6 +12,7 @@ from unitk.criterions.base import Watching
 from unitk.data.batching import single_batches, spread
 from unitk.errors import UsageError
 from unitk.models.products import computing
+from unitk.options import flag
 from unitk.slots import Batch
 from unitk.training.reporting.log import Journal
 from unitk.training.reporting.report import Run
@@ -35,8 +36,7 @@ class Watch:
             for name in ("panel_every", "panel_texts"):
                 if start.parsed.origins.get(name, "").startswith("--"):
                     what = start.parsed.components["criterion"].name
-                    option = "--" + name.replace("_", "-")
-                    raise UsageError(f"{option} has no effect: criterion {what} has no panel")
+                    raise UsageError(f"{flag(name)} has no effect: criterion {what} has no panel")
             return
         if config.panel_every:
             examples = next(iter(data.valid.values()), data.train).examples
