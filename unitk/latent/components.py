@@ -68,9 +68,9 @@ class LatentConfig(ModelConfig):
     def tower(self, name: str) -> ModelConfig:
         if name != "enc":
             return self
-        preset = get("arch", self.encoder)()
         names = ("dropout", "attention_dropout", "activation_dropout")
-        return replace(preset, **{name: getattr(self, name) for name in names})
+        own = {name: getattr(self, name) for name in names}
+        return replace(preset(self.encoder), **own)
 
     @property
     def head_depth(self) -> int:
