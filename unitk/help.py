@@ -31,9 +31,8 @@ def help_page(
     words = f" {positional.upper()}" if positional else ""
     about, *examples = inspect.cleandoc(main.__doc__ or "").split("\n\n")
     lines = [f"unitk {verb}{words} [options]", "", textwrap.fill(" ".join(about.split()), width)]
-    lines += [
-        line for example in examples for line in ("", *("  " + one for one in example.split("\n")))
-    ]
+    for example in examples:
+        lines += ["", textwrap.indent(example, "  ")]
     brief = not everything and "HELP" in vars(main)
     sections = [(head, common + (rare, [])[brief]) for head, common, rare in groups(main)]
     rows = {o.name: (o.flag, o, o.default) for o in options(main)}
