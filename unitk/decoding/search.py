@@ -21,6 +21,8 @@ from unitk.decoding.constraints.rules import Rules
 from unitk.errors import NonFiniteError, UsageError
 from unitk.slots import Floats, Ids, Protocol
 
+BLOCK = 128  # words among which `best` looks for a maximum first
+
 
 @dataclass(frozen=True)
 class Hypothesis:
@@ -337,16 +339,16 @@ def longest(further_blanks: int, max_len: int) -> int:
     return (further_blanks + 1) * (max_len + 1)
 
 
-def best(gain_RV: Tensor, count: int, block: int = 128) -> tuple[Tensor, Tensor]:
+def best(gain_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """`gain_RV.topk(count)`, but faster: the best words lie in the blocks of the best maxima."""
-    whole = gain_RV.shape[1] // block * block
-    if whole < 16 * count * block:
+    whole = gain_RV.shape[1] // BLOCK * BLOCK
+    if whole < 16 * count * BLOCK:
         return gain_RV.topk(count)
     # two small topk, over the maxima of the blocks and within the best blocks, beat a large one
-    blocks_RNb = gain_RV[:, :whole].unflatten(1, (-1, block))
+    blocks_RNb = gain_RV[:, :whole].unflatten(1, (-1, BLOCK))
     number_Rn = blocks_RNb.amax(2).topk(count).indices
-    own_RX = blocks_RNb.gather(1, number_Rn[..., None].expand(-1, -1, block)).flatten(1)
+    own_RX = blocks_RNb.gather(1, number_Rn[..., None].expand(-1, -1, BLOCK)).flatten(1)
     gain, index = torch.cat([own_RX, gain_RV[:, whole:]], 1).topk(count)
     rest = index - own_RX.shape[1]  # from 0 on: a word behind the blocks
-    first = number_Rn.gather(1, index.clamp(max=own_RX.shape[1] - 1) // block) * block
-    return gain, torch.where(rest < 0, first + index % block, whole + rest)
+    first = number_Rn.gather(1, index.clamp(max=own_RX.shape[1] - 1) // BLOCK) * BLOCK
+    return gain, torch.where(rest < 0, first + index % BLOCK, whole + rest)
