@@ -114,7 +114,7 @@ def _parse_number(text: str, kind: type, name: str) -> int | float:
 
 def parse_schedule(text: str, name: str) -> Any:
     """A number is a constant; otherwise `NAME:field=value,...` of a registered schedule."""
-    try:  # a number is a constant
+    try:
         return registry.get("schedule", "constant")(value=float(text))
     except ValueError:
         pass

@@ -33,6 +33,7 @@ from unitk.errors import RanksError
 from unitk.models.attention import CrossAttention
 from unitk.models.layers import Layer
 from unitk.models.stack import Model
+from unitk.optim.muon import Muon
 from unitk.training.config import place
 from unitk.training.signals import EXIT
 
@@ -322,8 +323,6 @@ class Sharded(Group):
         torch._foreach_mul_(_local_gradients(parameters), largest / (norm + 1e-6))
 
     def prepare(self, optimizers: Iterable[Any]) -> None:
-        from unitk.optim.muon import Muon
-
         for one in optimizers:
             if isinstance(one, Muon):
                 one.gather = lambda tensor: tensor.full_tensor()  # type: ignore[attr-defined]
