@@ -45,12 +45,15 @@ class Cloze:
         gold_K = scores_KC.gather(1, right_K1)[:, 0]
         # a loss of its own for answers that a question lacks: they score -inf
         others_KC = scores_KC - gold_K[:, None]
-        loss_K = {
-            "cross_entropy": lambda: others_KC.logsumexp(1),
-            "hinge": lambda: (1 + others_KC).clamp(min=0).scatter(1, right_K1, 0).sum(1),
-            "generative": lambda: -gold_K,
-            "mixed": lambda: others_KC.logsumexp(1) - gold_K,
-        }[self.loss]()
+        match self.loss:
+            case "cross_entropy":
+                loss_K = others_KC.logsumexp(1)
+            case "hinge":
+                loss_K = (1 + others_KC).clamp(min=0).scatter(1, right_K1, 0).sum(1)
+            case "generative":
+                loss_K = -gold_K
+            case "mixed":
+                loss_K = others_KC.logsumexp(1) - gold_K
         correct_K = scores_KC.detach().argmax(1) == ask.label
         sums = {"cloze": (ask.weight * loss_K).sum()}
         return Loss(sums, {"cloze/correct": (ask.weight * correct_K).sum()}, carry)
