@@ -32,7 +32,7 @@ from unitk.decoding.files.inputs import (
     typed,
 )
 from unitk.decoding.files.outputs import STDOUT, Alignment, Formatter, check_writable
-from unitk.decoding.files.sink import OutputFile, finished
+from unitk.decoding.files.sink import OutputFile, Printed, finished
 from unitk.errors import QUIET, DataError, UsageError, at_least, require
 from unitk.files import MANIFEST, digest, reserved
 from unitk.training.saving.folder import find
@@ -186,16 +186,10 @@ def generate(given: Options, parsed: config.Parsed) -> None:
     inputs = open_pairs(found, generator.vocab.hash) if isinstance(found, Path) else found
     inputs, constraints = with_files(given, inputs, generator)
     total = None if isinstance(inputs, Iterator) else len(inputs)
-    sink, done = None, 0
-    if given.output != STDOUT:
-        # only an output made of the same things goes on with --resume
-        values = parsed.values() | options | {"device": device}
-        made_from = made_of(given, values, given.checkpoint)
-        sink = OutputFile(given.output, made_from, given.resume)
-        done = sink.done
+    sink = sink_of(given, parsed.values() | options | {"device": device})
     all_groups = partial(
         groups,
-        *(generator, inputs, given.buffer_size, done),
+        *(generator, inputs, given.buffer_size, sink.done),
         constraints=constraints,
         blanks="some" if given.interactive else "none" if given.infill is None else "all",
         limit=limit,
@@ -210,7 +204,7 @@ def generate(given: Options, parsed: config.Parsed) -> None:
     nbest, alignment = 1 if given.score else given.nbest, given.print_alignment
     formatter = Formatter(format_to(given), generator.vocab, nbest, given.score, alignment)
     tally = Tally()
-    with progress(total, done, not given.interactive) as report:
+    with progress(total, sink.done, not given.interactive) as report:
         for items in all_groups():
             if total is None:
                 marked = any(map(generator.has_blank, items[0].source))  # typed, so one item
@@ -218,16 +212,11 @@ def generate(given: Options, parsed: config.Parsed) -> None:
                 items, outputs = answer_each(how, generator, items, report)
             else:
                 outputs = answer(given, generator, items, report)
-            lines = formatter.lines(items, outputs)
-            if sink:
-                sink.add(lines, len(items))
-            else:
-                print("".join(line + "\n" for line in lines), end="", flush=True)
+            sink.add(formatter.lines(items, outputs), len(items))
             tally.add(outputs)
             # empty inputs reach no model, which would have counted them
             report(sum(not any(map(len, item.source)) for item in items))
-    if sink:
-        sink.close()
+    sink.close()
     if given.score:
         print(tally, file=sys.stderr)
 
@@ -399,7 +388,14 @@ class Tally:
         )
 
 
-def made_of(given: object, values: dict[str, str], checkpoints: Sequence[Path]) -> dict[str, str]:
+def sink_of(given: Any, values: dict[str, str]) -> OutputFile | Printed:
+    """Where the lines of --output go; --resume needs the same `values` and files as before."""
+    if given.output == STDOUT:
+        return Printed()
+    return OutputFile(given.output, made_of(given, values), given.resume)
+
+
+def made_of(given: Any, values: dict[str, str]) -> dict[str, str]:
     """Everything that the output depends on; files are represented by their contents."""
     free = ("output", "overwrite", "resume", "config", "user_dir", "texts")
     found = {name: text for name, text in values.items() if name not in free}
@@ -407,7 +403,7 @@ def made_of(given: object, values: dict[str, str], checkpoints: Sequence[Path]) 
         path = getattr(given, name, None)
         if path is not None and not is_stream(path):
             found[name] = f"{path} ({content(path)})"
-    paths = [find(path) for path in checkpoints]
+    paths = [find(path) for path in given.checkpoint]
     found["checkpoint"] = ", ".join(f"{path.name} ({content(path)})" for path in paths)
     return {config.flag(name)[2:]: text for name, text in found.items()} | {
         "version": unitk.__version__

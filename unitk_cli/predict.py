@@ -13,12 +13,12 @@ from unitk.data.reading.sources import is_stream
 from unitk.decoding.config import PredictConfig
 from unitk.decoding.files.inputs import Input
 from unitk.decoding.files.outputs import STDOUT, check_writable
-from unitk.decoding.files.sink import OutputFile, finished
+from unitk.decoding.files.sink import finished
 from unitk.errors import DataError, require
 from unitk.files import reserved
 from unitk.latent.config import Common
 from unitk_cli.answers import answers, inputs_of, record
-from unitk_cli.generate import made_of, open_generator
+from unitk_cli.generate import open_generator, sink_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,27 +56,21 @@ def run(argv: Sequence[str]) -> None:
         return
     with nullcontext() if given.output == STDOUT else reserved(given.output, "--output"):
         options = {item.key: item.text or "on" for item in parsed.aside}
-        generator, sink = open_generator(given, options), None
+        generator = open_generator(given, options)
         inputs = inputs_of(parsed, questions=True, form=generator.task.form)
-        if given.output != STDOUT:
-            made_from = made_of(given, parsed.values() | options, given.checkpoint)
-            sink = OutputFile(given.output, made_from, given.resume)
+        sink = sink_of(given, parsed.values() | options)
 
         def predict(
             texts: list[list[str]], first: int, report: Callable[[int], None]
         ) -> list[dict[str, Any]]:
             return generator.predictions(texts, given, first, report)
 
-        number = sink.done if sink else 0
+        number = sink.done
         for some in answers(inputs, predict, number):
             lines = [line(number + i, *one, given.output_format) for i, one in enumerate(some)]
+            sink.add(lines, len(some))
             number += len(some)
-            if sink:
-                sink.add(lines, len(some))
-            else:
-                print("".join(one + "\n" for one in lines), end="", flush=True)
-        if sink:
-            sink.close()
+        sink.close()
 
 
 def line(number: int, text: Input, found: Any, form: str) -> str:

@@ -37,6 +37,19 @@ def parts(path: Path) -> tuple[Path, Path]:
     return path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.progress")
 
 
+class Printed:
+    """Standard output, in the place of an `OutputFile`."""
+
+    done = 0
+
+    def add(self, lines: Iterable[str], inputs: int) -> None:
+        """Print the lines at once."""
+        print("".join(line + "\n" for line in lines), end="", flush=True)
+
+    def close(self) -> None:
+        """Nothing is left to do."""
+
+
 class OutputFile:
     """An output file; `made_from` is all that its lines depend on, as text by option."""
 
