@@ -38,7 +38,7 @@ class Layer:
     """Share of the first principal component in the states of a word (maximum explainable
     variance), averaged over the words."""
     random_explained: float
-    """The same share in the states of words of different texts."""
+    """Share of the first principal component in the states of words of different texts."""
 
     def figures(self) -> dict[str, float]:
         """All measures by name, and those corrected for anisotropy."""

@@ -32,7 +32,7 @@ class Source:
     """Words of each example of that epoch, where the corpora say how many they have."""
     shortened: str = ""  # what is cut off, in words
     most: tuple[int, int] | None = None
-    """Of records: the tokens to which a source and a target are shortened."""
+    """The most tokens of a source and of a target, to which records are shortened."""
     cut: Any = None  # tasks whose sources have equal cuts number their examples alike
     counts: Callable[[int], Ids] = lambda epoch: np.empty(0, np.int64)
     """Epoch -> how many examples each corpus has."""

@@ -284,7 +284,7 @@ class ModelConfig(ArchConfig):
         return self._weights(vocab_size, self.num_layers)
 
     def _weights(self, vocab_size: int, layers: int, cross: int = 0, output: bool = True) -> int:
-        """Of one tower; `cross`: square maps of a layer's cross-attention."""
+        """The weights of one tower; `cross`: square maps of a layer's cross-attention."""
         groups, share = self.layer_groups or layers, self.layer_share
         num_attentions, num_ffns = (
             groups if share in ("layer", part) else layers for part in ("attention", "ffn")

@@ -142,7 +142,7 @@ class Layer(nn.Module):
     """
 
     alone = True
-    """Whether it shares no weights with other layers, and its weights are used by calls only."""
+    """Whether a layer shares no weights with others, and its weights are used by calls only."""
 
     def __init__(self, config: ModelConfig, cross: bool = False):
         super().__init__()
@@ -205,7 +205,7 @@ class Tower(nn.Module):
     """What a model asks of each of its towers, of any family."""
 
     config: ModelConfig
-    """Its settings; of other families those that embeddings and output layers are made from."""
+    """The settings; of other families those that embeddings and output layers are made from."""
     embed: Embedding
     layers: nn.ModuleList
 

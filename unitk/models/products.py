@@ -189,7 +189,7 @@ class Products(TorchFunctionMode):
     """A context in which large fp32 linear maps on CPU take these products from oneDNN."""
 
     entered: ClassVar[list[Products]] = []
-    """Those that are entered now, which a second pass in backward must enter again."""
+    """The contexts that are entered now, which a second pass in backward enters again."""
 
     def __init__(self, parts: Iterable[str]) -> None:
         super().__init__()

@@ -16,7 +16,7 @@ from torch import Tensor
 from unitk.optim.config import Groups, MuonConfig
 
 COEFFICIENTS = (3.4445, -4.775, 2.0315)
-"""Of X, XX'X and XX'XX'X in an iteration: small singular values rise fastest."""
+"""Factors of X, XX'X and XX'XX'X in an iteration: small singular values rise fastest."""
 ITERATIONS = 5
 EPS = 1e-7  # what a matrix with a smaller norm is divided by
 SCALE = 0.2  # about the root of the mean square of AdamW's updates

@@ -136,7 +136,7 @@ class Wanted:
     source: list[Ids]
     prompt: tuple[Example, Constraint]
     number: int
-    """Its number within the request, which seeds its draws whatever is computed beside it."""
+    """The text's number within the request, which seeds draws whatever is computed beside it."""
     on_text: Callable[[str], None] | None = None
     """Receives the text so far, of a stream."""
 

@@ -69,7 +69,7 @@ class Task:
     continues: ClassVar[bool] = False
     """Where a model has no end that was trained, its outputs go on to `--max-len`."""
     backward: bool = False
-    """Whether it reads texts from their end to their beginning."""
+    """Whether the task reads texts from their end to their beginning."""
     answers: bool = True
     """Whether its model was trained on pairs; one that was not goes on with a prompt."""
     parts: int = 0
@@ -97,7 +97,7 @@ class Task:
     fields: tuple[str, ...] = ()
     """Parts that a labelled text must have, in this order, where there are certain ones."""
     untrained: ClassVar[bool] = False
-    """Whether it can ask models that were trained as its `layout` alone."""
+    """Whether the task can ask models that were trained as its `layout` alone."""
     shortens: ClassVar[bool] = False  # whether it cuts sources itself to the positions there are
     room: int | None = None  # positions of the architecture, where it has a table of them
     max_source: int | None = None  # most tokens of a source in the training of its model
@@ -110,7 +110,7 @@ class Task:
     tables: Mapping[str, Floats] = MappingProxyType({})
     """What tensors of a model begin as, by name, whatever a checkpoint has."""
     table_heads: tuple[str, ...] = ()
-    """Those of `heads` whose tables its inputs are read from, in fine-tuning, too."""
+    """The `heads` whose tables inputs are read from, in fine-tuning, too."""
     copies: int = 0  # epochs after which the same draws come again; 0: never
 
     def __init__(self, config: Any, vocab: Vocab) -> None:
@@ -140,7 +140,7 @@ class Task:
 
     @property
     def record_asks(self) -> Mapping[str, float | Schedule]:
-        """The same in fine-tuning, on pairs and labelled texts."""
+        """What the mean of each ask counts in the loss of pairs and labelled texts."""
         return self.asks
 
     @property
@@ -164,7 +164,7 @@ class Task:
         return n + self.frame
 
     def pair_slots(self, source: Ids, target: Ids, parts: Ids) -> Ids | None:
-        """The same of a source of so many tokens and parts, and a target.
+        """The most slots made of a source of so many tokens and parts, and of a target.
 
         None: a few that are laid out tell, as all of the same lengths have as many slots.
         """

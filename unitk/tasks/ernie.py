@@ -41,7 +41,7 @@ from unitk.values import Schedule
 from unitk.vocab.base import Vocab
 
 MARKS = (0, 0), (FIRST, INSIDE), (ENTITY_FIRST, ENTITY_INSIDE)
-"""Of each level, the annotations of the first token of a unit and of its others."""
+"""The annotations of the first token of a unit and of its others, for each level."""
 
 
 def begin_units(begins: Bools, notes: Ids, marks: tuple[int, int]) -> Bools:

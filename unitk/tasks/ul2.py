@@ -42,7 +42,7 @@ DENOISERS = (
     ((np.inf, 0.25),),
     ((3.0, 0.5), (8.0, 0.5), (64.0, 0.15), (64.0, 0.5)),
 )
-"""Of each mode: mean length of a span, and share of the text; infinite: one span, at the end."""
+"""Mean length of a span and share of the text, by mode; infinite: one span, at the end."""
 
 
 @register("task", "ul2")

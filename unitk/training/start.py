@@ -73,7 +73,7 @@ class Start:
 
     @property
     def judged_by(self) -> str:
-        """That value and the texts it is computed of; empty if there are none."""
+        """The value that ranks validations and the texts it is of; empty without such texts."""
         name, values = re.split("[./]", self.metric)[0], self.parsed.values()
         if name not in self.data.valid:
             return ""

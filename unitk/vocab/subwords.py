@@ -190,7 +190,7 @@ class Unaccented(SentencePiece):
 
 @register("vocab", "sentencepiece_lowercased")
 class Lowercased(Unaccented):
-    """The same in lower case, as ALBERT's."""
+    """A sentencepiece model whose texts lose accents and capitals first, as ALBERT's do."""
 
     kind = "sentencepiece_lowercased"
     lowercase = True

@@ -93,11 +93,11 @@ class Source:
     targets: list[Path]  # for parallel files, the other side of each of `paths`
     reading: Reading | None  # None: the files hold pairs
     fields: Fields | None = None
-    """Of pairs in records; None: in SQuAD's json, or parallel files."""
+    """The fields of pairs in records; None: pairs are in SQuAD's json, or in parallel files."""
     window: int | None = None
     form: str = ""  # of SQuAD's pairs, as `window`: see `PairBlock`
     formats: list[str] = field(default_factory=list)
-    """Of each of `paths`; none: they are plain text."""
+    """The format of each of `paths`; none: they are plain text."""
     labels: str = ""  # the form of the labels; "": they lead to texts
 
     @property

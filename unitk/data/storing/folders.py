@@ -87,7 +87,7 @@ def parts(folder: Path) -> list[str]:
 
 
 def part(place: Path, name: str) -> Path | None:
-    """This part of a folder with several corpora."""
+    """The corpus of this name in a folder with several; None if there is none."""
     there = (place / name).is_dir() or (place.is_dir() and found(place / name))
     return place / name if there else None
 

@@ -46,7 +46,7 @@ class Constrained(Search):
         return torch.stack(parts, -1)
 
     def extend(self, logits_RV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """As in a plain search, and record which phrases were completed."""
+        """Choose the next words as a plain search does, and record which phrases are complete."""
         back, token, place = super().extend(logits_RV)
         self.begun = self._begun()
         # a phrase of n words is complete where the last n words are its first n

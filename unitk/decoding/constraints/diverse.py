@@ -36,7 +36,7 @@ class Diverse(Search):
         )
 
     def extend(self, logits_RV: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """As in a plain search; an input's hypotheses are those of its groups in turn."""
+        """Choose the next words; an input's hypotheses are those of its groups in turn."""
         if not self.steps:  # the prompts: every group begins with them
             logits_RV = logits_RV.repeat_interleave(self.groups, 0)
         back, token, place = super().extend(logits_RV)

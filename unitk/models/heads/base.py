@@ -67,7 +67,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Terms:
-    """Of each asked row [K]: weighted loss, negative log-likelihood, and whether it is right.
+    """Weighted losses [K] of asked rows, negative log-likelihoods, and which rows are right.
 
     A head without probabilities has the loss only.
     """
@@ -213,7 +213,7 @@ class Answers(nn.Module):
         return self.judged(batch, ask, condition)[0]
 
     def judged(self, batch: Batch, ask: Ask, condition: Any = None) -> Tensor:
-        """The same, and 1 where the label is the likeliest: [2, K]."""
+        """Log-probabilities of the labels, and 1 where a label is the likeliest: [2, K]."""
         condition = self.condition(batch) if condition is None else condition
         states, _ = self(replace(batch, only_asked=True), condition)
         terms = self.answer(states, batch, [ask])

@@ -71,7 +71,7 @@ class LSTM(nn.Module):
     def _in_chunks(
         self, x_NLI: Tensor, length_N: Tensor, state: State, around: Tensor, size: int
     ) -> tuple[Tensor, State]:
-        """The same numbers; with `bptt`, gradients through the states end where a chunk begins."""
+        """What `_pass` gives, in chunks of `size` steps; `bptt` ends gradients where one begins."""
         reach, outputs = size * (self.bptt_chunks or x_NLI.shape[1]), []
         for number, x_NlI in enumerate(x_NLI.split(size, 1)):
             left_N = length_N - number * size

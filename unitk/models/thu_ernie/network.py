@@ -26,7 +26,7 @@ from unitk.slots import DOC, Batch
 
 @dataclass(frozen=True)
 class Linked(Condition):
-    """Also the entities that slots are linked to."""
+    """A condition that also has the entities that slots are linked to."""
 
     vectors: Tensor | None = None  # [B, T, E], 0 where there is none
     linked: Tensor | None = None  # [B, T, 1]: whether there is one

@@ -25,8 +25,8 @@ from unitk.vocab.base import Vocab
 
 
 def lower_cased(vocab: Vocab) -> tuple[Ids, Bools]:
-    """Of each id the one of its text in lower case, itself where there is none; and which ids are
-    one of two such forms."""
+    """For each id that of its text in lower case, or itself where there is none; and which ids
+    are one of two such forms."""
     texts = [vocab.model.text(index) for index in range(vocab.model.size)]
     # of several ids with one text, as bytes have, the first
     number = {text: index for index, text in reversed([*enumerate(texts)])}

@@ -220,13 +220,13 @@ class Identity:
     vocab: str  # hash of the vocabulary
     kind: str  # "text" or "pairs": what it is trained on
     lengths: tuple[int, int] | None = None
-    """Of pairs: the most tokens of a source and of a target, beyond which they are shortened."""
+    """The most tokens of a source and of a target of pairs, which are shortened beyond them."""
     labels: tuple[str, ...] = ()
-    """Of labelled data: the names of classes, tags or entities, by their numbers."""
+    """The names of classes, tags or entities of labelled data, by their numbers."""
     parts: int = 0
-    """Of pairs and labelled texts: the most parts of a source."""
+    """The most parts of a source of pairs or labelled texts."""
     window: tuple[int | None, str] | None = None
-    """Of passages around answers: `--window` and `--squad-source` of `unitk preprocess`."""
+    """`--window` and `--squad-source` of `unitk preprocess`, of passages around answers."""
 
 
 def read_state(checkpoint: Path) -> dict[str, Any]:
