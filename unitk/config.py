@@ -96,6 +96,11 @@ class Parsed:
         """Every value as text under its dotted key; parses back to the same thing."""
         return {key: render(value) for key, (_, value) in self.fields().items()}
 
+    @property
+    def overrides(self) -> dict[str, str]:
+        """The fields `aside` as text by key; a bare switch is on."""
+        return {item.key: item.text or "on" for item in self.aside}
+
     def idle(self, why: str, *names: str) -> None:
         """Raise a `UsageError` for the first of these options that was given: it has no effect.
 

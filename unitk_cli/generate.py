@@ -176,8 +176,7 @@ def generate(given: Options, parsed: config.Parsed) -> None:
     found, limit = read(given), given.max_source_len
     if limit is None and "max_source_len" in parsed.origins:
         limit = sys.maxsize  # none: a passage is read whole
-    options = {item.key: item.text or "on" for item in parsed.aside}
-    generator = open_generator(given, options)
+    generator = open_generator(given, parsed.overrides)
     asked, given = given, as_trained(given, parsed.origins, generator.task.max_source)
     # auto was resolved when the model was loaded
     device = generator.model.device.type
@@ -186,7 +185,7 @@ def generate(given: Options, parsed: config.Parsed) -> None:
     inputs = open_pairs(found, generator.vocab.hash) if isinstance(found, Path) else found
     inputs, constraints = with_files(given, inputs, generator)
     total = None if isinstance(inputs, Iterator) else len(inputs)
-    sink = sink_of(given, parsed.values() | options | {"device": device})
+    sink = sink_of(given, parsed.values() | parsed.overrides | {"device": device})
     all_groups = partial(
         groups,
         *(generator, inputs, given.buffer_size, sink.done),

@@ -45,12 +45,11 @@ def run(argv: Sequence[str]) -> None:
     if given.input is None:
         parsed.idle("without a file as --input", "input_format")
     check_writable(given.output, given.overwrite)
-    of_model = {item.key: item.text or "on" for item in parsed.aside}
 
     def opened() -> LatentSpace:
         from unitk.latent.space import LatentSpace
 
-        generator = open_generator(given, of_model)
+        generator = open_generator(given, parsed.overrides)
         return LatentSpace(generator.model, generator.task)
 
     act(given, opened)

@@ -55,10 +55,9 @@ def run(argv: Sequence[str]) -> None:
     if given.resume and not given.overwrite and finished(given.output):
         return
     with nullcontext() if given.output == STDOUT else reserved(given.output, "--output"):
-        options = {item.key: item.text or "on" for item in parsed.aside}
-        generator = open_generator(given, options)
+        generator = open_generator(given, parsed.overrides)
         inputs = inputs_of(parsed, questions=True, form=generator.task.form)
-        sink = sink_of(given, parsed.values() | options)
+        sink = sink_of(given, parsed.values() | parsed.overrides)
 
         def predict(
             texts: list[list[str]], first: int, report: Callable[[int], None]

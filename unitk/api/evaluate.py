@@ -204,7 +204,7 @@ def _scored(parsed: config.Parsed, kind: str) -> tuple[dict[str, Any], dict[str,
             choose_device(given.device),
             task=given.task,
             precision=given.precision,
-            options={item.key: item.text or "on" for item in parsed.aside},
+            options=parsed.overrides,
             user_dir=given.user_dir,
         )
 
