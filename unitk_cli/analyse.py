@@ -19,8 +19,7 @@ from unitk.errors import CheckpointError, at_least, check_option, require
 from unitk.files import new_folder
 from unitk.latent.config import Common
 from unitk.masks import check_picture
-from unitk_cli.answers import inputs_of
-from unitk_cli.generate import open_generator
+from unitk_cli.answers import inputs_of, open_generator
 
 COLUMNS = {
     "random_cosine": "random",

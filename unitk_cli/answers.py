@@ -1,23 +1,45 @@
-"""Inputs of `embed` and `predict`, which give one answer for each text."""
+"""What verbs that answer texts with a model share: the model, the texts, and where answers go."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import unitk
 from unitk import config
 from unitk.api.progress import progress
 from unitk.data.reading.pairs import Fields, read_squad
 from unitk.data.reading.sources import format_of, is_stream
+from unitk.data.storing.folders import is_corpus, open_corpus
 from unitk.decoding.files.inputs import Input, arriving, read_inputs
+from unitk.decoding.files.outputs import STDOUT
+from unitk.decoding.files.sink import OutputFile, Printed
 from unitk.errors import DataError, require
+from unitk.files import MANIFEST, digest
+from unitk.training.saving.folder import find
+
+if TYPE_CHECKING:
+    from unitk.decoding.generator import Generator
 
 TOGETHER = 1024
 """Texts that are read by the model, and written, before the next ones."""
 Inputs = list[Input] | Iterator[list[Input]]
 Answer = Callable[[list[list[str]], int, Callable[[int], None]], list[Any]]
 """(texts as their parts, the number of the first one, a report of how many are done) -> answers."""
+
+
+def open_generator(given: Any, options: Mapping[str, str] | None = None) -> Generator:
+    """The model of a run or checkpoint, ready to decode; `options`: of task and architecture."""
+    from unitk.models.products import keep_memory
+    from unitk.training.device import choose_device
+
+    keep_memory()  # not in `unitk.load`: a notebook's own tables would stay as well
+    device, precision = choose_device(given.device), given.precision
+    return unitk.load(
+        given.checkpoint, device, task=given.task, precision=precision, options=options
+    )
 
 
 def inputs_of(parsed: config.Parsed, questions: bool = False, form: str = "") -> Inputs:
@@ -74,3 +96,32 @@ def record(number: int, text: Input, found: dict[str, Any] | DataError) -> str:
     source = text.source[0] if len(text.source) == 1 else text.source
     about = {"error": str(found)} if isinstance(found, DataError) else {"source": source, **found}
     return json.dumps({"id": number, **about}, ensure_ascii=False)
+
+
+def sink_of(given: Any, values: dict[str, str]) -> OutputFile | Printed:
+    """Where the lines of --output go; --resume needs the same `values` and files as before."""
+    if given.output == STDOUT:
+        return Printed()
+    return OutputFile(given.output, made_of(given, values), given.resume)
+
+
+def made_of(given: Any, values: dict[str, str]) -> dict[str, str]:
+    """Everything that the output depends on; files are represented by their contents."""
+    free = ("output", "overwrite", "resume", "config", "user_dir", "texts")
+    found = {name: text for name, text in values.items() if name not in free}
+    for name in ("input", "prefix_file", "constraints", "references", "bad_words"):
+        path = getattr(given, name, None)
+        if path is not None and not is_stream(path):
+            found[name] = f"{path} ({content(path)})"
+    paths = [find(path) for path in given.checkpoint]
+    found["checkpoint"] = ", ".join(f"{path.name} ({content(path)})" for path in paths)
+    return {config.flag(name)[2:]: text for name, text in found.items()} | {
+        "version": unitk.__version__
+    }
+
+
+def content(path: Path) -> str:
+    """A short hash of a file, or of the manifest of a folder."""
+    if is_corpus(path) and not path.is_dir():  # a split of fairseq's
+        return open_corpus(path).fingerprint[:12]
+    return digest(path / MANIFEST if path.is_dir() else path)[:12]

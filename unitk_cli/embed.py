@@ -16,8 +16,7 @@ from unitk.decoding.files.outputs import STDOUT, check_writable, numbers
 from unitk.errors import DataError, require
 from unitk.files import new_file
 from unitk.latent.config import Common
-from unitk_cli.answers import answers, inputs_of, record
-from unitk_cli.generate import open_generator
+from unitk_cli.answers import answers, inputs_of, open_generator, record
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,13 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import unitk
 from unitk import config
 from unitk.api.progress import progress
 from unitk.data.reading.pairs import Fields
 from unitk.data.reading.sources import SQUAD_SOURCE, Format, format_of, is_stream, read_lines
 from unitk.data.storing.corpus import Pairs
-from unitk.data.storing.folders import is_corpus, open_corpus
+from unitk.data.storing.folders import is_corpus
 from unitk.decoding.config import INFILL_LENPEN, SEARCH_PRESETS, GenerateConfig
 from unitk.decoding.files.defaults import beside, naming, read_defaults
 from unitk.decoding.files.inputs import (
@@ -32,17 +31,16 @@ from unitk.decoding.files.inputs import (
     typed,
 )
 from unitk.decoding.files.outputs import STDOUT, Alignment, Formatter, check_writable
-from unitk.decoding.files.sink import OutputFile, Printed, finished
+from unitk.decoding.files.sink import finished
 from unitk.errors import QUIET, DataError, UsageError, at_least, require
-from unitk.files import MANIFEST, digest, reserved
-from unitk.training.saving.folder import find
+from unitk.files import reserved
 from unitk.values import parse_value, render
+from unitk_cli.answers import open_generator, sink_of
 
 if TYPE_CHECKING:
     from unitk.decoding.constraints.base import Constraint
     from unitk.decoding.generator import Generator
     from unitk.decoding.search import Output
-    from unitk.latent.config import Common
 
 FILES_ONLY = (
     *("input_format", "squad_source", "source_field", "target_field", "prefix_file", "constraints"),
@@ -387,35 +385,6 @@ class Tally:
         )
 
 
-def sink_of(given: Any, values: dict[str, str]) -> OutputFile | Printed:
-    """Where the lines of --output go; --resume needs the same `values` and files as before."""
-    if given.output == STDOUT:
-        return Printed()
-    return OutputFile(given.output, made_of(given, values), given.resume)
-
-
-def made_of(given: Any, values: dict[str, str]) -> dict[str, str]:
-    """Everything that the output depends on; files are represented by their contents."""
-    free = ("output", "overwrite", "resume", "config", "user_dir", "texts")
-    found = {name: text for name, text in values.items() if name not in free}
-    for name in ("input", "prefix_file", "constraints", "references", "bad_words"):
-        path = getattr(given, name, None)
-        if path is not None and not is_stream(path):
-            found[name] = f"{path} ({content(path)})"
-    paths = [find(path) for path in given.checkpoint]
-    found["checkpoint"] = ", ".join(f"{path.name} ({content(path)})" for path in paths)
-    return {config.flag(name)[2:]: text for name, text in found.items()} | {
-        "version": unitk.__version__
-    }
-
-
-def content(path: Path) -> str:
-    """A short hash of a file, or of the manifest of a folder."""
-    if is_corpus(path) and not path.is_dir():  # a split of fairseq's
-        return open_corpus(path).fingerprint[:12]
-    return digest(path / MANIFEST if path.is_dir() else path)[:12]
-
-
 def read_beside(path: Path | None, flag: str, inputs: int) -> list[str]:
     """A line for each input, or nothing if no file is given."""
     if path is None:
@@ -424,15 +393,3 @@ def read_beside(path: Path | None, flag: str, inputs: int) -> list[str]:
     if len(lines) != inputs:
         raise DataError(f"{flag} {path} has {len(lines)} lines for {inputs} inputs")
     return lines
-
-
-def open_generator(given: Options | Common, options: Mapping[str, str] | None = None) -> Generator:
-    """The model of a run or checkpoint, ready to decode; `options`: of task and architecture."""
-    from unitk.models.products import keep_memory
-    from unitk.training.device import choose_device
-
-    keep_memory()  # not in `unitk.load`: a notebook's own tables would stay as well
-    device, precision = choose_device(given.device), given.precision
-    return unitk.load(
-        given.checkpoint, device, task=given.task, precision=precision, options=options
-    )

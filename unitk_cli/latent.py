@@ -16,7 +16,7 @@ from unitk.errors import DataError, UsageError, require
 from unitk.latent import config as options
 from unitk.latent import geometry
 from unitk.latent.outputs import Walk, neighbor_lines, number_lines, probe_lines, walk_lines
-from unitk_cli.generate import open_generator
+from unitk_cli.answers import open_generator
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,8 +17,7 @@ from unitk.decoding.files.sink import finished
 from unitk.errors import DataError, require
 from unitk.files import reserved
 from unitk.latent.config import Common
-from unitk_cli.answers import answers, inputs_of, record
-from unitk_cli.generate import open_generator, sink_of
+from unitk_cli.answers import answers, inputs_of, open_generator, record, sink_of
 
 
 @dataclass(frozen=True, kw_only=True)
