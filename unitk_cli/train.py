@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from unitk.training.config import launched, place
+from unitk.training.config import launched, process_ranks
 from unitk.training.signals import Signals
 from unitk.training.start import parse_train, prepare
 
@@ -16,7 +16,7 @@ def run(argv: Sequence[str]) -> None:
         parsed = parse_train(argv)
         from unitk.training.reporting.log import show_log
 
-        show_log(logging.INFO if place()[0] == 0 else logging.ERROR)
+        show_log(logging.INFO if process_ranks()[0] == 0 else logging.ERROR)
         if parsed.main.seeds:
             from unitk.training.seeds import train_seeds
 

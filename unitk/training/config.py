@@ -284,7 +284,7 @@ def launched() -> bool:
     return "WORLD_SIZE" in os.environ
 
 
-def place() -> tuple[int, int, int]:
+def process_ranks() -> tuple[int, int, int]:
     """This process's rank, the number of processes, and its rank on this machine."""
     world = int(os.environ.get("WORLD_SIZE", "1"))  # the names that torchrun sets
     if world == 1:

@@ -34,7 +34,7 @@ from unitk.models.attention import CrossAttention
 from unitk.models.layers import Layer
 from unitk.models.stack import Model
 from unitk.optim.muon import Muon
-from unitk.training.config import place
+from unitk.training.config import process_ranks
 from unitk.training.signals import EXIT
 
 BUCKET = 25_000_000  # bytes of gradients that are sent at a time
@@ -362,7 +362,7 @@ def attempt() -> str:
 
 def join(shard: bool = False) -> Ranks:
     """This process among those that `torchrun` started, or alone."""
-    rank, world, local = place()
+    rank, world, local = process_ranks()
     if world == 1:
         return Ranks()
     return (Sharded if shard else Group)(rank, world, local=local)

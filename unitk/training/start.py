@@ -21,7 +21,7 @@ from unitk.errors import DataError, UsageError, require
 from unitk.files import sealed
 from unitk.models.config import UNSHAPED
 from unitk.optim.config import AdafactorConfig, parse_rules
-from unitk.training.config import CUT, FROZEN, KINDS, TrainConfig, launched, place, weighted
+from unitk.training.config import CUT, FROZEN, KINDS, TrainConfig, launched, process_ranks, weighted
 from unitk.training.reporting.sinks import choose_loggers
 from unitk.training.saving.folder import CONFIG, RunFolder, find
 from unitk.training.saving.state import (
@@ -112,7 +112,7 @@ def parse_train(argv: Sequence[str]) -> Parsed:
         if one in given and other not in given:
             words.append(f"{flag(other)}=none")
     nproc = given.get("nproc") or there.get("nproc", "1")
-    if "shard" not in given and place()[1] == 1 and (launched() or nproc == "1"):
+    if "shard" not in given and process_ranks()[1] == 1 and (launched() or nproc == "1"):
         words.append("--shard=off")  # the number of processes may change
     parsed = _parse([*words, *argv])
     lines = path.read_text(encoding="utf-8").splitlines()
@@ -195,7 +195,7 @@ def _differences(
 def prepare(parsed: Parsed) -> Start:
     """Open the data, and find the run folder and the checkpoint to start from."""
     config: TrainConfig = parsed.main
-    _, world, _ = place()
+    _, world, _ = process_ranks()
     alone = world == 1 and (launched() or config.nproc == 1)
     if config.shard and alone:
         raise UsageError("--shard has no effect in one process: --nproc N starts several")
