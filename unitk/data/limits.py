@@ -39,15 +39,15 @@ class Extent:
 
     def bound(self, source: Any, target: Any, parts: Any) -> Ids:
         """The most slots of any tower."""
-        told = self.declared(source, target, parts)
-        return told if told is not None else _longest(self.slots, source, target, parts)
+        slots = self.declared(source, target, parts)
+        return slots if slots is not None else _longest(self.slots, source, target, parts)
 
     def most_source(self, table: int, target: int, parts: int) -> int:
         """The most source tokens that fit the positions beside such a target; below 1: none."""
 
         def end(source: int) -> int:
-            told = self.declared(*map(np.array, (source, target, parts)))
-            return int(_longest(self.positions, source, target, parts) if told is None else told)
+            slots = self.declared(*map(np.array, (source, target, parts)))
+            return int(_longest(self.positions, source, target, parts) if slots is None else slots)
 
         # the end rises with the source: the last length whose end is within the table
         return bisect.bisect_right(range(table + 1), table, key=end) - 1

@@ -56,8 +56,8 @@ def mixed(sources: dict[str, Source], tasks: dict[str, Component]) -> Source:
     def shares(step: int, total: int | None) -> dict[str, float]:
         found = {name: float(task.share(step, total)) for name, task in tasks.items()}
         if min(found.values()) < 0 or not sum(found.values()):
-            told = ", ".join(f"{name} {share:g}" for name, share in found.items())
-            raise UsageError(f"--task: shares must be 0 or more, not all 0; step {step}: {told}")
+            given = ", ".join(f"{name} {share:g}" for name, share in found.items())
+            raise UsageError(f"--task: shares must be 0 or more, not all 0; step {step}: {given}")
         return {name: share / sum(found.values()) for name, share in found.items()}
 
     parts = {

@@ -67,8 +67,8 @@ def read(path: Path, vocab: Path | None) -> Found:
             there = files.read_tensors(folders[side] / "pytorch_model.bin")
             tensors |= {f"{side}.{name}": tensor for name, tensor in there.items()}
     halves = {side: there for side, there in folders.items() if side != "full"}
-    told = {side: there / "config.json" for side, there in halves.items()}
-    given = {side: files.read_json(file) for side, file in told.items() if file.exists()}
+    configs = {side: there / "config.json" for side, there in halves.items()}
+    given = {side: files.read_json(file) for side, file in configs.items() if file.exists()}
     config = config_of(tensors, given, where)
     beside = {side: vocab_beside(there) for side, there in halves.items()}
     own = open_vocab(vocab) if vocab else beside.get("decoder")
@@ -176,7 +176,7 @@ def write(parts: Parts, folder: Path) -> None:
     settings.check_family(config, PRESETS[0], free, "--to optimus: an Optimus")
     theirs = OPTIMUS.to_theirs(tensors, copies=True)
     vocabs = {"encoder": parts.task.source_vocab, "decoder": parts.task.vocab}
-    told = {
+    configs = {
         "encoder": settings.write(config.tower("enc"), BERT_KEYS),
         "decoder": settings.write(config, GPT2_KEYS)
         | {"n_positions": config.max_positions + config.memory, "latent_size": config.latent},
@@ -188,7 +188,7 @@ def write(parts: Parts, folder: Path) -> None:
         own = {n.removeprefix(f"{side}."): t for n, t in theirs.items() if n.startswith(side)}
         files.save_pickle(own, inner / "pytorch_model.bin")
         rows = len(tensors[tables[side]])
-        about = told[side] | {"vocab_size": rows}
+        about = configs[side] | {"vocab_size": rows}
         files.write_json(about, inner / "config.json")
         write_vocab(vocabs[side], inner, rows, plain=True)
     (folder / "checkpoint-full-0").mkdir()

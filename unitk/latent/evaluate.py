@@ -64,7 +64,7 @@ def judge(
         with progress(len(seen.texts)) as report, evaluation.autocast():
             figures |= written(evaluation, seen, how, report)
     figures["notes"] = seen.notes
-    return figures, _told(figures)
+    return figures, _lines(figures)
 
 
 def written(
@@ -104,11 +104,11 @@ def latent(evaluation: Evaluation, draws: int, max_tokens: int, report: Report) 
             gap = float((other - own).mean())
     units = units_of(evaluation, texts)
     each = seen.kl.mean(0).tolist()
-    told = seen.figures(evaluation.criterion.objective)
+    measures = seen.figures(evaluation.criterion.objective)
     figures = {
         "bound": -float(seen.bound.mean()),
-        "elbo": told["reconstruction"] + told["kl"],
-        **told,
+        "elbo": measures["reconstruction"] + measures["kl"],
+        **measures,
         "dimensions": len(each),
         "z_gap": gap,
         **perplexities(-float(seen.bound.sum()), units),
@@ -136,7 +136,7 @@ def _notes(evaluation: Evaluation, figures: dict[str, float], units: Units) -> I
         yield "the decoder ignores the latent (posterior collapse): this is a language model"
 
 
-def _told(f: dict[str, Any]) -> list[str]:
+def _lines(f: dict[str, Any]) -> list[str]:
     gap = "-" if math.isnan(f["z_gap"]) else f"{f['z_gap']:.3f}"
     lines = [
         f"texts                   {f['texts']:,}, with their ends {f['tokens']:,} tokens,"

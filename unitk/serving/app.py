@@ -129,11 +129,11 @@ class Server:
         """The answer to a request, or an HTTPException with its status and message."""
         given = await self.body(request)
         # never longer than an output has tokens, however slowly a client reads
-        told: asyncio.Queue[str | None] = asyncio.Queue()
+        texts: asyncio.Queue[str | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
         def on_text(text: str) -> None:
-            loop.call_soon_threadsafe(told.put_nowait, text)
+            loop.call_soon_threadsafe(texts.put_nowait, text)
 
         with explained(self.service.limits.timeout):
             # tokenizing takes milliseconds, in which the loop serves others
@@ -143,7 +143,7 @@ class Server:
             finally:
                 self.batcher.preparing -= 1
             if isinstance(given, dict) and given.get("stream"):
-                return StreamingResponse(self.stream(job, told), media_type="application/x-ndjson")
+                return StreamingResponse(self.stream(job, texts), media_type="application/x-ndjson")
             result = await self.unless_gone(request, job)
         return JSONResponse(result)
 
@@ -160,12 +160,12 @@ class Server:
             left.cancel()
             result.cancel()
 
-    async def stream(self, job: Job, told: asyncio.Queue[str | None]) -> AsyncIterator[str]:
+    async def stream(self, job: Job, texts: asyncio.Queue[str | None]) -> AsyncIterator[str]:
         """Lines of json: the text so far as often as it grows, at last the answer or an error."""
         result = asyncio.ensure_future(self.batcher.result(job, self.service.limits.timeout))
-        result.add_done_callback(lambda _: told.put_nowait(None))
+        result.add_done_callback(lambda _: texts.put_nowait(None))
         try:
-            while (text := await told.get()) is not None:
+            while (text := await texts.get()) is not None:
                 yield line({"text": text})
             with explained(self.service.limits.timeout):
                 yield line(result.result())

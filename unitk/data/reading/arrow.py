@@ -59,9 +59,9 @@ def rows(path: Path, name: str, fields: tuple[str, ...]) -> Iterator[tuple[Any, 
 
 def class_names(schema: Any) -> dict[str, list[str]]:
     """The names of classes by column, from the schema that `datasets` writes."""
-    told = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"), "the schema")
+    info = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"), "the schema")
     found = {}
-    for name, feature in told.get("info", {}).get("features", {}).items():
+    for name, feature in info.get("info", {}).get("features", {}).items():
         inner = feature.get("feature", feature) if isinstance(feature, dict) else {}
         if isinstance(inner, dict) and inner.get("_type") == "ClassLabel":
             found[name] = inner["names"]

@@ -84,10 +84,12 @@ class Stored:
             raise DataError(f"{path} holds {self.manifest['kind']}, not {self.kind}")
         check_files(path, self.manifest["files"], hashed=False)
         self.vocab_hash: str = self.manifest["vocab"]
-        listed = self.manifest["files"].items()
         # what follows from the text is left out: the same text has the fingerprint it always had
-        told = [(name, entry) for name, entry in listed if not name.endswith(WORDS)]
-        hashes = sorted((name, entry["sha256"]) for name, entry in told if name != BLOCKS)
+        hashes = sorted(
+            (name, entry["sha256"])
+            for name, entry in self.manifest["files"].items()
+            if not (name.endswith(WORDS) or name == BLOCKS)
+        )
         if languages := self.manifest.get("languages"):
             hashes.append(("languages", languages))
         self.fingerprint = hashlib.sha256(json.dumps(hashes).encode()).hexdigest()

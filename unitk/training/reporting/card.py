@@ -39,8 +39,8 @@ def card(path: Path, weights: int, license: str, scores: Sequence[Path]) -> str:
         f"{summary(at)}." if at.step else "The weights were imported, and not trained further."
     )
     lines += [trained, "", "| option | value |", "| --- | --- |"]
-    told = {key: value for key, value in config.items() if key not in PATHS and value != "none"}
-    lines += [f"| `{key}` | {value} |" for key, value in told.items()]
+    shown = {key: value for key, value in config.items() if key not in PATHS and value != "none"}
+    lines += [f"| `{key}` | {value} |" for key, value in shown.items()]
     if scores:
         lines += ["", "## Scores", "", "| scores | metric | value |", "| --- | --- | --- |"]
         for file in scores:

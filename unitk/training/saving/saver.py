@@ -40,7 +40,7 @@ class Saver:
         if kind is not None:
             self._done.wait()
             if isinstance(self._error, OSError):
-                log.warning("%s", self._told(self._error))
+                log.warning("%s", self._failure(self._error))
 
     def save(self, snapshot: checkpoint.Snapshot, best: list[int], named: dict[str, int]) -> None:
         """Begin to write a snapshot; `best` are the steps to keep, the best one first, and `named`
@@ -66,7 +66,7 @@ class Saver:
         """Wait for the checkpoint that is being written; `CheckpointError` if that fails."""
         self._done.wait()
         if isinstance(error := self._error, OSError):
-            raise CheckpointError(self._told(error)) from error
+            raise CheckpointError(self._failure(error)) from error
         self._report()
 
     def _write(self, snapshot: checkpoint.Snapshot, best: list[int], named: dict[str, int]) -> None:
@@ -89,8 +89,8 @@ class Saver:
             return 0
         if not isinstance(error, OSError):
             raise error
-        log.warning("%s; training continues", self._told(error))
+        log.warning("%s; training continues", self._failure(error))
         return self._step
 
-    def _told(self, error: OSError) -> str:
+    def _failure(self, error: OSError) -> str:
         return f"checkpoint of step {self._step} cannot be saved: {error}; earlier ones are kept"
