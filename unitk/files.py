@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from unitk.errors import CheckpointError, DataError, UnitkError, UsageError
+from unitk.errors import CheckpointError, DataError, UnitkError, UsageError, require
 from unitk.foreign import read_json
 
 fcntl: Any
@@ -53,8 +53,7 @@ def new_file(dest: Path, option: str, fault: type[UnitkError] = DataError) -> It
     `UsageError` where another process writes `dest`.
     """
     with _in_one_line(dest, option, fault), reserved(dest, option) as real:
-        if real.exists() and not real.is_file():
-            raise UsageError(f"{option} {dest} exists, and is not a file")
+        require(real.is_file() or not real.exists(), f"{option} {dest} exists, and is not a file")
         with appearing(real) as part:
             yield part
 
@@ -82,8 +81,7 @@ def new_folder(
                 real.parent.mkdir(parents=True, exist_ok=True)
             with reserved(dest, option):
                 empty = not real.exists() or (real.is_dir() and not any(real.iterdir()))
-                if not (empty or replace):
-                    raise UsageError(f"{option} {dest} exists already")
+                require(empty or replace, f"{option} {dest} exists already")
                 with appearing(real, folder=True) as part:
                     yield part
         finally:

@@ -22,7 +22,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, TypeVar
 
-from unitk.errors import UsageError
+from unitk.errors import UsageError, require
 
 KINDS = (
     "task",
@@ -138,8 +138,7 @@ def load_plugins(user_dir: Path | None = None) -> None:
             entry.load()
     if user_dir is None:
         return
-    if not user_dir.is_dir():
-        raise UsageError(f"--user-dir: {user_dir} is not a folder")
+    require(user_dir.is_dir(), f"--user-dir: {user_dir} is not a folder")
     for path in sorted(user_dir.resolve().glob("*.py")):
         if str(path) not in _loaded:
             _loaded.add(str(path))

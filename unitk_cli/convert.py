@@ -10,7 +10,7 @@ from pathlib import Path
 from unitk import config, registry
 from unitk.config import Given
 from unitk.decoding.files.defaults import read_defaults, write_defaults
-from unitk.errors import CheckpointError, UsageError, require
+from unitk.errors import CheckpointError, require
 from unitk.files import new_folder, seal
 
 OURS = "unitk"
@@ -111,8 +111,7 @@ def import_checkpoint(
 def give_revisions(run: Path, folder: Path, given: Options, task: str | None) -> None:
     """Export the checkpoints that a run saved at word counts, and its best or newest one."""
     steps = {one: int(one.resolve().name.partition("-")[2]) for one in run.glob("words_*")}
-    if not steps:
-        raise UsageError(f"--revisions: {run} has no checkpoints of --save-at-words")
+    require(bool(steps), f"--revisions: {run} has no checkpoints of --save-at-words")
     names = [
         f"chck_{one.name.removeprefix('words_')}" for one in sorted(steps, key=steps.__getitem__)
     ]

@@ -243,8 +243,7 @@ class Generator(Decoding):
     def encode_blanks(self, text: str) -> list[Ids]:
         """A text whose blanks are written as symbols; there must be one."""
         vocab = self.task.vocab
-        if not self.task.infills:
-            raise UsageError(f"--infill: task {self.task.name} does not fill blanks")
+        require(self.task.infills, f"--infill: task {self.task.name} does not fill blanks")
         ids = self.encode_marked(text)
         if not self.has_blank(ids):
             known = ", ".join(vocab.pieces(self._blanks()))

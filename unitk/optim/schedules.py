@@ -167,11 +167,9 @@ class Cyclical:
 
     def __post_init__(self) -> None:
         _check(self, "cycles", self.cycles >= 1, "at least 1")
-        if min(self.zero, self.ramp) < 0 or self.zero + self.ramp > 1:
-            raise UsageError(
-                "schedule Cyclical: zero and ramp are shares of a cycle,"
-                f" got {self.zero:g} and {self.ramp:g}"
-            )
+        shares = min(self.zero, self.ramp) >= 0 and self.zero + self.ramp <= 1
+        got = f"got {self.zero:g} and {self.ramp:g}"
+        require(shares, f"schedule Cyclical: zero and ramp are shares of a cycle, {got}")
 
     def __call__(self, step: int, total: int | None) -> float:
         period = _end(self, total) / self.cycles

@@ -107,10 +107,8 @@ def prepare_model(model: nn.Module, config: TrainConfig) -> None:
 
 def choose_precision(config: TrainConfig, device: torch.device) -> str:
     """The precision that `--precision` means; auto: bf16 if the processor multiplies in it."""
-    if config.precision == "fp16" and device.type != "cuda":
-        raise UsageError(
-            "--precision fp16 needs CUDA: a CPU computes fp16 slowly, take bf16 or fp32"
-        )
+    slow = "--precision fp16 needs CUDA: a CPU computes fp16 slowly, take bf16 or fp32"
+    require(config.precision != "fp16" or device.type == "cuda", slow)
     if config.precision != "auto":
         return config.precision
     return "bf16" if computes_in_bf16(device) else "fp32"

@@ -196,25 +196,20 @@ def prepare(parsed: Parsed) -> Start:
     """Open the data, and find the run folder and the checkpoint to start from."""
     config: TrainConfig = parsed.main
     _, world, _ = process_ranks()
-    alone = world == 1 and (launched() or config.nproc == 1)
-    if config.shard and alone:
-        raise UsageError("--shard has no effect in one process: --nproc N starts several")
-    for name in ("ema", "average_last"):
-        if config.shard and getattr(config, name):
-            raise UsageError(
-                f"--shard and {flag(name)} exclude each other: averages are not divided"
-            )
-    if config.shard and config.oom_retry:
-        raise UsageError("--shard and --oom-retry exclude each other: ranks would wait for ever")
+    if config.shard:
+        alone = world == 1 and (launched() or config.nproc == 1)
+        require(not alone, "--shard has no effect in one process: --nproc N starts several")
+        averages, retry = "averages are not divided", "ranks would wait for ever"
+        for key, why in (("ema", averages), ("average_last", averages), ("oom_retry", retry)):
+            require(not getattr(config, key), f"--shard and {flag(key)} exclude each other: {why}")
     run = RunFolder(config.save_dir)
     run.check(config.resume)  # before data are opened, which may take longer
     choose_loggers(config.writers)
     optimizer = parsed.components["optimizer"].config
     trained = [optimizer, *(rule.optimizer for rule in parse_rules(config.group, optimizer))]
-    if config.shard and any(isinstance(one, AdafactorConfig) for one in trained):
-        raise UsageError(
-            "--shard and --optimizer adafactor exclude each other: rows and columns are not divided"
-        )
+    adafactor = any(isinstance(one, AdafactorConfig) for one in trained)
+    why = "exclude each other: rows and columns are not divided"
+    require(not (config.shard and adafactor), f"--shard and --optimizer adafactor {why}")
     _check_ends(parsed)
     data = open_data(parsed)
     parsed = _with_heads(parsed, data.heads)
@@ -384,11 +379,11 @@ def _check_frozen(
             )
     counted = bool(state.get("words")) or not parsed.main.counts_words
     require(counted, f"--max-words and --save-at-words: {checkpoint} did not count its words")
-    if state["data"] != data.fingerprint and not parsed.main.new_data:
-        raise UsageError(
-            f"--data: contents or weights are not those of the run to resume ({checkpoint});"
-            " --new-data begins an epoch on others"
-        )
+    require(
+        state["data"] == data.fingerprint or parsed.main.new_data,
+        f"--data: contents or weights are not those of the run to resume ({checkpoint});"
+        " --new-data begins an epoch on others",
+    )
     named = [
         f"{flag(key)} is {render(here[key][1])}, but {there[key]} in {checkpoint}"
         for key in differing

@@ -60,8 +60,7 @@ def expand(patterns: Sequence[str], option: str) -> list[Path]:
         else:
             raise DataError(f"{option} {path}: no such file")
     for path, times in Counter(found).items():
-        if times > 1:
-            raise UsageError(f"{option} names {path} twice")
+        require(times == 1, f"{option} names {path} twice")
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from unitk import files, registry
 from unitk.data.kinds import KINDS
 from unitk.data.storing.corpus import VOCAB, Corpus, Pairs, manifest_of
-from unitk.errors import DataError, UsageError
+from unitk.errors import DataError, UsageError, require
 from unitk.files import MANIFEST
 from unitk.vocab.base import Vocab
 
@@ -140,8 +140,7 @@ def _check_free(dest: Path, overwrite: bool) -> None:
     made = (MANIFEST, f"train/{MANIFEST}", "vocab.json", "*.idx", "dict*.txt")
     if not any(any(dest.glob(name)) for name in made):
         raise UsageError(f"--dest {dest} exists, and is not a corpus that could be replaced")
-    if not overwrite:
-        raise UsageError(f"--dest {dest} holds a corpus already; --overwrite replaces it")
+    require(overwrite, f"--dest {dest} holds a corpus already; --overwrite replaces it")
     own = "train|valid|test|source|target|(vocab|tokenizer|manifest|dict).*|[.].*"
     own += "|.*[.](bin|idx|npy|sha256|model|log)"
     if other := next((one.name for one in dest.iterdir() if not re.fullmatch(own, one.name)), ""):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from unitk import files
-from unitk.errors import DataError, UsageError
+from unitk.errors import DataError, require
 from unitk.foreign import read_json
 
 log = logging.getLogger(__name__)
@@ -81,11 +81,8 @@ class OutputFile:
         before = record["made_from"]
         for name in self.made_from | before:
             old, new = before.get(name), self.made_from.get(name)
-            if old != new:
-                raise UsageError(
-                    f"--resume: {self.path} was begun with --{name} {old}, not {new}; "
-                    "without --resume it starts anew"
-                )
+            begun = f"--resume: {self.path} was begun with --{name} {old}, not {new}"
+            require(old == new, f"{begun}; without --resume it starts anew")
         if self.partial.stat().st_size < record["bytes"]:
             raise DataError(
                 f"--resume: {self.partial} lacks lines; without --resume it starts anew"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unitk.decoding.config import GenerateConfig
-from unitk.errors import UsageError
+from unitk.errors import UsageError, require
 from unitk.score.bleu import bleu
 from unitk.slots import Ids
 from unitk.vocab.base import Bools
@@ -62,8 +62,7 @@ def infill(
     UsageError or DataError, before any text is filled, for one that the model cannot fill.
     """
     task, mask = generator.task, generator.vocab.mask
-    if not task.infills:
-        raise UsageError(f"--infill: task {task.name} does not fill blanks")
+    require(task.infills, f"--infill: task {task.name} does not fill blanks")
     fixed = task.protocol is None or task.length([np.array([mask])]) is not None
     ids = [one for (one,) in generator.encode([[text] for text in texts])]
     # an encoder-decoder writes the text, or all blanks, as one output

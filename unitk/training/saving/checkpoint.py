@@ -177,10 +177,8 @@ def _check_shapes(
     for item in given:
         changed = {name for name, shape in {*shapes([item]).items()} ^ {*there.items()}}
         if changed:
-            raise UsageError(
-                f"{item.origin} changes {min(changed)} of {folder}: only training or"
-                " `unitk convert` can change a weight's shape"
-            )
+            only = "only training or `unitk convert` can change a weight's shape"
+            raise UsageError(f"{item.origin} changes {min(changed)} of {folder}: {only}")
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from unitk import files, pretrained
-from unitk.errors import CheckpointError, DataError, UsageError
+from unitk.errors import CheckpointError, DataError, UsageError, require
 from unitk.files import TEMPORARY, damage, held, seal
 
 DAMAGED = "damaged-"
@@ -47,10 +47,9 @@ class RunFolder:
     def check(self, resume: bool) -> None:
         """Raise an error if the folder is used without `--resume`, or cannot be written to."""
         marks = (CONFIG, "log.jsonl", "checkpoints")
-        if not resume and any((self.path / mark).exists() for mark in marks):
-            raise UsageError(
-                f"--save-dir {self.path} holds a run: --resume continues it, otherwise name another"
-            )
+        used = any((self.path / mark).exists() for mark in marks)
+        what = f"--save-dir {self.path} holds a run: --resume continues it, otherwise name another"
+        require(resume or not used, what)
         there = self.path.absolute()
         while not there.exists():
             there = there.parent  # the nearest folder that exists decides
