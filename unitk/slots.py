@@ -247,8 +247,7 @@ class Batch:
         }
         towers = {name: tensor(table) for name, table in self.towers.items()}
         inputs = {name: tensor(array) for name, array in self.inputs.items()}
-        arrays = ["docs", "owner", "last", "blanks", "num_blanks"]
-        arrays += [] if self.stateful_rows is None else ["stateful_rows"]
+        arrays = ("docs", "owner", "last", "blanks", "num_blanks", "stateful_rows")
         moved = {name: tensor(getattr(self, name)) for name in arrays}
         return replace(self, towers=towers, asks=asks, inputs=inputs, **moved)
 

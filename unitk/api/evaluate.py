@@ -231,16 +231,17 @@ def _texts(given: Options, kind: str, model: Callable[[], Generator]) -> Found:
         elif kind == "infill":
             figures, lines, records = _infilled(given, paths, model)
         else:
-            choices = kind == "choices"
-            asked = (continuations.read_choices if choices else continuations.read_last_words)(
-                paths
-            )
+            read_file, measure = continuations.read_last_words, continuations.last_words
+            if kind == "choices":
+                read_file, measure = continuations.read_choices, continuations.ranked
+            asked = read_file(paths)
             if not asked:
                 raise DataError(f"{flag(kind)} {path} is empty")
             with progress(sum(len(one.choices) for one in asked)) as report:
                 found = continuations.judged(model(), asked, **how, report=report)
-            figures = (continuations.ranked if choices else continuations.last_words)(asked, found)
-            records, lines = continuations.lines_about(asked, found, choices), _lines(figures)
+            figures = measure(asked, found)
+            records = continuations.lines_about(asked, found, kind == "choices")
+            lines = _lines(figures)
         if part is not None:
             part.write_text("".join(f"{json.dumps(one)}\n" for one in records), "utf-8")
     return figures, lines
