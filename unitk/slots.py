@@ -273,8 +273,7 @@ def collate(rows: Sequence[Sequence[Example]]) -> Batch:
     places: dict[str, tuple[Ids, Ids]] = {}
     for name, tables in line.items():
         doc = own_docs[name] + first_doc[:-1].repeat(np.diff(starts[name]))
-        packed = _pack(tables, starts[name], edge, doc, row_docs[:-1])
-        towers[name], place, num_keys[name] = packed
+        towers[name], place, num_keys[name] = _pack(tables, starts[name], edge, doc, row_docs[:-1])
         places[name] = place, starts[name]
         lengths = np.diff(starts[name][edge])
         sight[name] = _sight(towers[name], lengths) if alone else "rule"

@@ -63,12 +63,10 @@ def run(argv: Sequence[str]) -> None:
         return
     with new_file(given.output, "--output") as part:
         if npy:
-            rows = [vector_of(found) for _, found in every]
-            np.save(part, np.array(rows, np.float32))
+            np.save(part, np.array([vector_of(found) for _, found in every], np.float32))
             return
         with part.open("w", encoding="utf-8") as file:
-            numbered = enumerate(every)
-            file.writelines(line(number, *one) + "\n" for number, one in numbered)
+            file.writelines(line(number, *one) + "\n" for number, one in enumerate(every))
 
 
 def vector_of(found: Any) -> Any:

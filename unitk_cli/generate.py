@@ -289,8 +289,7 @@ def read(given: Options) -> list[Input] | Iterator[list[Input]] | Path:
         require(given.squad_source == SQUAD_SOURCE, "--squad-source has no effect on a corpus")
         return path
     if path is None or is_stream(path):
-        fits = kind in ("auto", "text", "jsonl")
-        require(fits, f"--input-format {kind} needs a file as --input")
+        require(kind in ("auto", "text", "jsonl"), f"--input-format {kind} needs a file as --input")
     if path is None:
         return typed()
     beside = (given.prefix_file, given.constraints, given.references)

@@ -118,8 +118,7 @@ def one_by_one(
             one = torch.zeros(len(gate))
             one[head] = 1  # this head of the part; all other parts keep theirs
             for found, own in ((without, 1 - one), (alone, one)):
-                loss = figures(evaluation, {**gates, name: own}, max_tokens)["loss"]
-                found[name][head] = loss
+                found[name][head] = figures(evaluation, {**gates, name: own}, max_tokens)["loss"]
                 report(1)
     return without, alone
 

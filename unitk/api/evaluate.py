@@ -145,8 +145,7 @@ def measured(parsed: config.Parsed) -> tuple[dict[str, Any], dict[str, Any], lis
     require(len(kinds) == 1, f"give one of {', '.join(map(flag, several))}")
     if kinds != ["data"] or given.stride is not None:
         return _scored(parsed, kinds[0])
-    scores = "without --pairs, --last-word, --choices or --stride"
-    parsed.idle(scores, *SCORES_ONLY)
+    parsed.idle("without --pairs, --last-word, --choices or --stride", *SCORES_ONLY)
     parsed.idle("without --stride", "context")
     parsed.idle("without --infill", "mask_ratio")
     from unitk.latent.evaluate import has_latent, judge

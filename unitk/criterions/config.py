@@ -34,8 +34,7 @@ class CrossEntropyConfig:
     training (TAR; ULMFiT: 1)."""
 
     def __post_init__(self) -> None:
-        fits = 0 <= self.label_smoothing < 1
-        check_option(self, "criterion.label_smoothing", fits, "in [0, 1)")
+        check_option(self, "criterion.label_smoothing", 0 <= self.label_smoothing < 1, "in [0, 1)")
         idle = self.smoothed_over != "all" and not self.label_smoothing
         require(not idle, "--criterion.smoothed-over has no effect without a label-smoothing")
         at_least(self, "criterion.", z_loss=0, ar=0, tar=0)
@@ -57,5 +56,4 @@ class ClozeConfig:
     answer. mixed: cross_entropy plus generative."""
 
     def build(self, vocab: Vocab) -> Criterion:
-        build = imported("unitk.criterions.cloze:Cloze")
-        return build(self.loss)
+        return imported("unitk.criterions.cloze:Cloze")(self.loss)

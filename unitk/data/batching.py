@@ -44,8 +44,7 @@ class Examples:
 
     def ask_weights(self, step: int, total: int | None) -> dict[str, float]:
         """Weights of asks at a step: numbers, and schedules that have one then."""
-        asks = self.asks.items()
-        return {name: one(step, total) if callable(one) else one for name, one in asks}
+        return {name: one(step, total) if callable(one) else one for name, one in self.asks.items()}
 
 
 @dataclass(frozen=True)

@@ -167,8 +167,7 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     beyond = f"task {name} needs --arch.num-virtual {len(task.virtual)}"
     require(len(task.virtual) <= arch.num_virtual, f"{beyond} for {', '.join(task.virtual)}")
     for need in task.needs:
-        option = f"{flag('arch.' + need)}"
-        require(getattr(arch, need) > 0, f"task {name} needs {option} above 0")
+        require(getattr(arch, need) > 0, f"task {name} needs {flag(f'arch.{need}')} above 0")
     if parsed.origins.get("arch.heads", "").startswith("--"):  # others are added
         for head in task.heads:
             found = f"--arch.heads are {','.join(arch.heads) or 'none'}"

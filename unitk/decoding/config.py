@@ -195,8 +195,7 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
     def idle(self, why: str, *names: str) -> None:
         """Raise a `UsageError` unless each of these options has its default."""
         for name in names:
-            default = getattr(GenerateConfig, name)
-            require(getattr(self, name) == default, f"{flag(name)} {why}")
+            require(getattr(self, name) == getattr(GenerateConfig, name), f"{flag(name)} {why}")
 
     def _require(self, name: str, holds: bool, what: str) -> None:
         check_option(self, name, holds, what)

@@ -134,8 +134,7 @@ class Decoding:
                 name = f"input {first + number + 1}"
                 short = shorten(source, config.max_source_len)
                 how = config, self.model.config, wanted, truncate
-                found = fitted(self.task, self.protocol, short, name, *how)
-                kept[number], prompts[number] = found
+                kept[number], prompts[number] = fitted(self.task, self.protocol, short, name, *how)
         return kept, prompts
 
     def decoded(
@@ -371,8 +370,7 @@ class Reader:
     def read_prompt(self) -> Tensor:
         """Read the prompts; returns the states [B, D] of the slots that predict the first words."""
         sight = masks.dense(self.prompt, self.prompt)
-        asked = self.first_read
-        states = self.model.step(self.prompt, sight, self.condition, self.cache, 0, asked)
+        states = self.model.step(self.prompt, sight, self.condition, self.cache, 0, self.first_read)
         return states[:, 0]
 
     def read(self, back: Tensor, token: Tensor, place: Tensor) -> Tensor:

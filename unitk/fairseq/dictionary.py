@@ -50,8 +50,7 @@ class XLMDictionary(Dictionary):
         return re.fullmatch(r"vocab\.([a-z]{2}(-[a-z]{2})*|xlm)", path.name) is not None
 
     def decode(self, ids: list[int]) -> str:
-        text = "".join(f"{self.piece(index)} " for index in ids)
-        return text.replace("@@ ", "").rstrip()
+        return "".join(f"{self.piece(index)} " for index in ids).replace("@@ ", "").rstrip()
 
 
 @register("vocab", "fairseq")

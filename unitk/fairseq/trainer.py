@@ -126,8 +126,7 @@ class UnitkTask(FairseqTask):
         return super().build_model(cfg, from_checkpoint)
 
     def build_criterion(self, cfg: Any) -> FairseqCriterion:
-        name = cfg._name
-        require(name == NAME, f"--task {NAME}_{self.objective} needs --criterion {NAME}")
+        require(cfg._name == NAME, f"--task {NAME}_{self.objective} needs --criterion {NAME}")
         return super().build_criterion(cfg)
 
     def open_split(self, split: str) -> Data:
@@ -167,8 +166,7 @@ class UnitkModel(BaseFairseqModel):
 
     def state_dict(self, *args: Any, **more: Any) -> dict[str, Any]:
         """Tensors by the names that unitk stores, which `convert --from fairseq` reads."""
-        stored = self.network.state_dict()
-        return {f"network.{name}": tensor for name, tensor in stored.items()}
+        return {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
 
     def upgrade_state_dict(self, state_dict: dict[str, Any]) -> None:
         for name in list(state_dict):

@@ -159,8 +159,7 @@ def _frame(task: Task, pieces: Sequence[str]) -> dict[str, Any]:
                 template.append({"SpecialToken": {"id": piece, "type_id": seg}})
                 special[piece] = {"id": piece, "ids": [index], "tokens": [piece]}
         templates.append(template)
-    keys = ("single", "pair")
-    found = dict(zip(keys, templates, strict=True))
+    found = dict(zip(("single", "pair"), templates, strict=True))
     return {"type": "TemplateProcessing", **found, "special_tokens": special}
 
 
@@ -298,8 +297,7 @@ def _words(model: WordList) -> dict[str, Any]:
     joint = next((i for word, i in ids.items() if word.endswith("@@")), model.unk)
     steps: list[Any] = [decoders.WordPiece(prefix=GLUE, cleanup=False), decoders.Fuse()]
     if not model.text(model.unk).startswith(" "):  # pieces bring their blanks
-        strip = decoders.Strip(" ", 1, 0)
-        steps = [decoders.Replace("▁", " "), decoders.Fuse(), strip]
+        steps = [decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     elif "@@" not in model.decode([joint, joint]):
         steps.append(decoders.Replace("@@ ", ""))
     tokenizer.decoder = decoders.Sequence(steps)

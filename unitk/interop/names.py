@@ -63,8 +63,7 @@ class Layout:
                 continue
             parts = (theirs,) if isinstance(theirs, str) else theirs
             spelled = tuple(part and part.replace("#", digits) + end for part in parts)
-            transposed = leaf == "weight" and of_module in self.transposed
-            found.append(Line(name, spelled, transposed))
+            found.append(Line(name, spelled, leaf == "weight" and of_module in self.transposed))
         if without:
             raise CheckpointError(f"this format has no name for {listed(without)}")
         return found

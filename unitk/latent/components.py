@@ -69,8 +69,7 @@ class LatentConfig(ModelConfig):
         if name != "enc":
             return self
         names = ("dropout", "attention_dropout", "activation_dropout")
-        own = {name: getattr(self, name) for name in names}
-        return replace(preset(self.encoder), **own)
+        return replace(preset(self.encoder), **{name: getattr(self, name) for name in names})
 
     @property
     def head_depth(self) -> int:

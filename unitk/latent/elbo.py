@@ -192,5 +192,4 @@ def apart(z_EZ: Tensor) -> Tensor:
 def check_latent(model: Network, criterion: str) -> None:
     """`UsageError` unless the model has a latent."""
     has = isinstance(model, Autoencoder)
-    needs = f"--criterion {criterion} needs an --arch with a latent, such as optimus_small"
-    require(has, needs)
+    require(has, f"--criterion {criterion} needs an --arch with a latent, such as optimus_small")

@@ -66,8 +66,7 @@ def number_lines(texts: Sequence[str], name: str, table: Points, format: str) ->
     """A line for each text: its row of numbers, separated by tabs, or as a json object."""
     for number, (text, row) in enumerate(zip(texts, table, strict=True)):
         if format == "jsonl":
-            found = {"id": number, "source": text, name: numbers(row)}
-            yield json.dumps(found, ensure_ascii=False)
+            yield json.dumps({"id": number, "source": text, name: numbers(row)}, ensure_ascii=False)
         else:
             yield "\t".join(map(str, numbers(row)))
 
@@ -85,8 +84,7 @@ def neighbor_lines(
             for row, d in zip(rows, far, strict=True)
         ]
         if format == "jsonl":
-            record = {"id": number, "source": text, "neighbors": near}
-            yield json.dumps(record, ensure_ascii=False)
+            yield json.dumps({"id": number, "source": text, "neighbors": near}, ensure_ascii=False)
             continue
         if number:
             yield ""

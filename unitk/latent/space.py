@@ -65,8 +65,7 @@ class LatentSpace:
     def __init__(self, model: Model | Ensemble, task: Task) -> None:
         protocol = usable(task, model.trained)
         if not isinstance(model, LatentModel) or protocol is None:
-            name = task.name
-            raise UsageError(f"--checkpoint: task {name} has no latent space; optimus has one")
+            raise UsageError(f"--checkpoint: task {task.name} has no latent space; optimus has one")
         self.model, self.task, self.protocol = model.eval(), task, protocol
         self.weight = model.bridge.weight
 

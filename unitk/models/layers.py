@@ -176,8 +176,7 @@ class Layer(nn.Module):
         x_BTD = self.add(x_BTD, self.attention_norm, attend, asked)
         if self.cross_attention is not None:
             assert source is not None, "a decoder's layer reads an encoder"
-            read = partial(self.cross_attention, source=source)
-            x_BTD = self.add(x_BTD, self.cross_norm, read)
+            x_BTD = self.add(x_BTD, self.cross_norm, partial(self.cross_attention, source=source))
         return self.add(x_BTD, self.ffn_norm, self.ffn)
 
     def remember(self, states_BMD: Tensor) -> tuple[Tensor, Tensor]:

@@ -212,8 +212,7 @@ class Products(TorchFunctionMode):
             x, weight, bias = (*args, None)[:3]
             plain = x.is_cpu and x.dtype == weight.dtype == torch.float32 and x.dim() > 1
             if plain and x.numel() * len(weight) >= SMALL:
-                given = x, weight, bias, self.parts
-                return Linear.apply(*given)  # type: ignore[no-untyped-call]
+                return Linear.apply(x, weight, bias, self.parts)  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 

@@ -90,8 +90,7 @@ class Service:
             config = resolve(known.config, flags).main
             # before any text is read: what is asked for may not be affordable
             self._check(config)
-        asked = Asked(verb, task, self.tasks[task], given, config, self.limits)
-        return asked.job(on_text)
+        return Asked(verb, task, self.tasks[task], given, config, self.limits).job(on_text)
 
     def _task(self, verb: str, given: object) -> str:
         """The task that answers: the one requested, or the first that supports the verb."""

@@ -132,8 +132,7 @@ class THUERNIE(MLM):
 
     def link(self, parts: list[Ids], links: Ids, rng: np.random.Generator) -> Example:
         """A text of one part with its own links."""
-        known = "texts with entities need their vectors: --task.entities FILE"
-        require(bool(self.numbers), known)
+        require(bool(self.numbers), "texts with entities need their vectors: --task.entities FILE")
         example = super().pretrain(Text(parts, np.zeros(1, np.int64)), rng)
         own = [(a, b, self.labels[number]) for a, b, number in links.tolist()]
         # links are of the last part

@@ -290,8 +290,7 @@ def process_ranks() -> tuple[int, int, int]:
     if world == 1:
         return 0, 1, 0
     for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR"):
-        there = name in os.environ
-        require(there, f"WORLD_SIZE is {world}, but {name} is not set: use torchrun")
+        require(name in os.environ, f"WORLD_SIZE is {world}, but {name} is not set: use torchrun")
     return int(os.environ["RANK"]), world, int(os.environ["LOCAL_RANK"])
 
 

@@ -221,5 +221,4 @@ def texts_of(batch: Batch) -> list[Ids]:
 
 def units_of(evaluation: Evaluation, texts: list[Ids]) -> Units:
     """The numbers of tokens, words and bytes of texts."""
-    decode = evaluation.data.vocab.decode
-    return Units.of((decode(text), len(text)) for text in texts)
+    return Units.of((evaluation.data.vocab.decode(text), len(text)) for text in texts)

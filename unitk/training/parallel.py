@@ -97,8 +97,7 @@ class Ranks:
 
     def norm(self, parameters: Sequence[nn.Parameter]) -> Tensor:
         """The norm of all gradients."""
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        return torch.nn.utils.get_total_norm(gradients)
+        return torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
 
     def clip(self, parameters: Sequence[nn.Parameter], largest: float, norm: Tensor) -> None:
         """Scale gradients with this norm down to `largest`."""
@@ -172,8 +171,7 @@ class Group(Ranks):
     def total(self, values: dict[str, float]) -> dict[str, float]:
         names = self._agreed(values)
         own = torch.tensor([values.get(name, 0.0) for name in names], dtype=torch.double)
-        sums = self._reduced(own).tolist()
-        return dict(zip(names, sums, strict=True))
+        return dict(zip(names, self._reduced(own).tolist(), strict=True))
 
     def total_tensors(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
         if not (names := self._agreed(values)):

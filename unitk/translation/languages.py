@@ -204,8 +204,7 @@ class BackTranslationConfig:
     """Temperature at which translations are sampled. 0: greedy search (XLM)."""
 
     def __post_init__(self) -> None:
-        fits = 0 <= self.label_smoothing < 1
-        check_option(self, "criterion.label_smoothing", fits, "in [0, 1)")
+        check_option(self, "criterion.label_smoothing", 0 <= self.label_smoothing < 1, "in [0, 1)")
         at_least(self, "criterion.", temperature=0)
 
     def build(self, vocab: Vocab) -> Criterion:

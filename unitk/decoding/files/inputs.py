@@ -252,8 +252,7 @@ def _inputs(block: Block, name: str, fields: Fields | None) -> list[Input]:
     found = []
     for number, line in enumerate(lines, block.line):
         where = f"{name_of(block.path)}, line {number}"
-        filled = line.strip()
-        found.append(_record(parse_json(line, where), where, fields) if filled else EMPTY)
+        found.append(_record(parse_json(line, where), where, fields) if line.strip() else EMPTY)
     return found
 
 

@@ -147,8 +147,7 @@ def _check(pattern: Pattern) -> None:
     require(good, f"{pattern.place}: answers must be {wanted}")
     count = pattern.text.count(BLANK)
     blanks = 0 if pattern.blank else 1
-    found = f"{pattern.place}: {BLANK} must occur {blanks} times, got {count}"
-    require(count == blanks, found)
+    require(count == blanks, f"{pattern.place}: {BLANK} must occur {blanks} times, got {count}")
     names = {name for name in pattern.fields if name != CHOICES}
     _check_fields(pattern, pattern.text, names | {"choice1", "choice2"} if own else names)
     if isinstance(answers, Line):

@@ -65,8 +65,7 @@ def _plot(events: dict[Path, list[dict[str, Any]]], output: Path) -> None:
     logged = {name for of_run in events.values() for event in of_run for name in event}
     panels = panels_of(logged)
     rows = -(-len(panels) // 2)
-    size = (11, 3.5 * rows)
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=(11, 3.5 * rows), layout="constrained")
     axes = figure.subplots(rows, 2, sharex=True)
     for (value, title), axis in zip(panels.items(), axes.flat, strict=False):
         for number, (run, of_run) in enumerate(events.items()):

@@ -46,8 +46,7 @@ class RunFolder:
 
     def check(self, resume: bool) -> None:
         """Raise an error if the folder is used without `--resume`, or cannot be written to."""
-        marks = (CONFIG, "log.jsonl", "checkpoints")
-        used = any((self.path / mark).exists() for mark in marks)
+        used = any((self.path / mark).exists() for mark in (CONFIG, "log.jsonl", "checkpoints"))
         what = f"--save-dir {self.path} holds a run: --resume continues it, otherwise name another"
         require(resume or not used, what)
         there = self.path.absolute()
