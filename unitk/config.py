@@ -333,9 +333,10 @@ def _component(
     else:
         raise UsageError(f"{flag(kind)} is needed (known: {', '.join(registry.names(kind))})")
     made_from = registry.get(kind, name)
-    preset = made_from() if kind == "arch" else None
-    cls = type(preset) if kind == "arch" else made_from.Config if kind == "task" else made_from
-    if preset is not None:
+    cls, preset = made_from.Config if kind == "task" else made_from, None
+    if kind == "arch":  # registered is what makes its config
+        preset = made_from()
+        cls = type(preset)
         origins.update({f"{kind}.{option.name}": f"preset {name}" for option in options(cls)})
     return Component(name, made_from, build(cls, f"{kind}.", given, origins, preset))
 

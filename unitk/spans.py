@@ -194,7 +194,9 @@ def edge_start(size: int, length: int, edge: float, rng: np.random.Generator) ->
     otherwise anywhere (MASS; `restricted_mask_sent` of the official code)."""
     last = size - length
     point, anywhere = rng.random(), int(rng.integers(last + 1))
-    return 0 if point < edge else last if point < 2 * edge else anywhere
+    if point < edge:
+        return 0
+    return last if point < 2 * edge else anywhere
 
 
 def ngram_places(

@@ -267,7 +267,7 @@ def labelled(path: Path, format: Format, option: str) -> tuple[list[str], list[s
     """The texts of a file and their labels, which are a second part or the target, if any."""
     texts, labels = [], []
     for number, item in enumerate(read_inputs(path, format, option=option), 1):
-        text, *more = [*item.source, *([] if item.target is None else [item.target])]
+        text, *more = item.source if item.target is None else [*item.source, item.target]
         if not text or len(more) > 1:
             raise DataError(f"{option} {path}: line {number} is not a text, or text and label")
         texts.append(text)

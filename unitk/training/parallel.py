@@ -330,7 +330,9 @@ class Sharded(Group):
         from torch.distributed.tensor import DTensor
 
         whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-        return super().copied(whole if self.leads else whole[:0] if whole.dim() else whole)
+        if not self.leads and whole.dim():
+            whole = whole[:0]
+        return super().copied(whole)
 
     def shard_like(self, tensor: Tensor, parameter: Tensor) -> Tensor:
         from torch.distributed.tensor import DTensor, distribute_tensor

@@ -95,21 +95,27 @@ def _labelled(record: Any, where: str, fields: Fields) -> PairText | None:
         label = [chosen(label[0], source[1:], f"{where}: field {name!r}")]
     if fields.form == "tags" and len(label) != len(source):
         raise DataError(f"{where}: {name!r} needs {len(source)} tags, one a word, not {len(label)}")
-    if fields.form in ("span", "links"):
-        # offsets are of the field as it stands, but a source has no blanks around it
-        value = record[fields.source[-1]]
-        if not isinstance(value, str):
-            raise DataError(f"{where}: field {fields.source[-1]!r} must be a text to have places")
-        cut = len(value) - len(value.lstrip())
-        spans = [label] if fields.form == "span" and label != NO_SPAN else label
-        spans = [] if label == NO_SPAN else [(s[0] - cut, s[1] - cut, *s[2:]) for s in spans]
-        for start, stop, *_ in spans:
-            if not 0 <= start < stop <= len(source[-1]):
-                place = f"characters {start + cut} to {stop + cut}"
-                size = f"the {len(value)} characters of {fields.source[-1]!r}"
-                raise DataError(f"{where}: {place} of {name!r} are not within {size}")
-        label = NO_SPAN if label == NO_SPAN else spans if fields.form == "links" else spans[0]
+    if fields.form == "links":
+        label = _in_source(label, record, source[-1], where, fields)
+    if fields.form == "span":
+        spans = [] if label == NO_SPAN else [label]
+        [label] = _in_source(spans, record, source[-1], where, fields) or [NO_SPAN]
     return PairText(source, "", label=label, where=where)
+
+
+def _in_source(spans: Label, record: Any, source: str, where: str, fields: Fields) -> Label:
+    """Places in a field as it stands, as places in the source, which has no blanks around it."""
+    field = fields.source[-1]
+    value = record[field]
+    if not isinstance(value, str):
+        raise DataError(f"{where}: field {field!r} must be a text to have places")
+    cut = len(value) - len(value.lstrip())
+    for start, stop, *_ in spans:
+        if not cut <= start < stop <= cut + len(source):
+            place = f"characters {start} to {stop} of {fields.label!r}"
+            size = f"the {len(value)} characters of {field!r}"
+            raise DataError(f"{where}: {place} are not within {size}")
+    return [(start - cut, stop - cut, *more) for start, stop, *more in spans]
 
 
 def words_of(record: Any, where: str, names: tuple[str, ...]) -> list[str]:

@@ -279,8 +279,9 @@ def _in_chunks(chunk: Callable[..., Terms], asked: Asked, label: Tensor, price_K
     again = partial(recomputed, chunk)  # a chunk's logits are made again in backward
     some = [slice(i, i + fused.CHUNK) for i in range(0, len(price_K), fused.CHUNK)]
     each = [again(asked.part(one), label[one], price_K[one]) for one in some]
-    nll, correct = (
-        None if columns[0] is None else torch.cat(columns)
-        for columns in zip(*((one.nll, one.correct) for one in each), strict=True)
-    )
-    return Terms(torch.cat([one.loss for one in each]), nll, correct)
+
+    def joined(name: str) -> Any:
+        columns = [getattr(one, name) for one in each]
+        return None if columns[0] is None else torch.cat(columns)
+
+    return Terms(joined("loss"), joined("nll"), joined("correct"))

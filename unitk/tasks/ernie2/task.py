@@ -52,7 +52,8 @@ def shares(count: int, learning: str, when: When) -> tuple[float, ...]:
     lengths = [k if sequential else 1.0 for k in range(1, count + 1)]
     k = stage_at(lengths, when, f"learning {learning}") + 1
     before = 1 / (2 * k) if sequential else 0.0
-    return (*[before] * (k - 1), 1 - (k - 1) * before, *[0.0] * (count - k))
+    earlier, later = (before,) * (k - 1), (0.0,) * (count - k)
+    return (*earlier, 1 - (k - 1) * before, *later)
 
 
 @register("task", "ernie2")

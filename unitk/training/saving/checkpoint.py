@@ -175,7 +175,8 @@ def _check_shapes(
     if shapes(given) == (there := shapes(())):  # as trained
         return
     for item in given:
-        changed = {name for name, shape in {*shapes([item]).items()} ^ {*there.items()}}
+        here = shapes([item])
+        changed = [name for name in here | there if here.get(name) != there.get(name)]
         if changed:
             only = "only training or `unitk convert` can change a weight's shape"
             raise UsageError(f"{item.origin} changes {min(changed)} of {folder}: {only}")
