@@ -96,8 +96,14 @@ def import_checkpoint(
     parts = read_checkpoint(source, path, given.vocab, inner)
     user_dir = str(given.user_dir.resolve()) if given.user_dir else None
     # an import has seen no data: this stands where the data's fingerprint does
-    about = f"{source} {path}", parts.task.vocab.hash, "text"
-    identity = Identity(dict(parts.values), user_dir, *about, labels=parts.task.labels)
+    identity = Identity(
+        dict(parts.values),
+        user_dir,
+        f"{source} {path}",
+        parts.task.vocab.hash,
+        "text",
+        labels=parts.task.labels,
+    )
     checkpoint.write(folder, parts.model, identity, parts.task)
     rows = json.dumps({"format": source, "rows": parts.rows}, indent=1)
     (folder / checkpoint.IMPORTED).write_text(rows + "\n")

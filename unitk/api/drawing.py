@@ -37,8 +37,9 @@ class Drawing:
 
     def table(self) -> str:
         """The slots, one aligned row a field."""
-        shown = self.slots, self.names, self.labels
-        return masks.table(*shown, cross=self.tower == "enc", inputs=self.inputs)
+        return masks.table(
+            self.slots, self.names, self.labels, cross=self.tower == "enc", inputs=self.inputs
+        )
 
     def text_picture(self) -> str:
         """The mask in characters."""

@@ -154,8 +154,15 @@ def measured(parsed: config.Parsed) -> tuple[dict[str, Any], dict[str, Any], lis
 
     device = choose_device(given.device)
     with _corpus(parsed) as corpus:
-        how = given.precision == "bf16", given.task, parsed.aside, given.stateful_rows
-        evaluation = open_evaluation(given.checkpoint, corpus, device, *how)
+        evaluation = open_evaluation(
+            given.checkpoint,
+            corpus,
+            device,
+            given.precision == "bf16",
+            given.task,
+            parsed.aside,
+            given.stateful_rows,
+        )
         if evaluation.data.train.shortened:
             print(f"unitk evaluate: {evaluation.data.train.shortened}", file=sys.stderr)
         # a file's own name, not that of the folder it is encoded into

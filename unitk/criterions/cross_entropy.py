@@ -48,8 +48,9 @@ class CrossEntropy:
             together.setdefault((ask.tower, ask.head, own), []).append(ask)
         loss = Loss({}, {}, carry)  # never means: the loop divides, once per update
         for (_, head, _), asks in together.items():
-            smoothed = self.label_smoothing, self.pad, self.z_loss
-            terms = model.answer(states, batch, asks, None, *smoothed)
+            terms = model.answer(
+                states, batch, asks, None, self.label_smoothing, self.pad, self.z_loss
+            )
             for ask, (mean, nll, correct) in zip(asks, totals(terms, asks), strict=True):
                 loss.sums[ask.name] = mean
                 if nll is not None and model.heads.named(head).words:

@@ -133,8 +133,16 @@ class Decoding:
             if sum(map(len, source)):
                 name = f"input {first + number + 1}"
                 short = shorten(source, config.max_source_len)
-                how = config, self.model.config, wanted, truncate
-                kept[number], prompts[number] = fitted(self.task, self.protocol, short, name, *how)
+                kept[number], prompts[number] = fitted(
+                    self.task,
+                    self.protocol,
+                    short,
+                    name,
+                    config,
+                    self.model.config,
+                    wanted,
+                    truncate,
+                )
         return kept, prompts
 
     def decoded(

@@ -121,8 +121,9 @@ class GLMInfill(Task):
         framed, end = np.concatenate([[v.cls], ids, [v.sep]]), v.eop
         borders = ids == v.sep  # of documents
         if mode == 0:
-            law = c.mean_span, c.max_span, most, borders.nonzero()[0]
-            spans = poisson_spans(len(ids), budget, *law, rng)
+            spans = poisson_spans(
+                len(ids), budget, c.mean_span, c.max_span, most, borders.nonzero()[0], rng
+            )
         elif mode == 1:
             spans = sentence_spans(v.sentence_end[ids] | borders, budget, most, rng)
         else:

@@ -87,9 +87,18 @@ class Start:
         user_dir = str(folder.resolve()) if folder else None
         values = self.parsed.values()
         data = self.data
-        hashes = data.fingerprint, data.vocab.hash
         most, labels, window = data.train.most, data.task.labels, data.task.window
-        return Identity(values, user_dir, *hashes, data.kind, most, labels, data.parts, window)
+        return Identity(
+            values,
+            user_dir,
+            data.fingerprint,
+            data.vocab.hash,
+            data.kind,
+            most,
+            labels,
+            data.parts,
+            window,
+        )
 
 
 def parse_train(argv: Sequence[str]) -> Parsed:

@@ -59,8 +59,7 @@ class Diverse(Search):
             value = total - cost.repeat(1, each)  # flat index: hypothesis * V + word
             _, index = best(value, min(self.wide, value.shape[1]))
             total, word = total.gather(1, index), index % size
-            found = (total, index // size, word, gain[:, group].gather(1, index))
-            chosen.append(self.filled(*found))
+            chosen.append(self.filled(total, index // size, word, gain[:, group].gather(1, index)))
             # what goes on in this group makes its words dearer for the groups after it
             some = (total > -torch.inf)[:, : self.config.beam].to(cost.dtype)
             cost.scatter_add_(1, word[:, : self.config.beam], self.strength * some)

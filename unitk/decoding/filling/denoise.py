@@ -202,8 +202,13 @@ class Canvas:
             if config.sampling:
                 # float32 would make rare words rarer (Zheng et al. 2024, arXiv 2409.02908)
                 score_KV = gain_KV.double() / config.temperature
-                rules = config.sampling_topk, config.sampling_topp, config.sampling_minp
-                word_K = draw(score_KV, chance_K, *rules)
+                word_K = draw(
+                    score_KV,
+                    chance_K,
+                    config.sampling_topk,
+                    config.sampling_topp,
+                    config.sampling_minp,
+                )
             else:
                 word_K = gain_KV.argmax(1)
             found.append((word_K, gain_KV.gather(1, word_K[:, None])[:, 0]))

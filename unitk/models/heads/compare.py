@@ -116,5 +116,4 @@ def compare(
 
     The logits are overwritten: by their gradient if they need one.
     """
-    given = logits_KV, label_K, price_K, smoothing, pad, z_loss
-    return Compare.apply(*given)  # type: ignore[no-untyped-call]
+    return Compare.apply(logits_KV, label_K, price_K, smoothing, pad, z_loss)  # type: ignore[no-untyped-call]

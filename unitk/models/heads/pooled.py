@@ -22,8 +22,9 @@ class Norm(nn.BatchNorm1d):
     def forward(self, x_KD: Tensor) -> Tensor:
         if len(x_KD) > 1 or not self.training:
             return super().forward(x_KD)
-        given = self.running_mean, self.running_var, self.weight, self.bias
-        return F.batch_norm(x_KD, *given, eps=self.eps)
+        return F.batch_norm(
+            x_KD, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
+        )
 
 
 @register("head", "concat")

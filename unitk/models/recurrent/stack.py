@@ -287,10 +287,11 @@ class RecurrentModel(Model):
         for name in reversed(self.config.towers):
             stack, every[name] = self.tower(name), []
             assert isinstance(stack, RecurrentStack)
-            given = embedded_BTD, batch.towers[name], batch.sight[name]
             memory = condition.memory if name == last else {}
             layers = every[name] if read else None
-            states[name], raw_BTD, left = stack.read(*given, memory, layers)
+            states[name], raw_BTD, left = stack.read(
+                embedded_BTD, batch.towers[name], batch.sight[name], memory, layers
+            )
             carry = carry or left
         if read:
             states[layered(last)] = self.for_heads(states, every)
@@ -375,5 +376,7 @@ def made_of(config: RecurrentConfig, vocab_size: int) -> Embedding:
     """What a stack reads: a table of words, or words made of their characters."""
     if not config.char_width:
         return Embedding(config.word_config, vocab_size)
-    sizes = config.char_width, config.char_filters, config.highways, config.width
-    return cast(Embedding, CharacterEmbedding(*sizes))  # it has what is asked of a tower's
+    return cast(
+        Embedding,
+        CharacterEmbedding(config.char_width, config.char_filters, config.highways, config.width),
+    )  # it has what is asked of a tower's

@@ -95,8 +95,11 @@ class XLNet(Model):
         self.check_tower(name, batch)
         condition = self.condition(batch) if condition is None else condition
         slots, layers = batch.towers[name], list[Tensor]()
-        given = slots, batch.sight[name], batch.num_keys[name], condition
-        states = {name: self.decoder.encode(*given, layers=layers)}
+        states = {
+            name: self.decoder.encode(
+                slots, batch.sight[name], batch.num_keys[name], condition, layers=layers
+            )
+        }
         if numbers := self.config.head_layers:
             states[layered(name)] = torch.stack([layers[number] for number in numbers], dim=2)
         entered_BLTD = torch.stack(layers[:-1], 1).detach()
