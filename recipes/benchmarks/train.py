@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from unitk import registry
-from unitk.data.batching import Update, draw, make_batch
+from unitk.data.batching import Update, draw_all, make_batch
 from unitk.data.storing.preprocess import Options, preprocess
 from unitk.training.loop import Trainer
 from unitk.training.start import parse_train, prepare
@@ -88,7 +88,7 @@ def build_examples(one: Trainer) -> None:
         drawing = batching = 0.0
         for some in np.array_split(order, -(-len(order) // size)):
             start = time.process_time()
-            examples = [draw(source.examples, config.seed, 0, int(i)) for i in some]
+            examples = draw_all(source.examples, config.seed, 0, some)
             drawn = time.process_time()
             batch = make_batch(examples)
             real, slots = real + batch.num_real, slots + batch.num_slots

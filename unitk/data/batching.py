@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from unitk.data.cuts import AT_THE_END, When
 from unitk.data.plan import Plan, in_rows, micro_batches, pack, plan
+from unitk.data.seeding import generators
 from unitk.errors import DataError, require
 from unitk.slots import WIDTH, Batch, Example, Ids, collate
 
@@ -147,8 +148,9 @@ class Feed:
         parts = np.array_split(own, -(-len(own) // most))
         batches = []
         for part in parts:
-            drawn = [[draw(self.examples, self.seed, epoch, int(i), when)] for i in ids[part]]
-            batches.append(replace(collate(drawn), stateful_rows=part))
+            drawn = draw_all(self.examples, self.seed, epoch, ids[part], when)
+            batch = collate([[one] for one in drawn])
+            batches.append(replace(batch, stateful_rows=part))
         return [number * self.world + self.rank for number in range(len(parts))], batches
 
     def _packed(
@@ -174,7 +176,7 @@ class Feed:
             yield self.examples, ids
             return
         # the last number of the seed keeps these draws apart from those of the layouts
-        points = [np.random.default_rng([self.seed, epoch, int(i), 1]).random() for i in ids]
+        points = [rng.random() for rng in generators(self.seed, epoch, ids, 1)]
         pick = np.searchsorted(np.cumsum(list(shares.values())), points, "right")
         for number, part in enumerate(self.examples.parts[name] for name in shares):
             # shares that rounding sums to less than 1 leave a gap above the last one
@@ -185,26 +187,29 @@ class Feed:
     def _batch(self, epoch: int, part: Examples, lot: Ids, ids: Ids, when: When) -> Batch:
         """A micro-batch; where a rank has no examples left, one example with weight 0."""
         some = lot if len(lot) else ids[:1]
-        batch = make_batch([draw(part, self.seed, epoch, int(i), when) for i in some])
+        batch = make_batch(draw_all(part, self.seed, epoch, some, when))
         return batch if len(lot) else emptied(batch)
 
 
 def draw(examples: Examples, seed: int, epoch: int, index: int, when: When = AT_THE_END) -> Example:
     """Draw example `index` from its own generator; an error names the example."""
+    return draw_all(examples, seed, epoch, np.array([index]), when)[0]
+
+
+def draw_all(
+    examples: Examples, seed: int, epoch: int, ids: Ids, when: When = AT_THE_END
+) -> list[Example]:
+    """Draw each of these examples from its own generator; an error names the example."""
     if examples.copies:
         epoch %= examples.copies
+    drawn = list[Example]()
     try:
-        return examples.draw(epoch, index, generator(seed, epoch, index), when)
+        for index, rng in zip(ids.tolist(), generators(seed, epoch, ids), strict=True):
+            drawn.append(examples.draw(epoch, index, rng, when))
     except (ValueError, IndexError, AssertionError) as error:
-        raise DataError(f"example {index} of epoch {epoch} cannot be laid out: {error}") from error
-
-
-def generator(*numbers: int) -> np.random.Generator:
-    """`np.random.default_rng(numbers)`, which is twice as slow because it inspects them."""
-    if max(numbers) >> 32:
-        return np.random.default_rng(numbers)
-    words = np.array(numbers, np.uint32)
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(words)))
+        where = f"example {ids[len(drawn)]} of epoch {epoch}"
+        raise DataError(f"{where} cannot be laid out: {error}") from error
+    return drawn
 
 
 def make_batch(examples: Sequence[Example]) -> Batch:
@@ -267,8 +272,7 @@ class FixedBatches:
         last = len(self._lots) - 1
         for number in range(self.rank, self.world * len(self), self.world):
             part, lot = self._lots[min(number, last)]  # who has none left runs the last one again
-            drawn = [draw(part, self.seed, 0, int(i)) for i in lot]
-            batch = make_batch(drawn)
+            batch = make_batch(draw_all(part, self.seed, 0, lot))
             yield number, batch if number <= last else emptied(batch)
 
 
@@ -284,7 +288,7 @@ def single_batches(examples: Examples, ids: Ids, max_tokens: int) -> Iterator[Ba
     """
     bounds = examples.bounds(0)
     for lot in micro_batches(ids, bounds, max_tokens, 1, padded=True):
-        yield collate([[draw(examples, 0, 0, int(i))] for i in lot])
+        yield collate([[one] for one in draw_all(examples, 0, 0, lot)])
 
 
 def prefetch(updates: Iterator[T]) -> Generator[T, None, None]:
