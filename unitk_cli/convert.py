@@ -101,7 +101,7 @@ def import_checkpoint(
         user_dir,
         f"{source} {path}",
         parts.task.vocab.hash,
-        "text",
+        "pairs" if parts.task.answers else "text",
         labels=parts.task.labels,
     )
     checkpoint.write(folder, parts.model, identity, parts.task)

@@ -172,6 +172,7 @@ def checkpoint(folder, kind, vocab):
     config = get("arch", arch)()
     model = (tiny(config) if config.width > 64 else config).build(len(vocab))
     parts = convert.Parts(model, task(task.Config(), vocab), {}, {})
+    parts.task.answers = False
     convert.module(form, "--to").write(parts, folder)
     if kind == "old":
         weights = folder / "model.safetensors"

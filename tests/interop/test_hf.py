@@ -3,6 +3,7 @@
 import io
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -361,6 +362,19 @@ def test_a_model_with_more_than_its_family_is_refused():
         UsageError, match="gpt2 model has --arch.ffn-gate off, but this model has on"
     ):
         kind_of(replace(preset("gpt2_tiny"), ffn_gate=True))
+
+
+def test_a_gpt_whose_layers_are_of_another_width_is_refused(toy_vocab):
+    """The configuration of transformers' GPT has no field for it, so it could not open the file."""
+    from unitk.interop.convert import Parts
+    from unitk.interop.hf import write
+    from unitk.models.archs import preset, tiny
+    from unitk.registry import get
+
+    task = get("task", "lm")(get("task", "lm").Config(), toy_vocab)
+    config = replace(tiny(preset("gpt_base")), ffn_width=100)
+    with pytest.raises(UsageError, match=r"GPT has --arch.ffn-width \d+, but this model has 100"):
+        write(Parts(config.build(len(toy_vocab)), task, {"arch": "gpt_base"}, {}), Path("unused"))
 
 
 def test_longer_positions_repeat_the_rows(kit, make, tmp_path):

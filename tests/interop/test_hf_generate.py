@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,7 +12,7 @@ from unitk.decoding.config import GenerateConfig, made
 from unitk.decoding.files.defaults import read_defaults
 from unitk.decoding.generator import Generator
 from unitk.decoding.weights import prepare
-from unitk.errors import CheckpointError
+from unitk.errors import CheckpointError, UnitkError
 from unitk.interop import hf as there
 from unitk.interop import hf_generation
 from unitk.interop.convert import Parts
@@ -24,9 +25,10 @@ def exported(kit, tmp_path, toy_vocab):
     """Both of a random model: unitk's generator, and the folder for transformers."""
     hf = pytest.importorskip("transformers")
 
-    def made(arch, task_name, decoding=None, **options):
+    def made(arch, task_name, decoding=None, answers=True, **options):
         kind = get("task", task_name)
         task = kind(kind.Config(**options), toy_vocab)
+        task.answers = answers
         torch.manual_seed(3)
         config = get("arch", arch)()
         model = kit.perturbed((tiny(config) if "base" in arch else config).build(len(task.vocab)))
@@ -93,6 +95,52 @@ def test_they_write_the_same(exported, arch, task, options, lenpen):
             compared += 1
             assert best.text == text
     assert compared >= 6
+
+
+@pytest.mark.parametrize("answers", [True, False])
+@pytest.mark.parametrize(
+    ("arch", "task", "options"),
+    [
+        ("gpt2_tiny", "lm", {}),
+        ("gpt2_tiny", "lm", {"opening": "none", "delimiter": "off"}),
+        ("t5_tiny", "seq2seq", {}),
+        ("ul2_tiny", "ul2", {"modes": ("a b", "b a", "c d")}),
+        ("mass_tiny", "mass", {}),
+        ("xlnet_base", "xlnet", {"pairs": False}),
+        ("unilm_tiny", "unilm", {"nsp": False}),
+    ],
+)
+def test_what_goes_out_comes_back_to_the_same_prompts(exported, arch, task, options, answers):
+    """Nothing but unitk's own entry says what a prompt begins and ends with."""
+    _, generator, folder = exported(arch, task, answers=answers, **options)
+    back = unitk.load(folder, format="hf").task
+    assert (back.name, back.config, back.answers) == (task, generator.task.config, answers)
+    source = [np.array([20, 21, 22])]
+    towers = generator.task.prompt(source).towers
+    for name, found in back.prompt(source).towers.items():
+        assert (found.table == towers[name].table).all()
+    plain = "seq2seq" if "dec" in towers else "lm"
+    assert unitk.load(folder, format="hf", task=plain).task.name == plain
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"task": "lmm"}, "there is no task 'lmm'"),
+        ({"task": 3}, "config.json: task must be a str"),
+        ({"options": {"opening": "left"}}, "opening must be"),
+        ({"options": {"opening": 1}}, "config.json: opening must be a str"),
+        ({"options": {"gate": "on"}}, r"--task.gate .* task lm has no such option"),
+        ({"answers": "yes"}, "config.json: answers must be a bool"),
+    ],
+)
+def test_an_altered_entry_of_unitk_is_named(exported, change, message):
+    *_, folder = exported("gpt2_tiny", "lm")
+    about = json.loads((folder / "config.json").read_text())
+    about["unitk"] |= change
+    (folder / "config.json").write_text(json.dumps(about))
+    with pytest.raises(UnitkError, match=message):
+        unitk.load(folder, format="hf")
 
 
 @pytest.mark.parametrize("modes", [(), ("a b", "b a", "c d")])  # texts that begin with words[0]

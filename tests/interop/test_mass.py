@@ -11,8 +11,12 @@ import torch.nn.functional as F
 from rounding import near
 
 import unitk
+from tests.conftest import toy_lines
 from unitk.decoding.config import GenerateConfig
 from unitk.errors import CheckpointError, DataError, UsageError
+from unitk.interop import mass
+from unitk.interop.convert import Parts
+from unitk.registry import get
 from unitk.training.saving.checkpoint import load
 
 V, D, H, L, FFN, P = 60, 64, 1, 2, 48, 40
@@ -165,3 +169,29 @@ def test_heads_that_a_file_does_not_tell(kit, store, tmp_path, caplog, monkeypat
     torch.save(original(), there / "mass.pt")
     with pytest.raises(UsageError, match="--arch.num-heads is needed: "):
         kit.to_unitk("mass", there, tmp_path / "narrow")
+
+
+def made_here(toy_vocab, answers, **options):
+    config = get("arch", "mass_tiny")()
+    kind = get("task", "mass")
+    task = kind(kind.Config(**options), toy_vocab)
+    task.answers = answers
+    return Parts(config.build(len(toy_vocab)).eval(), task, {"arch": "mass_tiny"}, {})
+
+
+def test_pieces_that_are_not_berts_bring_their_tokenizer(toy_vocab, tmp_path, caplog):
+    """dict.txt alone would be read as BERT's pieces, by which other texts are cut otherwise."""
+    parts = made_here(toy_vocab, answers=False)
+    mass.write(parts, tmp_path)
+    assert f"--arch.num-heads {parts.model.config.num_heads} is needed" in caplog.text
+    back = unitk.load(tmp_path, format="mass", options={"arch.num_heads": 4})
+    for line in [*toy_lines(5), "  two  blanks", "[MASK]"]:
+        assert back.task.vocab.encode(line) == toy_vocab.encode(line)
+    assert len(back.task.vocab) == len(toy_vocab)
+
+
+def test_pairs_that_begin_otherwise_are_refused(toy_vocab, tmp_path):
+    with pytest.raises(UsageError, match="--to mass: .* without --task.opening sep"):
+        mass.write(made_here(toy_vocab, answers=True), tmp_path)
+    assert not any(tmp_path.iterdir())
+    mass.write(made_here(toy_vocab, answers=True, opening="sep"), tmp_path)

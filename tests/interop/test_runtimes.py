@@ -123,6 +123,7 @@ def test_what_they_do_not_take(parts, tmp_path, monkeypatch):
         ("ctranslate2", "ctranslate2", "albert_base", "mlm", "takes bart, .*, not a albert model"),
         ("ctranslate2", "ctranslate2", "t5_v1_1_small", "seq2seq", "takes T5 1.0, .* not T5 1.1"),
         ("onnx", "onnx", "gpt2_small", "lm", "takes encoders .*, not GPT2LMHeadModel"),
+        ("onnx", "onnx", "glm_base", "glm_infill", "^--to onnx: no class of transformers fits"),
     ):
         pytest.importorskip(package)
         with pytest.raises(UsageError, match=message):

@@ -61,6 +61,7 @@ class Found:
     task: str
     vocab: Vocab | None  # of the files in its folder; None without any
     options: Mapping[str, str] = field(default_factory=dict)  # of the task
+    answers: bool = False  # whether it was trained on pairs, as far as the checkpoint says
     symbols: Mapping[str, int] = field(default_factory=dict)  # ids that the system fixes
     spelled: Mapping[int, str] = field(default_factory=dict)
     """Names of ids that have no piece."""
@@ -141,7 +142,7 @@ def read_checkpoint(
     chosen = parsed.components["task"]
     own = _vocab(found.vocab, found, len(state[TOKENS]))
     task: Task = chosen.made_from(chosen.config, own)
-    task.answers, task.labels = False, found.labels
+    task.answers, task.labels = found.answers, found.labels
     for one, (source, begin) in task.first_rows.items():
         # segments of the task that the checkpoint lacks begin as copies of those it has
         if begin and one in state and len(state[one]) < arch.num_segments:

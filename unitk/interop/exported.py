@@ -37,7 +37,10 @@ def hf_folder(
     shown, level = talk.is_progress_bar_enabled(), talk.get_verbosity()
     with tempfile.TemporaryDirectory(prefix="unitk-") as place, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # their own deprecations
-        hf.write(parts, Path(place))
+        try:
+            hf.write(parts, Path(place))
+        except UsageError as error:
+            raise UsageError(str(error).replace("--to hf", f"--to {target}")) from error
         for name in TOKENIZER:
             if Path(place, name).exists():
                 shutil.copy(Path(place, name), folder)

@@ -32,13 +32,14 @@ from unitk.interop.hf_families import (
     tied,
 )
 from unitk.interop.hf_generation import FILE, bart_opening, generation, read_generation
-from unitk.interop.hf_heads import PROBLEMS, head_of, head_settings, tuned
+from unitk.interop.hf_heads import KEPT, PROBLEMS, head_of, head_settings, tuned
 from unitk.interop.hf_tokenizer import prepared, write_tokenizer
 from unitk.interop.names import count_from, today
 from unitk.interop.vocabs import extra_ids, vocab_beside
 from unitk.tasks.base import Task
 from unitk.tasks.mlm import MLM
-from unitk.tasks.understanding.base import Headed
+from unitk.tasks.understanding.base import Headed, Understanding
+from unitk.values import render
 
 WEIGHTS = (
     "model.safetensors",
@@ -79,22 +80,35 @@ def read(path: Path, vocab: Path | None) -> Found:
     own = vocab_beside(weights, vocab)
     if own and (vocab is None or vocab.is_file()):  # a folder of unitk has all that is to be known
         own = prepared(own, weights.parent, kind)
-    options = fine.options
+    task, options, answers = fine.task, fine.options, False
     if kind == "bart" and not fine.head:
         options = {"opening": bart_opening(given, where.parent)}
+    kept = settings.checked(given.get(KEPT, {}), dict, KEPT, where)
+    if "task" in kept:
+        task, options, answers = _kept(kept, where)
     return Found(
         weights,
         tensors,
         layout_of(family, config, fine.head),
         family.presets,
         config,
-        fine.task,
+        task,
         own,
         options,
+        answers=answers,
         labels=fine.labels,
         spelled=extra_ids(own) if own and kind == "t5" else {},
         decoding=lambda task: _decoding(weights.parent / FILE, task),
     )
+
+
+def _kept(kept: Mapping[str, Any], where: Path) -> tuple[str, Mapping[str, str], bool]:
+    """The task of a model that unitk wrote, its options, and whether it learned from pairs."""
+    kinds = {"task": str, "options": dict, "answers": bool}
+    found = [settings.checked(kept.get(name), kind, name, where) for name, kind in kinds.items()]
+    for name, text in found[1].items():
+        settings.checked(text, str, name, where)
+    return found[0], found[1], found[2]
 
 
 def _decoding(file: Path, task: Task) -> dict[str, Any]:
@@ -128,8 +142,8 @@ def write(parts: Parts, folder: Path) -> None:
     kind = kind_of(config, parts.values.get("arch", ""), head)
     family = FAMILIES[kind]
     _check_sight(parts.task, family)
-    own = layout_of(family, config, head).names
-    if lost := [one for one in config.head_sizes if not any(f"heads.{one}." in n for n in own)]:
+    known = layout_of(family, config, head).names
+    if lost := [one for one in config.head_sizes if not any(f"heads.{one}." in n for n in known)]:
         lacks = "no class of transformers has the output layer %s; it is left out"
         log.warning(lacks, " ".join(lost))
     rows = len(tensors["embed.tokens.weight"])
@@ -151,11 +165,15 @@ def write(parts: Parts, folder: Path) -> None:
         theirs["final_logits_bias"] = bias[None]
     about |= family.about(config)
     if parts.task.protocol is not None and family.task != "mlm":
-        found, lost = generation(parts, rows)
-        if lost:
-            log.warning("transformers has no counterpart of %s; it is left out", ", ".join(lost))
+        found, left = generation(parts, rows)
+        if left:
+            log.warning("transformers has no counterpart of %s; it is left out", ", ".join(left))
         about |= {key: found[key] for key in found if key.endswith("_token_id")}
         write_json(found, folder / FILE)
+    if not (lost or isinstance(parts.task, Understanding)):  # the task can be asked as before
+        options = {name: render(value) for name, value in vars(parts.task.config).items()}
+        own = {"task": parts.task.name, "options": options, "answers": parts.task.answers}
+        about[KEPT] = own  # which the files of transformers do not tell
     save_tensors(theirs, folder / "model.safetensors")
     write_json(about, folder / "config.json")
     reads: dict[str, Any] = {

@@ -170,6 +170,12 @@ def _about_t5(config: ModelConfig) -> Changes:
     return {"feed_forward_proj": projection, "scale_decoder_outputs": config.output_scale}
 
 
+def _about_gpt(config: ModelConfig) -> Changes:
+    what = f"--to hf: transformers' GPT has --arch.ffn-width {4 * config.width}"
+    require(config.ffn_width == 4 * config.width, f"{what}, but this model has {config.ffn_width}")
+    return {"embd_pdrop": config.dropout}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """A family of transformers' models: tensor names, settings, and what settings cannot say."""
@@ -307,7 +313,7 @@ FAMILIES = {
         keys=GPT_KEYS,
         fixed={"afn": "gelu"},  # transformers means the tanh form by it
         complete=_gpt2,
-        about=lambda config: {"embd_pdrop": config.dropout},
+        about=_about_gpt,
         options={"opening": "none", "ends": "off"},
     ),
     "bart": Family(

@@ -7,6 +7,7 @@ translation.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,22 +16,26 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unitk.errors import CheckpointError
+from unitk.errors import CheckpointError, require
 from unitk.fairseq.checkpoints import SEQ2SEQ_KIND, config_of, modern, options_of
 from unitk.fairseq.dictionary import XLMDictionary, symbols_of
 from unitk.interop import mass_xlm
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import find_file, read_pickle, save_pickle, tensors_of
+from unitk.interop.hf_generation import opening
 from unitk.interop.names import count_from
 from unitk.interop.settings import check_family
-from unitk.interop.vocabs import vocab_beside
-from unitk.vocab.base import Vocab, adopt, open_vocab, opening
+from unitk.interop.vocabs import vocab_beside, write_vocab
+from unitk.vocab.base import Vocab, adopt, open_vocab
+from unitk.vocab.base import opening as opening_vocab
 from unitk.vocab.subwords import WordPiece
 
 FILE, DICT = "mass.pt", "dict.txt"
+CUTTERS = ("spiece.model", "tokenizer.json")  # beside dict.txt if its pieces are not BERT's
 SIDES = ("encoder", "decoder")
 FIRST = 1
 KIND = replace(SEQ2SEQ_KIND, presets=("mass_base", "mass_middle"), task="mass")
+log = logging.getLogger(__name__)
 DEFAULTS = {"activation_fn": "gelu", "no_scale_embedding": False}
 
 
@@ -47,7 +52,7 @@ def read(path: Path, vocab: Path | None) -> Found:
     given = DEFAULTS | (options_of(found, weights) if inner is not found else {})
     config = config_of(KIND, tensors, given, weights, first=FIRST)
     # a dictionary is read here, any other vocabulary as it always is
-    beside = (weights.parent / name for name in (DICT, "dict.src.txt"))
+    beside = (weights.parent / name for name in (*CUTTERS, DICT, "dict.src.txt"))
     vocab = vocab or next((one for one in beside if one.exists()), None)
     return Found(
         weights,
@@ -66,7 +71,7 @@ def vocab_of(path: Path) -> Vocab:
     """Open a vocabulary, or a fairseq dictionary whose lines are BERT's pieces with counts."""
     if not re.fullmatch(r"dict.*\.txt", path.name):
         return open_vocab(path)
-    with opening(path):
+    with opening_vocab(path):
         pieces = symbols_of(path.read_bytes())
         return adopt(WordPiece(WordPiece.made_of(pieces)))
 
@@ -74,19 +79,29 @@ def vocab_of(path: Path) -> Vocab:
 def write(parts: Parts, folder: Path) -> None:
     """Write mass.pt and dict.txt for `--load-from-pretrained-model`.
 
-    A model with XLM's dictionary is written in the format of `mass_xlm`.
+    A model with XLM's dictionary is written in the format of `mass_xlm`. A tokenizer other than
+    BERT's is written beside dict.txt.
     """
-    config, tensors = parts.model.config, parts.tensors()
-    if isinstance(parts.task.vocab.model, XLMDictionary):
+    config, tensors, vocab = parts.model.config, parts.tensors(), parts.task.vocab
+    if isinstance(vocab.model, XLMDictionary):
         return mass_xlm.write(parts, folder)
     check_family(config, KIND.presets[0], {"position_offset", "activation"}, "--to mass: a MASS")
+    begins = opening(parts.task) == [vocab.sep]
+    need = "--to mass: MASS reads [SEP] before a target and nothing before a source, and this model"
+    require(begins or not parts.task.answers, f"{need} was trained without --task.opening sep")
+    if config.num_heads != config.width // 64:
+        heads = f"{FILE} does not say how many heads a layer has: --arch.num-heads"
+        log.warning("%s %d is needed to read it", heads, config.num_heads)
     count_from(tensors, config.position_offset, FIRST)
     theirs = packed(KIND.layout.to_theirs(tensors, copies=True))
     theirs.pop("decoder.output_projection.weight")
     theirs |= {f"{side}.version": torch.tensor([3.0]) for side in SIDES}
     save_pickle(theirs, folder / FILE)
-    pieces = parts.task.vocab.pieces(range(len(tensors["embed.tokens.weight"])))
+    rows = len(tensors["embed.tokens.weight"])
+    pieces = vocab.pieces(range(rows))
     (folder / DICT).write_text("".join(f"{piece} 1\n" for piece in pieces), encoding="utf-8")
+    if not isinstance(vocab.model, WordPiece):
+        write_vocab(vocab, folder, rows)
 
 
 def packed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
