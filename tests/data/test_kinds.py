@@ -205,7 +205,8 @@ def test_windows_hold_every_token_and_every_answer_of_half_a_window():
 
 def test_a_question_that_is_too_long_is_shortened(corpora):
     train = begin(corpora, "span", "--max-source-len 1").data.train
-    assert "40 of 40 questions are shortened to 1 source" in train.shortened
+    wanted = "40 of 40 questions are shortened to 1 source tokens (--max-source-len)"
+    assert train.shortened == wanted
     assert {len(draw(train.examples, 1, 0, i).towers["x"]) for i in range(40)} == {3}
 
 

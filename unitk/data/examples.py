@@ -370,14 +370,18 @@ def _records(
     )
     questions = sum(map(len, corpora))
     cut = f"{questions:,} questions in " * (questions < len(lengths))
+    limits = f"{most[0]} source"
+    if kind.method == "finetune":  # what is learnt from the others has no tokens
+        limits += f" and {most[1]} target tokens (--max-source-len, --max-target-len)"
+    else:
+        limits += " tokens (--max-source-len)"
     noun = f"windows of up to {most[0]} source tokens (--max-source-len)," if cut else kind.noun
     return Source(
         examples,
         lambda: lengths,
         f"{cut}{len(lengths):,} {noun} of {lengths.sum():,} tokens{corpora[0].note}",
         None,
-        f"{records.shortened:,} of {len(lengths):,} {kind.noun} are shortened to {most[0]} source"
-        f" and {most[1]} target tokens (--max-source-len, --max-target-len)"
+        f"{records.shortened:,} of {len(lengths):,} {kind.noun} are shortened to {limits}"
         if records.shortened
         else "",
         most,
