@@ -70,18 +70,67 @@ begin() { # the files to pre-train on, as the user names them in TEXTS or as giv
   [ -z "${TEXTS:-}" ] || read -ra texts <<<"$TEXTS"
 }
 
+known() { # VARIABLE words...: refuse one that has another word, before any work is done
+  local one
+  for one in ${!1}; do
+    [[ " ${*:2} " == *" $one "* ]] || { echo "$1: there is no $one (there are: ${*:2})" >&2; exit 2; }
+  done
+}
+
+given() { # VARIABLE paths...: refuse it before any work is done, if one of them is not there
+  local path
+  for path in "${@:2}"; do
+    [ -e "$path" ] || { echo "$1: there is no $path" >&2; exit 2; }
+  done
+}
+
+sentences() { # DIR: RUN/train.txt, valid.txt and test.txt, a sentence a line, of its files, also .gz
+  local split
+  for split in train valid test; do
+    compgen -G "$1/$split.txt*" >/dev/null || { echo "DATA: $1 lacks $split.txt or $split.txt.gz" >&2; exit 2; }
+  done
+  once "$RUN/.sentences" unpacked "$1"
+}
+
+unpacked() { # DIR
+  local split file
+  for split in train valid test; do
+    file=$(ls "$1/$split".txt* | head -n 1)
+    case $file in *.gz) gzip -dc "$file" ;; *) cat "$file" ;; esac >"$RUN/$split.txt"
+  done
+}
+
 once() { # MARK words...: run them, unless MARK says that they were run to their end
-  local mark=$1
-  shift
-  [ -e "$mark" ] && return
-  "$@"
-  touch "$mark"
+  if [ -e "$1" ]; then unlike "$@"; return; fi
+  "${@:2}" || return
+  options "${@:2}" >"$1"
 }
 
 said() { # FILE words...: run them, unless FILE has what they print
-  [ -e "$1" ] && return
-  "${@:2}" >"$1.part"
+  local mark
+  mark=$(dirname "$1")/.$(basename "$1")
+  if [ -e "$1" ]; then unlike "$mark" "${@:2}"; return; fi
+  "${@:2}" >"$1.part" || return
+  options "${@:2}" >"$mark"
   mv "$1.part" "$1"
+}
+
+options() { # words...: each option with its values, a line each
+  local one line=
+  for one; do
+    one=${one//"$RUN"\//}
+    case $one in -*) printf '%s\n' "$line"; line=$one ;; *) line+=${line:+ }$one ;; esac
+  done
+  printf '%s\n' "$line"
+}
+
+unlike() { # MARK words...: say where the words that made what is finished were others
+  [ -s "$1" ] || return 0
+  local was now
+  now=$(options "${@:2}")
+  was=$(grep -vxFe "$now" "$1" || true) now=$(grep -vxFf "$1" <<<"$now" || true)
+  [ -z "$was$now" ] || echo "$1: kept as it was made${was:+, with ${was//$'\n'/ }}${now:+, not with ${now//$'\n'/ }};" \
+    "another RUN makes it anew" >&2
 }
 
 fresh() { # DIR words...: run them without what a stopped run left in DIR

@@ -35,6 +35,7 @@ DATA=${DATA:-$here/../../../shared/data} # the full sets beside the checkout, or
 [ -d "$DATA" ] || DATA=$here/../quickstart/data
 HELDOUT=${HELDOUT:-$DATA/openstax-ccby/openstax.valid.jsonl.gz}
 PAIRS=${PAIRS:-$here/data/blimp.jsonl.gz} # 50 pairs of each set; the whole of it tells more
+given PAIRS "$PAIRS"
 begin "$DATA"/openstax-ccby/*train* "$DATA"/eltec-eng/*train*
 
 echo "== 1/4 take $WORDS words"
@@ -54,10 +55,8 @@ echo "== 4/4 judge: BLiMP at every count of words"
 mkdir -p "$RUN/blimp"
 for checkpoint in "$RUN"/train/words_*; do
   for task in $JUDGES; do
-    judged=$RUN/blimp/$(basename "$checkpoint")-$task.json
-    [ -e "$judged" ] && continue
-    unitk evaluate --checkpoint "$checkpoint" --task "$task" --pairs "$PAIRS" --output-format json >"$judged.part"
-    mv "$judged.part" "$judged"
+    said "$RUN/blimp/$(basename "$checkpoint")-$task.json" unitk evaluate --checkpoint "$checkpoint" --task "$task" \
+      --pairs "$PAIRS" --output-format json
   done
 done
 python3 "$here/report.py" "$RUN"

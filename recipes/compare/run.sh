@@ -37,6 +37,7 @@ case $SETTING in
 esac
 : "${LR:=5e-3}" "${FINETUNE_LR:=3e-3}" "${GLUE_LR:=1e-3}" "${FINETUNE_TOKENS:=4096}"
 PAIRS=${PAIRS:-$here/../babylm/data/blimp.jsonl.gz} # 50 pairs of each set
+given PAIRS "$PAIRS"
 LAMBADA=${LAMBADA:-$DATA/lm-eval/lambada/lambada_test.jsonl.gz}
 SUMMARIES=$DATA/scitldr-a
 [ -d "$SUMMARIES" ] || SUMMARIES=$here/../summarize/data/scitldr-a

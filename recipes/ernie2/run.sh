@@ -17,6 +17,8 @@ PRECISION=${PRECISION:-auto}
 OBJECTIVES=${OBJECTIVES:-knowledge,capital,document,order,distance,discourse}
 # an objective's name is the row that learns it alone, in as many updates as its share of the others
 ROWS=${ROWS:-multitask sequential continual scratch distance discourse}
+# shellcheck disable=SC2086
+known ROWS multitask sequential continual scratch ${OBJECTIVES//,/ }
 case $SETTING in
   tiny) : "${STEPS:=12}" "${BATCH:=4}" "${LR:=2e-4}" "${BLOCK:=64}" ;;
   cpu) : "${STEPS:=400}" "${BATCH:=64}" "${LR:=5e-4}" "${BLOCK:=64}" ;;

@@ -20,6 +20,7 @@ case $SIZE in
 esac
 LABELS=${LABELS:-1 10 100 1000}
 MODELS=${MODELS:-scratch mlm vae mlm-frozen vae-frozen vae-latent}
+known MODELS scratch mlm vae mlm-frozen vae-frozen vae-latent
 SEEDS=${SEEDS:-3}
 SEED=${SEED:-1}
 ROWS=${ROWS:-60000}
@@ -70,7 +71,6 @@ for labels in $LABELS; do
       vae-latent)
         words=("${frozen[@]}" '[!h]*' --init-from "$RUN/vae/last" --task.layout optimus)
         words+=(--arch.head-latent on --arch.head-pooler off) ;;
-      *) echo "MODELS: no such model: $model" >&2; exit 2 ;;
     esac
     once "$RUN/.$model-$labels" unitk train --task classify "${words[@]}" --data "$RUN/data/labelled" \
       --valid "$RUN/data/labelled/valid" --valid test="$RUN/data/labelled/test" --per-label "$labels" \

@@ -26,16 +26,19 @@ case $SETTING in
     : "${EPOCHS:=24}" "${PAIR_BATCH:=64}" "${BACK_STEPS:=200}" "${LR:=1e-3}" "${DROPOUT:=0.2}" ;;
   *) echo "SETTING must be tiny, cpu or gpu, got $SETTING" >&2; exit 2 ;;
 esac
+known ROWS scratch mass back unsupervised
 RUN=${RUN:-runs/mass_translation-$SETTING}
 mine "$RUN"
 
 echo "== 1/4 preprocess"
-if [ -z "${DATA:-}" ]; then
+if [ "$SETTING" = tiny ] && [ -z "${DATA:-}" ]; then
   letters=$RUN/letters
   once "$RUN/.made-up" python3 "$here/../toy_copy/make_data.py" "$letters" reverse
   files=(--train "$letters"/train.{source,target}.txt --valid "$letters"/valid.{source,target}.txt
     --test "$letters"/test.{source,target}.txt)
 else
+  DATA=${DATA:-$here/../../../shared/data/multi30k/task1}
+  given DATA "$DATA"/{train,val,test_2016_flickr}.{en,de}.gz
   files=(--train "$DATA"/train.{en,de}.gz --valid "$DATA"/val.{en,de}.gz --test "$DATA"/test_2016_flickr.{en,de}.gz)
 fi
 text=$RUN/text
@@ -90,9 +93,10 @@ for row in $ROWS; do
   case $row in
     scratch) tuned scratch "${model[@]}" ;;
     mass) tuned mass --init-from "$RUN/pretrain/last" ;;
-    back) tuned mass --init-from "$RUN/pretrain/last" && back back mass ;;
+    back)
+      tuned mass --init-from "$RUN/pretrain/last"
+      back back mass ;;
     unsupervised) back unsupervised pretrain ;;
-    *) echo "ROWS are scratch, mass, back and unsupervised, got $row" >&2; exit 2 ;;
   esac
 done
 echo "== 4/4 report"

@@ -13,6 +13,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 questions=${DATA:-$here/../quickstart/data}/squad-v1.1-nqg-split
 RUN=${RUN:-runs/mini-questions}
+given DATA "$questions"/{train,dev,test}.json.gz
 mine "$RUN"
 
 echo "== 1/3 preprocess"

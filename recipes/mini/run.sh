@@ -19,10 +19,11 @@ STEPS=${STEPS:-6000}
 ASK_STEPS=${ASK_STEPS:-500}
 MORE_STEPS=${MORE_STEPS:-4500}
 SEED=${SEED:-1}
+openstax=$DATA/openstax-ccby
+given DATA "$DATA/squad-v1.1-nqg-split/train.json.gz" "$openstax"/openstax.{train,valid}.jsonl.gz
 mine "$RUN"
 
 echo "== 1/7 texts"
-openstax=$DATA/openstax-ccby
 texts=(--input "$RUN/thrice.jsonl" "$openstax/openstax.train.jsonl.gz")
 for path in "$DATA"/eltec-eng/*train*; do [ ! -e "$path" ] || texts+=("$path"); done
 squad=(python3 "$here/squad_text.py" --squad "$DATA/squad-v1.1-nqg-split/train.json.gz")

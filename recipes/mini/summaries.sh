@@ -12,6 +12,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 papers=${DATA:?must be the folder that holds scitldr-a/}/scitldr-a
 RUN=${RUN:-runs/mini-summaries}
+given DATA "$papers"/{train,dev,test}.jsonl.gz
 mine "$RUN"
 fields=(--source-field source --target-field target)
 
@@ -25,16 +26,16 @@ once "$RUN/.data" unitk preprocess --input "$papers/train.jsonl.gz" --valid "$pa
   --test "$papers/test.jsonl.gz" "${fields[@]}" --vocab unitk-mini-en --dest "$RUN/data" --overwrite
 
 train() { # STAGE words...: go on with it, or begin it
-  unitk train --task glm_infill --save-dir "$RUN/$1" --resume --arch.dropout 0 --criterion.label-smoothing 0.1 \
+  once "$RUN/.$1" unitk train --task glm_infill --save-dir "$RUN/$1" --resume --arch.dropout 0 --criterion.label-smoothing 0.1 \
     --optimizer muon --optimizer.weight-decay 0.05 --lr-schedule linear:warmup=0.05 --max-source-len 384 \
     --max-target-len 64 --batch-tokens 4096 --max-tokens 4096 --valid-every 100 --valid-texts 200 --log-every 25 \
     --seed "${SEED:-1}" "${@:2}"
 }
 
 echo "== 2/4 titles and sentences"
-once "$RUN/.titles" train titles --data "$RUN/first" --init-from unitk-mini-en --max-steps "${FIRST_STEPS:-300}" --lr 3e-3
+train titles --data "$RUN/first" --init-from unitk-mini-en --max-steps "${FIRST_STEPS:-300}" --lr 3e-3
 echo "== 3/4 summaries"
-once "$RUN/.finetune" train finetune --data "$RUN/data" --init-from "$RUN/titles" --max-steps "${STEPS:-400}" --lr 2e-3
+train finetune --data "$RUN/data" --init-from "$RUN/titles" --max-steps "${STEPS:-400}" --lr 2e-3
 echo "== 4/4 write the test summaries"
 once "$RUN/.written" unitk generate --checkpoint "$RUN/finetune" --input "$RUN/data/test" \
   --config "$here/unitk-mini-en-summaries.yaml" --output-format jsonl --output "$RUN/written.jsonl" --overwrite

@@ -14,7 +14,6 @@ RUN=${RUN:-runs/vae}
 STEPS=${STEPS:-2700}
 BETA=${BETA:-0.1}
 SEED=${SEED:-1}
-mine "$RUN"
 
 if [ -n "${DATA:-}" ]; then
   short=$DATA/small-parallel-enja train=$short/train.en.gz valid=$short/dev.en.gz test=$short/test.en.gz
@@ -22,6 +21,8 @@ else
   DATA=$here/../quickstart/data short=$here/../vae_captions/data
   train=$short/train.txt.gz valid=$short/valid.txt.gz test=$short/test.txt.gz
 fi
+given DATA "$DATA/squad-v1.1-nqg-split/train.json.gz" "$DATA/openstax-ccby/openstax.train.jsonl.gz" "$train" "$valid" "$test"
+mine "$RUN"
 
 echo "== 1/3 sentences"
 once "$RUN/.squad" python3 "$here/squad_text.py" \

@@ -28,6 +28,7 @@ HELDOUT=$openstax/openstax.valid.jsonl.gz copies=lead text=()
 
 # the files of a set, what their fields mean, and how long its texts are
 set=$DATA/$DATASET
+given DATA "$set"
 records() { # TRAIN VALID TEST SOURCE-FIELD TARGET-FIELDS words...
   pairs=(--input "$set/$1" --valid "$set/$2") test=(--test "$set/$3")
   test+=(--source-field "$4" --target-field "$5" "${@:6}")

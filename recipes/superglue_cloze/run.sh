@@ -16,6 +16,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 SIZE=${SIZE:-small}
 OBJECTIVE=${OBJECTIVE:-glm_infill}
 SETS=${SETS:-boolq cb copa multirc record rte wic wsc}
+known SETS boolq cb copa multirc record rte wic wsc
 RUN=${RUN:-runs/superglue-$OBJECTIVE-$SIZE}
 SEED=${SEED:-1}
 [ "$SIZE" = base ] || : "${FINETUNE_STEPS:=40}" "${FINETUNE_LR:=5e-4}" "${LENGTH:=128}"
@@ -61,7 +62,6 @@ for set in $SETS; do
     rte) fields=premise,hypothesis number=0 ;;
     wic) fields=sentence1,sentence2,word number=1 ;;
     wsc) fields=text,choices,pronoun number=2 labels=choice ;;
-    *) echo "SETS: no such set: $set" >&2; exit 2 ;;
   esac
   [ $labels = class ] || more=()
   [ "$set" != wsc ] || more=(--criterion.loss mixed --task.length-penalty 1)

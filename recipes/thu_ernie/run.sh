@@ -13,13 +13,18 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 RUN=${RUN:-runs/thu-ernie}
 SEED=${SEED:-1}
+WIKI=${WIKI:-$here/data/linked.jsonl.gz}
+FEWREL=${FEWREL:-$here/data/fewrel.json.gz}
+given WIKI "$WIKI"
+given FEWREL "$FEWREL"
+[ -z "${VECTORS:-}" ] || given VECTORS "$VECTORS"
 mine "$RUN"
 text=$RUN/text model=$RUN/pretrain
 common=(--seed "$SEED" --lr-schedule linear:warmup=0.1 --max-tokens 2048 --max-source-len 200)
 
 echo "== 1/4 texts, vectors and names of entities"
-once "$RUN/.wiki" python3 "$here/data.py" wiki "${WIKI:-$here/data/linked.jsonl.gz}" "$text" ${VECTORS:+"$VECTORS"}
-once "$RUN/.fewrel" python3 "$here/data.py" fewrel "${FEWREL:-$here/data/fewrel.json.gz}" "$text"
+once "$RUN/.wiki" python3 "$here/data.py" wiki "$WIKI" "$text" ${VECTORS:+"$VECTORS"}
+once "$RUN/.fewrel" python3 "$here/data.py" fewrel "$FEWREL" "$text"
 once "$RUN/.linked" unitk preprocess --input "$text/train.jsonl" --valid "$text/valid.jsonl" --source-field text \
   --label-field links --labels links --vocab-size "${VOCAB:-4000}" --vocab-normalization nfkc_cf --byte-fallback \
   --dest "$RUN/data/linked" --overwrite

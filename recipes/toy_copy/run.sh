@@ -9,10 +9,12 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 RULE=${RULE:-copy}
 TASK=${TASK:-glm_infill}
+known RULE copy reverse sort
+known TASK glm_infill unilm pmlm lm mass seq2seq
 case $TASK in
   unilm) arch=unilm_tiny ;; pmlm) arch=unilm2_tiny ;; lm) arch=gpt2_tiny ;;
   mass | seq2seq) arch=bart_tiny ;; # mass_tiny scales its embeddings, and takes many more updates
-  *) arch=glm_tiny ;;
+  glm_infill) arch=glm_tiny ;;
 esac
 ARCH=${ARCH:-$arch}
 LR=${LR:-3e-3}

@@ -35,6 +35,7 @@ if [ "$SETTING" = tiny ] && [ -z "${DATA:-}" ]; then
     --test "$letters"/test.{source,target}.txt)
 else
   DATA=${DATA:-$here/../../../shared/data/multi30k/task1}
+  given DATA "$DATA"/{train,val,test_2016_flickr}.{en,de}.gz
   files=(--train "$DATA"/train.{en,de}.gz --valid "$DATA"/val.{en,de}.gz --test "$DATA"/test_2016_flickr.{en,de}.gz)
 fi
 text=$RUN/text

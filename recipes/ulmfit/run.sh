@@ -16,6 +16,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 SIZE=${SIZE:-small}
 SETS=${SETS:-imdb trec}
 ROWS=${ROWS:-scratch no-target no-thaw full siatl}
+known SETS imdb trec
+known ROWS scratch no-target no-thaw full backward both siatl
 SEED=${SEED:-1}
 RUN=${RUN:-runs/ulmfit-$SIZE}
 case $SIZE in
@@ -109,7 +111,6 @@ for set in $SETS; do
       siatl)
         words=(--config "$papers/siatl/finetune.yaml" --init-from "$RUN/general/last" --max-source-len none)
         words+=(--task.layout lm:opening=none,ends=off) rate=$SIATL_LR ;;
-      *) echo "ROWS: no such row: $row" >&2; exit 2 ;;
     esac
     [ "$row" = both ] || classifier "$set" "$row" "${words[@]}" --lr "$rate"
     tested "$set" "$row" "${judges[@]}"

@@ -3,7 +3,10 @@
 #
 #   recipes/vae_captions/run.sh                       the bundled sample
 #   DATA=path/to/folder recipes/vae_captions/run.sh   other sentences: train, valid and test.txt[.gz]
-#   ARCH=optimus_small STEPS=20000 ...                more than a demonstration
+#   ARCH=optimus_small STEPS=20000 RUN=runs/x ...     more than a demonstration, in another place
+#   LATENT VOCAB PER_CLASS                            dimensions, pieces, labels a class of the probe
+#
+# Training that is finished is not done again, and goes on after a stop.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../stages.sh"
@@ -16,24 +19,19 @@ VOCAB=${VOCAB:-4000}
 PER_CLASS=${PER_CLASS:-1,10,100}
 RUN=${RUN:-runs/vae_captions}
 
-for split in train valid test; do
-  compgen -G "$DATA/$split.txt*" >/dev/null || { echo "DATA: $DATA lacks $split.txt or $split.txt.gz" >&2; exit 2; }
-done
 mine "$RUN"
-fresh "$RUN" mine "$RUN"
-for split in train valid test; do
-  file=$(ls "$DATA/$split".txt* | head -n 1)
-  case $file in *.gz) gzip -dc "$file" ;; *) cat "$file" ;; esac >"$RUN/$split.txt"
-  python3 "$here/label.py" <"$RUN/$split.txt" >"$RUN/$split.labelled.txt"
+sentences "$DATA"
+for split in train test; do
+  said "$RUN/$split.labelled.txt" python3 "$here/label.py" <"$RUN/$split.txt"
 done
 
 echo "== 1/4 preprocess"
-unitk preprocess --input "$RUN/train.txt" --valid "$RUN/valid.txt" --test "$RUN/test.txt" \
-  --documents line --vocab-kind bpe --vocab-size "$VOCAB" --dest "$RUN/data"
+once "$RUN/.data" unitk preprocess --input "$RUN/train.txt" --valid "$RUN/valid.txt" --test "$RUN/test.txt" \
+  --documents line --vocab-kind bpe --vocab-size "$VOCAB" --dest "$RUN/data" --overwrite
 
 echo "== 2/4 train"
-unitk train --config "$here/train.yaml" --arch "$ARCH" --arch.latent "$LATENT" \
-  --data "$RUN/data" --save-dir "$RUN/vae" --max-steps "$STEPS"
+once "$RUN/.vae" unitk train --config "$here/train.yaml" --arch "$ARCH" --arch.latent "$LATENT" \
+  --data "$RUN/data" --save-dir "$RUN/vae" --resume --max-steps "$STEPS"
 
 echo "== 3/4 measure"
 model=(--checkpoint "$RUN/vae/last")

@@ -29,10 +29,7 @@ read -ra init <<<"${INIT:-}"
 RUN=${RUN:-runs/vae_grid-$SETTING}
 
 mine "$RUN"
-for split in train valid test; do
-  file=$(ls "$DATA/$split".txt* | head -n 1)
-  case $file in *.gz) gzip -dc "$file" ;; *) cat "$file" ;; esac >"$RUN/$split.txt"
-done
+sentences "$DATA"
 vocab=(--vocab-kind bpe --vocab-size "$VOCAB")
 [[ $VOCAB =~ ^[0-9]+$ ]] || vocab=(--vocab "$VOCAB")
 once "$RUN/.data" unitk preprocess --input "$RUN/train.txt" --valid "$RUN/valid.txt" --test "$RUN/test.txt" \

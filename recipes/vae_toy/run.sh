@@ -2,7 +2,9 @@
 # When does a text autoencoder use its latent? Three ways to train the same one, minutes on a CPU.
 #
 #   recipes/vae_toy/run.sh
-#   REGIMES="constant autoencoder" STEPS=500 recipes/vae_toy/run.sh
+#   REGIMES="constant autoencoder" STEPS=500 RUN=runs/x recipes/vae_toy/run.sh
+#
+# What is finished is not done again, and training goes on: run it once more after a stop.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../stages.sh"
@@ -14,26 +16,23 @@ SEED=${SEED:-1}
 INIT_STD=${INIT_STD:-0.1}
 RUN=${RUN:-runs/vae_toy}
 
-declare -A options=(
+declare -A regimes=(
   [constant]="--criterion.beta 1 --criterion.kl-mode sum"
   [constant_threshold]="--criterion.beta 1 --criterion.kl-threshold 0.5"
   [cyclical_threshold]="--criterion.beta cyclical:cycles=1 --criterion.kl-threshold 0.5"
   [autoencoder]="--criterion.beta 0"
 )
-for regime in $REGIMES; do
-  [ -n "${options[$regime]:-}" ] || { echo "REGIMES: there is no $regime (${!options[*]})" >&2; exit 2; }
-done
+known REGIMES "${!regimes[@]}"
 mine "$RUN"
-fresh "$RUN" mine "$RUN"
-python3 "$here/make_data.py" "$RUN/text"
-unitk preprocess --input "$RUN/text/train.txt" --valid "$RUN/text/valid.txt" --documents line \
-  --vocab "$RUN/text/grammar.words" --dest "$RUN/data"
+once "$RUN/.text" python3 "$here/make_data.py" "$RUN/text"
+once "$RUN/.data" unitk preprocess --input "$RUN/text/train.txt" --valid "$RUN/text/valid.txt" --documents line \
+  --vocab "$RUN/text/grammar.words" --dest "$RUN/data" --overwrite
 
 for regime in $REGIMES; do
   echo "== $regime"
   # shellcheck disable=SC2086
-  unitk train --task optimus --arch optimus_tiny --arch.init-std "$INIT_STD" ${options[$regime]} \
-    --data "$RUN/data" --blocks line --save-dir "$RUN/$regime" --batch-texts 64 --lr 1e-3 \
+  once "$RUN/.$regime" unitk train --task optimus --arch optimus_tiny --arch.init-std "$INIT_STD" ${regimes[$regime]} \
+    --data "$RUN/data" --blocks line --save-dir "$RUN/$regime" --resume --batch-texts 64 --lr 1e-3 \
     --max-steps "$STEPS" --seed "$SEED" --precision fp32 --log-every 250 --panel-texts 1000
 done
 # shellcheck disable=SC2086

@@ -18,16 +18,18 @@ CHECKPOINT=${CHECKPOINT:-unitk-mini-en}
 # this one fills blanks as well, and has learnt pairs, whose sources end with [SEP]
 [ "$CHECKPOINT" != unitk-mini-en ] || : "${OPTIONS:=--task lm --task.lm.delimiter off}"
 read -ra options <<<"${OPTIONS:-}"
-mine "$RUN"
 sample=$here/../quickstart/data
 last=(--passages "$sample/openstax-ccby/openstax.valid.jsonl.gz")
-[ -z "${LAMBADA:-}" ] || last=(--last-words "$LAMBADA")
+SUMMARIES=${SUMMARIES:-$here/../summarize/data/scitldr-a/test.jsonl.gz}
+QUESTIONS=${QUESTIONS:-$sample/squad-v1.1-nqg-split/dev.json.gz}
+[ -z "${LAMBADA:-}" ] || { given LAMBADA "$LAMBADA"; last=(--last-words "$LAMBADA"); }
+given SUMMARIES "$SUMMARIES"
+given QUESTIONS "$QUESTIONS"
+mine "$RUN"
 
 echo "== 1/4 texts"
 once "$RUN/.texts" python3 "$here/collect.py" "$RUN/text" "${last[@]}" \
-  --summaries "${SUMMARIES:-$here/../summarize/data/scitldr-a/test.jsonl.gz}" \
-  --questions "${QUESTIONS:-$sample/squad-v1.1-nqg-split/dev.json.gz}" \
-  --texts "${TEXTS:-300}" --words "${WORDS:-120}"
+  --summaries "$SUMMARIES" --questions "$QUESTIONS" --texts "${TEXTS:-300}" --words "${WORDS:-120}"
 
 echo "== 2/4 last words"
 once "$RUN/.words" fresh "$RUN/last_words.jsonl" unitk evaluate --checkpoint "$CHECKPOINT" "${options[@]}" --output-format json \

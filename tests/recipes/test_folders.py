@@ -98,6 +98,7 @@ def test_any_path_and_a_second_run(name, tmp_path):
     for _ in range(2):
         done = start(name, tmp_path, checkout, RUN=str(checkout / "my run"))
         assert done.returncode == 0, done.stderr
+        assert "kept as it was made" not in done.stderr
     calls = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
     words = [word for call in calls for word in call]
     assert not list(tmp_path.rglob("INJ"))
@@ -174,6 +175,17 @@ def test_rows_of_an_ablation(tmp_path):
     [
         ("vae_toy", {"REGIMES": "constant cyclic"}, "there is no cyclic"),
         ("vae_captions", {"DATA": "nowhere"}, "nowhere lacks train.txt or train.txt.gz"),
+        ("vae_grid", {"DATA": "nowhere"}, "nowhere lacks train.txt or train.txt.gz"),
+        ("toy_copy", {"TASK": "mlm"}, "there is no mlm"),
+        ("lowdata", {"MODELS": "mlm vea"}, "there is no vea"),
+        ("ulmfit", {"ROWS": "scratch ful"}, "there is no ful"),
+        ("mass_translation", {"ROWS": "mass bakc"}, "there is no bakc"),
+        ("mass_translation", {"DATA": "nowhere"}, "there is no nowhere/train.en.gz"),
+        ("ernie2", {"ROWS": "scratch distanc"}, "there is no distanc"),
+        ("thu_ernie", {"WIKI": "nowhere"}, "WIKI: there is no nowhere"),
+        ("zero_shot", {"QUESTIONS": "nowhere"}, "QUESTIONS: there is no nowhere"),
+        ("summarize", {"DATASET": "aeslc"}, "data/aeslc"),
+        ("mini", {"DATA": "nowhere"}, "there is no nowhere/squad-v1.1-nqg-split/train.json.gz"),
     ],
 )
 def test_a_wrong_variable_costs_no_finished_run(name, wrong, message, tmp_path):
@@ -184,6 +196,19 @@ def test_a_wrong_variable_costs_no_finished_run(name, wrong, message, tmp_path):
     done = start(name, tmp_path, RUN=str(run), **wrong)
     assert done.returncode == 2 and message in done.stderr
     assert sorted(run.rglob("*")) == before and not (tmp_path / "calls").exists()
+
+
+@pytest.mark.parametrize("name", ["ernie2", "lowdata", "mini", "summarize", "ulmfit", "vae_toy"])
+def test_what_is_kept_of_another_seed_is_named(name, tmp_path):
+    assert start(name, tmp_path, RUN="run").returncode == 0
+    before = (tmp_path / "calls").read_text().count('"train"')
+    done = start(name, tmp_path, RUN="run", SEED="7")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "calls").read_text().count('"train"') == before
+    lines = [line for line in done.stderr.splitlines() if "--seed 1, not with --seed 7" in line]
+    # stages 6 and 7 of mini have the next seed
+    assert len(lines) == before - 2 * (name == "mini")
+    assert done.stderr.count("kept as it was made") == before
 
 
 def test_records_hold_any_character(tmp_path):

@@ -17,6 +17,21 @@ stages
 
 
 @pytest.fixture
+def shell(tmp_path):
+    """Runs a script that reads `stages.sh`, with RUN in the folder of the test."""
+    program = tmp_path / "bin" / "unitk"
+    program.parent.mkdir()
+    program.touch(mode=0o755)
+
+    def run(script):
+        env = {"RUN": str(tmp_path), "PATH": f"{program.parent}{os.pathsep}{os.defpath}"}
+        text = f"set -euo pipefail\n. {STAGES}\n{script}"
+        return subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True)
+
+    return run
+
+
+@pytest.fixture
 def told(tmp_path):
     """The options of every `unitk train` of OBJECTIVE and SIZE."""
     stub = tmp_path / "bin" / "unitk"
@@ -78,3 +93,42 @@ def test_a_model_that_comes_with_unitk_is_fine_tuned_or_its_stack_from_scratch(
     (tune,) = told(SIZE="mini", **env)
     assert (tune.get("--init-from"), tune.get("--arch")) == (init, arch)
     assert tune["--optimizer"] == "muon"
+
+
+ONE = """once "$RUN/.a" printf '%s.' {0}; said "$RUN/b" printf '%s.' {0}"""
+
+
+@pytest.mark.parametrize(
+    ("words", "other"),
+    [
+        ("x --seed 1 --dest $RUN/y", ""),
+        ("x --dest $RUN/./../${RUN##*/}/y --seed 1", "--dest y, not with --dest ./../"),
+        ("x --seed 2 --dest $RUN/y", "--seed 1, not with --seed 2;"),
+        ("x --dest $RUN/y", "--seed 1;"),
+        ("x --seed 1 --dest $RUN/y --more 'a b'", "not with --more a b;"),
+        ("z --seed 1 --dest $RUN/y", "printf %s. x, not with printf %s. z;"),
+    ],
+)
+def test_what_is_finished_is_kept_and_its_other_options_are_named(words, other, shell, tmp_path):
+    first = shell(ONE.format("x --seed 1 --dest $RUN/y"))
+    assert first.stdout == (tmp_path / "b").read_text() != "" and first.stderr == ""
+    again = shell(ONE.format(words))
+    assert again.stdout == "" and (tmp_path / "b").read_text() == first.stdout
+    lines = again.stderr.splitlines()
+    assert len(lines) == 2 * bool(other)
+    for line, name in zip(lines, (".a", ".b"), strict=False):
+        assert line.startswith(f"{tmp_path}/{name}: kept as it was made, ") and other in line
+
+
+def test_a_mark_without_options_is_kept(shell, tmp_path):
+    (tmp_path / ".a").touch()
+    done = shell('once "$RUN/.a" echo --seed 2')
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("after", ["", " && true", " || true"])
+def test_what_fails_is_not_finished(after, shell, tmp_path):
+    """Also where bash goes on after errors: in a list of commands."""
+    shell(f'both() {{ once "$RUN/.a" false; }}; both{after}')
+    shell(f'both() {{ said "$RUN/b" ls "$RUN/nowhere"; }}; both{after}')
+    assert {path.name for path in tmp_path.iterdir()} <= {"bin", "b.part"}
