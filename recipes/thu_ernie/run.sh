@@ -54,4 +54,4 @@ for row in entities none; do
   said "$RUN/$row.json" unitk score --metric class --hypotheses "$RUN/$row.jsonl" \
     --references "$text/relations.valid.jsonl" --label-field label --output-format json
 done
-tail -n +1 "$RUN"/*.json
+python3 "$here/report.py" "$RUN"
