@@ -56,3 +56,9 @@ def test_chrf():
     assert chrf(["a b c d"], [["x", "a b c d"]]).figures == {"chrf": 100, "chrf++": 100}
     assert chrf(["ABC"], [["abc"]]).figures["chrf"] == 0
     assert chrf(["ABC"], [["abc"]], lowercase=True).figures["chrf"] == pytest.approx(100)
+
+
+def test_tokenised_text_is_scored_without_advice(caplog):
+    texts = ["a tokenised line ."] * 200
+    assert bleu(texts, [[text] for text in texts]).figures["bleu"] == pytest.approx(100)
+    assert caplog.records == []

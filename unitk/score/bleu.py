@@ -26,10 +26,8 @@ def bleu(
     """BLEU-4 with its parts; each text has at least one reference, and numbers may differ."""
     from sacrebleu.metrics.bleu import BLEU
 
-    # `force`: no advice about tokenised text where the caller chose not to tokenise
-    metric = BLEU(
-        tokenize=tokenize, lowercase=lowercase, smooth_method=smooth, force=tokenize == "none"
-    )
+    # `force`: no advice about tokenised text, which names arguments of sacrebleu's own
+    metric = BLEU(tokenize=tokenize, lowercase=lowercase, smooth_method=smooth, force=True)
     # sacrebleu wants the first references of all texts, then the second ones; None is none
     found = metric.corpus_score(hypotheses, list(zip_longest(*references)))
     precisions = {f"precision{n}": value for n, value in enumerate(found.precisions, start=1)}
