@@ -94,20 +94,9 @@ class Stack(Tower):
             dtype = self.cache_dtype  # as in the steps that follow
         # keys of a prefix have neither clock nor doc: a table alone can say who sees them
         choice: Rendering = "dense" if condition.prefix else self.attention
+        given = slots, sight, num_keys, dtype, dropout, self.relative, choice
         turns = rotation(self.config, slots)
-        view = replace(
-            render(
-                slots,
-                sight,
-                num_keys,
-                dtype,
-                dropout,
-                self.relative,
-                choice,
-                own_bias=self.own_bias,
-            ),
-            rotation=turns,
-        )
+        view = replace(render(*given, own_bias=self.own_bias), rotation=turns)
         sources: Sequence[Source | None] = [None] * len(self.layers)
         stores: Sequence[Store | None] = [None] * len(self.layers)
         if condition.slots is not None:
@@ -157,12 +146,9 @@ class Stack(Tower):
         """Per layer the keys and values [B, H, S, K] of an encoder's states."""
         assert condition.cross is not None and condition.slots is not None
         # turned by the encoder's positions: a decoder that copies or reorders learns it sooner
+        given = condition.cross, rotation(self.config, condition.slots)
         parts = [layer.cross_attention for layer in self.layers]
-        return [
-            p.project(condition.cross, rotation(self.config, condition.slots))
-            for p in parts
-            if isinstance(p, CrossAttention)
-        ]
+        return [p.project(*given) for p in parts if isinstance(p, CrossAttention)]
 
     def extend(
         self,
@@ -217,14 +203,10 @@ class Stack(Tower):
         length = prefix[0][0].shape[2] if prefix else 0
         device = self.embed.tokens.weight.device
         dtype = self.cache_dtype or compute_dtype(self.embed.tokens.weight)
+        size = length + columns, self.config.key_width
         heads = self.config.layer_heads or [self.config.num_heads] * len(self.layers)
         # zeros: a column that nobody looks at still meets a weight of 0, and 0 * nan is nan
-        value = [
-            torch.zeros(
-                batch_size, n, length + columns, self.config.key_width, dtype=dtype, device=device
-            )
-            for n in heads
-        ]
+        value = [torch.zeros(batch_size, n, *size, dtype=dtype, device=device) for n in heads]
         key = [torch.zeros_like(table) for table in value]
         slots = torch.zeros(len(FIELDS), batch_size, columns, dtype=torch.int64, device=device)
         cache = Cache(key, value, slots, prefix=length)
@@ -377,17 +359,9 @@ class Model(Answers):
         numbers = self.config.head_layers
         read = any(ask.tower == name and ask.head != LM for ask in batch.asks.values())
         every: list[Tensor] | None = [] if numbers and read else None
+        given = batch.towers[name], batch.sight[name], batch.num_keys[name], condition
         asked = asked_slots(batch, name) if batch.only_asked and every is None else None
-        states = {
-            name: self.tower(name).encode(
-                batch.towers[name],
-                batch.sight[name],
-                batch.num_keys[name],
-                condition,
-                layers=every,
-                asked=asked,
-            )
-        }
+        states = {name: self.tower(name).encode(*given, layers=every, asked=asked)}
         if every is not None:
             states[layered(name)] = torch.stack([every[number] for number in numbers], dim=2)
         return states
@@ -395,9 +369,8 @@ class Model(Answers):
     def embed(self, batch: Batch, depth: int) -> Tensor:
         """The states [B, T, D] of texts (`Task.to_embed`) behind as many layers."""
         layers: list[Tensor] | None = None if depth == len(self.reader.layers) else []
-        last = self.reader.encode(
-            batch.towers["enc"], batch.sight["enc"], batch.num_keys["enc"], layers=layers
-        )
+        given = batch.towers["enc"], batch.sight["enc"], batch.num_keys["enc"]
+        last = self.reader.encode(*given, layers=layers)
         return last if layers is None else layers[depth]
 
     def check_tower(self, name: str, batch: Batch) -> None:

@@ -74,15 +74,8 @@ class Trainer:
         self.model = beginning(start, self.device, self.ranks)
         self.criterion = parts["criterion"].config.build(self.data.vocab)
         own = parts["optimizer"].config
-        self.plan = OptimPlan(
-            self.model,
-            own,
-            config.lr,
-            config.lr_schedule,
-            parse_rules(config.group, own),
-            config.thaw,
-            fused(self.model),
-        )
+        given = config.lr, config.lr_schedule, parse_rules(config.group, own), config.thaw
+        self.plan = OptimPlan(self.model, own, *given, fused(self.model))
         self.ranks.prepare(self.plan.optimizers)
         averaged = config.ema, config.average_last
         self.average = Average(self.model, *averaged) if any(averaged) else None
@@ -174,9 +167,8 @@ class Trainer:
         plan.begin(at.step, self.total, at.epoch)
         if update.begins:
             self.stateful.tables = {}
-        sums, counts = guard.fitting(
-            self.gradients, update, plan.zero_grad, config, at.step, self.ranks
-        )
+        tried = plan.zero_grad, config, at.step, self.ranks
+        sums, counts = guard.fitting(self.gradients, update, *tried)
         sums, norm = self.all_ranks(sums)
         noise = {name: sums.pop(name) for name in PARTS if name in sums}
         total = torch.stack([sums[name] for name in counts if name in sums]).sum()
@@ -267,9 +259,8 @@ class Trainer:
 
     def agreed_signal(self, wait: bool = False) -> int:
         """Agree with all ranks on the time spent, failed checkpoints, and a signal (returned)."""
-        number, self.progress.seconds, failed = self.ranks.all_reduce_max(
-            self.signals.received, time.perf_counter() - self.began, self.saver.failed(wait)
-        )
+        own = self.signals.received, time.perf_counter() - self.began, self.saver.failed(wait)
+        number, self.progress.seconds, failed = self.ranks.all_reduce_max(*own)
         self.progress.forget(int(failed))  # training goes on without the checkpoint of that step
         if failed and failed == self.saved:
             self.saved = -1
@@ -278,9 +269,8 @@ class Trainer:
     def updates(self) -> Iterator[tuple[Update, int, int]]:
         """The updates to come, on the device, each with its numbers of tokens and words."""
         at = self.progress
-        for update, tokens, words in self.data.updates(
-            self.feed, at.epoch, at.cursor, at.step, self.total
-        ):
+        place = at.epoch, at.cursor, at.step, self.total
+        for update, tokens, words in self.data.updates(self.feed, *place):
             moved = [batch.to(self.device) for batch in update.batches]
             yield replace(update, batches=moved), tokens, words
 
@@ -337,9 +327,8 @@ class Trainer:
         ranks, values, config = self.ranks, dict[str, float](), self.config
         for name, source in self.data.valid.items():
             means = Means()
-            batches = FixedBatches(
-                source.examples, config.max_tokens, config.valid_texts, ranks.rank, ranks.world
-            )
+            share = config.max_tokens, config.valid_texts, ranks.rank, ranks.world
+            batches = FixedBatches(source.examples, *share)
             for done, (number, batch) in enumerate(batches):
                 if ranks.all_reduce_max(self.signals.received)[0]:
                     return None
