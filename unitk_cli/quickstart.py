@@ -21,7 +21,8 @@ SET = "squad-v1.1-nqg-split"
 STAGES = {
     "1/4 preprocess": (
         "preprocess --input {data}/train.json.gz --valid {data}/dev.json.gz"
-        " --test {data}/test.json.gz --window 48 --vocab {init} --dest {run}/data",
+        " --test {data}/test.json.gz --squad-source '{{answer}} [SEP] {{sentence}}' --window 40"
+        " --vocab {init} --dest {run}/data",
     ),
     "2/4 fine-tune on question generation": (
         "train --config {here}/finetune.yaml --data {run}/data --init-from {init}"
@@ -129,7 +130,6 @@ def report(folder: Path, seconds: float) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from unitk.data.reading.sources import split_sentences
     from unitk.score.bleu import bleu
     from unitk.score.rouge import rouge
     from unitk.training.reporting.sinks import LOG, read_events
@@ -137,12 +137,10 @@ def report(folder: Path, seconds: float) -> None:
     lines = (folder / "written.jsonl").read_text(encoding="utf-8").splitlines()
     found: list[dict[str, Any]] = [parse_json(line, "written.jsonl") for line in lines]
     wanted = [record["target"] for record in found]
-    copied = []
-    for answer, passage in (record["source"] for record in found):
-        sentences = split_sentences(passage, "punct")
-        copied.append(next((one for one in sentences if answer in one), passage))
-    texts = {"written": [record["outputs"][0]["text"] for record in found]}
-    texts["the answer's sentence"] = copied
+    texts = {
+        "written": [record["outputs"][0]["text"] for record in found],
+        "the answer's sentence": [record["source"][1] for record in found],
+    }
     save(folder / "written.txt", texts["written"])
     save(folder / "wanted.txt", wanted)
     references = [[text] for text in wanted]
@@ -162,9 +160,8 @@ def report(folder: Path, seconds: float) -> None:
     console = Console(width=100)
     console.print(table)
     for record in found[:: max(1, len(found) // 10)][:10]:
-        answer, passage = record["source"]
-        at = max(0, passage.find(answer) - 60)
-        console.print(f"\n... {passage[at : at + 160]} ...", style="dim", markup=False)
+        answer, sentence = record["source"]
+        console.print(f"\n{sentence}", style="dim", markup=False)
         console.print(f"answer     {answer}", markup=False)
         console.print(f"written    {record['outputs'][0]['text']}", style="bold", markup=False)
         console.print(f"reference  {record['target']}", markup=False)
