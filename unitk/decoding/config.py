@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from unitk.config import Given, resolve
 from unitk.errors import UsageError, at_least, check_option, require
@@ -39,6 +39,11 @@ class SearchPreset:
     counts_ends: bool = True  # whether end symbols are part of n
     free_end: bool = False
     """Whether the end that `--max-len` forces costs nothing, and is no part of n."""
+
+    def divisor(self, length: Any, lenpen: float) -> Any:
+        """What the log-probability of outputs of these lengths (numbers or a tensor) is divided by
+        to rank them."""
+        return ((5 + length) / 6 if self.norm == "wu" else length) ** lenpen
 
 
 SEARCH_PRESETS = {

@@ -70,20 +70,18 @@ def as_hypothesis(
     ids: Ids, gains: Floats, protocol: Protocol, config: GenerateConfig, max_len: int
 ) -> Hypothesis:
     """A given output in the form of a search result whose outputs have at most `max_len` words."""
-    way = SEARCH_PRESETS[config.search]
+    preset = SEARCH_PRESETS[config.search]
     ends = np.flatnonzero(ids == protocol.end)  # one for each blank
     if protocol.endless:
-        way = replace(way, counts_ends=True)
+        preset = replace(preset, counts_ends=True)
     words = np.diff(ends, prepend=-1) - 1
-    forced = ends[words >= max_len] if way.free_end else ends[:0]  # forced: they cost nothing
+    forced = ends[words >= max_len] if preset.free_end else ends[:0]  # forced: they cost nothing
     gains = gains.copy()
     gains[forced] = 0
-    length = float(max(len(ids) - len(forced) if way.counts_ends else words.sum(), 1))
-    length += protocol.opened
-    if way.norm == "wu":
-        length = (5 + length) / 6
+    length = float(max(len(ids) - len(forced) if preset.counts_ends else words.sum(), 1))
     total = float(gains.sum(dtype=np.float64))
-    return Hypothesis(ids, total / length**config.lenpen, total, gains)
+    score = total / preset.divisor(length + protocol.opened, config.lenpen)
+    return Hypothesis(ids, score, total, gains)
 
 
 @torch.inference_mode()

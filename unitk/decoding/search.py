@@ -255,10 +255,7 @@ class Search:
             length = (self.steps - 1 - state.blank.gather(1, back)).clamp(min=1)
         elif preset.free_end:
             length = self.steps - self.full(self.steps - 1).gather(1, back).float()
-        length = length + self.protocol.opened
-        if preset.norm == "wu":
-            length = (5 + length) / 6
-        return length**self.config.lenpen
+        return preset.divisor(length + self.protocol.opened, self.config.lenpen)
 
     def _keep(
         self, total: Tensor, back: Tensor, finish: Tensor, written: Tensor, gains: Tensor
