@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
 
 NEVER = 1 << 30  # a time no clock reaches; the times of tasks stay below it
 FIELDS = ("token", "pos", "pos2", "seg", "now", "born", "dies", "doc", "cross")

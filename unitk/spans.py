@@ -13,10 +13,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from unitk.slots import Ids
+from unitk.slots import Bools, Ids
 
 Spans = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 
 def places(spans: Spans) -> Ids:
@@ -152,9 +151,7 @@ def poisson_spans(
             return spans
 
 
-def sentence_spans(
-    ends: npt.NDArray[np.bool_], budget: int, most: int, rng: np.random.Generator
-) -> Spans:
+def sentence_spans(ends: Bools, budget: int, most: int, rng: np.random.Generator) -> Spans:
     """Whole sentences, drawn until `budget` tokens are reached, at most `most` of them.
 
     A sentence runs up to and including a token marked in `ends`.

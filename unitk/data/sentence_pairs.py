@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from unitk.data.cuts import NO_BREAKS, Cut, chain
-from unitk.slots import Ids
-from unitk.spans import Bools
+from unitk.slots import Bools, Ids
 
 
 @dataclass(frozen=True)

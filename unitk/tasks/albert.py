@@ -73,7 +73,7 @@ class ALBERT(Masked):
         swapped = c.sop and len(text.parts) > 1 and rng.random() < 0.5
         tokens, seg = framed(text.parts[::-1] if swapped else text.parts, v.cls, v.sep)
         count = max(1, round(share_at(c.mask_ratio, text.when) * len(tokens)))
-        free = (tokens != v.cls) & (tokens != v.sep)
+        free = self.maskable(tokens)
         law = length_law(tuple(1 / n for n in range(1, c.max_ngram + 1)))
         hidden = np.flatnonzero(free)[word_ngrams(self.units(tokens, free), count, law, rng)]
         example = self.corrupted(tokens, seg, hidden, rng)

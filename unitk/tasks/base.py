@@ -14,7 +14,7 @@ import numpy as np
 from unitk import registry
 from unitk.data.cuts import Cutter, Text, When
 from unitk.errors import UsageError, require
-from unitk.slots import Example, Floats, Ids, Protocol, Slots, concatenate, lm, stay, unroll
+from unitk.slots import Bools, Example, Floats, Ids, Protocol, Slots, concatenate, lm, stay, unroll
 from unitk.values import Schedule
 from unitk.vocab.base import Vocab
 
@@ -266,6 +266,17 @@ class Task:
         if len(source) == 1:
             return source[0].copy()
         return np.concatenate([np.append(part, self.vocab.sep) for part in source])[:-1]
+
+    def maskable(self, tokens: Ids) -> Bools:
+        """Which of framed tokens may be hidden: all but C and every S."""
+        return (tokens != self.vocab.cls) & (tokens != self.vocab.sep)
+
+    def masks(self, tokens: Ids) -> Ids:
+        """The places of the [MASK]s that a prompt must have; `UsageError` if it has none."""
+        places = np.flatnonzero(tokens == self.vocab.mask)
+        if not len(places):
+            raise UsageError(f"task {self.name} fills [MASK]s, but a source has none")
+        return places
 
     def filled(self, ids: Ids, blanks: Ids, fills: list[Ids]) -> str:
         """`ids` as text, fill i in the place of `blanks[i]`; a blank without a fill stays."""

@@ -33,8 +33,8 @@ from unitk.data.sentence_pairs import SentencePairs, Turns
 from unitk.data.storing.annotate import ANSWERER, ASKER, ENTITY_FIRST, ENTITY_INSIDE, FIRST, INSIDE
 from unitk.errors import require
 from unitk.registry import register
-from unitk.slots import Example, Ids
-from unitk.spans import Bools, choose
+from unitk.slots import Bools, Example, Ids
+from unitk.spans import choose
 from unitk.tasks.base import check_share, check_weights, framed, share_at, stage_at
 from unitk.tasks.mlm import Masked, sentences
 from unitk.values import Schedule
@@ -127,7 +127,7 @@ class ERNIE(Masked):
         parts = np.split(text.ids, text.sentences[1:]) if c.dialogue else text.parts
         tokens, part = framed(parts, v.cls, v.sep)
         seg = roles(notes, text.sentences)[part] if c.dialogue else part
-        places, kept = np.flatnonzero((tokens != v.cls) & (tokens != v.sep)), text.ids != v.sep
+        places, kept = np.flatnonzero(self.maskable(tokens)), text.ids != v.sep
         units = begin_units(v.starts[text.ids], notes, MARKS[level])
         # parts begin units, also where they were cut inside one; so do documents within a text
         units[np.cumsum([0, *map(len, parts)])[:-1]] = True

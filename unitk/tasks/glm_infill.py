@@ -17,12 +17,11 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from unitk.data.cuts import Text
 from unitk.errors import check_option
 from unitk.registry import register
-from unitk.slots import Example, Ids, Protocol, lm, stay, unroll
+from unitk.slots import Bools, Example, Ids, Protocol, lm, stay, unroll
 from unitk.spans import choose, long_span, most_share, most_spans, poisson_spans, sentence_spans
 from unitk.tasks.base import Encoded, Task, check_share, check_weights, largest, places_of, share_at
 from unitk.values import Schedule
@@ -166,5 +165,6 @@ class GLMInfill(Task):
         blanks = np.flatnonzero(self.blanks(ids))
         return self.filled(ids, blanks, fills) if len(blanks) else self.vocab.decode(fills[0])
 
-    def blanks(self, ids: Ids) -> npt.NDArray[np.bool_]:
+    def blanks(self, ids: Ids) -> Bools:
+        """Which ids are blanks, of any mode."""
         return np.isin(ids, (self.vocab.mask, self.vocab.smask, self.vocab.gmask))

@@ -27,7 +27,7 @@ from unitk.errors import UsageError, at_least, check_option
 from unitk.registry import register
 from unitk.slots import Example, Ids, lm, stay
 from unitk.spans import Spans, corrupt, edge_start, places
-from unitk.tasks.base import check_share, check_weights, share_at
+from unitk.tasks.base import check_share, check_weights, framed, share_at
 from unitk.tasks.seq2seq import Seq2Seq
 from unitk.values import Schedule
 
@@ -82,7 +82,7 @@ class MASS(Seq2Seq):
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
-        tokens = np.concatenate([[self.opener], text.ids, [v.sep]])
+        tokens, _ = framed([text.ids], self.opener, v.sep)
         hidden = places(self.spans(len(tokens), share_at(c.mask_ratio, text.when), rng))
         shown = corrupt(tokens[hidden], v.mask, self.words, c.mask_keep_random, rng)
         seen = (shown != v.mask) | c.cross_masks
@@ -105,7 +105,7 @@ class MASS(Seq2Seq):
         run, ids = self.run(source), self.joined(source)
         if not len(run):
             return super().prompt(source)
-        tokens = np.concatenate([[self.opener], ids, [self.vocab.sep]])
+        tokens, _ = framed([ids], self.opener, self.vocab.sep)
         cross = np.ones_like(tokens)
         cross[1 + run] = self.config.cross_masks
         enc = stay(tokens, pos=np.arange(len(tokens)), cross=cross)

@@ -24,7 +24,6 @@ from typing import Literal
 import numpy as np
 
 from unitk.data.cuts import Text
-from unitk.errors import UsageError
 from unitk.registry import register
 from unitk.slots import Example, Floats, Ids, lm, stay
 from unitk.tasks.base import Task
@@ -105,10 +104,7 @@ class Diffusion(Task):
     def prompt(self, source: list[Ids]) -> Example:
         """A source with [MASK]s, which are asked for; the labels are no answers."""
         tokens = self.opened(self.joined(source), (self.vocab.sep,) * self.config.ends)
-        hidden = np.flatnonzero(tokens == self.vocab.mask)
-        if not len(hidden):
-            raise UsageError(f"task {self.name} fills [MASK]s, but a source has none")
-        return self.shown(tokens, hidden)
+        return self.shown(tokens, self.masks(tokens))
 
     def canvas(self, source: list[Ids], output: Ids) -> Example:
         """A source and its output, whose [MASK]s are to be filled; all of it is asked for."""

@@ -25,10 +25,10 @@ import numpy as np
 
 from unitk.data.cuts import Text
 from unitk.data.sentence_pairs import SentencePairs
-from unitk.errors import UsageError, at_least, require
+from unitk.errors import at_least, require
 from unitk.registry import register
-from unitk.slots import Ask, Example, Ids, lm, stay
-from unitk.spans import Bools, corrupt, fitting, run_places
+from unitk.slots import Ask, Bools, Example, Ids, lm, stay
+from unitk.spans import corrupt, fitting, run_places
 from unitk.tasks.base import Task, check_share, check_weights, framed, share_at
 from unitk.values import Schedule
 from unitk.vocab.base import Vocab
@@ -73,9 +73,7 @@ class Masked(Task):
     def prompt(self, source: list[Ids]) -> Example:
         """A source with [MASK]s, which are asked for in one pass; the labels are no answers."""
         tokens, seg = framed(source, self.vocab.cls, self.vocab.sep)
-        hidden = np.flatnonzero(tokens == self.vocab.mask)
-        if not len(hidden):
-            raise UsageError(f"task {self.name} fills [MASK]s, but a source has none")
+        hidden = self.masks(tokens)
         return layout(tokens, seg, hidden, tokens[hidden], self.shift)
 
     def text(self, source: list[Ids], written: Ids) -> str:
@@ -140,8 +138,7 @@ class MLM(Masked):
         tokens, seg = framed(text.parts, v.cls, v.sep)
         wanted = share_at(c.mask_ratio, text.when) * len(tokens)
         count = round(wanted) if c.rounding == "nearest" else int(wanted + rng.random())
-        free = (tokens != v.cls) & (tokens != v.sep)
-        hidden, run = self.hide(tokens, free, max(count, 1), rng)
+        hidden, run = self.hide(tokens, self.maskable(tokens), max(count, 1), rng)
         example = self.corrupted(tokens, seg, hidden, rng, run)
         if c.nsp and len(text.parts) > 1:
             example.asks.append(sentences("nsp", text.flag))

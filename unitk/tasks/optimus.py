@@ -16,9 +16,9 @@ from one between the two, which the criterion makes (Gao et al. 2019, arXiv 1902
 
     enc      context | response | C        dec      response | response | response
 
-Fine-tuning on pairs encodes the source and
-writes the target. Generating writes what the most likely latent says. With a vocabulary of its own,
-the encoder reads the words that the text's tokens spell.
+Fine-tuning on pairs encodes the source and writes the target. Generating writes what the most
+likely latent says. With a vocabulary of its own, the encoder reads the words that the text's tokens
+spell.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.registry import register
 from unitk.slots import Example, Ids, Slots, stay
-from unitk.tasks.base import Encoded, check_chance, places_of, side_by_side
+from unitk.tasks.base import Encoded, check_chance, framed, places_of, side_by_side
 from unitk.tasks.seq2seq import Seq2Seq
 from unitk.vocab.base import Vocab, open_vocab
 
@@ -127,5 +127,5 @@ class Optimus(Seq2Seq):
         tokens, vocab = self.joined(source), self.source_vocab
         if vocab is not self.vocab:
             tokens = np.array(vocab.encode(self.vocab.decode(tokens)))[: 2 * len(tokens)]
-        tokens = np.concatenate([[vocab.cls], tokens, [vocab.sep]])
+        tokens, _ = framed([tokens], vocab.cls, vocab.sep)
         return stay(tokens, pos=np.arange(len(tokens)), cross=0)

@@ -123,7 +123,7 @@ class PMLM(Task):
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
         tokens, seg = framed(text.parts, v.cls, v.sep)
-        free = (tokens != v.cls) & (tokens != v.sep)
+        free = self.maskable(tokens)
         chance = c.ngram_chance if c.blockwise else 0.0
         count = max(math.ceil(share_at(c.mask_ratio, text.when) * len(tokens)), 1)
         place, sizes = block_places(free, count, chance, LONGEST, rng)
@@ -154,6 +154,5 @@ class PMLM(Task):
         return replace(one, asks=one.asks[1:])
 
     def prompt(self, source: list[Ids]) -> Example:
-        tokens = np.concatenate([[self.vocab.cls], self.joined(source), [self.vocab.sep]])
-        given = stay(tokens, pos=np.arange(len(tokens)))
-        return Example({"x": given + probe([self.p], [len(tokens)], at=2, seg=1)})
+        given = self.reading([self.joined(source)])
+        return Example({"x": given + probe([self.p], [len(given)], at=2, seg=1)})

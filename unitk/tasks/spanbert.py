@@ -78,7 +78,7 @@ class SpanBERT(Masked):
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
         v, c = self.vocab, self.config
         tokens, seg = framed([text.ids], v.cls, v.sep)
-        free = (tokens != v.cls) & (tokens != v.sep)
+        free = self.maskable(tokens)
         places = np.flatnonzero(free)
         law = length_law(tuple((1 - c.stop_chance) ** k for k in range(c.max_span)))
         budget = max(1, ceil(share_at(c.mask_ratio, text.when) * len(places)))

@@ -77,6 +77,15 @@ class Sentinels(Seq2Seq):
         super().__init__(config, vocab.with_sentinels(config.sentinels))
         self.sentinels = np.array(self.vocab.sentinels)
 
+    def noised(
+        self, text: Ids, share: float, mean: float, rng: np.random.Generator
+    ) -> tuple[Ids, Ids]:
+        """What is read and what is written of a text, spans of which are hidden: this share of its
+        tokens, and so many on average in a span."""
+        hidden, count = hidden_counts(np.array(len(text)), share, mean, len(self.sentinels))
+        spans = alternating_spans(len(text), int(hidden), int(count), rng)
+        return corrupted(text, spans, self.sentinels)
+
     def opened(self, ids: Ids, written: Sequence[int] = ()) -> Example:
         """The encoder reads `ids`; the decoder has `written` this so far."""
         return self.begun([ids], written)
@@ -138,9 +147,6 @@ class T5(Sentinels):
         return np.maximum(n, hidden + spans) + self.frame
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
-        c, size = self.config, len(text.ids)
-        share, most = share_at(c.mask_ratio, text.when), len(self.sentinels)
-        hidden, count = hidden_counts(np.array(size), share, c.mean_span, most)
-        spans = alternating_spans(size, int(hidden), int(count), rng)
-        read, written = corrupted(text.ids, spans, self.sentinels)
+        share = share_at(self.config.mask_ratio, text.when)
+        read, written = self.noised(text.ids, share, self.config.mean_span, rng)
         return self.finetune([read], written, rng)

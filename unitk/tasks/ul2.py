@@ -31,9 +31,9 @@ from unitk.data.cuts import Text
 from unitk.errors import check_option, require
 from unitk.registry import register
 from unitk.slots import Example, Ids, stay, unroll
-from unitk.spans import alternating_spans, choose
+from unitk.spans import choose
 from unitk.tasks.base import Encoded, check_weights, places_of
-from unitk.tasks.t5 import Sentinels, corrupted, hidden_counts
+from unitk.tasks.t5 import Sentinels, hidden_counts
 from unitk.vocab.base import Vocab
 
 R, S, X = range(3)
@@ -96,11 +96,9 @@ class UL2(Sentinels):
         return longest + self.frame
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
-        mode, size = choose(self.config.mixture, rng), len(text.ids)
+        mode = choose(self.config.mixture, rng)
         mean, share = DENOISERS[mode][int(rng.integers(len(DENOISERS[mode])))]
-        hidden, count = hidden_counts(np.array(size), share, mean, len(self.sentinels))
-        spans = alternating_spans(size, int(hidden), int(count), rng)
-        read, written = corrupted(text.ids, spans, self.sentinels)
+        read, written = self.noised(text.ids, share, mean, rng)
         written = np.append(written, self.vocab.sep)
         return unroll(self.opened(read, mode=mode), self.protocol, written)
 

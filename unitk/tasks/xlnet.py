@@ -32,8 +32,8 @@ import numpy as np
 from unitk.data.cuts import Text
 from unitk.errors import at_least
 from unitk.registry import register
-from unitk.slots import Example, Ids, Protocol, Slots, lm, query, stay, unroll
-from unitk.spans import Bools, context_spans, length_law, places
+from unitk.slots import Bools, Example, Ids, Protocol, Slots, lm, query, stay, unroll
+from unitk.spans import context_spans, length_law, places
 from unitk.tasks.base import Encoded, Task, places_of
 from unitk.vocab.base import Vocab
 

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from unitk import pretrained, registry
 from unitk.errors import DataError, UsageError
 from unitk.foreign import HALF, HALF_MESSAGE, read_json
+from unitk.slots import Bools
 from unitk.vocab import alphabet
 from unitk.vocab.subwords import Packed, SentencePiece, VocabModel
 
@@ -49,8 +50,6 @@ LONG = 1 << 16
 PART = re.compile(rf"\S.{{0,{LONG}}}(?:\s|$)|\S.{{0,{LONG}}}", re.DOTALL)
 """Parts of a line that sentencepiece is trained on; its time and memory grow with lines."""
 MARKED = re.compile("|".join(re.escape(symbol) for symbol in SYMBOLS.values()))
-
-Bools = npt.NDArray[np.bool_]
 
 
 class Vocab:

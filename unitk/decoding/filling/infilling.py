@@ -16,8 +16,7 @@ import numpy as np
 from unitk.decoding.config import GenerateConfig
 from unitk.errors import UsageError, require
 from unitk.score.bleu import bleu
-from unitk.slots import Ids
-from unitk.vocab.base import Bools
+from unitk.slots import Bools, Ids
 
 if TYPE_CHECKING:
     from unitk.decoding.generator import Generator

@@ -31,8 +31,7 @@ from math import factorial
 
 import numpy as np
 
-from unitk.slots import Example, Ids, stay
-from unitk.spans import Bools
+from unitk.slots import Bools, Example, Ids, stay
 from unitk.tasks.base import framed
 from unitk.tasks.mlm import sentences
 

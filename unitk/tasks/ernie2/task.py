@@ -25,8 +25,8 @@ from unitk.data.cuts import AT_THE_END, Text, When
 from unitk.data.sentence_pairs import Queries, SentencePairs
 from unitk.errors import check_option, require
 from unitk.registry import register
-from unitk.slots import Example, Ids
-from unitk.spans import Bools, choose
+from unitk.slots import Bools, Example, Ids
+from unitk.spans import choose
 from unitk.tasks.base import framed, stage_at
 from unitk.tasks.ernie import ERNIE
 from unitk.tasks.ernie2.sentences import connected, layout, num_orders, shuffled

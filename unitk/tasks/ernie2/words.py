@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from unitk.slots import Ask, Example, Ids, stay
-from unitk.spans import Bools
+from unitk.slots import Ask, Bools, Example, Ids, stay
+from unitk.tasks.base import framed
 from unitk.vocab.base import Vocab
 
 
@@ -56,7 +56,7 @@ def capital(tokens: Ids, seg: Ids, lower: Ids, both: Bools) -> Example | None:
 
 def document(part: Ids, other: Ids, cls: int, sep: int) -> Example:
     """Lay out a part, and ask which of its tokens are in the other one."""
-    tokens = np.concatenate([[cls], part, [sep]])
+    tokens, _ = framed([part], cls, sep)
     label = np.isin(part, other).astype(np.int64)
     slots = stay(tokens, pos=np.arange(len(tokens)))
     return Example({"x": slots}, [tags("document", 1 + np.arange(len(part)), label)])

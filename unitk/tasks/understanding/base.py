@@ -23,7 +23,7 @@ import numpy as np
 
 from unitk import registry
 from unitk.config import Given, build, options
-from unitk.errors import UsageError, require
+from unitk.errors import UsageError, check_option, require
 from unitk.slots import Ask, Example, Floats, Ids
 from unitk.tasks.base import Encoded, Task, largest
 from unitk.values import COMMA, Schedule
@@ -111,7 +111,7 @@ class Headed(Understanding):
         def __post_init__(self) -> None:
             weight = largest(self.lm_weight)
             require(weight >= 0, f"--task.lm-weight must be at least 0, got {weight:g}")
-            require(self.separators in (1, 2), f"--task.separators: 1 or 2, not {self.separators}")
+            check_option(self, "task.separators", self.separators in (1, 2), "1 or 2")
 
     config: Config
     head: ClassVar[str]  # kind of its head, and name of what it asks
