@@ -179,6 +179,7 @@ def test_shards_joined_are_the_corpus_made_at_once(make, tmp_path, form, monkeyp
     [
         ({"a": "x"}, "class", "line 2: no field 'y', see --label-field; there are a"),
         ({"y": "x"}, "class", "line 2: no field 'a', see --source-field; there are y"),
+        ({"y": ["A"]}, "tags", "line 2: no field 'a', see --source-field; there are y"),
         ({"a": " ", "y": "x"}, "class", "line 2: a is empty; --skip-empty leaves"),
         ({"a": "x", "y": None}, "class", "line 2: field 'y' must be one label, got None"),
         ({"a": "x", "y": ["A", "B"]}, "class", r"field 'y' must be one label, got \['A', 'B'\]"),
@@ -217,6 +218,8 @@ def test_labels_of_valid_are_those_of_train(make, tmp_path):
     assert valid.labels == ["a", "b", "c"] and valid.record(0)[1] == [2]
     with pytest.raises(UsageError, match="--target-field and --label-field exclude each other"):
         make(records, "a,y", target_field=("a",))
+    with pytest.raises(UsageError, match="--labels tags are of the words of one .*, got a,b"):
+        make(records, "a,b,y", labels="tags")
 
 
 def test_damaged_labels_are_named(make, tmp_path):

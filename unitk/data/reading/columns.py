@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from unitk.data.reading.pairs import Fields, label_of, read_squad, source_of, targets_of
 from unitk.data.reading.records import numbered_lines, records
-from unitk.data.reading.sources import format_of, name_of, named
+from unitk.data.reading.sources import check_fields, format_of, name_of
 from unitk.data.storing.corpus import Pairs
 from unitk.data.storing.folders import corpus_vocab, is_corpus, open_corpus
 from unitk.errors import DataError
@@ -65,9 +65,7 @@ def read_labels(path: Path, form: str, name: str, option: str) -> list[Read]:
     else:
         found = []
         for record, where, _ in records(path, kind, (name,)):
-            if not isinstance(record, dict) or name not in record:
-                known = f"; there are {named(record)}" if isinstance(record, dict) else ""
-                raise DataError(f"{where}: no field {name!r}, see {option}{known}")
+            check_fields(record, (name,), option, where)
             where, source = f"{where}: field {name!r}", record.get("source")
             choices: list[str] = []
             if isinstance(record[name], int) and isinstance(source, list):

@@ -19,7 +19,6 @@ from unitk.data.reading.sources import (
     SQUAD_SOURCE,
     STDIN,
     TABLES,
-    UNPACK,
     Block,
     Documents,
     Format,
@@ -31,6 +30,7 @@ from unitk.data.reading.sources import (
     pair_blocks,
     parse,
     size_of,
+    unpacked,
 )
 from unitk.data.storing.folders import is_corpus
 from unitk.errors import DataError, UsageError, at_least, require
@@ -71,12 +71,7 @@ def _inside(folder: Path, option: str) -> list[Path]:
     if saved := saved_files(folder, option):
         return saved
     names = sorted(path for path in folder.iterdir() if path.is_file())
-    found = [
-        path
-        for path in names
-        if (path.with_suffix("") if path.suffix in UNPACK else path).suffix.lower()
-        in FORMATS.keys() - {""}
-    ]
+    found = [path for path in names if unpacked(path).suffix.lower() in FORMATS.keys() - {""}]
     if not found:
         known = ", ".join(filter(None, FORMATS))
         hint = f"'{folder}/*' reads files with any ending, as text if it is unknown"
@@ -196,6 +191,9 @@ class ReadingOptions:
         require(both, f"--source-field and --target-field {cure}")
         one = not (self.target_field and self.label_field)
         require(one, "--target-field and --label-field exclude each other")
+        one = self.labels != "tags" or len(self.source_field) < 2
+        got = f"got {','.join(self.source_field)}"
+        require(one, f"--labels tags are of the words of one --source-field, {got}")
 
     def held(self, paths: Sequence[Path], option: str, origins: Container[str]) -> list[str]:
         """What the files of an option contain; an option without effect on it is an error."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from unitk.data.reading import sources
 from unitk.data.reading.records import records
-from unitk.data.reading.sources import PairBlock, PairText, named, whole
+from unitk.data.reading.sources import PairBlock, PairText, check_fields, whole
 from unitk.errors import DataError
 from unitk.foreign import parse_json
 
@@ -78,11 +78,10 @@ def _check_skipped(where: str, empty: tuple[str, ...], fields: Fields) -> None:
 
 
 def _labelled(record: Any, where: str, fields: Fields) -> PairText | None:
-    known, name = _names(record, where), fields.label
-    if name not in record:
-        raise DataError(f"{where}: no field {name!r}, see --label-field; there are {known}")
+    name = fields.label
+    check_fields(record, (name,), "--label-field", where)
     if fields.form == "tags":
-        source = words_of(record, where, fields.source)
+        source = words_of(record, where, fields.source[0])
     elif fields.form == "choice":
         source = choices_of(record, where, fields)
     else:
@@ -118,12 +117,11 @@ def _in_source(spans: Label, record: Any, source: str, where: str, fields: Field
     return [(start - cut, stop - cut, *more) for start, stop, *more in spans]
 
 
-def words_of(record: Any, where: str, names: tuple[str, ...]) -> list[str]:
+def words_of(record: Any, where: str, name: str) -> list[str]:
     """The words of a record's only source: a list, or a text that is split at blanks."""
-    if len(names) != 1 or names[0] not in record:
-        raise DataError(f"{where}: tags are of the words of one --source-field, not {names}")
-    value = record[names[0]]
-    return value.split() if isinstance(value, str) else _texts(value, names[0], where)
+    check_fields(record, (name,), "--source-field", where)
+    value = record[name]
+    return value.split() if isinstance(value, str) else _texts(value, name, where)
 
 
 def choices_of(record: Any, where: str, fields: Fields) -> list[str]:
@@ -190,32 +188,21 @@ def _is_span(value: Any, size: int) -> bool:
 
 def source_of(record: Any, where: str, fields: Fields) -> list[str]:
     """The parts of a record's source."""
-    known = _names(record, where)
     for name in fields.source:
-        if name not in record:
-            raise DataError(f"{where}: no field {name!r}, see --source-field; there are {known}")
+        check_fields(record, (name,), "--source-field", where)
     return [" ".join(_texts(record[name], name, where)).strip() for name in fields.source]
 
 
 def targets_of(record: Any, where: str, fields: Fields) -> list[str]:
     """The targets of a record, the first one first, each on one line; empty ones are dropped."""
-    known = _names(record, where)
-    present = [name for name in fields.target if name in record]
-    if not present:
-        wanted = " or ".join(map(repr, fields.target))
-        raise DataError(f"{where}: no field {wanted}, see --target-field; there are {known}")
+    check_fields(record, fields.target, "--target-field", where)
     return [
         one
-        for name in present
+        for name in fields.target
+        if name in record
         for text in _texts(record[name], name, where)
         if (one := joined(text.split("\n"), fields.mark))
     ]
-
-
-def _names(record: Any, where: str) -> str:
-    if not isinstance(record, dict):
-        raise DataError(f"{where}: no JSON object with fields")
-    return named(record)
 
 
 def joined(lines: Iterable[str], mark: str) -> str:

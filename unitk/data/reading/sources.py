@@ -142,7 +142,7 @@ def format_of(path: Path, given: Format = "auto", option: str = "") -> str:
         return given
     if is_stream(path):
         return "text"
-    ending = (path.with_suffix("") if path.suffix in UNPACK else path).suffix.lower()
+    ending = unpacked(path).suffix.lower()
     if ending == ".json":
         return _kind_of_json(head(path).lstrip())
     if ending not in FORMATS and option:
@@ -205,6 +205,11 @@ UNPACK: dict[str, Callable[[], Any]] = {
 }
 """What unpacks files of an ending."""
 PACKED = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
+
+
+def unpacked(path: Path) -> Path:
+    """A path without the ending of a packed file."""
+    return path.with_suffix("") if path.suffix in UNPACK else path
 
 
 @functools.cache
@@ -366,17 +371,22 @@ def json_lines(block: Block) -> Iterator[tuple[Any, str]]:
             yield parse_json(line, where), where
 
 
+def check_fields(record: Any, names: Sequence[str], option: str, where: str) -> None:
+    """Raise DataError unless a record has at least one of these fields, which `option` names."""
+    wanted = " or ".join(map(repr, names))
+    if not isinstance(record, dict):
+        raise DataError(f"{where}: no JSON object, and so no field {wanted}")
+    if record.keys().isdisjoint(names):
+        raise DataError(f"{where}: no field {wanted}, see {option}; there are {named(record)}")
+
+
 def texts_of(record: Any, fields: tuple[str, ...], where: str) -> list[str]:
     """The texts of the given fields that a record has; it must have at least one."""
-    found = [record[name] for name in fields if name in record] if isinstance(record, dict) else []
-    if not found:
-        known = f"; its fields are {named(record)}" if isinstance(record, dict) else ""
-        wanted = " or ".join(map(repr, fields))
-        raise DataError(f"{where}: no field {wanted}, see --field, or --source-field{known}")
+    check_fields(record, fields, "--field, or --source-field", where)
     for name in fields:
         if not isinstance(record.get(name, ""), str):
             raise DataError(f"{where}: field {name!r} is not a text")
-    return found
+    return [record[name] for name in fields if name in record]
 
 
 def read_lines(path: Path) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from unitk.data.reading.records import records
-from unitk.data.reading.sources import UNPACK, format_of
+from unitk.data.reading.sources import format_of, unpacked
 from unitk.errors import DataError
 from unitk.slots import Floats, Ids
 
@@ -61,7 +61,6 @@ def read_pairs(paths: Sequence[Path]) -> list[Pair]:
     """Read the pairs of files of records; the field UID names the set, or else the file does."""
     found = []
     for path in paths:
-        stem = (path.with_suffix("") if path.suffix in UNPACK else path).stem
         for record, place, _ in records(path, format_of(path), ()):
             given = record if isinstance(record, dict) else {}
             for field in SENTENCES:
@@ -71,8 +70,8 @@ def read_pairs(paths: Sequence[Path]) -> list[Pair]:
                     raise DataError(f"{place}: {field} is empty")
             term = str(given.get("linguistics_term") or "")
             sentences = given[SENTENCES[0]], given[SENTENCES[1]]
-            of = str(given.get("UID") or stem)
-            found.append(Pair(sentences, of, PHENOMENA.get(term, term), place))
+            name = str(given.get("UID") or unpacked(path).stem)
+            found.append(Pair(sentences, name, PHENOMENA.get(term, term), place))
     if not found:
         raise DataError(f"--pairs {', '.join(map(str, paths))}: there are no pairs")
     return found
