@@ -104,6 +104,16 @@ def test_sight_names_a_rendering_that_equals_the_rule(rows, sight):
         assert (seen == triangle)[real].all()
 
 
+def test_an_ask_cannot_read_the_slots_of_the_next_example():
+    with pytest.raises(ValueError, match="ask 'lm' has 3 rows and 2 labels"):
+        lm(np.arange(3), [6, 7])
+    for rows in [[1, 2], [-1, 0]]:
+        x = stay([5, 6], np.arange(2), at=np.arange(2))
+        wrong = Example({"x": x}, [lm(np.array(rows), [6, 7])])
+        with pytest.raises(ValueError, match="ask 'lm' reads a slot that its example does not"):
+            collate([[wrong, sequence([8, 9])]])
+
+
 def test_two_towers_are_packed_jointly():
     def pair(n, m):
         enc, dec = stay(range(n), range(n)), stay(range(m), range(m), at=range(m))

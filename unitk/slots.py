@@ -150,6 +150,8 @@ class Ask:
 def lm(rows: Ids, label: npt.ArrayLike, *, name: str = "lm", tower: str = "x") -> Ask:
     """Ask the vocabulary head for `label` at `rows`, one slot a question."""
     labels = np.asarray(label, np.int64)
+    if len(rows) != len(labels):
+        raise ValueError(f"ask {name!r} has {len(rows)} rows and {len(labels)} labels")
     weights = np.ones(len(labels), np.float32)
     return Ask(name, "lm", tower, np.asarray(rows, np.int64)[:, None], labels, weights)
 
@@ -385,8 +387,10 @@ def _asks(examples: list[Example], places: dict[str, tuple[Ids, Ids]]) -> dict[s
             short = [((0, 0), (0, widest - own.shape[1])) for own in each]
             each = [np.pad(*one, constant_values=-1) for one in zip(each, short, strict=True)]
         # slot of the example -> of all examples in a line -> flat place in [B, T]
-        begin = starts[[number for _, number in numbered]].repeat([len(own) for own in each])
-        rows = np.concatenate(each)
+        number = np.array([number for _, number in numbered]).repeat([len(own) for own in each])
+        rows, begin = np.concatenate(each), starts[number]
+        if (rows[:, 0] < 0).any() or (rows + begin[:, None] >= starts[number + 1, None]).any():
+            raise ValueError(f"ask {name!r} reads a slot that its example does not have")
         rows = np.where(rows < 0, -1, place[rows + begin[:, None]])
         labels, among = [ask.label for ask in asks], None
         if asks[0].among is not None:
