@@ -152,12 +152,13 @@ def heads(parsed: config.Parsed) -> None:
     evaluation, most = opened(given.checkpoint, task=given.task), given.max_tokens
     gates = found.open_gates(evaluation.model)
     total, dest = sum(map(len, gates.values())), given.dest
+    passes = 2 * total * given.each + found.removable(gates, given.until)
     # opened at once, so that a folder that cannot be is told before minutes are spent
     with nullcontext() if dest is None else new_folder(dest, "--dest", CheckpointError) as folder:
         if folder is not None:
             found.check(evaluation, gates)
         tables = {"importance": found.importance(evaluation, gates, most)}
-        with progress(total * (1 + 2 * given.each)) as report:
+        with progress(passes, unit="heads") as report:
             if given.each:
                 without, alone = found.one_by_one(evaluation, gates, most, report)
                 tables |= {"loss without the head": without, "loss with the head alone": alone}

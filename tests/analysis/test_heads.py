@@ -136,7 +136,9 @@ def test_a_curve_ends_where_one_head_is_left(run):
     assert [*steps[-1].left.values()] == [1, 1]
     for step in steps:
         assert loss(evaluation, step.gates) == step.figures["loss"]
-    short = list(heads.curve(evaluation, 1, 0.5, MOST, lambda done: None))
+    reported = []
+    short = list(heads.curve(evaluation, 1, 0.5, MOST, reported.append))
+    assert sum(reported) == heads.removable(steps[0].gates, 0.5) == short[-1].removed
     assert [step.removed for step in short] == [0, 4]
 
 

@@ -139,6 +139,12 @@ def pruned(gates: Gates, important: Gates, count: int) -> dict[str, Tensor]:
     return found
 
 
+def removable(gates: Gates, until: float) -> int:
+    """How many heads are the share `until` of all, where one head of each part stays."""
+    total = sum(map(len, gates.values()))
+    return min(round(until * total), total - len(gates))
+
+
 def curve(
     evaluation: Evaluation, step: float, until: float, max_tokens: int, report: Report
 ) -> Iterator[Step]:
@@ -148,9 +154,7 @@ def curve(
     part has one head.
     """
     gates = open_gates(evaluation.model)
-    total = sum(map(len, gates.values()))
-    last = min(round(until * total), total - len(gates))  # one head of each part stays
-    gone = 0
+    total, last, gone = sum(map(len, gates.values())), removable(gates, until), 0
     yield Step(gates, figures(evaluation, gates, max_tokens))
     while gone < last:
         count = min(max(1, round(step * total)), last - gone)  # a small share is one head at least

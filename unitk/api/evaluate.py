@@ -181,7 +181,7 @@ def measured(parsed: config.Parsed) -> tuple[dict[str, Any], dict[str, Any], lis
                 figures = objective(evaluation, given.max_tokens, report, draws)
             lines = _lines(figures)
             about["texts"] = evaluation.num_texts
-    # NaN is no JSON
+    # JSON has no NaN
     return about, {k: None if v != v else v for k, v in figures.items()}, lines
 
 
@@ -295,7 +295,8 @@ def _windows(parsed: config.Parsed, model: Callable[[], Generator]) -> Found:
             raise DataError(f"--data {given.data} was made with another vocabulary")
         texts = [np.concatenate(corpus.document(i)) for i in range(corpus.num_documents)]
         cut = given.stride, given.context
-        with progress(sum(len(windows(text, *cut)) for text in texts)) as report:
+        total = sum(len(windows(text, *cut)) for text in texts)
+        with progress(total, unit="windows") as report:
             figures = rolled(generator, texts, *cut, given.whole_words, given.max_tokens, report)
     return figures, _lines(figures)
 

@@ -10,11 +10,11 @@ from unitk.errors import talks
 
 @contextmanager
 def progress(
-    total: int | None, done: int = 0, shown: bool = True
+    total: int | None, done: int = 0, shown: bool = True, unit: str = "sentences"
 ) -> Iterator[Callable[[int], None]]:
-    """A bar with sentences per second and the time left on standard error, if it is a terminal.
+    """A bar with `unit` per second and the time left on standard error, if it is a terminal.
 
-    `done` sentences are finished at the start; without a `total`, no time left is shown.
+    `done` of them are finished at the start; without a `total`, no time left is shown.
     """
     if not shown or not talks():
         yield lambda more: None
@@ -23,7 +23,7 @@ def progress(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
 
-    rate = TextColumn("{task.fields[rate]:.1f} sentences/s")
+    rate = TextColumn("{task.fields[rate]:.1f} " + f"{unit}/s")
     columns = BarColumn(), MofNCompleteColumn(), rate, Remaining()
     # standard output is for answers, which are written meanwhile
     console = Console(stderr=True)
