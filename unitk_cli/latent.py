@@ -161,7 +161,7 @@ def plot(given: options.Plot, opened: Opened) -> None:
     from unitk.latent.plot import draw, plane
 
     texts, labels = read_labelled(given)
-    require(len(texts) >= 3, f"--input: {len(texts)} texts are too few for a picture")
+    require(len(texts) >= 3, f"--input: a picture needs at least 3 texts, got {len(texts)}")
     points = getattr(encoded(opened(), texts, given), given.feature)
     require(points.shape[1] >= 2, "--checkpoint: its latent has one dimension, no plane")
     flat, axes = plane(points, given.method, given.seed)
@@ -248,9 +248,8 @@ def groups_of(path: Path, format: Format, size: int, option: str) -> list[list[s
             raise DataError(f"{option} {path}: line {number} has an empty text")
         if len(item.source) != size:
             wanted = "1 text" if size == 1 else f"{size} texts with tabs between them"
-            raise DataError(
-                f"{option} {path}: line {number} has {len(item.source)} texts, needed: {wanted}"
-            )
+            count = len(item.source)
+            raise DataError(f"{option} {path}: line {number} must have {wanted}, got {count}")
         found.append(item.source)
     return found
 

@@ -273,7 +273,7 @@ def test_every_verb_has_a_help_page(capsys):
         ("traverse x --dimension 16", "--dimension must be 0 to 15, got 16"),
         ("traverse x --dimension 1 --active 2", "--active has no effect with --dimension"),
         ("reconstruct x --output no/x.txt", "--output no/x.txt: cannot write into"),
-        ("plot x y", "2 texts are too few for a picture"),
+        ("plot x y", "a picture needs at least 3 texts, got 2"),
         ("plot x y z --names -1", "--names must be at least 0, got -1"),
         ("plot x y z --seed -1", "--seed must be at least 0, got -1"),
         ("neighbors x", "--among is needed"),
@@ -295,8 +295,8 @@ def test_mistakes_are_one_line(latent, words, message):
     ("verb", "text", "message"),
     [
         ("reconstruct", "a\n\nb\n", "line 2 has an empty text"),
-        ("reconstruct", "a\tb\n", "line 1 has 2 texts, needed: 1 text"),
-        ("interpolate", "a\tb\nc\n", "line 2 has 1 texts, needed: 2 texts with tabs between"),
+        ("reconstruct", "a\tb\n", "line 1 must have 1 text, got 2"),
+        ("interpolate", "a\tb\nc\n", "line 2 must have 2 texts with tabs between them, got 1"),
         ("plot", "a\tb\nc\tx\ty\n", "line 2 is not a text, or text and label"),
     ],
 )

@@ -59,7 +59,7 @@ def first_lines(run: Run) -> list[str]:
         *(valid or ["valid: none (--valid)"]),
         f"model: {parts['arch'].name}, {weights / 1e6:.1f} M parameters,"
         f" vocabulary of {len(data.vocab):,}",
-        f"{processes}on {run.device.type} ({torch.get_num_threads()} threads), {run.precision}",
+        f"{processes}on {run.device.type} (threads: {torch.get_num_threads()}), {run.precision}",
     ]
 
 
