@@ -27,5 +27,5 @@ def test_half_a_character_is_refused_wherever_it_stands(half):
         ):
             parse_json(json.dumps(value), "x", CheckpointError)
     # as bytes that are no UTF-8, which Python's json would read
-    with pytest.raises(DataError, match="^x: no JSON .'utf-8' codec"):
+    with pytest.raises(DataError, match="^x: not JSON .'utf-8' codec"):
         parse_json(json.dumps(half, ensure_ascii=False).encode("utf-8", "surrogatepass"), "x")

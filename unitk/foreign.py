@@ -13,6 +13,9 @@ ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 """An escape sequence of half a surrogate pair, which is a character only beside the other half."""
 HALF, HALF_MESSAGE = re.compile(".{0,20}[\ud800-\udfff]"), "{!r} ends in half a surrogate pair"
 """What is before half a character and itself, and what errors say of it."""
+JSON_NAMES: dict[type, str] = {bool: "true or false", int: "a whole number", float: "a number"}
+JSON_NAMES |= {str: "a string", list: "a list", dict: "an object"}
+"""What errors call a value of a json."""
 
 
 def parse_json(text: str | bytes, where: str, error: type[UnitkError] = DataError) -> Any:
@@ -24,9 +27,9 @@ def parse_json(text: str | bytes, where: str, error: type[UnitkError] = DataErro
             raise error(f"{where}: {HALF_MESSAGE.format(half[0])}")
         return found
     except RecursionError as cause:  # brackets within brackets, a thousand deep
-        raise error(f"{where}: no JSON (nested too deeply)") from cause
+        raise error(f"{where}: not JSON (nested too deeply)") from cause
     except ValueError as cause:
-        raise error(f"{where}: no JSON ({cause})") from cause
+        raise error(f"{where}: not JSON ({cause})") from cause
 
 
 def read_json(path: Path, error: type[UnitkError] = DataError) -> dict[str, Any]:
@@ -37,7 +40,7 @@ def read_json(path: Path, error: type[UnitkError] = DataError) -> dict[str, Any]
         raise error(f"{path}: {cause.strerror}") from cause
     found = parse_json(data, str(path), error)
     if not isinstance(found, dict):
-        raise error(f"{path}: no JSON object")
+        raise error(f"{path}: not a JSON object")
     return found
 
 

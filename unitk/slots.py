@@ -387,9 +387,9 @@ def _asks(examples: list[Example], places: dict[str, tuple[Ids, Ids]]) -> dict[s
             short = [((0, 0), (0, widest - own.shape[1])) for own in each]
             each = [np.pad(*one, constant_values=-1) for one in zip(each, short, strict=True)]
         # slot of the example -> of all examples in a line -> flat place in [B, T]
-        number = np.array([number for _, number in numbered]).repeat([len(own) for own in each])
-        rows, begin = np.concatenate(each), starts[number]
-        if (rows[:, 0] < 0).any() or (rows + begin[:, None] >= starts[number + 1, None]).any():
+        which = np.array([number for _, number in numbered]).repeat([len(own) for own in each])
+        rows, begin = np.concatenate(each), starts[which]
+        if (rows[:, 0] < 0).any() or (rows + begin[:, None] >= starts[which + 1, None]).any():
             raise ValueError(f"ask {name!r} reads a slot that its example does not have")
         rows = np.where(rows < 0, -1, place[rows + begin[:, None]])
         labels, among = [ask.label for ask in asks], None

@@ -519,7 +519,7 @@ def test_what_cannot_be_meant(decode, files, line, error, message):
         ),
         ("in.jsonl", b'{"source": ["a", 1]}\n', "in.jsonl, line 1: 'source' must be"),
         ("in.jsonl", b'{"source": "a", "target": 3}\n', "in.jsonl, line 1: 'target' must be"),
-        ("in.jsonl", b"a\n", "in.jsonl, line 1: no JSON"),
+        ("in.jsonl", b"a\n", "in.jsonl, line 1: not JSON"),
         ("in.json", b'{"data": [{}]}', "no list 'paragraphs'"),
     ],
 )

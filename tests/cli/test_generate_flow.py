@@ -165,7 +165,7 @@ def test_bad_lines_of_a_stream(decode, monkeypatch, capsys):
     where = "standard input, line"
     wanted = f"{where} 2: no field 'dialogue', see --source-field; there are talk"
     assert found[1] == {"id": 1, "error": wanted}
-    assert found[3]["id"] == 3 and found[3]["error"].startswith(f"{where} 4: no JSON")
+    assert found[3]["id"] == 3 and found[3]["error"].startswith(f"{where} 4: not JSON")
 
 
 def test_any_table_is_an_input(decode, files, capsys):

@@ -429,7 +429,7 @@ def edit(there, name, change):
         ),
         ("config.json", lambda c: c.update(model_type="electra"), "model_type must be one of"),
         ("config.json", lambda c: c.update(hidden_act="silu"), "hidden_act must be one of"),
-        ("config.json", lambda c: c.update(hidden_size="x"), "hidden_size must be a int"),
+        ("config.json", lambda c: c.update(hidden_size="x"), "hidden_size must be a whole number"),
         ("config.json", lambda c: c.update(hidden_size=10**12), "hidden_size cannot be"),
         (
             "config.json",

@@ -216,7 +216,7 @@ def test_bert_reads_case_and_accents_as_its_folder_says(tmp_path):
     assert [ours.encode(text) for text in LATIN] == found["input_ids"]
     file.write_text('{"do_lower_case": "no"}')
     with pytest.raises(
-        CheckpointError, match="tokenizer_config.json: do_lower_case must be a bool"
+        CheckpointError, match="tokenizer_config.json: do_lower_case must be true or false"
     ):
         read(tmp_path, "bert")
 

@@ -268,7 +268,7 @@ def test_what_cannot_be_read_is_named(kit, store, tmp_path, caplog):
     for change, message in (
         ({"params": None}, "has no params of its model"),
         ({"params": {**found["params"], "attention_setting": "v2"}}, "only attention_setting 'v1'"),
-        ({"params": {**found["params"], "n_heads": "x"}}, "n_heads must be a int"),
+        ({"params": {**found["params"], "n_heads": "x"}}, "n_heads must be a whole number"),
         ({"dico_id2word": None}, "has no dictionary: --vocab is needed"),
         ({"dico_id2word": {0: "a"}}, "does not begin as one of XLM"),
     ):

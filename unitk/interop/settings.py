@@ -12,6 +12,7 @@ from torch import Tensor
 from unitk import registry
 from unitk.config import flag
 from unitk.errors import CheckpointError, UnitkError, UsageError
+from unitk.foreign import JSON_NAMES
 from unitk.interop.files import LARGEST
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
 from unitk.values import render
@@ -75,7 +76,7 @@ def checked(value: Any, kind: type, key: str, where: object) -> Any:
     """Check a JSON value's type, and that a number is plausible; otherwise `CheckpointError`."""
     wanted = (int, float) if kind is float else kind
     if not isinstance(value, wanted) or isinstance(value, bool) != (kind is bool):
-        raise CheckpointError(f"{where}: {key} must be a {kind.__name__}, got {value!r}")
+        raise CheckpointError(f"{where}: {key} must be {JSON_NAMES[kind]}, got {value!r}")
     if isinstance(value, int | float) and not abs(value) <= LARGEST:
         raise CheckpointError(f"{where}: {key} cannot be {value!r}")
     return value

@@ -24,6 +24,7 @@ from unitk.decoding.forced import check_layer
 from unitk.decoding.generator import NO_WORDS, Generator, parted, strings
 from unitk.decoding.search import Output
 from unitk.errors import UsageError, require
+from unitk.foreign import JSON_NAMES
 from unitk.latent import geometry
 from unitk.latent.space import LatentSpace
 from unitk.registry import nearest
@@ -320,7 +321,8 @@ class Asked:
     def _texts(self, name: str, read: Callable[[Any, str], list[Any]]) -> list[Any]:
         """The texts of a field, which is a string or a list, within the limits."""
         given = self.given.get(name)
-        require(isinstance(given, str | list) and given != [], f"{name} must be a string or a list")
+        right = isinstance(given, str | list) and given != []
+        require(right, f"{name} must be a string or a list of one or more")
         found = read(given, name)
         self._few(name, len(found))
         for number, one in enumerate(parted(found, name), 1):
@@ -336,7 +338,7 @@ class Asked:
     def _field(self, name: str, kind: type[Kind], default: Kind | None = None) -> Kind:
         value = self.given.get(name, default)
         if not isinstance(value, kind):
-            raise UsageError(f"{name} must be a {kind.__name__}, got {value!r}")
+            raise UsageError(f"{name} must be {JSON_NAMES[kind]}, got {value!r}")
         return value
 
 

@@ -83,7 +83,7 @@ def test_a_mark_between_sentences(tmp_path):
         ({"body": "", "title": "a"}, "line 3: body is empty; --skip-empty leaves"),
         ({"body": "a", "title": []}, "line 3: title is empty"),
         ({"body": "a", "title": 3}, "line 3: field 'title' must be a text or a list of texts"),
-        ("text", "line 3: no JSON object"),
+        ("text", "line 3: not a JSON object"),
     ],
 )
 def test_bad_records(tmp_path, record, message):
@@ -103,9 +103,9 @@ def test_empty_ones_are_left_out_if_asked(tmp_path):
 
 
 def test_what_is_no_json(tmp_path):
-    with pytest.raises(DataError, match="x.jsonl, line 1: no JSON"):
+    with pytest.raises(DataError, match="x.jsonl, line 1: not JSON"):
         list(read_records(write(tmp_path / "x.jsonl", "{"), FIELDS))
-    with pytest.raises(DataError, match="x.json: no JSON"):
+    with pytest.raises(DataError, match="x.json: not JSON"):
         list(read_records(write(tmp_path / "x.json", "[{},"), FIELDS))
 
 

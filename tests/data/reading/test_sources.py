@@ -153,7 +153,7 @@ def test_the_line_is_right_beyond_the_first_block(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", r"x.jsonl, line 2: no JSON \("),
+        ("{", r"x.jsonl, line 2: not JSON \("),
         (
             '{"body": "a", "id": 1}',
             "line 2: no field 'text', see --field, or .*; there are body, id",
@@ -243,7 +243,7 @@ def test_an_answer_may_stand_nowhere(tmp_path):
 def test_what_is_no_squad(tmp_path, tree, message):
     with pytest.raises(DataError, match=message):
         list(read_squad(write(tmp_path / "x.json", json.dumps(tree))))
-    with pytest.raises(DataError, match="x.json: no JSON"):
+    with pytest.raises(DataError, match="x.json: not JSON"):
         list(read_squad(write(tmp_path / "x.json", "{")))
 
 

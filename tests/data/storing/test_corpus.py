@@ -162,7 +162,7 @@ def test_what_is_no_corpus_is_told_in_one_line(tmp_path, toy_vocab):
     with pytest.raises(DataError, match="has format 9, but this unitk reads formats 1 and 2"):
         open_corpus(tmp_path / "c")
     manifest.write_text(json.dumps({**about, "counts": {}, "dtype": "uint16"})[:-9])
-    with pytest.raises(DataError, match="manifest.json: no JSON"):
+    with pytest.raises(DataError, match="manifest.json: not JSON"):
         open_corpus(tmp_path / "c")
     manifest.write_text(json.dumps(about))
     toy_vocab.save(tmp_path / "c" / "vocab")

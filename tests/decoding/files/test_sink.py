@@ -147,7 +147,7 @@ def test_damage(tmp_path, kill_at, monkeypatch):
     with pytest.raises(DataError, match="partial lacks lines"):
         go(path, True)
     (tmp_path / ".out.txt.progress").write_text("{")
-    with pytest.raises(DataError, match="progress: no JSON .*; remove it"):
+    with pytest.raises(DataError, match="progress: not JSON .*; remove it"):
         go(path, True)
 
 

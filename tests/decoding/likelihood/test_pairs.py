@@ -59,7 +59,7 @@ def test_sets_are_named_by_the_field_or_the_file(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "x.jsonl, line 2: no JSON"),
+        ("{", "x.jsonl, line 2: not JSON"),
         ("[1]", "x.jsonl, line 2: no text in the field sentence_good"),
         ('{"sentence_good": "a"}', "x.jsonl, line 2: no text in the field sentence_bad"),
         ('{"sentence_good": 1, "sentence_bad": "a"}', "no text in the field sentence_good"),

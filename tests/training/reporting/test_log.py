@@ -205,7 +205,7 @@ def test_a_damaged_log_is_named(tmp_path):
     fill(tmp_path / "a", [1])
     with (tmp_path / "a" / "log.jsonl").open("a") as file:
         file.write("{{{\n")
-    with pytest.raises(DataError, match="log.jsonl line 3: no JSON"):
+    with pytest.raises(DataError, match="log.jsonl line 3: not JSON"):
         plot([tmp_path / "a"], tmp_path / "curves.png")
 
 

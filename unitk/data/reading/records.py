@@ -94,7 +94,7 @@ def _columns(rows: list[list[str]]) -> dict[str, list[str]]:
 def _listed(path: Path) -> Iterator[Record]:
     found = parse_json(whole(path), name_of(path))
     if not isinstance(found, list):
-        raise DataError(f"{name_of(path)}: no JSON list of records")
+        raise DataError(f"{name_of(path)}: not a JSON list of records")
     step = size_of(path) / max(len(found), 1)
     for i, record in enumerate(found):
         yield record, f"{name_of(path)}: [{i}]", int(i * step)
