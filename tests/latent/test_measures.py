@@ -98,12 +98,12 @@ def linear_gaussian(count, draws, seed=1):
 def test_the_bound_rises_to_the_likelihood():
     weights, truth = linear_gaussian(200, 4096)
     bounds = [
-        float(torch.cat([importance_bound([part]) for part in weights.split(k)]).mean())
+        float(torch.cat([importance_bound(part) for part in weights.split(k)]).mean())
         for k in (1, 4, 16, 64, 256)
     ]
     assert bounds == sorted(bounds) and bounds[-1] < float(truth.mean())
-    assert torch.allclose(importance_bound([weights]), truth, atol=0.15)
-    assert float(importance_bound([weights]).mean()) == pytest.approx(float(truth.mean()), abs=4e-3)
+    assert torch.allclose(importance_bound(weights), truth, atol=0.15)
+    assert float(importance_bound(weights).mean()) == pytest.approx(float(truth.mean()), abs=4e-3)
 
 
 def test_the_true_posterior_gives_the_likelihood_with_one_draw():
@@ -111,13 +111,11 @@ def test_the_true_posterior_gives_the_likelihood_with_one_draw():
     mean, logvar = 0.8 * x, torch.full_like(x, math.log(0.2))
     nll = -torch.distributions.Normal(z, 0.5).log_prob(x)[..., 0]
     truth = torch.distributions.Normal(torch.zeros_like(x), math.sqrt(1.25)).log_prob(x)[..., 0]
-    assert torch.allclose(importance_bound([log_weight(nll, z, mean, logvar)[None]]), truth)
+    assert torch.allclose(importance_bound(log_weight(nll, z, mean, logvar)[None]), truth)
 
 
-@pytest.mark.parametrize("size", [1, 3, 8, 100])
-def test_the_bound_does_not_depend_on_chunks(size):
+def test_the_bound_of_weights_beyond_what_exp_can_do():
     weights, _ = linear_gaussian(5, 100)
-    weights[:, 0] -= 2000  # beyond what exp can do
-    whole = importance_bound([weights])
-    assert torch.isfinite(whole).all()
-    assert torch.allclose(importance_bound(weights.split(size)), whole, atol=1e-12, rtol=1e-13)
+    low = importance_bound(weights - 2000)
+    assert torch.isfinite(low).all()
+    assert torch.allclose(low, importance_bound(weights) - 2000, atol=1e-9)

@@ -110,7 +110,7 @@ def test_bound_and_reconstruction_over_several_draws(model, texts):
         weights = log_weight(torch.tensor(nll), z, mean, logvar)
         assert float(seen.nll[i]) == pytest.approx(np.mean(nll), rel=1e-5)
         assert float(seen.bound[i]) == pytest.approx(
-            float(importance_bound([weights[:, None]])), rel=1e-5
+            float(importance_bound(weights[:, None])), rel=1e-5
         )
         assert torch.allclose(seen.z[i].float(), z[0].float(), atol=1e-5)
 

@@ -14,7 +14,7 @@ import torch
 from unitk.data.batching import single_batches
 from unitk.decoding.config import GenerateConfig
 from unitk.latent.elbo import ELBO, Autoencoder
-from unitk.latent.evidence import gather, nll_of, partners
+from unitk.latent.evidence import gather, nll_of, z_gap
 from unitk.latent.panel import IGNORED, bars
 from unitk.latent.space import KL, LatentSpace
 from unitk.score.bleu import bleu
@@ -30,7 +30,7 @@ def has_latent(evaluation: Evaluation) -> bool:
 
 
 @dataclass(frozen=True)
-class Latent:
+class Measures:
     """The evaluation of an autoencoder on M texts."""
 
     figures: dict[str, float]  # by name, see docs/latent-measures.md
@@ -54,34 +54,35 @@ def judge(
     `progress` shows a bar over a number of texts. With beam 0, no text is reconstructed.
     """
     with progress(evaluation.num_texts * draws) as report:
-        seen = latent(evaluation, draws, max_tokens, report)
-    figures: dict[str, Any] = {"texts": len(seen.texts), "draws": draws, **seen.figures}
-    figures["kl_each"] = seen.each
+        measures = measure(evaluation, draws, max_tokens, report)
+    texts = measures.texts
+    figures: dict[str, Any] = {"texts": len(texts), "draws": draws, **measures.figures}
+    figures["kl_each"] = measures.each
     if beam:
         # no longer than the longest text: what goes on is wrong already
-        longest = max_len or max(1, *map(len, seen.texts))
-        how = GenerateConfig(beam=beam, max_len=longest, max_tokens=max_tokens)
-        with progress(len(seen.texts)) as report, evaluation.autocast():
-            figures |= written(evaluation, seen, how, report)
-    figures["notes"] = seen.notes
+        longest = max_len or max(1, *map(len, texts))
+        config = GenerateConfig(beam=beam, max_len=longest, max_tokens=max_tokens)
+        with progress(len(texts)) as report, evaluation.autocast():
+            figures |= reconstruction(evaluation, measures, config, report)
+    figures["notes"] = measures.notes
     return figures, _lines(figures)
 
 
-def written(
-    evaluation: Evaluation, seen: Latent, how: GenerateConfig, report: Report
+def reconstruction(
+    evaluation: Evaluation, measures: Measures, config: GenerateConfig, report: Report
 ) -> dict[str, float]:
-    """How well texts are reconstructed from the means of their latents."""
+    """How well texts are reconstructed from the means of their latents: exact (%) and BLEU."""
     space = LatentSpace(evaluation.model, evaluation.data.task)
-    found = space.decode(seen.means, how, report=report)
-    texts = [best[0].text for best in found]
-    truth = [evaluation.data.vocab.decode(text) for text in seen.texts]
+    outputs = space.decode(measures.means, config, report=report)
+    texts = [best.text for best, *_ in outputs]
+    truth = [evaluation.data.vocab.decode(text) for text in measures.texts]
     same = sum(a == b for a, b in zip(texts, truth, strict=True))
     score = bleu(texts, [[text] for text in truth])
     return {"exact": 100 * same / len(truth), "bleu": score.figures["bleu"]}
 
 
 @torch.no_grad()
-def latent(evaluation: Evaluation, draws: int, max_tokens: int, report: Report) -> Latent:
+def measure(evaluation: Evaluation, draws: int, max_tokens: int, report: Report) -> Measures:
     """All measures of the latent; `report` is called for every text in every draw."""
     examples = evaluation.data.train.examples
     texts: list[Ids] = []
@@ -96,25 +97,23 @@ def latent(evaluation: Evaluation, draws: int, max_tokens: int, report: Report) 
     with evaluation.autocast():
         seen = gather(evaluation.model, batches(keep=True), draws, report)
         check_finite(seen.kl, KL)
-        count = len(texts)
         gap = math.nan
-        if count > 1:
-            other = nll_of(evaluation.model, batches(), seen.z[partners(count)])
+        if len(texts) > 1:
             own = nll_of(evaluation.model, batches(), seen.z)
-            gap = float((other - own).mean())
+            gap = z_gap(evaluation.model, batches(), seen.z, own)
     units = units_of(evaluation, texts)
     each = seen.kl.mean(0).tolist()
-    measures = seen.figures(evaluation.criterion.objective)
+    shared = seen.figures(evaluation.criterion.objective)
     figures = {
         "bound": -float(seen.bound.mean()),
-        "elbo": measures["reconstruction"] + measures["kl"],
-        **measures,
+        "elbo": shared["reconstruction"] + shared["kl"],
+        **shared,
         "dimensions": len(each),
         "z_gap": gap,
         **perplexities(-float(seen.bound.sum()), units),
     }
     notes = list(_notes(evaluation, figures, units))
-    return Latent(figures, each, seen.mean.numpy(), texts, notes)
+    return Measures(figures, each, seen.mean.numpy(), texts, notes)
 
 
 def _notes(evaluation: Evaluation, figures: dict[str, float], units: Units) -> Iterator[str]:
@@ -136,26 +135,26 @@ def _notes(evaluation: Evaluation, figures: dict[str, float], units: Units) -> I
         yield "the decoder ignores the latent (posterior collapse): this is a language model"
 
 
-def _lines(f: dict[str, Any]) -> list[str]:
-    gap = "-" if math.isnan(f["z_gap"]) else f"{f['z_gap']:.3f}"
+def _lines(figures: dict[str, Any]) -> list[str]:
+    gap = "-" if math.isnan(figures["z_gap"]) else f"{figures['z_gap']:.3f}"
     lines = [
-        f"texts                   {f['texts']:,}, with their ends {f['tokens']:,} tokens,"
-        f" {f['words']:,} words, {f['bytes']:,} bytes",
-        f"bound                   {f['bound']:.3f} nats a text (importance-weighted,"
-        f" {f['draws']} draws); ELBO {f['elbo']:.3f}",
-        f"  reconstruction        {f['reconstruction']:.3f}",
-        f"  kl                    {f['kl']:.3f} (objective {f['kl_objective']:.3f})",
-        f"  kl, sorted            {bars(f['kl_each'])}",
-        f"perplexity at most      {f['ppl_word']:.4g} a word, {f['ppl_token']:.4g} a token;"
-        f" {f['bits_per_byte']:.4f} bits a byte",
-        f"mutual information      {f['mi']:.3f} of at most {f['mi_ceiling']:.3f}"
-        f" (ln {f['texts']:,})",
-        f"active units            {f['active']} of {f['dimensions']}",
+        f"texts                   {figures['texts']:,}, with their ends {figures['tokens']:,}"
+        f" tokens, {figures['words']:,} words, {figures['bytes']:,} bytes",
+        f"bound                   {figures['bound']:.3f} nats a text (importance-weighted,"
+        f" {figures['draws']} draws); ELBO {figures['elbo']:.3f}",
+        f"  reconstruction        {figures['reconstruction']:.3f}",
+        f"  kl                    {figures['kl']:.3f} (objective {figures['kl_objective']:.3f})",
+        f"  kl, sorted            {bars(figures['kl_each'])}",
+        f"perplexity at most      {figures['ppl_word']:.4g} a word, {figures['ppl_token']:.4g} a"
+        f" token; {figures['bits_per_byte']:.4f} bits a byte",
+        f"mutual information      {figures['mi']:.3f} of at most {figures['mi_ceiling']:.3f}"
+        f" (ln {figures['texts']:,})",
+        f"active units            {figures['active']} of {figures['dimensions']}",
         f"z-gap                   {gap} nats a text",
     ]
-    if "exact" in f:
+    if "exact" in figures:
         lines.append(
-            f"written again           {f['exact']:.2f} % exactly, BLEU {f['bleu']:.2f}"
+            f"written again           {figures['exact']:.2f} % exactly, BLEU {figures['bleu']:.2f}"
             " (from the mean of the latent)"
         )
-    return [*lines, *(f"note: {note}" for note in f["notes"])]
+    return [*lines, *(f"note: {note}" for note in figures["notes"])]

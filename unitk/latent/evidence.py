@@ -76,35 +76,44 @@ def gather(
 
     `report` is called for each text and draw.
     """
-    found: list[tuple[Tensor, ...]] = []
+    rows: list[tuple[Tensor, ...]] = []
     first = 0
     for batch in batches:
         posterior = model.posterior(batch)
         mean, logvar = posterior.mean.double(), posterior.logvar.double()
         numbers = range(first, first := first + len(mean))
-        nll, weights, kept = mean.new_zeros(len(mean)), [], None
+        nll, log_weights, first_draw = mean.new_zeros(len(mean)), [], None
         for _, draw in zip(range(draws), noise(numbers, mean.shape[1]), strict=False):
             z = mean + (logvar / 2).exp() * draw.to(mean.device)
-            kept = z if kept is None else kept
-            one = text_nll(model, batch, z.to(posterior.mean.dtype))
-            nll += one / draws
-            weights.append(log_weight(one, z, mean, logvar)[None])
+            first_draw = z if first_draw is None else first_draw
+            cost = text_nll(model, batch, z.to(posterior.mean.dtype))
+            nll += cost / draws
+            log_weights.append(log_weight(cost, z, mean, logvar))
             report(len(mean))
-        assert kept is not None
-        table = mean, logvar, kept, posterior.kl().double(), nll, importance_bound(weights)
-        found.append(tuple(part.cpu() for part in table))
-    return Evidence(*(torch.cat(column) for column in zip(*found, strict=True)))
+        assert first_draw is not None
+        bound = importance_bound(torch.stack(log_weights))
+        row = mean, logvar, first_draw, posterior.kl().double(), nll, bound
+        rows.append(tuple(part.cpu() for part in row))
+    return Evidence(*(torch.cat(column) for column in zip(*rows, strict=True)))
 
 
 @torch.no_grad()
 def nll_of(model: Any, batches: Iterable[Batch], z: Tensor) -> Tensor:
     """[M] nats of every text given these latents [M, Z]."""
-    found, first = [], 0
+    costs, first = [], 0
+    weight = next(model.parameters())
     for batch in batches:
-        some = z[first : (first := first + len(batch.owner))]
-        weight = next(model.parameters())
-        found.append(text_nll(model, batch, some.to(weight.device, weight.dtype)).cpu())
-    return torch.cat(found)
+        z_NZ = z[first : (first := first + len(batch.owner))]
+        costs.append(text_nll(model, batch, z_NZ.to(weight.device, weight.dtype)).cpu())
+    return torch.cat(costs)
+
+
+def z_gap(model: Any, batches: Iterable[Batch], z: Tensor, own: Tensor) -> float:
+    """The mean cost in nats of a text given another text's latent, minus that given its own.
+
+    `z` are the latents [M, Z], and `own` the costs [M] given these; there are two texts or more.
+    """
+    return float((nll_of(model, batches, z[partners(len(z))]) - own).mean())
 
 
 def text_nll(model: Any, batch: Batch, z_NZ: Tensor) -> Tensor:
@@ -126,7 +135,7 @@ def log_normal(z: Tensor, mean: Tensor, logvar: Tensor) -> Tensor:
 
 
 def mutual_information(z: Tensor, mean: Tensor, logvar: Tensor) -> float:
-    """What a latent tells of which text it was drawn from, at most ln M (Z, Z, Z: [M, Z] each).
+    """Nats that a latent tells of which text it was drawn from, at most ln M; all are [M, Z].
 
     The mean over texts of log q(z | x) - log q(z), where z is one draw of the text's posterior and
     q(z) the mean of all M posteriors: Hoffman and Johnson 2016 ("ELBO surgery"), as estimated by
@@ -140,12 +149,12 @@ def mutual_information(z: Tensor, mean: Tensor, logvar: Tensor) -> float:
     total = z.new_zeros(())
     rows = max(1, DENSITIES // len(z))
     for start in range(0, len(z), rows):
-        some = z[start : start + rows]
+        block = z[start : start + rows]
         # (z - mean)^2 / var multiplied out: two products of matrices instead of [rows, M, Z]
-        square = some**2 @ precision.T - 2 * some @ (mean * precision).T
+        square = block**2 @ precision.T - 2 * block @ (mean * precision).T
         density = -(square + scale_M) / 2
         # the text's own posterior, to the last bit: the ceiling holds
-        here = torch.arange(len(some), device=z.device)
+        here = torch.arange(len(block), device=z.device)
         density[here, start + here] = own_M[start : start + rows]
         total += (own_M[start : start + rows] - density.logsumexp(-1)).sum()
     return float(total) / len(z) + math.log(len(z))
@@ -167,16 +176,9 @@ def log_weight(nll: Tensor, z: Tensor, mean: Tensor, logvar: Tensor) -> Tensor:
     return prior - log_normal(z, mean, logvar) - nll.double()
 
 
-def importance_bound(chunks: Iterable[Tensor]) -> Tensor:
-    """A lower bound [M] of each log p(x): the log of the mean weight over all draws.
+def importance_bound(log_weights: Tensor) -> Tensor:
+    """A lower bound [M] of each log p(x): the log of the mean weight over draws [draws, M].
 
-    `chunks` are log-weights [k, M] of some draws each; the more draws in all, the tighter (Burda et
-    al. 2016, arXiv 1509.00519, theorem 1). How they are divided changes nothing but rounding.
+    The more draws, the tighter (Burda et al. 2016, arXiv 1509.00519, theorem 1).
     """
-    draws, found = 0, None
-    for chunk in chunks:
-        total = chunk.double().logsumexp(0)
-        found = total if found is None else torch.logaddexp(found, total)
-        draws += len(chunk)
-    assert found is not None, "there are no draws"
-    return found - math.log(draws)
+    return log_weights.double().logsumexp(0) - math.log(len(log_weights))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unitk.criterions.base import Panel
 from unitk.latent.components import ELBOConfig
-from unitk.latent.evidence import gather, nll_of, partners
+from unitk.latent.evidence import gather, z_gap
 from unitk.slots import Batch
 
 IGNORED = 0.1
@@ -34,15 +34,12 @@ def collapse(
     step: int,
     total: int | None,
 ) -> Panel | None:
-    """The panel after update `step` (from 0), or None if there are not two texts to compare.
-
-    The z-gap is the cost of a text given another text's latent, minus its cost given its own.
-    """
+    """The panel after update `step` (from 0), or None if there are not two texts to compare."""
     seen = gather(model, batches)
     count = len(seen.nll)
     if count < 2:
         return None
-    gap = float((nll_of(model, batches, seen.z[partners(count)]) - seen.nll).mean())
+    gap = z_gap(model, batches, seen.z, seen.nll)
     each = seen.kl.mean(0).tolist()
     values = {**seen.figures(objective), "z_gap": gap, "beta": beta}
     lines = [
@@ -64,7 +61,7 @@ def collapse(
 def bars(values: Sequence[float]) -> str:
     """Sorted values as bars, largest first, with the largest and the smallest in numbers."""
     # of a model that has diverged, a value that is no number is shown as infinite
-    ordered = sorted((math.inf if math.isnan(one) else one for one in values), reverse=True)
+    ordered = sorted((math.inf if math.isnan(v) else v for v in values), reverse=True)
     # so many dimensions share a bar that all bars fit
     top, size = max(ordered[0], 1e-9), -(-len(ordered) // WIDTH)
     groups = [ordered[i : i + size] for i in range(0, len(ordered), size)]
