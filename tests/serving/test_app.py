@@ -259,7 +259,7 @@ def test_a_bad_request_costs_its_companions_nothing():
         return [item.upper() for item in items]
 
     async def main():
-        batcher = Batcher(9, 9)
+        batcher = Batcher(9)
         jobs = [Job("key", [item], act, lambda found: found[0]) for item in ("a", "bad", "b")]
         waiting = asyncio.gather(*(batcher.result(j, 9) for j in jobs), return_exceptions=True)
         task = asyncio.create_task(batcher.run())

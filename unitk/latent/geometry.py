@@ -54,11 +54,10 @@ def analogy(a: Points, b: Points, c: Points, degree: float) -> Points:
 
 
 def law(mean: Points, std: Points) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """The normal law [Z] and [Z, Z] with the mean and covariance of a mixture of posteriors, whose
-    means and deviations [N, Z] are given.
+    """The mean [Z] and covariance [Z, Z] of a mixture of N posteriors, given theirs [N, Z].
 
-    With the posteriors of a label's texts, its draws are latents of the label. Optimus trains a
-    generative adversarial network instead (section 5.2).
+    They determine a normal law. With the posteriors of a label's texts, its draws are latents of
+    the label. Optimus trains a generative adversarial network instead (section 5.2).
     """
     spread = np.atleast_2d(np.cov(mean.astype(np.float64).T, ddof=0))
     return mean.mean(axis=0, dtype=np.float64), spread + np.diag((std**2).mean(axis=0))

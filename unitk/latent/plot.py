@@ -60,12 +60,11 @@ def draw(
     size = float(np.clip(2000 / len(flat), 4, 40))
     # grey points first, so that they hide no other
     for label in ["", *sorted(shown)]:
-        some = flat[label_of == label]
-        if not len(some):
+        x, y = flat[label_of == label].T
+        if not len(x):
             continue
         rest = "others" if shown else "_"  # a name that no legend shows
         color = colours(sorted(shown).index(label)) if label else "0.6"
-        x, y = some.T
         axis.scatter(x, y, size, color=color, label=label or rest, alpha=0.7, linewidth=0)
     for name, at in zip(names, flat, strict=False):
         short = name if len(name) <= 40 else name[:39] + "…"

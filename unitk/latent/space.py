@@ -39,7 +39,6 @@ from unitk.training.saving.checkpoint import check_finite
 
 KL = "the divergence of the latents"
 LITTLE = 0.1  # nats of divergence a text below which a decoder cannot be told much
-NOTHING = np.empty(0, np.int64)
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +70,7 @@ class LatentSpace:
 
     @property
     def dimensions(self) -> int:
-        """Z."""
+        """Z, the dimensions of a latent."""
         return self.model.config.latent
 
     @torch.inference_mode()
@@ -85,28 +84,29 @@ class LatentSpace:
     ) -> Latents:
         """The posteriors of texts; equal texts have equal ones, whatever is encoded with them.
 
-        A string is a single text.
-        A text that is too long raises DataError, or is shortened if `truncate` is set. A model
-        whose latents are infinite raises NonFiniteError.
+        A string is a single text. A text that is too long raises DataError, or is shortened if
+        `truncate` is set. A model whose latents are infinite raises NonFiniteError.
         """
         texts = strings(texts)
         # equal texts are encoded once
-        row = {text: i for i, text in enumerate(dict.fromkeys(texts))}
-        ids = self.task.vocab.encode_batch(list(row))
-        prompts = [self._prompt(text, one, truncate) for text, one in zip(row, ids, strict=True)]
-        found: list[tuple[Tensor, ...]] = [()] * len(prompts)
+        row_of = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+        encoded = self.task.vocab.encode_batch(list(row_of))
+        prompts = [
+            self._prompt(text, ids, truncate) for text, ids in zip(row_of, encoded, strict=True)
+        ]
+        rows: list[tuple[Tensor, ...]] = [()] * len(prompts)
         for numbers in batches(prompts, max_tokens):
             batch = collate([[prompts[i]] for i in numbers])
             feature = self.model.feature(batch.to(self.weight.device))
             posterior = self.model.bridged(feature)
             parts = posterior.mean, (posterior.logvar / 2).exp(), posterior.kl(), feature
-            for i, *one in zip(numbers, *(part.float().cpu() for part in parts), strict=True):
-                found[i] = tuple(one)
+            for i, *row in zip(numbers, *(part.float().cpu() for part in parts), strict=True):
+                rows[i] = tuple(row)
             report(len(numbers))
         if not texts:
             none = np.empty((0, self.dimensions), np.float32)
             return Latents(none, none, none, np.empty((0, self.weight.shape[1]), np.float32))
-        tables = [torch.stack(column) for column in zip(*found, strict=True)]
+        tables = [torch.stack(column) for column in zip(*rows, strict=True)]
         mean, std, kl, pooled = (table.numpy() for table in tables)
         check_finite(tables[2], KL)
         if kl.sum(1).mean() < LITTLE:
@@ -115,8 +115,8 @@ class LatentSpace:
                 "(posterior collapse, see docs/latent.md)",
                 kl.sum(1).mean(),
             )
-        rows = [row[text] for text in texts]
-        return Latents(mean[rows], std[rows], kl[rows], pooled[rows])
+        each = [row_of[text] for text in texts]
+        return Latents(mean[each], std[each], kl[each], pooled[each])
 
     def decode(
         self,
@@ -131,7 +131,7 @@ class LatentSpace:
         for name in ("min_len", "max_len"):
             follows = slope(getattr(config, name)) > 0
             require(not follows, f"{flag(name)} must be a number: a point has no source to follow")
-        whole = self.task.prompt([NOTHING])
+        whole = self.task.prompt([np.empty(0, np.int64)])
         prompt = replace(whole, towers={"dec": whole.towers["dec"]})
         sized = Constraint().sized(config, 0)
         over, _ = overrun(prompt, self.protocol, sized.max_len, self.model.config)

@@ -13,9 +13,8 @@ from unitk.errors import UnitkError
 
 log = logging.getLogger(__name__)
 
-
 PAUSE, PAUSES = 0.005, 20  # seconds of a pause; the most pauses before a group
-GROUP = 128  # texts that are computed together; the decoder divides them by --max-tokens
+MAX_ITEMS = 128  # texts that are computed together; the decoder divides them by --max-tokens
 
 
 class Abandoned(Exception):
@@ -44,8 +43,8 @@ class Job:
 class Batcher:
     """Computes jobs, one group at a time, in its own thread; `run` is a task of the event loop."""
 
-    def __init__(self, max_queue: int, max_items: int = GROUP) -> None:
-        self.max_queue, self.max_items = max_queue, max_items
+    def __init__(self, max_queue: int) -> None:
+        self.max_queue = max_queue
         self.waiting: list[Job] = []
         self.preparing = 0  # requests that are read and will wait soon
         self.groups = self.joined = 0  # computed so far, and jobs in them
@@ -96,9 +95,11 @@ class Batcher:
         group: list[Job] = []
         size = 0
         for job in self.waiting:
-            size += len(job.items) * (job.key == self.waiting[0].key)
+            if job.key != self.waiting[0].key:
+                continue
+            size += len(job.items)
             # the first one is taken whatever its size, so that nothing waits for ever
-            if job.key == self.waiting[0].key and (not group or size <= self.max_items):
+            if not group or size <= MAX_ITEMS:
                 group.append(job)
         self.waiting = [job for job in self.waiting if job not in group]
         return group
@@ -106,8 +107,8 @@ class Batcher:
     def _compute(self, loop: asyncio.AbstractEventLoop, group: list[Job]) -> None:
         items = [item for job in group for item in job.items]
         try:
-            found = iter(group[0].act(items, lambda: all(job.gone for job in group)))
-            each: list[Any] = [[next(found) for _ in job.items] for job in group]
+            done = iter(group[0].act(items, lambda: all(job.gone for job in group)))
+            results: list[Any] = [[next(done) for _ in job.items] for job in group]
         except Abandoned:
             return
         except UnitkError as error:
@@ -115,13 +116,13 @@ class Batcher:
                 for job in group:
                     self._compute(loop, [job])
                 return
-            each = [error]
+            results = [error]
         except Exception as error:  # whatever it is, the server lives on
             log.exception("a request failed")
-            each = [error] * len(group)
+            results = [error] * len(group)
         self.groups += 1
         self.joined += len(group)
-        for job, result in zip(group, each, strict=True):
+        for job, result in zip(group, results, strict=True):
             # futures belong to the loop, which runs in another thread
             loop.call_soon_threadsafe(_settle, job.future, result)
 

@@ -202,18 +202,17 @@ class Asked:
             require(weights <= WEIGHTS, f"{what}: ask for fewer or shorter outputs")
         items = [Wanted(kept[number], prompt, number) for number, prompt in prompts.items()]
 
-        def answer(found: list[list[Output]]) -> Any:
-            by_number = dict(zip(prompts, found, strict=True))
-            outputs = [by_number.get(number, [NO_WORDS]) for number in range(len(kept))]
-            return {"outputs": [[self.record(one) for one in some] for some in outputs]}
+        def answer(results: list[list[Output]]) -> Any:
+            by_number = dict(zip(prompts, results, strict=True))
+            return self.records([by_number.get(number, [NO_WORDS]) for number in range(len(kept))])
 
         act = partial(decoded, generator, config, layer)
         return Job(("decode", self.task, config), items, act, answer)
 
     def _score(self) -> Job:
         targets = self._texts("targets", strings)
-        each = f"targets: {len(targets)} for {len(self.texts)} texts"
-        require(len(targets) == len(self.texts), each)
+        unequal = f"targets: {len(targets)} for {len(self.texts)} texts"
+        require(len(targets) == len(self.texts), unequal)
         options = dict(vars(self.config))
         if as_trained := "max_source_len" not in self._named:
             del options["max_source_len"]
@@ -289,10 +288,7 @@ class Asked:
         def act(items: list[Any], gone: Gone) -> list[Any]:
             return [self.space.decode(make(), self.config) for make in items]
 
-        def answer(found: list[list[list[Output]]]) -> Any:
-            return {"outputs": [[self.record(one) for one in some] for some in found[0]]}
-
-        return self._plain([points], act, answer)
+        return self._plain([points], act, lambda walks: self.records(walks[0]))
 
     def _plain(self, items: list[Any], act: Any, answer: Any) -> Job:
         return Job((self.verb, self.task, self.config), items, act, answer)
@@ -302,19 +298,23 @@ class Asked:
         """The latent space of the model."""
         return LatentSpace(self.generator.model, self.generator.task)
 
+    def records(self, outputs: list[list[Output]]) -> dict[str, Any]:
+        """The answer with the n best outputs of each text."""
+        return {"outputs": [[self.record(output) for output in best] for best in outputs]}
+
     def record(self, output: Output) -> dict[str, Any]:
         """An output as json."""
-        one, vocab = output.hypothesis, self.generator.task.source_vocab
+        hypothesis, vocab = output.hypothesis, self.generator.task.source_vocab
         aligned = {}
         if output.attention is not None and output.source is not None:
             table = output.attention.astype(float).round(6).tolist()
             aligned = {"attention": table, "source_tokens": vocab.pieces(output.source)}
         return {
             "text": output.text,
-            "score": one.score,
-            "log_prob": one.log_prob,
-            "tokens": self.generator.vocab.pieces(one.ids),
-            "token_log_probs": one.token_log_probs.tolist(),
+            "score": hypothesis.score,
+            "log_prob": hypothesis.log_prob,
+            "tokens": self.generator.vocab.pieces(hypothesis.ids),
+            "token_log_probs": hypothesis.token_log_probs.tolist(),
             **aligned,
         }
 
@@ -355,11 +355,11 @@ def decoded(
 
     prompts, numbers = [item.prompt for item in items], [item.number for item in items]
     each = generator.decoded(prompts, config, numbers, on_step=on_step)
-    found = [
-        [Output(generator.task.text(item.source, one.ids), one) for one in some]
-        for item, some in zip(items, each, strict=True)
+    outputs = [
+        [Output(generator.task.text(item.source, one.ids), one) for one in best]
+        for item, best in zip(items, each, strict=True)
     ]
     if layer is None:
-        return found
+        return outputs
     examples = {at: prompt for at, (prompt, _) in enumerate(prompts)}
-    return generator.attended(examples, found, layer, config)
+    return generator.attended(examples, outputs, layer, config)

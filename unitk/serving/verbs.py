@@ -77,7 +77,7 @@ def abilities(generator: Generator) -> dict[str, Any]:
     task, can, pairs = generator.task, verbs(generator), generator.task.answers
     writes = "generate" in can
     # where a tower of its own reads the source, an output is no continuation of it
-    encodes, repeats = len(model_of(generator).config.towers) > 1, latent(generator)
+    encodes, repeats = len(model_of(generator).config.towers) > 1, has_latent(generator)
     return {
         "verbs": can,
         # one that was not trained on pairs goes on with its prompt
@@ -106,7 +106,7 @@ def verbs(generator: Generator) -> list[str]:
         "embed": True,
         "show": True,
     }
-    return [verb for verb in VERBS if can.get(verb, ordered and latent(generator))]
+    return [verb for verb in VERBS if can.get(verb, ordered and has_latent(generator))]
 
 
 def alignment_layers(generator: Generator) -> int:
@@ -122,6 +122,6 @@ def model_of(generator: Generator) -> Model:
     return generator.model
 
 
-def latent(generator: Generator) -> bool:
+def has_latent(generator: Generator) -> bool:
     """Whether a model is an autoencoder with a latent space."""
     return isinstance(generator.model, LatentModel)
