@@ -14,7 +14,7 @@ from unitk.data.reading.pairs import Fields, read_squad
 from unitk.data.reading.sources import format_of, is_stream
 from unitk.data.storing.folders import is_corpus, open_corpus
 from unitk.decoding.files.inputs import Input, arriving, read_inputs
-from unitk.decoding.files.outputs import STDOUT
+from unitk.decoding.files.outputs import STDOUT, check_writable
 from unitk.decoding.files.sink import OutputFile, Printed
 from unitk.errors import DataError, require
 from unitk.files import MANIFEST, digest
@@ -96,6 +96,13 @@ def record(number: int, text: Input, found: dict[str, Any] | DataError) -> str:
     source = text.source[0] if len(text.source) == 1 else text.source
     about = {"error": str(found)} if isinstance(found, DataError) else {"source": source, **found}
     return json.dumps({"id": number, **about}, ensure_ascii=False)
+
+
+def check_output(given: Any) -> None:
+    """Refuse an --output that may not be written, and a --resume that has none to continue."""
+    file = given.output != STDOUT and given.input is not None and not is_stream(given.input)
+    require(file or not given.resume, "--resume needs an --output, and an --input that is a file")
+    check_writable(given.output, given.overwrite or given.resume)
 
 
 def sink_of(given: Any, values: dict[str, str]) -> OutputFile | Printed:

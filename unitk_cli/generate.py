@@ -30,12 +30,12 @@ from unitk.decoding.files.inputs import (
     read_inputs,
     typed,
 )
-from unitk.decoding.files.outputs import STDOUT, Alignment, Formatter, check_writable
+from unitk.decoding.files.outputs import STDOUT, Alignment, Formatter
 from unitk.decoding.files.sink import finished
 from unitk.errors import QUIET, DataError, UsageError, at_least, require
 from unitk.files import reserved
 from unitk.values import parse_value, render
-from unitk_cli.answers import open_generator, sink_of
+from unitk_cli.answers import check_output, open_generator, sink_of
 
 if TYPE_CHECKING:
     from unitk.decoding.constraints.base import Constraint
@@ -47,6 +47,8 @@ FILES_ONLY = (
     *("references", "score"),
 )
 """Options of inputs that are a file, or standard input."""
+Inputs = Sequence[Input] | Pairs | Iterator[list[Input]]
+"""Texts, a corpus of pairs, or groups of texts as they arrive."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +173,7 @@ def as_meant(given: Sequence[config.Given]) -> tuple[str, dict[str, Any]]:
 
 def generate(given: Options, parsed: config.Parsed) -> None:
     """Decode or score; another process that writes the same output is refused."""
-    found, limit = read(given), given.max_source_len
+    inputs, limit = read(given), given.max_source_len
     if limit is None and "max_source_len" in parsed.origins:
         limit = sys.maxsize  # none: a passage is read whole
     generator = open_generator(given, parsed.overrides)
@@ -179,8 +181,8 @@ def generate(given: Options, parsed: config.Parsed) -> None:
     # auto was resolved when the model was loaded
     device = generator.model.device.type
     require(device == "cuda" or not given.capture, "--capture has an effect on a GPU only")
-    inputs: Sequence[Input] | Pairs | Iterator[list[Input]]
-    inputs = open_pairs(found, generator.vocab.hash) if isinstance(found, Path) else found
+    if isinstance(inputs, Path):
+        inputs = open_pairs(inputs, generator.vocab.hash)
     inputs, constraints = with_files(given, inputs, generator)
     total = None if isinstance(inputs, Iterator) else len(inputs)
     sink = sink_of(given, parsed.values() | parsed.overrides | {"device": device})
@@ -233,8 +235,6 @@ def check(parsed: config.Parsed) -> None:
     if given.input is None:
         parsed.idle(f"with --{'interactive' if given.interactive else 'infill'}", *FILES_ONLY)
     require(not given.interactive or given.output == STDOUT, "--interactive has no --output")
-    file = given.output != STDOUT and given.input is not None and not is_stream(given.input)
-    require(file or not given.resume, "--resume needs an --output, and an --input that is a file")
     if given.score:
         scored = ["lenpen", "search", "unkpen", "max_tokens", "max_source_len"]
         scored += ["max_len"] * SEARCH_PRESETS[given.search].free_end
@@ -245,7 +245,7 @@ def check(parsed: config.Parsed) -> None:
     require(not align or format_to(given) != "csv", "--print-alignment has no column in csv")
     if not align:
         parsed.idle("without --print-alignment", "alignment_layer")
-    check_writable(given.output, given.overwrite or given.resume)
+    check_output(given)
 
 
 def format_to(given: Options) -> str:
@@ -276,7 +276,7 @@ def for_blanks(given: Options, origins: Mapping[str, str]) -> Options:
     return replace(given, **plain)
 
 
-def read(given: Options) -> list[Input] | Iterator[list[Input]] | Path:
+def read(given: Options) -> Inputs | Path:
     """Read the inputs before the model is loaded, so that errors in them are reported at once."""
     path, kind = given.input, given.input_format
     fields = Fields(given.source_field, given.target_field) if given.source_field else None
@@ -301,8 +301,8 @@ def read(given: Options) -> list[Input] | Iterator[list[Input]] | Path:
 
 
 def with_files(
-    given: Options, inputs: Sequence[Input] | Pairs | Iterator[list[Input]], generator: Generator
-) -> tuple[Sequence[Input] | Pairs | Iterator[list[Input]], list[Constraint]]:
+    given: Options, inputs: Inputs, generator: Generator
+) -> tuple[Inputs, list[Constraint]]:
     """The inputs with the targets of --references, and the constraint of each, if any."""
     if isinstance(inputs, Iterator):
         return inputs, []
@@ -371,10 +371,10 @@ class Tally:
 
     def add(self, found: Sequence[Sequence[Output]]) -> None:
         """Add some outputs."""
-        for one in (output.hypothesis for outputs in found for output in outputs):
+        for hypothesis in (output.hypothesis for outputs in found for output in outputs):
             self.outputs += 1
-            self.words += len(one.ids)
-            self.log_prob += one.log_prob
+            self.words += len(hypothesis.ids)
+            self.log_prob += hypothesis.log_prob
 
     def __str__(self) -> str:
         perplexity = math.exp(min(-self.log_prob / max(self.words, 1), 700))

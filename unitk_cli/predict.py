@@ -9,15 +9,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 from unitk import config
-from unitk.data.reading.sources import is_stream
 from unitk.decoding.config import PredictConfig
 from unitk.decoding.files.inputs import Input
-from unitk.decoding.files.outputs import STDOUT, check_writable
+from unitk.decoding.files.outputs import STDOUT
 from unitk.decoding.files.sink import finished
-from unitk.errors import DataError, require
+from unitk.errors import DataError
 from unitk.files import reserved
 from unitk.latent.config import Common
-from unitk_cli.answers import answers, inputs_of, open_generator, record, sink_of
+from unitk_cli.answers import (
+    answers,
+    check_output,
+    inputs_of,
+    open_generator,
+    record,
+    sink_of,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +54,7 @@ def run(argv: Sequence[str]) -> None:
     """Read the texts, predict, and write the predictions."""
     parsed = config.parse("predict", Options, argv, positional="texts", aside=("task", "arch"))
     given: Options = parsed.main
-    file = given.output != STDOUT and given.input is not None and not is_stream(given.input)
-    require(file or not given.resume, "--resume needs an --output, and an --input that is a file")
-    check_writable(given.output, given.overwrite or given.resume)
+    check_output(given)
     if given.resume and not given.overwrite and finished(given.output):
         return
     with nullcontext() if given.output == STDOUT else reserved(given.output, "--output"):
@@ -64,16 +68,16 @@ def run(argv: Sequence[str]) -> None:
             return generator.predictions(texts, given, first, report)
 
         number = sink.done
-        for some in answers(inputs, predict, number):
-            lines = [line(number + i, *one, given.output_format) for i, one in enumerate(some)]
-            sink.add(lines, len(some))
-            number += len(some)
+        for group in answers(inputs, predict, number):
+            lines = [line(number + i, *each, given.output_format) for i, each in enumerate(group)]
+            sink.add(lines, len(group))
+            number += len(group)
         sink.close()
 
 
-def line(number: int, text: Input, found: Any, form: str) -> str:
-    """A prediction as a line."""
-    if form == "jsonl" or isinstance(found, DataError):
-        return record(number, text, found)
-    value = next(iter(found.values()), "")
+def line(number: int, text: Input, answer: Any, output_format: str) -> str:
+    """A prediction, or the error of its text, as a line of --output."""
+    if output_format == "jsonl" or isinstance(answer, DataError):
+        return record(number, text, answer)
+    value = next(iter(answer.values()), "")
     return " ".join(value) if isinstance(value, list) else str(value)
