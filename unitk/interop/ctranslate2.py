@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 def write(parts: Parts, folder: Path) -> None:
     """Write an empty folder for `ctranslate2.Translator`, `Generator` or `Encoder`."""
-    with hf_folder(parts, folder, "ctranslate2", "ctranslate2") as (there, about):
+    with hf_folder(parts, folder, "ctranslate2") as (there, about):
         kind, head = about["model_type"], head_of(parts.task)
         if kind not in KINDS or head:
             what = f"a {kind} model" + f" with a head of kind {head}" * bool(head)

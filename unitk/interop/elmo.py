@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from unitk.config import Given
-from unitk.errors import CheckpointError, require
+from unitk.errors import CheckpointError, UsageError
 from unitk.interop.convert import Parts, assembled
 from unitk.models.stack import Model
 from unitk.vocab.base import open_vocab
@@ -30,10 +30,10 @@ def read(path: Path, vocab: Path | None, given: Sequence[Given] = ()) -> Parts:
 
     Its output layer has no trained rows, so it predicts no word before it is trained.
     """
-    require(vocab is not None, "--vocab is needed: ELMo's files do not contain its words")
-    found = importlib.util.find_spec("h5py")
-    require(found is not None, "--from elmo needs the package h5py: pip install 'unitk[elmo]'")
-    assert vocab is not None
+    if vocab is None:
+        raise UsageError("--vocab is needed: ELMo's files do not contain its words")
+    if importlib.util.find_spec("h5py") is None:
+        raise UsageError("--from elmo needs the package h5py: pip install 'unitk[elmo]'")
     file = path if path.is_file() else next(iter(sorted(path.glob("*.hdf5"))), path)
     options = file.with_name(file.name.replace("weights.hdf5", "options.json"))
     try:
@@ -46,14 +46,14 @@ def read(path: Path, vocab: Path | None, given: Sequence[Given] = ()) -> Parts:
         settings,
         given,
         open_vocab(vocab),
-        0,
-        lambda model: _state(_tensors(file), model, file),
+        rows=0,
+        state=lambda model: _state(_tensors(file), model, file),
     )
 
 
-def _settings(given: dict[str, Any]) -> dict[str, str]:
+def _settings(options: dict[str, Any]) -> dict[str, str]:
     """The options of task and architecture that options.json gives."""
-    lstm, cnn = given["lstm"], given["char_cnn"]
+    lstm, cnn = options["lstm"], options["char_cnn"]
     if cnn["activation"] != "relu" or cnn["n_characters"] not in (261, 262):
         raise ValueError("only relu over 261 or 262 characters is supported")
     filters = ",".join(f"{wide}:{count}" for wide, count in cnn["filters"])
@@ -77,18 +77,18 @@ def _tensors(file: Path) -> dict[str, Tensor]:
     """All arrays of an hdf5 file as fp32 tensors, by their paths in the file."""
     import h5py
 
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
 
-    def note(name: str, item: Any) -> None:
+    def add(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset):
-            found[name] = torch.from_numpy(item[()]).float()
+            tensors[name] = torch.from_numpy(item[()]).float()
 
     try:
         with h5py.File(file) as opened:
-            opened.visititems(note)
+            opened.visititems(add)
     except OSError as error:
         raise CheckpointError(f"{file} cannot be read: {error}") from error
-    return found
+    return tensors
 
 
 def _state(there: dict[str, Tensor], model: Model, file: Path) -> dict[str, Tensor]:

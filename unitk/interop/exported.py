@@ -20,15 +20,13 @@ TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 
 
 @contextmanager
-def hf_folder(
-    parts: Parts, folder: Path, target: str, *packages: str
-) -> Iterator[tuple[Path, Any]]:
+def hf_folder(parts: Parts, folder: Path, target: str) -> Iterator[tuple[Path, Any]]:
     """Export a model to a temporary transformers folder; yields the folder and its config.json.
 
-    The tokenizer's files are copied to `folder`. Raises `UsageError` if transformers or one of
-    `packages`, which the format `target` needs, is not installed.
+    The tokenizer's files are copied to `folder`. Raises `UsageError` if transformers or the
+    package of the format `target`, which has its name, is not installed.
     """
-    for name in (*packages, "transformers"):
+    for name in (target, "transformers"):
         if importlib.util.find_spec(name) is None:
             cure = f"pip install 'unitk[{target}]'"
             raise UsageError(f"--to {target} needs the package {name}: {cure}")

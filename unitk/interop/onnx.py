@@ -34,7 +34,7 @@ def write(parts: Parts, folder: Path) -> None:
     The inputs are input_ids, attention_mask and, if the model has segments, token_type_ids, all of
     shape [batch, slots] and int64. The outputs are those of the model's class in transformers.
     """
-    with hf_folder(parts, folder, "onnx", "onnx") as (there, about):
+    with hf_folder(parts, folder, "onnx") as (there, about):
         [name] = about["architectures"]
         if FAMILIES[about["model_type"]].task != "mlm" or name.endswith(CHOICES):
             raise UsageError(f"--to onnx takes encoders of one text or two, not {name}")
@@ -44,15 +44,14 @@ def write(parts: Parts, folder: Path) -> None:
         inputs = ["input_ids", "attention_mask"]
         inputs += ["token_type_ids"] * (parts.model.config.num_segments > 1)
         example = tuple(torch.ones(BATCH, SLOTS, dtype=torch.int64) for _ in inputs)
-        outputs = Outputs(model, inputs)
         with torch.no_grad():
             shapes = _shapes(model, inputs, SLOTS)
             longer = _shapes(model, inputs, SLOTS + 1)
-        axes = {one: {0: "batch", 1: "slots"} for one in inputs}
-        for one, shape in shapes.items():
-            axes[one] = {0: "batch"} if shape == longer[one] else {0: "batch", 1: "slots"}
+        axes = {name: {0: "batch", 1: "slots"} for name in inputs}
+        for output, shape in shapes.items():
+            axes[output] = {0: "batch"} if shape == longer[output] else {0: "batch", 1: "slots"}
         torch.onnx.export(
-            outputs,
+            Outputs(model, inputs),
             example,
             str(folder / "model.onnx"),
             input_names=inputs,

@@ -44,10 +44,7 @@ OPTIMUS = Layout(
     },
     transposed=names.LINEAR,
     copies={"decoder.lm_head.weight": "decoder.transformer.wte.weight"},
-    ignored=(
-        r"encoder\.embeddings\.position_ids",
-        r"decoder\.transformer\.h\.\d+\.attn\.(masked_)?bias",
-    ),
+    ignored=(r"encoder\.embeddings\.position_ids", rf"decoder\.{names.GPT2_MASKS}"),
 )
 OUTPUTS = {"head_transform", "output_bias", "tied", "heads", "final_norm"}
 """Fields that an encoder without output layers does not use."""

@@ -39,9 +39,9 @@ def read(path: Path, vocab: Path | None, given: Sequence[Given] = ()) -> Parts:
     """
     file = find_file(path, ("*.pth", "*.h5"), "weights of fastai")
     words = _words(vocab, file)
-    layers, there = _tensors(file)
-    table, output = there["encoder.weight"], there.get("1.decoder.weight")
-    bias = there.get("1.decoder.bias")
+    layers, others = _tensors(file)
+    table, output = others["encoder.weight"], others.get("1.decoder.weight")
+    bias = others.get("1.decoder.bias")
     tied = output is None or torch.equal(output, table)
     if output is None:
         log.warning("%s is an encoder: its embedding predicts words, without their biases", file)
@@ -70,7 +70,7 @@ def read(path: Path, vocab: Path | None, given: Sequence[Given] = ()) -> Parts:
         state[f"layers.{number}.weight_ih"] = own["weight_ih"]
         state[f"layers.{number}.weight_hh"] = own["weight_hh"]
         state[f"layers.{number}.bias"] = own["bias_ih"] + own["bias_hh"]
-    return assembled(file, settings, given, words, len(table), lambda model: state)
+    return assembled(file, settings, given, words, rows=len(table), state=lambda model: state)
 
 
 def _words(given: Path | None, file: Path) -> Vocab:
