@@ -130,7 +130,7 @@ def read(path: Path, vocab: Path | None) -> Found:
         return read_ours(found["cfg"], tensors_of(found["model"], weights), weights, vocab)
     tensors = modern(tensors_of(found["model"], weights))
     given = options_of(found, weights)
-    kind = kind_of(tensors, weights)
+    kind = kind_of_tensors(tensors, weights)
     config = config_of(kind, tensors, given, weights, first=FIRST)
     # what BART reads and writes has both ends marked
     bart = config.embedding_norm and not config.embedding_scale
@@ -175,7 +175,7 @@ def read_ours(
         parts["arch"].config,
         parts["task"].name,
         open_vocab(vocab or Path(str(task.get("data")))),
-        {one.key.removeprefix("task."): str(one.text) for one in given if "task." in one.key},
+        {item.key.removeprefix("task."): str(item.text) for item in given if "task." in item.key},
     )
 
 
@@ -185,11 +185,11 @@ def own_layout(tensors: Mapping[str, Tensor]) -> Layout:
     Layers that share their weights are stored once.
     """
     # tensors of one memory are one weight under several names
-    first: dict[int, str] = {}
+    first_names: dict[int, str] = {}
     copies = {}
     for name, tensor in tensors.items():
-        if (same := first.setdefault(tensor.data_ptr(), name)) != name:
-            copies[name] = same
+        if (first := first_names.setdefault(tensor.data_ptr(), name)) != name:
+            copies[name] = first
     # the first number in a name is the layer's
     kept = (re.sub(r"(?<=\.)\d+(?=\.)", "#", name, count=1) for name in tensors.keys() - copies)
     modules = {name.rpartition(".")[0] for name in kept}
@@ -238,9 +238,9 @@ def modern(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename tensors to the names of 0.10 and later, and split joint projections."""
     found = {}
     for name, tensor in tensors.items():
+        # names of 0.8
         name = re.sub(r"^decoder\.(sentence_encoder|lm_head)\.", r"encoder.\1.", name)
         name = name.replace(".emb_layer_norm.", ".layernorm_embedding.")
-        # 0.8 called it so
         name = OUTPUT if name == "decoder.embed_out" else name
         packed = re.fullmatch(r"(.*_attn)\.in_proj_(weight|bias)", name)
         if packed and tensor.dim() and len(tensor) % 3 == 0:
@@ -252,7 +252,7 @@ def modern(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def kind_of(tensors: Mapping[str, Tensor], path: Path) -> Kind:
+def kind_of_tensors(tensors: Mapping[str, Tensor], path: Path) -> Kind:
     """The kind of model, found from the names of its tensors."""
     two = "encoder.embed_tokens.weight" in tensors
     for kind in (ROBERTA_KIND, SEQ2SEQ_KIND if two else LM_KIND):
@@ -287,13 +287,12 @@ def config_of(
     words = tensors[f"{root}embed_tokens.weight"]
     # untied matrices that are equal compute the same as one
     changes["tied"] = same(tensors.get(output, words), words)
-    scaled = not given.get("no_scale_embedding", False)
     if kind is ROBERTA_KIND:
         changes |= {"num_segments": 0, "embedding_scale": False}
         whole = "encoder.lm_head.dense.weight" in tensors
         changes |= {"head_transform": whole, "output_bias": whole}
     else:
-        changes["embedding_scale"] = scaled
+        changes["embedding_scale"] = not given.get("no_scale_embedding", False)
     if isinstance(config, EncoderDecoderConfig):
         # both towers have the positions of one setting here
         rows = places(tensors, "encoder.", given, path, first)
@@ -343,7 +342,7 @@ def waves(rows: int, width: int) -> Tensor:
 def write(parts: Parts, folder: Path) -> None:
     """Write checkpoint_best.pt with the names of 0.10 and later, dict.txt and the tokenizer."""
     config, tensors = parts.model.config, parts.tensors()
-    kind = _kind_of(config)
+    kind = kind_of_config(config)
     check_symbols(parts.task, opened=kind is not ROBERTA_KIND)
     names = dict(kind.layout.names)
     for name in config.head_sizes:
@@ -433,7 +432,8 @@ def write_dict(vocab: Vocab, path: Path, rows: int) -> None:
     path.write_bytes(own + "".join(f"{name} 1\n" for name in names).encode())
 
 
-def _kind_of(config: ModelConfig) -> Kind:
+def kind_of_config(config: ModelConfig) -> Kind:
+    """The kind of model that a configuration fits; otherwise `UsageError` names the option."""
     if isinstance(config, EncoderDecoderConfig):
         kind, free = SEQ2SEQ_KIND, {"shared_embeddings", "embedding_scale"}
         free |= {"norm_first", "final_norm", "embedding_norm"}

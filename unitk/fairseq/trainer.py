@@ -29,6 +29,7 @@ from unitk.data.batching import draw, make_batch
 from unitk.data.examples import Data, open_data
 from unitk.data.kinds import Source
 from unitk.errors import UnitkError, UsageError, require
+from unitk.fairseq.checkpoints import MODEL, TASK
 from unitk.models.stack import build
 from unitk.slots import Batch, Example, Ids
 from unitk.training.config import TrainConfig
@@ -120,13 +121,13 @@ class UnitkTask(FairseqTask):
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
         known = hasattr(cfg, "unitk_arch")
-        require(known, f"--task {NAME}_{self.objective} needs --arch {NAME} or {NAME}_NAME")
+        require(known, f"--task {TASK}{self.objective} needs --arch {NAME} or {NAME}_NAME")
         self.parsed = options(self.objective, cfg.unitk_arch, self.cfg)
         self.opened = self.open_split("train")
         return super().build_model(cfg, from_checkpoint)
 
     def build_criterion(self, cfg: Any) -> FairseqCriterion:
-        require(cfg._name == NAME, f"--task {NAME}_{self.objective} needs --criterion {NAME}")
+        require(cfg._name == NAME, f"--task {TASK}{self.objective} needs --criterion {NAME}")
         return super().build_criterion(cfg)
 
     def open_split(self, split: str) -> Data:
@@ -166,12 +167,12 @@ class UnitkModel(BaseFairseqModel):
 
     def state_dict(self, *args: Any, **more: Any) -> dict[str, Any]:
         """Tensors by the names that unitk stores, which `convert --from fairseq` reads."""
-        return {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
+        return {MODEL + name: tensor for name, tensor in self.network.state_dict().items()}
 
     def upgrade_state_dict(self, state_dict: dict[str, Any]) -> None:
         for name in list(state_dict):
-            inner = self.network.inner(name.removeprefix("network."))
-            state_dict[f"network.{inner}"] = state_dict.pop(name)
+            inner = self.network.inner(name.removeprefix(MODEL))
+            state_dict[MODEL + inner] = state_dict.pop(name)
 
     def set_num_updates(self, num_updates: int) -> None:
         self.step = num_updates
@@ -257,4 +258,4 @@ def register(user_dir: str | None = None) -> None:
         register_model_architecture(NAME, f"{NAME}_{arch}")(choose)
     for task in registry.names("task"):
         made = type(f"Unitk_{task}", (UnitkTask,), {"objective": task})
-        register_task(f"{NAME}_{task}", dataclass=TaskOptions)(made)
+        register_task(TASK + task, dataclass=TaskOptions)(made)

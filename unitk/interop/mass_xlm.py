@@ -21,7 +21,7 @@ from unitk.fairseq.dictionary import XLM_FIRST, XLMDictionary
 from unitk.interop import settings
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import tensors_of
-from unitk.interop.names import Layout, cross, layer, same, within
+from unitk.interop.names import Layout, Theirs, cross, layer, same, within
 from unitk.models.attention import CrossAttention, Fused, Source
 from unitk.slots import SEG
 from unitk.tasks.base import Task
@@ -64,9 +64,11 @@ class CrossBySegment(CrossAttention):
         return each_BTsD.take_along_dim(own_BT11, 2).squeeze(2)
 
 
-def layout(maps: int) -> Layout:
-    """The table of names of a model with `maps` output maps in cross-attention (0: one for all)."""
-    out = tuple(f"encoder_attn.#.out_lin.{i}" for i in range(maps)) or "encoder_attn.#.out_lin"
+def layout(config: TranslationConfig) -> Layout:
+    """The table of names; those of the output maps of cross-attention end in their language."""
+    out: Theirs = "encoder_attn.#.out_lin"
+    if config.cross_by_segment:
+        out = tuple(f"{out}.{language}" for language in range(config.num_segments))
     kv = ("encoder_attn.#.k_lin", "encoder_attn.#.v_lin")
     attends = cross("encoder_attn.#.q_lin", kv, out, "layer_norm15.#")
     found = tower("decoder.", "") | within("decoder.", "layers.#.", attends)
@@ -108,13 +110,13 @@ def read(found: Mapping[str, Any], path: Path, vocab: Path | None) -> Found:
     if config.num_segments > 1:
         options["languages"] = "0,1"
         names = given.get("id2lang")
-        listed = [f"{i} {name}" for i, name in names.items()] if isinstance(names, dict) else []
-        known = ", ".join(listed) or f"0 to {config.num_segments - 1}"
+        numbered = [f"{i} {name}" for i, name in names.items()] if isinstance(names, dict) else []
+        known = ", ".join(numbered) or f"0 to {config.num_segments - 1}"
         notes.append(f"from language 0 into language 1, unless --task.languages is given ({known})")
     return Found(
         path,
         tensors,
-        layout(config.num_segments * config.cross_by_segment),
+        layout(config),
         (PRESET,),
         config,
         PRESET,
@@ -184,7 +186,7 @@ def write(parts: Parts, folder: Path) -> None:
     if not isinstance(vocab.model, XLMDictionary):
         kind = vocab.model.kind
         raise UsageError(f"--to mass: a MASS for translation has XLM's dictionary, not {kind}")
-    theirs = layout(config.num_segments * config.cross_by_segment).to_theirs(tensors, copies=True)
+    theirs = layout(config).to_theirs(tensors, copies=True)
     rows = len(theirs[WORDS])
     theirs["encoder.pred_layer.proj.weight"] = theirs["encoder.embeddings.weight"]
     theirs["encoder.pred_layer.proj.bias"] = torch.zeros(rows)
