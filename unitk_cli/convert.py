@@ -62,10 +62,10 @@ def run(argv: Sequence[str]) -> None:
     """Read, convert, and write a folder that is complete or absent."""
     if not set(config.HELP).isdisjoint(argv):
         config.parse("convert", Options, ["--help"])
-    words = config.read_flags(argv, Options)
+    flags = config.read_flags(argv, Options)
     # those of task and architecture are resolved beside what the checkpoint says
-    inner = [word for word in words if word.key.partition(".")[0] in ("task", "arch")]
-    given: Options = config.resolve(Options, [word for word in words if word not in inner]).main
+    inner = [flag for flag in flags if flag.key.partition(".")[0] in ("task", "arch")]
+    given: Options = config.resolve(Options, [flag for flag in flags if flag not in inner]).main
     registry.load_plugins(given.user_dir)
     (source, path), (target, dest) = given.from_, given.to
     require((source == OURS) != (target == OURS), "one of --from and --to is unitk, the other not")
@@ -75,20 +75,20 @@ def run(argv: Sequence[str]) -> None:
         if target == OURS:
             import_checkpoint(source, Path(path), given, inner, folder)
         else:
-            for word in inner:
-                require(word.key == "task", f"{word.origin} has no effect with --from unitk")
+            for flag in inner:
+                require(flag.key == "task", f"{flag.origin} has no effect with --from unitk")
             require(given.vocab is None, "--vocab has no effect with --from unitk")
             task = inner[-1].text if inner else None
             if given.revisions:
-                give_revisions(Path(path), folder, given, task)
+                export_revisions(Path(path), folder, given, task)
             else:
-                give(Path(path), target, folder, given, task)
+                export_checkpoint(Path(path), target, folder, given, task)
 
 
 def import_checkpoint(
     source: str, path: Path, given: Options, inner: list[Given], folder: Path
 ) -> None:
-    """Import: write another system's checkpoint as one of unitk."""
+    """Write another system's checkpoint as one of unitk, with the options of `inner`."""
     from unitk.interop.convert import read_checkpoint
     from unitk.training.saving import checkpoint
     from unitk.training.saving.state import Identity
@@ -114,21 +114,22 @@ def import_checkpoint(
     print(f"{given.to[1]}: task {parts.task.name}, {size}")
 
 
-def give_revisions(run: Path, folder: Path, given: Options, task: str | None) -> None:
+def export_revisions(run: Path, folder: Path, given: Options, task: str | None) -> None:
     """Export the checkpoints that a run saved at word counts, and its best or newest one."""
-    steps = {one: int(one.resolve().name.partition("-")[2]) for one in run.glob("words_*")}
+    steps = {link: int(link.resolve().name.partition("-")[2]) for link in run.glob("words_*")}
     require(bool(steps), f"--revisions: {run} has no checkpoints of --save-at-words")
-    names = [
-        f"chck_{one.name.removeprefix('words_')}" for one in sorted(steps, key=steps.__getitem__)
-    ]
+    links = sorted(steps, key=steps.__getitem__)
+    names = [f"chck_{link.name.removeprefix('words_')}" for link in links]
     for name in names:
-        give(run / name.replace("chck", "words"), "hf", folder / name, given, task)
-    give(run, "hf", folder / "main", given, task)
+        export_checkpoint(run / name.replace("chck", "words"), "hf", folder / name, given, task)
+    export_checkpoint(run, "hf", folder / "main", given, task)
     (folder / "push.sh").write_text(PUSH.format(" ".join(names)))
 
 
-def give(path: Path, target: str, folder: Path, given: Options, task: str | None) -> None:
-    """Export: write a model in another system's format; the hub's has a model card."""
+def export_checkpoint(
+    path: Path, target: str, folder: Path, given: Options, task: str | None
+) -> None:
+    """Write a model in another system's format; that of the hub has a model card."""
     from unitk.interop.convert import Parts, module
     from unitk.training.reporting.card import card
     from unitk.training.saving.checkpoint import load

@@ -34,7 +34,7 @@ from unitk.interop.hf_families import (
 from unitk.interop.hf_generation import FILE, bart_opening, generation, read_generation
 from unitk.interop.hf_heads import KEPT, PROBLEMS, head_of, head_settings, tuned
 from unitk.interop.hf_tokenizer import prepared, write_tokenizer
-from unitk.interop.names import count_from, today
+from unitk.interop.names import count_from, current_name
 from unitk.interop.vocabs import extra_ids, vocab_beside
 from unitk.tasks.base import Task
 from unitk.tasks.mlm import MLM
@@ -128,7 +128,7 @@ def modern(tensors: Mapping[str, Tensor], root: str, wrapped: str = "") -> dict[
     """
     found = {}
     for name, tensor in tensors.items():
-        name = today(name).removeprefix(wrapped)
+        name = current_name(name).removeprefix(wrapped)
         if not name.startswith((root, *OUTPUTS)):
             name = root + name
         found[name] = tensor

@@ -46,7 +46,7 @@ class Layout:
 
     def lines(self, ours: Iterable[str]) -> list[Line]:
         """The entry of each tensor of unitk; `CheckpointError` lists those without one."""
-        found, without = [], []
+        lines, without = [], []
         for name in ours:
             module, _, leaf = name.rpartition(".")
             # the first number of a name is the layer's, for which the tables have `#`
@@ -63,10 +63,10 @@ class Layout:
                 continue
             parts = (theirs,) if isinstance(theirs, str) else theirs
             spelled = tuple(part and part.replace("#", digits) + end for part in parts)
-            found.append(Line(name, spelled, leaf == "weight" and of_module in self.transposed))
+            lines.append(Line(name, spelled, leaf == "weight" and of_module in self.transposed))
         if without:
             raise CheckpointError(f"this format has no name for {listed(without)}")
-        return found
+        return lines
 
     def to_ours(
         self, theirs: Mapping[str, Tensor], shapes: Mapping[str, torch.Size], path: object
@@ -81,36 +81,39 @@ class Layout:
         if missing:
             raise CheckpointError(f"{path} has no {listed(missing)}, which the model needs")
         self._check_rest(theirs, theirs.keys() - needed, path)
-        found: dict[str, Tensor] = {}
+        ours: dict[str, Tensor] = {}
         wrong = []
         for line in lines:
             tensor, wanted = joined(line, theirs), shapes[line.ours]
             if tensor is not None and tensor.shape == wanted:
-                found[line.ours] = tensor
+                ours[line.ours] = tensor
             else:
                 parts = " + ".join(f"{n} {list(theirs[n].shape)}" for n in line.theirs if n)
                 wrong.append(f"{parts} (needed: {list(wanted)} for {line.ours})")
         if wrong:
             raise CheckpointError(f"{path}: another shape is needed: {listed(wrong)}")
-        return found
+        return ours
 
     def to_theirs(self, ours: Mapping[str, Tensor], *, copies: bool = False) -> dict[str, Tensor]:
         """The tensors under the other system's names; `copies`: with the second names."""
-        found: dict[str, Tensor] = {}
+        theirs: dict[str, Tensor] = {}
         for line in self.lines(ours):
             # a matrix that is stored in parts is divided along its rows
             tensor = ours[line.ours].mT if line.transposed else ours[line.ours]
             for name, part in zip(line.theirs, tensor.chunk(len(line.theirs)), strict=True):
                 if name:
-                    found[name] = part.contiguous()
+                    theirs[name] = part.contiguous()
         if copies:
-            found = {a: found[b] for a, b in self.copies.items() if b in found} | found
-        return found
+            second = {name: theirs[first] for name, first in self.copies.items() if first in theirs}
+            theirs = second | theirs
+        return theirs
 
     def _check_rest(self, theirs: Mapping[str, Tensor], rest: set[str], path: object) -> None:
-        ignored = {n for n in rest if any(re.fullmatch(one, n) for one in self.ignored)}
+        """Refuse tensors in `rest`, which no line needs, that are neither copies nor ignored."""
         unused = []
-        for name in sorted(rest - ignored):
+        for name in sorted(rest):
+            if any(re.fullmatch(pattern, name) for pattern in self.ignored):
+                continue
             first = self.copies.get(name, "")
             if first not in theirs:
                 unused.append(name)
@@ -155,6 +158,7 @@ def listed(names: Collection[str]) -> str:
 
 
 def _generic(name: str, digits: str) -> str:
+    """A name with `#` for the layer's number, if it has one."""
     return f".{name}.".replace(f".{digits}.", ".#.")[1:-1] if digits else name
 
 
@@ -179,7 +183,7 @@ def cross(query: str, kv: tuple[str, str], out: Theirs, norm: str) -> dict[str, 
 
 
 def within(prefix: str, ours: str, names: Names) -> dict[str, Any]:
-    """Prepend `prefix` to their names and `ours` to unitk's."""
+    """Prepend `prefix` to the other system's names and `ours` to unitk's."""
     return {
         f"{ours}{key}": tuple(prefix + part for part in value)
         if isinstance(value, tuple)
@@ -243,8 +247,8 @@ def classes(name: str, dense: str, out: str) -> dict[str, str]:
     return {f"heads.{name}.dense": dense, f"heads.{name}.out": out}
 
 
-def today(name: str) -> str:
-    """The current name of a tensor: norms had gamma and beta instead of weight and bias."""
+def current_name(name: str) -> str:
+    """The name of a tensor today: norms had gamma and beta instead of weight and bias."""
     name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
     return re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
 

@@ -19,7 +19,7 @@ from unitk.interop import settings
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import find_file, read_json, read_tensors, save_pickle, write_json
 from unitk.interop.hf_families import BARE, BERT_KEYS, bert_sizes, masked_changes, tied
-from unitk.interop.names import BERT, Layout, Theirs, today
+from unitk.interop.names import BERT, Layout, Theirs, current_name
 from unitk.interop.vocabs import vocab_beside, write_vocab
 
 SPLIT_BIAS, FAST_BIAS = "bert.rel_pos_bias", "bert.encoder.rel_pos_bias"
@@ -94,7 +94,7 @@ def modern(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     fast = any(name.endswith("qkv_linear.weight") for name in tensors)
     found = {}
     for name, tensor in tensors.items():
-        name = today(name.removeprefix("module."))
+        name = current_name(name.removeprefix("module."))
         name = name.replace("cls.predictions.decoder_weight", "cls.predictions.decoder.weight")
         name = re.sub(r"^bert\.(encoder\.)?rel_pos_bias", FAST_BIAS if fast else SPLIT_BIAS, name)
         if name.endswith(("self.q_bias", "self.v_bias")):
