@@ -43,7 +43,7 @@ ROWS = (TOKENS, "heads.lm.weight", "heads.lm.bias")
 """Tensors with a row for every id of the vocabulary."""
 
 MOST_LAYERS = 10_000  # a larger number in a file is damage
-MOST_ROWS = 1_000  # that a table has for symbols and to fill it up; more are of other pieces
+MOST_ROWS = 1_000  # rows of a table beyond the pieces: symbols, and what fills it up
 
 log = logging.getLogger(__name__)
 
@@ -107,8 +107,8 @@ class Parts:
 
         Tables over the vocabulary have the rows of the imported checkpoint only (`rows`).
         """
-        found = {name: tensor.detach() for name, tensor in self.model.named_parameters()}
-        return found | {name: found[name][:rows] for name, rows in self.rows.items()}
+        weights = {name: tensor.detach() for name, tensor in self.model.named_parameters()}
+        return weights | {name: weights[name][:rows] for name, rows in self.rows.items()}
 
 
 def module(name: str, option: str) -> Any:
@@ -121,51 +121,52 @@ def module(name: str, option: str) -> Any:
 
 
 def read_checkpoint(
-    name: str, path: Path, vocab: Path | None = None, given: Sequence[Given] = ()
+    format: str, path: Path, vocab: Path | None = None, given: Sequence[Given] = ()
 ) -> Parts:
     """Read another system's checkpoint as a model in evaluation mode, with task and vocabulary.
 
-    `name` is the format and `given` are options of task and architecture, which override those of
+    `given` are options of task and architecture, which override those of
     the checkpoint. Symbols that the vocabulary has beyond the checkpoint's rows get rows of their
     own, whose logits are -inf. Raises `CheckpointError` for files that are damaged or do not fit,
     and `UsageError` where an option is missing.
     """
-    reader = module(name, "--from")
+    reader = module(format, "--from")
     if not path.exists():
         raise CheckpointError(f"there is no {path}")
-    if name in READ:
+    if format in READ:
         return reader.read(path, vocab, given)
     found: Found = reader.read(path, vocab)
     parsed = _parsed(found, given)
     arch: ModelConfig = parsed.components["arch"].config
     state = _state(found, arch)
-    chosen = parsed.components["task"]
-    own = _vocab(found.vocab, found, len(state[TOKENS]))
-    task: Task = chosen.made_from(chosen.config, own)
+    task_choice = parsed.components["task"]
+    target_vocab = _vocab(found, len(state[TOKENS]))
+    task: Task = task_choice.made_from(task_choice.config, target_vocab)
     task.answers, task.labels = found.answers, found.labels
-    for one, (source, begin) in task.first_rows.items():
+    for name, (source, begin) in task.first_rows.items():
         # segments of the task that the checkpoint lacks begin as copies of those it has
-        if begin and one in state and len(state[one]) < arch.num_segments:
-            state[one] = state[source][torch.tensor(begin).clamp(max=len(state[source]) - 1)]
+        if begin and name in state and len(state[name]) < arch.num_segments:
+            state[name] = state[source][torch.tensor(begin).clamp(max=len(state[source]) - 1)]
     found.check(task)
-    sizes = dict.fromkeys(ROWS, len(own))
+    sizes = dict.fromkeys(ROWS, len(target_vocab))
     if ENCODER in state:
-        given_one = task.source_vocab if task.source_vocab is not own else found.source_vocab
-        if given_one is not None:
-            task.source_vocab = fitted(given_one, len(state[ENCODER]))
+        chosen = task.source_vocab is not target_vocab
+        source_vocab = task.source_vocab if chosen else found.source_vocab
+        if source_vocab is not None:
+            task.source_vocab = fitted(source_vocab, len(state[ENCODER]))
         elif len(state[ENCODER]) != len(state[TOKENS]):
             raise UsageError(f"--task.source-vocab is needed for the encoder of {found.path}")
         sizes[ENCODER] = len(task.source_vocab)
     # symbols beyond the checkpoint's rows get new rows at the end
     rows = {name: len(state[name]) for name in sizes if name in state}
     generator = torch.Generator().manual_seed(1)
-    for one, count in rows.items():
-        state[one] = _grown(state[one], sizes[one] - count, arch.init_std, generator)
+    for name, count in rows.items():
+        state[name] = _grown(state[name], sizes[name] - count, arch.init_std, generator)
     with torch.device("meta"):
-        model = build(arch, len(own), len(task.source_vocab))
-    for one in state:
-        if one.endswith(POSITIONS):
-            state[one] = model.resized(one, state[one])
+        model = build(arch, len(target_vocab), len(task.source_vocab))
+    for name in state:
+        if name.endswith(POSITIONS):
+            state[name] = model.resized(name, state[name])
     model.load_state_dict(state, strict=False, assign=True)
     # a row that nobody trained must not win against those that were: its logits are -inf
     model.leave_out(rows)
@@ -191,10 +192,10 @@ def assembled(
     Tables over the vocabulary have `rows` rows in the file. Raises `CheckpointError` if a tensor
     has another shape than the model's.
     """
-    own = [Given(key, text, str(file)) for key, text in settings.items()]
-    parsed = resolve(NoOptions, [*own, *given], KINDS)
-    chosen, arch = (parsed.components[kind] for kind in KINDS)
-    task: Task = chosen.made_from(chosen.config, vocab)
+    of_file = [Given(key, text, str(file)) for key, text in settings.items()]
+    parsed = resolve(NoOptions, [*of_file, *given], KINDS)
+    task_choice, arch = (parsed.components[kind] for kind in KINDS)
+    task: Task = task_choice.made_from(task_choice.config, vocab)
     task.answers = False
     model = build(arch.config, len(vocab))
     generator = torch.Generator().manual_seed(1)
@@ -204,8 +205,8 @@ def assembled(
         if name in ROWS:
             tensors[name] = tensor = _grown(tensor, len(vocab) - rows, 0.02, generator)
         if tensor.shape != shapes[name]:
-            a, b = list(tensor.shape), list(shapes[name])
-            raise CheckpointError(f"{file}: {name} has shape {a}, but its options need {b}")
+            need = f"but its options need {list(shapes[name])}"
+            raise CheckpointError(f"{file}: {name} has shape {list(tensor.shape)}, {need}")
     model.load_state_dict(tensors, strict=False)
     counts = {name: rows for name in shapes if name in ROWS}
     model.leave_out(counts)
@@ -214,7 +215,7 @@ def assembled(
 
 def _kept(parsed: Parsed) -> dict[str, str]:
     """The options of task and architecture."""
-    return {k: v for k, v in parsed.values().items() if k.partition(".")[0] in KINDS}
+    return {key: text for key, text in parsed.values().items() if key.partition(".")[0] in KINDS}
 
 
 def _parsed(found: Found, given: Sequence[Given]) -> Parsed:
@@ -222,26 +223,28 @@ def _parsed(found: Found, given: Sequence[Given]) -> Parsed:
     arch = Component(found.arch, registry.get("arch", found.arch), found.config)
     values = Parsed(NoOptions(), {"arch": arch}, {}).values() | {"task": found.task}
     values |= {f"task.{name}": text for name, text in found.options.items()}
-    name = next((one.text or "" for one in reversed(given) if one.key == "task"), found.task)
+    name = next((item.text or "" for item in reversed(given) if item.key == "task"), found.task)
     if 0 < found.config.num_segments < (least := len(registry.get("task", name).segments)):
         values["arch.num_segments"] = str(least)
-    own = [Given(key, text, str(found.path)) for key, text in values.items()]
-    return resolve(NoOptions, [*own, *given], KINDS)
+    of_checkpoint = [Given(key, text, str(found.path)) for key, text in values.items()]
+    return resolve(NoOptions, [*of_checkpoint, *given], KINDS)
 
 
 def _state(found: Found, arch: ModelConfig) -> dict[str, Tensor]:
     """The checkpoint's tensors under unitk's names as fp32, before rows are added to a table."""
-    stored = arch.layer_groups or arch.depth
+    stored_layers = arch.layer_groups or arch.depth
     # a damaged file may claim millions of layers, which would take hours to lay out
-    if stored > len(found.tensors) or arch.depth > MOST_LAYERS:
+    if stored_layers > len(found.tensors) or arch.depth > MOST_LAYERS:
         raise CheckpointError(f"{found.path} does not have the tensors of {arch.depth:,} layers")
     # tables of positions and segments have their stored length; `read_checkpoint` extends them
-    places = {name: getattr(found.config, name) for name in ("max_positions", "max_positions2")}
+    stored_rows = {
+        name: getattr(found.config, name) for name in ("max_positions", "max_positions2")
+    }
     if 0 < found.config.num_segments < arch.num_segments:
-        places["num_segments"] = found.config.num_segments
+        stored_rows["num_segments"] = found.config.num_segments
     rows = found.rows(TOKENS)
     with torch.device("meta"):
-        model = build(replace(arch, **places), rows, found.rows(ENCODER) or rows)
+        model = build(replace(arch, **stored_rows), rows, found.rows(ENCODER) or rows)
     shapes = {name: tensor.shape for name, tensor in model.named_parameters()}
     state = found.layout.to_ours(found.tensors, shapes, found.path)
     for name, tensor in state.items():
@@ -251,17 +254,19 @@ def _state(found: Found, arch: ModelConfig) -> dict[str, Tensor]:
     return {name: tensor.to(torch.float32) for name, tensor in state.items()}
 
 
-def _vocab(own: Vocab | None, found: Found, rows: int) -> Vocab:
-    if own is None:
+def _vocab(found: Found, rows: int) -> Vocab:
+    """The vocabulary of a checkpoint, with an id for each of the `rows` of its embedding."""
+    if (vocab := found.vocab) is None:
         raise UsageError(f"--vocab is needed: there is no vocabulary beside {found.path}")
-    if own.model.size <= len(own.symbols) and rows > len(own.symbols):
-        what = f"the vocabulary has {own.model.size} pieces, and the checkpoint {rows:,} rows"
+    pieces = vocab.model.size
+    if pieces <= len(vocab.symbols) and rows > len(vocab.symbols):
+        what = f"the vocabulary has {pieces} pieces, and the checkpoint {rows:,} rows"
         raise DataError(f"{found.path}: {what} (--vocab names another one)")
-    if rows - own.model.size > MOST_ROWS:
-        what = f"the vocabulary has {own.model.size:,} pieces for {rows:,} rows"
+    if rows - pieces > MOST_ROWS:
+        what = f"the vocabulary has {pieces:,} pieces for {rows:,} rows"
         log.warning("%s: %s; is it the one of this model? (--vocab)", found.path, what)
     try:
-        return fitted(own, rows, found.symbols, found.spelled)
+        return fitted(vocab, rows, found.symbols, found.spelled)
     except DataError as error:
         raise DataError(f"{found.path}: {error}") from error
 
