@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 TOGETHER = 1024
 """Texts that are read by the model, and written, before the next ones."""
-Inputs = list[Input] | Iterator[list[Input]]
+Texts = list[Input] | Iterator[list[Input]]
+"""All texts, or groups of them as they arrive."""
 Answer = Callable[[list[list[str]], int, Callable[[int], None]], list[Any]]
 """(texts as their parts, the number of the first one, a report of how many are done) -> answers."""
 
@@ -42,7 +43,7 @@ def open_generator(given: Any, options: Mapping[str, str] | None = None) -> Gene
     )
 
 
-def inputs_of(parsed: config.Parsed, questions: bool = False, form: str = "") -> Inputs:
+def inputs_of(parsed: config.Parsed, questions: bool = False, form: str = "") -> Texts:
     """The texts of a command line, of a file, or of a stream as they arrive.
 
     With `questions`, they are the questions of a SQuAD json with their passages. Lists of records
@@ -61,7 +62,7 @@ def inputs_of(parsed: config.Parsed, questions: bool = False, form: str = "") ->
     return read_inputs(given.input, given.input_format, fields)
 
 
-def answers(inputs: Inputs, answer: Answer, done: int = 0) -> Iterator[list[tuple[Input, Any]]]:
+def answers(inputs: Texts, answer: Answer, done: int = 0) -> Iterator[list[tuple[Input, Any]]]:
     """Yield the texts after the first `done` with their answers, group by group.
 
     In a stream, a text has an answer or a DataError: a bad line does not affect the others.

@@ -23,6 +23,7 @@ from unitk.decoding.config import INFILL_LENPEN, SEARCH_PRESETS, GenerateConfig
 from unitk.decoding.files.defaults import beside, naming, read_defaults
 from unitk.decoding.files.inputs import (
     Input,
+    Inputs,
     Item,
     arriving,
     groups,
@@ -47,8 +48,6 @@ FILES_ONLY = (
     *("references", "score"),
 )
 """Options of inputs that are a file, or standard input."""
-Inputs = Sequence[Input] | Pairs | Iterator[list[Input]]
-"""Texts, a corpus of pairs, or groups of texts as they arrive."""
 
 
 @dataclass(frozen=True, kw_only=True)

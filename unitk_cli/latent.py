@@ -276,11 +276,11 @@ def labelled(path: Path, format: Format, option: str) -> tuple[list[str], list[s
 
 def of_label(path: Path, label: str, option: str) -> list[str]:
     """The texts of a file that have a label."""
-    texts, found = labelled(path, "auto", "--among")
-    known = sorted({*classes(found, "--among")})
+    texts, labels = labelled(path, "auto", "--among")
+    known = sorted({*classes(labels, "--among")})
     if label not in known:
         raise UsageError(f"{option} must be one of {', '.join(map(repr, known))}, got {label!r}")
-    return [text for text, one in zip(texts, found, strict=True) if one == label]
+    return [text for text, own in zip(texts, labels, strict=True) if own == label]
 
 
 VERBS: dict[str, tuple[type, Callable[[Any, Opened], None]]] = {

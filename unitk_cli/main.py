@@ -43,7 +43,6 @@ VERBS = {
     "plot": "draw the curves of a run",
 }
 
-
 LOWER = {
     "train": "--max-tokens, or choose a smaller --arch",
     "generate": "--max-tokens, --beam or --buffer-size",

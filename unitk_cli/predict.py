@@ -16,14 +16,7 @@ from unitk.decoding.files.sink import finished
 from unitk.errors import DataError
 from unitk.files import reserved
 from unitk.latent.config import Common
-from unitk_cli.answers import (
-    answers,
-    check_output,
-    inputs_of,
-    open_generator,
-    record,
-    sink_of,
-)
+from unitk_cli.answers import answers, check_output, inputs_of, open_generator, record, sink_of
 
 
 @dataclass(frozen=True, kw_only=True)

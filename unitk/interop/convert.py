@@ -125,10 +125,11 @@ def read_checkpoint(
 ) -> Parts:
     """Read another system's checkpoint as a model in evaluation mode, with task and vocabulary.
 
-    `given` are options of task and architecture, which override those of
-    the checkpoint. Symbols that the vocabulary has beyond the checkpoint's rows get rows of their
-    own, whose logits are -inf. Raises `CheckpointError` for files that are damaged or do not fit,
-    and `UsageError` where an option is missing.
+    `vocab` is a vocabulary to take instead of the one beside the file, and `given` are options of
+    task and architecture, which override those of the checkpoint. Symbols that the vocabulary has
+    beyond the checkpoint's rows get rows of their own, whose logits are -inf. Raises
+    `CheckpointError` for files that are damaged or do not fit, and `UsageError` where an option is
+    missing.
     """
     reader = module(format, "--from")
     if not path.exists():

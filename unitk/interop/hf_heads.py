@@ -17,11 +17,6 @@ from unitk.models.config import ModelConfig
 from unitk.tasks.base import Task
 from unitk.tasks.understanding.base import Headed
 
-TASKS = {
-    "class": "classify",
-    **{head: head for head in ("regress", "tag", "span", "choice")},
-}
-"""Kind of head -> the task that asks it."""
 SUMMARY = {
     "summary_type": "cls_index",
     "summary_use_proj": True,
@@ -79,19 +74,19 @@ def tuned(
     kept = checked(given.get(KEPT, {}), dict, KEPT, where)
     options |= {name: checked(kept[name], str, name, where) for name in options if name in kept}
     heads = (f"{head}:label:{size}" if labels else f"{head}:label",)
-    return Tuned(TASKS[head], options, head, labels, {"heads": heads, "head_pooler": bool(pooler)})
+    task = "classify" if head == "class" else head  # the others have the name of their head
+    return Tuned(task, options, head, labels, {"heads": heads, "head_pooler": bool(pooler)})
 
 
 def label_names(given: Mapping[str, Any], size: int, where: Path) -> tuple[str, ...]:
     """The names of the outputs in their order; by default transformers' LABEL_0, LABEL_1, ..."""
-    names = given.get("id2label")
-    if names is None:
+    if (by_id := given.get("id2label")) is None:
         return tuple(f"LABEL_{i}" for i in range(size))
-    names = checked(names, dict, "id2label", where)
-    found = tuple(names.get(str(i)) for i in range(size))
-    if len(names) != size or not all(isinstance(one, str) and one for one in found):
+    by_id = checked(by_id, dict, "id2label", where)
+    names = tuple(by_id.get(str(i)) for i in range(size))
+    if len(by_id) != size or not all(isinstance(name, str) and name for name in names):
         raise CheckpointError(f"{where}: id2label must name the {size} outputs 0 to {size - 1}")
-    return found
+    return names
 
 
 def head_of(task: Task) -> str:
@@ -107,25 +102,25 @@ def head_settings(task: Headed, config: ModelConfig, family: Family) -> dict[str
     ending = ending_of(family, task.head)
     name = family.name + ending
     pooler, _ = family.heads[ending]
-    wanted, has = ("on" if one else "off" for one in (pooler, config.head_pooler))
+    wanted, has = ("on" if pools else "off" for pools in (pooler, config.head_pooler))
     if ending in (TEXTS, CHOICES, DOUBLE):
         ours = f"--to hf: {name} needs --arch.head-pooler {wanted}, but this model has it {has}"
         require(wanted == has, ours)
     twice = getattr(task.config, "both_orders", False)
     require(not twice, f"--to hf: {name} reads a pair in one order, not --task.both-orders")
-    found: dict[str, Any] = {"architectures": [name]} | (SUMMARY if ending == DOUBLE else {})
+    about: dict[str, Any] = {"architectures": [name]} | (SUMMARY if ending == DOUBLE else {})
     if ending in (TEXTS, WORDS):  # the others have a fixed number of outputs
-        names = task.labels or ("LABEL_0",)
-        found["id2label"] = dict(enumerate(names))
-        found["label2id"] = {label: i for i, label in enumerate(names)}
+        labels = task.labels or ("LABEL_0",)
+        about["id2label"] = dict(enumerate(labels))
+        about["label2id"] = {label: i for i, label in enumerate(labels)}
     if task.head in PROBLEMS:
-        found["problem_type"] = PROBLEMS[task.head]
-    found[KEPT] = {name: str(getattr(task.config, name)) for name in ("layout", "separators")}
+        about["problem_type"] = PROBLEMS[task.head]
+    about[KEPT] = {name: str(getattr(task.config, name)) for name in ("layout", "separators")}
     towers = task.encoded([np.zeros(2, np.int64)]).example.towers
     if "dec" in towers:
         first, *rest = towers["dec"].token.tolist()
         same = rest == towers["enc"].token[:-1].tolist()
         what = f"{name} needs --task.layout seq2seq:opening=both (BART) or seq2seq:opening=pad (T5)"
         require(same, f"--to hf: {what}, got {task.config.layout}")
-        found["decoder_start_token_id"] = first
-    return found
+        about["decoder_start_token_id"] = first
+    return about

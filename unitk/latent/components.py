@@ -77,16 +77,8 @@ class LatentConfig(ModelConfig):
 
     @property
     def head_config(self) -> ModelConfig:
-        names = (
-            "heads",
-            "head_pooler",
-            "head_layers",
-            "head_layer_norm",
-            "activation",
-            "bias",
-            "norm",
-            "norm_eps",
-        )
+        of_heads = ("heads", "head_pooler", "head_layers", "head_layer_norm")
+        names = (*of_heads, "activation", "bias", "norm", "norm_eps")
         own: dict[str, Any] = {name: getattr(self, name) for name in names}
         width = self.latent if self.head_latent else self.tower("enc").width
         # one attention head, as a head of this model has none: any width is a multiple of one

@@ -93,9 +93,7 @@ class ELBO:
         return collapse(model, batches, self.config, self.objective, beta, step, total)
 
     def undivided(self) -> str:
-        """The option that requires whole updates: its mean over an update is unknown within a
-        part.
-        """
+        """The option that requires whole updates: a part does not know the mean over all texts."""
         return "--criterion.kl-mode mean-hinge" if self.config.kl_mode == "mean-hinge" else ""
 
     def beta(self, step: int, total: int | None) -> float:

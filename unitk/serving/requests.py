@@ -217,26 +217,26 @@ class Asked:
         if as_trained := "max_source_len" not in self._named:
             del options["max_source_len"]
 
-        def act(items: list[Any], gone: Gone) -> list[Output]:
-            texts, wanted = zip(*items, strict=True)
+        def score(pairs: list[Any]) -> list[Output]:
+            texts, wanted = zip(*pairs, strict=True)
             return self.generator.score(texts, wanted, **options)
 
         pairs = list(zip(self.texts, targets, strict=True))
-        job = self._plain(pairs, act, lambda found: {"outputs": list(map(self.record, found))})
+        job = self._plain(pairs, score, lambda found: {"outputs": list(map(self.record, found))})
         job.key = job.key, as_trained  # the config has None for no limit and for that of training
         return job
 
     def _predict(self) -> Job:
-        def act(items: list[Any], gone: Gone) -> list[Any]:
-            return self.generator.predictions(items, self.config)
+        def predict(texts: list[Any]) -> list[Any]:
+            return self.generator.predictions(texts, self.config)
 
-        return self._plain(self.texts, act, lambda found: {"predictions": found})
+        return self._plain(self.texts, predict, lambda found: {"predictions": found})
 
     def _embed(self) -> Job:
-        def act(items: list[Any], gone: Gone) -> list[Any]:
-            return list(self.generator.embed(items, **vars(self.config)))
+        def embed(texts: list[Any]) -> list[Any]:
+            return list(self.generator.embed(texts, **vars(self.config)))
 
-        return self._plain(self.texts, act, lambda found: {"vectors": [*map(numbers, found)]})
+        return self._plain(self.texts, embed, lambda found: {"vectors": [*map(numbers, found)]})
 
     def _show(self) -> Job:
         require(len(self.texts) == 1, f"texts must have one text, got {len(self.texts)}")
@@ -252,22 +252,22 @@ class Asked:
         slots = max(len(one.slots) for one in found)
         require(slots <= SHOWN, f"texts: {slots} slots; {SHOWN} can be shown")
         towers = [one.record() for one in found]
-        return self._plain([towers], lambda items, gone: items, lambda each: {"towers": each[0]})
+        return self._plain([towers], list, lambda each: {"towers": each[0]})
 
     def _latent_encode(self) -> Job:
-        def act(items: list[Any], gone: Gone) -> list[Any]:
-            truncate = self.config.truncate
-            return list(self.space.encode(items, truncate=truncate).mean)
+        def encode(texts: list[Any]) -> list[Any]:
+            return list(self.space.encode(texts, truncate=self.config.truncate).mean)
 
         texts = self._texts("texts", strings)
-        return self._plain(texts, act, lambda found: {"points": [*map(numbers, found)]})
+        return self._plain(texts, encode, lambda found: {"points": [*map(numbers, found)]})
 
     def _latent_decode(self) -> Job:
         points, size = self._field("points", list), self.space.dimensions
-        right = all(isinstance(one, list) and len(one) == size for one in points)
-        numbers_only = (isinstance(x, int | float) and abs(x) < LARGEST for p in points for x in p)
-        right = right and all(numbers_only)
-        require(right and points != [], f"points must be a list of lists of {size} numbers")
+        rows = all(isinstance(point, list) and len(point) == size for point in points)
+        fits = rows and all(
+            isinstance(x, int | float) and abs(x) < LARGEST for point in points for x in point
+        )
+        require(fits and points != [], f"points must be a list of lists of {size} numbers")
         self._few("points", len(points))
         return self._walk(lambda: np.array(points, np.float32))
 
@@ -279,19 +279,23 @@ class Asked:
 
         # encoded when it is computed: the model works in one thread
         def points() -> geometry.Points:
-            a, b = self.space.encode(pair).mean
-            return geometry.path(a, b, self.config.steps, self.config.path)[1]
+            begin, end = self.space.encode(pair).mean
+            return geometry.path(begin, end, self.config.steps, self.config.path)[1]
 
         return self._walk(points)
 
     def _walk(self, points: Callable[[], geometry.Points]) -> Job:
-        def act(items: list[Any], gone: Gone) -> list[Any]:
-            return [self.space.decode(make(), self.config) for make in items]
+        def decode(walks: list[Any]) -> list[Any]:
+            return [self.space.decode(make_points(), self.config) for make_points in walks]
 
-        return self._plain([points], act, lambda walks: self.records(walks[0]))
+        return self._plain([points], decode, lambda walks: self.records(walks[0]))
 
-    def _plain(self, items: list[Any], act: Any, answer: Any) -> Job:
-        return Job((self.verb, self.task, self.config), items, act, answer)
+    def _plain(
+        self, items: list[Any], compute: Callable[[list[Any]], list[Any]], answer: Any
+    ) -> Job:
+        """A job whose computation does not ask whether the client is still there."""
+        key = self.verb, self.task, self.config
+        return Job(key, items, lambda items, gone: compute(items), answer)
 
     @cached_property
     def space(self) -> LatentSpace:

@@ -20,7 +20,7 @@ from unitk.decoding.constraints.base import Constraint, Constraints
 from unitk.decoding.decode import generate
 from unitk.errors import require
 from unitk.models.stack import Model
-from unitk.slots import BORN, CROSS, DOC, NEVER, SEG, Ask, Batch, Example, Ids, Slots, stay
+from unitk.slots import BORN, CROSS, DOC, NEVER, SEG, Batch, Example, Ids, Slots, stay
 from unitk.tasks.seq2seq import Seq2Seq
 from unitk.translation.languages import INTO, longest
 from unitk.vocab.base import Vocab
@@ -95,26 +95,26 @@ def frame_of(example: Example) -> int:
 def unpacked(batch: Batch) -> list[Example]:
     """The examples of a batch, of one doc each."""
     flat = {name: table.flatten(1).cpu().numpy() for name, table in batch.towers.items()}
-    asks = [
-        Ask(
-            ask.name,
-            ask.head,
-            ask.tower,
-            *(None if one is None else one.cpu().numpy() for one in ask.arrays),
-        )
+    arrays = ("rows", "label", "weight")
+    batch_asks = [
+        replace(ask, **{name: getattr(ask, name).cpu().numpy() for name in arrays})
         for ask in batch.asks.values()
     ]
-    found = []
+    examples = []
     for doc in range(len(batch.owner)):
-        places = {n: np.flatnonzero((t[DOC] == doc) & (t[BORN] < NEVER)) for n, t in flat.items()}
-        towers = {name: Slots(flat[name][:, own]) for name, own in places.items()}
+        places = {
+            name: np.flatnonzero((table[DOC] == doc) & (table[BORN] < NEVER))
+            for name, table in flat.items()
+        }
+        towers = {name: Slots(flat[name][:, place]) for name, place in places.items()}
         for slots in towers.values():
             slots.doc[:] = 0
-        own = []
-        for ask in asks:
-            mine = flat[ask.tower][DOC, ask.first] == doc
+        asks = []
+        for ask in batch_asks:
+            of_doc = flat[ask.tower][DOC, ask.first] == doc
             # all slots of these tasks stay, so that those of a doc lie one behind the other
-            rows = ask.rows[mine] - places[ask.tower][0]
-            own.append(replace(ask, rows=rows, label=ask.label[mine], weight=ask.weight[mine]))
-        found.append(Example(towers, own))
-    return found
+            rows = ask.rows[of_doc] - places[ask.tower][0]
+            label, weight = ask.label[of_doc], ask.weight[of_doc]
+            asks.append(replace(ask, rows=rows, label=label, weight=weight))
+        examples.append(Example(towers, asks))
+    return examples

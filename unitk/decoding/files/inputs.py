@@ -68,9 +68,13 @@ class Item:
     constraint: Constraint = Constraint()
 
 
+Inputs = Sequence[Input] | Pairs | Iterator[list[Input]]
+"""Texts, a corpus of pairs, or groups of texts as they arrive."""
+
+
 def groups(
     generator: Generator,
-    inputs: Sequence[Input] | Pairs | Iterator[list[Input]],
+    inputs: Inputs,
     size: int,
     first: int = 0,
     *,
