@@ -12,7 +12,7 @@ import numpy as np
 from unitk import config
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.files.inputs import Input
-from unitk.decoding.files.outputs import STDOUT, check_writable, numbers
+from unitk.decoding.files.outputs import STDOUT, check_writable, numbers, write
 from unitk.errors import DataError, require
 from unitk.files import new_file
 from unitk.latent.config import Common
@@ -52,32 +52,26 @@ def run(argv: Sequence[str]) -> None:
     generator = open_generator(given)
 
     def vectors(texts: list[list[str]], first: int, report: Callable[[int], None]) -> list[Any]:
-        sources = generator.encode(texts)
-        more: dict[str, Any] = {"first": first, "report": report}
-        return embed(generator.model, generator.task, sources, given, **more)
+        model, task, sources = generator.model, generator.task, generator.encode(texts)
+        return embed(model, task, sources, given, first=first, report=report)
 
-    every = (one for some in answers(inputs, vectors) for one in some)
-    if given.output == STDOUT:
-        for number, (text, found) in enumerate(every):
-            print(line(number, text, found), flush=True)
-        return
-    with new_file(given.output, "--output") as part:
-        if npy:
-            np.save(part, np.array([vector_of(found) for _, found in every], np.float32))
-            return
-        with part.open("w", encoding="utf-8") as file:
-            file.writelines(line(number, *one) + "\n" for number, one in enumerate(every))
+    answered = (each for group in answers(inputs, vectors) for each in group)
+    if npy:
+        with new_file(given.output, "--output") as part:
+            np.save(part, np.array([vector_of(answer) for _, answer in answered], np.float32))
+    else:
+        write((line(number, *each) for number, each in enumerate(answered)), given.output)
 
 
-def vector_of(found: Any) -> Any:
-    """A vector; an error is raised."""
-    if isinstance(found, DataError):
-        raise found
-    return found
+def vector_of(answer: Any) -> Any:
+    """A vector; the error of a text in a stream is raised."""
+    if isinstance(answer, DataError):
+        raise answer
+    return answer
 
 
-def line(number: int, text: Input, found: Any) -> str:
-    """A json object for a text."""
-    if not isinstance(found, DataError):
-        found = {"vector": numbers(found)}
-    return record(number, text, found)
+def line(number: int, text: Input, answer: Any) -> str:
+    """A json object with the vector of a text, or with its error."""
+    if not isinstance(answer, DataError):
+        answer = {"vector": numbers(answer)}
+    return record(number, text, answer)

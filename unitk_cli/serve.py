@@ -6,7 +6,7 @@ import logging
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -110,9 +110,8 @@ def served(given: Options) -> Service:
     ]
     # the weights are those of all tasks: they are kept once
     each = [first, *(Generator(first.model, other.task, first.defaults) for other in others)]
-    limits = Limits(**{one.name: getattr(given, one.name) for one in fields(Limits)})
     name = given.checkpoint.name or str(given.checkpoint)
-    return Service(name, dict(zip(names, each, strict=True)), limits)
+    return Service(name, dict(zip(names, each, strict=True)), given)
 
 
 def watched(path: Path) -> Callable[[], bool]:

@@ -165,10 +165,10 @@ def numbers(table: npt.NDArray[np.float32]) -> list[Any]:
 
 
 def write(lines: Iterable[str], path: Path) -> None:
-    """Print the lines, or write them to a file that is complete or absent."""
+    """Print each line at once, or write them to a file that is complete or absent."""
     if path == STDOUT:
         for line in lines:
-            print(line)
+            print(line, flush=True)
         return
     with new_file(path, "--output") as part:
         with part.open("w", encoding="utf-8", newline="\n") as file:
