@@ -118,7 +118,7 @@ def contextuality(parsed: config.Parsed) -> None:
     inputs = inputs_of(parsed)
     require(isinstance(inputs, list), "--input must be a file: all texts are read at once")
     check_writable(given.output, given.overwrite)
-    from unitk.analysis import contextuality as found
+    from unitk.analysis import contextuality as analysis
     from unitk.models.stack import Model
 
     generator = open_generator(given)
@@ -127,55 +127,55 @@ def contextuality(parsed: config.Parsed) -> None:
     how = EmbedConfig(truncate=given.truncate, max_tokens=given.max_tokens, pool="none")
     counts = {"least": given.min_count, "most": given.max_count, "seed": given.seed}
     with progress(None) as report:
-        layers = found.contextuality(
+        layers = analysis.contextuality(
             generator.model, generator.task, sources, how, **counts, report=report
         )
     if given.plot is not None:
-        found.draw(layers, given.plot)
-    every = [layer.figures() for layer in layers]
+        analysis.draw(layers, given.plot)
+    figures = [layer.figures() for layer in layers]
     lines = ["layer" + "".join(f"{title:>11}" for title in COLUMNS.values())]
-    for number, layer in enumerate(every):
+    for number, layer in enumerate(figures):
         lines.append(f"{number:<5}" + "".join(f"{layer[name]:11.4f}" for name in COLUMNS))
     if given.output_format == "json":
-        lines = [json.dumps({"checkpoint": str(given.checkpoint), "layers": every})]
+        lines = [json.dumps({"checkpoint": str(given.checkpoint), "layers": figures})]
     write(lines, given.output)
 
 
 def heads(parsed: config.Parsed) -> None:
     """`heads`: importance, what removal costs, and a checkpoint with fewer heads."""
     given: HeadOptions = parsed.main
-    from unitk.analysis import heads as found
+    from unitk.analysis import heads as analysis
     from unitk.training.device import choose_device
     from unitk.training.evaluate import open_evaluation
 
     opened = partial(open_evaluation, corpus=given.data, device=choose_device(given.device))
-    evaluation, most = opened(given.checkpoint, task=given.task), given.max_tokens
-    gates = found.open_gates(evaluation.model)
+    evaluation, max_tokens = opened(given.checkpoint, task=given.task), given.max_tokens
+    gates = analysis.open_gates(evaluation.model)
     total, dest = sum(map(len, gates.values())), given.dest
-    passes = 2 * total * given.each + found.removable(gates, given.until)
-    # opened at once, so that a folder that cannot be is told before minutes are spent
+    passes = 2 * total * given.each + analysis.removable(gates, given.until)
+    # opened at once, so that minutes are not spent before a folder is refused
     with nullcontext() if dest is None else new_folder(dest, "--dest", CheckpointError) as folder:
         if folder is not None:
-            found.check(evaluation, gates)
-        tables = {"importance": found.importance(evaluation, gates, most)}
+            analysis.check(evaluation, gates)
+        tables = {"importance": analysis.importance(evaluation, gates, max_tokens)}
         with progress(passes, unit="heads") as report:
             if given.each:
-                without, alone = found.one_by_one(evaluation, gates, most, report)
+                without, alone = analysis.one_by_one(evaluation, gates, max_tokens, report)
                 tables |= {"loss without the head": without, "loss with the head alone": alone}
-            steps = list(found.curve(evaluation, given.step, given.until, most, report))
+            steps = list(analysis.curve(evaluation, given.step, given.until, max_tokens, report))
         if folder is not None:
-            found.write(evaluation, steps[-1].gates, folder)
+            analysis.write(evaluation, steps[-1].gates, folder)
     if given.plot is not None:
-        found.draw(tables["importance"], steps, given.plot)
+        analysis.draw(tables["importance"], steps, given.plot)
     about: dict[str, Any] = {"checkpoint": str(given.checkpoint), "data": str(given.data)}
     if dest is not None:
-        about |= found.compared(evaluation, opened(dest, task=given.task), most)
+        about |= analysis.compared(evaluation, opened(dest, task=given.task), max_tokens)
     rows = {
         title: {name: row.tolist() for name, row in table.items()}
         for title, table in tables.items()
     }
     if given.output_format == "json":
-        curve = [{"removed": one.removed, "left": one.left} | one.figures for one in steps]
+        curve = [{"removed": step.removed, "left": step.left} | step.figures for step in steps]
         print(json.dumps(about | rows | {"curve": curve}))
         return
     for key, value in about.items():
@@ -185,9 +185,9 @@ def heads(parsed: config.Parsed) -> None:
         for name, values in named.items():
             print(f"{name:<24}" + "".join(f"{value:9.4f}" for value in values))
     print(f"\n{'removed':<12}{'loss':>9}   heads left")
-    for one in steps:
-        left = " ".join(map(str, one.left.values()))
-        print(f"{one.removed:>4} of {total:<4}{one.figures['loss']:9.4f}   {left}")
+    for step in steps:
+        left = " ".join(map(str, step.left.values()))
+        print(f"{step.removed:>4} of {total:<4}{step.figures['loss']:9.4f}   {left}")
 
 
 VERBS: dict[str, tuple[type, Callable[[config.Parsed], None]]] = {

@@ -37,11 +37,10 @@ def run(argv: Sequence[str]) -> None:
         parsed.idle("with --sampling", "beam")
     if isinstance(given, options.Traverse) and "dimension" in parsed.origins:
         parsed.idle("with --dimension", "active")
-    if isinstance(given, options.Sample) and not given.texts and given.input is None:
-        idle = given.truncate and given.among is None
-        require(not idle, "--truncate has no effect without texts")
     if isinstance(given, options.Sample) and given.among is None:
         parsed.idle("without --among", "label")
+        if not given.texts and given.input is None:
+            parsed.idle("without texts", "truncate")
     if given.input is None:
         parsed.idle("without a file as --input", "input_format")
     check_writable(given.output, given.overwrite)
@@ -65,8 +64,8 @@ def encode(given: options.Encode, opened: Opened) -> None:
 def sample(given: options.Sample, opened: Opened) -> None:
     """`sample`: texts of latents drawn from the prior, or around texts or those of a label."""
     texts = read_texts(given) if given.texts or given.input is not None else []
-    like = [] if given.among is None else of_label(given.among, given.label, "--label")
-    require(not (texts and like), "--among excludes texts: draws are of all texts of the --label")
+    alike = [] if given.among is None else of_label(given.among, given.label, "--label")
+    require(not (texts and alike), "--among excludes texts: draws are of all texts of the --label")
     space, rng = opened(), np.random.default_rng(given.seed)
     if texts:
         latents = encoded(space, texts, given)
@@ -74,8 +73,8 @@ def sample(given: options.Sample, opened: Opened) -> None:
         each = zip(texts, np.stack(draws, axis=1), strict=True)
         walks = [Walk([text], [{}] * given.count, cloud) for text, cloud in each]
     else:
-        if like:
-            latents = encoded(space, like, given)
+        if alike:
+            latents = encoded(space, alike, given)
             mean, covariance = geometry.law(latents.mean, latents.std)
             drawn = rng.multivariate_normal(mean, given.spread**2 * covariance, given.count)
             points = drawn.astype(np.float32)
@@ -116,7 +115,7 @@ def restyle(given: options.Restyle, opened: Opened) -> None:
     before = of_label(given.among, given.from_, "--from")
     after = of_label(given.among, given.to, "--to")
     texts, space = read_texts(given), opened()
-    source, target = (encoded(space, some, given).mean.mean(axis=0) for some in (before, after))
+    source, target = (encoded(space, style, given).mean.mean(axis=0) for style in (before, after))
     degrees = given.degree
     walks = [
         Walk([text], given.at, np.stack([geometry.analogy(source, target, z, d) for d in degrees]))
@@ -242,7 +241,7 @@ def read_groups(given: options.Common, size: int) -> list[list[str]]:
 
 def groups_of(path: Path, format: Format, size: int, option: str) -> list[list[str]]:
     """The texts of a file, this many on each line."""
-    found = []
+    groups = []
     for number, item in enumerate(read_inputs(path, format, option=option), 1):
         if not all(item.source):
             raise DataError(f"{option} {path}: line {number} has an empty text")
@@ -250,8 +249,8 @@ def groups_of(path: Path, format: Format, size: int, option: str) -> list[list[s
             wanted = "1 text" if size == 1 else f"{size} texts with tabs between them"
             count = len(item.source)
             raise DataError(f"{option} {path}: line {number} must have {wanted}, got {count}")
-        found.append(item.source)
-    return found
+        groups.append(item.source)
+    return groups
 
 
 def read_labelled(given: options.Common) -> tuple[list[str], list[str | None]]:

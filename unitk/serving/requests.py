@@ -40,7 +40,6 @@ Kind = TypeVar("Kind")
 
 WEIGHTS = 1_000_000
 """The most weights of alignments in an answer."""
-
 INPUTS = ("source", "sources", "input", "inputs", "prompt")
 """Names that other servers have for the first field."""
 SHOWN = 100
