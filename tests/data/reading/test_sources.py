@@ -158,7 +158,7 @@ def test_the_line_is_right_beyond_the_first_block(tmp_path):
             '{"body": "a", "id": 1}',
             "line 2: no field 'text', see --field, or .*; there are body, id",
         ),
-        ("[1]", "line 2: no JSON object, and so no field 'text'"),
+        ("[1]", "line 2: not a JSON object, so it has no field 'text'"),
         ('{"text": null}', "line 2: field 'text' is not a text"),
         ('{"text": "a \\ud800 b"}', r"line 2: .*a .ud800' ends in half a surrogate pair"),
     ],

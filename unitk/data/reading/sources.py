@@ -375,7 +375,7 @@ def check_fields(record: Any, names: Sequence[str], option: str, where: str) -> 
     """Raise DataError unless a record has at least one of these fields, which `option` names."""
     wanted = " or ".join(map(repr, names))
     if not isinstance(record, dict):
-        raise DataError(f"{where}: no JSON object, and so no field {wanted}")
+        raise DataError(f"{where}: not a JSON object, so it has no field {wanted}")
     if record.keys().isdisjoint(names):
         raise DataError(f"{where}: no field {wanted}, see {option}; there are {named(record)}")
 
