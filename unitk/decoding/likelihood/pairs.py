@@ -152,7 +152,7 @@ def figures(scored: Scored) -> dict[str, Any]:
 
 def wins(score: Floats | Ids) -> tuple[Floats, Floats]:
     """For each pair, 1 if the first score is larger, and .5 for a tie; and which pairs are ties."""
-    ties = (score[:, 0] == score[:, 1]).astype(np.float32)
+    ties = (score[:, 0] == score[:, 1]).astype(np.float64)
     return (score[:, 0] > score[:, 1]) + ties / 2, ties
 
 
