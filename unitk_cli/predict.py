@@ -13,7 +13,7 @@ from unitk.decoding.config import PredictConfig
 from unitk.decoding.files.inputs import Input
 from unitk.decoding.files.outputs import STDOUT
 from unitk.decoding.files.sink import finished
-from unitk.errors import DataError
+from unitk.errors import DataError, require
 from unitk.files import reserved
 from unitk.latent.config import Common
 from unitk_cli.answers import answers, check_output, inputs_of, open_generator, record, sink_of
@@ -47,6 +47,8 @@ def run(argv: Sequence[str]) -> None:
     """Read the texts, predict, and write the predictions."""
     parsed = config.parse("predict", Options, argv, positional="texts", aside=("task", "arch"))
     given: Options = parsed.main
+    without = "--probabilities has no effect with --output-format text"
+    require(given.output_format == "jsonl" or not given.probabilities, without)
     check_output(given)
     if given.resume and not given.overwrite and finished(given.output):
         return
