@@ -67,29 +67,30 @@ def answers(inputs: Texts, answer: Answer, done: int = 0) -> Iterator[list[tuple
 
     In a stream, a text has an answer or a DataError: a bad line does not affect the others.
     """
-    total, alone, first = None, not isinstance(inputs, list), done
+    total, stream, first = None, not isinstance(inputs, list), done
     if isinstance(inputs, list):
         total = len(inputs)
         inputs = iter([inputs[at : at + TOGETHER] for at in range(done, total, TOGETHER)])
     with progress(total, done) as report:
 
-        def each(some: list[Input], first: int) -> list[Any]:
-            if errors := [one.error for one in some if one.error]:
+        def answered(group: list[Input], first: int) -> list[Any]:
+            if errors := [text.error for text in group if text.error]:
                 error = DataError(errors[0])
             else:
                 try:
-                    return answer([one.source for one in some], first, report)
+                    return answer([text.source for text in group], first, report)
                 except DataError as caught:
                     error = caught
-            if not alone:
+            if not stream:
                 raise error
-            if len(some) == 1:
+            if len(group) == 1:
                 return [error]
-            return [found for i, one in enumerate(some) for found in each([one], first + i)]
+            # which text is wrong is found by each alone
+            return [found for i, text in enumerate(group) for found in answered([text], first + i)]
 
-        for some in inputs:
-            yield list(zip(some, each(some, first), strict=True))
-            first += len(some)
+        for group in inputs:
+            yield list(zip(group, answered(group, first), strict=True))
+            first += len(group)
 
 
 def record(number: int, text: Input, found: dict[str, Any] | DataError) -> str:

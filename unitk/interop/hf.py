@@ -105,20 +105,22 @@ def read(path: Path, vocab: Path | None) -> Found:
 def _kept(kept: Mapping[str, Any], where: Path) -> tuple[str, Mapping[str, str], bool]:
     """The task of a model that unitk wrote, its options, and whether it learned from pairs."""
     kinds = {"task": str, "options": dict, "answers": bool}
-    found = [settings.checked(kept.get(name), kind, name, where) for name, kind in kinds.items()]
-    for name, text in found[1].items():
+    task, options, answers = (
+        settings.checked(kept.get(name), kind, name, where) for name, kind in kinds.items()
+    )
+    for name, text in options.items():
         settings.checked(text, str, name, where)
-    return found[0], found[1], found[2]
+    return task, options, answers
 
 
 def _decoding(file: Path, task: Task) -> dict[str, Any]:
     """The options of generation_config.json; a warning names settings that have no counterpart."""
     if task.protocol is None or not file.exists():
         return {}
-    found, left = read_generation(file, task)
-    if left:
-        log.warning("%s: no option says exactly the same as %s", file, ", ".join(left))
-    return found
+    options, lost = read_generation(file, task)
+    if lost:
+        log.warning("%s: no option says exactly the same as %s", file, ", ".join(lost))
+    return options
 
 
 def modern(tensors: Mapping[str, Tensor], root: str, wrapped: str = "") -> dict[str, Tensor]:
@@ -126,13 +128,13 @@ def modern(tensors: Mapping[str, Tensor], root: str, wrapped: str = "") -> dict[
 
     `root` is the prefix that a bare model's names lack. `wrapped` is a prefix to remove.
     """
-    found = {}
+    renamed = {}
     for name, tensor in tensors.items():
         name = current_name(name).removeprefix(wrapped)
         if not name.startswith((root, *OUTPUTS)):
             name = root + name
-        found[name] = tensor
-    return found
+        renamed[name] = tensor
+    return renamed
 
 
 def write(parts: Parts, folder: Path) -> None:
@@ -143,7 +145,7 @@ def write(parts: Parts, folder: Path) -> None:
     family = FAMILIES[kind]
     _check_sight(parts.task, family)
     known = layout_of(family, config, head).names
-    if lost := [one for one in config.head_sizes if not any(f"heads.{one}." in n for n in known)]:
+    if lost := [own for own in config.head_sizes if not any(f"heads.{own}." in n for n in known)]:
         lacks = "no class of transformers has the output layer %s; it is left out"
         log.warning(lacks, " ".join(lost))
     rows = len(tensors["embed.tokens.weight"])
@@ -165,15 +167,15 @@ def write(parts: Parts, folder: Path) -> None:
         theirs["final_logits_bias"] = bias[None]
     about |= family.about(config)
     if parts.task.protocol is not None and family.task != "mlm":
-        found, left = generation(parts, rows)
+        decoding, left = generation(parts, rows)
         if left:
             log.warning("transformers has no counterpart of %s; it is left out", ", ".join(left))
-        about |= {key: found[key] for key in found if key.endswith("_token_id")}
-        write_json(found, folder / FILE)
+        about |= {key: decoding[key] for key in decoding if key.endswith("_token_id")}
+        write_json(decoding, folder / FILE)
     if not (lost or isinstance(parts.task, Understanding)):  # the task can be asked as before
         options = {name: render(value) for name, value in vars(parts.task.config).items()}
-        own = {"task": parts.task.name, "options": options, "answers": parts.task.answers}
-        about[KEPT] = own  # which the files of transformers do not tell
+        kept = {"task": parts.task.name, "options": options, "answers": parts.task.answers}
+        about[KEPT] = kept  # which the files of transformers do not tell
     save_tensors(theirs, folder / "model.safetensors")
     write_json(about, folder / "config.json")
     reads: dict[str, Any] = {
@@ -209,21 +211,21 @@ def _check_sight(task: Task, family: Family) -> None:
 
 def renamed(parts: Parts, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Rename and reshape weights, or their gradients, to those of transformers."""
-    config, found, head = parts.model.config, dict(tensors), head_of(parts.task)
+    config, ours, head = parts.model.config, dict(tensors), head_of(parts.task)
     kind = kind_of(config, parts.values.get("arch", ""), head)
     # transformers fixes the number of rows before position 0
-    offsets = {"roberta": _pad(parts, len(found["embed.tokens.weight"])) + 1, "bart": 2}
-    count_from(found, config.position_offset, offsets.get(kind, 0))
+    offsets = {"roberta": _pad(parts, len(ours["embed.tokens.weight"])) + 1, "bart": 2}
+    count_from(ours, config.position_offset, offsets.get(kind, 0))
     family = FAMILIES[kind]
     layout = layout_of(family, config, head)
     double = bool(head) and ending_of(family, head) == DOUBLE
-    own = (f"heads.{head}:label." if head else "heads.", *["heads.lm."] * double)
-    for name in [name for name in found if name.startswith("heads.")]:
+    kept = (f"heads.{head}:label." if head else "heads.", *["heads.lm."] * double)
+    for name in [name for name in ours if name.startswith("heads.")]:
         # few classes of transformers have other outputs beside a fine-tuned head
-        if not name.startswith(own) or not name.startswith(("heads.lm.", *layout.names)):
-            del found[name]
-    given = layout.to_theirs(found).items()
-    theirs = {name: family.shaped(name, tensor, config) for name, tensor in given}
+        if not name.startswith(kept) or not name.startswith(("heads.lm.", *layout.names)):
+            del ours[name]
+    theirs = layout.to_theirs(ours)
+    theirs = {name: family.shaped(name, theirs[name], config) for name in theirs}
     if not config.tied:
         theirs |= {a: theirs[b].clone() for a, b in _biases(family) if b in theirs}
     if double:
