@@ -82,7 +82,7 @@ def run(argv: Sequence[str]) -> None:
             if given.revisions:
                 export_revisions(Path(path), folder, given, task)
             else:
-                export_checkpoint(Path(path), target, folder, given, task)
+                export_model(Path(path), target, folder, given, task)
 
 
 def import_checkpoint(
@@ -121,14 +121,12 @@ def export_revisions(run: Path, folder: Path, given: Options, task: str | None) 
     links = sorted(steps, key=steps.__getitem__)
     names = [f"chck_{link.name.removeprefix('words_')}" for link in links]
     for name in names:
-        export_checkpoint(run / name.replace("chck", "words"), "hf", folder / name, given, task)
-    export_checkpoint(run, "hf", folder / "main", given, task)
+        export_model(run / name.replace("chck", "words"), "hf", folder / name, given, task)
+    export_model(run, "hf", folder / "main", given, task)
     (folder / "push.sh").write_text(PUSH.format(" ".join(names)))
 
 
-def export_checkpoint(
-    path: Path, target: str, folder: Path, given: Options, task: str | None
-) -> None:
+def export_model(path: Path, target: str, folder: Path, given: Options, task: str | None) -> None:
     """Write a model in another system's format; that of the hub has a model card."""
     from unitk.interop.convert import Parts, module
     from unitk.training.reporting.card import card

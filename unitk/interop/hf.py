@@ -104,10 +104,9 @@ def read(path: Path, vocab: Path | None) -> Found:
 
 def _kept(kept: Mapping[str, Any], where: Path) -> tuple[str, Mapping[str, str], bool]:
     """The task of a model that unitk wrote, its options, and whether it learned from pairs."""
-    kinds = {"task": str, "options": dict, "answers": bool}
-    task, options, answers = (
-        settings.checked(kept.get(name), kind, name, where) for name, kind in kinds.items()
-    )
+    task = settings.checked(kept.get("task"), str, "task", where)
+    options = settings.checked(kept.get("options"), dict, "options", where)
+    answers = settings.checked(kept.get("answers"), bool, "answers", where)
     for name, text in options.items():
         settings.checked(text, str, name, where)
     return task, options, answers

@@ -88,24 +88,24 @@ def places(path: Path) -> dict[str, Path]:
     inner = path.parent if path.name == FULL and path.is_file() else path
     kind = re.fullmatch(r"checkpoint-(encoder|decoder|full)-(\d+)", inner.name)
     parent, number = (inner.parent, kind[2]) if kind else (inner, "*")
-    found = {}
+    folders = {}
     for side in (*SIDES, "full"):
-        named = sorted(parent.glob(f"checkpoint-{side}-{number}"))
-        if len(named) > 1:
-            both = f"{named[0]} or {named[1]}"
+        matching = sorted(parent.glob(f"checkpoint-{side}-{number}"))
+        if len(matching) > 1:
+            both = f"{matching[0]} or {matching[1]}"
             raise CheckpointError(f"{path} holds several checkpoints; give one, such as {both}")
-        if named:
-            found[side] = named[0]
+        if matching:
+            folders[side] = matching[0]
     if (inner / FULL).exists():
-        found["full"] = inner
-    elif not (found.get("full", inner) / FULL).exists():
-        found.pop("full", None)
-    if not path.exists() or "full" not in found and len(found) < 2:
+        folders["full"] = inner
+    elif "full" in folders and not (folders["full"] / FULL).exists():
+        del folders["full"]
+    if not path.exists() or "full" not in folders and len(folders) < 2:
         raise CheckpointError(
             f"{path} is not a checkpoint of Optimus: looked for checkpoint-encoder-N and"
             f" checkpoint-decoder-N, or {FULL}"
         )
-    return found
+    return folders
 
 
 def config_of(
@@ -134,9 +134,9 @@ def config_of(
         latent=settings.shape_of(tensors, "encoder.linear.weight", path)[0] // 2,
         inject="both" if memory and embedding else "memory" if memory else "embedding",
     )
-    found = {key: value for key, value in given.get("decoder", {}).items() if value is not None}
+    declared |= {k: value for k, value in given.get("decoder", {}).items() if value is not None}
     # with a memory, the first row is never used: positions begin at 1
-    declared |= found | {"n_positions": size - memory}
+    declared["n_positions"] = size - memory
     return settings.read(config, GPT2_KEYS, declared, path)
 
 

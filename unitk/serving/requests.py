@@ -289,9 +289,7 @@ class Asked:
 
         return self._plain([points], decode, lambda walks: self.records(walks[0]))
 
-    def _plain(
-        self, items: list[Any], compute: Callable[[list[Any]], list[Any]], answer: Any
-    ) -> Job:
+    def _plain(self, items: list[Any], compute: Callable[[Any], list[Any]], answer: Any) -> Job:
         """A job whose computation does not ask whether the client is still there."""
         key = self.verb, self.task, self.config
         return Job(key, items, lambda items, gone: compute(items), answer)
