@@ -40,7 +40,7 @@ def run(argv: Sequence[str]) -> None:
     # those of modules named in MODULES import torch
     quick = [kind for kind in kinds if kind not in registry.MODULES]
     for kind in quick if wanted is None else [wanted]:
-        print(f"{kind}")
+        print(kind)
         names = pretrained.names() if kind == MODEL else registry.names(kind)
         width = max(map(len, names), default=0)
         for name in names:

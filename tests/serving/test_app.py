@@ -239,6 +239,9 @@ def test_the_latent_space(vae):
     [decoded] = ask(server, ("/latent/decode", ends))
     assert [answered(walk)[0], answered(walk)[2]] == answered(decoded)
     assert answered(decoded)[0] == ["i know ."]
+    far = {"points": [[1e10] * len(points.json()["points"][0])]}
+    [refused] = ask(server, ("/latent/decode", far))
+    assert refused.status_code == 400 and "numbers below 1e+09" in refused.json()["error"]
 
 
 @pytest.mark.parametrize("options", [{"beam": 2}, {"sampling": True, "seed": 3}])

@@ -262,11 +262,11 @@ class Asked:
 
     def _latent_decode(self) -> Job:
         points, size = self._field("points", list), self.space.dimensions
-        rows = all(isinstance(point, list) and len(point) == size for point in points)
-        fits = rows and all(
-            isinstance(x, int | float) and abs(x) < LARGEST for point in points for x in point
-        )
-        require(fits and points != [], f"points must be a list of lists of {size} numbers")
+        fits = all(isinstance(point, list) and len(point) == size for point in points)
+        numbered = (isinstance(x, int | float) and abs(x) < LARGEST for p in points for x in p)
+        fits = fits and all(numbered)
+        what = f"points must be a list of lists of {size} numbers below {LARGEST:g}"
+        require(fits and points != [], what)
         self._few("points", len(points))
         return self._walk(lambda: np.array(points, np.float32))
 
