@@ -169,6 +169,15 @@ def test_a_used_folder_needs_resume(tmp_path, mark):
     folder.check(resume=True)
 
 
+@pytest.mark.parametrize("place", ["train", "train/source", "."])
+def test_a_run_is_not_written_into_a_corpus_or_a_checkpoint(tmp_path, place):
+    (tmp_path / place).mkdir(parents=True, exist_ok=True)
+    (tmp_path / place / "manifest.json").touch()
+    with pytest.raises(UsageError, match="holds a corpus or a checkpoint"):
+        RunFolder(tmp_path).check(resume=False)
+    RunFolder(tmp_path / "run").check(resume=False)
+
+
 def test_a_place_that_cannot_be_written_to(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="file: not a folder"):
