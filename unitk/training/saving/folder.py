@@ -24,7 +24,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from unitk import files, pretrained
 from unitk.errors import CheckpointError, DataError, UsageError, require
-from unitk.files import TEMPORARY, damage, held, seal
+from unitk.files import MANIFEST, TEMPORARY, damage, held, seal
 
 DAMAGED = "damaged-"
 OPTIMIZER = "optim.safetensors"
@@ -49,8 +49,8 @@ class RunFolder:
         used = any((self.path / mark).exists() for mark in (CONFIG, "log.jsonl", "checkpoints"))
         what = f"--save-dir {self.path} holds a run: --resume continues it, otherwise name another"
         require(resume or not used, what)
-        corpus = any(next(self.path.glob(f"{top}manifest.json"), None) for top in ("", "train/**/"))
-        require(not corpus, f"--save-dir {self.path} holds a corpus or a checkpoint; name another")
+        own = [*self.path.glob(MANIFEST), *self.path.glob(f"train/**/{MANIFEST}")]
+        require(not own, f"--save-dir {self.path} holds a corpus or a checkpoint; name another")
         there = self.path.absolute()
         while not there.exists():
             there = there.parent  # the nearest folder that exists decides
