@@ -227,7 +227,7 @@ def check(parsed: config.Parsed) -> None:
     if given.diverse_beam_groups == 1:
         parsed.idle("without --diverse-beam-groups", "diverse_beam_strength")
     ways = (given.input is not None) + (given.infill is not None) + given.interactive
-    require(ways == 1, "give either --input, --infill TEXT or --interactive")
+    require(ways == 1, "give one of --input, --infill TEXT, --interactive")
     if given.infill is not None:
         parsed.idle("on --infill", "truncate", "max_source_len")
     at_least(given, buffer_size=1)

@@ -482,11 +482,11 @@ def generator_config():
 @pytest.mark.parametrize(
     ("line", "error", "message"),
     [
-        ("--max-len 5", UsageError, "give either --input, --infill TEXT or --interactive"),
+        ("--max-len 5", UsageError, "give one of --input, --infill TEXT, --interactive"),
         (
             "--input in.txt --infill [MASK]",
             UsageError,
-            "give either --input, --infill TEXT or --interactive",
+            "give one of --input, --infill TEXT, --interactive",
         ),
         ("--infill [MASK] --truncate", UsageError, "--truncate has no effect on --infill"),
         ("--infill [MASK] --max-source-len 9", UsageError, "--max-source-len has no effect on"),

@@ -15,9 +15,9 @@ from unitk.errors import UsageError
         ("--max-len 0", "--max-len must be at least 1, got 0"),
         (
             "--max-len ten",
-            "--max-len must be a number of words or a line such as 1.2x\\+10, got ten",
+            "--max-len must be a number of tokens or a formula such as 1.2x\\+10, got ten",
         ),
-        ("--max-len 2x-3", "--max-len must be a number of words or a line"),
+        ("--max-len 2x-3", "--max-len must be a number of tokens or a formula"),
         ("--min-len -1", "--min-len must be at least 0, got -1"),
         ("--no-repeat-ngram-ignore .", "--no-repeat-ngram-ignore must be left out without"),
         ("--sampling --search glm", "--search must be left out with --sampling, got glm"),

@@ -159,7 +159,7 @@ class GenerateConfig(DiffusionConfig, SamplingConfig, RulesConfig, SearchConfig)
         at_least(self, no_repeat_ngram_size=0, diverse_beam_strength=0, sampling_topk=0)
         for name in ("min_len", "max_len"):
             known = LENGTH.fullmatch(str(getattr(self, name))) is not None
-            self._require(name, known, "a number of words or a line such as 1.2x+10")
+            self._require(name, known, "a number of tokens or a formula such as 1.2x+10")
         some = slope(self.max_len) > 0 or length(self.max_len, 0) >= 1
         self._require("max_len", some, "at least 1")
         self._require("min_len", length(self.min_len, 0) >= 0, "at least 0")
