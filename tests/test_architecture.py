@@ -130,8 +130,8 @@ sys.exit(", ".join(sorted(slow & set(sys.modules))) or 0)
 def test_the_package_does_not_grow_unseen():
     """The figures of `make count`; whoever passes one makes room first, or argues the new one."""
     remarks, code = shape.comments()
-    assert shape.lines(shape.files()) <= 40_946
-    assert shape.lines(shape.core()) <= 33_477
+    assert shape.lines(shape.files()) <= 40_952
+    assert shape.lines(shape.core()) <= 33_483
     assert 100 * remarks / code >= 4.5
     assert not shape.cycles()
     assert not shape.writers()
