@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 
 import unitk
 from unitk import pretrained
-from unitk.data.reading.pairs import read_squad
+from unitk.data.reading.squad import read_squad
 from unitk.decoding.files.defaults import read_defaults
 from unitk.errors import CheckpointError, DataError
 from unitk.files import damage

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import unitk
 from unitk import config
 from unitk.api.progress import progress
-from unitk.data.reading.pairs import Fields, read_squad
-from unitk.data.reading.sources import format_of, is_stream
+from unitk.data.reading.lines import is_stream
+from unitk.data.reading.pairs import Fields
+from unitk.data.reading.sources import format_of
+from unitk.data.reading.squad import read_squad
 from unitk.data.storing.folders import is_corpus, open_corpus
 from unitk.decoding.files.inputs import Input, arriving, read_inputs
 from unitk.decoding.files.outputs import STDOUT, check_writable

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from unitk import config
 from unitk.api.progress import progress
+from unitk.data.reading.lines import is_stream, read_lines
 from unitk.data.reading.pairs import Fields
-from unitk.data.reading.sources import SQUAD_SOURCE, Format, format_of, is_stream, read_lines
+from unitk.data.reading.sources import Format, format_of
+from unitk.data.reading.squad import SQUAD_SOURCE
 from unitk.data.storing.corpus import Pairs
 from unitk.data.storing.folders import is_corpus
 from unitk.decoding.config import INFILL_LENPEN, SEARCH_PRESETS, GenerateConfig

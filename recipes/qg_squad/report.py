@@ -11,8 +11,9 @@ from typing import Any
 
 from stages import answered_in, arguments, examples, outputs, save, table, training
 
-from unitk.data.reading.pairs import read_squad
-from unitk.data.reading.sources import PairText, read_lines
+from unitk.data.reading.lines import read_lines
+from unitk.data.reading.sources import PairText
+from unitk.data.reading.squad import read_squad
 from unitk.score.qg import qg, treebank
 from unitk.score.stats import stats
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from unitk.data.reading.sources import read_lines
+from unitk.data.reading.lines import read_lines
 from unitk.errors import DataError, UsageError
 from unitk.registry import register
 from unitk.slots import Floats, Ids

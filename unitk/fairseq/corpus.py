@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from unitk.data.reading.sources import name_of, pieces
+from unitk.data.reading.lines import name_of, pieces
 from unitk.data.storing.corpus import SMALL, Corpus, Counts, Pairs, digest
 from unitk.data.storing.folders import building
 from unitk.data.storing.offsets import mapped

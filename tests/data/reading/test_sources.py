@@ -9,18 +9,10 @@ from hypothesis import strategies as st
 
 from unitk.data.reading import sources
 from unitk.data.reading.files import ReadingOptions, Source, expand
-from unitk.data.reading.pairs import read_squad
+from unitk.data.reading.lines import BLOCK, blocks, pieces, read_lines
 from unitk.data.reading.records import read_documents
-from unitk.data.reading.sources import (
-    PairText,
-    Reading,
-    blocks,
-    format_of,
-    pair_blocks,
-    pieces,
-    read_lines,
-    split_sentences,
-)
+from unitk.data.reading.sources import PairText, Reading, format_of, pair_blocks, split_sentences
+from unitk.data.reading.squad import read_squad
 from unitk.errors import DataError, UsageError
 
 LINE = Reading(documents="line")
@@ -102,7 +94,7 @@ def test_the_size_of_a_block_changes_nothing(tmp_path_factory, name, lines, size
     path = write(tmp_path_factory.mktemp("x") / name, "\n".join(lines) + end)
     whole = [sentences(path, reading) for reading in (BLANK, LINE, PUNCT)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources, "BLOCK", size * 16)
+        patch.setattr("unitk.data.reading.lines.BLOCK", size * 16)
         found = list(blocks(path, blank_ends=True))
         assert [sentences(path, reading) for reading in (BLANK, LINE, PUNCT)] == whole
     assert b"".join(block.data for block in found).decode() == "\n".join(lines) + end
@@ -118,7 +110,7 @@ def test_gzip_of_several_members_with_padding(tmp_path):
     assert list(read_lines(path)) == ["one", "two"]
     for size in (16, 16 * 24, 16 * 25):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sources, "BLOCK", size)
+            patch.setattr("unitk.data.reading.lines.BLOCK", size)
             assert list(read_lines(path)) == ["one", "two"]
 
 
@@ -297,8 +289,8 @@ def test_the_ending_tells_the_format(tmp_path):
         ('{"text": "a"}\n{"text": "b"}\n', "jsonl"),
         ('{"text": "a", "of": {"data": 1}}', "jsonl"),
         # first lines of more than is looked at
-        ('{"text": "\\"data\\": ' + "a " * sources.BLOCK + '"}\n{"text": "b"}\n', "jsonl"),
-        ('{"version": "2", "data": ["' + "a " * sources.BLOCK + '"]}', "squad"),
+        ('{"text": "\\"data\\": ' + "a " * BLOCK + '"}\n{"text": "b"}\n', "jsonl"),
+        ('{"version": "2", "data": ["' + "a " * BLOCK + '"]}', "squad"),
     ]:
         assert format_of(write(tmp_path / "a.b.json", text)) == expected
     (tmp_path / "a.txt").write_text("a")
@@ -337,11 +329,11 @@ def test_what_is_no_text_is_named(tmp_path, data, message):
 
 
 def test_too_long_a_line_is_refused_where_it_stands(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "LONGEST", 3 * sources.BLOCK)
-    fits = "a" * 2 * sources.BLOCK
+    monkeypatch.setattr("unitk.data.reading.lines.LONGEST", 3 * BLOCK)
+    fits = "a" * 2 * BLOCK
     path = write(tmp_path / "x.txt", f"one\n{fits}\nthree\n")
     assert list(read_lines(path)) == ["one", fits, "three"]
-    write(path, f"one\n{fits}\nthree\n" + "a" * 5 * sources.BLOCK + "\nfive\n")
+    write(path, f"one\n{fits}\nthree\n" + "a" * 5 * BLOCK + "\nfive\n")
     with pytest.raises(DataError, match="x.txt, line 4: longer than 3 MB; break it"):
         list(read_lines(path))
 

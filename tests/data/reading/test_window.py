@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unitk.data.reading.sources import SQUAD_SOURCE, PairText, arranged
+from unitk.data.reading.sources import PairText
+from unitk.data.reading.squad import SQUAD_SOURCE, arranged
 from unitk.data.reading.window import around_answer, sentences_of, windowed
 from unitk.errors import DataError
 

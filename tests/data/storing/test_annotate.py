@@ -104,7 +104,7 @@ def test_a_corpus_without_notes_has_none(make, toy_vocab):
 def test_shards_joined_and_several_processes_give_the_same_bytes(
     make, forms, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("unitk.data.reading.sources.BLOCK", 1 << 8)
+    monkeypatch.setattr("unitk.data.reading.lines.BLOCK", 1 << 8)
     spec = f"phrases={tmp_path / 'forms.txt'}"
     whole = make(spec, "whole")
     for i in range(2):

@@ -59,7 +59,7 @@ def made(folder):
 
 
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(sources, "BLOCK", 1 << 10)
+    monkeypatch.setattr("unitk.data.reading.lines.BLOCK", 1 << 10)
     monkeypatch.setattr(sources, "PAIRS_IN_BLOCK", 7)
 
 
@@ -224,7 +224,7 @@ def test_shards_joined_equal_the_whole(tmp_path_factory, vocab, shards, seed, bl
     given = write_files(here, how, seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
-        patch.setattr(sources, "BLOCK", block)
+        patch.setattr("unitk.data.reading.lines.BLOCK", block)
         patch.setattr(sources, "PAIRS_IN_BLOCK", 7)
         common = {"vocab": vocab, "valid": given.pop("valid", ()), **given}
         preprocess(Options(**common, dest=here / "whole"))

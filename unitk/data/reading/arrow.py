@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from unitk.data.reading import sources
-from unitk.data.reading.sources import opened, size_of
+from unitk.data.reading.lines import opened, size_of
 from unitk.errors import DataError
 from unitk.foreign import parse_json, read_json
 

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from unitk.data.reading.pairs import Fields, label_of, read_squad, source_of, targets_of
+from unitk.data.reading.lines import name_of
+from unitk.data.reading.pairs import Fields, label_of, source_of, targets_of
 from unitk.data.reading.records import numbered_lines, records
-from unitk.data.reading.sources import check_fields, format_of, name_of
+from unitk.data.reading.sources import check_fields, format_of
+from unitk.data.reading.squad import read_squad
 from unitk.data.storing.corpus import Pairs
 from unitk.data.storing.folders import corpus_vocab, is_corpus, open_corpus
 from unitk.errors import DataError

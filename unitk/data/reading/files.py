@@ -12,26 +12,22 @@ from typing import Literal
 
 from unitk.data.reading import sources
 from unitk.data.reading.arrow import saved_files
-from unitk.data.reading.pairs import FORMS, Fields, read_squad, record_blocks
+from unitk.data.reading.lines import STDIN, Block, size_of, unpacked
+from unitk.data.reading.pairs import FORMS, Fields, record_blocks
 from unitk.data.reading.records import text_blocks
 from unitk.data.reading.sources import (
     FORMATS,
-    SQUAD_SOURCE,
-    STDIN,
     TABLES,
-    Block,
     Documents,
     Format,
     PairBlock,
     Reading,
     Sentences,
-    check_form,
     format_of,
     pair_blocks,
     parse,
-    size_of,
-    unpacked,
 )
+from unitk.data.reading.squad import SQUAD_SOURCE, check_form, read_squad
 from unitk.data.storing.folders import is_corpus
 from unitk.errors import DataError, UsageError, at_least, require
 from unitk.options import flag

@@ -18,7 +18,7 @@ from typing import Any
 
 from unitk.data.reading import sources
 from unitk.data.reading.records import records
-from unitk.data.reading.sources import PairBlock, PairText, check_fields, whole
+from unitk.data.reading.sources import PairBlock, PairText, check_fields
 from unitk.errors import DataError
 from unitk.foreign import parse_json
 
@@ -215,59 +215,3 @@ def _texts(value: Any, name: str, where: str) -> list[str]:
     if not all(isinstance(text, str) for text in several):
         raise DataError(f"{where}: field {name!r} must be a text or a list of texts")
     return several
-
-
-def read_squad(path: Path, spans: bool = False) -> Iterator[PairText]:
-    """Read answer and passage -> question from a SQuAD json; of several answers the first is taken.
-
-    With `spans`, read question and passage -> the place of the answer; target and alternatives are
-    the texts of the answers. Questions marked `is_impossible` (SQuAD 2.0) then have no answer;
-    otherwise they are left out. A json cannot be read in blocks.
-    """
-    tree = parse_json(whole(path), str(path))
-    for i, article in enumerate(_member(tree, "data", list, f"{path}")):
-        where = f"{path}: data[{i}]"
-        for j, paragraph in enumerate(_member(article, "paragraphs", list, where)):
-            place = f"{where}.paragraphs[{j}]"
-            passage = _member(paragraph, "context", str, place)
-            for k, entry in enumerate(_member(paragraph, "qas", list, place)):
-                spot = f"{place}.qas[{k}]"
-                question = _member(entry, "question", str, spot).strip()
-                answers = _member(entry, "answers", list, spot)
-                asked = [question, passage.strip()]
-                if not answers and entry.get("is_impossible"):
-                    if spans:
-                        yield PairText(asked, "", label=NO_SPAN, where=spot)
-                    continue
-                if not answers:
-                    raise DataError(f"{spot} has no answer, and is not marked is_impossible")
-                answer, *others = (
-                    _member(one, "text", str, f"{spot}.answers[{n}]").strip()
-                    for n, one in enumerate(answers)
-                )
-                focus = _found(answer, passage, answers[0].get("answer_start"))
-                if not spans:
-                    yield PairText([answer, passage.strip()], question, focus=focus)
-                elif focus is not None:
-                    yield PairText(asked, answer, tuple(others), label=[*focus], where=spot)
-                else:
-                    raise DataError(f"{spot}: answer {answer!r} is not in its passage")
-
-
-def _found(answer: str, passage: str, start: Any) -> tuple[int, int] | None:
-    """The characters of the stripped passage that are the answer.
-
-    They begin where the file says, if the answer stands there, or else at its first occurrence;
-    None if there is none.
-    """
-    said = isinstance(start, int) and start >= 0 and passage.startswith(answer, start)
-    first = start if said else passage.find(answer)  # a wrong start is common in such files
-    cut = len(passage) - len(passage.lstrip())
-    return (first - cut, first - cut + len(answer)) if answer and first >= 0 else None
-
-
-def _member(node: Any, name: str, kind: type, where: str) -> Any:
-    if not isinstance(node, dict) or not isinstance(node.get(name), kind):
-        noun = "list" if kind is list else "text"
-        raise DataError(f"{where} has no {noun} {name!r}, so this is not a SQuAD json")
-    return node[name]

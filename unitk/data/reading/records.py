@@ -16,19 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from unitk.data.reading import arrow, sources
-from unitk.data.reading.sources import (
-    Block,
-    Reading,
-    blocks,
-    head,
-    json_lines,
-    lines_of,
-    name_of,
-    parse,
-    size_of,
-    texts_of,
-    whole,
-)
+from unitk.data.reading.lines import Block, blocks, head, lines_of, name_of, size_of, whole
+from unitk.data.reading.sources import Reading, json_lines, parse, texts_of
 from unitk.errors import DataError
 from unitk.foreign import parse_json
 

@@ -7,7 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from unitk.data.reading.sources import SENTENCE, SQUAD_SOURCE, STOP, PairText, arranged
+from unitk.data.reading.sources import STOP, PairText
+from unitk.data.reading.squad import SENTENCE, SQUAD_SOURCE, arranged
 from unitk.errors import DataError
 from unitk.vocab.base import Vocab
 from unitk.vocab.subwords import UNSPACED

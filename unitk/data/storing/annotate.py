@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unitk import registry
-from unitk.data.reading.sources import read_lines
+from unitk.data.reading.lines import read_lines
 from unitk.errors import DataError, UsageError
 from unitk.registry import register
 from unitk.vocab.base import Vocab

@@ -20,8 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from unitk import registry
+from unitk.data.reading.lines import Block
 from unitk.data.reading.pairs import NO_SPAN
-from unitk.data.reading.sources import Block, PairBlock, PairText, Reading, arranged, parse
+from unitk.data.reading.sources import PairBlock, PairText, Reading, parse
+from unitk.data.reading.squad import arranged
 from unitk.data.reading.window import windowed
 from unitk.data.storing.annotate import Annotator, Notes, open_annotator
 from unitk.data.storing.corpus import stored_dtype

@@ -18,7 +18,9 @@ from unitk import registry
 from unitk.config import Parsed
 from unitk.data.kinds import KINDS
 from unitk.data.reading.files import ReadingOptions, Source, expand
-from unitk.data.reading.sources import SENTENCE, Block, PairBlock
+from unitk.data.reading.lines import Block
+from unitk.data.reading.sources import PairBlock
+from unitk.data.reading.squad import SENTENCE
 from unitk.data.storing.corpus import CorpusWriter, Counts, close_corpus, manifest_of
 from unitk.data.storing.encode import Encode, encoders, num_workers
 from unitk.data.storing.folders import building

@@ -12,22 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from unitk.data.reading.pairs import Fields, choices_of, read_squad, source_of, targets_of
+from unitk.data.reading.lines import LONGEST, STDIN, Block, blocks, lines_of, name_of
+from unitk.data.reading.pairs import Fields, choices_of, source_of, targets_of
 from unitk.data.reading.records import records
-from unitk.data.reading.sources import (
-    LONGEST,
-    SQUAD_SOURCE,
-    STDIN,
-    Block,
-    Format,
-    arranged,
-    blocks,
-    check_form,
-    format_of,
-    lines_of,
-    name_of,
-    named,
-)
+from unitk.data.reading.sources import Format, format_of, named
+from unitk.data.reading.squad import SQUAD_SOURCE, arranged, check_form, read_squad
 from unitk.data.reading.window import sentences_of
 from unitk.data.storing.corpus import Pairs
 from unitk.data.storing.folders import is_corpus, open_corpus, parts

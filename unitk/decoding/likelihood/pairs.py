@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unitk.data.reading.lines import unpacked
 from unitk.data.reading.records import records
-from unitk.data.reading.sources import format_of, unpacked
+from unitk.data.reading.sources import format_of
 from unitk.errors import DataError
 from unitk.slots import Floats, Ids
 

@@ -1,0 +1,216 @@
+"""Files as lines: packed, streamed or plain, in blocks of about a megabyte.
+
+Memory does not grow with a file, and blocks can be parsed in parallel. Everything is UTF-8; `.gz`,
+`.bz2`, `.xz` and `.zst` are unpacked everywhere. Standard input (`-`) and pipes are copied to a
+temporary file first, as some readers need a second pass.
+"""
+
+from __future__ import annotations
+
+import bz2
+import functools
+import lzma
+import shutil
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from unitk.errors import DataError
+
+BLOCK = 1 << 20
+"""Bytes of text parsed at a time. Shards are made of whole blocks, so it is the same everywhere."""
+LONGEST = 16 << 20  # bytes of a line; to encode one takes forty times as much memory
+STDIN = Path("-")
+MAGIC = {
+    **{b"PAR1": "parquet", b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz"},
+    **{b"(\xb5/\xfd": "zstd", b"PK\3\4": "zip", b"%PDF": "PDF", b"\x89PNG": "PNG"},
+    **{b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"},
+}
+"""How files begin that are no UTF-8 text."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Whole lines of a file; `at` is where the block begins in all files, in bytes on disk.
+
+    Where documents end at blank lines, a block that is not `fresh` begins inside a document.
+    """
+
+    path: Path
+    line: int
+    at: int
+    fresh: bool
+    data: bytes
+    format: str = "text"
+    texts: tuple[str, ...] | None = None
+    """The documents of a table that is not read line by line, instead of `data`."""
+
+
+def is_stream(path: Path) -> bool:
+    """Whether a path can be read only once: standard input, a named pipe or a device."""
+    return path == STDIN or path.is_fifo() or path.is_char_device()
+
+
+def name_of(path: Path) -> str:
+    """The name of a file in messages."""
+    return "standard input" if path == STDIN else str(path)
+
+
+def _zstd() -> Any:
+    try:
+        import zstandard
+    except ModuleNotFoundError as error:
+        needed = "the package zstandard: pip install unitk[zstandard]"
+        raise DataError(f".zst files need {needed}") from error
+    return zstandard.ZstdDecompressor().decompressobj()
+
+
+UNPACK: dict[str, Callable[[], Any]] = {
+    ".gz": lambda: zlib.decompressobj(31),
+    ".bz2": bz2.BZ2Decompressor,
+    ".xz": lzma.LZMADecompressor,
+    ".zst": _zstd,
+}
+"""What unpacks files of an ending."""
+PACKED = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd"}
+
+
+def unpacked(path: Path) -> Path:
+    """A path without the ending of a packed file."""
+    return path.with_suffix("") if path.suffix in UNPACK else path
+
+
+@functools.cache
+def _spooled(path: Path, stdin: Any) -> IO[bytes]:
+    """Copy a stream to a temporary file."""
+    file = tempfile.TemporaryFile()
+    with nullcontext(stdin) if stdin else path.open("rb") as stream:
+        shutil.copyfileobj(stream, file, BLOCK)
+    return file
+
+
+def opened(path: Path) -> AbstractContextManager[IO[bytes]]:
+    """Open a file, or the copy of a stream, at its beginning."""
+    if not is_stream(path):
+        return path.open("rb")
+    file = _spooled(path.absolute(), sys.stdin.buffer if path == STDIN else None)
+    file.seek(0)
+    return nullcontext(file)
+
+
+def size_of(path: Path) -> int:
+    """Bytes on disk."""
+    with opened(path) as file:
+        return file.seek(0, 2)
+
+
+def pieces(path: Path) -> Iterator[tuple[bytes, int]]:
+    """The unpacked bytes of a file in pieces, each with the bytes on disk that were read so far."""
+    kind = f"{PACKED.get(path.suffix, '')} data"
+    try:
+        after = 0  # counted, as a pipe cannot tell
+        with opened(path) as file:
+            if path.suffix not in UNPACK:
+                while piece := file.read(BLOCK >> 2):
+                    after += len(piece)
+                    yield piece, after
+                return
+            # not gzip.open: how far it reads ahead is the library's business, shards depend on it
+            unpack = UNPACK[path.suffix]()
+            while piece := file.read(BLOCK >> 4):
+                after += len(piece)
+                while piece := piece.lstrip(b"\0") if unpack.eof else piece:
+                    # what is behind the end, and no padding, is another member
+                    unpack = UNPACK[path.suffix]() if unpack.eof else unpack
+                    yield unpack.decompress(piece), after
+                    piece = unpack.unused_data if unpack.eof else b""
+            if after and not unpack.eof:
+                raise DataError(f"{path}: cut off, the end of the {kind} is missing")
+    except OSError as error:
+        if error.strerror is None:  # so bz2 says that data are damaged
+            raise DataError(f"{path}: no {kind}, or damaged ({error})") from error
+        raise DataError(f"{name_of(path)}: {error.strerror}") from error
+    except _damage() as error:
+        raise DataError(f"{path}: no {kind}, or damaged ({error})") from error
+
+
+def _damage() -> tuple[type[Exception], ...]:
+    """The exceptions that the libraries raise for damaged data."""
+    zstd = sys.modules.get("zstandard")
+    return (zlib.error, lzma.LZMAError, *([zstd.ZstdError] if zstd else []))
+
+
+def head(path: Path) -> bytes:
+    """The beginning of a file, without a byte order mark."""
+    return next((piece for piece, _ in pieces(path)), b"").removeprefix(b"\xef\xbb\xbf")
+
+
+def blocks(path: Path, blank_ends: bool = False, base: int = 0) -> Iterator[Block]:
+    """The lines of a file, about a megabyte at a time."""
+    waiting: list[bytes] = []
+    size, line, at, fresh = 0, 1, 0, True
+    for piece, after in pieces(path):
+        if not at and not waiting:
+            _check_text(path, piece)
+        cut = piece.rfind(b"\n") + 1  # a newline is never part of another character
+        if size + cut < BLOCK or not cut:
+            waiting.append(piece)
+            size += len(piece)
+            if size > LONGEST:
+                line += sum(one.count(b"\n") for one in waiting)
+                most = f"longer than {LONGEST >> 20} MB; break it into several lines"
+                raise DataError(f"{name_of(path)}, line {line}: {most}")
+            continue
+        data = b"".join([*waiting, piece[:cut]])
+        yield Block(path, line, base + at, fresh, data)
+        waiting, size = [piece[cut:]], len(piece) - cut
+        line, at = line + data.count(b"\n"), after
+        last = data[data.rfind(b"\n", 0, -1) + 1 :]  # a blank line ends the document
+        fresh = not (blank_ends and last.decode("utf-8", "replace").strip())
+    if data := b"".join(waiting):
+        yield Block(path, line, base + at, fresh, data)
+
+
+def _check_text(path: Path, start: bytes) -> None:
+    for magic, kind in MAGIC.items():
+        if start.startswith(magic):
+            cure = "" if kind != "UTF-16" else "; `iconv -f UTF-16 -t UTF-8` converts it"
+            raise DataError(f"{name_of(path)} is {kind}, not UTF-8 text{cure}")
+
+
+def lines_of(block: Block) -> list[str]:
+    """The lines of a block as text."""
+    # only a newline ends a line: other separators that Unicode knows may stand inside a text
+    return _decoded(block).removesuffix("\n").split("\n")
+
+
+def _decoded(block: Block) -> str:
+    data = text_of(block)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = block.line + data.count(b"\n", 0, error.start)
+        byte = f"not UTF-8 (byte 0x{data[error.start]:02x})"
+        raise DataError(f"{name_of(block.path)}, line {line}: {byte}") from error
+
+
+def text_of(block: Block) -> bytes:
+    """The bytes of a block without the file's byte order mark."""
+    return block.data.removeprefix(b"\xef\xbb\xbf") if block.line == 1 else block.data
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a file without blanks around them."""
+    return (line.strip() for block in blocks(path) for line in lines_of(block))
+
+
+def whole(path: Path) -> str:
+    """The whole text of a file that cannot be read in blocks."""
+    data = b"".join(piece for piece, _ in pieces(path))
+    _check_text(path, data)
+    return _decoded(Block(path, 1, 0, True, data))
