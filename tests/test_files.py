@@ -1,5 +1,6 @@
-"""A destination is whole or absent, has one writer, and keeps its link and the umask's rights."""
+"""A destination is whole or absent, has one writer, is no link, and has the umask's rights."""
 
+import ast
 import multiprocessing
 import os
 from pathlib import Path
@@ -46,14 +47,78 @@ def test_what_fails_leaves_nothing_and_what_was_there_stays(tmp_path, folder):
 
 
 @pytest.mark.parametrize("folder", [False, True])
-def test_a_link_is_kept_and_written_through(tmp_path, folder):
+def test_a_link_is_refused_but_not_one_among_the_folders_above(tmp_path, folder):
     (tmp_path / "disk").mkdir()
     (tmp_path / "name").symlink_to(tmp_path / "disk" / "real")
-    make(tmp_path / "name", "x", folder)
-    assert (tmp_path / "name").is_symlink()
+    with pytest.raises(UsageError, match=f"--dest {tmp_path / 'name'} is .*link.*disk/real"):
+        make(tmp_path / "name", "x", folder)
+    assert not any((tmp_path / "disk").iterdir())
+    (tmp_path / "way").symlink_to("disk")
+    make(tmp_path / "way" / "real", "x", folder)
     assert content(tmp_path / "disk" / "real") == "x"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["disk", "name"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["disk", "name", "way"]
     assert [path.name for path in (tmp_path / "disk").iterdir()] == ["real"]
+
+
+def plant(path, kind, thesis):
+    """Put something in the place of a file that is to be written."""
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "hard link":
+        path.hardlink_to(thesis)
+    else:
+        path.symlink_to(
+            {"nowhere": path.with_name("nowhere"), "device": "/dev/full"}.get(kind, thesis)
+        )
+
+
+PLANTED = ["link", "hard link", "nowhere", "device", "pipe", "folder"]
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_lock_that_is_no_plain_file_is_refused(tmp_path, folder, kind):
+    (tmp_path / "thesis").write_text("ten years of work")
+    plant(tmp_path / ".out.lock", kind, tmp_path / "thesis")
+    with pytest.raises(UsageError, match=r"\.out\.lock is "):
+        make(tmp_path / "out", "x", folder)
+    assert (tmp_path / "thesis").read_text() == "ten years of work"
+    assert not {"out", "nowhere"} & {path.name for path in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_what_stands_where_a_file_is_made_is_replaced_or_refused(tmp_path, kind):
+    thesis, dest = tmp_path / "thesis", tmp_path / "out"
+    for mode in ("w", "wb", "a", "r+b", "xb"):
+        thesis.write_text("ten years of work")
+        plant(dest, kind, thesis)
+        with pytest.raises((UsageError, FileExistsError)):
+            files.open_plain(dest, mode)
+        if kind != "folder":
+            files.create(dest, "mine")
+            assert dest.read_text() == "mine" and not dest.is_symlink()
+        assert thesis.read_text() == "ten years of work"
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "thesis"]
+        dest.rmdir() if kind == "folder" else dest.unlink()
+
+
+def test_temporary_names_that_somebody_took_are_not_followed(tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis").write_text("ten years of work")
+    for name in (".tmp-{}-out", ".old-{}-out", ".tmp-7-out", ".old-7-out"):
+        path = tmp_path / name.format(os.getpid())
+        for what in (mine, mine / "thesis"):
+            path.symlink_to(what)
+            make(tmp_path / "out", "x", False)
+            assert content(tmp_path / "out") == "x" and not (tmp_path / "out").is_symlink()
+            files.write(tmp_path / "out", "y")
+            assert content(tmp_path / "out") == "y"
+            (tmp_path / "out").unlink()
+            path.unlink(missing_ok=True)
+    assert content(mine / "thesis") == "ten years of work"
 
 
 def test_rights_follow_the_umask_whatever_a_library_writes(tmp_path, umask):
@@ -79,7 +144,8 @@ def _write_slowly(dest, folder, entered, go_on):
 def test_the_second_writer_is_refused_by_any_name_and_a_killed_one_forgotten(tmp_path, folder):
     fork = multiprocessing.get_context("fork")
     dest, other = tmp_path / "out", tmp_path / "link"
-    other.symlink_to(dest)
+    other.symlink_to(tmp_path)
+    other = other / "out"
     for kill in (True, False):
         entered, go_on = fork.Event(), fork.Event()
         process = fork.Process(target=_write_slowly, args=(dest, folder, entered, go_on))
@@ -113,7 +179,7 @@ def test_the_option_or_the_file_that_was_read_is_named(tmp_path):
     with pytest.raises(DataError, match=r"^/nowhere: No such file"):
         with files.new_file(tmp_path / "out", "--output"):
             open("/nowhere").close()
-    with pytest.raises(UsageError, match="/dev/full exists, and is not a file"):
+    with pytest.raises(UsageError, match="/dev/full is not a file"):
         make(Path("/dev/full"), "x", False)
 
 
@@ -129,3 +195,41 @@ def test_malformed_manifests_are_one_line(tmp_path):
         (tmp_path / "manifest.json").write_text(text, encoding="latin-1")
         fault = files.damage(tmp_path)
         assert fault and fault.startswith("manifest.json") and "\n" not in fault, text[:40]
+
+
+ROOT = Path(files.__file__).parent.parent
+WRITES = {"write_text", "write_bytes", "touch", "tofile", "copyfile", "copy2", "copytree", "mkfifo"}
+WRITES |= {"symlink_to", "hardlink_to", "NamedTemporaryFile", "symlink", "mkstemp"}
+BY_NAME = {"save_file", "savez", "savefig", "export"}
+"""Functions of libraries that open the file that they write."""
+
+
+def opens_to_write(call):
+    """Whether a call opens a file to write by its name, with other means than those of files.py."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    whole, given = ast.unparse(call.func), [ast.unparse(one) for one in call.args]
+    if name in BY_NAME or whole == "np.save":
+        return not any("create(" in one for one in given)
+    if whole == "torch.save":
+        return given[-1] != "file"
+    if whole == "os.open":
+        return given[0] != "os.devnull"
+    modes = [one.value for one in call.args[:2] if isinstance(one, ast.Constant)]
+    modes += [
+        one.value
+        for one in ast.walk(ast.Tuple([k.value for k in call.keywords if k.arg == "mode"]))
+        if isinstance(one, ast.Constant)
+    ]
+    text = "".join(one for one in modes if isinstance(one, str))
+    return name in WRITES or whole == "shutil.copy" or name == "open" and bool({*"wax+"} & {*text})
+
+
+def test_no_other_file_of_the_package_opens_files_to_write():
+    found = []
+    for path in [*ROOT.glob("unitk/**/*.py"), *ROOT.glob("unitk_cli/*.py")]:
+        calls = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
+        if path != Path(files.__file__):
+            found += [f"{path}:{call.lineno}" for call in calls if opens_to_write(call)]
+    assert not found
+    for text in ("p.open('w')", "open(p, 'a')", "p.write_text(x)", "np.save(p, x)", "f.savefig(p)"):
+        assert opens_to_write(ast.parse(text).body[0].value), text

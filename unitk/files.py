@@ -5,7 +5,8 @@
     .NAME.lock       held by the process that writes NAME, and removed with it
 
 Whatever a killed process leaves of these, the next writer of NAME removes or, if NAME is gone, puts
-back. A link is followed: the file or folder that it leads to is replaced.
+back. Nothing is written through a link: who may put one into a folder could have any file of
+the user replaced. Only this file opens files to write (`create`, `open_plain`).
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ import os
 import re
 import shutil
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any
 
 from unitk.errors import CheckpointError, DataError, UnitkError, UsageError, require
 from unitk.foreign import read_json
@@ -36,13 +38,79 @@ except ImportError:  # Windows
 VERSION = "0.1.0"  # of the package; checkpoints record it
 MANIFEST = "manifest.json"
 TEMPORARY, OLD = ".tmp-", ".old-"
+NO_LINK = os.O_NOFOLLOW | os.O_NONBLOCK if fcntl else 0  # a pipe must not be waited for
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)  # what a disk answers that knows no locks
 
 SETTLED = 2 * 10**9
 """Nanoseconds after which a time stamp tells a file from what is written into it later."""
 
+KINDS = {
+    stat.S_IFLNK: "a link",
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+"""What may stand in the place of a file."""
+
 _digests: dict[tuple[int, ...], str] = {}
 log = logging.getLogger(__name__)
+
+
+def check_plain(path: Path, what: str = "", hint: str = "") -> None:
+    """Raise a `UsageError` if something stands at `path` that is no plain file, such as a link.
+
+    `what` names it in the message, which `hint` ends. Folders above `path` may be links, and /dev
+    has links of the system.
+    """
+    try:
+        mode = path.stat().st_mode if path.parent == Path("/dev") else path.lstat().st_mode
+    except OSError:  # nothing is there, or who opens it will say
+        return
+    if not stat.S_ISREG(mode):
+        kind = KINDS.get(stat.S_IFMT(mode), "something else")
+        leads = f" (to {os.readlink(path)})" if stat.S_ISLNK(mode) else ""
+        raise UsageError(f"{what or path} is not a file but {kind}{leads}{hint}")
+
+
+def open_plain(path: Path, mode: str, newline: str | None = None) -> IO[Any]:
+    """Open a plain file for writing, which is made if it is not there; text is UTF-8.
+
+    Raises a `UsageError` for links, pipes and the like, and for a file that has another name too
+    (a hard link).
+    """
+
+    def opener(name: str, flags: int) -> int:
+        descriptor = os.open(name, flags & ~os.O_TRUNC | NO_LINK, 0o666)
+        try:
+            found = os.fstat(descriptor)
+            require(stat.S_ISREG(found.st_mode), f"{path} is not a file")
+            require(found.st_nlink < 2, f"{path} is another file, too (a hard link): remove it")
+            if flags & os.O_TRUNC:
+                os.ftruncate(descriptor, 0)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    check_plain(path)
+    encoding = None if "b" in mode else "utf-8"
+    return open(path, mode, encoding=encoding, newline=newline, opener=opener)
+
+
+def create(path: Path, content: str | bytes = b"") -> Path:
+    """Make a file, in the place of any file or link that stands there; returns its path."""
+    path.unlink(missing_ok=True)
+    with open_plain(path, "xb") as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def copy(source: Path, dest: Path) -> None:
+    """Copy the content of a file to a file that is made for it."""
+    with source.open("rb") as read, open_plain(dest, "wb") as written:
+        shutil.copyfileobj(read, written, 1 << 20)
 
 
 @contextmanager
@@ -52,8 +120,8 @@ def new_file(dest: Path, option: str, fault: type[UnitkError] = DataError) -> It
     It has the ending of `dest`. An error of the disk is raised as `fault`, naming the option;
     `UsageError` where another process writes `dest`.
     """
+    check_plain(dest, f"{option} {dest}")
     with _in_one_line(dest, option, fault), reserved(dest, option) as real:
-        require(real.is_file() or not real.exists(), f"{option} {dest} exists, and is not a file")
         with appearing(real) as part:
             yield part
 
@@ -73,7 +141,9 @@ def new_folder(
     dest: Path, option: str, fault: type[UnitkError] = DataError, replace: bool = False
 ) -> Iterator[Path]:
     """A folder to fill, like `new_file`; only with `replace` may `dest` hold something."""
-    real = dest.resolve()
+    if dest.is_symlink():
+        raise UsageError(f"{option} {dest} is a link: name {os.readlink(dest)} itself")
+    real = real_path(dest)
     made = [folder for folder in real.parents if not folder.exists()]
     with _in_one_line(dest, option, fault):
         try:
@@ -90,10 +160,17 @@ def new_folder(
                     folder.rmdir()
 
 
+def real_path(dest: Path) -> Path:
+    """The path without links among its folders; its last part may be a link."""
+    if dest.name in ("", "..") or dest.parent == Path("/dev"):
+        return dest.resolve()
+    return dest.parent.resolve() / dest.name
+
+
 @contextmanager
 def reserved(dest: Path, option: str) -> Iterator[Path]:
     """The real path of `dest`, which no other process writes meanwhile: it gets a `UsageError`."""
-    real = dest.resolve()
+    real = real_path(dest)
     name = re.escape(real.name)
     left = re.compile(rf"\.(tmp|old)-\d+-({name}|\.{name}\.progress)")
     with held(real.with_name(f".{real.name}.lock"), f"{option} {dest}"):
@@ -123,7 +200,7 @@ def held(lock: Path, what: str) -> Iterator[None]:
         file.close()
 
 
-def _lock(path: Path) -> TextIO | None:
+def _lock(path: Path) -> IO[str] | None:
     """The file, opened and locked; None where another process holds it."""
     if fcntl is None:  # Windows removes no file that a process has open
         try:
@@ -132,7 +209,7 @@ def _lock(path: Path) -> TextIO | None:
         except (PermissionError, FileExistsError):
             return None
     while True:
-        file = path.open("a", encoding="utf-8")
+        file = open_plain(path, "a")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -144,7 +221,7 @@ def _lock(path: Path) -> TextIO | None:
             log.warning("%s: this disk has no locks; a second writer is not noticed", path.parent)
             return file
         with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            if os.path.samestat(os.fstat(file.fileno()), path.lstat()):
                 return file
         file.close()  # who held it has removed it meanwhile
 
@@ -155,15 +232,17 @@ def appearing(real: Path, folder: bool = False) -> Iterator[Path]:
     part = real.with_name(f"{TEMPORARY}{os.getpid()}-{real.name}")
     old = real.with_name(f"{OLD}{os.getpid()}-{real.name}")
     try:
-        part.mkdir() if folder else part.touch()
+        part.mkdir() if folder else create(part)
         mode = part.stat().st_mode & 0o666
         yield part
         written = [part, *part.rglob("*")]
         for path in written:
+            if path.is_symlink():
+                continue
             if not path.is_dir():
                 path.chmod(mode)  # libraries write some that only their owner may read
             _sync(path)
-        if folder and real.exists():  # a folder is replaced by no single rename
+        if folder and os.path.lexists(real):  # a folder is replaced by no single rename
             real.replace(old)
         part.replace(real)
         _sync(real.parent)
@@ -174,19 +253,20 @@ def appearing(real: Path, folder: bool = False) -> Iterator[Path]:
 
 def write(path: Path, text: str) -> None:
     """Replace the text of a file that no other process writes; OSError where the disk refuses."""
-    with appearing(path.resolve()) as part:
-        part.write_text(text, encoding="utf-8")
+    with appearing(real_path(path)) as part:
+        with open_plain(part, "w", newline="") as file:
+            file.write(text)
 
 
 def move(path: Path, aside: Path) -> None:
     """Move a folder in one rename, over whatever folder stands there."""
-    shutil.rmtree(aside, ignore_errors=True)
+    discard(aside, path)
     path.rename(aside)
 
 
 def finish(part: Path, dest: Path) -> None:
-    """Give a file that is written its name, in one rename; a link at `dest` is followed."""
-    part.replace(dest.resolve())
+    """Give a file that is written its name, in one rename; a link there is replaced."""
+    part.replace(real_path(dest))
 
 
 def link(path: Path, target: Path) -> None:
@@ -209,9 +289,10 @@ def _sync(path: Path) -> None:
 
 def discard(left: Path, real: Path) -> None:
     """Remove what is left of writing `real`, or put it back where it is all there is."""
-    if left.name.startswith(OLD) and left.exists() and not real.exists():
+    link = left.is_symlink()
+    if left.name.startswith(OLD) and left.exists() and not link and not os.path.lexists(real):
         left.replace(real)
-    elif left.is_dir():
+    elif left.is_dir() and not link:
         shutil.rmtree(left, ignore_errors=True)
     else:
         left.unlink(missing_ok=True)
@@ -278,7 +359,7 @@ def differs(folder: Path, files: Any, hashed: Callable[[str], bool]) -> str | No
 def seal(folder: Path) -> None:
     """Write the manifest of everything in a checkpoint."""
     text = _render({name: entry(path) for name, path in below(folder).items()})
-    (folder / MANIFEST).write_text(text, encoding="utf-8")
+    create(folder / MANIFEST, text)
 
 
 def leave_out(folder: Path, name: str) -> None:

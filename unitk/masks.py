@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from unitk.errors import require
-from unitk.files import check_folder
+from unitk.files import check_folder, create
 from unitk.slots import BORN, CROSS, DIES, DOC, NEVER, NOW, TOKEN, Slots
 
 log = logging.getLogger(__name__)
@@ -176,7 +176,7 @@ def save(figure: Any, output: Path, dpi: float | str = "figure") -> None:
     find_fonts(figure)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # already told
-        figure.savefig(output, dpi=dpi)
+        figure.savefig(create(output), dpi=dpi)
 
 
 def find_fonts(figure: Any) -> None:

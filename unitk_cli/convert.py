@@ -11,7 +11,7 @@ from unitk import config, registry
 from unitk.config import Given
 from unitk.decoding.files.defaults import read_defaults, write_defaults
 from unitk.errors import CheckpointError, require
-from unitk.files import new_folder, seal
+from unitk.files import create, new_folder, seal
 
 OURS = "unitk"
 PUSH = """#!/bin/sh
@@ -106,7 +106,7 @@ def import_checkpoint(
     )
     checkpoint.write(folder, parts.model, identity, parts.task)
     rows = json.dumps({"format": source, "rows": parts.rows}, indent=1)
-    (folder / checkpoint.IMPORTED).write_text(rows + "\n")
+    create(folder / checkpoint.IMPORTED, rows + "\n")
     seal(folder)
     write_defaults(folder, parts.decoding)
     weights = sum(weight.numel() for weight in parts.model.parameters())
@@ -123,7 +123,7 @@ def export_revisions(run: Path, folder: Path, given: Options, task: str | None) 
     for name in names:
         export_model(run / name.replace("chck", "words"), "hf", folder / name, given, task)
     export_model(run, "hf", folder / "main", given, task)
-    (folder / "push.sh").write_text(PUSH.format(" ".join(names)))
+    create(folder / "push.sh", PUSH.format(" ".join(names)))
 
 
 def export_model(path: Path, target: str, folder: Path, given: Options, task: str | None) -> None:
@@ -143,4 +143,4 @@ def export_model(path: Path, target: str, folder: Path, given: Options, task: st
     if target == "hf":
         weights = sum(weight.numel() for weight in loaded.model.parameters())
         about = card(path, weights, given.license, given.scores)
-        (folder / "README.md").write_text(about, encoding="utf-8")
+        create(folder / "README.md", about)

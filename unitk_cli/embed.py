@@ -14,7 +14,7 @@ from unitk.decoding.config import EmbedConfig
 from unitk.decoding.files.inputs import Input
 from unitk.decoding.files.outputs import STDOUT, check_writable, numbers, write
 from unitk.errors import DataError, require
-from unitk.files import new_file
+from unitk.files import create, new_file
 from unitk.latent.config import Common
 from unitk_cli.answers import answers, inputs_of, open_generator, record
 
@@ -58,7 +58,9 @@ def run(argv: Sequence[str]) -> None:
     answered = (each for group in answers(inputs, vectors) for each in group)
     if npy:
         with new_file(given.output, "--output") as part:
-            np.save(part, np.array([vector_of(answer) for _, answer in answered], np.float32))
+            np.save(
+                create(part), np.array([vector_of(answer) for _, answer in answered], np.float32)
+            )
     else:
         write((line(number, *each) for number, each in enumerate(answered)), given.output)
 

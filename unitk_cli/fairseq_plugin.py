@@ -9,7 +9,7 @@ from pathlib import Path
 
 from unitk import config, registry
 from unitk.errors import CheckpointError, require
-from unitk.files import new_folder
+from unitk.files import create, new_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ def run(argv: Sequence[str]) -> None:
     registry.load_plugins(given.user_dir)  # its mistakes are told here
     user_dir = repr(str(given.user_dir.resolve())) if given.user_dir else ""
     with new_folder(given.dest, "--dest", CheckpointError) as folder:
-        (folder / "__init__.py").write_text(FILE.format(user_dir))
+        create(folder / "__init__.py", FILE.format(user_dir))
     print(f"fairseq-train DATA --user-dir {given.dest} --task unitk_NAME --criterion unitk ...")
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import unitk
 from unitk import config
 from unitk.errors import DataError, UsageError, at_least, require
+from unitk.files import create
 from unitk.foreign import parse_json
 
 MARK = ".recipe"  # in folders that may be replaced
@@ -84,7 +85,7 @@ def run(argv: Sequence[str]) -> None:
     given: Options = config.parse("quickstart", Options, argv).main
     folder, began = given.save_dir, time.perf_counter()
     empty = not folder.exists() or folder.is_dir() and not any(folder.iterdir())
-    own = empty or (folder / MARK).exists()
+    own = not folder.is_symlink() and (empty or (folder / MARK).exists())
     require(own, f"--save-dir {folder} holds files that no quickstart made; name another folder")
     data = given.data or home() / "data" / SET
     for name in ("train", "dev", "test"):
@@ -92,7 +93,7 @@ def run(argv: Sequence[str]) -> None:
             raise DataError(f"--data {data}: there is no {name}.json.gz in it")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    (folder / MARK).touch()
+    create(folder / MARK)
     for name, lines in INPUTS.items():
         save(folder / f"{name}.txt", lines)
     places = {"data": data, "init": given.init_from, "run": folder, "here": home()}
@@ -122,7 +123,7 @@ def home() -> Path:
 
 def save(path: Path, lines: Sequence[str]) -> None:
     """Write texts, one a line."""
-    path.write_text("".join(line.replace("\n", " ") + "\n" for line in lines), encoding="utf-8")
+    create(path, "".join(line.replace("\n", " ") + "\n" for line in lines))
 
 
 def report(folder: Path, seconds: float) -> None:

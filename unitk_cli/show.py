@@ -12,7 +12,7 @@ import numpy as np
 from unitk import config
 from unitk.api.drawing import drawings, laid_out, page
 from unitk.errors import at_least, require
-from unitk.files import new_file
+from unitk.files import create, new_file
 from unitk.masks import check_picture, save
 from unitk.tasks.understanding.base import Understanding
 from unitk.vocab.base import open_vocab
@@ -72,7 +72,7 @@ def run(argv: Sequence[str]) -> None:
         return
     if output.suffix == ".html":
         with new_file(output, "--output") as part:
-            part.write_text(page(found), "utf-8")
+            create(part, page(found))
         print(f"\n{output}")
         return
     for one in found:

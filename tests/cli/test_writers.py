@@ -65,6 +65,42 @@ def test_a_destination_that_is_being_written_is_refused(verb, inputs, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out.png"]
 
 
+@pytest.mark.parametrize("name", [".out.png.lock", "out.png", ".out.png.partial"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_nothing_is_written_through_a_link(verb, name, inputs, tmp_path):
+    (tmp_path / "thesis").write_text("ten years of work")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / name).symlink_to("../thesis")
+    if verb == "generate" or "partial" not in name:
+        with pytest.raises(UsageError, match=f"{name} (is (not a file but )?a link|exists)"):
+            module(verb).run(words_of(verb, inputs, tmp_path / "d" / "out.png", 1))
+    assert (tmp_path / "thesis").read_text() == "ten years of work"
+    assert [path.name for path in (tmp_path / "d").iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "values.csv", ".lock", "README.md", "config.yaml"])
+@pytest.mark.parametrize("hard", [False, True])
+def test_a_run_that_somebody_packed_harms_no_other_file(name, hard, toy_data, tmp_path):
+    (run := tmp_path / "run").mkdir()
+    path, thesis = run / name, tmp_path / "thesis"
+    begin = "--task lm --arch gpt2_tiny --max-tokens 200 --blocks line --block-size 32 --device cpu"
+    words = f"--data {toy_data / 'text'} --save-dir {run} --writers csv".split()
+    module("train").run([*words, *begin.split(), "--max-steps", "1"])
+    if path.exists():
+        path.rename(thesis)
+    else:
+        thesis.write_text("ten years of work")
+    before = thesis.read_bytes()
+    path.hardlink_to(thesis) if hard else path.symlink_to("../thesis")
+    try:
+        module("train").run([*words, "--resume", "--max-steps", "2"])
+    except UsageError as error:
+        assert str(path) in str(error)  # noqa: PT017
+    else:
+        assert not path.is_symlink() and path.read_bytes() != before
+    assert thesis.read_bytes() == before
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 def test_pairs_of_processes(verb, inputs, tmp_path, pairs=20):

@@ -25,7 +25,7 @@ from unitk.data.storing.folders import corpus_vocab, is_corpus, open_corpus
 from unitk.data.storing.preprocess import write_part
 from unitk.decoding.files.outputs import check_writable
 from unitk.errors import DataError, UsageError, at_least, require
-from unitk.files import new_file
+from unitk.files import create, new_file
 from unitk.training.saving.folder import find
 from unitk.values import render
 from unitk.vocab.base import open_vocab
@@ -249,7 +249,7 @@ def _texts(given: Options, kind: str, model: Callable[[], Generator]) -> Found:
             records = continuations.lines_about(asked, found, kind == "choices")
             lines = _lines(figures)
         if part is not None:
-            part.write_text("".join(f"{json.dumps(one)}\n" for one in records), "utf-8")
+            create(part, "".join(f"{json.dumps(one)}\n" for one in records))
     return figures, lines
 
 

@@ -25,6 +25,7 @@ from unitk.config import Given, NoOptions, resolve
 from unitk.errors import CheckpointError, UsageError
 from unitk.fairseq.dictionary import FIRST as SYMBOLS
 from unitk.fairseq.dictionary import FairseqDictionary, open_dictionary
+from unitk.files import create
 from unitk.interop import settings
 from unitk.interop.convert import KINDS, Found, Parts
 from unitk.interop.files import find_file, read_pickle, save_pickle, tensors_of
@@ -429,7 +430,7 @@ def write_dict(vocab: Vocab, path: Path, rows: int) -> None:
         "<mask>" if i == vocab.mask else piece
         for i, piece in zip(more, vocab.pieces(more), strict=True)
     )
-    path.write_bytes(own + "".join(f"{name} 1\n" for name in names).encode())
+    create(path, own + "".join(f"{name} 1\n" for name in names).encode())
 
 
 def kind_of_config(config: ModelConfig) -> Kind:

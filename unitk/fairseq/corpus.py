@@ -30,6 +30,7 @@ from unitk.data.storing.folders import building
 from unitk.data.storing.offsets import mapped
 from unitk.errors import DataError, UsageError, require
 from unitk.fairseq.dictionary import END, FairseqDictionary, built, dictionaries, open_dictionary
+from unitk.files import create, open_plain
 from unitk.registry import register
 from unitk.slots import Ids
 from unitk.vocab.base import Vocab, adopt, open_vocab
@@ -265,7 +266,7 @@ def write(options: Options, parts: dict[str, Source]) -> dict[str, dict[str, Cou
     with building(options.dest, options.overwrite) as folder:
         words = _dictionary(options, parts)
         for name in {f"dict.{lang}.txt" if lang else "dict.txt" for lang in sides}:
-            (folder / name).write_bytes(words.data)
+            create(folder / name, words.data)
         counts = {}
         for name, source in {} if options.vocab_only else parts.items():
             counts[name] = write_part(folder, name, source, langs, words)
@@ -324,7 +325,7 @@ def _write_side(stem: Path, paths: Sequence[Path], words: FairseqDictionary) -> 
     """Write each line of some files as an item; returns the number of unknown words."""
     code = 8 if words.size < SMALL else 9 if words.size < LARGE else 5
     dtype, unknown, sizes = np.dtype(CODES[code]), 0, array("i")
-    with stem.with_name(f"{stem.name}.bin").open("wb") as file:
+    with open_plain(stem.with_name(f"{stem.name}.bin"), "wb") as file:
         for line in _lines(paths):
             ids = words.line(line)
             file.write(np.array(ids, dtype).data)
@@ -332,7 +333,7 @@ def _write_side(stem: Path, paths: Sequence[Path], words: FairseqDictionary) -> 
             unknown += ids.count(words.unk)
     # offsets pass 2 GB, sizes do not
     each = np.array(sizes, np.int64) * dtype.itemsize
-    with stem.with_name(f"{stem.name}.idx").open("wb") as file:
+    with open_plain(stem.with_name(f"{stem.name}.idx"), "wb") as file:
         file.write(HEADER.pack(MAGIC, 1, code, len(sizes)))
         file.write(np.array(sizes, "<i4").data)
         file.write((np.cumsum(each) - each).astype("<i8").data)

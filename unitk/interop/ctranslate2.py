@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 from pathlib import Path
 
 from unitk.errors import UsageError, require
+from unitk.files import copy, create
 from unitk.interop.convert import Parts
 from unitk.interop.exported import hf_folder
 from unitk.interop.hf_heads import head_of
@@ -33,10 +33,11 @@ def write(parts: Parts, folder: Path) -> None:
         from ctranslate2.converters import TransformersConverter
 
         made = TransformersConverter(str(there)).convert(str(there / "made"))
-        shutil.copytree(made, folder, dirs_exist_ok=True)
+        for path in Path(made).iterdir():
+            copy(path, folder / path.name)
     config = folder / "config.json"
     settings = json.loads(config.read_text(encoding="utf-8"))
     settings["layer_norm_epsilon"] = parts.model.config.norm_eps  # its own default is 1e-5
-    config.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    create(config, json.dumps(settings, indent=2) + "\n")
     if kind == "bert" and not about["architectures"][0].endswith("ForPreTraining"):
         log.warning("the exported pooler_output is meaningless: this model has no pooler")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from unitk.errors import UsageError
+from unitk.files import copy
 from unitk.interop import hf
 from unitk.interop.convert import Parts
 
@@ -41,7 +41,7 @@ def hf_folder(parts: Parts, folder: Path, target: str) -> Iterator[tuple[Path, A
             raise UsageError(str(error).replace("--to hf", f"--to {target}")) from error
         for name in TOKENIZER:
             if Path(place, name).exists():
-                shutil.copy(Path(place, name), folder)
+                copy(Path(place, name), folder / name)
         try:
             # loaders show bars, and list every tensor that a format leaves out
             talk.disable_progress_bar()

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from unitk import foreign
 from unitk.errors import CheckpointError
+from unitk.files import create, open_plain
 
 ALLOWED: list[Any] = [
     argparse.Namespace,
@@ -45,7 +46,7 @@ LARGEST = 10**7  # a larger number in a configuration is damage
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     """Write a safetensors file as transformers does. Raises `OSError` if the disk refuses."""
     try:
-        save_file(tensors, path, {"format": "pt"})
+        save_file(tensors, create(path), {"format": "pt"})
     except SafetensorError as error:
         raise OSError(f"{path.name}: {error}") from error
 
@@ -53,7 +54,7 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 def save_pickle(what: Any, path: Path) -> None:
     """Write a file as `torch.save` does. Raises `OSError` if the disk refuses."""
     try:
-        with path.open("wb") as file:
+        with open_plain(path, "wb") as file:
             torch.save(what, file)
     except RuntimeError as error:
         if isinstance(error.__context__, OSError):  # torch hides the cause
@@ -122,7 +123,7 @@ def tensors_of(found: Any, path: Path) -> dict[str, Tensor]:
 
 def write_json(found: Mapping[str, Any], path: Path) -> None:
     """Write a JSON object as transformers does."""
-    path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    create(path, json.dumps(found, indent=2) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:

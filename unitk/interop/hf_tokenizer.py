@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from unitk.files import create
 from unitk.interop.files import read_json
 from unitk.interop.settings import checked
 from unitk.interop.vocabs import extra_ids
@@ -85,7 +86,7 @@ def write_tokenizer(task: Task, folder: Path, rows: int, about: dict[str, Any]) 
     """
     vocab, model = task.vocab, task.vocab.model
     if isinstance(model, SentencePiece):
-        (folder / model.file).write_bytes(model.data)
+        create(folder / model.file, model.data)
         spec = _sentencepiece(model)
         if isinstance(model, Unaccented):
             about = {**about, "keep_accents": False, "do_lower_case": model.lowercase}
@@ -112,7 +113,7 @@ def write_tokenizer(task: Task, folder: Path, rows: int, about: dict[str, Any]) 
     about |= {f"{role}_token": pieces[i] for role, i in roles.items() if i < len(pieces)}
     for name, found in {"tokenizer.json": spec, "tokenizer_config.json": about}.items():
         text = json.dumps(found, indent=1, ensure_ascii=False)
-        (folder / name).write_text(text + "\n", encoding="utf-8")
+        create(folder / name, text + "\n")
 
 
 def _added(

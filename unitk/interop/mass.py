@@ -19,6 +19,7 @@ from torch import Tensor
 from unitk.errors import CheckpointError, require
 from unitk.fairseq.checkpoints import SEQ2SEQ_KIND, config_of, modern, options_of
 from unitk.fairseq.dictionary import XLMDictionary, symbols_of
+from unitk.files import create
 from unitk.interop import mass_xlm
 from unitk.interop.convert import Found, Parts
 from unitk.interop.files import find_file, read_pickle, save_pickle, tensors_of
@@ -99,7 +100,7 @@ def write(parts: Parts, folder: Path) -> None:
     save_pickle(theirs, folder / FILE)
     rows = len(tensors["embed.tokens.weight"])
     pieces = vocab.pieces(range(rows))
-    (folder / DICT).write_text("".join(f"{piece} 1\n" for piece in pieces), encoding="utf-8")
+    create(folder / DICT, "".join(f"{piece} 1\n" for piece in pieces))
     if not isinstance(vocab.model, WordPiece):
         write_vocab(vocab, folder, rows)
 

@@ -20,7 +20,7 @@ from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.fairseq.dictionary import XLM_FIRST, XLMDictionary
 from unitk.interop import settings
 from unitk.interop.convert import Found, Parts
-from unitk.interop.files import tensors_of
+from unitk.interop.files import save_pickle, tensors_of
 from unitk.interop.names import Layout, Theirs, cross, layer, same, within
 from unitk.models.attention import CrossAttention, Fused, Source
 from unitk.slots import SEG
@@ -196,7 +196,7 @@ def write(parts: Parts, folder: Path) -> None:
         whole[side][rest] = tensor
     ids = {key: vocab.symbols[name] for name, key in INDEX.items()}
     params = params_of(config) | {"n_words": rows, "bos_index": 0, **ids}
-    torch.save(whole | {"params": params} | dictionary(vocab.model, rows), folder / FILE)
+    save_pickle(whole | {"params": params} | dictionary(vocab.model, rows), folder / FILE)
 
 
 def params_of(config: TranslationConfig) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from unitk.errors import UsageError
+from unitk.files import create
 from unitk.interop.convert import Parts
 from unitk.interop.exported import hf_folder
 from unitk.interop.hf_families import CHOICES, FAMILIES
@@ -53,7 +54,7 @@ def write(parts: Parts, folder: Path) -> None:
         torch.onnx.export(
             Outputs(model, inputs),
             example,
-            str(folder / "model.onnx"),
+            str(create(folder / "model.onnx")),
             input_names=inputs,
             output_names=list(shapes),
             dynamic_axes=axes,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from unitk.errors import DataError
+from unitk.files import create
 from unitk.vocab.base import SYMBOLS, Vocab, open_vocab
 from unitk.vocab.subwords import SentencePiece, Tokenizers
 
@@ -85,7 +86,7 @@ def write_vocab(vocab: Vocab, folder: Path, rows: int, *, plain: bool = False) -
     """Write a tokenizer's files; `plain`: vocab.txt instead of tokenizer.json for a WordPiece."""
     model = vocab.model
     if isinstance(model, SentencePiece):
-        (folder / "spiece.model").write_bytes(model.data)
+        create(folder / "spiece.model", model.data)
         return
     if not isinstance(model, Tokenizers):
         vocab.save(folder / "vocab")
@@ -94,11 +95,11 @@ def write_vocab(vocab: Vocab, folder: Path, rows: int, *, plain: bool = False) -
     spec = json.loads(model.data)
     if plain and spec["model"].get("type") == "WordPiece":
         text = "".join(f"{piece}\n" for piece in pieces)
-        (folder / "vocab.txt").write_text(text, encoding="utf-8")
+        create(folder / "vocab.txt", text)
         return
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     more = range(model.size, len(pieces))
     added = [{"id": i, "content": pieces[i], **flags, "special": True} for i in more]
     spec["added_tokens"] = [*(spec.get("added_tokens") or []), *added]
     text = json.dumps(spec, ensure_ascii=False) if added else model.data.decode()
-    (folder / "tokenizer.json").write_text(text, encoding="utf-8")
+    create(folder / "tokenizer.json", text)

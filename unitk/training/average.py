@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +13,7 @@ from safetensors import safe_open
 from torch import Tensor
 
 from unitk.errors import CheckpointError
-from unitk.files import seal, sealed
+from unitk.files import copy, create, seal, sealed
 from unitk.options import flag
 from unitk.training.saving.checkpoint import EMA, IMPORTED, WEIGHTS, check_finite
 from unitk.training.saving.checkpoint import save_tensors as save
@@ -48,13 +47,13 @@ def rewrite(
     save({}, folder / OPTIMIZER)
     state = read_state(source) | {"optimizer": {}} | more
     text = json.dumps(state, indent=1, allow_nan=False, ensure_ascii=False)
-    (folder / "state.json").write_text(text, encoding="utf-8")
+    create(folder / "state.json", text)
     wanted = ["vocab/", *(name.rpartition("vocab.json")[0] or name for name in COPIES.values())]
     wanted += [IMPORTED] * untrained
     for name in sealed(source):
         if name.startswith(tuple(wanted)):
             (folder / name).parent.mkdir(exist_ok=True)
-            shutil.copyfile(source / name, folder / name)
+            copy(source / name, folder / name)
     seal(folder)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from unitk.criterions.base import Loss, Undivided
 from unitk.data.batching import Update
 from unitk.errors import NonFiniteError, UsageError, out_of_memory, require
+from unitk.files import create
 from unitk.models.stack import Model
 from unitk.slots import DOC, Batch
 from unitk.training.config import TrainConfig
@@ -112,7 +113,7 @@ def save_batches(path: Path, update: Update) -> None:
         for name, ask in batch.asks.items():
             for part in ("rows", "label", "weight"):
                 arrays[f"{number}/{name}/{part}"] = getattr(ask, part).cpu()
-    np.savez(path, **arrays)
+    np.savez(create(path), **arrays)
 
 
 def halved(update: Update) -> Update:

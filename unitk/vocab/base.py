@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from unitk import pretrained, registry
 from unitk.errors import DataError, UsageError
+from unitk.files import create
 from unitk.foreign import HALF, HALF_MESSAGE, read_json
 from unitk.slots import Bools
 from unitk.vocab import alphabet
@@ -220,7 +221,7 @@ class Vocab:
     def save(self, folder: Path) -> None:
         """Write the model's file and `vocab.json` into a folder."""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / self.model.file).write_bytes(self.model.data)
+        create(folder / self.model.file, self.model.data)
         about = {
             "kind": self.model.kind,
             "size": len(self),
@@ -230,7 +231,7 @@ class Vocab:
         }
         about |= {"further": self.further} if self.further else {}
         text = json.dumps(about, indent=1, ensure_ascii=False)
-        (folder / FILE).write_text(text + "\n", encoding="utf-8")
+        create(folder / FILE, text + "\n")
 
     @staticmethod
     def load(folder: Path) -> Vocab:

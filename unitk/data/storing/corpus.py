@@ -32,7 +32,7 @@ import numpy.typing as npt
 from unitk import files
 from unitk.data.storing.offsets import IndexFile, mapped, offsets
 from unitk.errors import DataError
-from unitk.files import MANIFEST
+from unitk.files import MANIFEST, create, open_plain
 from unitk.foreign import read_json
 from unitk.slots import Ids
 from unitk.vocab.base import Vocab
@@ -325,7 +325,7 @@ def write_manifest(folder: Path, about: dict[str, Any]) -> None:
         entries[name] = known.get(path.name) or files.entry(path)
     manifest = {"format": FORMAT, **about, "files": entries}
     text = json.dumps(manifest | {"sha256": _own_hash(manifest)}, indent=1, ensure_ascii=False)
-    (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
+    create(folder / MANIFEST, text + "\n")
 
 
 def _own_hash(manifest: dict[str, Any]) -> str:
@@ -352,8 +352,8 @@ class CorpusWriter:
         self.folder = folder
         self.dtype = stored_dtype(vocab_size)
         self.counts = Counts()
-        self._tokens = (folder / TOKENS).open("wb")
-        self._notes = (folder / NOTES).open("wb") if notes else None
+        self._tokens = open_plain(folder / TOKENS, "wb")
+        self._notes = open_plain(folder / NOTES, "wb") if notes else None
         self._sentences = IndexFile(folder / SENTENCES)
         self._documents = IndexFile(folder / DOCUMENTS)
         self._words = IndexFile(folder / WORDS) if words else None
@@ -400,9 +400,11 @@ class CorpusWriter:
         for file in (self._tokens, self._sentences, self._documents, self._words, self._notes):
             if file:
                 file.close()
-        with (self.folder / TOKENS).open("rb") as tokens, (self.folder / BLOCKS).open("wb") as file:
-            while block := tokens.read(BLOCK):
-                file.write(hashlib.sha256(block).digest())
+        with (self.folder / TOKENS).open("rb") as tokens:
+            blocks = [
+                hashlib.sha256(block).digest() for block in iter(lambda: tokens.read(BLOCK), b"")
+            ]
+        create(self.folder / BLOCKS, b"".join(blocks))
         counts = {"counts": asdict(self.counts), "unknown_rate": self.counts.unknown_rate}
         write_manifest(self.folder, {"kind": "text", "dtype": self.dtype.name, **counts, **about})
 

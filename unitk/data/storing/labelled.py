@@ -23,7 +23,7 @@ import numpy as np
 from unitk.data.reading.pairs import Label
 from unitk.data.storing.corpus import Corpus
 from unitk.errors import DataError
-from unitk.files import MANIFEST
+from unitk.files import MANIFEST, create
 from unitk.slots import Ids
 
 LABELS = "labels.npy"
@@ -170,5 +170,7 @@ class LabelWriter:
             # numbered as they came, stored by the alphabet: shards and files in any order agree
             place = {name: i for i, name in enumerate(names)}
             rows[:, -1] = np.array([place[name] for name in self.names])[rows[:, -1]]
-        np.save(folder / LABELS, rows.astype(np.float32 if self.form == "number" else np.int64))
+        np.save(
+            create(folder / LABELS), rows.astype(np.float32 if self.form == "number" else np.int64)
+        )
         return {"form": self.form, "labels": names}

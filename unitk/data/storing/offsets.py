@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unitk.errors import DataError
+from unitk.files import open_plain
 from unitk.slots import Ids
 
 CHUNK = 1 << 20
@@ -18,7 +19,7 @@ class IndexFile:
     """An int64 .npy file that is written while its length is still unknown."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("wb")
+        self._file = open_plain(path, "wb")
         self._file.write(_header(0))
         self._count = 0
 

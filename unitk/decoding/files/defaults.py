@@ -18,6 +18,7 @@ from unitk import pretrained
 from unitk.config import read_yaml, resolve
 from unitk.decoding.config import LOCAL, GenerateConfig
 from unitk.errors import CheckpointError, UsageError, require
+from unitk.files import create
 from unitk.options import flag, options
 from unitk.registry import nearest
 
@@ -62,7 +63,7 @@ def write_defaults(folder: Path, values: Mapping[str, Any]) -> None:
     if values:
         named = {flag(key)[2:]: value for key, value in values.items()}
         text = yaml.safe_dump(named, sort_keys=False, allow_unicode=True)
-        (folder / NAME).write_text(text, encoding="utf-8")
+        create(folder / NAME, text)
 
 
 def beside(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

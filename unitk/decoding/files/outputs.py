@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from unitk.decoding.files.inputs import Item
 from unitk.errors import require
-from unitk.files import check_folder, new_file
+from unitk.files import check_folder, check_plain, new_file, open_plain
 from unitk.slots import Floats
 from unitk.vocab.base import Vocab
 
@@ -34,8 +34,7 @@ def check_writable(output: Path, replace: bool = False) -> None:
     """
     if output != STDOUT:
         check_folder(output, "--output")
-    plain = output == STDOUT or output.is_file() or not output.exists()
-    require(plain, f"--output {output} is not a file; `-` is standard output")
+        check_plain(output, f"--output {output}", "; `-` is standard output")
     require(output != STDOUT or not replace, "--overwrite has no effect without --output")
     free = replace or not output.exists() or not output.stat().st_size
     require(free, f"--output {output} exists already; --overwrite replaces it")
@@ -171,5 +170,5 @@ def write(lines: Iterable[str], path: Path) -> None:
             print(line, flush=True)
         return
     with new_file(path, "--output") as part:
-        with part.open("w", encoding="utf-8", newline="\n") as file:
+        with open_plain(part, "w", newline="\n") as file:
             file.writelines(line + "\n" for line in lines)

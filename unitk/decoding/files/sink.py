@@ -14,10 +14,11 @@ import logging
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from unitk import files
 from unitk.errors import DataError, require
+from unitk.files import open_plain
 from unitk.foreign import read_json
 
 log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ def finished(path: Path) -> bool:
 
 def parts(path: Path) -> tuple[Path, Path]:
     """The .partial and .progress of an output."""
-    path = path.resolve()  # of a link, what it leads to is replaced
+    path = files.real_path(path)
     return path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.progress")
 
 
@@ -57,8 +58,9 @@ class OutputFile:
         self.path, self.made_from = path, made_from
         self.done = 0  # inputs whose lines are written
         self.partial, self.progress = parts(path)
+        files.check_plain(self.partial)
         self.size = 0
-        self.file: BinaryIO | None = None
+        self.file: IO[bytes] | None = None
         record = self._record()
         if record and resume:
             self._check(record)
@@ -103,10 +105,10 @@ class OutputFile:
         except OSError as error:
             raise self._fault(error) from error
 
-    def _open(self) -> BinaryIO:
+    def _open(self) -> IO[bytes]:
         if not self.size:  # what it says would be of other lines
             self.progress.unlink(missing_ok=True)
-        file = self.partial.open("r+b" if self.size else "wb")
+        file = open_plain(self.partial, "r+b") if self.size else open_plain(self.partial, "wb")
         file.truncate(self.size)
         file.seek(self.size)
         return file

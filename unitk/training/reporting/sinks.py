@@ -47,10 +47,11 @@ class JsonLines:
 
     def __init__(self, folder: Path, step: int) -> None:
         path = folder / LOG
+        files.check_plain(path)
         if path.exists():
             kept = [one for one in read_events(path) if one["step"] <= step]
             files.write(path, "".join(json.dumps(one) + "\n" for one in kept))
-        self._file = path.open("a", encoding="utf-8")
+        self._file = files.open_plain(path, "a")
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         self._file.write(json.dumps(event(kind, step, values)) + "\n")
@@ -67,13 +68,14 @@ class Csv:
 
     def __init__(self, folder: Path, step: int) -> None:
         path = folder / "values.csv"
+        files.check_plain(path)
         if path.exists():
             with path.open(encoding="utf-8", newline="") as file:
                 header, *rows = list(csv.reader(file)) or [[]]
             kept = [row for row in rows if len(row) == 4 and int(row[0]) <= step]
             files.write(path, "".join(",".join(row) + "\n" for row in [header, *kept]))
         new = not path.exists()
-        self._file = path.open("a", encoding="utf-8", newline="")
+        self._file = files.open_plain(path, "a", newline="")
         self._csv = csv.writer(self._file, lineterminator="\n")
         if new:
             self._csv.writerow(["step", "kind", "name", "value"])
@@ -92,7 +94,10 @@ class TensorBoard:
     def __init__(self, folder: Path, step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)
+        own = folder / "tensorboard"
+        for path in own.glob("*"):
+            files.check_plain(path)  # the package opens files by their names
+        self._writer: Any = SummaryWriter(str(own), purge_step=step + 1)
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
@@ -115,7 +120,7 @@ class WandB:
         number = folder / "wandb" / "run-id"
         number.parent.mkdir(exist_ok=True)  # a resumed run is the same one
         if not number.exists():
-            number.write_text(secrets.token_hex(8))
+            files.create(number, secrets.token_hex(8))
         name, own = folder.resolve().name, number.read_text()
         try:
             self._run: Any = wandb.init(dir=str(folder), name=name, id=own, resume="allow")

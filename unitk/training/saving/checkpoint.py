@@ -38,7 +38,7 @@ from torch.overrides import TorchFunctionMode
 from unitk import registry
 from unitk.config import Given, NoOptions, Parsed, resolve
 from unitk.errors import CheckpointError, NonFiniteError, UsageError, require
-from unitk.files import VERSION, sealed
+from unitk.files import VERSION, create, sealed
 from unitk.foreign import read_json
 from unitk.models.stack import Model, build
 from unitk.tasks.base import Task
@@ -243,7 +243,7 @@ def write_snapshot(folder: Path, snapshot: Snapshot) -> None:
     """Write a snapshot into an existing folder. Raises OSError if the disk does."""
     for name, tensors in snapshot.files.items():
         save_tensors(tensors, folder / name)
-    (folder / "state.json").write_text(snapshot.state, encoding="utf-8")
+    create(folder / "state.json", snapshot.state)
     write_files(folder, snapshot.task)
 
 
@@ -409,6 +409,6 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     """Write a file of tensors. Raises OSError if the disk does."""
     try:
-        save_file(tensors, path)
+        save_file(tensors, create(path))
     except SafetensorError as error:  # the library's name for a full disk
         raise OSError(f"{path.name}: {error}") from error

@@ -75,7 +75,7 @@ class RunFolder:
     def describe(self, text: str) -> None:
         """Write README.md; a disk error is only logged."""
         try:
-            (self.path / "README.md").write_text(text, encoding="utf-8")
+            files.write(self.path / "README.md", text)
         except OSError as error:
             log.warning("%s cannot be written: %s", self.path / "README.md", error)
 

@@ -14,7 +14,7 @@ from typing import Any
 from unitk import registry
 from unitk.config import Given, modern, options
 from unitk.errors import CheckpointError, UsageError
-from unitk.files import sealed
+from unitk.files import create, sealed
 from unitk.foreign import read_json
 from unitk.tasks.base import Task
 from unitk.training.config import TrainConfig
@@ -79,7 +79,7 @@ def write_files(folder: Path, task: Task) -> None:
     if task.source_vocab is not task.vocab:
         task.source_vocab.save(folder / SOURCE_VOCAB)
     for name, text in task.files.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        create(folder / name, text)
 
 
 @contextmanager
