@@ -123,7 +123,7 @@ def contextuality(parsed: config.Parsed) -> None:
 
     generator = open_generator(given)
     assert isinstance(generator.model, Model)
-    sources = generator.encode([text.source for text in inputs if isinstance(text, Input)])
+    sources = generator.encode([text.parts for text in inputs if isinstance(text, Input)])
     how = EmbedConfig(truncate=given.truncate, max_tokens=given.max_tokens, pool="none")
     counts = {"least": given.min_count, "most": given.max_count, "seed": given.seed}
     with progress(None) as report:

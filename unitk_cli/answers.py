@@ -29,8 +29,8 @@ TOGETHER = 1024
 """Texts that are read by the model, and written, before the next ones."""
 Texts = list[Input] | Iterator[list[Input]]
 """All texts, or groups of them as they arrive."""
-Answer = Callable[[list[list[str]], int, Callable[[int], None]], list[Any]]
-"""(texts as their parts, the number of the first one, a report of how many are done) -> answers."""
+Answer = Callable[[list[Input], int, Callable[[int], None]], list[Any]]
+"""(texts, the number of the first one, a report of how many are done) -> answers."""
 
 
 def open_generator(given: Any, options: Mapping[str, str] | None = None) -> Generator:
@@ -55,7 +55,7 @@ def inputs_of(parsed: config.Parsed, questions: bool = False, form: str = "") ->
     require(bool(given.texts) != (given.input is not None), "give either texts or --input FILE")
     if given.input is None:
         parsed.idle("without --input", "source_field")
-        return [Input([text]) for text in given.texts]
+        return [Input(text.split("\t")) for text in given.texts]
     fields = Fields(given.source_field, (), form=form) if given.source_field else None
     if is_stream(given.input):
         return arriving(given.input_format, TOGETHER, given.input, fields)
@@ -80,7 +80,7 @@ def answers(inputs: Texts, answer: Answer, done: int = 0) -> Iterator[list[tuple
                 error = DataError(errors[0])
             else:
                 try:
-                    return answer([text.source for text in group], first, report)
+                    return answer(group, first, report)
                 except DataError as caught:
                     error = caught
             if not stream:

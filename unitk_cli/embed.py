@@ -51,8 +51,9 @@ def run(argv: Sequence[str]) -> None:
 
     generator = open_generator(given)
 
-    def vectors(texts: list[list[str]], first: int, report: Callable[[int], None]) -> list[Any]:
-        model, task, sources = generator.model, generator.task, generator.encode(texts)
+    def vectors(texts: list[Input], first: int, report: Callable[[int], None]) -> list[Any]:
+        model, task = generator.model, generator.task
+        sources = generator.encode([text.parts for text in texts])
         return embed(model, task, sources, given, first=first, report=report)
 
     answered = (each for group in answers(inputs, vectors) for each in group)

@@ -243,13 +243,13 @@ def groups_of(path: Path, format: Format, size: int, option: str) -> list[list[s
     """The texts of a file, this many on each line."""
     groups = []
     for number, item in enumerate(read_inputs(path, format, option=option), 1):
-        if not all(item.source):
+        if not all(item.parts):
             raise DataError(f"{option} {path}: line {number} has an empty text")
-        if len(item.source) != size:
+        if len(item.parts) != size:
             wanted = "1 text" if size == 1 else f"{size} texts with tabs between them"
-            count = len(item.source)
+            count = len(item.parts)
             raise DataError(f"{option} {path}: line {number} must have {wanted}, got {count}")
-        groups.append(item.source)
+        groups.append(item.parts)
     return groups
 
 
@@ -265,7 +265,7 @@ def labelled(path: Path, format: Format, option: str) -> tuple[list[str], list[s
     """The texts of a file and their labels, which are a second part or the target, if any."""
     texts, labels = [], []
     for number, item in enumerate(read_inputs(path, format, option=option), 1):
-        text, *more = item.source if item.target is None else [*item.source, item.target]
+        text, *more = item.parts if item.target is None else [*item.parts, item.target]
         if not text or len(more) > 1:
             raise DataError(f"{option} {path}: line {number} is not a text, or text and label")
         texts.append(text)

@@ -58,9 +58,10 @@ def run(argv: Sequence[str]) -> None:
         sink = sink_of(given, parsed.values() | parsed.overrides)
 
         def predict(
-            texts: list[list[str]], first: int, report: Callable[[int], None]
+            texts: list[Input], first: int, report: Callable[[int], None]
         ) -> list[dict[str, Any]]:
-            return generator.predictions(texts, given, first, report)
+            sources = [text.source for text in texts]
+            return generator.predictions(sources, given, first, report)
 
         number = sink.done
         for group in answers(inputs, predict, number):

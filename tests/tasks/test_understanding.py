@@ -1,6 +1,7 @@
 """Fine-tuning for understanding: what each layout reads, what is learnt, what is predicted."""
 
 import json
+import random
 
 import numpy as np
 import pytest
@@ -11,12 +12,13 @@ from rounding import near
 
 import unitk
 from tests.conftest import toy_lines
+from tests.interop.test_hf_tokenizer import VOCABS, odd_texts
 from unitk.data.batching import draw
 from unitk.data.storing.folders import open_corpus
 from unitk.data.storing.preprocess import Options, preprocess
 from unitk.decoding.config import PredictConfig
 from unitk.decoding.ensemble import same_slots
-from unitk.decoding.reading.predict import as_written, readings
+from unitk.decoding.reading.predict import in_words, readings
 from unitk.errors import CheckpointError, DataError, NonFiniteError, UsageError
 from unitk.models.archs import tiny
 from unitk.registry import get
@@ -26,6 +28,7 @@ from unitk.tasks.understanding.base import layout_of, softmax
 from unitk.training.loop import train
 from unitk.training.saving.checkpoint import load
 from unitk.training.start import parse_train, prepare
+from unitk.vocab.base import open_vocab
 
 ARCHS = {
     **{"mlm": "bert", "lm": "gpt2", "unilm": "unilm", "pmlm": "unilm2", "glm_infill": "glm"},
@@ -226,14 +229,42 @@ def test_a_layout_that_is_none_is_refused():
         layout_of("classify")
 
 
-def test_an_answer_is_written_as_the_text_has_it():
-    assert as_written("One  two three. Two?", " two", 3) == ("two", 5)
-    assert as_written("One  two three. Two?", "two", 14) == ("Two", 16)
-    assert as_written("ab ab ab", "ab", 4) == ("ab", 3)
-    # an uncased vocabulary, which sets marks apart
-    assert as_written("In the U.S. (1999)", "u . s . ( 1999 )", 6) == ("U.S. (1999)", 7)
-    assert as_written("a b", " c", 0) == ("c", -1)
-    assert as_written("a b", " ", 0) == ("", -1)
+BLANKS = ("", "  ", "\u00a0\n", "\t ")
+
+
+@pytest.mark.parametrize("name", VOCABS)
+def test_an_answer_is_the_characters_of_its_passage(name, tmp_path):
+    """Any tokens of any passage, with any blanks around it."""
+    task, rng = made("span", "mlm", VOCABS[name](tmp_path)), random.Random(0)
+    for text in filter(str.strip, odd_texts(200)):
+        passage = rng.choice(BLANKS) + text + rng.choice(BLANKS)
+        size = len(task.vocab.encode(text.strip()))
+        for first in range(size):
+            last = rng.randrange(first, size) + 1
+            said = in_words(task, ["who?", passage], {"span": [first, last], "probability": 0.5})
+            answer = said["answer"]
+            assert passage[said["start"] : said["end"]] == answer == answer.strip()
+            assert answer or said["start"] == said["end"] == -1
+        if size:
+            said = in_words(task, ["who?", passage], {"span": [0, size], "probability": 0.5})
+            assert len(said["answer"].split()) <= len(text.split())
+            if task.vocab.decode(task.vocab.encode(text)) == text:
+                assert said["answer"] == text.strip()
+    said = in_words(task, ["who?", "Oslo"], {"span": [-1, -1], "probability": 0.5})
+    assert said == {"answer": "", "probability": 0.5, "start": -1, "end": -1}
+
+
+def test_an_uncased_model_answers_with_accents_and_unknown_characters(tmp_path):
+    words = "[UNK] [PAD] [CLS] [SEP] [MASK] be ##yon ##ce sang in and".split()
+    (tmp_path / "vocab.txt").write_text("".join(f"{word}\n" for word in words))
+    task = made("span", "mlm", open_vocab(tmp_path / "vocab.txt"))
+    passage = "\u00a0 Beyoncé sang in Zürich and Beyoncé  sang."
+    spans = {(0, 3): "Beyoncé", (5, 6): "Zürich", (7, 11): "Beyoncé  sang", (4, 6): "in Zürich"}
+    for span, answer in spans.items():
+        said = in_words(task, ["who?", passage], {"span": [*span], "probability": 0.5})
+        assert said["answer"] == answer and said["end"] == said["start"] + len(answer)
+        # of what stands there twice, the right one
+        assert said["start"] == (passage.rindex if span == (7, 11) else passage.index)(answer)
 
 
 @pytest.fixture(scope="module")
@@ -384,6 +415,33 @@ def test_a_batch_predicts_what_its_texts_do(labelled, tmp_path):
         assert alone["answer"] == found["answer"]
         assert found["start"] == (text[1].index(found["answer"]) if found["answer"] else -1)
         assert alone["probability"] == pytest.approx(found["probability"], rel=1e-4)
+
+
+def test_places_are_counted_in_the_passage_as_its_file_has_it(labelled, tmp_path, capsys):
+    """Lines, records, fields, and texts of the command line, read in windows or whole."""
+    from unitk_cli import predict
+
+    run(labelled, "span", "mlm", tmp_path / "run", 1, "--max-source-len 20")
+    passages = [blanks + record("span", i)["b"] * (1 + i) for i, blanks in enumerate(BLANKS[:3])]
+    passages[2] = passages[2].replace("\n", "\u3000")  # a line of text has none
+    texts = [["where?", passage] for passage in passages]
+    (tmp_path / "in.txt").write_text("".join("\t".join(text) + "\r\n" for text in texts))
+    records = [{"source": text, "q": text[0], "p": text[1]} for text in texts]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    fields = ["--input", str(tmp_path / "in.jsonl"), "--source-field", "q,p"]
+    wanted = unitk.load(tmp_path / "run").predict(texts, null_threshold=1e9)
+    for words in (
+        ["--input", str(tmp_path / "in.txt")],
+        fields[:2],
+        fields,
+        ["\t".join(text) for text in texts],
+    ):
+        checkpoint = ["--checkpoint", str(tmp_path / "run"), "--null-threshold", "1e9"]
+        predict.run([*checkpoint, *words])
+        found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        for number, (one, text, said) in enumerate(zip(found, texts, wanted, strict=True)):
+            assert one == {"id": number, "source": text, **said}
+            assert said["answer"] == text[1][said["start"] : said["end"]] != ""
 
 
 @pytest.mark.slow

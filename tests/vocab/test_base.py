@@ -294,7 +294,7 @@ def test_the_cache_of_words_is_used_for_bpe_and_bounded(vocabs, monkeypatch):
     assert vocabs["unigram"].model._words is None
     words = vocabs["bpe"].model._words
     assert words is not None
-    monkeypatch.setattr("unitk.vocab.subwords.CACHED_WORDS", 100)
+    monkeypatch.setattr("unitk.vocab.word_cache.CACHED_WORDS", 100)
     for start in range(0, 400, 20):
         lines = LINES[start : start + 20]
         expected = [vocabs["bpe"].model._processor.encode(line) for line in lines]
@@ -373,7 +373,8 @@ def test_a_span_covers_its_place_where_the_text_before_it_is_divided_otherwise(t
     for start in range(len(text)):
         for stop in range(start + 1, len(text) + 1):
             own = [i for i, (a, b) in enumerate(places) if a < stop and b > start]
-            assert vocab.token_span(text, ids, start, stop) == (own[0], own[-1] + 1), (start, stop)
+            found = vocab.token_spans(text, [(start, stop)])
+            assert found == [(own[0], own[-1] + 1)], (start, stop)
 
 
 def test_half_a_character_is_refused(toy_vocab, tmp_path):

@@ -138,8 +138,7 @@ class Generator(Decoding):
             raise UsageError(f"task {task.name} predicts words; train it with --task {known}")
         sources = self.encode([texts_of(task, parts) for parts in texts])
         said = predict(self.model, task, sources, config, first=first, report=report)
-        each = zip(texts, sources, said, strict=True)
-        return [in_words(task, parts, source, one) for parts, source, one in each]
+        return [in_words(task, parts, one) for parts, one in zip(texts, said, strict=True)]
 
     def score(
         self,

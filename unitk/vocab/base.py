@@ -13,10 +13,10 @@ import json
 import math
 import random
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from os.path import commonprefix
 from pathlib import Path
 from typing import Literal
 
@@ -29,7 +29,8 @@ from unitk.files import create
 from unitk.foreign import HALF, HALF_MESSAGE, read_json
 from unitk.slots import Bools
 from unitk.vocab import alphabet
-from unitk.vocab.subwords import Packed, SentencePiece, VocabModel
+from unitk.vocab.subwords import SentencePiece, VocabModel
+from unitk.vocab.word_cache import Packed
 
 ALIASES = {
     "pad": ("[PAD]", "<pad>"),
@@ -159,29 +160,42 @@ class Vocab:
             return []
         return self.model.encode(text) if text[0].isspace() else self.model.encode_inside(text)
 
-    def token_span(self, text: str, ids: list[int], start: int, stop: int) -> tuple[int, int]:
-        """The shortest run of tokens that contains the characters [start, stop), at least one.
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        """The characters [start, stop) of each token of a text, without the blanks around them.
 
-        What stands before a place is encoded alone. Where its tokens differ, characters count.
+        A token that is a part of a character, such as one of its bytes, has all of it. A token that
+        is a blank has none: start and stop are the same.
         """
+        ids, found = self.model.encode_offsets(text)
+        stop = len(text)  # of the token that ends a character
+        for i in reversed(range(len(ids))):
+            (first, last), piece = found[i], self.model.text(ids[i])
+            only_blank = not text[first:last].strip() and piece[:1].isspace()
+            if first == last or only_blank and not piece.isspace():
+                last = stop
+            else:
+                stop = last
+            while first < last and text[first].isspace():
+                first += 1
+            while first < last and text[last - 1].isspace():
+                last -= 1
+            found[i] = first, last
+        return found
 
-        def size(some: list[int]) -> float:
-            text = "".join(self.decode(some).split())
-            return len(text) - 0.5 * text.endswith("\ufffd")  # a part of a character
+    def token_spans(self, text: str, places: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """For characters [start, stop) of a text, the shortest runs of tokens that contain them.
 
-        def split(place: int) -> tuple[int, int]:
-            """The tokens that end before a place or are blank, and those that begin before it."""
-            before = self.encode(text[:place])
-            same = ended = begun = len(commonprefix([before, ids]))
-            wanted = size(before[same:])
-            while ended < len(ids) and size(ids[same : ended + 1]) <= wanted:
-                ended += 1
-            while begun < len(ids) and size(ids[same:begun]) < wanted:
-                begun += 1
-            return ended, begun
-
-        last = min(max(split(stop)[1], 1), len(ids))  # blanks alone may have no token
-        return min(split(len(text[:start].rstrip()))[0], last - 1), last
+        A run has at least one token.
+        """
+        tokens, found = self.offsets(text), []
+        firsts, lasts = [first for first, _ in tokens], [last for _, last in tokens]
+        for start, stop in places:
+            part = text[start:stop]
+            stop = start + len(part.rstrip())
+            start += len(part) - len(part.lstrip())
+            last = min(max(bisect_left(firsts, stop), 1), len(tokens))  # blanks may have no token
+            found.append((min(bisect_right(lasts, start), last - 1), last))
+        return found
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids without special symbols; unknown words remain visible."""

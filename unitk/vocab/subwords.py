@@ -19,23 +19,18 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from unitk.errors import DataError
 from unitk.registry import register
+from unitk.vocab.word_cache import FEW, Packed, WordCache, encode_by
 
-Packed = tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]
-"""The ids of several texts one after the other, and how many each text has."""
 ANCHOR = "\ue000"
 """A private character: no vocabulary has a piece that joins it to another character."""
 UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 """Characters of scripts without blanks, for a regular expression."""
-CACHED_WORDS = 1 << 19
-"""About 100 MB. A full cache is emptied; frequent words are soon in it again."""
-
-
+Offsets = list[tuple[int, int]]
+"""The characters [start, stop) of a text that each of its tokens stands for."""
 END_OF_WORD = "</w>"  # of GPT's pieces
-FEW = 16  # texts that are encoded faster one by one
 
 
 class VocabModel(ABC):
@@ -68,6 +63,13 @@ class VocabModel(ABC):
     @abstractmethod
     def encode_packed(self, texts: list[str]) -> Packed:
         """Encode texts; special symbols written out in a text are plain text."""
+
+    @abstractmethod
+    def encode_offsets(self, text: str) -> tuple[list[int], Offsets]:
+        """The ids of a text, and the characters of each, which may include blanks around it.
+
+        A token that is a part of a character, but not its last, may have none.
+        """
 
     @abstractmethod
     def decode(self, ids: list[int]) -> str:
@@ -138,7 +140,11 @@ class SentencePiece(VocabModel):
             packed = self._words.encode_packed(texts)
             if packed is not None:
                 return packed
-        return _encode(self._processor, texts)
+        return encode_by(self._processor, texts)
+
+    def encode_offsets(self, text: str) -> tuple[list[int], Offsets]:
+        found = self._processor.encode(text, return_type="offset_mapping")
+        return found["ids"], found["offsets"]
 
     def decode(self, ids: list[int]) -> str:
         return str(self._processor.decode(ids))
@@ -168,6 +174,9 @@ class SentencePiece(VocabModel):
         return None if inside or self.find("▁") is None else WordCache(self._processor)
 
 
+QUOTE_OR_LETTER = re.compile("``|''|.", re.DOTALL)
+
+
 @register("vocab", "sentencepiece_unaccented")
 class Unaccented(SentencePiece):
     """A sentencepiece model whose texts lose their accents first, as XLNet's do."""
@@ -182,6 +191,13 @@ class Unaccented(SentencePiece):
     def encode_packed(self, texts: list[str]) -> Packed:
         return super().encode_packed([self._plain(text) for text in texts])
 
+    def encode_offsets(self, text: str) -> tuple[list[int], Offsets]:
+        ids, found = super().encode_offsets(self._plain(text))
+        units = [(one.span(), len(self._plain(one[0]))) for one in QUOTE_OR_LETTER.finditer(text)]
+        # where each character of the plain text comes from
+        origin = [span for span, size in units for _ in range(size)] + [(len(text), len(text))]
+        return ids, [(origin[a][0], origin[max(a, b - 1)][a < b]) for a, b in found]
+
     def _plain(self, text: str) -> str:
         text = unicodedata.normalize("NFKD", text.replace("``", '"').replace("''", '"'))
         text = "".join(letter for letter in text if unicodedata.category(letter)[0] != "M")
@@ -194,78 +210,6 @@ class Lowercased(Unaccented):
 
     kind = "sentencepiece_lowercased"
     lowercase = True
-
-
-def _encode(processor: Any, texts: list[str]) -> Packed:
-    # arrays, as lists of ids cost a tenth of the time
-    if len(texts) < FEW:  # the library starts threads for a list, even for one
-        rows = [processor.encode(text, return_type="numpy") for text in texts]
-    else:
-        rows = processor.encode(texts, num_threads=1, return_type="numpy")
-    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-    return np.concatenate(rows) if rows else np.zeros(0, np.int32), lengths
-
-
-class WordCache:
-    """A cache of words for BPE, whose merges take much longer than looking a word up.
-
-    A text is normalised as a whole and cut at its blanks. Each new word is encoded alone. The ids
-    equal the model's own, because no piece reaches over a blank.
-    """
-
-    def __init__(self, processor: Any) -> None:
-        self._processor = processor
-        self._clear()
-
-    def _clear(self) -> None:
-        self._index = _Index()
-        self._first = np.zeros(0, np.int64)
-        self._size = np.zeros(0, np.int64)
-        self._ids = np.zeros(0, np.int32)
-
-    def encode_packed(self, texts: list[str]) -> Packed | None:
-        """The ids of texts; None if a word alone is normalised otherwise than within its text."""
-        normal = [self._processor.normalize(text) for text in texts]
-        if not all(line[:1] in ("▁", "") for line in normal):
-            return None
-        words = "".join(normal).split("▁")[1:]
-        if len(self._index) > CACHED_WORDS:
-            self._clear()
-        index = np.fromiter(map(self._index.__getitem__, words), np.int64, len(words))
-        if self._index.fresh and not self._learn():
-            self._clear()
-            return None
-        # one array has the ids of all known words: word i has size[i] of them from its first
-        size = self._size[index]
-        stop = np.cumsum(size)
-        total = int(stop[-1]) if len(stop) else 0
-        # place of each output id: its word's first, and how far into the word it is
-        places = np.repeat(self._first[index] - stop + size, size) + np.arange(total)
-        last = np.cumsum([line.count("▁") for line in normal])  # words up to the end of each text
-        upto = np.append(0, stop)[last]
-        return self._ids[places], np.diff(upto, prepend=0)
-
-    def _learn(self) -> bool:
-        fresh, self._index.fresh = self._index.fresh, []
-        if any(self._processor.normalize(word) != "▁" + word for word in fresh):
-            return False
-        ids, size = _encode(self._processor, fresh)
-        self._first = np.append(self._first, len(self._ids) + np.cumsum(size) - size)
-        self._size = np.append(self._size, size)
-        self._ids = np.append(self._ids, ids)
-        return True
-
-
-class _Index(dict[str, int]):
-    """Numbers words in the order in which they come; `fresh` are those not encoded yet."""
-
-    def __init__(self) -> None:
-        self.fresh: list[str] = []
-
-    def __missing__(self, word: str) -> int:
-        number = self[word] = len(self)
-        self.fresh.append(word)
-        return number
 
 
 def fields(message: bytes) -> Iterable[tuple[int, Any]]:
@@ -340,6 +284,10 @@ class Tokenizers(VocabModel):
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         found = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return pack([one.ids for one in found])
+
+    def encode_offsets(self, text: str) -> tuple[list[int], Offsets]:
+        found = self._tokenizer.encode(text, add_special_tokens=False)
+        return found.ids, found.offsets
 
     def encode_inside(self, text: str) -> list[int]:
         if self._bytes is None and self._prefix is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from unitk.errors import DataError
 from unitk.foreign import HALF, HALF_MESSAGE
 from unitk.registry import register
 from unitk.vocab.base import SYMBOLS, Vocab, adopt
-from unitk.vocab.subwords import Packed, VocabModel, pack
+from unitk.vocab.subwords import Offsets, VocabModel, pack
+from unitk.vocab.word_cache import Packed
 
 
 class WordList(VocabModel):
@@ -33,6 +35,9 @@ class WordList(VocabModel):
     def _id(self, word: str) -> int:
         # a text that spells a symbol has an unknown word
         return self.unk if word in self.special else self._index.get(word, self.unk)
+
+    def encode_offsets(self, text: str) -> tuple[list[int], Offsets]:
+        return self.encode(text), [one.span() for one in re.finditer(r"\S+", text)]
 
     def encode_inside(self, text: str) -> list[int]:
         return self.encode(text)

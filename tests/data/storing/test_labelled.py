@@ -148,7 +148,7 @@ def test_a_token_across_the_border_belongs_to_the_span(toy_vocab):
     for start in range(len(text)):
         for stop in range(start + 1, len(text) + 1):
             if text[start:stop].strip():
-                a, b = toy_vocab.token_span(text, ids, start, stop)
+                [(a, b)] = toy_vocab.token_spans(text, [(start, stop)])
                 assert 0 <= a < b <= len(ids)
                 assert text[start:stop].strip() in toy_vocab.decode(ids[a:b])
 

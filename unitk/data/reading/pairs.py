@@ -188,9 +188,14 @@ def _is_span(value: Any, size: int) -> bool:
 
 def source_of(record: Any, where: str, fields: Fields) -> list[str]:
     """The parts of a record's source."""
+    return [part.strip() for part in as_given(record, where, fields)]
+
+
+def as_given(record: Any, where: str, fields: Fields) -> list[str]:
+    """The parts of a record's source with the blanks that are around them."""
     for name in fields.source:
         check_fields(record, (name,), "--source-field", where)
-    return [" ".join(_texts(record[name], name, where)).strip() for name in fields.source]
+    return [" ".join(_texts(record[name], name, where)) for name in fields.source]
 
 
 def targets_of(record: Any, where: str, fields: Fields) -> list[str]:

@@ -119,8 +119,7 @@ def marked(
 ) -> Notes:
     """The first mark on the first token of each place in a text, the second on its others."""
     notes = np.zeros(len(ids), np.uint8)
-    for place in places:
-        start, stop = vocab.token_span(text, ids, *place)
+    for start, stop in vocab.token_spans(text, places) if places else ():
         notes[start], notes[start + 1 : stop] = marks
     return notes
 

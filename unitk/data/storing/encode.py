@@ -80,7 +80,7 @@ def encode_block(
         if block.labels:
             side = _encode(vocab, sources, sizes)
             places = block.labels in ("span", "links")
-            labels = _in_tokens(vocab, pairs, side) if places else [pair.label for pair in pairs]
+            labels = _in_tokens(vocab, pairs) if places else [pair.label for pair in pairs]
             found = [(label, pair.where) for label, pair in zip(labels, pairs, strict=True)]
             return Encoded(block.path, block.at, [side], False, found, block.skipped)
         targets = [pair.target for pair in pairs]
@@ -102,21 +102,19 @@ def encode_block(
     return Encoded(block.path, block.at, [side], parsed.goes_on)
 
 
-def _in_tokens(vocab: Vocab, pairs: Sequence[PairText], side: Side) -> list[Any]:
+def _in_tokens(vocab: Vocab, pairs: Sequence[PairText]) -> list[Any]:
     """Convert the spans or links of records from characters to tokens of the last part."""
-    # a record's last part is sentence sizes.cumsum() - 1, which ends at `stops` in the ids
-    stops = side.lengths.cumsum()[side.sizes.cumsum() - 1]
-    last = side.lengths[side.sizes.cumsum() - 1]
-    found = []
-    for pair, stop, size in zip(pairs, stops.tolist(), last.tolist(), strict=True):
-        ids, text = side.ids[stop - size : stop].tolist(), pair.source[-1]
+    found: list[Any] = []
+    for pair in pairs:
+        text = pair.source[-1]
         if pair.label == NO_SPAN:
             found.append(pair.label)
         elif pair.label and isinstance(pair.label[0], int):
-            found.append(list(vocab.token_span(text, ids, *pair.label)))
+            found += map(list, vocab.token_spans(text, [pair.label]))
         else:
-            links = [(*vocab.token_span(text, ids, a, b), name) for a, b, name in pair.label]
-            found.append(sorted(links))
+            places = vocab.token_spans(text, [(a, b) for a, b, _ in pair.label])
+            names = [name for _, _, name in pair.label]
+            found.append(sorted((*at, name) for at, name in zip(places, names, strict=True)))
     return found
 
 

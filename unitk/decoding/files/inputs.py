@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from unitk.data.reading.lines import LONGEST, STDIN, Block, blocks, lines_of, name_of
-from unitk.data.reading.pairs import Fields, choices_of, source_of, targets_of
+from unitk.data.reading.pairs import Fields, as_given, choices_of, targets_of
 from unitk.data.reading.records import records
 from unitk.data.reading.sources import Format, format_of, named
 from unitk.data.reading.squad import SQUAD_SOURCE, arranged, check_form, read_squad
@@ -38,9 +38,15 @@ class Input:
     """A source as its parts (one empty part for an empty line), and its target if there is one."""
 
     source: list[str]
+    """As it stands in its file, so that places in it can be counted."""
     target: str | None = None
     focus: tuple[int, int] | None = None  # where the answer stands in a passage
     error: str = ""  # why a line of a stream is no input
+
+    @property
+    def parts(self) -> list[str]:
+        """The parts as a model reads them, without the blanks around them."""
+        return [part.strip() for part in self.source]
 
 
 EMPTY = Input([""])
@@ -95,7 +101,7 @@ def _encoded(
     generator: Generator, first: int, texts: Sequence[Input], blanks: Blanks, limit: int | None
 ) -> list[Item]:
     focus = [text.focus for text in texts]
-    sources = generator.sources([text.source for text in texts], limit, focus)
+    sources = generator.sources([text.parts for text in texts], limit, focus)
     targets = generator.encode([[text.target or ""] for text in texts])
     items = []
     rows = zip(texts, sources, targets, strict=True)
@@ -103,7 +109,7 @@ def _encoded(
         if blanks == "all":
             source = generator.encode_blanks(text.source[0])
         elif blanks == "some":
-            marked = [generator.encode_marked(part) for part in text.source]
+            marked = [generator.encode_marked(part) for part in text.parts]
             source = marked if any(map(generator.has_blank, marked)) else source
         items.append(Item(number, text, source, None if text.target is None else target))
     return items
@@ -239,8 +245,7 @@ def _inputs(block: Block, name: str, fields: Fields | None) -> list[Input]:
     lines = lines_of(block)
     if name == "text":
         return [
-            Input([part.strip() for part in line.split("\t")]) if line.strip() else EMPTY
-            for line in lines
+            Input(line.removesuffix("\r").split("\t")) if line.strip() else EMPTY for line in lines
         ]
     found = []
     for number, line in enumerate(lines, block.line):
@@ -252,7 +257,7 @@ def _inputs(block: Block, name: str, fields: Fields | None) -> list[Input]:
 def _record(record: Any, where: str, fields: Fields | None) -> Input:
     if fields:
         targets = targets_of(record, where, fields) if fields.target else []
-        read = choices_of if fields.form == "choice" else source_of
+        read = choices_of if fields.form == "choice" else as_given
         return Input(read(record, where, fields), targets[0] if targets else None)
     source = record.get("source") if isinstance(record, dict) else None
     parts = [source] if isinstance(source, str) else source
@@ -264,7 +269,7 @@ def _record(record: Any, where: str, fields: Fields | None) -> Input:
     target = record.get("target")
     if target is not None and not isinstance(target, str):
         raise DataError(f"{where}: 'target' must be a text")
-    return Input([part.strip() for part in parts], target)
+    return Input(parts, target)
 
 
 def open_pairs(path: Path, vocab_hash: str) -> Pairs:

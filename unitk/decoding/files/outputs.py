@@ -93,7 +93,7 @@ class Formatter:
         if text.error:
             return {"id": number, "error": text.error}
         target = {} if text.target is None else {"target": text.target}
-        source = text.source[0] if len(text.source) == 1 else text.source
+        source = text.parts[0] if len(text.parts) == 1 else text.parts
         return {"id": number, "source": source, **target, "outputs": [*map(self.output, outputs)]}
 
     def output(self, output: Output) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -191,31 +190,22 @@ def _better(one: Said, other: Said) -> bool:
 def texts_of(task: Understanding, parts: Sequence[str]) -> list[str]:
     """The texts to encode for a source; for tagging, each word with the blank before it."""
     if not isinstance(task, Tag):
-        return list(parts)
+        return [part.strip() for part in parts]
     words = parts[0].split() if len(parts) == 1 else parts
     return [" " * (i > 0) + word for i, word in enumerate(words)]
 
 
-def in_words(task: Understanding, parts: Sequence[str], source: list[Ids], said: Said) -> Said:
-    """The prediction as a record; an answer is written as it stands in the text."""
+def in_words(task: Understanding, parts: Sequence[str], said: Said) -> Said:
+    """The prediction as a record; an answer is the characters [start, end) of the last part."""
     if "span" not in said:
         return said
-    start, stop = said["span"]
-    answer, at, ids = "", -1, source[-1]
-    if start >= 0:
-        decode = task.vocab.decode
-        answer, at = as_written(parts[-1], decode(ids[start:stop]), len(decode(ids[:start])))
-    return {"answer": answer, "probability": said["probability"], "start": at}
-
-
-def as_written(text: str, answer: str, near: int) -> tuple[str, int]:
-    """An answer as the text spells it, and the character at which it begins: nearest to `near`.
-
-    A vocabulary may have changed case and white space. What the text does not have begins at -1.
-    """
-    words = r"\s*".join(map(re.escape, answer.split()))
-    found = list(re.finditer(words, text, re.IGNORECASE)) if words else []
-    if not found:
-        return answer.strip(), -1
-    best = min(found, key=lambda one: abs(one.start() - near))
-    return best[0], best.start()
+    first, last = said["span"]
+    start, end = -1, -1
+    if first >= 0:
+        passage = parts[-1].lstrip()
+        cut = len(parts[-1]) - len(passage)
+        places = task.vocab.offsets(passage.rstrip())[first:last]
+        if own := [place for place in places if place[0] < place[1]]:  # no blanks
+            start, end = cut + own[0][0], cut + own[-1][1]
+    answer = parts[-1][start:end]
+    return {"answer": answer, "probability": said["probability"], "start": start, "end": end}
