@@ -136,6 +136,16 @@ def test_unroll_in_shift_reads_each_word_at_the_slot_before():
     assert made.asks[0].label.tolist() == [7, 8, 2]
 
 
+def test_unroll_reads_an_end_within_an_output_as_a_word_where_there_are_no_blanks():
+    prompt = Example({"x": stay([5], pos=[0]) + stay([1], pos=[3], at=1)})
+    x = unroll(prompt, Protocol(end=2), [7, 2, 8, 2]).towers["x"]
+    assert x.token.tolist() == [5, 1, 7, 2, 8]
+    assert x.pos.tolist() == [0, 3, 4, 5, 6]
+    x = unroll(prompt, Protocol(end=2, probe=9), [7, 2, 8]).towers["x"]
+    assert x.token[x.born == x.dies].tolist() == [9, 9]
+    assert x.token[x.born < x.dies].tolist() == [5, 1, 7, 2]
+
+
 def test_unroll_opens_the_next_blank_where_it_stands():
     start = stay([1, 1], [0, 1]) + stay([9], [0], pos2=1, at=1)
     prompt = Example({"x": start}, blanks=np.array([[1, 1]]))

@@ -407,14 +407,16 @@ def _asks(examples: list[Example], places: dict[str, tuple[Ids, Ids]]) -> dict[s
 def unroll(prompt: Example, protocol: Protocol, written: npt.ArrayLike) -> Example:
     """Lay out decoding `written` after `prompt` for one pass, with an ask per word.
 
-    `written` holds the words of every blank in turn, each closed by `protocol.end`; the last end
-    may be missing (an open hypothesis). Word j is asked for at the slot that decoding would read.
+    Where a protocol opens further blanks (`begin`), `written` holds the words of every blank in
+    turn, each closed by `protocol.end`; elsewhere the end is a word like any other, such as a
+    separator within a text. The last end may be missing (an open hypothesis). Word j is asked for
+    at the slot that decoding would read.
     """
     words = np.asarray(written, np.int64)
     tower = prompt.decoded
     slots = prompt.towers[tower]
     n, start = len(words), len(slots) - 1
-    fed, closed = words[:-1], words[:-1] == protocol.end
+    fed, closed = words[:-1], (words[:-1] == protocol.end) & (protocol.begin is not None)
     step, home = np.arange(n), slots.table[POS : POS2 + 1, -1:]
     if closed.any():
         # word j stands in blank `blank[j]`, `step[j]` steps after the slot read first there
@@ -429,7 +431,7 @@ def unroll(prompt: Example, protocol: Protocol, written: npt.ArrayLike) -> Examp
     times = np.arange(1, n)
     if protocol.probe is None:
         # the slot that is read for word j holds word j - 1, or opens a blank
-        fed = np.where(closed, protocol.begin or 0, fed) if closed.any() else fed
+        fed = np.where(closed, protocol.begin, fed) if closed.any() else fed
         more = stay(fed, pos[1:], pos2=pos2[1:], at=now + times, seg=seg, doc=doc)
         rows = start + np.arange(n)
     else:

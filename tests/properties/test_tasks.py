@@ -17,8 +17,11 @@ from unitk.vocab.words import word_vocab
 
 VARIANTS = {
     "ernie dialogue": {"dialogue": True},
+    "glm_infill in three modes": {"mixture": (1.0, 1.0, 1.0)},
     "mlm shifted": {"shift": True, "max_span": 3},
+    "pmlm of whole texts": {"pairs": False},
     "ul2 in one tower": {"towers": "one"},
+    "unilm of whole texts": {"nsp": False},
 }
 """Further settings of a task for which all of this holds."""
 
@@ -217,6 +220,46 @@ def test_labels_and_visible_words_restore_the_text(name, toy_vocab):
         labels = {int(y) for ask in words_asked(example) for y in ask.label}
         shown = {int(t) for slots in example.towers.values() for t in slots.token}
         assert (labels | shown) - symbols == set(text.ids.tolist())
+
+
+def with_separators(text, separator, rng):
+    """The same text with separators before some of its words, as `--blocks full` has them."""
+    n = len(text.ids)
+    places = np.flatnonzero(rng.random(n) < 0.3)[n < 2 :]
+    sentences = np.unique([0, *places])
+    return Text([np.insert(text.ids, places, separator)], sentences + np.arange(len(sentences)))
+
+
+def reads_blocks(task):
+    """Whether `--blocks` cuts the texts that a task pre-trains on."""
+    return pretrains(task) and task.cut is None
+
+
+@pytest.mark.parametrize("name", [n for n in TASKS if reads_blocks(build(n, word_vocab("a")))])
+def test_texts_with_separators_inside_are_laid_out_and_restored(name, toy_vocab):
+    """`--blocks full`: a separator is a token like any other, also where a target is unrolled."""
+    task = build(name, toy_vocab, plain=True)
+    symbols = {*toy_vocab.symbols.values(), *task.vocab.sentinels}
+    symbols |= set(range(len(task.vocab), len(task.vocab) + len(task.virtual)))
+    seen = 0
+    for n in LENGTHS:
+        for seed in range(40):
+            rng = np.random.default_rng([n, seed])
+            text = with_separators(distinct_text(toy_vocab, n, rng), toy_vocab.sep, rng)
+            example = task.pretrain(text, rng)
+            longest = max(len(slots) for slots in example.towers.values())
+            assert longest <= task.slots(np.array(len(text.ids)))
+            labels = [ask.label for ask in words_asked(example)]
+            if not labels:
+                continue
+            found = np.concatenate([*labels, *(s.token for s in example.towers.values())])
+            assert set(found.tolist()) - symbols == set(text.ids.tolist()) - {toy_vocab.sep}
+            inside = (text.ids == toy_vocab.sep).sum()
+            assert (found == toy_vocab.sep).sum() >= inside
+            seen += inside
+            if name in (*REWRITES, "optimus"):
+                assert labels[0].tolist() == [*text.ids, toy_vocab.sep]
+    assert seen
 
 
 @pytest.mark.parametrize("name", TASKS)
