@@ -87,7 +87,7 @@ def test_a_causal_model_is_asked_for_its_words_beside(toy_vocab):
     tokens = example.towers["x"].token
     assert (own.head, own.rows.tolist(), own.label.tolist()) == ("class:label", [[7]], [1])
     assert words.name == "lm" and (tokens[words.first + 1] == words.label).all()
-    assert words.label.tolist() == [40, 41, 42, toy_vocab.sep, 43, 44]
+    assert words.label.tolist() == [40, 41, 42, toy_vocab.sep, 43, 44, toy_vocab.sep]
     assert made("classify", "lm", toy_vocab).asks == {"lm": 0.5}
     alone = made("classify", "lm", toy_vocab, lm_weight=0.0).asking([A, B])
     assert [ask.name for ask in alone.asks] == ["class"]

@@ -123,9 +123,8 @@ class LM(Task):
         ended = self.config.delimiter != "off"
         example = self.opened(parts, delimited=ended)
         tokens = example.towers["x"].token
-        # words are predicted, and the S that ends each part but the last, whose label is the class
-        words = tokens[1 : len(tokens) - ended]
-        example.asks.append(lm(np.arange(len(words)), words))
+        # all but the first token are predicted, the last S too, whose own label is the class
+        example.asks.append(lm(np.arange(len(tokens) - 1), tokens[1:]))
         first, size = len(self.start), len(self.joined(parts))
         places = places_of(parts, first)
         if self.backward:
