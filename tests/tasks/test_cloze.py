@@ -49,10 +49,12 @@ RENDERED = [
     ("boolq", 3, (P, Q), f"{P} Based on the previous passage, {Q}? [M].", "false true"),
     ("boolq", 4, (P, Q), f"Based on the following passage {Q}? [M]. {P}", "No Yes"),
     ("cb", 0, (T, H), '"The cat slept" ? [M], "A cat sat."', "No Yes Maybe"),
+    ("cb", 1, (T, H), "The cat slept? [M], A cat sat.", "No Yes Maybe"),
+    ("cb", 2, (T, H), '"The cat slept" ? [M]. "A cat sat."', "No Yes Maybe"),
     ("cb", 3, (T, H), "The cat slept? [M]. A cat sat.", "No Yes Maybe"),
-    (
+    (  # alone of these it keeps the final punctuation
         *("cb", 4, (T, H)),
-        "A cat sat. question: The cat slept true, false or neither? answer: [M]",
+        "A cat sat. question: The cat slept. true, false or neither? answer: [M]",
         "false true neither",
     ),
     ("rte", 1, (T, H), "The cat slept? [M], A cat sat.", "Yes No"),
@@ -69,9 +71,10 @@ RENDERED = [
         "No Yes",
     ),
     ("wic", 2, ("a b", "b c", "b"), 'b . Sense (1) (a) "a b" ([M]) "b c"', "2 b"),
-    ("multirc", 0, (P, Q, "Yes."), f"{P}. Question: {Q}? Is it Yes? [M].", "No Yes"),
+    # passages and questions lose their final punctuation, answers do not
+    ("multirc", 0, (P + ".", Q, "Yes."), f"{P}. Question: {Q}? Is it Yes.? [M].", "No Yes"),
     (
-        *("multirc", 1, (P, Q + "?", "Yes.")),
+        *("multirc", 1, (P, Q + "?", "Yes")),
         f'{P}. Question: {Q}? Is the correct answer "Yes"? [M].',
         "No Yes",
     ),
@@ -80,7 +83,8 @@ RENDERED = [
         f'{P}. Based on the previous passage, {Q}? Is "a" a correct answer? [M].',
         "No Yes",
     ),
-    ("multirc", 3, (P, Q + "?", "a"), f"{P} {Q}?- [[M]]a", "False True"),
+    ("multirc", 3, (P + ".", Q + "?", "a"), f"{P} {Q}- [[M]]a", "False True"),
+    ("multirc", 4, (P + ".", Q + "?", "a"), f"{P}. Question: {Q}? a? [M].", "No Yes"),
     ("sst2", 0, ("fine",), "fine It was [M].", "terrible great"),
     ("sst2", 1, ("fine",), "fine It was [M].", "bad good"),
     ("mnli", 0, (T, H), '"A cat sat"? [M], "The cat slept."', "Wrong Right Maybe"),
@@ -94,11 +98,11 @@ def test_patterns_are_those_of_the_papers(name, number, parts, text, answers):
     assert shown(name, number, *parts) == (text, answers.split())
 
 
-@pytest.mark.parametrize(("question", "joiner"), [("cause", "because"), ("effect", "so")])
+@pytest.mark.parametrize(("question", "joiner"), [("cause", " because"), ("effect", ", so")])
 def test_copas_choices_stand_in_its_pattern(question, joiner):
     parts = "The man slept.", "It was dark.", "He ate!", question
     answers = ["it was dark", "he ate"]
-    text = f'"it was dark" or "he ate"? The man slept {joiner} [M].'
+    text = f'"it was dark" or "he ate"? The man slept{joiner} [M].'
     assert shown("copa", 0, *parts) == (text, answers)
     assert shown("copa", 1, *parts) == (text.replace('"', ""), answers)
 
