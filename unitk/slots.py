@@ -431,7 +431,7 @@ def unroll(prompt: Example, protocol: Protocol, written: npt.ArrayLike) -> Examp
     times = np.arange(1, n)
     if protocol.probe is None:
         # the slot that is read for word j holds word j - 1, or opens a blank
-        fed = np.where(closed, protocol.begin, fed) if closed.any() else fed
+        fed = np.where(closed, protocol.begin or 0, fed) if closed.any() else fed
         more = stay(fed, pos[1:], pos2=pos2[1:], at=now + times, seg=seg, doc=doc)
         rows = start + np.arange(n)
     else:

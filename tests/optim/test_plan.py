@@ -11,6 +11,7 @@ from unitk.models import archs
 from unitk.optim.config import AdamWConfig, BertAdamConfig, parse_rules
 from unitk.optim.plan import OptimPlan, distances, freeze
 from unitk.optim.schedules import Constant, Linear
+from unitk.registry import get
 
 
 def make(name="bert_tiny", **changes):
@@ -78,6 +79,31 @@ def test_a_group_has_its_factor_schedule_and_decay():
     assert betas["embed.tokens.weight"] == (0.9, 0.98)
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adamw"])
+def test_the_weights_of_layers_decay_where_a_group_says_so(optimizer):
+    """ELMo's lambda |w|^2: a vector goes to 0 by its decay alone, and w of a gradient is one of
+    the decay's loss."""
+    heads = "class:label:3"
+    model = make(heads=(heads,), head_layers=(0, 1, 2))
+    name = "heads.class:label.mix.weight"
+    config = get("optimizer", optimizer)(weight_decay=0.0)
+    weight = dict(model.named_parameters())[name]
+    with torch.no_grad():
+        weight.copy_(torch.tensor([2.0, -1.0, 0.5]))
+    others = {n: p.detach().clone() for n, p in model.named_parameters() if n != name}
+    plan = plan_of(model, config, groups=["heads.*.mix.weight weight-decay=0.4"], lr=0.1)
+    plan.begin(0, None, 0)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    before = weight.detach().clone()
+    plan.step()
+    assert all(torch.equal(p, others[n]) for n, p in model.named_parameters() if n != name)
+    if optimizer == "adagrad":  # its first step is the rate, whatever the gradient
+        torch.testing.assert_close(weight.detach(), before - 0.1 * before.sign())
+    else:
+        torch.testing.assert_close(weight.detach(), before * (1 - 0.1 * 0.4))
+
+
 def test_what_is_frozen_is_bit_equal():
     model = make()
     before = copy(model)
@@ -129,11 +155,27 @@ def test_two_optimizers_are_two_runs_on_disjoint_parts():
         ("layers.* eps=-1", "--group layers.* eps must be above 0, got -1"),
         ("layers.* lr-factor=-1", "--group layers.* lr-factor must be above 0, got -1"),
         ("layers.* lr-factor=x", "--group layers.* lr-factor must be a number, got 'x'"),
+        ("heads.* layer-decay=0.5", "--group heads.* layer-decay has no effect"),
+        ("heads.lm.bias optimizer=muon", "--group heads.lm.bias: muon has no effect"),
+        ("*.bias optimizer=muon lr-factor=2", r"--group .*bias: muon has no effect"),
+        (  # matrices decay, and adapt therefore
+            "layers.*.ffn.*.weight optimizer=lamb always-adapt=off",
+            "--group layers.*.ffn.*.weight always-adapt has no effect",
+        ),
+        (
+            "layers.* lr-factor=2,layers.0.* lr-factor=3",
+            "--group layers.0.*: a group before it has all of its parameters",
+        ),
     ],
 )
 def test_a_bad_group_names_its_place(group, message):
     with pytest.raises(UsageError, match=message.replace("*:", r"\*:").replace(".* ", r"\.\* ")):
         plan_of(make(), groups=[group])
+
+
+def test_an_option_that_some_parameters_read_is_none_without_effect():
+    groups = ["layers.*.weight optimizer=lamb always-adapt=off", "embed.tokens.* "]
+    plan_of(make(), groups=[*groups, "embed.* layer-decay=0.5"])  # norms do not decay
 
 
 def test_a_pattern_that_matches_nothing_is_an_error():

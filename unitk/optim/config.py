@@ -27,7 +27,8 @@ class OptimizerConfig:
     """`module:name` of what is called with the options and the groups to build the optimizer."""
 
     weight_decay: float = 0.0
-    """Weight decay of matrices. Biases and norms never decay."""
+    """Weight decay of matrices. Biases, norms and other vectors decay only where a --group of such
+    alone has this option."""
     layer_decay: float = 1.0
     """Layer-wise decay: factor on the learning rate from each layer to the one below it. The output
     layers have 1, the embeddings the smallest rate."""
@@ -43,6 +44,13 @@ class OptimizerConfig:
     def of(self, name: str, dims: int) -> OptimizerConfig:
         """The optimizer that trains a parameter with this name and number of dimensions."""
         return self
+
+    def reads(self, option: str, decay: float, distance: int) -> bool:
+        """Whether an option of these counts for a parameter, which decays by so much and is so many
+        layers away from the output."""
+        return option in {one.name for one in fields(self)} and (
+            option != "layer_decay" or distance > 0
+        )
 
 
 @register("optimizer", "adamw")
@@ -92,6 +100,9 @@ class LambConfig(AdamWConfig):
     weight_decay: float = 0.01
     always_adapt: bool = True
     """Also scale the updates of biases and norms, as in the paper. GPT-BERT's code does not."""
+
+    def reads(self, option: str, decay: float, distance: int) -> bool:
+        return super().reads(option, decay, distance) and not (option == "always_adapt" and decay)
 
 
 @register("optimizer", "adafactor")
@@ -180,6 +191,7 @@ class Rule:
     optimizer: OptimizerConfig
     lr_factor: float = 1.0
     lr_schedule: Any = None  # None: that of the run
+    given: tuple[str, ...] = ()  # "optimizer" and options of it, those that the rule names
 
 
 def parse_rules(texts: Sequence[str], optimizer: OptimizerConfig) -> list[Rule]:
@@ -213,4 +225,5 @@ def _rule(text: str, optimizer: OptimizerConfig) -> Rule:
         own = kind(**values) if name else replace(optimizer, **values)
     except UsageError as error:  # an optimizer knows its options by their names as flags
         raise UsageError(str(error).replace(flag("optimizer."), f"{where} ")) from error
-    return Rule(pattern, own, factor, schedule)
+    named = ("optimizer",) * bool(name) + tuple(values)
+    return Rule(pattern, own, factor, schedule, named)

@@ -40,34 +40,26 @@ class OptimPlan:
         require(len(named) > 0, "--freeze leaves nothing to train")
         self.lr, self.schedule, self.thaw = lr, schedule, thaw
         distance = distances(named)
-        taken: dict[str, Rule] = {}
-        for rule in rules:
-            for name in matching(rule.pattern, named, "--group"):
-                taken.setdefault(name, rule)
+        rule_of: dict[str, Rule] = {}
+        decays = set[str]()
+        for rule, own in divide(named, [*rules, Rule("", optimizer, given=("optimizer",))]):
+            rule_of |= dict.fromkeys(own, rule)
+            decays |= decaying(own, rule)
+            check(rule, own, decays, distance)
         parts: dict[Any, list[tuple[str, nn.Parameter]]] = {}
-        wanted: dict[type, str] = {}  # kinds of optimizers, each with the first pattern it is for
         for name, parameter in named.items():
-            rule = taken.get(name, Rule("*", optimizer))
-            # vectors (norms, biases) and whatever is called a bias do not decay
-            decays = parameter.dim() >= 2 and not name.endswith("bias")
+            rule = rule_of[name]
             factor = rule.lr_factor * rule.optimizer.layer_decay ** distance[name]
             config = rule.optimizer.of(name, parameter.dim())
-            key = not decays, config, factor, rule.lr_schedule
+            key = name not in decays, config, factor, rule.lr_schedule
             parts.setdefault(key, []).append((name, parameter))
-            wanted.setdefault(type(rule.optimizer), rule.pattern)
         groups: dict[OptimizerConfig, list[dict[str, Any]]] = {}
         for key in sorted(parts, key=lambda key: key[0]):  # what decays comes first
-            plain, config, factor, own = key
-            group = {"params": parts[key], "lr": lr, "factor": factor, "schedule": own}
+            plain, config, factor, times = key
+            group = {"params": parts[key], "lr": lr, "factor": factor, "schedule": times}
             group["weight_decay"] = 0.0 if plain else config.weight_decay
             group["matrices"] = [fused.get(name, 1) for name, _ in parts[key]]
             groups.setdefault(config, []).append(group)
-        for kind, pattern in wanted.items():
-            where = "--optimizer" if pattern == "*" else f"--group {pattern}"
-            idle = (
-                f"{where}: {name_of('optimizer', kind)} has no effect: it would train nothing here"
-            )
-            require(any(type(config) is kind for config in groups), idle)
         self.optimizers = [config.build(own) for config, own in groups.items()]
         depths = sorted({distance[name] for name in named})
         message = "--thaw has no effect: all that is trained stands at one depth"
@@ -106,6 +98,46 @@ class OptimPlan:
         """Discard the gradients."""
         for optimizer in self.optimizers:
             optimizer.zero_grad()
+
+
+def divide(
+    named: dict[str, nn.Parameter], rules: Sequence[Rule]
+) -> list[tuple[Rule, dict[str, nn.Parameter]]]:
+    """The parameters that each rule is the first one to match; the last one has what is left."""
+    found, left = [], dict(named)
+    for rule in rules[:-1]:
+        names = matching(rule.pattern, named, "--group")
+        own = {name: left.pop(name) for name in names if name in left}
+        where = f"--group {rule.pattern}: a group before it has all of its parameters"
+        require(len(own) > 0, f"{where}; write the exception first")
+        found.append((rule, own))
+    return [*found, (rules[-1], left)] if left else found
+
+
+def decaying(named: dict[str, nn.Parameter], rule: Rule) -> set[str]:
+    """The parameters of a rule that decay: matrices that are no biases. Where it has none of these,
+    all of them if it says so."""
+    own = {n for n, one in named.items() if one.dim() >= 2 and not n.endswith("bias")}
+    return own or (set(named) if "weight_decay" in rule.given else own)
+
+
+def check(
+    rule: Rule, named: dict[str, nn.Parameter], decays: set[str], distance: dict[str, int]
+) -> None:
+    """Raise a `UsageError` for an option of a rule that none of its parameters reads."""
+    where, kind = f"--group {rule.pattern}" if rule.pattern else "--optimizer", rule.optimizer
+    each = [(kind.of(name, one.dim()), name) for name, one in named.items()]
+    for option in rule.given:
+        if option == "optimizer":
+            idle = f"{name_of('optimizer', type(kind))} has no effect: it would train nothing here"
+            require(any(type(config) is type(kind) for config, _ in each), f"{where}: {idle}")
+            continue
+        read = (
+            config.reads(option, config.weight_decay * (name in decays), distance[name])
+            for config, name in each
+        )
+        idle = "has no effect on the parameters of the group"
+        require(any(read), f"{where} {option.replace('_', '-')} {idle}")
 
 
 def distances(names: Iterable[str]) -> dict[str, int]:
