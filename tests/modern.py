@@ -15,7 +15,7 @@ def fits(task: str, arch: str) -> bool:
 PAIRS = [
     f"{task} {arch}"
     for task in registry.names("task")
-    for arch in ("modern_tiny", "modern_encdec_tiny")
+    for arch in ("modern_tiny", "qwen3_tiny", "modern_encdec_tiny")
     if fits(task, arch)
 ]
 

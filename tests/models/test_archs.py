@@ -115,7 +115,7 @@ def test_weights_begin_as_their_width_asks():
     )
     for name in PRESETS:
         config = registry.get("arch", name)()
-        ltg_bert = re.match("modern|optimus_sentence", name)  # another law
+        ltg_bert = re.match("modern|qwen3|optimus_sentence", name)  # another law
         if not (config.sequential or config.fan_in_init or ltg_bert):
             expected = config.width**-0.5 if own.search(name) else 0.02
             assert config.init_std == expected, name

@@ -50,6 +50,7 @@ OTHER = {
     "norm_eps": 0.1,
     "norm_inside": True,
     "qk_norm": True,
+    "qk_norm_weights": True,
     "head_gate": True,
     "embedding_skip": True,
     "score_scale": False,
@@ -80,6 +81,7 @@ BESIDE = {
     "rotary_base": {"positions": "rotary"},
     "relative_distance": {"relative_buckets": 8},
     "embedding_width": {"head_transform": True},
+    "qk_norm_weights": {"qk_norm": True},
 }
 """Settings that a field needs to matter."""
 TWO_TOWERS = {"decoder_layers": 1, "shared_embeddings": False}

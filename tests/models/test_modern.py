@@ -26,10 +26,10 @@ FIVE = torch.zeros(9, 2, 5, dtype=torch.int64)
 VIEW = View(FIVE, FIVE)
 
 
-def slots(pos, pos2=None):
+def slots(pos, pos2=0):
     table = torch.zeros(9, 1, len(pos), dtype=torch.int64)
     table[POS, 0] = torch.as_tensor(pos)
-    table[POS2, 0] = torch.as_tensor(pos if pos2 is None else pos2)
+    table[POS2, 0] = torch.as_tensor(pos2)
     return table
 
 
@@ -246,6 +246,7 @@ def test_a_bad_value_names_its_option(given, message):
     ("name", "vocab_size", "least", "most"),
     [
         ("modern_mini", 8000, 5.0, 5.5),
+        ("qwen3_mini", 8000, 5.0, 5.5),
         ("modern_small", 16384, 28, 33),
         ("modern_base", 16384, 105, 115),
         ("modern_encdec_mini", 8000, 5.0, 5.5),
@@ -255,3 +256,25 @@ def test_a_bad_value_names_its_option(given, message):
 )
 def test_sizes(name, vocab_size, least, most):
     assert least < archs.preset(name).num_weights(vocab_size) / 1e6 < most
+
+
+def test_without_second_positions_rotary_ones_are_the_sum():
+    torch.manual_seed(0)
+    x, pos, pos2 = torch.randn(6, 8), torch.arange(6) * 3, torch.arange(6) % 4
+    near(scores(ROTARY, x, slots(pos, pos2)), scores(ROTARY, x, slots(pos + pos2, 0 * pos)))
+
+
+def test_weights_of_query_and_key_norms_are_qwen3s():
+    """Of each head the root mean square is 1, channels are weighed, then the pairs turn."""
+    torch.manual_seed(0)
+    config = replace(ROTARY, qk_norm=True, qk_norm_weights=True, bias=False, norm_eps=1e-12)
+    attention, x = Attention(config), torch.randn(2, 5, 32)
+    torch.nn.init.normal_(attention.query_norm.weight)
+    torch.nn.init.normal_(attention.key_norm.weight)
+    turns = rotation(config, slots(range(5)))
+    found = attention.project(x, 5, turns)
+    parts = (x @ attention.qkv.weight.mT).view(2, 5, 3, 4, 8).permute(2, 0, 3, 1, 4)
+    norms = attention.query_norm, attention.key_norm
+    for part, norm, made in zip(parts, norms, found, strict=False):
+        unit = part / part.square().mean(-1, keepdim=True).sqrt()
+        near(made, turned(unit * norm.weight, turns))

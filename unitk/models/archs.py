@@ -191,6 +191,24 @@ MODERN = ModelConfig(
     zero_init=True,
     scaled_init=False,
 )
+# what transformers, llama.cpp and their kin compute, with first weights for small models
+QWEN3 = ModelConfig(
+    positions="rotary",
+    max_positions=0,
+    num_virtual=1,
+    ffn_width=2048,
+    ffn_gate=True,
+    norm="rms",
+    norm_eps=1e-6,
+    qk_norm=True,
+    qk_norm_weights=True,
+    activation="silu",
+    bias=False,
+    dropout=0.0,
+    attention_dropout=0.0,
+    zero_init=True,
+    scaled_init=False,
+)
 MODERN2 = replace(EncoderDecoderConfig(**asdict(MODERN)), num_virtual=0, heads=())
 
 TESTS = "2 layers of 64, no dropout: for tests."
@@ -326,6 +344,11 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
             dropout=0.0,
         ),
         "2 layers of 128, a table of 96 positions, no dropout: for sentences on a CPU.",
+    ),
+    "qwen3_tiny": (modern(tiny(QWEN3), 2, 64, 4, 176), TESTS),
+    "qwen3_mini": (
+        modern(QWEN3, 4, 256, 4, 704),
+        "4 layers of 256, 5.3 M parameters: for a CPU. transformers opens it.",
     ),
     "modern_encdec_tiny": (modern(tiny(MODERN2), 2, 64, 4, 176), TESTS2),
     "modern_encdec_mini": (

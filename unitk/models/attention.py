@@ -16,7 +16,7 @@ from unitk import masks
 from unitk.errors import require
 from unitk.models.config import ModelConfig
 from unitk.models.flex import Flex, render_flex, render_flex_cross
-from unitk.models.lean import mapped, norm, unit_rms
+from unitk.models.lean import RMSNorm, mapped, norm, unit_rms
 from unitk.models.products import multiply, scores_by_products
 from unitk.models.relative import RelativeBias, turned
 from unitk.slots import POS, WIDTH
@@ -265,8 +265,12 @@ class Heads(nn.Module):
         super().__init__()
         self.num_heads, self.eps = config.num_heads, config.norm_eps
         self.scale = config.key_width**-0.5 if config.score_scale else 1.0
+        weighed = config.qk_norm and config.qk_norm_weights
+        self.query_norm = RMSNorm(config.key_width, self.eps) if weighed else None
+        self.key_norm = RMSNorm(config.key_width, self.eps) if weighed else None
         # without it, no score of normed vectors would be above the root of a head's width
-        self.query_scale = nn.Parameter(torch.ones(self.num_heads)) if config.qk_norm else None
+        scaled = config.qk_norm and not weighed
+        self.query_scale = nn.Parameter(torch.ones(self.num_heads)) if scaled else None
         self.gate = nn.Linear(config.width, self.num_heads) if config.head_gate else None
         self.norm = norm(config, config.heads_width, inside=True)
         self.gates: Tensor | None = None
@@ -275,14 +279,20 @@ class Heads(nn.Module):
 
     def queries(self, x_BTM: Tensor, rotation_B1TP: Tensor | None) -> Tensor:
         """Queries [B, H, T, K] of [B, T, H * K]."""
-        query_BHTK = self.keys(x_BTM, rotation_B1TP)
+        query_BHTK = self._turn(x_BTM, rotation_B1TP, self.query_norm)
         if self.query_scale is None:
             return query_BHTK
         return query_BHTK * self.query_scale[:, None, None].type_as(x_BTM)
 
     def keys(self, x_BSM: Tensor, rotation_B1SP: Tensor | None) -> Tensor:
         """Keys [B, H, S, K] of [B, S, H * K], rotated and normalised if so configured."""
+        return self._turn(x_BSM, rotation_B1SP, self.key_norm)
+
+    def _turn(self, x_BSM: Tensor, rotation_B1SP: Tensor | None, weighed: RMSNorm | None) -> Tensor:
+        """Heads [B, H, S, K] of [B, S, H * K], normed and rotated."""
         made_BHSK = _heads(x_BSM, self.num_heads)
+        if weighed is not None:  # before the rotation, which mixes the channels of a pair
+            made_BHSK = weighed(made_BHSK)
         if rotation_B1SP is not None:
             made_BHSK = turned(made_BHSK, rotation_B1SP)
         if self.query_scale is not None:

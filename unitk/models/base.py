@@ -34,6 +34,8 @@ class ArchConfig:
     """Whether its models carry anything from one stretch of a row to the next."""
     sequential: bool = False
     """Whether its towers read nothing but slots that come one after the other (LSTMs)."""
+    spared: tuple[str, ...] = ()
+    """Tables of a task's `needs` that it does without."""
     static_steps: bool = True
     """Whether all decoding steps are the same operations on the same memory (--capture)."""
     network: ClassVar[str]

@@ -60,7 +60,8 @@ class ModelConfig(ArchConfig):
     no limit."""
     max_positions2: int = 0
     """Number of second positions (GLM: the place within a blank). Rotary ones turn the second half
-    of every head (ChatGLM-6B). 0: second positions are not read."""
+    of every head (ChatGLM-6B). 0: there is no table of them, and rotary positions are the sum of
+    both."""
     position_offset: int = 0
     """Rows of the position table before the row of position 0 (RoBERTa: 2)."""
     num_segments: int = 0
@@ -104,6 +105,9 @@ class ModelConfig(ArchConfig):
     qk_norm: bool = False
     """Divide each query and key by its root mean square. The queries of a head have a learned
     factor (Henry et al. 2020, arXiv 2010.04245)."""
+    qk_norm_weights: bool = False
+    """With --arch.qk-norm: a learned weight for each channel of queries and of keys, the same in
+    all heads of a layer, instead of the factor of a head (Qwen3; arXiv 2505.09388)."""
     head_gate: bool = False
     """Multiply the output of each head by a learned gate from 0 to 2 that depends on the slot. It
     is 1 at first (Qiu et al. 2025, arXiv 2505.06708)."""
@@ -170,6 +174,8 @@ class ModelConfig(ArchConfig):
             self._require(name, 0 <= getattr(self, name) < 1, "in [0, 1)")
         for name in ("norm_eps", "init_std", "rotary_base"):
             self._require(name, getattr(self, name) > 0, "above 0")
+        weighed = self.qk_norm or not self.qk_norm_weights
+        require(weighed, "--arch.qk-norm-weights on has no effect without --arch.qk-norm")
         divides = self.head_width > 0 or self.width % self.num_heads == 0
         self._require("num_heads", divides, f"a divisor of --arch.width {self.width}")
         self._check_layer_heads()
@@ -236,6 +242,11 @@ class ModelConfig(ArchConfig):
             return self
         left, width = self.layer_heads[number], self.key_width
         return replace(self, num_heads=left, head_width=width, layer_heads=())
+
+    @property
+    def spared(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Rotary positions need no table of second ones: they are the sum of both."""
+        return ("max_positions2",) if self.positions == "rotary" else ()
 
     @property
     def table_width(self) -> int:

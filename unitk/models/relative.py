@@ -59,16 +59,18 @@ def rotation(config: ModelConfig, slots: Tensor) -> Tensor | None:
     """By what slots [9, B, T] turn their queries and keys: complex [B, 1, T, K / 2] of length 1.
 
     Pair i of n turns by pos * base^(-i / n) (Su et al. 2021, arXiv 2104.09864, section 3.2). With
-    second positions half of the pairs turn by each. None: positions are not rotary.
+    second positions half of the pairs turn by each, without them all by the sum: a word of GLM's
+    blank then stands where it has its place in the text. None: positions are not rotary.
     """
     if config.positions != "rotary":
         return None
-    channels = [POS, POS2] if config.max_positions2 else [POS]
-    pairs = config.key_width // (2 * len(channels))
+    pos_BT, pos2_BT = slots[POS], slots[POS2]
+    places = [pos_BT, pos2_BT] if config.max_positions2 else [pos_BT + pos2_BT]
+    pairs = config.key_width // (2 * len(places))
     each = torch.arange(pairs, dtype=torch.float64, device=slots.device)
     speed_P = config.rotary_base ** (-each / pairs)
     # in doubles: in floats, far positions lose their differences
-    angle_BTP = torch.cat([slots[one][..., None] * speed_P for one in channels], -1)
+    angle_BTP = torch.cat([place_BT[..., None] * speed_P for place_BT in places], -1)
     return torch.polar(torch.ones_like(angle_BTP), angle_BTP)[:, None].to(torch.complex64)
 
 
