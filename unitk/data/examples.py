@@ -167,8 +167,8 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     beyond = f"task {name} needs --arch.num-virtual {len(task.virtual)}"
     require(len(task.virtual) <= arch.num_virtual, f"{beyond} for {', '.join(task.virtual)}")
     for need in task.needs:
-        reads = getattr(arch, need) > 0 or need in arch.spared
-        require(reads, f"task {name} needs {flag(f'arch.{need}')} above 0")
+        enough = getattr(arch, need) > 0 or need in arch.spared
+        require(enough, f"task {name} needs {flag(f'arch.{need}')} above 0")
     if parsed.origins.get("arch.heads", "").startswith("--"):  # others are added
         for head in task.heads:
             found = f"--arch.heads are {','.join(arch.heads) or 'none'}"

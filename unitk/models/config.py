@@ -106,8 +106,8 @@ class ModelConfig(ArchConfig):
     """Divide each query and key by its root mean square. The queries of a head have a learned
     factor (Henry et al. 2020, arXiv 2010.04245)."""
     qk_norm_weights: bool = False
-    """With --arch.qk-norm: a learned weight for each channel of queries and of keys, the same in
-    all heads of a layer, instead of the factor of a head (Qwen3; arXiv 2505.09388)."""
+    """With --arch.qk-norm: a learned weight for each channel of queries and of keys, instead of the
+    factor of a head. All heads of a layer have the same (Qwen3; arXiv 2505.09388)."""
     head_gate: bool = False
     """Multiply the output of each head by a learned gate from 0 to 2 that depends on the slot. It
     is 1 at first (Qiu et al. 2025, arXiv 2505.06708)."""
