@@ -28,7 +28,7 @@ from unitk.fairseq.dictionary import FairseqDictionary, open_dictionary
 from unitk.files import create
 from unitk.interop import settings
 from unitk.interop.convert import KINDS, Found, Parts
-from unitk.interop.files import find_file, read_pickle, save_pickle, tensors_of
+from unitk.interop.files import find_file, read_pickle, save_pickle, tensors_of, without_prefix
 from unitk.interop.names import BART_LAYER, CROSS, Layout, Names, classes, count_from, same, within
 from unitk.interop.vocabs import vocab_beside, write_vocab
 from unitk.models.config import EncoderDecoderConfig, ModelConfig
@@ -38,6 +38,7 @@ from unitk.vocab.base import Vocab, open_vocab
 FILE = "checkpoint_best.pt"
 TASK, MODEL = "unitk_", "network."
 """Prefixes of the plug-in's tasks and of its tensors."""
+ROOTS = ("encoder", "decoder", "classification_heads")
 FIRST = 2  # row of position 0: positions are counted from the pad's id, which is 1
 IGNORED = (
     r"(en|de)coder\.(sentence_encoder\.)?version",
@@ -129,7 +130,8 @@ def read(path: Path, vocab: Path | None) -> Found:
         raise CheckpointError(f"{weights} is a MASS, which --from mass reads")
     if is_ours(found.get("cfg")):
         return read_ours(found["cfg"], tensors_of(found["model"], weights), weights, vocab)
-    tensors = modern(tensors_of(found["model"], weights))
+    stored = without_prefix(tensors_of(found["model"], weights), ROOTS, weights)
+    tensors = modern(stored)
     given = options_of(found, weights)
     kind = kind_of_tensors(tensors, weights)
     config = config_of(kind, tensors, given, weights, first=FIRST)

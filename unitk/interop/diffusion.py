@@ -23,7 +23,14 @@ from unitk import registry
 from unitk.errors import CheckpointError, UsageError, require
 from unitk.interop import settings
 from unitk.interop.convert import Found, Parts
-from unitk.interop.files import find_file, read_json, read_tensors, save_tensors, write_json
+from unitk.interop.files import (
+    find_file,
+    read_json,
+    read_tensors,
+    save_tensors,
+    without_prefix,
+    write_json,
+)
 from unitk.interop.hf import WEIGHTS
 from unitk.interop.hf_families import tied
 from unitk.interop.hf_tokenizer import write_tokenizer
@@ -127,7 +134,8 @@ def read(path: Path, vocab: Path | None) -> Found:
     if name not in KINDS:
         known = ", ".join(KINDS)
         raise CheckpointError(f"{where}: model_type must be one of {known}, got {name!r}")
-    kind, tensors = KINDS[name], read_tensors(weights)
+    kind = KINDS[name]
+    tensors = without_prefix(read_tensors(weights), ("backbone", "model"), weights)
     # grouped-query attention is not supported
     settings.refuse(given, {**kind.fixed, "n_kv_heads": given.get("n_heads")}, where)
     config = settings.read(settings.preset(kind.preset), kind.keys, given, where)

@@ -33,6 +33,7 @@ GLM = Layout(
         **within("transformer.layers.#.", "layers.#.", LAYER),
     }
 )
+ROOTS = ("word_embeddings", "transformer", "output_predict")
 SIZES = {
     "width": ("word_embeddings.weight", 1),
     "ffn_width": ("transformer.layers.0.mlp.dense_h_to_4h.weight", 0),
@@ -65,10 +66,7 @@ def read(path: Path, vocab: Path | None) -> Found:
         raise CheckpointError(f"{weights.parent} is of a model divided over several devices")
     found = files.read_pickle(weights)
     inner = found.get("module", found) if isinstance(found, dict) else found
-    tensors = {
-        name.removeprefix("module.").removeprefix("glm."): tensor
-        for name, tensor in files.tensors_of(inner, weights).items()
-    }
+    tensors = files.without_prefix(files.tensors_of(inner, weights), ROOTS, weights)
     where = weights.parent / "config.json"
     declared = files.read_json(where) if where.exists() else {}
     sizes = settings.sizes_of(tensors, SIZES, weights)

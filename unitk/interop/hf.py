@@ -8,6 +8,7 @@ transformers opens what is written with `from_pretrained`.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,14 @@ from torch import Tensor
 from unitk.errors import CheckpointError, require
 from unitk.interop import settings
 from unitk.interop.convert import Found, Parts
-from unitk.interop.files import find_file, read_json, read_tensors, save_tensors, write_json
+from unitk.interop.files import (
+    find_file,
+    read_json,
+    read_tensors,
+    save_tensors,
+    without_prefix,
+    write_json,
+)
 from unitk.interop.hf_families import (
     DOUBLE,
     FAMILIES,
@@ -54,18 +62,12 @@ log = logging.getLogger(__name__)
 def read(path: Path, vocab: Path | None) -> Found:
     """Read a folder with config.json and weights, or its file of weights."""
     weights = find_file(path, WEIGHTS, "model")
-    where = weights.parent / "config.json"
-    if not where.exists() and (weights.parent / "manifest.json").exists():
-        raise CheckpointError(f"{path} is a checkpoint of unitk (--from unitk)")
-    given = read_json(where)
-    kind = given.get("model_type")
-    if kind not in FAMILIES:
-        known = ", ".join(FAMILIES)
-        more = " (--from diffusion reads it)" if kind in ("mdlm", "bd3lm", "llada") else ""
-        raise CheckpointError(f"{where}: model_type must be one of {known}, got {kind!r}{more}")
+    where = config_beside(weights)
+    given, stored = read_json(where), read_tensors(weights)
+    kind = family_of(given, stored, where)
     family = FAMILIES[kind]
     settings.refuse(given, family.fixed, where)
-    tensors = modern(read_tensors(weights), family.root, family.wrapped)
+    tensors = modern(stored, family, weights)
     for second, first in family.layout.copies.items():
         if first not in tensors and second in tensors:  # a tied tensor under its other name
             tensors[first] = tensors.pop(second)
@@ -122,14 +124,71 @@ def _decoding(file: Path, task: Task) -> dict[str, Any]:
     return options
 
 
-def modern(tensors: Mapping[str, Tensor], root: str, wrapped: str = "") -> dict[str, Tensor]:
-    """Rename tensors to the current names of a whole model: gamma to weight, the root prepended.
+def config_beside(weights: Path) -> Path:
+    """The settings beside a file of weights: config.json, or bert_config.json as in 2019."""
+    where = weights.with_name("config.json")
+    if where.exists():
+        return where
+    if (weights.parent / "manifest.json").exists():
+        raise CheckpointError(f"{weights.parent} is a checkpoint of unitk (--from unitk)")
+    old = sorted(weights.parent.glob("*_config.json"))
+    old = [file for file in old if file.name not in (FILE, "tokenizer_config.json")]
+    return old[0] if len(old) == 1 else where
 
-    `root` is the prefix that a bare model's names lack. `wrapped` is a prefix to remove.
+
+def family_of(given: Mapping[str, Any], tensors: Mapping[str, Tensor], where: Path) -> str:
+    """The name in `FAMILIES`: `model_type`, else the class in `architectures`, else by tensors."""
+    known = ", ".join(FAMILIES)
+    if (kind := given.get("model_type")) is not None:
+        if kind in FAMILIES:
+            return str(kind)
+        more = " (--from diffusion reads it)" if kind in ("mdlm", "bd3lm", "llada") else ""
+        raise CheckpointError(f"{where}: model_type must be one of {known}, got {kind!r}{more}")
+    classes = given.get("architectures") or []
+    for name, family in FAMILIES.items():
+        ours = re.compile(rf"{family.name}(Model|Encoder|PreTrained|For|LMHead|DoubleHeads)\w*")
+        if isinstance(classes, list) and any(ours.fullmatch(str(one)) for one in classes):
+            return name
+    fitting = [name for name, family in FAMILIES.items() if _fits(family, tensors, where)]
+    if not fitting:
+        cure = f"add one to it: {known}"
+        raise CheckpointError(f"{where} has no model_type, and its tensors tell none; {cure}")
+    # bare models of these have the same names, but a RoBERTa has no second segment
+    single = given.get("type_vocab_size") == 1 and "roberta" in fitting
+    kind = "roberta" if single else fitting[0]
+    log.warning("%s has no model_type: by the names of its tensors, it is a %s", where, kind)
+    return kind
+
+
+def _fits(family: Family, tensors: Mapping[str, Tensor], where: Path) -> bool:
+    """Whether tensors have a family's names for the embedding and for the first layer."""
+    names, renamed = family.layout.names, modern(tensors, family, where)
+    first = names.get("layers.#.attention.qkv", names.get("layers.#.attention.qkv.weight"))
+    wanted = [names["embed.tokens"], *([first] if isinstance(first, str) else first or [])]
+    return all(
+        any(one.startswith(str(name).replace("#", "0")) for one in renamed) for name in wanted
+    )
+
+
+def modern(tensors: Mapping[str, Tensor], family: Family, path: Path) -> dict[str, Tensor]:
+    """Rename tensors to the current names of a whole model of a family.
+
+    gamma becomes weight, the root is put before the names of a bare model, and a prefix that all
+    names of a wrapped model have is taken off.
     """
+    root, own = family.root, set[str]()
+    for theirs in (*family.layout.names.values(), *family.layout.copies):
+        for name in (theirs,) if isinstance(theirs, str) else theirs:
+            own |= {name.partition(".")[0], name.removeprefix(root).partition(".")[0]}
+    own |= {family.wrapped.rstrip("."), *(name.rstrip(".") for name in OUTPUTS)}
+    found = without_prefix(tensors, own, path)
+    if root and all(name.startswith(root) for name in found):
+        inner = {name.removeprefix(root): tensor for name, tensor in found.items()}
+        # the wrapper's word is also the root, as in model.model.shared.weight of a BART
+        found = inner if all(name.startswith((root, *OUTPUTS)) for name in inner) else found
     renamed = {}
-    for name, tensor in tensors.items():
-        name = current_name(name).removeprefix(wrapped)
+    for name, tensor in found.items():
+        name = current_name(name).removeprefix(family.wrapped)
         if not name.startswith((root, *OUTPUTS)):
             name = root + name
         renamed[name] = tensor

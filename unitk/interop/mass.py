@@ -22,7 +22,7 @@ from unitk.fairseq.dictionary import XLMDictionary, symbols_of
 from unitk.files import create
 from unitk.interop import mass_xlm
 from unitk.interop.convert import Found, Parts
-from unitk.interop.files import find_file, read_pickle, save_pickle, tensors_of
+from unitk.interop.files import find_file, read_pickle, save_pickle, tensors_of, without_prefix
 from unitk.interop.hf_generation import opening
 from unitk.interop.names import count_from
 from unitk.interop.settings import check_family
@@ -47,7 +47,7 @@ def read(path: Path, vocab: Path | None) -> Found:
     if isinstance(found, dict) and all(isinstance(found.get(side), dict) for side in SIDES):
         return mass_xlm.read(found, weights, vocab)
     inner = found.get("model", found) if isinstance(found, dict) else found
-    tensors = modern(tensors_of(inner, weights))
+    tensors = modern(without_prefix(tensors_of(inner, weights), SIDES, weights))
     if "encoder.embed_tokens.weight" not in tensors:
         raise CheckpointError(f"{weights} is not MASS: it has no encoder.embed_tokens.weight")
     given = DEFAULTS | (options_of(found, weights) if inner is not found else {})

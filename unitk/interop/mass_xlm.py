@@ -97,7 +97,7 @@ def tower(root: str, ours: str) -> dict[str, Any]:
 def read(found: Mapping[str, Any], path: Path, vocab: Path | None) -> Found:
     """Read the contents of a file of XLM; the dictionary is in it or given as `vocab`."""
     tensors = {
-        f"{side}.{name.removeprefix('module.')}": tensor
+        f"{side}.{name}": tensor
         for side in ("encoder", "decoder")
         for name, tensor in tensors_of(found[side], path).items()
     }

@@ -57,7 +57,7 @@ def read(path: Path, vocab: Path | None) -> Found:
     if "full" in folders:
         found = files.read_pickle(where / FULL)
         inner = found.get("model_state_dict") if isinstance(found, dict) else None
-        tensors = files.tensors_of(inner, where / FULL)
+        tensors = files.without_prefix(files.tensors_of(inner, where / FULL), SIDES, where / FULL)
     else:
         tensors = {}
         for side in SIDES:

@@ -17,7 +17,14 @@ from torch import Tensor
 from unitk.errors import CheckpointError
 from unitk.interop import settings
 from unitk.interop.convert import Found, Parts
-from unitk.interop.files import find_file, read_json, read_tensors, save_pickle, write_json
+from unitk.interop.files import (
+    find_file,
+    read_json,
+    read_tensors,
+    save_pickle,
+    without_prefix,
+    write_json,
+)
 from unitk.interop.hf_families import BARE, BERT_KEYS, bert_sizes, masked_changes, tied
 from unitk.interop.names import BERT, Layout, Theirs, current_name
 from unitk.interop.vocabs import vocab_beside, write_vocab
@@ -44,6 +51,7 @@ OFF = {"relax_projection": 0, "new_pos_ids": False, "task_idx": None}
 OFF |= {"ffn_type": 0, "num_qkv": 0, "seg_emb": False}  # switches that no released model has on
 PRESETS = {6: ("unilm_base", "unilm_large"), 2: ("unilm2_base",)}
 """By the number of token types."""
+ROOTS = ("bert", "cls", "crit_mask_lm_smoothed")
 RELEASED = ("config.json", "vocab.txt")
 
 
@@ -54,7 +62,7 @@ def read(path: Path, vocab: Path | None) -> Found:
     sizes come from the shapes of the tensors.
     """
     weights = find_file(path, ("pytorch_model.bin", "*.bin", "model.safetensors"), "weights")
-    tensors = modern(read_tensors(weights))
+    tensors = modern(without_prefix(read_tensors(weights), ROOTS, weights))
     where, pieces = (weights.with_name(f"{weights.stem}-{name}") for name in RELEASED)
     where = where if where.exists() else weights.parent / "config.json"
     vocab = vocab or (pieces if pieces.exists() else None)
@@ -94,7 +102,7 @@ def modern(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     fast = any(name.endswith("qkv_linear.weight") for name in tensors)
     found = {}
     for name, tensor in tensors.items():
-        name = current_name(name.removeprefix("module."))
+        name = current_name(name)
         name = name.replace("cls.predictions.decoder_weight", "cls.predictions.decoder.weight")
         name = re.sub(r"^bert\.(encoder\.)?rel_pos_bias", FAST_BIAS if fast else SPLIT_BIAS, name)
         if name.endswith(("self.q_bias", "self.v_bias")):
