@@ -1,6 +1,5 @@
-"""Makes docs/masks.md from the code: every objective's slots and mask, as `unitk show` draws them.
-
-A test compares the page with the code.
+"""Makes docs/masks.md and docs/pictures/ from the code: every objective's slots and mask, as
+`unitk show` draws them. A test compares the page and the pictures with the code.
 """
 
 from __future__ import annotations
@@ -8,13 +7,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import re
 import shlex
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
 from unitk_cli import show
 
 PAGE = Path(__file__).with_name("masks.md")
+FOLDER = Path(__file__).with_name("pictures")
 FOX = "the quick brown fox jumps over the lazy dog"
 PLAIN = "--task.mask-keep-random 1,0,0"
 
@@ -284,6 +286,15 @@ PICTURES = [
 ]
 TWO_TOWERS = ("bilm", "mass", "bart", "t5", "seq2seq", "optimus")
 """Two pictures each, which are in the text only."""
+CONCEPTS = Picture(
+    "prefix_lm",
+    "A prefix language model",
+    "--user-dir recipes/plugin --task prefix_lm --seed 2",
+    FOX,
+    "A picture of concepts.md.",
+)
+SHOWN = [CONCEPTS, *(one for one in PICTURES if one.name not in TWO_TOWERS)]
+"""What docs/pictures/ has a file of."""
 
 
 def page() -> str:
@@ -302,19 +313,34 @@ def page() -> str:
     for one in PICTURES:
         lines += [f"## {one.title}", "", one.about, "", "```bash", one.command, "```", ""]
         lines += ["```text", drawn(one).rstrip(), "```", ""]
-        if one.name not in TWO_TOWERS:
+        if one in SHOWN:
             lines += [f"![The mask of {one.title}](pictures/{one.name}.svg)", ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def drawn(one: Picture) -> str:
-    """What the command prints."""
+def drawn(one: Picture, output: Path | None = None) -> str:
+    """What the command prints; with an output it also writes the picture of the mask."""
+    words = [*shlex.split(one.words), *(["--output", str(output)] if output else []), one.text]
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.chdir(PAGE.parents[1]):
-        show.run([*shlex.split(one.words), one.text])
+        show.run(words)
     return "\n".join(line.rstrip() for line in printed.getvalue().splitlines())
+
+
+def svg(one: Picture) -> str:
+    """The picture of a mask; the same bytes at any time, with its texts as texts."""
+    import matplotlib
+
+    same = {"svg.hashsalt": one.name, "svg.fonttype": "none"}
+    with tempfile.TemporaryDirectory() as folder, matplotlib.rc_context(same):
+        output = Path(folder, "mask.svg")
+        drawn(one, output)
+        text = output.read_text(encoding="utf-8")
+    return re.sub(r"\s*<dc:date>.*</dc:date>", "", text)
 
 
 if __name__ == "__main__":
     argparse.ArgumentParser(description=__doc__).parse_args()
     PAGE.write_text(page(), encoding="utf-8")
+    for one in SHOWN:
+        (FOLDER / f"{one.name}.svg").write_text(svg(one), encoding="utf-8")

@@ -1,4 +1,5 @@
-"""docs/masks.md is what the code draws; its worked example is the matrix of the specification."""
+"""docs/masks.md and docs/pictures/ are what the code draws; the worked example is the matrix of the
+specification."""
 
 import importlib.util
 import re
@@ -23,6 +24,26 @@ def gallery():
 
 def test_the_page_is_what_the_code_draws(gallery):
     assert gallery.PAGE.read_text() == gallery.page(), "run python docs/gallery.py"
+
+
+def test_the_pictures_are_what_the_code_draws(gallery):
+    """Both sides without the name of matplotlib's version, and with numbers of two decimals."""
+
+    def plain(text):
+        text = re.sub(r"Matplotlib v[\d.]+", "", text)
+        return re.sub(r"\d+\.\d+", lambda number: f"{float(number[0]):.2f}", text)
+
+    there = {path.stem: path.read_text() for path in gallery.FOLDER.iterdir()}
+    assert there.keys() == {one.name for one in gallery.SHOWN}
+    for one in gallery.SHOWN[::8]:
+        assert plain(there[one.name]) == plain(gallery.svg(one)), "run python docs/gallery.py"
+
+
+@pytest.mark.slow
+def test_all_pictures_are_what_the_code_draws(gallery):
+    for one in gallery.SHOWN:
+        found = (gallery.FOLDER / f"{one.name}.svg").read_text()
+        assert found == gallery.svg(one), "run python docs/gallery.py"
 
 
 def test_every_objective_is_in_it(gallery):

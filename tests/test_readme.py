@@ -28,8 +28,6 @@ from unitk_cli import analyse, main
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("*.md", "docs/**/*.md", "recipes/**/README.md", "unitk/pretrained/*/README.md")
 PAGES = sorted(page for pattern in FOLDERS for page in ROOT.glob(pattern))
-MADE = {ROOT / "docs" / name for name in ("api.md", "pictures")}
-"""What `make docs` makes."""
 OTHERS = set("cd echo printf git pip ls cat head tail zcat gzip mkdir cp source curl tar".split())
 OTHERS |= {"pre-commit", ".venv/bin/pip", ".venv/bin/pre-commit", "fairseq-train"}
 INTERPRETERS = {"bash", "sh", "python", "python3", ".venv/bin/python"}
@@ -208,10 +206,52 @@ def test_links_lead_somewhere(page):
     for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         name, _, anchor = link.partition("#")
         there = (page.parent / name).resolve() if name else page
-        if ":" in name or not MADE.isdisjoint([there, there.parent]):
+        if ":" in name:
             continue
         assert there.exists(), link
         assert not anchor or anchor in anchors(there), link
+
+
+SHOWN = [
+    (page, file, code)
+    for page in PAGES
+    for file, code in re.findall(
+        r"^<!-- (\S+\.\S+) -->\n```\w+\n(.*?)^```", page.read_text(), re.M | re.S
+    )
+]
+"""Files that a page shows under their name."""
+
+
+@pytest.mark.parametrize(("page", "file", "code"), SHOWN, ids=[file for _, file, _ in SHOWN])
+def test_a_page_shows_the_file_that_it_names(page, file, code):
+    assert code == (ROOT / file).read_text(), f"put {file} into {page} as it is"
+
+
+def test_pages_show_files():
+    assert len(SHOWN) >= 4
+
+
+def test_git_ignores_what_documented_commands_write():
+    pages = [page for page in PAGES if page.parent in (ROOT, ROOT / "docs")]
+    wanted = {str(page.relative_to(ROOT)) for page in pages}
+    written = {
+        value
+        for block in ALL
+        if block.page in wanted and block.language == "bash"
+        for words in commands(block.text)
+        for option, value in zip(words, words[1:], strict=False)
+        if words[0] == "unitk" and option in ("--output", "--dest", "--save-dir")
+    }
+    assert "vectors.npy" in written and len(written) > 30
+    kept = [name for name in written if not ignored(name)]
+    assert not kept, f".gitignore lacks {kept}"
+    assert not ignored("constraints.txt") and not ignored("requirements-dev.txt")
+
+
+def ignored(name: str) -> bool:
+    """Whether git ignores a new file of this name in the root folder."""
+    done = subprocess.run(["git", "check-ignore", "-q", "--no-index", name], cwd=ROOT, check=False)
+    return done.returncode == 0
 
 
 def test_what_is_read(only_parse):
