@@ -1,15 +1,16 @@
 # Everything happens in .venv; nothing else on the machine is changed.
 PYTHON ?= python3
-# Where pip looks for PyTorch besides its usual index. auto: the CPU builds where no NVIDIA GPU is
-# found and the index answers; empty: nowhere else; or the address of an index.
+# Where pip finds PyTorch. auto: at PyTorch's own index the CPU build, if there is no NVIDIA GPU and
+# the index answers; empty: where pip finds everything else; or the address of an index.
 TORCH_INDEX ?= auto
 CPU_INDEX := https://download.pytorch.org/whl/cpu
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install -qq
 ON_PATH := PATH="$(CURDIR)/$(BIN):$$PATH"
 
-.PHONY: help quickstart test test-cpus test-slow lint count docs clean
+.PHONY: help quickstart test test-cpus test-slow lint count docs lock clean
 .DEFAULT_GOAL := help
 
 help: ## say what there is
@@ -18,8 +19,9 @@ help: ## say what there is
 
 quickstart: .venv/.core ## install unitk, then train, generate and score on the bundled sample
 	@$(ON_PATH) bash recipes/quickstart/run.sh
+	@echo 'unitk is in .venv. To type its commands in this terminal: source .venv/bin/activate'
 
-test: lint ## ruff, mypy and the fast tests
+test: lint docs ## ruff, mypy, the site and the fast tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
 
 test-slow: .venv/.dev ## the tests that take longer
@@ -44,8 +46,16 @@ lint: .venv/.dev ## ruff and mypy
 count: ## lines, folders, cycles and comments of the package
 	@$(PYTHON) tests/shape.py
 
-docs: .venv/.docs ## build the site, warnings are errors
-	@$(ON_PATH) mkdocs build --strict
+docs: .venv/.dev ## build the site in site/, warnings are errors
+	@$(ON_PATH) NO_MKDOCS_2_WARNING=1 mkdocs build --strict
+
+# PyTorch is not in these files: builds for CPUs and for CUDA have the same version, but other hashes
+lock: .venv/.made ## write requirements*.txt anew: the newest versions that constraints.txt allows
+	@$(INSTALL) uv
+	@for extras in '' '--extra dev --extra docs'; do \
+	  $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	    --no-emit-package torch --constraints constraints.txt --custom-compile-command 'make lock' \
+	    setup.py $$extras --output-file requirements$${extras:+-dev}.txt || exit; done
 
 clean: ## remove .venv and all caches (never runs or data)
 	rm -rf .venv build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -61,23 +71,25 @@ clean: ## remove .venv and all caches (never runs or data)
 	$(PYTHON) -m venv .venv
 	@touch $@
 
-.venv/.core: .venv/.made setup.py pyproject.toml constraints.txt
-	@index='$(TORCH_INDEX)'; size='300 MB for a CPU build of PyTorch, 3 GB for one with CUDA'; \
+.venv/.core: .venv/.made setup.py pyproject.toml constraints.txt requirements.txt
+	@echo 'Installing into .venv: packages of requirements.txt, 80 MB'
+	@$(INSTALL) --require-hashes -r requirements.txt
+	@index='$(TORCH_INDEX)'; build='the build that pip finds, 200 MB for a CPU, 3 GB with CUDA'; \
 	if [ "$$index" = auto ]; then \
 	  index=; \
 	  if command -v nvidia-smi >/dev/null; then \
-	    size='3 GB (NVIDIA GPU found: PyTorch with CUDA)'; \
+	    build='with CUDA for the NVIDIA GPU, 3 GB'; \
 	  elif $(BIN)/python -c 'from urllib.request import urlopen; urlopen("$(CPU_INDEX)/torch/", timeout=3)' 2>/dev/null; then \
 	    index='$(CPU_INDEX)'; \
-	    size="300 MB (no NVIDIA GPU: the CPU build of PyTorch from $$index)"; \
-	  else \
-	    echo 'No NVIDIA GPU, but $(CPU_INDEX) does not answer: PyTorch from the usual index of pip.'; \
+	    build="for a CPU, 200 MB, from $$index"; \
 	  fi; \
 	fi; \
-	echo "Downloads up to about $$size."; \
-	$(PIP) install $${index:+--extra-index-url "$$index"} -c constraints.txt -e .
+	echo "Installing into .venv: PyTorch, $$build"; \
+	$(INSTALL) $${index:+--index-url "$$index"} "$$(grep '^torch==' constraints.txt)"
+	@$(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
-.venv/.dev .venv/.docs: .venv/.%: .venv/.core
-	$(PIP) install -q -c constraints.txt -e '.[$*]'
+.venv/.dev: .venv/.core requirements-dev.txt
+	@echo 'Installing into .venv: packages of requirements-dev.txt, 150 MB'
+	@$(INSTALL) --require-hashes -r requirements-dev.txt
 	@touch $@

@@ -4,10 +4,27 @@ import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 here = Path(__file__).parent
 readme = here / "README.md"
 version = re.search(r'VERSION = "(.+)"', (here / "unitk" / "files.py").read_text("utf-8"))
+
+
+class BuildWithRecipe(build_py):
+    """Builds the packages, and puts the recipe that `unitk quickstart` reads into the wheel."""
+
+    def run(self):
+        super().run()
+        if self.editable_mode:  # a clone has it in recipes/
+            return
+        recipe = here / "recipes" / "quickstart"
+        sample = (recipe / "data" / "squad-v1.1-nqg-split").iterdir()
+        for path in (recipe / "finetune.yaml", recipe / "data" / "README.md", *sample):
+            dest = Path(self.build_lib, "unitk", "quickstart", path.relative_to(recipe))
+            self.mkpath(str(dest.parent))
+            self.copy_file(str(path), str(dest))
+
 
 setup(
     name="unitk",
@@ -25,13 +42,10 @@ setup(
         "Topic :: Text Processing :: Linguistic",
         "Typing :: Typed",
     ],
-    packages=[
-        *find_packages(include=["unitk", "unitk.*", "unitk_cli", "unitk_cli.*"]),
-        "unitk.quickstart",
-    ],
-    package_dir={"unitk.quickstart": "recipes/quickstart"},  # what `unitk quickstart` reads
+    packages=find_packages(include=["unitk", "unitk.*", "unitk_cli", "unitk_cli.*"]),
+    package_dir={"": "."},  # editable installs are then a path, which mypy and pyright follow
+    cmdclass={"build_py": BuildWithRecipe},
     package_data={
-        "unitk.quickstart": ["finetune.yaml", "data/README.md", "data/squad-v1.1-nqg-split/*"],
         "unitk": ["py.typed", "keywords.pyi", "tasks/understanding/sets/*.yaml"],
         "unitk.pretrained": ["*/*", "*/vocab/*"],
         "unitk.api": ["page/*"],
@@ -51,6 +65,8 @@ setup(
         "matplotlib>=3.8",
         "sacrebleu>=2.4",
         "rouge-score>=0.1.2",
+        "starlette>=0.40",
+        "uvicorn>=0.30",
     ],
     extras_require={
         "tensorboard": ["tensorboard"],
@@ -63,8 +79,8 @@ setup(
         "ctranslate2": ["ctranslate2", "transformers>=5"],
         "hub": ["huggingface-hub"],
         "elmo": ["h5py"],
+        "fairseq": ["fairseq-fixed>=0.12.3.1"],
         "onnx": ["onnx", "transformers>=5"],
-        "serve": ["starlette", "uvicorn"],
         "docs": ["mkdocs-material"],
         "dev": [
             "httpx",
@@ -77,10 +93,8 @@ setup(
             "ruff",
             "scikit-learn",
             "scipy",
-            "starlette",
             "transformers>=5",
             "types-PyYAML",
-            "uvicorn",
             "zstandard",
         ],
     },

@@ -52,14 +52,10 @@ def run(argv: Sequence[str]) -> None:
     """Load the model, and serve it until a signal comes."""
     given: Options = config.parse("serve", Options, argv).main
     check_option(given, "port", 0 <= given.port <= 65535, "in 0 to 65535")
-    try:
-        import uvicorn
+    import uvicorn
 
-        from unitk.serving.app import Server
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            f"unitk serve needs {error.name}, which is not installed: pip install 'unitk[serve]'"
-        ) from error
+    from unitk.serving.app import Server
+
     listening = bound(given.host, given.port)
     replaced = watched(given.checkpoint)
     app = Server(served(given), replaced).app()
