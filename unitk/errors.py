@@ -10,6 +10,9 @@ import sys
 QUIET = "UNITK_QUIET"
 """Environment variable: neither progress nor what goes well is shown (`--quiet`)."""
 
+REPORT = "UNITK_REPORT"
+"""Environment variable: the file for the error of a process, which who started it prints."""
+
 
 def talks() -> bool:
     """Whether somebody in a terminal or a notebook wants to know how far things are."""

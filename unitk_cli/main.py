@@ -10,6 +10,7 @@ import re
 import sys
 import traceback
 from contextlib import redirect_stdout, suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -18,7 +19,8 @@ from click.shell_completion import CompletionItem
 
 from unitk import __version__
 from unitk.api.arguments import settle
-from unitk.errors import QUIET, DataError, UnitkError, UsageError, out_of_memory
+from unitk.errors import QUIET, REPORT, DataError, UnitkError, UsageError, out_of_memory
+from unitk.files import create
 from unitk.registry import KINDS, PLUGIN, load_plugins, names, nearest
 
 VERBS = {
@@ -105,7 +107,15 @@ def show(kind: type[BaseException], error: BaseException, trace: TracebackType |
     # unitk's own frames say nothing about a mistake in a plug-in
     for _ in range(first):
         trace = trace and trace.tb_next
-    traceback.print_exception(kind, error, trace, chain=first == 0)
+    report("".join(traceback.format_exception(kind, error, trace, chain=first == 0)).rstrip())
+
+
+def report(message: str) -> None:
+    """Print an error, or leave it to who started this process: all ranks may have the same one."""
+    if path := os.environ.get(REPORT):
+        create(Path(path), f"{message}\n")
+    else:
+        print(message, file=sys.stderr)
 
 
 def module(verb: str) -> Any:
@@ -159,7 +169,7 @@ def main() -> None:
     try:
         cli.main(prog_name="unitk", standalone_mode=False)
     except UnitkError as error:
-        print(f"unitk {verb}: {error}".replace(" :", ":"), file=sys.stderr)
+        report(f"unitk {verb}: {error}".replace(" :", ":"))
         sys.exit(error.code)
     except (KeyboardInterrupt, click.Abort):  # first: it is a RuntimeError
         print("interrupted", file=sys.stderr)
@@ -167,9 +177,7 @@ def main() -> None:
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
-        print(
-            f"unitk {verb}: out of memory: lower {LOWER.get(verb, '--max-tokens')}", file=sys.stderr
-        )
+        report(f"unitk {verb}: out of memory: lower {LOWER.get(verb, '--max-tokens')}")
         sys.exit(2)
     except click.ClickException as error:
         print(f"unitk: {error.format_message()}", file=sys.stderr)

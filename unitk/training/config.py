@@ -279,8 +279,14 @@ COUNTS = (
 """Options that count something: 1 or more."""
 
 
+MEETING = "UNITK_MEETING"
+"""Environment variable: the private folder in which the processes of `--nproc` meet."""
+LAUNCHER = "UNITK_LAUNCHER"
+"""Environment variable: the number of the process that has started them."""
+
+
 def launched() -> bool:
-    """Whether torchrun, or another launcher with its variables, started this process."""
+    """Whether `--nproc`, torchrun or another launcher with its variables started this process."""
     return "WORLD_SIZE" in os.environ
 
 
@@ -289,7 +295,7 @@ def process_ranks() -> tuple[int, int, int]:
     world = int(os.environ.get("WORLD_SIZE", "1"))  # the names that torchrun sets
     if world == 1:
         return 0, 1, 0
-    for name in ("RANK", "LOCAL_RANK", "MASTER_ADDR"):
+    for name in ("RANK", "LOCAL_RANK", *(("MASTER_ADDR",) * (MEETING not in os.environ))):
         require(name in os.environ, f"WORLD_SIZE is {world}, but {name} is not set: use torchrun")
     return int(os.environ["RANK"]), world, int(os.environ["LOCAL_RANK"])
 

@@ -44,7 +44,7 @@ def choose_device(wanted: str, local: int = 0) -> torch.device:
     # cuDNN would round the inputs of LSTMs and convolutions to TF32, which has 10 bits
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     if local >= (count := torch.cuda.device_count()):
-        raise UsageError(f"process {local} of this machine has no GPU: there are {count}")
+        raise UsageError(f"--nproc: process {local} has no GPU: this machine has {count}")
     return torch.device("cuda", local)
 
 

@@ -1,7 +1,7 @@
 """Ranks: the only file that knows that a run may have several processes.
 
-`torchrun` starts them; each reads its own share of every update's micro-batches. What the loop
-needs of the others is here: sums over all ranks, values that all agree on, gradients.
+`--nproc` or `torchrun` starts them; each reads its own share of every update's micro-batches. What
+the loop needs of the others is here: sums over all ranks, values that all agree on, gradients.
 
 Gradients are added up in buckets after the last micro-batch of an update, by all-reduce and not by
 DistributedDataParallel: a criterion calls `model.condition` and `model.head` beside the forward
@@ -15,27 +15,27 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import re
 import signal
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed import PrefixStore, rendezvous  # type: ignore[attr-defined]
+from torch.distributed import FileStore, PrefixStore, Store, rendezvous  # type: ignore[attr-defined]
 
 from unitk.errors import RanksError
 from unitk.models.attention import CrossAttention
 from unitk.models.layers import Layer
 from unitk.models.stack import Model
 from unitk.optim.muon import Muon
-from unitk.training.config import process_ranks
-from unitk.training.signals import EXIT
+from unitk.training.config import LAUNCHER, MEETING, process_ranks
 
 BUCKET = 25_000_000  # bytes of gradients that are sent at a time
 
@@ -136,9 +136,11 @@ class Group(Ranks):
 
     def connect(self, device: torch.device, timeout: float) -> None:
         self.device, self.timeout = device, timeout
-        if "TORCHELASTIC_RUN_ID" in os.environ and sys.platform == "linux":
+        if {"TORCHELASTIC_RUN_ID", MEETING} & os.environ.keys() and sys.platform == "linux":
             # where the launcher is killed, its ranks save and end too
             ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGTERM)
+        if int(os.environ.get(LAUNCHER, os.getppid())) != os.getppid():
+            raise RanksError(f"rank {self.rank}: the process that started it is gone")
         if device.type == "cuda":
             torch.cuda.set_device(device)
         # what the host decides on goes over gloo, so that no rank waits for its GPU
@@ -146,9 +148,13 @@ class Group(Ranks):
         limit = timedelta(seconds=timeout)
 
         def meet() -> None:
-            store, rank, world = next(rendezvous("env://", self.rank, self.world, timeout=limit))
-            own = PrefixStore(attempt(), store)
-            dist.init_process_group(backend, None, limit, world, rank, own)
+            if folder := os.environ.get(MEETING):
+                own: Store = FileStore(str(Path(folder, "store")), self.world)
+                own.set_timeout(limit)
+            else:
+                store, *_ = next(rendezvous("env://", self.rank, self.world, timeout=limit))
+                own = PrefixStore(attempt(), store)
+            dist.init_process_group(backend, None, limit, self.world, self.rank, own)
 
         self._ask(meet)
 
@@ -238,7 +244,7 @@ class Group(Ranks):
         try:
             return call()
         except RuntimeError as error:
-            reason = str(error).split("\n")[0]
+            reason = re.sub(r"^\[\S+:\d+\] ", "", str(error).split("\n")[0])  # gloo's file and line
             raise RanksError(
                 f"rank {self.rank} of {self.world}: another rank is gone, or did not answer within"
                 f" {self.timeout:g} s (--rank-timeout): {reason}"
@@ -361,7 +367,7 @@ def attempt() -> str:
 
 
 def join(shard: bool = False) -> Ranks:
-    """This process among those that `torchrun` started, or alone."""
+    """This process among those that `--nproc` or `torchrun` started, or alone."""
     rank, world, local = process_ranks()
     if world == 1:
         return Ranks()
@@ -380,35 +386,3 @@ def buckets(tensors: Sequence[Tensor]) -> list[list[Tensor]]:
         found[-1].append(tensor)
         room -= size
     return found
-
-
-def launch(processes: int, argv: Sequence[str], timeout: float) -> None:
-    """Run `unitk train ARGV` in this many processes of this machine, with torchrun's own engine.
-
-    Exits with the code of the first process that failed, or that of the signal received. `timeout`
-    is how many seconds the other processes get to write the checkpoint and exit before they are
-    killed.
-    """
-    from torch.distributed.elastic.multiprocessing import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.run import get_args_parser, run
-
-    logs = tempfile.TemporaryDirectory(prefix="unitk_")  # torchrun leaves one of its own behind
-    words = ["--standalone", f"--nproc-per-node={processes}", f"--log-dir={logs.name}"]
-    words += ["-m", "unitk_cli"]
-    # what torchrun passes on, and how long it waits for the checkpoint that follows
-    os.environ.setdefault("PET_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGUSR1")
-    os.environ.setdefault("PET_SHUTDOWN_TIMEOUT", str(max(1, round(timeout))))
-    given = get_args_parser().parse_args(words)
-    given.training_script_args = ["train", *argv]  # its parser takes prefixes of its own options
-    try:
-        with logs:
-            run(given)
-    except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
-        if (code := failure.exitcode) < 0:
-            name = signal.Signals(-code).name
-            print(f"unitk train: rank {rank} was ended by {name}", file=sys.stderr)
-        raise SystemExit(code if code > 0 else 128 - code) from None
-    except SignalException as error:
-        raise SystemExit(EXIT.get(error.sigval, 128 + error.sigval)) from None

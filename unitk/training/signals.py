@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from unitk.errors import REPORT
+
 CODES = {"SIGTERM": 143, "SIGINT": 130, "SIGHUP": 129, "SIGUSR1": 75}
 """Exit codes; 75 asks a batch system to queue the job again. Not every system has all of them."""
 EXIT: dict[int, int] = {one: CODES[one.name] for one in signal.Signals if one.name in CODES}
@@ -54,7 +56,8 @@ class Signals:
         what = "finishing this update, then saving" if self.saves else "nothing is trained yet"
         again = "; once more ends without saving" if number == signal.SIGINT and self.saves else ""
         try:
-            os.write(2, f"\n{name}: {what}{again}\n".encode())
+            if REPORT not in os.environ:  # else who passed it on has said so
+                os.write(2, f"\n{name}: {what}{again}\n".encode())
         except OSError:  # the terminal is gone: what is printed from here on goes nowhere
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, 1)
