@@ -61,6 +61,7 @@ setup(
         "safetensors>=0.4.5",
         "click>=8.1",
         "pyyaml>=6.0",
+        "regex>=2024.9.11",
         "rich>=13.7",
         "matplotlib>=3.8",
         "sacrebleu>=2.4",

@@ -6,23 +6,23 @@ and the vocabulary. It then maps the ids of a text to links.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import regex
 
 from unitk.data.reading.lines import read_lines
 from unitk.errors import DataError, UsageError
 from unitk.registry import register
 from unitk.slots import Floats, Ids
 from unitk.vocab.base import Vocab
-from unitk.vocab.subwords import UNSPACED
+from unitk.vocab.scripts import UNSPACED
 
 Link = tuple[int, int, str]
 """The tokens [start, stop) of a name, and the entity that it stands for."""
 Linker = Callable[[Ids], list[Link]]
-WORDS = re.compile(rf"(?![{UNSPACED}])\w")
+WORDS = regex.compile(rf"[\w--{UNSPACED}]", regex.V1)
 """A letter or digit of a script that has blanks between words."""
 
 

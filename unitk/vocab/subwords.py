@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import re
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -19,15 +18,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import regex
 
 from unitk.errors import DataError
 from unitk.registry import register
+from unitk.vocab.scripts import UNSPACED
 from unitk.vocab.word_cache import FEW, Packed, WordCache, encode_by
 
 ANCHOR = "\ue000"
 """A private character: no vocabulary has a piece that joins it to another character."""
-UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
-"""Characters of scripts without blanks, for a regular expression."""
+WORD_START = regex.compile(rf"\s|{UNSPACED}", regex.V1)
 Offsets = list[tuple[int, int]]
 """The characters [start, stop) of a text that each of its tokens stands for."""
 END_OF_WORD = "</w>"  # of GPT's pieces
@@ -93,7 +93,7 @@ class VocabModel(ABC):
 
     def starts(self, index: int) -> bool:
         """Whether a piece begins a word; in scripts without blanks, every piece does."""
-        return re.match(rf"[\s{UNSPACED}]", self.text(index)) is not None
+        return WORD_START.match(self.text(index)) is not None
 
     def encode(self, text: str) -> list[int]:
         """The ids of one text."""

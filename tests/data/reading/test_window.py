@@ -77,6 +77,25 @@ def test_scripts_without_blanks_are_cut_between_characters():
     assert len(cut(one, 9, Words(list))) == 7
 
 
+@pytest.mark.parametrize(
+    ("before", "answer", "after"),
+    [
+        ("กรุงเทพมหานครเป็นเมืองหลวง" * 9, "พระพุทธยอดฟ้า", "ประชากรส่วนใหญ่" * 9),
+        ("ភ្នំពេញជារាជធានី" * 9, "ពញាយ៉ាត", "ប្រជាជនភាគច្រើន" * 9),
+        ("ရန်ကုန်မြို့သည်" * 9, "အလောင်းဘုရား", "လူအများစု" * 9),
+        ("ལྷ་ས་ནི་བོད་ཀྱི་" * 9, "སྲོང་བཙན་", "མི་མང་པོ་" * 9),
+        ("thecatsat" * 9, "Rome", "onthemat" * 9),  # no blank where the script has some
+    ],
+)
+def test_a_window_holds_its_limit_in_every_script(before, answer, after):
+    one = pair(answer, before + answer + after)
+    limit = 2 * len(answer) + 40  # the answer is a part of the source, too
+    found = windowed(one, limit, Words(list))
+    assert limit - 10 < sum(map(len, found.source)) <= limit
+    first, stop = found.focus
+    assert found.source[1][first:stop] == answer
+
+
 def test_an_answer_that_is_nowhere_is_an_error():
     one = PairText(["Bob", "Ann won the race"], "?")
     assert windowed(one, 5, Words()) is one

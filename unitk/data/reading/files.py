@@ -149,8 +149,8 @@ class ReadingOptions:
     """Where a document of plain text ends: at a blank line (blank), or at the end of every line
     (line)."""
     sentences: Sentences = "lines"
-    """What a sentence is: a line (lines), or text up to a full stop (punct: .?! before a capital,
-    and CJK stops)."""
+    """What a sentence is: a line (lines), or text up to a full stop (punct: .?! before a capital or
+    a letter of a script without capitals, and the stops of other scripts, such as 。 ؟ । ።)."""
     field: tuple[str, ...] = ("text",)
     """Field of a record (json, csv, tsv, parquet) that holds the text. Each of several fields is a
     document. A newline in a field ends a line."""

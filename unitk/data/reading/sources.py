@@ -28,6 +28,7 @@ from unitk.data.reading.lines import (
 from unitk.errors import DataError, UsageError
 from unitk.foreign import parse_json
 from unitk.slots import Ids
+from unitk.vocab.scripts import STOP
 
 PAIRS_IN_BLOCK = 2000
 Format = Literal[
@@ -41,17 +42,6 @@ FORMATS = {
 TABLES = ("jsonl", "json", "csv", "tsv", "parquet", "arrow", "conll")  # records with named fields
 Documents = Literal["blank", "line"]
 Sentences = Literal["lines", "punct"]
-
-CAPITALS = "".join(filter(str.isupper, map(chr, range(0x590))))
-"""Latin, Greek, Cyrillic and Armenian."""
-STOP = re.compile(
-    r"[.?!。？！]"  # one set in front of the alternatives: twice as fast
-    # a Chinese or Japanese stop needs nothing behind it but may have closing quotes
-    r"""(?:(?<=[。？！])["'”’」』）》]*"""
-    # the others need a blank and a capital; and no title or initial before the dot
-    rf"""|["'”’»)\]]*\s+(?=["'“‘«¿¡(\[]*[{CAPITALS}])"""
-    r"(?<!\bMr\.\s)(?<!\bMrs\.\s)(?<!\bMs\.\s)(?<!\bDr\.\s)(?<!\bSt\.\s)(?<!\b[A-Z]\.\s))"
-)
 
 
 @dataclass(frozen=True)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import bisect
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
-from unitk.data.reading.sources import STOP, PairText
+import regex
+
+from unitk.data.reading.sources import PairText
 from unitk.data.reading.squad import SENTENCE, SQUAD_SOURCE, arranged
 from unitk.errors import DataError
 from unitk.vocab.base import Vocab
-from unitk.vocab.subwords import UNSPACED
+from unitk.vocab.scripts import CHARACTER, STOP, UNIT
 
-UNIT = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
-"""A word, or a character of a script without blanks: what a window is made of."""
-SENTENCE_END = re.compile(rf"{STOP.pattern}|\n")
+SENTENCE_END = regex.compile(rf"{STOP.pattern}|\n", regex.V1)
 
 
 def windowed(pair: PairText, limit: int | None, vocab: Vocab, form: str = SQUAD_SOURCE) -> PairText:
@@ -23,7 +23,8 @@ def windowed(pair: PairText, limit: int | None, vocab: Vocab, form: str = SQUAD_
 
     First the sentences are taken, if the form asks for them. Of what is longer than `limit`, a
     window is kept, the largest one that fits. It has equally many words before and after `focus`,
-    unless the part begins or ends there. The focus stays whole, even if it alone is too long.
+    unless the part begins or ends there. Words are whole, unless those of the focus alone are too
+    long. The focus stays whole, even if it alone is too long.
     Raises DataError if there is something to shorten and no focus.
     """
     pair = sentences_of(pair, form)
@@ -34,8 +35,20 @@ def windowed(pair: PairText, limit: int | None, vocab: Vocab, form: str = SQUAD_
 
     if limit is None or tokens(passage) <= limit:
         return pair
-    units = [found.span() for found in UNIT.finditer(passage)]
-    first, stop = _focus(pair)
+    for unit in (UNIT, CHARACTER):
+        kept = _widest(pair, unit, lambda text: tokens(text) <= limit)
+        if tokens(kept.source[1]) <= limit:
+            break
+    return kept
+
+
+def _widest(pair: PairText, unit: Any, fits: Callable[[str], bool]) -> PairText:
+    """The pair with the widest window of its passage that fits; or at least the units of the focus.
+
+    `unit` is the pattern of what a window is made of.
+    """
+    passage, (first, stop) = pair.source[1], _focus(pair)
+    units = [found.span() for found in unit.finditer(passage)]
     before = sum(end <= first for _, end in units)
     after = sum(start >= stop for start, _ in units)
 
@@ -45,12 +58,12 @@ def windowed(pair: PairText, limit: int | None, vocab: Vocab, form: str = SQUAD_
         last = len(units) - after + more - left
         return units[before - left][0], units[last - 1][1]
 
-    def size(more: int) -> int:
-        return tokens(passage[slice(*cut(more))])
+    def too_long(more: int) -> bool:
+        return not fits(passage[slice(*cut(more))])
 
     # tokens of a window grow with its words: the largest that fits, by bisection
-    most = bisect.bisect_right(range(before + after + 1), limit, key=size)
-    return _kept(pair, *cut(max(most - 1, 0)))
+    least = bisect.bisect_left(range(before + after + 1), True, key=too_long)
+    return _kept(pair, *cut(max(least - 1, 0)))
 
 
 def sentences_of(pair: PairText, form: str) -> PairText:

@@ -8,28 +8,28 @@ several annotators are joined by a bitwise or.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import regex
 
 from unitk import registry
 from unitk.data.reading.lines import read_lines
 from unitk.errors import DataError, UsageError
 from unitk.registry import register
 from unitk.vocab.base import Vocab
-from unitk.vocab.subwords import UNSPACED
+from unitk.vocab.scripts import UNSPACED
 
 Notes = npt.NDArray[np.uint8]
 Annotator = Callable[[str, list[int], Vocab], Notes]
 FIRST, INSIDE = 1, 2
 ENTITY_FIRST, ENTITY_INSIDE = 4, 8
 ASKER, ANSWERER = 16, 32
-UNIT = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])\w)+|[^\w\s]")
+UNIT = regex.compile(rf"{UNSPACED}|[\w--{UNSPACED}]+|[^\w\s]", regex.V1)
 """A word, a mark, or a character of a script without blanks: what surface forms are made of."""
-CHINESE = re.compile(f"[{UNSPACED}]+")
+CHINESE = regex.compile(r"\p{Han}+")
 
 
 @register("annotator", "phrases")
