@@ -13,7 +13,7 @@ from unitk.api.progress import progress
 from unitk.data.reading.lines import is_stream
 from unitk.data.reading.pairs import Fields
 from unitk.data.reading.sources import format_of
-from unitk.data.reading.squad import read_squad
+from unitk.data.reading.squad import read_questions
 from unitk.data.storing.folders import is_corpus, open_corpus
 from unitk.decoding.files.inputs import Input, arriving, read_inputs
 from unitk.decoding.files.outputs import STDOUT, check_writable
@@ -60,7 +60,7 @@ def inputs_of(parsed: config.Parsed, questions: bool = False, form: str = "") ->
     if is_stream(given.input):
         return arriving(given.input_format, TOGETHER, given.input, fields)
     if questions and not fields and format_of(given.input, given.input_format) == "squad":
-        return [Input(asked.source) for asked in read_squad(given.input, spans=True)]
+        return [*map(Input, read_questions(given.input))]
     return read_inputs(given.input, given.input_format, fields)
 
 

@@ -12,7 +12,7 @@ from unitk.data.reading.files import ReadingOptions, Source, expand
 from unitk.data.reading.lines import BLOCK, blocks, pieces, read_lines
 from unitk.data.reading.records import read_documents
 from unitk.data.reading.sources import PairText, Reading, format_of, pair_blocks, split_sentences
-from unitk.data.reading.squad import read_squad
+from unitk.data.reading.squad import read_questions, read_squad
 from unitk.errors import DataError, UsageError
 
 LINE = Reading(documents="line")
@@ -207,11 +207,51 @@ def test_squad_asks_for_the_first_answer(tmp_path):
     ("start", "focus"),
     [(11, (9, 12)), (2, (0, 3)), (None, (0, 3)), (3, (0, 3)), (-5, (0, 3))],
 )
-def test_an_answer_stands_where_it_is_said_to_or_first(tmp_path, start, focus):
+def test_an_answer_stands_where_it_is_said_to_or_near_it(tmp_path, start, focus):
     question = {"question": "Who?", "answers": [{"text": "Ann", "answer_start": start}]}
     tree = squad(context="  Ann, not Annie", qas=[question])
     (found,) = read_squad(write(tmp_path / "x.json", json.dumps(tree)))
     assert found.focus == focus and found.source[1][slice(*focus)] == "Ann"
+
+
+MOVES = "😀 Köln war alt. Ann zog nach Köln 😀, dann weg von Köln."
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize(
+    "count",
+    [
+        len,
+        lambda text: len(text.encode("utf-16-le")) // 2,  # as JavaScript counts
+        lambda text: len(text.encode()),
+        lambda text: len(text) + 3,
+        lambda text: len(text) - 2,
+        lambda text: len(text) + 1,
+    ],
+)
+def test_a_start_in_other_units_or_off_by_few_means_the_same_answer(tmp_path, number, count):
+    start = [at for at in range(len(MOVES)) if MOVES.startswith("Köln", at)][number]
+    said = count(MOVES[:start])
+    question = {"question": "Wo?", "answers": [{"text": "Köln", "answer_start": said}]}
+    path = write(tmp_path / "x.json", json.dumps(squad(context=MOVES, qas=[question])))
+    (found,), (span,) = read_squad(path), read_squad(path, spans=True)
+    assert found.focus == (*span.label,) == (start, start + 4)
+    assert found.moved == span.moved == (said != start)
+
+
+def test_a_blank_before_an_answer_is_counted(tmp_path):
+    question = {"question": "Who?", "answers": [{"text": " Ann ", "answer_start": 14}]}
+    tree = squad(context="Ann was not an Ann .", qas=[question])
+    (found,) = read_squad(write(tmp_path / "x.json", json.dumps(tree)))
+    assert found.focus == (15, 18) and not found.moved
+
+
+def test_questions_need_no_answers(tmp_path):
+    asked = [{"question": " a "}, {"question": "b", "answers": []}, QUESTION]
+    asked.append({"question": "c", "answers": [{"text": "nowhere"}]})
+    path = write(tmp_path / "x.json", json.dumps(squad(qas=asked)))
+    found = [[question, "Ann met Bob."] for question in ("a", "b", "Who?", "c")]
+    assert list(read_questions(path)) == found
 
 
 def test_an_answer_may_stand_nowhere(tmp_path):
@@ -227,7 +267,8 @@ def test_an_answer_may_stand_nowhere(tmp_path):
         ({"data": [{"title": "x"}]}, r"x.json: data\[0\] has no list 'paragraphs'"),
         (squad(context=3), r"data\[0\].paragraphs\[0\] has no text 'context'"),
         (squad(qas=[{"answers": []}]), r"qas\[0\] has no text 'question'"),
-        (squad(qas=[{"question": "a"}]), r"qas\[0\] has no list 'answers'"),
+        (squad(qas=[{"question": "a"}]), r"qas\[0\] has no answer, and is not"),
+        (squad(qas=[{"question": "a", "answers": 3}]), r"qas\[0\] has no list 'answers'"),
         (squad(qas=[{"question": "a", "answers": []}]), r"qas\[0\] has no answer, and is not"),
         (squad(qas=[{"question": "a", "answers": ["b"]}]), r"answers\[0\] has no text 'text'"),
     ],

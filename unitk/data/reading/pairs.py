@@ -89,7 +89,10 @@ def _labelled(record: Any, where: str, fields: Fields) -> PairText | None:
     if not source or not all(source):
         _check_skipped(where, fields.source, fields)
         return None
-    label = label_of(record[name], fields.form, f"{where}: field {name!r}")
+    value, moved = record[name], False
+    if fields.form == "span" and isinstance(value, dict):
+        value, moved = _place(value, record[fields.source[-1]], f"{where}: field {name!r}")
+    label = label_of(value, fields.form, f"{where}: field {name!r}")
     if fields.form == "choice":
         label = [chosen(label[0], source[1:], f"{where}: field {name!r}")]
     if fields.form == "tags" and len(label) != len(source):
@@ -99,7 +102,27 @@ def _labelled(record: Any, where: str, fields: Fields) -> PairText | None:
     if fields.form == "span":
         spans = [] if label == NO_SPAN else [label]
         [label] = _in_source(spans, record, source[-1], where, fields) or [NO_SPAN]
-    return PairText(source, "", label=label, where=where)
+    return PairText(source, "", label=label, where=where, moved=moved)
+
+
+def _place(answers: dict[str, Any], passage: Any, where: str) -> tuple[list[int] | None, bool]:
+    """The place of the first answer of a table of SQuAD, and whether its start was corrected.
+
+    Such tables, those of `datasets`, have the fields text and answer_start: lists, empty if there
+    is no answer.
+    """
+    texts: Any = answers.get("text")
+    starts: Any = answers.get("answer_start")
+    lists = isinstance(texts, list) and isinstance(starts, list) and isinstance(passage, str)
+    if not lists or len(texts) != len(starts) or not all(isinstance(t, str) for t in texts):
+        raise DataError(f"{where} has no lists text and answer_start of one length")
+    if not texts:
+        return None, False
+    place, moved = find_answer(texts[0], passage, starts[0])
+    if place is None:
+        raise DataError(f"{where}: answer {texts[0]!r} is not in its passage")
+    cut = len(passage) - len(passage.lstrip())
+    return [place[0] + cut, place[1] + cut], moved
 
 
 def _in_source(spans: Label, record: Any, source: str, where: str, fields: Fields) -> Label:
@@ -220,3 +243,30 @@ def _texts(value: Any, name: str, where: str) -> list[str]:
     if not all(isinstance(text, str) for text in several):
         raise DataError(f"{where}: field {name!r} must be a text or a list of texts")
     return several
+
+
+def find_answer(answer: str, passage: str, said: Any) -> tuple[tuple[int, int] | None, bool]:
+    """The characters of the stripped passage that are the stripped answer, and whether they stand
+    elsewhere than the file says.
+
+    `said` counts characters, or else UTF-16 units (JavaScript, Java) or bytes. If the answer stands
+    at none of these places, its occurrence nearest to `said` is taken; without one, the first. None
+    if there is none.
+    """
+    blanks, answer = len(answer) - len(answer.lstrip()), answer.strip()
+    cut = len(passage) - len(passage.lstrip())
+    if not answer or answer not in passage:
+        return None, False
+    if type(said) is not int:
+        start, right = passage.index(answer), True
+    else:
+        units = passage.encode("utf-16-le")[: 2 * max(said, 0)].decode("utf-16-le", "ignore")
+        read = passage.encode()[: max(said, 0)].decode("utf-8", "ignore")
+        places = [place + blanks for place in (max(said, 0), len(units), len(read))]
+        near = places[0]
+        # the last occurrence that begins before the place, and the first one behind it
+        found = passage.rfind(answer, 0, near + len(answer)), passage.find(answer, near)
+        nearest = min((one for one in found if one >= 0), key=lambda one: abs(one - near))
+        start = next((one for one in places if passage.startswith(answer, one)), nearest)
+        right = start == said + blanks
+    return (start - cut, start - cut + len(answer)), not right

@@ -55,6 +55,7 @@ class PairText:
     """The characters of the last part that a window of it must keep: where the answer stands."""
     label: Any = None  # what it leads to instead of `target`
     where: str = ""  # its place in its file, for errors in the label
+    moved: bool = False  # the answer stands elsewhere than the file says
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from unitk.data.reading.lines import whole
-from unitk.data.reading.pairs import NO_SPAN
+from unitk.data.reading.lines import name_of, whole
+from unitk.data.reading.pairs import NO_SPAN, find_answer
 from unitk.data.reading.sources import PairText
 from unitk.errors import DataError, require
 from unitk.foreign import parse_json
@@ -41,48 +41,48 @@ def read_squad(path: Path, spans: bool = False) -> Iterator[PairText]:
 
     With `spans`, read question and passage -> the place of the answer; target and alternatives are
     the texts of the answers. Questions marked `is_impossible` (SQuAD 2.0) then have no answer;
-    otherwise they are left out. A json cannot be read in blocks.
+    otherwise they are left out.
     """
-    tree = parse_json(whole(path), str(path))
-    for i, article in enumerate(_member(tree, "data", list, f"{path}")):
-        where = f"{path}: data[{i}]"
+    for entry, asked, passage, spot in _entries(path):
+        answers = _member(entry, "answers", list, spot) if "answers" in entry else []
+        if not answers and entry.get("is_impossible"):
+            if spans:
+                yield PairText(asked, "", label=NO_SPAN, where=spot)
+            continue
+        if not answers:
+            raise DataError(f"{spot} has no answer, and is not marked is_impossible")
+        texts = [_member(one, "text", str, f"{spot}.answers[{n}]") for n, one in enumerate(answers)]
+        answer, *others = map(str.strip, texts)
+        focus, moved = find_answer(texts[0], passage, answers[0].get("answer_start"))
+        if not spans:
+            yield PairText([answer, asked[1]], asked[0], focus=focus, moved=moved)
+        elif focus is not None:
+            yield PairText(asked, answer, tuple(others), label=[*focus], where=spot, moved=moved)
+        else:
+            raise DataError(f"{spot}: answer {answer!r} is not in its passage")
+
+
+def read_questions(path: Path) -> Iterator[list[str]]:
+    """Read question and passage of each entry of a SQuAD json, which needs no answers."""
+    return (asked for _, asked, _, _ in _entries(path))
+
+
+def _entries(path: Path) -> Iterator[tuple[dict[str, Any], list[str], str, str]]:
+    """The questions of a SQuAD json: the record, question and passage, the passage as it stands in
+    the file, and the place for messages.
+
+    A json cannot be read in blocks.
+    """
+    tree = parse_json(whole(path), name_of(path))
+    for i, article in enumerate(_member(tree, "data", list, name_of(path))):
+        where = f"{name_of(path)}: data[{i}]"
         for j, paragraph in enumerate(_member(article, "paragraphs", list, where)):
             place = f"{where}.paragraphs[{j}]"
             passage = _member(paragraph, "context", str, place)
             for k, entry in enumerate(_member(paragraph, "qas", list, place)):
                 spot = f"{place}.qas[{k}]"
-                question = _member(entry, "question", str, spot).strip()
-                answers = _member(entry, "answers", list, spot)
-                asked = [question, passage.strip()]
-                if not answers and entry.get("is_impossible"):
-                    if spans:
-                        yield PairText(asked, "", label=NO_SPAN, where=spot)
-                    continue
-                if not answers:
-                    raise DataError(f"{spot} has no answer, and is not marked is_impossible")
-                answer, *others = (
-                    _member(one, "text", str, f"{spot}.answers[{n}]").strip()
-                    for n, one in enumerate(answers)
-                )
-                focus = _found(answer, passage, answers[0].get("answer_start"))
-                if not spans:
-                    yield PairText([answer, passage.strip()], question, focus=focus)
-                elif focus is not None:
-                    yield PairText(asked, answer, tuple(others), label=[*focus], where=spot)
-                else:
-                    raise DataError(f"{spot}: answer {answer!r} is not in its passage")
-
-
-def _found(answer: str, passage: str, start: Any) -> tuple[int, int] | None:
-    """The characters of the stripped passage that are the answer.
-
-    They begin where the file says, if the answer stands there, or else at its first occurrence;
-    None if there is none.
-    """
-    said = isinstance(start, int) and start >= 0 and passage.startswith(answer, start)
-    first = start if said else passage.find(answer)  # a wrong start is common in such files
-    cut = len(passage) - len(passage.lstrip())
-    return (first - cut, first - cut + len(answer)) if answer and first >= 0 else None
+                question = _member(entry, "question", str, spot)
+                yield entry, [question.strip(), passage.strip()], passage, spot
 
 
 def _member(node: Any, name: str, kind: type, where: str) -> Any:

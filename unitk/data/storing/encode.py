@@ -59,6 +59,7 @@ class Encoded:
     labels: list[tuple[Any, str]] = field(default_factory=list)
     """Of labelled records, spans being in tokens; and the places that errors name."""
     skipped: int = 0  # empty records
+    moved: int = 0  # answers that stand elsewhere than the file says
 
 
 def encode_block(
@@ -69,7 +70,7 @@ def encode_block(
 ) -> Encoded:
     """Encode a block. Sentences without a token are dropped, except sides of pairs."""
     if isinstance(block, PairBlock):
-        pairs = block.pairs
+        pairs, moved = block.pairs, sum(pair.moved for pair in block.pairs)
         if block.form:
             pairs = [windowed(pair, block.window, vocab, block.form) for pair in pairs]
             pairs = [replace(pair, source=arranged(pair.source, block.form)) for pair in pairs]
@@ -82,10 +83,10 @@ def encode_block(
             places = block.labels in ("span", "links")
             labels = _in_tokens(vocab, pairs) if places else [pair.label for pair in pairs]
             found = [(label, pair.where) for label, pair in zip(labels, pairs, strict=True)]
-            return Encoded(block.path, block.at, [side], False, found, block.skipped)
+            return Encoded(block.path, block.at, [side], False, found, block.skipped, moved)
         targets = [pair.target for pair in pairs]
         sides = [_encode(vocab, sources, sizes), _encode(vocab, targets, np.ones_like(sizes))]
-        return Encoded(block.path, block.at, sides, False, skipped=block.skipped)
+        return Encoded(block.path, block.at, sides, False, skipped=block.skipped, moved=moved)
     assert reading is not None
     parsed = parse(block, reading)
     side = _encode(vocab, parsed.sentences, parsed.sizes, len(parsed.text))

@@ -272,7 +272,7 @@ def write_part(
 ) -> dict[str, Counts]:
     """Encode one part into a folder, and print what it holds."""
     name, start, found = folder.name, time.perf_counter(), Counter[Path]()
-    num_bytes = skipped = 0
+    num_bytes = skipped = moved = 0
     sides = KINDS[source.kind].sides
     writers = {side: CorpusWriter(folder / side, len(vocab), noted, True) for side in sides}
     labels = LabelWriter(source.labels, known) if source.labels else None
@@ -286,6 +286,7 @@ def write_part(
                 found[encoded.path] += len(side.lengths)
                 num_bytes += side.num_bytes
             skipped += encoded.skipped
+            moved += encoded.moved
             if labels:
                 labels.add(encoded.labels)
             tell(encoded.at, num_bytes)
@@ -307,6 +308,8 @@ def write_part(
     print(f"{name}: {num_bytes / 1e6:,.1f} MB of text, {num_bytes / 1e6 / took:.1f} MB/s")
     if skipped:
         print(f"  empty records skipped: {skipped:,}")
+    if moved:
+        print(f"  answers corrected: {moved:,} did not stand at their answer_start")
     for label, writer in writers.items():
         print(f"  {label and label + ': '}{writer.counts}")
         if (rate := writer.counts.unknown_rate) > MANY_UNKNOWN:

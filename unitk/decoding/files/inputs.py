@@ -142,7 +142,10 @@ def read_inputs(
         require(form == SQUAD_SOURCE, f"--squad-source has no effect on {name}")
     if name == "squad":
         check_form(form)
-        pairs = (sentences_of(one, form) for one in read_squad(path))
+        pairs = [sentences_of(one, form) for one in read_squad(path)]
+        if moved := sum(one.moved for one in pairs):
+            where = "did not stand at their answer_start"
+            print(f"{name_of(path)}: answers corrected: {moved:,} {where}", file=sys.stderr)
         found = [Input(arranged(one.source, form), one.target, one.focus) for one in pairs]
     elif name in ("text", "jsonl"):
         found = [one for block in blocks(path) for one in _inputs(block, name, fields)]
