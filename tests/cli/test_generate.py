@@ -10,8 +10,10 @@ import pytest
 import unitk
 from tests.conftest import toy_lines
 from unitk.data.reading.columns import read_column
+from unitk.data.reading.pairs import Fields
 from unitk.data.storing.corpus import CorpusWriter, write_manifest
 from unitk.decoding.files import outputs as outputs_module
+from unitk.decoding.files.inputs import read_inputs
 from unitk.decoding.generator import Generator
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.training.saving import checkpoint
@@ -528,6 +530,19 @@ def test_bad_input(decode, files, name, data, message):
     with pytest.raises(DataError, match=message):
         decode(f"--input {name} --output out.txt")
     assert not (files / "out.txt").exists()
+
+
+@pytest.mark.parametrize("record", [{}, {"t": None}, {"t": []}, {"t": ["b", "c"]}, {"t": "b"}])
+def test_targets_are_needed_to_score_only(tmp_path, record):
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps({"s": "a", **record}))
+    wanted = "b" if record.get("t") else None
+    [found] = read_inputs(path, fields=Fields(("s",), ("t",)))
+    assert (found.source, found.target) == (["a"], wanted)
+    renamed = {"target": record["t"]} if record.get("t") else {}
+    path.write_text(json.dumps({"source": "a", **renamed}))
+    [found] = read_inputs(path)
+    assert (found.source, found.target) == (["a"], wanted)
 
 
 def test_a_corpus_of_another_vocabulary(decode, files):

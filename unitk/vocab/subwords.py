@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence

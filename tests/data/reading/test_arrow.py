@@ -29,9 +29,9 @@ READ = [
 ]
 
 
-def write(path, rows=ROWS, kind="stream"):
+def write(path, rows=ROWS, kind="stream", features=FEATURES):
     """A file as `datasets` writes it, with the features in the metadata of the schema."""
-    told = json.dumps({"info": {"features": FEATURES}})
+    told = json.dumps({"info": {"features": features}})
     table = pyarrow.Table.from_pylist(rows).replace_schema_metadata({"huggingface": told})
     if kind == "parquet":
         return parquet.write_table(table, path)
@@ -51,6 +51,28 @@ def test_classes_are_read_by_name(tmp_path, kind):
     assert at == sorted(at) and at[0] == 0
     some = [record for record, _, _ in records(path, path.suffix[1:], ("label",))]
     assert some == [{"label": row["label"]} for row in READ], "other columns are not read"
+
+
+@pytest.mark.parametrize("kind", ["stream", "file", "parquet"])
+def test_fields_and_classes_are_read_from_structs(tmp_path, kind):
+    path = tmp_path / f"x.{'parquet' if kind == 'parquet' else 'arrow'}"
+    inner = {"names": ["neg", "pos"], "_type": "ClassLabel"}
+    rows = [
+        {
+            "pair": {"de": {"text": "ja"}, "en": "yes"},
+            "about.label": 3,
+            "about": {"label": 1, "each": [0, 1]},
+            "turns": [{"says": "a"}, {"says": "b"}],
+        }
+    ]
+    features = {"about": {"label": inner, "each": {"feature": inner, "_type": "Sequence"}}}
+    write(path, rows, kind, features)
+    names = ("pair.de.text", "about.each", "turns.says")
+    [(record, _, _)] = records(path, path.suffix[1:], names)
+    assert [record[name] for name in names] == ["ja", ["neg", "pos"], ["a", "b"]]
+    assert "about.label" not in record, "other columns are not read"
+    [(record, _, _)] = records(path, path.suffix[1:], ("about.label",))
+    assert record["about.label"] == 3, "a field of that very name comes first"
 
 
 def test_a_saved_folder_has_its_files_in_order(tmp_path):

@@ -55,6 +55,26 @@ def test_json_lines(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("record", "field", "value"),
+    [
+        ({"a": {"b": 1}}, "a.b", 1),
+        ({"a": {"b": {"c": None}}}, "a.b.c", None),
+        ({"a.b": 1, "a": {"b": 2}}, "a.b", 1),
+        ({"a.b": {"c": 1}, "a": {"b": {"c": 2}}}, "a.b.c", 1),
+        ({"a": {"b.c": 1}}, "a.b.c", 1),
+        ({"a": [{"b": 1}, {"b": 2}]}, "a.b", [1, 2]),
+    ],
+)
+def test_a_dot_goes_into_an_object(record, field, value):
+    assert sources.unnest(record, [field])[field] == value
+
+
+@pytest.mark.parametrize("record", [{"a": 1}, {"a": {}}, {"a": []}, {"a": [{"b": 1}, {}]}, {}, []])
+def test_what_is_not_in_an_object_is_not_found(record):
+    assert sources.unnest(record, ["a.b"]) == record
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("One. Two? Three! four", ["One.", "Two?", "Three! four"]),
@@ -393,6 +413,11 @@ def test_lines_for_a_vocabulary_are_all_sides(tmp_path):
 
 
 def test_names_of_fields_in_an_error_are_short():
-    assert sources.named(["id", "body"]) == "id, body"
-    assert sources.named(["x" * 31, "y" * 30]) == f"{'x' * 30}..., {'y' * 30}"
-    assert sources.named("abcdefghijklmnop") == "a, b, c, d, e, f, g, h, i, j, k, l, ..."
+    def named(names):
+        return sources.named(dict.fromkeys(names, ""))
+
+    assert named(["id", "body"]) == "id, body"
+    assert named(["x" * 31, "y" * 30]) == f"{'x' * 30}..., {'y' * 30}"
+    assert named("abcdefghijklmnop") == "a, b, c, d, e, f, g, h, i, j, k, l, ..."
+    nested = {"id": 1, "pair": {"de": "ja", "en": {"text": "yes"}}, "turns": [{"says": "a"}, {}]}
+    assert sources.named(nested) == "id, pair.de, pair.en.text, turns.says"

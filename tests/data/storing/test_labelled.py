@@ -121,6 +121,21 @@ def test_spans_of_squad(tmp_path, toy_vocab):
     assert corpus.record(1)[1].tolist() == [-1, -1]
 
 
+def test_spans_as_datasets_has_them(make, toy_vocab, capsys):
+    passage = f" {toy_lines(2)[1]}"
+    word = passage.split()[2]
+    start = passage.index(word)
+    said = [{"text": [word, "x"], "answer_start": [at, 0]} for at in (start, start + 1)]
+    records = [{"q": "who?", "p": passage, "s": one} for one in said]
+    records.append({"q": "why?", "p": passage, "s": {"text": [], "answer_start": []}})
+    corpus = make(records, "q,p,s", labels="span")
+    (_, text), (first, stop) = corpus.record(0)
+    assert toy_vocab.decode(text[first:stop]) == word
+    assert corpus.record(1)[1].tolist() == [first, stop]
+    assert corpus.record(2)[1].tolist() == [-1, -1]
+    assert "\n  answers corrected: 1 did" in capsys.readouterr().out
+
+
 def test_links_to_entities(make, toy_vocab):
     lines = toy_lines(5)
     records = []
@@ -188,6 +203,8 @@ def test_shards_joined_are_the_corpus_made_at_once(make, tmp_path, form, monkeyp
         ({"a": "x", "y": 3}, "tags", "line 2: field 'y' must be a list of tags, got 3"),
         ({"a": "x", "y": [0, 2]}, "span", "characters 0 to 2 of 'y' are not within the 1 char"),
         ({"a": "x", "y": "ab"}, "span", "line 2: field 'y'"),
+        ({"a": "x", "y": {"text": ["x"]}}, "span", "no lists text and answer_start"),
+        ({"a": "x", "y": {"text": ["b"], "answer_start": [0]}}, "span", "'b' is not in its pass"),
         ({"a": "x", "y": [[0, 1]]}, "links", r"must be a list of \[start, stop, entity\] in char"),
     ],
 )

@@ -12,6 +12,7 @@ from unitk.decoding.generator import Generator
 from unitk.decoding.likelihood.continuations import (
     Question,
     last_words,
+    lines_about,
     ranked,
     read_choices,
     read_last_words,
@@ -47,6 +48,19 @@ def test_choices_are_ranked_three_ways():
     assert figures["accuracy_per_byte"] == 0 and figures["chance"] == pytest.approx(100 / 3)
 
 
+def test_questions_without_a_label_are_ranked_but_not_counted(tmp_path):
+    path = tmp_path / "x.jsonl"
+    rows = [{"choices": ["a", "b"], **label} for label in ({"label": "B"}, {}, {"label": None})]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    questions = read_choices([path])
+    assert [one.label for one in questions] == [1, None, None]
+    found = [[gains(-2), gains(-1)]] * 3
+    figures = ranked(questions, found)
+    assert figures["accuracy_sum"] == 100 and figures["labelled"] == 1
+    assert figures["questions"] == len([*lines_about(questions, found, True)]) == 3
+    assert not any("accuracy" in name for name in ranked(questions[1:], found[1:]))
+
+
 def test_windows_predict_every_token_once():
     text = np.arange(23)
     found = windows(text, 5, 3)
@@ -79,7 +93,11 @@ def test_what_is_greedy_is_what_greedy_decoding_writes(toy_vocab):
         (read_last_words, '{"x": "a b"}', "line 1: no text in the field text"),
         (read_choices, '{"choices": ["a"], "label": 0}', "line 1: the field choices is not a list"),
         (read_choices, '{"choices": ["a", " "], "label": 0}', "the field choices is not a list"),
-        (read_choices, '{"choices": ["a", "b"], "label": 2}', "label must be 0 to 1, got 2"),
+        (
+            read_choices,
+            '{"choices": ["a", "b"], "label": 2}',
+            "label must be .* 1 or B.*got '2'",
+        ),
         (
             read_choices,
             '{"context": 1, "choices": ["a", "b"], "label": 0}',

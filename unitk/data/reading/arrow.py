@@ -6,7 +6,7 @@ class labels holds numbers; the names stand in the schema, and are read in their
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,9 @@ def rows(path: Path, name: str, fields: tuple[str, ...]) -> Iterator[tuple[Any, 
                 reader = ipc.open_file(raw) if indexed else ipc.open_stream(raw)
                 schema, count = reader.schema, 0
             # all of them where one is missing: the error names what there is
-            columns = list(fields) if set(fields) <= set(schema.names) else schema.names
-            classes = class_names(schema)
+            held = [column_of(field, schema.names) for field in fields]
+            columns = [*dict.fromkeys(held)] if all(held) else schema.names
+            classes = classes_of(schema)
             if name == "parquet":
                 batches = file.iter_batches(sources.PAIRS_IN_BLOCK, columns=columns)
             elif indexed:
@@ -57,21 +58,31 @@ def rows(path: Path, name: str, fields: tuple[str, ...]) -> Iterator[tuple[Any, 
         raise DataError(f"{path}: no {name}, or damaged ({reason})") from error
 
 
-def class_names(schema: Any) -> dict[str, list[str]]:
-    """The names of classes by column, from the schema that `datasets` writes."""
+def column_of(field: str, columns: Sequence[str]) -> str:
+    """The column that holds a field, which may be nested in it; "" if there is none."""
+    within = [name for name in columns if field == name or field.startswith(f"{name}.")]
+    return max(within, key=len, default="")
+
+
+def classes_of(schema: Any) -> dict[str, Any]:
+    """What the schema that `datasets` writes says of the columns that have class labels in them."""
     info = parse_json((schema.metadata or {}).get(b"huggingface", b"{}"), "the schema")
-    found = {}
-    for name, feature in info.get("info", {}).get("features", {}).items():
-        inner = feature.get("feature", feature) if isinstance(feature, dict) else {}
-        if isinstance(inner, dict) and inner.get("_type") == "ClassLabel":
-            found[name] = inner["names"]
-    return found
+    features: dict[str, Any] = info.get("info", {}).get("features", {})
+    return {name: one for name, one in features.items() if "ClassLabel" in repr(one)}
 
 
-def _named(value: Any, names: list[str]) -> Any:
-    """A class by its name, or a list of them; -1 and None are no class."""
+def _named(value: Any, feature: Any) -> Any:
+    """A value with its classes by name, wherever they stand in it; -1 and None are no class."""
+    if isinstance(feature, dict) and isinstance(feature.get("feature"), dict):  # of a list
+        feature = feature["feature"]
     if isinstance(value, list):
-        return [_named(one, names) for one in value]
+        inner = feature[0] if isinstance(feature, list) else feature
+        return [_named(one, inner) for one in value]
+    if not isinstance(feature, dict):
+        return value
+    if isinstance(value, dict):
+        return {name: _named(one, feature.get(name)) for name, one in value.items()}
+    names = feature.get("names", []) if feature.get("_type") == "ClassLabel" else []
     return names[value] if isinstance(value, int) and 0 <= value < len(names) else value
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from unitk.data.reading import arrow, sources
 from unitk.data.reading.lines import Block, blocks, head, lines_of, name_of, size_of, whole
-from unitk.data.reading.sources import Reading, json_lines, parse, texts_of
+from unitk.data.reading.sources import Reading, json_lines, parse, texts_of, unnest
 from unitk.errors import DataError
 from unitk.foreign import parse_json
 
@@ -28,8 +28,13 @@ LARGEST = (1 << 31) - 1  # bytes of a field of CSV; what `csv` takes anywhere
 def records(path: Path, name: str, fields: tuple[str, ...]) -> Iterator[Record]:
     """The records of a table; of columns, only these fields are read where all of them exist.
 
-    `name` is its format; a file of any other format, such as SQuAD's, is read as json-lines.
+    `name` is its format; a file of any other format, such as SQuAD's, is read as json-lines. A
+    field may be nested (`unnest`).
     """
+    return ((unnest(record, fields), *place) for record, *place in _records(path, name, fields))
+
+
+def _records(path: Path, name: str, fields: tuple[str, ...]) -> Iterator[Record]:
     if name in ("parquet", "arrow"):
         return arrow.rows(path, name, fields)
     if name in ("csv", "tsv"):

@@ -6,7 +6,7 @@ The lines come from `lines.py`. Records of tables (json, CSV, parquet) are read 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 from pathlib import Path
@@ -180,6 +180,32 @@ def json_lines(block: Block) -> Iterator[tuple[Any, str]]:
             yield parse_json(line, where), where
 
 
+def unnest(record: Any, names: Sequence[str]) -> Any:
+    """A record with the values of nested fields under their names: `translation.de` is the field de
+    of the object translation.
+
+    Of a list of objects, it is the list of their values. A field whose own name has a dot is that
+    field.
+    """
+    if not isinstance(record, dict) or not any("." in name for name in names):
+        return record
+    found = {name: _inside(record, name) for name in names if name not in record}
+    return record | {name: values[0] for name, values in found.items() if values}
+
+
+def _inside(node: Any, name: str) -> list[Any]:
+    """The value of a field of an object or of each object of a list; nothing if it is not there."""
+    if isinstance(node, list):
+        each = [_inside(one, name) for one in node]
+        return [[value for (value,) in each]] if node and all(each) else []
+    if not isinstance(node, dict) or name in node:
+        return [node[name]] if isinstance(node, dict) else []
+    for end in (at for at in range(len(name) - 1, 0, -1) if name[at] == "."):
+        if found := _inside(node.get(name[:end]), name[end + 1 :]):
+            return found
+    return []
+
+
 def check_fields(record: Any, names: Sequence[str], option: str, where: str) -> None:
     """Raise DataError unless a record has at least one of these fields, which `option` names."""
     wanted = " or ".join(map(repr, names))
@@ -191,6 +217,7 @@ def check_fields(record: Any, names: Sequence[str], option: str, where: str) -> 
 
 def texts_of(record: Any, fields: tuple[str, ...], where: str) -> list[str]:
     """The texts of the given fields that a record has; it must have at least one."""
+    record = unnest(record, fields)
     check_fields(record, fields, "--field, or --source-field", where)
     for name in fields:
         if not isinstance(record.get(name, ""), str):
@@ -217,7 +244,19 @@ def pair_blocks(source: Path, target: Path, base: int = 0) -> Iterator[PairBlock
         yield PairBlock(source, base + some[0][1][0][1], pairs)
 
 
-def named(record: Iterable[str]) -> str:
-    """The names of fields, for an error; a row of texts that was read as names is cut short."""
-    names = [name if len(name) <= 30 else name[:30] + "..." for name in record]
+def named(record: dict[str, Any]) -> str:
+    """The names of the fields of a record, for an error, with those of objects in it.
+
+    A row of texts that was read as names is cut short.
+    """
+    names = [
+        name if len(name) <= 30 else name[:30] + "..." for name in dict.fromkeys(_names(record))
+    ]
     return ", ".join(names[:12] + ["..."] * (len(names) > 12))
+
+
+def _names(record: dict[str, Any]) -> Iterator[str]:
+    for name, value in record.items():
+        inner = value[0] if isinstance(value, list) and value else value
+        within = _names(inner) if isinstance(inner, dict) and inner else None
+        yield from (f"{name}.{one}" for one in within) if within else [name]

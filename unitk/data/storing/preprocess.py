@@ -310,19 +310,24 @@ def write_part(
         print(f"  empty records skipped: {skipped:,}")
     if moved:
         print(f"  answers corrected: {moved:,} did not stand at their answer_start")
-    for label, writer in writers.items():
-        print(f"  {label and label + ': '}{writer.counts}")
-        if (rate := writer.counts.unknown_rate) > MANY_UNKNOWN:
+    counts = {side: writer.counts for side, writer in writers.items()}
+    _print(name, counts)
+    if source.reading and source.reading.documents == "blank" and not shard:
+        _hint(name, counts[""], "text" in source.formats)
+    return counts
+
+
+def _print(name: str, counts: dict[str, Counts]) -> None:
+    """What the sides of a part hold, with a warning where the vocabulary hardly knows them."""
+    for label, one in counts.items():
+        print(f"  {label and label + ': '}{one}")
+        if (rate := one.unknown_rate) > MANY_UNKNOWN:
             where = f"{name} ({label})" if label else name
             print(
                 f"warning: {rate:.1%} of the tokens of {where} are unknown to the vocabulary;"
                 " one trained with --byte-fallback knows everything",
                 file=sys.stderr,
             )
-    counts = {side: writer.counts for side, writer in writers.items()}
-    if source.reading and source.reading.documents == "blank" and not shard:
-        _hint(name, counts[""], "text" in source.formats)
-    return counts
 
 
 def _hint(name: str, counts: Counts, is_text: bool) -> None:

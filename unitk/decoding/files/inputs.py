@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from unitk.data.reading.lines import LONGEST, STDIN, Block, blocks, lines_of, name_of
 from unitk.data.reading.pairs import Fields, as_given, choices_of, targets_of
 from unitk.data.reading.records import records
-from unitk.data.reading.sources import Format, format_of, named
+from unitk.data.reading.sources import Format, format_of, named, unnest
 from unitk.data.reading.squad import SQUAD_SOURCE, arranged, check_form, read_squad
 from unitk.data.reading.window import sentences_of
 from unitk.data.storing.corpus import Pairs
@@ -259,7 +259,10 @@ def _inputs(block: Block, name: str, fields: Fields | None) -> list[Input]:
 
 def _record(record: Any, where: str, fields: Fields | None) -> Input:
     if fields:
-        targets = targets_of(record, where, fields) if fields.target else []
+        record = unnest(record, (*fields.source, *fields.target))
+        # needed by --score only, which says so
+        has = isinstance(record, dict) and any(record.get(name) for name in fields.target)
+        targets = targets_of(record, where, fields) if has else []
         read = choices_of if fields.form == "choice" else as_given
         return Input(read(record, where, fields), targets[0] if targets else None)
     source = record.get("source") if isinstance(record, dict) else None
@@ -269,7 +272,8 @@ def _record(record: Any, where: str, fields: Fields | None) -> Input:
         if isinstance(record, dict) and source is None:
             what = f"no field 'source'; there are {named(record)}"
         raise DataError(f"{where}: {what} (--source-field names another field)")
-    target = record.get("target")
+    several = record.get("target")  # of equally good ones, the first is scored
+    target = several[0] if isinstance(several, list) and several else several
     if target is not None and not isinstance(target, str):
         raise DataError(f"{where}: 'target' must be a text")
     return Input(parts, target)

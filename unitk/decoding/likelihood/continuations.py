@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from unitk.data.reading.pairs import chosen, label_of
 from unitk.data.reading.records import numbered_lines, records
 from unitk.data.reading.sources import format_of
 from unitk.errors import DataError
@@ -34,7 +35,7 @@ class Question:
 
     context: str
     choices: tuple[str, ...]
-    label: int
+    label: int | None
     place: str
 
 
@@ -65,7 +66,7 @@ def read_last_words(paths: Sequence[Path]) -> list[Question]:
 
 
 def read_choices(paths: Sequence[Path]) -> list[Question]:
-    """Read records with the fields `context` (optional), `choices` and `label` (from 0)."""
+    """Read records with the fields `choices`, and optionally `context` and `label`."""
     found = []
     for record, place in rows_of(paths):
         context, choices, label = (record.get(name) for name in ("context", "choices", "label"))
@@ -75,9 +76,9 @@ def read_choices(paths: Sequence[Path]) -> list[Question]:
         several = choices if isinstance(choices, list) and len(choices) > 1 else [""]
         if not all(isinstance(one, str) and one.strip() for one in several):
             raise DataError(f"{place}: the field choices is not a list of two texts or more")
-        if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < len(several):
-            most = len(several) - 1
-            raise DataError(f"{place}: the field label must be 0 to {most}, got {label!r}")
+        if label is not None:
+            where = f"{place}: the field label"
+            label = chosen(label_of(label, "choice", where)[0], several, where)
         blank = " " * bool(context and not context[-1].isspace())
         after = tuple(one if one[0].isspace() else blank + one for one in several)
         found.append(Question(context, after, label, place))
@@ -128,12 +129,20 @@ def last_words(questions: Sequence[Question], found: Sequence[Sequence[Floats]])
 
 
 def ranked(questions: Sequence[Question], found: Sequence[Sequence[Floats]]) -> dict[str, Any]:
-    """Accuracies in per cent; where n choices tie for the first place, each counts 1 / n."""
+    """Accuracies in per cent, of the questions with a label; where n choices tie for the first
+    place, each counts 1 / n."""
     shares = [
         {name: share(score, one.label) for name, score in scores(one, own).items()}
         for one, own in zip(questions, found, strict=True)
+        if one.label is not None
     ]
-    means = {f"accuracy_{name}": 100 * float(np.mean([s[name] for s in shares])) for name in NORMS}
+    means = {
+        f"accuracy_{name}": 100 * float(np.mean([s[name] for s in shares]))
+        for name in NORMS
+        if shares
+    }
+    if len(shares) < len(questions):
+        means["labelled"] = len(shares)
     chance = 100 * float(np.mean([1 / len(one.choices) for one in questions]))
     return {"questions": len(questions), **means, "chance": chance}
 
