@@ -14,11 +14,11 @@ import math
 import random
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -337,6 +337,17 @@ def adopt(model: VocabModel) -> Vocab:
     return Vocab(model, symbols, added)
 
 
+def fit_pieces(lines: list[str], settings: dict[str, Any]) -> bytes:
+    """Train a sentencepiece model; `RuntimeError` says what it refuses."""
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=model, **settings
+    )
+    return model.getvalue()
+
+
 def train_vocab(
     lines: Iterable[str],
     size: int,
@@ -347,48 +358,44 @@ def train_vocab(
     coverage: float | None = None,
     sample: int = 10_000_000,
     seed: int = 1,
+    fit: Callable[[list[str], dict[str, Any]], bytes] = fit_pieces,
 ) -> Vocab:
     """Train a sentencepiece vocabulary of `size` ids on a seeded sample of the lines.
 
     Symbols are control symbols with the first ids, which no text produces. The thread count is
     fixed, because the pieces depend on it. Without a `coverage`, the text decides which characters
-    have pieces (`alphabet`); characters without one are logged.
+    have pieces (`alphabet`); characters without one are logged. `fit` may consume its lines.
     """
-    import sentencepiece
-
     chosen = [part for line in sample_lines(lines, sample, seed) for part in _short(line)]
     counts, required = alphabet.count(chosen, normalization), ""
     if not counts:
         raise DataError("there is no text to train a vocabulary on")
     if coverage is None:
         coverage, required = alphabet.choose(counts, size, normalization)
-    model = io.BytesIO()
+    settings = {
+        "model_type": kind,
+        "vocab_size": size,
+        "byte_fallback": byte_fallback,
+        "normalization_rule_name": normalization,
+        "character_coverage": coverage,
+        "required_chars": required,
+        "max_sentence_length": 1 << 30,
+        # 64-bit offsets, which take twice the memory
+        "train_extremely_large_corpus": sum(map(len, chosen)) > 1 << 29,
+        "num_threads": 16,
+        "pad_id": 0,
+        "unk_id": 1,
+        "bos_id": -1,
+        "eos_id": -1,
+        "pad_piece": SYMBOLS["pad"],
+        "unk_piece": SYMBOLS["unk"],
+        "control_symbols": list(SYMBOLS.values())[2:],
+        "minloglevel": 2,
+    }
     try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(chosen),
-            model_writer=model,
-            model_type=kind,
-            vocab_size=size,
-            byte_fallback=byte_fallback,
-            normalization_rule_name=normalization,
-            character_coverage=coverage,
-            required_chars=required,
-            max_sentence_length=1 << 30,
-            # 64-bit offsets, which take twice the memory
-            train_extremely_large_corpus=sum(map(len, chosen)) > 1 << 29,
-            num_threads=16,
-            pad_id=0,
-            unk_id=1,
-            bos_id=-1,
-            eos_id=-1,
-            pad_piece=SYMBOLS["pad"],
-            unk_piece=SYMBOLS["unk"],
-            control_symbols=list(SYMBOLS.values())[2:],
-            minloglevel=2,
-        )
+        trained = SentencePiece(fit(chosen, settings))
     except RuntimeError as error:
         raise _refused(str(error), size) from error
-    trained = SentencePiece(model.getvalue())
     alphabet.report(counts, trained.find)
     return adopt(trained)
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
-import signal
-import threading
+import queue
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +24,8 @@ from unitk.data.reading.squad import arranged
 from unitk.data.reading.window import windowed
 from unitk.data.storing.annotate import Annotator, Notes, open_annotator
 from unitk.data.storing.corpus import stored_dtype
-from unitk.errors import UnitkError, UsageError
+from unitk.data.storing.workers import Worker
+from unitk.errors import UsageError
 from unitk.slots import Ids
 from unitk.vocab.base import Vocab
 
@@ -144,9 +142,6 @@ def num_workers(given: int | None, size: int) -> int:
 
 
 Encode = Callable[[Iterator[Block | PairBlock], Reading | None], Iterator[Encoded]]
-# of a worker process
-_vocab: Vocab
-_annotate: Annotator | None
 
 
 @contextmanager
@@ -164,47 +159,33 @@ def encoders(
         )
         return
     # processes, not threads: lines, sentences and lists are Python's work
-    context = multiprocessing.get_context("spawn")
     state = vocab.model.kind, vocab.model.data, vocab.symbols, vocab.added
-    with ProcessPoolExecutor(workers, context, _begin, (user_dir, annotate, *state)) as pool:
-        with _silent():
-            for _ in range(workers):  # each starts a process
-                pool.submit(int)
+    idle = queue.SimpleQueue[Worker]()
 
-        def encode(
-            blocks: Iterator[Block | PairBlock], reading: Reading | None
-        ) -> Iterator[Encoded]:
-            waiting: deque[Future[Encoded]] = deque()
-            for block in blocks:
-                waiting.append(pool.submit(_work, block, reading))
-                if len(waiting) > 2 * workers:  # enough for all, and memory stays bounded
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-
+    def ask(block: Block | PairBlock, reading: Reading | None) -> Encoded:
+        worker = idle.get()  # there are as many as threads
         try:
-            yield encode
-        except BrokenProcessPool as error:
-            raise UnitkError(
-                "a worker process ended early (out of memory?); try fewer --workers"
-            ) from error
+            found: Encoded = worker(block, reading)
+        finally:
+            idle.put(worker)
+        return found
 
+    def encode(blocks: Iterator[Block | PairBlock], reading: Reading | None) -> Iterator[Encoded]:
+        waiting: deque[Future[Encoded]] = deque()
+        for block in blocks:
+            waiting.append(pool.submit(ask, block, reading))
+            if len(waiting) > 2 * workers:  # enough for all, and memory stays bounded
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
 
-@contextmanager
-def _silent() -> Iterator[None]:
-    """A context in which started processes print no errors.
-
-    A signal that ends them during their imports would print a traceback. Errors of their work are
-    raised in this process anyway.
-    """
-    kept, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(null)
+    with ThreadPoolExecutor(workers) as pool, ExitStack() as stack:
+        for _ in range(workers):
+            worker = Worker("try fewer --workers", _begin, user_dir, annotate, *state)
+            stack.callback(worker.close)
+            idle.put(worker)
+        stack.callback(pool.shutdown, wait=False, cancel_futures=True)
+        yield encode
 
 
 def _begin(
@@ -214,22 +195,10 @@ def _begin(
     data: bytes,
     symbols: dict[str, int],
     added: tuple[str, ...],
-) -> None:
-    global _vocab, _annotate
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends the pool
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def follow() -> None:  # a parent that is killed cannot end the pool
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
+) -> Callable[[Block | PairBlock, Reading | None], Encoded]:
+    """The function of a worker process."""
     registry.load_plugins(user_dir)
-    _vocab = Vocab(registry.get("vocab", kind)(data), symbols, added)
-    _annotate = open_annotator(annotate) if annotate else None
+    vocab = Vocab(registry.get("vocab", kind)(data), symbols, added)
+    annotator = open_annotator(annotate) if annotate else None
     gc.freeze()  # what was imported need not be searched for garbage time and again
-
-
-def _work(block: Block | PairBlock, reading: Reading | None) -> Encoded:
-    return encode_block(_vocab, block, reading, _annotate)
+    return lambda block, reading: encode_block(vocab, block, reading, annotator)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -26,13 +26,16 @@ from unitk.data.storing.encode import Encode, encoders, num_workers
 from unitk.data.storing.folders import building
 from unitk.data.storing.labelled import LabelWriter
 from unitk.data.storing.progress import progress
+from unitk.data.storing.workers import Worker
 from unitk.errors import DataError, UsageError, at_least, require
 from unitk.options import flag
-from unitk.vocab.base import Vocab, open_vocab, train_vocab
+from unitk.vocab.base import Vocab, fit_pieces, open_vocab, train_vocab
 
 MANY_UNKNOWN = 0.01
 """Share of tokens above which a corpus is hardly what the vocabulary was made for."""
 
+WORTH_A_PROCESS = 1 << 20  # characters on which sentencepiece trains for some seconds
+PASSED = 100_000  # lines that are passed to it at a time
 MANY_LINES = 1000  # sentences of a document above which its lines may be documents
 TRAINING = (
     *("vocab_size", "vocab_kind", "byte_fallback", "vocab_normalization", "vocab_coverage"),
@@ -254,10 +257,39 @@ def _vocabulary(options: Options, parts: dict[str, Source]) -> Vocab:
         coverage=options.vocab_coverage,
         sample=options.vocab_sample,
         seed=options.seed,
+        fit=fit_apart,
     )
     took = time.perf_counter() - start
     print(f"vocabulary: {len(vocab):,} {options.vocab_kind} ids, trained in {took:.1f} s")
     return vocab
+
+
+def fit_apart(lines: list[str], settings: dict[str, Any]) -> bytes:
+    """Train a sentencepiece model of many lines in a process of its own, which Ctrl-C ends.
+
+    The library itself heeds no signal. The lines are removed as they are passed on.
+    """
+    if sum(map(len, lines)) < WORTH_A_PROCESS:
+        return fit_pieces(lines, settings)
+    worker = Worker("lower --vocab-sample", _begin_fit)
+    try:
+        for i in range(0, len(lines), PASSED):
+            worker(lines[i : i + PASSED])
+            lines[i : i + PASSED] = [""] * PASSED
+        trained: bytes = worker([], settings)
+    finally:
+        worker.close()
+    return trained
+
+
+def _begin_fit() -> Callable[..., bytes]:
+    found: list[str] = []
+
+    def take(lines: list[str], settings: dict[str, Any] | None = None) -> bytes:
+        found.extend(lines)
+        return fit_pieces(found, settings) if settings else b""
+
+    return take
 
 
 def write_part(
