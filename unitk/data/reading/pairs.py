@@ -9,6 +9,7 @@ targets.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ FORMS = {
 Label = list[Any]
 """[name], [number], a list of names, [start, stop], or a list of (start, stop, name)."""
 NO_SPAN: Label = [-1, -1]
+BLANKS = re.compile(r"[ \t\r\n\v\f]+")  # ASCII only: a no-break space stands inside a word
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,12 @@ def words_of(record: Any, where: str, name: str) -> list[str]:
     """The words of a record's only source: a list, or a text that is split at blanks."""
     check_fields(record, (name,), "--source-field", where)
     value = record[name]
-    return value.split() if isinstance(value, str) else _texts(value, name, where)
+    return split_words(value) if isinstance(value, str) else _texts(value, name, where)
+
+
+def split_words(text: str) -> list[str]:
+    """The words of a text between blanks, tabs and line ends; U+00A0 and U+3000 are characters."""
+    return [word for word in BLANKS.split(text) if word]
 
 
 def choices_of(record: Any, where: str, fields: Fields) -> list[str]:
@@ -182,7 +189,7 @@ def label_of(value: Any, form: str, where: str) -> Label:
             if math.isfinite(number := float(value)):
                 return [number]
     if form == "tags" and isinstance(value, str | list):
-        tags = value.split() if isinstance(value, str) else value
+        tags = split_words(value) if isinstance(value, str) else value
         if all(isinstance(tag, str | int) for tag in tags):
             return [str(tag) for tag in tags]
     if form == "span" and value is None:

@@ -1,9 +1,8 @@
 """Tables whose records have named fields: json-lines, a json list, CSV, TSV, Arrow and CoNLL.
 
 CSV is what Python's `csv` reads, its first row the names; in TSV, quotes are characters like any
-other. A json list and parquet are read whole or in groups of rows. In CoNLL's columns a line is a
-word and a blank line ends a record, whose fields are lists: words (the first column), tags (the
-last one), and 0, 1, ... for each column.
+other. A json list and parquet are read whole or in groups of rows. A record of CoNLL's columns is a
+sentence, whose fields are lists.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from unitk.data.reading import arrow, sources
+from unitk.data.reading import arrow, conll, sources
 from unitk.data.reading.lines import Block, blocks, head, lines_of, name_of, size_of, whole
 from unitk.data.reading.sources import Reading, json_lines, parse, texts_of, unnest
 from unitk.errors import DataError
@@ -40,7 +39,7 @@ def _records(path: Path, name: str, fields: tuple[str, ...]) -> Iterator[Record]
     if name in ("csv", "tsv"):
         return _cells(path, name, fields)
     if name == "conll":
-        return _sentences(path)
+        return conll.sentences(path)
     if name == "json" or head(path).lstrip().startswith(b"["):
         return _listed(path)
     return _lines(path)
@@ -58,31 +57,6 @@ def _lines(path: Path) -> Iterator[Record]:
     for block in blocks(path):
         for record, where in json_lines(block):
             yield record, where, block.at
-
-
-def _sentences(path: Path) -> Iterator[Record]:
-    rows: list[list[str]] = []
-    number = 0
-    for block in blocks(path):
-        for line in lines_of(block):
-            number += 1
-            cells = [] if line.startswith("-DOCSTART-") else line.split()
-            if rows and cells and len(cells) != len(rows[0]):
-                where = f"{name_of(path)}, line {number}"
-                raise DataError(f"{where}: {len(cells)} columns, but {len(rows[0])} before")
-            if rows and not cells:
-                yield _columns(rows), f"{name_of(path)}, line {number - len(rows)}", block.at
-                rows = []
-            rows += [cells] if cells else []
-    if rows:
-        yield _columns(rows), f"{name_of(path)}, line {number - len(rows) + 1}", size_of(path)
-
-
-def _columns(rows: list[list[str]]) -> dict[str, list[str]]:
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    return {"words": columns[0], "tags": columns[-1]} | {
-        str(i): column for i, column in enumerate(columns)
-    }
 
 
 def _listed(path: Path) -> Iterator[Record]:

@@ -37,7 +37,7 @@ Format = Literal[
 FORMATS = {
     **{"": "text", ".txt": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json"},
     **{".csv": "csv", ".tsv": "tsv", ".parquet": "parquet", ".arrow": "arrow"},
-    **{".conll": "conll", ".iob": "conll"},
+    **dict.fromkeys((".conll", ".conllu", ".iob", ".iob2", ".bio"), "conll"),
 }
 TABLES = ("jsonl", "json", "csv", "tsv", "parquet", "arrow", "conll")  # records with named fields
 Documents = Literal["blank", "line"]

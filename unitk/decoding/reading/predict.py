@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unitk.data.reading.pairs import split_words
 from unitk.data.texts import shorten, windows
 from unitk.decoding.config import PredictConfig
 from unitk.decoding.ensemble import Ensemble
@@ -191,7 +192,7 @@ def texts_of(task: Understanding, parts: Sequence[str]) -> list[str]:
     """The texts to encode for a source; for tagging, each word with the blank before it."""
     if not isinstance(task, Tag):
         return [part.strip() for part in parts]
-    words = parts[0].split() if len(parts) == 1 else parts
+    words = split_words(parts[0]) if len(parts) == 1 else parts
     return [" " * (i > 0) + word for i, word in enumerate(words)]
 
 
