@@ -13,6 +13,7 @@ import numpy as np
 import regex
 
 from unitk.data.reading.lines import read_lines
+from unitk.data.reading.pairs import split_words
 from unitk.errors import DataError, UsageError
 from unitk.registry import register
 from unitk.slots import Floats, Ids
@@ -33,7 +34,7 @@ def read_vectors(path: Path) -> tuple[list[str], Floats]:
     """
     names, rows, width, where = list[str](), list[Floats](), -1, dict[str, int]()
     for number, line in enumerate(read_lines(path), 1):
-        name, *values = line.split() or [""]
+        name, *values = split_words(line) or [""]
         place = f"{path}, line {number}"
         # the counts of word2vec's first line
         if number == 1 and len(values) == 1 and name.isdecimal() and values[0].isdecimal():

@@ -57,6 +57,35 @@ def test_classes_of_one_text_or_two(make, toy_vocab, name):
     corpus.verify()
 
 
+@pytest.mark.parametrize("name", ["x.jsonl", "x.tsv", "x.csv"])
+@pytest.mark.parametrize("value", [1.0, 1, "1.0", "1", " 1.00", "+1.0"])
+def test_a_whole_number_is_one_label_however_it_is_written(make, name, value):
+    if name != "x.jsonl" and value == " 1.00":
+        value = "1.00"
+    records = [{"a": "x", "y": one} for one in (0, value, 0.0, "-0.0", "1.5", "v1.0")]
+    corpus = make(records, "a,y", name)
+    found = [corpus.labels[corpus.record(i)[1].item()] for i in range(6)]
+    assert found == ["0", "1", "0", "0", "1.5", "v1.0"]
+
+
+def test_whole_numbers_among_tags_choices_and_places(make, toy_vocab):
+    corpus = make([{"a": "x y z", "y": [1.0, "1", "1.0"]}], "a,y", labels="tags")
+    assert corpus.labels == ["1"]
+    records = [{"a": "x", "b": ["p", "q"], "y": one} for one in (1.0, "1.0", 1, "B", "q")]
+    corpus = make(records, "a,b,y", labels="choice")
+    assert [corpus.record(i)[1].item() for i in range(5)] == [1] * 5
+    corpus = make([{"a": "x", "b": ["1.0", "2.0"], "y": "1.0"}], "a,b,y", labels="choice")
+    assert corpus.record(0)[1].item() == 0, "the text comes before the number"
+    spans = [make([{"a": "the cat", "y": y}], "a,y", labels="span") for y in ([4.0, 7], [4, 7])]
+    assert spans[0].record(0)[1].tolist() == spans[1].record(0)[1].tolist()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), True, None])
+def test_what_is_no_number_is_no_place(make, value):
+    with pytest.raises(DataError, match="x.jsonl, line 1: field 'y' must be"):
+        make([{"a": "x", "y": [value, 1]}], "a,y", labels="span")
+
+
 def test_numbers(make):
     records = [{"a": line, "y": i / 4} for i, line in enumerate(toy_lines(5))]
     corpus = make(records, "a,y", "x.tsv", labels="number")
@@ -198,6 +227,7 @@ def test_shards_joined_are_the_corpus_made_at_once(make, tmp_path, form, monkeyp
         ({"a": " ", "y": "x"}, "class", "line 2: a is empty; --skip-empty leaves"),
         ({"a": "x", "y": None}, "class", "line 2: field 'y' must be one label, got None"),
         ({"a": "x", "y": ["A", "B"]}, "class", r"field 'y' must be one label, got \['A', 'B'\]"),
+        ({"a": "x", "y": 1.5}, "class", "must be one label, got 1.5; .*--labels number"),
         ({"a": "x", "y": "much"}, "number", "line 2: field 'y' must be a number, got 'much'"),
         ({"a": "x y", "y": ["A"]}, "tags", "line 2: 'y' needs 2 tags, one a word, not 1"),
         ({"a": "x", "y": 3}, "tags", "line 2: field 'y' must be a list of tags, got 3"),

@@ -31,6 +31,7 @@ FORMS = {
 Label = list[Any]
 """[name], [number], a list of names, [start, stop], or a list of (start, stop, name)."""
 NO_SPAN: Label = [-1, -1]
+WHOLE = re.compile(r"[+-]?[0-9]+\.0+")  # as tables of floats write it
 BLANKS = re.compile(r"[ \t\r\n\v\f]+")  # ASCII only: a no-break space stands inside a word
 
 
@@ -174,6 +175,8 @@ def chosen(label: str, choices: Sequence[str], where: str) -> int:
     for names in ([*map(str, range(len(choices)))], letters, choices):
         if label in names:
             return names.index(label)
+    if (number := _name(label)) != label:
+        return chosen(number, choices, where)
     most = f"{len(choices) - 1} or {letters[-1]}"
     raise DataError(f"{where} must be 0 or A to {most}, or one of the choices, got {label!r}")
 
@@ -182,23 +185,24 @@ def label_of(value: Any, form: str, where: str) -> Label:
     """A field as labels of the form; `where` names it in errors."""
     if isinstance(value, str) and form in ("span", "links"):  # of CSV
         value = parse_json(value, where) if value.strip() else None
-    if form in ("class", "choice") and isinstance(value, str | int) and str(value).strip():
-        return [str(value).strip()]
+    if form in ("class", "choice") and (name := _name(value)):
+        # a choice may be the text "1.0"
+        return [value.strip() if form == "choice" and isinstance(value, str) else name]
     if form == "number":
         with suppress(TypeError, ValueError):
             if math.isfinite(number := float(value)):
                 return [number]
     if form == "tags" and isinstance(value, str | list):
         tags = split_words(value) if isinstance(value, str) else value
-        if all(isinstance(tag, str | int) for tag in tags):
-            return [str(tag) for tag in tags]
+        if all(names := [_name(tag) for tag in tags]):
+            return names
     if form == "span" and value is None:
         return NO_SPAN
     if form == "span" and _is_span(value, 2):
-        return list(value)
+        return [*map(int, value)]
     if form == "links" and isinstance(value or [], list):
         if all(_is_span(link, 3) for link in value or []):
-            return [(start, stop, str(name)) for start, stop, name in value or []]
+            return [(int(a), int(b), _name(name) or str(name)) for a, b, name in value or []]
     shape = {
         "class": "one label",
         "number": "a number",
@@ -207,13 +211,26 @@ def label_of(value: Any, form: str, where: str) -> Label:
         "span": "[start, stop] in characters, or null",
         "links": "a list of [start, stop, entity] in characters",
     }
-    raise DataError(f"{where} must be {shape[form]}, got {value!r}")
+    cure = "; numbers to regress on are --labels number" * (type(value) is float)
+    raise DataError(f"{where} must be {shape[form]}, got {value!r}{cure * (form == 'class')}")
 
 
 def _is_span(value: Any, size: int) -> bool:
-    numbers = isinstance(value, list) and len(value) == size
+    if not isinstance(value, list) or len(value) != size:
+        return False
     # not isinstance: true is an int in Python, and no place in a text
-    return numbers and all(type(number) is int for number in value[:2])
+    return all(type(one) is int or type(one) is float and one.is_integer() for one in value[:2])
+
+
+def _name(value: Any) -> str:
+    """A label as text, a whole number always as such: 1 and 1.0, however written, are "1".
+
+    "" if the value is none.
+    """
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    text = str(value).strip() if isinstance(value, str | int) else ""
+    return str(int(text.partition(".")[0])) if WHOLE.fullmatch(text) else text
 
 
 def source_of(record: Any, where: str, fields: Fields) -> list[str]:
