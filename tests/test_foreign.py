@@ -27,5 +27,22 @@ def test_half_a_character_is_refused_wherever_it_stands(half):
         ):
             parse_json(json.dumps(value), "x", CheckpointError)
     # as bytes that are no UTF-8, which Python's json would read
-    with pytest.raises(DataError, match="^x: not JSON .'utf-8' codec"):
+    with pytest.raises(DataError, match="^x: not JSON .not UTF-8 either, byte 0xed"):
         parse_json(json.dumps(half, ensure_ascii=False).encode("utf-8", "surrogatepass"), "x")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[1, x]", "character 5: 'x]'"),
+        ("[1,\n x]", "line 2, character 2: 'x]'"),
+        ("[1, ", "it ends too early"),
+        (" ", "it is empty"),
+        ("1" * 5000, "a number has too many digits"),
+        ("{'a': 1}", "character 2: \"'a': 1}\""),
+    ],
+)
+def test_a_mistake_is_told_in_own_words(text, told):
+    with pytest.raises(DataError) as caught:
+        parse_json(text, "x")
+    assert str(caught.value) == f"x: not JSON ({told})"

@@ -29,7 +29,19 @@ def parse_json(text: str | bytes, where: str, error: type[UnitkError] = DataErro
     except RecursionError as cause:  # brackets within brackets, a thousand deep
         raise error(f"{where}: not JSON (nested too deeply)") from cause
     except ValueError as cause:
-        raise error(f"{where}: not JSON ({cause})") from cause
+        raise error(f"{where}: not JSON ({_mistake(cause)})") from cause
+
+
+def _mistake(cause: ValueError) -> str:
+    """Why a text is no JSON, by the place at which it cannot go on."""
+    if isinstance(cause, UnicodeDecodeError):
+        return f"not UTF-8 either, byte 0x{cause.object[cause.start]:02x}"
+    if not isinstance(cause, json.JSONDecodeError):
+        return "a number has too many digits"
+    if not (rest := cause.doc[cause.pos :].strip()):
+        return "it ends too early" if cause.doc.strip() else "it is empty"
+    line = f"line {cause.lineno}, " if "\n" in cause.doc.strip() else ""
+    return f"{line}character {cause.colno}: {rest[:20]!r}"
 
 
 def read_json(path: Path, error: type[UnitkError] = DataError) -> dict[str, Any]:

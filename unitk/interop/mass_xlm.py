@@ -217,7 +217,7 @@ def params_of(config: TranslationConfig) -> dict[str, Any]:
 def dictionary(model: XLMDictionary, rows: int) -> dict[str, Any]:
     """The dictionary's entries in a file of `rows` words; rows without a word get count 0."""
     words = [model.piece(i) if i < model.size else f"<row{i}>" for i in range(rows)]
-    lines = model.data.decode().splitlines()
+    lines = model.data.decode().removesuffix("\n").split("\n")
     counts = [0] * len(XLM_FIRST) + [int(line.rpartition(" ")[2]) for line in lines]
     counts += [0] * (rows - len(counts))
     return {

@@ -341,6 +341,7 @@ def test_the_ending_tells_the_format(tmp_path):
         ("a.parquet", "parquet"),
         ("a.en", "text"),
     ]:
+        write(tmp_path / name, '{"text": "a"}')
         assert format_of(tmp_path / name) == expected
     assert format_of(tmp_path / "a.en", "squad") == "squad"
     for text, expected in [

@@ -53,9 +53,11 @@ def rows(path: Path, name: str, fields: tuple[str, ...]) -> Iterator[tuple[Any, 
                         record[column] = _named(record[column], classes[column])
                     yield record, f"{path}, row {number}", int(at)
                     number, at = number + 1, at + step
+    except pyarrow.ArrowNotImplementedError as error:
+        how = "compression or type of a column"
+        raise DataError(f"{path}: this pyarrow cannot read the {how} of this {name}") from error
     except (pyarrow.ArrowException, OSError) as error:
-        reason = " ".join(str(error).split())
-        raise DataError(f"{path}: no {name}, or damaged ({reason})") from error
+        raise DataError(f"{path}: no {name}, or damaged") from error
 
 
 def column_of(field: str, columns: Sequence[str]) -> str:

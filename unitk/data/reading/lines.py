@@ -29,6 +29,7 @@ STDIN = Path("-")
 MAGIC = {
     **{b"PAR1": "parquet", b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz"},
     **{b"(\xb5/\xfd": "zstd", b"PK\3\4": "zip", b"%PDF": "PDF", b"\x89PNG": "PNG"},
+    **{b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32"},
     **{b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"},
 }
 """How files begin that are no UTF-8 text."""
@@ -133,10 +134,10 @@ def pieces(path: Path) -> Iterator[tuple[bytes, int]]:
                 raise DataError(f"{path}: cut off, the end of the {kind} is missing")
     except OSError as error:
         if error.strerror is None:  # so bz2 says that data are damaged
-            raise DataError(f"{path}: no {kind}, or damaged ({error})") from error
+            raise DataError(f"{path}: no {kind}, or damaged") from error
         raise DataError(f"{name_of(path)}: {error.strerror}") from error
     except _damage() as error:
-        raise DataError(f"{path}: no {kind}, or damaged ({error})") from error
+        raise DataError(f"{path}: no {kind}, or damaged") from error
 
 
 def _damage() -> tuple[type[Exception], ...]:
@@ -157,6 +158,7 @@ def blocks(path: Path, blank_ends: bool = False, base: int = 0) -> Iterator[Bloc
     for piece, after in pieces(path):
         if not at and not waiting:
             _check_text(path, piece)
+            _check_ends(path, piece)
         cut = piece.rfind(b"\n") + 1  # a newline is never part of another character
         if size + cut < BLOCK or not cut:
             waiting.append(piece)
@@ -179,8 +181,21 @@ def blocks(path: Path, blank_ends: bool = False, base: int = 0) -> Iterator[Bloc
 def _check_text(path: Path, start: bytes) -> None:
     for magic, kind in MAGIC.items():
         if start.startswith(magic):
-            cure = "" if kind != "UTF-16" else "; `iconv -f UTF-16 -t UTF-8` converts it"
+            cure = "" if "UTF" not in kind else f"; `iconv -f {kind} -t UTF-8` converts it"
             raise DataError(f"{name_of(path)} is {kind}, not UTF-8 text{cure}")
+    # of UTF-16 without a mark, every other byte of Latin letters is 0
+    zeros = [start[i:1000:2].count(0) for i in (0, 1)]
+    if 4 * max(zeros) > min(len(start), 1000):
+        kind = "UTF-16BE" if zeros[0] > zeros[1] else "UTF-16LE"
+        cure = f"`iconv -f {kind} -t UTF-8` converts that"
+        raise DataError(f"{name_of(path)} is no UTF-8 text; it looks like {kind}: {cure}")
+
+
+def _check_ends(path: Path, start: bytes) -> None:
+    if b"\r" in start.strip() and b"\n" not in start:
+        cure = "`tr '\\r' '\\n'` converts it"
+        ends = "lines end in carriage returns (\\r) alone, not in newlines"
+        raise DataError(f"{name_of(path)}: {ends}; {cure}")
 
 
 def lines_of(block: Block) -> list[str]:
@@ -196,7 +211,8 @@ def _decoded(block: Block) -> str:
     except UnicodeDecodeError as error:
         line = block.line + data.count(b"\n", 0, error.start)
         byte = f"not UTF-8 (byte 0x{data[error.start]:02x})"
-        raise DataError(f"{name_of(block.path)}, line {line}: {byte}") from error
+        cure = "`iconv -f ENCODING -t UTF-8` converts it"
+        raise DataError(f"{name_of(block.path)}, line {line}: {byte}; {cure}") from error
 
 
 def text_of(block: Block) -> bytes:

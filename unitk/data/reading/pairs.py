@@ -211,8 +211,9 @@ def label_of(value: Any, form: str, where: str) -> Label:
         "span": "[start, stop] in characters, or null",
         "links": "a list of [start, stop, entity] in characters",
     }
-    cure = "; numbers to regress on are --labels number" * (type(value) is float)
-    raise DataError(f"{where} must be {shape[form]}, got {value!r}{cure * (form == 'class')}")
+    regress = form == "class" and type(value) is float
+    cure = "; numbers to regress on are --labels number" if regress else ""
+    raise DataError(f"{where} must be {shape[form]}, got {value!r}{cure}")
 
 
 def _is_span(value: Any, size: int) -> bool:

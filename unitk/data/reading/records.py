@@ -8,9 +8,10 @@ sentence, whose fields are lists.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from unitk.errors import DataError
 from unitk.foreign import parse_json
 
 Record = tuple[Any, str, int]  # a record, its place for messages, and in bytes
+Row = tuple[list[str], int, int]  # cells, the number of the first line, bytes before its block
 LARGEST = (1 << 31) - 1  # bytes of a field of CSV; what `csv` takes anywhere
 
 
@@ -69,29 +71,10 @@ def _listed(path: Path) -> Iterator[Record]:
 
 
 def _cells(path: Path, name: str, fields: tuple[str, ...]) -> Iterator[Record]:
-    at = 0
-
-    def lines() -> Iterator[str]:
-        nonlocal at
-        for block in blocks(path):
-            at = block.at
-            yield from (f"{line}\n" for line in lines_of(block))
-
-    how: dict[str, Any] = {"strict": True}
-    if name == "tsv":
-        how = {"delimiter": "\t", "quoting": csv.QUOTE_NONE}
-    csv.field_size_limit(LARGEST)
-    # not DictReader, which skips the line's number and takes rows that are too short
-    rows = csv.reader(lines(), **how)
     names: list[str] = []
-    while True:
-        where = f"{name_of(path)}, line {rows.line_num + 1}"
-        try:
-            row = next(rows, None)
-        except csv.Error as error:
-            raise DataError(f"{where}: no {name.upper()} ({error})") from error
-        if row is None:
-            return
+    # not DictReader, which skips the line's number and takes rows that are too short
+    for row, number, at in (_tsv if name == "tsv" else _csv)(path):
+        where = f"{name_of(path)}, line {number}"
         if names and row and len(row) != len(names):
             raise DataError(f"{where}: {len(row)} cells, but {len(names)} columns are named")
         if names and row:
@@ -101,9 +84,58 @@ def _cells(path: Path, name: str, fields: tuple[str, ...]) -> Iterator[Record]:
         names = names or row
 
 
+def _tsv(path: Path) -> Iterator[Row]:
+    """The rows of a file in which quotes mean nothing, so that a tab always ends a cell."""
+    for block in blocks(path):
+        for number, line in enumerate(lines_of(block), block.line):
+            line = line.removesuffix("\r")
+            yield line.split("\t") if line else [], number, block.at
+
+
+def _csv(path: Path) -> Iterator[Row]:
+    """The rows of a file whose cells end at commas, or at semicolons or tabs if its first row has
+    no comma (Excel's files in many countries); a first line such as `sep=;` names another one."""
+    at, line = 0, ""
+
+    def lines() -> Iterator[str]:
+        nonlocal at, line
+        for block in blocks(path):
+            at = block.at
+            for line in lines_of(block):
+                yield f"{line}\n"
+        line = ""
+
+    given = lines()
+    first = next(given, "")
+    mark, before = re.fullmatch(r"sep=(.)\r?\n", first), 0
+    if mark:
+        before = 1
+    else:
+        given = chain([first], given)
+    named = re.sub('"[^"]*"', "", first)
+    delimiter = mark[1] if mark else next((one for one in ",;\t" if one in named), ",")
+    csv.field_size_limit(LARGEST)
+    rows = csv.reader(given, strict=True, delimiter=delimiter)
+    while True:
+        number = before + rows.line_num + 1
+        try:
+            row = next(rows, None)
+        except csv.Error as error:
+            reason = "a cell goes on behind its closing quote; in a cell, quotes are doubled"
+            if not line:
+                reason = "a quote is opened and not closed"
+            elif "\r" in line.removesuffix("\r"):
+                reason = "a carriage return in a cell without quotes"
+            raise DataError(f"{name_of(path)}, line {number}: no CSV ({reason})") from error
+        if row is None:
+            return
+        yield row, number, at
+
+
 def text_blocks(path: Path, reading: Reading, base: int = 0) -> Iterator[Block]:
     """The texts of a file: its lines, or the texts of a table."""
-    if reading.format in ("text", "jsonl"):
+    listed = reading.format == "jsonl" and head(path).lstrip().startswith(b"[")
+    if reading.format in ("text", "jsonl") and not listed:
         by_blank = reading.format == "text" and reading.documents == "blank"
         for block in blocks(path, by_blank, base):
             yield replace(block, format=reading.format)

@@ -105,6 +105,8 @@ def format_of(path: Path, given: Format = "auto", option: str = "") -> str:
     if is_stream(path):
         return "text"
     ending = unpacked(path).suffix.lower()
+    if FORMATS.get(ending) == "jsonl" and head(path).lstrip().startswith(b"["):
+        return "json"  # one list of records
     if ending == ".json":
         return _kind_of_json(head(path).lstrip())
     if ending not in FORMATS and option:
@@ -177,6 +179,9 @@ def json_lines(block: Block) -> Iterator[tuple[Any, str]]:
     for number, line in enumerate(lines_of(block), block.line):
         if line.strip():
             where = f"{name_of(block.path)}, line {number}"
+            if line.strip() in ("{", "["):
+                cure = "it ends with the line; `jq -c` writes each record on one line"
+                raise DataError(f"{where}: not JSON ({cure})")
             yield parse_json(line, where), where
 
 
