@@ -2,8 +2,10 @@
 
 import importlib
 import inspect
+import io
 import pkgutil
 import re
+from contextlib import redirect_stdout, suppress
 from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 
@@ -12,8 +14,9 @@ import pytest
 import unitk_cli
 from unitk import registry
 from unitk.decoding.config import EmbedConfig, GenerateConfig
-from unitk.errors import DataError, UnitkError, UsageError
+from unitk.errors import DataError, UnitkError, UsageError, printable, say
 from unitk.options import flag, options
+from unitk_cli.main import LOWER, module
 
 BAD = {int: (-5, 0, 10**9), float: (-5.0, 0.0, 2.0, 10**9), str: ("?", "")}
 """Values of which some cannot be meant, whatever an option is for."""
@@ -65,3 +68,33 @@ def test_flags_become_arguments(monkeypatch):
         EmbedConfig(specials=True, pool="first")
     text = str(DataError("--from: /a/b--c/--d has no x--y; --task.mean-span. Or --src.lang-x, --"))
     assert text == "from_: /a/b--c/--d has no x--y; mean_span. Or src.lang_x, --"
+
+
+BAD_TEXTS = ["\x1b[31mred", "a\nb", "a\rb", "a\x07", "\x9b31m", "a\u2028b", "\u202eabc", "\udcff"]
+
+
+@pytest.mark.parametrize("text", BAD_TEXTS)
+def test_a_message_is_one_line_without_commands_for_a_terminal(text, capsys):
+    """Names, keys and values in it may come from a file of anybody."""
+    for shown in (str(UsageError(f"{text}: no")), str(DataError("x", text)), printable(text)):
+        assert all(c.isprintable() for c in shown.replace("x\n", "x"))
+    say(text, "end")
+    assert capsys.readouterr().err.count("\n") == 2
+
+
+def test_what_is_printable_stays_as_it_is():
+    for text in ("a b", "\u0645\u06cc\u200c\u062e", "\U0001f600", "a\u00a0b", "\\x1b", "\u4e2d"):
+        assert printable(text) == text
+    assert printable(printable("\x1b")) == printable("\x1b") == r"\x1b"
+
+
+def test_several_mistakes_have_a_line_each():
+    assert str(UsageError("one", "two\nlines")) == "one\ntwo\\nlines"
+
+
+def test_only_options_that_a_verb_has_are_said_to_save_memory():
+    for verb, advice in LOWER.items():
+        with redirect_stdout(io.StringIO()) as page, suppress(SystemExit, UnitkError):
+            module(verb).run(["--help-all"] if verb != "analyse" else ["heads", "--help-all"])
+        for option in re.findall(r"--[\w-]+", advice):
+            assert option in page.getvalue(), f"{verb} has no {option}"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin
 
 from unitk import registry
-from unitk.errors import UsageError, require
+from unitk.errors import UsageError, require, say
 from unitk.foreign import parse_yaml
 from unitk.help import help_page
 from unitk.options import Component, flag, options
@@ -277,7 +277,7 @@ def resolve(main: type, given: Sequence[Given], kinds: Sequence[str] = ()) -> Pa
         and (fault := _unknown(item, flat, known, components))
     ]
     if faults:
-        raise UsageError("\n".join(dict.fromkeys(faults)))
+        raise UsageError(*dict.fromkeys(faults))
     return Parsed(build(main, "", given, origins), components, origins, mixture)
 
 
@@ -385,7 +385,7 @@ def _drop_orphans(given: Sequence[Given], kinds: Sequence[str]) -> list[Given]:
         if old:
             dropped = ", ".join(item.key for item in old)
             names = f"{flag(kind)} {' '.join(chosen)}"
-            print(f"note: {names} drops {dropped} of {old[0].origin}", file=sys.stderr)
+            say(f"note: {names} drops {dropped} of {old[0].origin}")
             kept = [item for item in kept if item not in old]
     return kept
 

@@ -23,18 +23,38 @@ FLAG = re.compile(r"(?<![\w/.-])--(?:(?:task|arch|criterion|optimizer)\.)?([a-z]
 """An option in a message: `--max-len`, or `--task.mean-span` of a component."""
 
 
+UNPRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+"""Characters that end a line, turn it around or say to a terminal what it should do."""
+
+
+def printable(text: object) -> str:
+    """A text in one line as a terminal may have it: other characters as Python's escapes.
+
+    Names, keys and answers that others wrote may have any characters in them.
+    """
+    return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
+
+
+def say(*lines: object) -> None:
+    """Print lines of a message to standard error."""
+    print(*map(printable, lines), sep="\n", file=sys.stderr, flush=True)
+
+
 class UnitkError(Exception):
     """A mistake that is reported in one line, without a traceback; `code` is the exit code.
 
-    Messages are written with flags, as the command line shows them. To other callers `str` names
-    the arguments: `--max-len must be ...` reads `max_len must be ...`.
+    Several mistakes at once are several arguments, a line each. Messages are written with flags, as
+    the command line shows them. To other callers `str` names the arguments: `--max-len must be ...`
+    reads `max_len must be ...`.
     """
 
     code = 1
     with_flags = False  # whether this process is a command line; set by its entry point
 
     def __str__(self) -> str:
-        text = super().__str__()
+        text = "\n".join(map(printable, self.args))
         return text if UnitkError.with_flags else FLAG.sub(_argument, text)
 
 

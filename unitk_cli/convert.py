@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +22,14 @@ PUSH = """#!/bin/sh
 # (before: pip install huggingface_hub; hf auth login)
 set -eu
 cd "$(dirname "$0")"
-hf upload "$1" main .
+hf upload "$1" main . --private
 for revision in {}; do
   hf upload "$1" "$revision" . --revision "$revision"
 done
 """
+WORDS = re.compile(r"words_(\d+[kM]?)")
+"""A link of --save-at-words; nothing else in a run folder names a revision."""
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +77,8 @@ def run(argv: Sequence[str]) -> None:
     require((source == OURS) != (target == OURS), "one of --from and --to is unitk, the other not")
     for name in ("revisions", "license", "scores"):
         require(target == "hf" or not getattr(given, name), f"--{name} is for --to hf")
+    named = re.fullmatch(r"[\w.+ -]*", given.license)
+    require(named is not None, f"--license must be a name such as mit, got {given.license!r}")
     with new_folder(Path(dest), "--to", CheckpointError) as folder:
         if target == OURS:
             import_checkpoint(source, Path(path), given, inner, folder)
@@ -116,14 +124,19 @@ def import_checkpoint(
 
 def export_revisions(run: Path, folder: Path, given: Options, task: str | None) -> None:
     """Export the checkpoints that a run saved at word counts, and its best or newest one."""
-    steps = {link: int(link.resolve().name.partition("-")[2]) for link in run.glob("words_*")}
+    steps: dict[str, int] = {}
+    for link in sorted(run.glob("words_*")):
+        name, target = WORDS.fullmatch(link.name), link.resolve().name
+        if name and (step := re.fullmatch(r"step-(\d+)", target)):
+            steps[name[1]] = int(step[1])
+        else:
+            log.warning("--revisions: %s is no link of --save-at-words; it is left out", link)
     require(bool(steps), f"--revisions: {run} has no checkpoints of --save-at-words")
-    links = sorted(steps, key=steps.__getitem__)
-    names = [f"chck_{link.name.removeprefix('words_')}" for link in links]
-    for name in names:
-        export_model(run / name.replace("chck", "words"), "hf", folder / name, given, task)
+    counts = sorted(steps, key=steps.__getitem__)
+    for count in counts:
+        export_model(run / f"words_{count}", "hf", folder / f"chck_{count}", given, task)
     export_model(run, "hf", folder / "main", given, task)
-    create(folder / "push.sh", PUSH.format(" ".join(names)))
+    create(folder / "push.sh", PUSH.format(shlex.join(f"chck_{count}" for count in counts)))
 
 
 def export_model(path: Path, target: str, folder: Path, given: Options, task: str | None) -> None:

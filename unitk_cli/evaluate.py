@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from unitk import config
 from unitk.api.evaluate import ASIDE, Options, measured
+from unitk.errors import printable
 
 
 def run(argv: Sequence[str]) -> None:
@@ -22,4 +23,4 @@ def run(argv: Sequence[str]) -> None:
     if parsed.main.output_format == "json":
         print(json.dumps(about | figures))
         return
-    print(*(f"{name:<24}{value}" for name, value in about.items()), *lines, sep="\n")
+    print(*(f"{name:<24}{printable(value)}" for name, value in about.items()), *lines, sep="\n")

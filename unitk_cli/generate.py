@@ -35,7 +35,7 @@ from unitk.decoding.files.inputs import (
 )
 from unitk.decoding.files.outputs import STDOUT, Alignment, Formatter
 from unitk.decoding.files.sink import finished
-from unitk.errors import QUIET, DataError, UsageError, at_least, require
+from unitk.errors import QUIET, DataError, UsageError, at_least, require, say
 from unitk.files import reserved
 from unitk.values import parse_value, render
 from unitk_cli.answers import check_output, open_generator, sink_of
@@ -152,7 +152,7 @@ def run(argv: Sequence[str]) -> None:
     check(parsed)
     if meant and QUIET not in os.environ:
         words = [word for one in defaults for word in (config.flag(one.key), one.text or "")]
-        print(f"{shlex.join(words)}  # {origin}", file=sys.stderr)
+        say(f"{shlex.join(words)}  # {origin}")
     if given.resume and not given.overwrite and finished(given.output):
         return
     with nullcontext() if given.output == STDOUT else reserved(given.output, "--output"):
@@ -218,7 +218,7 @@ def generate(given: Options, parsed: config.Parsed) -> None:
             report(sum(not any(map(len, item.source)) for item in items))
     sink.close()
     if given.score:
-        print(tally, file=sys.stderr)
+        say(tally)
 
 
 def check(parsed: config.Parsed) -> None:
@@ -297,7 +297,7 @@ def read(given: Options) -> Inputs | Path:
     if is_stream(path) and beside == (None, None, None):
         return arriving(kind, given.buffer_size, path, fields)
     if kind == "text" and (own := format_of(path)) != "text":
-        print(f"warning: {path} looks like {own}; --input-format text reads lines", file=sys.stderr)
+        say(f"warning: {path} looks like {own}; --input-format text reads lines")
     return read_inputs(path, kind, fields, given.squad_source)
 
 
@@ -357,7 +357,7 @@ def answer_each(
             error = str(caught)
         if error:
             items[i] = replace(item, text=replace(item.text, error=error))
-            print(f"unitk generate: {error}", file=sys.stderr)
+            say(f"unitk generate: {error}")
         found += outputs
     return items, found
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import io
+import logging
 import os
 import re
 import sys
@@ -19,7 +20,16 @@ from click.shell_completion import CompletionItem
 
 from unitk import __version__
 from unitk.api.arguments import settle
-from unitk.errors import QUIET, REPORT, DataError, UnitkError, UsageError, out_of_memory
+from unitk.errors import (
+    QUIET,
+    REPORT,
+    DataError,
+    UnitkError,
+    UsageError,
+    out_of_memory,
+    printable,
+    say,
+)
 from unitk.files import create
 from unitk.registry import KINDS, PLUGIN, load_plugins, names, nearest
 
@@ -46,12 +56,21 @@ VERBS = {
 }
 
 LOWER = {
-    "train": "--max-tokens, or choose a smaller --arch",
-    "generate": "--max-tokens, --beam or --buffer-size",
-    "serve": "--max-texts, --max-output or --max-beam",
-    "preprocess": "--workers, or break up the longest lines",
+    "train": ": lower --max-tokens, or choose a smaller --arch",
+    "generate": ": lower --max-tokens, --beam or --buffer-size",
+    "serve": ": lower --max-texts, --max-output or --max-beam",
+    "preprocess": ": lower --workers, or break up the longest lines",
+    **dict.fromkeys(("analyse", "embed", "evaluate", "predict"), ": lower --max-tokens"),
 }
-"""What makes a verb need less memory."""
+"""What makes a verb need less memory, where an option of it does."""
+
+
+class Record(logging.LogRecord):
+    """A line of unitk's log that a terminal may have."""
+
+    def getMessage(self) -> str:  # noqa: N802
+        text = super().getMessage()
+        return printable(text) if self.name.startswith("unitk") else text
 
 
 class Verb(click.Command):
@@ -166,10 +185,11 @@ def main() -> None:
     verb = sys.argv[1] if len(sys.argv) > 1 and sys.argv[1] in VERBS else ""
     sys.excepthook = show
     UnitkError.with_flags = True
+    logging.setLogRecordFactory(Record)
     try:
         cli.main(prog_name="unitk", standalone_mode=False)
     except UnitkError as error:
-        report(f"unitk {verb}: {error}".replace(" :", ":"))
+        report(f"unitk {verb}".rstrip() + f": {error}")
         sys.exit(error.code)
     except (KeyboardInterrupt, click.Abort):  # first: it is a RuntimeError
         print("interrupted", file=sys.stderr)
@@ -177,10 +197,10 @@ def main() -> None:
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
-        report(f"unitk {verb}: out of memory: lower {LOWER.get(verb, '--max-tokens')}")
+        report(f"unitk {verb}: out of memory{LOWER.get(verb, '')}")
         sys.exit(2)
     except click.ClickException as error:
-        print(f"unitk: {error.format_message()}", file=sys.stderr)
+        say(f"unitk: {error.format_message()}")
         sys.exit(2)
     finally:
         gc.freeze()  # Python would search all objects of PyTorch for garbage as it exits

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from unitk import config
-from unitk.errors import DataError, UsageError, require
+from unitk.errors import DataError, UsageError, printable, require
 
-MAIN = "main"
+MAIN, SCRIPT = "main", "push.sh"
+REVISION = re.compile(r"main|chck_\d+[kM]?")
+WRITTEN = (
+    *("README.md", "config.json", "generation_config.json", "model*.safetensors"),
+    *("model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json"),
+    *("sentencepiece.model", "spiece.model", "vocab/*"),
+)
+"""The files that `unitk convert --to hf` writes for a model."""
+SHOWN = 5  # names in a message
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Upload a folder that `unitk convert --to hf` wrote to the Hugging Face hub. A folder with
-    revisions becomes a repository with a branch for each. The environment variable HF_TOKEN or
-    `hf auth login` gives the token, HF_ENDPOINT another hub.
+    revisions becomes a repository with a branch for each. Only files that were written for the
+    model are uploaded, and their names are printed first. The environment variable HF_TOKEN or `hf
+    auth login` gives the token, HF_ENDPOINT another hub.
 
     unitk push --model exported/bert --repo me/bert
     """
@@ -27,40 +38,57 @@ class Options:
     """Folder to upload."""
     repo: str
     """Repository, such as USER/MODEL. It is created if there is none."""
-    private: bool = False
-    """Create a private repository."""
+    public: bool = False
+    """Create a repository that everybody can read. Default: a private one."""
+    include: tuple[str, ...] = ()
+    """Further files of the folder to upload, such as LICENSE,figures/loss.png."""
     message: str = "Upload from unitk"
     """Commit message."""
 
 
 def run(argv: Sequence[str]) -> None:
-    """Check the folder, then upload it."""
+    """Check the folder, print what is sent, and upload it."""
     given: Options = config.parse("push", Options, argv).main
     revisions = folders(given.model)
+    sent = {name: files_of(folder, given, name) for name, folder in revisions.items()}
     require(given.repo.count("/") == 1, f"--repo must be USER/MODEL, got {given.repo!r}")
     if importlib.util.find_spec("huggingface_hub") is None:
         raise UsageError("unitk push needs the package huggingface_hub: pip install 'unitk[hub]'")
-    from huggingface_hub import HfApi
+    from huggingface_hub import get_token
     from huggingface_hub.errors import HfHubHTTPError
 
+    kind = "public" if given.public else "private"
+    for name, names in sent.items():
+        print(printable(f"{given.repo}@{name} ({kind}) gets from {revisions[name]}:"))
+        for file in names:
+            size = (revisions[name] / file).stat().st_size
+            print(printable(f"  {file}  {size:,} bytes"), flush=True)
     # errors of the library beneath it: no connection, no token
     refused: Any = (*HfHubHTTPError.__bases__, OSError)
-    hub = HfApi()
     try:
-        hub.create_repo(given.repo, private=given.private, exist_ok=True)
-        for name, folder in revisions.items():
-            if name != MAIN:
-                hub.create_branch(given.repo, branch=name, exist_ok=True)
-            hub.upload_folder(
-                repo_id=given.repo,
-                folder_path=folder,
-                revision=name,
-                commit_message=given.message,
-            )
-            print(f"{given.repo}@{name}: {folder}")
+        upload(given, revisions, sent)
     except refused as error:
-        said = str(getattr(error, "server_message", None) or error)
-        raise DataError(f"--repo {given.repo}: {' '.join(said.split())}") from error
+        said = " ".join(str(getattr(error, "server_message", None) or error).split())
+        token = get_token()
+        # a hub may answer with what it was sent
+        said = said.replace(token, "(the token)") if token else said
+        raise DataError(f"--repo {given.repo}: {said}") from None
+
+
+def upload(given: Options, revisions: dict[str, Path], sent: dict[str, list[str]]) -> None:
+    """Create the repository and its branches, and commit the files of each."""
+    from huggingface_hub import CommitOperationAdd, HfApi
+
+    hub = HfApi()
+    hub.create_repo(given.repo, private=not given.public, exist_ok=True)
+    if not given.public and hub.model_info(given.repo).private is False:
+        raise UsageError(f"--repo {given.repo} is there already, and public: add --public")
+    for name, folder in revisions.items():
+        if name != MAIN:
+            hub.create_branch(given.repo, branch=name, exist_ok=True)
+        added = [CommitOperationAdd(file, str(folder / file)) for file in sent[name]]
+        hub.create_commit(given.repo, added, commit_message=given.message, revision=name)
+        print(printable(f"{given.repo}@{name}: {len(added)} files uploaded"), flush=True)
 
 
 def folders(model: Path) -> dict[str, Path]:
@@ -69,5 +97,49 @@ def folders(model: Path) -> dict[str, Path]:
         return {MAIN: model}
     found = {path.parent.name: path.parent for path in sorted(model.glob("*/config.json"))}
     if MAIN not in found:
-        raise DataError(f"--model {model}: there is no config.json in it, nor in {model / MAIN}")
+        ours = (model / "manifest.json").exists() or (model / "checkpoints").exists()
+        what = "is a run or checkpoint of unitk" if ours else "has no config.json of transformers"
+        first = f"run `unitk convert --from unitk {model} --to hf DIR` first"
+        raise DataError(f"--model {model} {what}: {first}")
+    _refuse(model, (path.name for path in model.iterdir() if not _revision(path)))
     return {MAIN: found.pop(MAIN), **found}
+
+
+def files_of(folder: Path, given: Options, revision: str) -> list[str]:
+    """The names of the files to upload; `UsageError` if the folder holds others, or links."""
+    prefix = "" if folder == given.model else f"{revision}/"
+    own = {name.removeprefix(prefix) for name in given.include if name.startswith(prefix)}
+    names = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
+    links = [prefix + name for name, path in names.items() if path.is_symlink()]
+    require(not links, f"--model {given.model}: {_list(links)}: a link is not uploaded")
+    files = [name for name, path in names.items() if path.is_file()]
+    others = [name for name in files if not (_written(name) or name in own)]
+    _refuse(given.model, (prefix + name for name in others))
+    lacking = sorted(own - set(files))
+    require(not lacking, f"--include {_list(lacking)}: there is no such file in {folder}")
+    return files
+
+
+def _written(name: str) -> bool:
+    return any(fnmatchcase(name, one) and name.count("/") == one.count("/") for one in WRITTEN)
+
+
+def _revision(path: Path) -> bool:
+    if path.is_symlink():
+        return False
+    if path.name == SCRIPT:
+        return path.is_file()
+    return path.is_dir() and REVISION.fullmatch(path.name) is not None
+
+
+def _refuse(model: Path, names: Iterator[str]) -> None:
+    """Raise a `UsageError` if there are names of files that nobody meant to publish."""
+    found = sorted(names)
+    cure = "move them elsewhere, or name them with --include"
+    what = f"`unitk convert --to hf` did not write {_list(found)}; {cure}"
+    require(not found, f"--model {model}: {what}")
+
+
+def _list(names: Sequence[str]) -> str:
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -23,7 +24,9 @@ class Hub(BaseHTTPRequestHandler):
     """Of the hub's interface: repositories, branches, what is uploaded how, commits."""
 
     def do_GET(self) -> None:
-        self.answer({"siblings": [], "sha": "0" * 40, "id": "me/small"})
+        store: Any = self.server
+        info = {"siblings": [], "sha": "0" * 40, "id": "me/small", "private": not store.public}
+        self.answer(info)
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -33,7 +36,8 @@ class Hub(BaseHTTPRequestHandler):
                 self.rfile.readline()
         store: Any = self.server
         if self.headers.get("Authorization") != "Bearer secret":
-            self.answer({"error": "who are you?"}, 401)
+            said = store.says.format(self.headers.get("Authorization"))
+            self.answer({"error": said}, 401)
         elif self.path == "/api/repos/create":
             store.repos.append(json.loads(body))
             self.answer({"url": f"http://{self.headers['Host']}/me/small"})
@@ -74,6 +78,7 @@ def hub() -> Iterator[Any]:
     pytest.importorskip("huggingface_hub")
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Hub)
     server.repos, server.branches, server.files = [], [], {}
+    server.says, server.public = "who are you?", False
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server
     server.shutdown()
@@ -101,8 +106,9 @@ def exported(folder: Path, *names: str) -> dict[tuple[str, str], bytes]:
 @pytest.mark.slow
 def test_a_folder_becomes_a_repository(hub, tmp_path):
     wanted = exported(tmp_path / "model")
-    done = send(hub, "--model", tmp_path / "model", "--repo", "me/small", "--private")
+    done = send(hub, "--model", tmp_path / "model", "--repo", "me/small")
     assert done.returncode == 0, done.stderr
+    assert done.stdout.index("model.safetensors  21 bytes") < done.stdout.index("2 files uploaded")
     assert hub.files == wanted and hub.branches == []
     [repo] = hub.repos
     assert repo["name"] == "small" and repo["organization"] == "me"
@@ -116,7 +122,31 @@ def test_revisions_become_branches(hub, tmp_path):
     done = send(hub, "--model", tmp_path / "model", "--repo", "me/small")
     assert done.returncode == 0, done.stderr
     assert hub.files == wanted and hub.branches == ["chck_1M", "chck_2M"]
-    assert len(done.stdout.splitlines()) == 3
+    assert done.stdout.count("files uploaded") == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("public", [False, True])
+def test_only_public_makes_a_public_repository(hub, tmp_path, public):
+    exported(tmp_path / "model")
+    hub.public = True  # as somebody made it before
+    words = ["--model", tmp_path / "model", "--repo", "me/small"]
+    done = send(hub, *words, *["--public"] * public)
+    assert done.returncode == (0 if public else 2)
+    assert bool(hub.files) == public
+    assert public or "is there already, and public: add --public" in done.stderr
+    [repo] = hub.repos
+    assert (repo.get("private") is False or repo.get("visibility") == "public") == public
+
+
+@pytest.mark.slow
+def test_what_a_hub_answers_runs_nothing_in_the_terminal(hub, tmp_path):
+    exported(tmp_path / "model")
+    hub.says = "\x1b]0;title\x07\x1b[31m you are {}"
+    done = send(hub, "--model", tmp_path / "model", "--repo", "me/small", token="hf_wrong")
+    assert done.returncode == 3 and "hf_wrong" not in done.stderr + done.stdout
+    assert r"\x1b[31m you are Bearer (the token)" in done.stderr
+    assert "\x1b" not in done.stderr
 
 
 @pytest.mark.slow
@@ -141,7 +171,10 @@ def test_a_hub_that_does_not_answer_is_one_line(hub, tmp_path):
 
 def test_what_cannot_be_pushed(tmp_path, monkeypatch):
     words = ["--model", str(tmp_path), "--repo"]
-    with pytest.raises(DataError, match=f"--model {tmp_path}: there is no config.json in it"):
+    with pytest.raises(DataError, match=rf"--model {tmp_path} has no config\.json.*--to hf DIR"):
+        push.run([*words, "me/small"])
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(DataError, match=rf"is a run.*`unitk convert --from unitk {tmp_path} --to"):
         push.run([*words, "me/small"])
     exported(tmp_path / "model")
     words[1] = str(tmp_path / "model")
@@ -150,3 +183,44 @@ def test_what_cannot_be_pushed(tmp_path, monkeypatch):
     monkeypatch.setattr(push.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"pip install 'unitk\[hub\]'"):
         push.run([*words, "me/small"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [".env", "id_rsa", "notes/diary.txt", "model.safetensors.bak", "vocab/a/b", "tokens.json"]
+    + ["pytorch_model.bin", "checkpoints/step-1/config.json", ".git/config", "config.json~"],
+)
+@pytest.mark.parametrize("revision", ["", "main", "chck_1M"])
+def test_what_convert_did_not_write_is_refused(tmp_path, name, revision):
+    exported(tmp_path / "model", *["main", "chck_1M"] * bool(revision))
+    file = tmp_path / "model" / revision / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("secret")
+    shown = f"{revision}/{name}".lstrip("/")
+    with pytest.raises(UsageError, match=f"did not write .*{re.escape(shown)}; move"):
+        push.run(["--model", str(tmp_path / "model"), "--repo", "me/small"])
+
+
+@pytest.mark.parametrize("name", ["notes", "README.md", "vocab"])
+def test_a_link_is_not_followed(tmp_path, name):
+    exported(tmp_path / "model")
+    (tmp_path / "model" / name).symlink_to("/etc")
+    with pytest.raises(UsageError, match=f"{name}: a link is not uploaded"):
+        push.run(["--model", str(tmp_path / "model"), "--repo", "me/small"])
+
+
+@pytest.mark.parametrize("name", ["words_1M", "chck_1M x", "other"])
+def test_only_revisions_stand_beside_the_main_one(tmp_path, name):
+    exported(tmp_path / "model", "main", name)
+    with pytest.raises(UsageError, match=f"did not write {name}"):
+        push.run(["--model", str(tmp_path / "model"), "--repo", "me/small"])
+
+
+def test_further_files_are_named(tmp_path):
+    exported(tmp_path / "model")
+    (tmp_path / "model" / "LICENSE").touch()
+    given = push.Options(model=tmp_path / "model", repo="me/small", include=("LICENSE",))
+    assert "LICENSE" in push.files_of(given.model, given, "main")
+    given = push.Options(model=tmp_path / "model", repo="me/small", include=("LICENSE", "no"))
+    with pytest.raises(UsageError, match="--include no: there is no such file"):
+        push.files_of(given.model, given, "main")

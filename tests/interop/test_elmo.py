@@ -10,7 +10,7 @@ from rounding import near
 from unitk.data.cuts import Text
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.reading.embed import embed
-from unitk.errors import CheckpointError, UsageError
+from unitk.errors import CheckpointError, UnitkError, UsageError
 from unitk.interop.convert import read_checkpoint
 from unitk.slots import collate
 from unitk.training.saving.checkpoint import load
@@ -164,12 +164,102 @@ def test_what_is_missing_or_does_not_fit_is_named(released, tmp_path):
     with pytest.raises(CheckpointError, match="has no tensor 'CNN_proj/b_proj'"):
         read_checkpoint("elmo", file, vocab)
     write(folder, there | {"CNN_proj/b_proj": np.zeros(7, np.float32)}, OPTIONS)
-    with pytest.raises(CheckpointError, match=r"embed.map.bias has shape \[7\], but its options"):
+    with pytest.raises(CheckpointError, match=r"CNN_proj/b_proj has shape \[7\], but its options"):
         read_checkpoint("elmo", file, vocab)
     write(folder, there, {"lstm": OPTIONS["lstm"]})
-    with pytest.raises(CheckpointError, match="does not hold the options of an ELMo: 'char_cnn'"):
+    with pytest.raises(CheckpointError, match="not hold the options of an ELMo: no 'char_cnn'"):
         read_checkpoint("elmo", file, vocab)
     write(folder, there, OPTIONS)
     file.write_bytes(b"no hdf5")
     with pytest.raises(CheckpointError, match="cannot be read"):
         read_checkpoint("elmo", file, vocab)
+
+
+def edit(path, value):
+    """OPTIONS with another value at a path such as `lstm.dim`."""
+    options = json.loads(json.dumps(OPTIONS))
+    *outer, last = path.split(".")
+    inside = options
+    for key in outer:
+        inside = inside[key]
+    inside[last] = value
+    return options
+
+
+@pytest.mark.parametrize(
+    "path", ["lstm.n_layers", "lstm.dim", "lstm.projection_dim", "char_cnn.n_highway"]
+    + ["char_cnn.embedding.dim", "char_cnn.max_characters_per_token", "char_cnn.filters", "lstm"]
+    + ["char_cnn", "char_cnn.embedding", "lstm.use_skip_connections"],
+)  # fmt: skip
+@pytest.mark.parametrize(
+    "value", [-1, 10**6, 10**7, 10**30, 1.5, "2", None, True, [], {}, [[2, 10**7]], float("nan")]
+)
+def test_any_options_end_in_one_line_at_once(released, path, value):
+    """Before anything of the sizes that they claim is built."""
+    folder, there = released
+    write(folder, there, edit(path, value))
+    if (path, value) in [("lstm.use_skip_connections", True)]:
+        return
+    with pytest.raises(UnitkError) as found:
+        read_checkpoint("elmo", folder, folder / "vocab")
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.parametrize("text", ["[" * 10**5, "{" * 10**5, '{"a":' * 10**5, "[]", "1", "", "\0"])
+def test_options_that_are_no_object_are_named(released, text):
+    folder, _ = released
+    (folder / "elmo_options.json").write_text(text)
+    with pytest.raises(CheckpointError, match=r"elmo_options\.json: not "):
+        read_checkpoint("elmo", folder, folder / "vocab")
+
+
+def crafted(file, name, shape):
+    """Ways in which the array of a name may be another one than it should."""
+    return {
+        "text": lambda: file.create_dataset(name, data="x"),
+        "strings": lambda: file.create_dataset(name, data=["x"], dtype=h5py.string_dtype()),
+        "compound": lambda: file.create_dataset(name, shape, [("a", "f4"), ("b", "f4")]),
+        "lists": lambda: file.create_dataset(name, shape, h5py.vlen_dtype(np.float32)),
+        "references": lambda: file.create_dataset(name, shape, h5py.ref_dtype),
+        "opaque": lambda: file.create_dataset(name, shape, "V8"),
+        "whole numbers": lambda: file.create_dataset(name, shape, "i4"),
+        "complex": lambda: file.create_dataset(name, shape, "c8"),
+        "nothing": lambda: file.create_dataset(name, data=h5py.Empty("f4")),
+        "a scalar": lambda: file.create_dataset(name, data=1.0),
+        "a group": lambda: file.create_group(name),
+        "claimed": lambda: file.create_dataset(name, shape, "f4", chunks=True),
+        "a loop": lambda: file.__setitem__(name, h5py.SoftLink(f"/{name}")),
+        "another file": lambda: file.__setitem__(name, h5py.ExternalLink("/dev/zero", "/x")),
+    }
+
+
+def test_any_array_ends_in_one_line(released):
+    folder, there = released
+    name = "CNN_proj/b_proj"
+    for way in crafted(None, name, ()):
+        with h5py.File(folder / "elmo_weights.hdf5", "a") as file:
+            del file[name]
+            crafted(file, name, there[name].shape)[way]()
+        with pytest.raises(CheckpointError, match=rf"elmo_weights\.hdf5.* {name}|'{name}'"):
+            read_checkpoint("elmo", folder, folder / "vocab")
+        write(folder, there, OPTIONS)
+
+
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8", ">f4", ">f8"])
+def test_floats_of_any_width_and_order_are_read(released, kind):
+    folder, there = released
+    wanted = read_checkpoint("elmo", folder, folder / "vocab").model.state_dict()
+    write(folder, {name: array.astype(kind) for name, array in there.items()}, OPTIONS)
+    found = read_checkpoint("elmo", folder, folder / "vocab").model.state_dict()
+    for name in wanted:
+        if not name.startswith("heads."):  # which begin at random
+            near(found[name], wanted[name], roundings=2**14 if kind == "f2" else 1)
+
+
+def test_groups_that_nobody_needs_cost_nothing(released):
+    folder, _ = released
+    with h5py.File(folder / "elmo_weights.hdf5", "a") as file:
+        inner = file
+        for _ in range(2000):
+            inner = inner.create_group("g")
+    assert read_checkpoint("elmo", folder, folder / "vocab").model

@@ -1,6 +1,7 @@
 """Checkpoints of a hybrid at counts of words, as revisions that transformers opens."""
 
 import os
+import shutil
 import subprocess
 
 import numpy as np
@@ -66,11 +67,32 @@ def test_one_command_uploads_all(runs, tmp_path):
     path = f"{fake.parent}:{os.environ['PATH']}"
     subprocess.run(["sh", dest / "push.sh", "me/small"], check=True, env={"PATH": path})
     assert (tmp_path / "calls").read_text().splitlines() == [
-        "upload me/small main .",
+        "upload me/small main . --private",
         "upload me/small chck_400 . --revision chck_400",
         "upload me/small chck_800 . --revision chck_800",
         "upload me/small chck_1200 . --revision chck_1200",
     ]
+
+
+def test_a_name_in_a_run_is_never_a_command(runs, tmp_path, caplog):
+    """Names of --save-at-words are revisions; those that a stranger put there are left out."""
+    run, mark = tmp_path / "run", tmp_path / "PWNED"
+    shutil.copytree(runs / "gpt2", run, symlinks=True)
+    target = os.readlink(run / "words_400")
+    for name in (
+        f"words_1M $(touch {mark.name})",
+        "words_1M;id",
+        "words_",
+        "words_-1",
+        "words_1\n",
+    ):
+        (run / name).symlink_to(target)
+    (run / "words_9").symlink_to("checkpoints")
+    dest = give(run, tmp_path / "hf", "--revisions", "--task", "lm")
+    names = {"main", "push.sh", "chck_400", "chck_800", "chck_1200"}
+    assert {path.name for path in dest.iterdir()} == names
+    assert "for revision in chck_400 chck_800 chck_1200; do" in (dest / "push.sh").read_text()
+    assert caplog.text.count("is no link of --save-at-words") == 6
 
 
 def test_a_shifted_encoder_leaves_with_a_word_of_warning(runs, tmp_path, caplog):

@@ -24,7 +24,7 @@ from unitk.data.storing.encode import encoders, num_workers
 from unitk.data.storing.folders import corpus_vocab, is_corpus, open_corpus
 from unitk.data.storing.preprocess import write_part
 from unitk.decoding.files.outputs import check_writable
-from unitk.errors import DataError, UsageError, at_least, require
+from unitk.errors import DataError, UsageError, at_least, require, say
 from unitk.files import create, new_file
 from unitk.training.saving.folder import find
 from unitk.values import render
@@ -164,7 +164,7 @@ def measured(parsed: config.Parsed) -> tuple[dict[str, Any], dict[str, Any], lis
             given.stateful_rows,
         )
         if evaluation.data.train.shortened:
-            print(f"unitk evaluate: {evaluation.data.train.shortened}", file=sys.stderr)
+            say(f"unitk evaluate: {evaluation.data.train.shortened}")
         # a file's own name, not that of the folder it is encoded into
         data = evaluation.corpus if corpus == given.data else given.data
         about: dict[str, Any] = {"checkpoint": str(evaluation.path), "data": str(data)}

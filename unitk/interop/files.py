@@ -192,7 +192,7 @@ def reading(path: Path) -> Iterator[None]:
     except OSError as error:
         # a place that torch seeks before the beginning of what is left
         about = "it is damaged or incomplete" if error.errno == errno.EINVAL else error.strerror
-        raise CheckpointError(f"{path}: {about or error}") from error
+        raise CheckpointError(f"{path} cannot be read: {about or error}") from error
     except SafetensorError as error:
         raise CheckpointError(f"{path} is not a safetensors file: {error}") from error
     # bytes that were altered make the libraries raise nearly anything

@@ -27,7 +27,7 @@ from unitk.data.storing.folders import building
 from unitk.data.storing.labelled import LabelWriter
 from unitk.data.storing.progress import progress
 from unitk.data.storing.workers import Worker
-from unitk.errors import DataError, UsageError, at_least, require
+from unitk.errors import DataError, UsageError, at_least, require, say
 from unitk.options import flag
 from unitk.vocab.base import Vocab, fit_pieces, open_vocab, train_vocab
 
@@ -247,7 +247,7 @@ def _vocabulary(options: Options, parts: dict[str, Source]) -> Vocab:
     require("train" in parts, lacking)
     start = time.perf_counter()
     if sys.stderr.isatty():
-        print(f"training a vocabulary of {size:,} ids ...", file=sys.stderr)
+        say(f"training a vocabulary of {size:,} ids ...")
     vocab = train_vocab(
         parts["train"].lines(),
         size,
@@ -355,20 +355,18 @@ def _print(name: str, counts: dict[str, Counts]) -> None:
         print(f"  {label and label + ': '}{one}")
         if (rate := one.unknown_rate) > MANY_UNKNOWN:
             where = f"{name} ({label})" if label else name
-            print(
+            say(
                 f"warning: {rate:.1%} of the tokens of {where} are unknown to the vocabulary;"
-                " one trained with --byte-fallback knows everything",
-                file=sys.stderr,
+                " one trained with --byte-fallback knows everything"
             )
 
 
 def _hint(name: str, counts: Counts, is_text: bool) -> None:
     """A hint, where a file with a text on each line was probably not meant as one document."""
     if is_text and counts.sentences > MANY_LINES * counts.documents:
-        print(
+        say(
             f"warning: {name} is {counts.documents:,} documents of {counts.sentences:,} sentences,"
-            " as only blank lines end one; if each line is a text, add --documents line",
-            file=sys.stderr,
+            " as only blank lines end one; if each line is a text, add --documents line"
         )
 
 
@@ -377,7 +375,7 @@ def _check_found(paths: list[Path], found: Counter[Path]) -> None:
     if len(empty) == len(paths):
         raise DataError(f"{empty[0]}: there is no text in it")
     for path in empty:
-        print(f"warning: {path}: there is no text in it", file=sys.stderr)
+        say(f"warning: {path}: there is no text in it")
 
 
 def in_shard(

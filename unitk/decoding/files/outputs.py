@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unitk.decoding.files.inputs import Item
-from unitk.errors import require
+from unitk.errors import printable, require
 from unitk.files import check_folder, check_plain, new_file, open_plain
 from unitk.slots import Floats
 from unitk.vocab.base import Vocab
@@ -158,6 +159,11 @@ def one_line(text: str) -> str:
     return text.replace("\n", " ").replace("\t", " ")
 
 
+def shown(line: str) -> str:
+    """A line of outputs as standard output gets it: a terminal obeys nothing in it."""
+    return "\t".join(map(printable, line.split("\t"))) if sys.stdout.isatty() else line
+
+
 def numbers(table: npt.NDArray[np.float32]) -> list[Any]:
     """The numbers of an array as lists, each with the fewest digits that identify it in 32 bits."""
     return np.array(table.astype(str), object).astype(float).tolist()
@@ -167,7 +173,7 @@ def write(lines: Iterable[str], path: Path) -> None:
     """Print each line at once, or write them to a file that is complete or absent."""
     if path == STDOUT:
         for line in lines:
-            print(line, flush=True)
+            print(shown(line), flush=True)
         return
     with new_file(path, "--output") as part:
         with open_plain(part, "w", newline="\n") as file:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from unitk import files
+from unitk.decoding.files.outputs import shown
 from unitk.errors import DataError, require
 from unitk.files import open_plain
 from unitk.foreign import read_json
@@ -45,7 +46,7 @@ class Printed:
 
     def add(self, lines: Iterable[str], inputs: int) -> None:
         """Print the lines at once."""
-        print("".join(line + "\n" for line in lines), end="", flush=True)
+        print("".join(shown(line) + "\n" for line in lines), end="", flush=True)
 
     def close(self) -> None:
         """Nothing is left to do."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from unitk.errors import UsageError
+from unitk.errors import UsageError, printable
 from unitk.files import VERSION
 from unitk.foreign import read_json
 from unitk.training.reporting.report import summary
@@ -30,7 +30,7 @@ def card(path: Path, weights: int, license: str, scores: Sequence[Path]) -> str:
     config, at = state["config"], Progress.of(state)
     front = ["library_name: transformers", "tags: [unitk]"]
     front += [f"license: {license}"] * bool(license)
-    lines = ["---", *front, "---", "", f"# {path.resolve().name}", ""]
+    lines = ["---", *front, "---", "", f"# {printable(path.resolve().name)}", ""]
     made = f"Made with unitk {VERSION}: task {config['task']}, architecture {config['arch']}"
     lines += [f"{made}, {weights / 1e6:.1f} M parameters.", ""]
     unstated = "not stated. The training data may restrict the use of the model"
@@ -40,14 +40,20 @@ def card(path: Path, weights: int, license: str, scores: Sequence[Path]) -> str:
     )
     lines += [trained, "", "| option | value |", "| --- | --- |"]
     shown = {key: value for key, value in config.items() if key not in PATHS and value != "none"}
-    lines += [f"| `{key}` | {value} |" for key, value in shown.items()]
+    lines += [f"| `{_cell(key)}` | {_cell(value)} |" for key, value in shown.items()]
     if scores:
         lines += ["", "## Scores", "", "| scores | metric | value |", "| --- | --- | --- |"]
         for file in scores:
             found = read_json(file, UsageError)
             of = found.get("data", file.stem)
-            lines += [f"| {of} | {name} | {value:.6g} |" for name, value in _numbers(found)]
+            rows = _numbers(found)
+            lines += [f"| {_cell(of)} | {_cell(name)} | {value:.6g} |" for name, value in rows]
     return "\n".join(lines) + "\n"
+
+
+def _cell(value: object) -> str:
+    """A name or a value as one cell of a table, whatever is in it."""
+    return printable(value).replace("|", "\\|")
 
 
 def _numbers(found: Mapping[str, Any], owner: str = "") -> Iterator[tuple[str, float]]:
