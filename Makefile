@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install -qq
 ON_PATH := PATH="$(CURDIR)/$(BIN):$$PATH"
 
-.PHONY: help quickstart test test-cpus test-slow lint count docs lock clean
+.PHONY: help quickstart test test-cpus test-slow lint count docs fairseq lock clean
 .DEFAULT_GOAL := help
 
 help: ## say what there is
@@ -48,6 +48,11 @@ count: ## lines, folders, cycles and comments of the package
 
 docs: .venv/.dev ## build the site in site/, warnings are errors
 	@$(ON_PATH) NO_MKDOCS_2_WARNING=1 mkdocs build --strict
+
+# against the installed PyTorch; pip would build it beside a PyTorch of its own
+fairseq: .venv/.dev ## install fairseq, a few minutes with a C++ compiler
+	@$(INSTALL) -c constraints.txt cython
+	@$(INSTALL) -c constraints.txt --no-build-isolation -e '.[fairseq]'
 
 # PyTorch is not in these files: builds for CPUs and for CUDA have the same version, but other hashes
 lock: .venv/.made ## write requirements*.txt anew: the newest versions that constraints.txt allows

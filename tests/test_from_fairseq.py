@@ -1,11 +1,12 @@
 """docs/from-fairseq.md names every option of fairseq's, and only options of unitk's that exist."""
 
-import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from installed import needs_fairseq
 
 from unitk import config, registry
 from unitk.errors import UsageError
@@ -121,11 +122,9 @@ for make in (o.get_preprocessing_parser, o.get_training_parser, o.get_generation
 
 
 @pytest.mark.slow
+@needs_fairseq
 def test_the_page_names_every_option_of_fairseq():
-    """With UNITK_FAIRSEQ_PYTHON, an interpreter that has fairseq 0.12."""
-    if not (python := os.environ.get("UNITK_FAIRSEQ_PYTHON")):
-        pytest.skip("UNITK_FAIRSEQ_PYTHON names no interpreter")
-    done = subprocess.run([python, "-c", ALL], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", ALL], capture_output=True, text=True, check=True)
     theirs = {flag for flag in done.stdout.split() if flag.startswith("--")} - {"--help"}
     assert len(theirs) > 200
     assert not (missing := theirs - {flag for cell, _ in rows() for flag in flags_of(cell)}), (

@@ -10,7 +10,7 @@ int8 beside int8, and to fairseq, which is measured with BART in fp32 on CPU. Ho
 those of transformers in fp32 is printed, and with --search fairseq those of fairseq, which counts
 the end symbol's probability. Nobody else has GLM and UniLM: GPT-2 of that size stands beside them,
 with outputs of its own. Memory is what a run adds to the weights at its peak. What is not installed
-is left out: `pip install transformers ctranslate2`; fairseq_shim.py tells how to install fairseq.
+is left out: `pip install transformers ctranslate2`, and `make fairseq` in a clone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""fairseq 0.12.2 beside unitk: its beam search for `decode.py`, its trainer for `peers.py`.
+"""fairseq beside unitk: its beam search for `decode.py`, its trainer for `peers.py`.
 
-Where it is not installed this says so; `fairseq_shim.py` tells how it can be. It computes in fp32
-only: on a CPU its `--fp16` asks for CUDA and its `--bf16` for a TPU.
+Where it is not installed this says so; `make fairseq` installs it. It computes in fp32 only: on a
+CPU its `--fp16` asks for CUDA and its `--bf16` for a TPU.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import fairseq_shim  # noqa: F401  makes the import possible
 import numpy as np
 import torch
 
@@ -23,7 +22,7 @@ from unitk.fairseq.checkpoints import SEQ2SEQ
 from unitk.slots import Ids
 
 Run = Callable[[], list[list[int]]]
-LACKING = "fairseq is not installed: fairseq_shim.py tells how it can be"
+LACKING = "fairseq is not installed: pip install 'unitk[fairseq]', or make fairseq in a clone"
 
 
 def installed() -> bool:

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# unitk and fairseq 0.12.2 on the same data-bin with the same settings: 2,000 updates of 128 pairs in
+# unitk and fairseq on the same data-bin with the same settings: 2,000 updates of 128 pairs in
 # fp32, two seeds each.
 #
-#   PEER=peers/bin/python recipes/translate/compare.sh     the Python of the environment of fairseq_shim.py
+#   recipes/translate/compare.sh                           both in one environment (make fairseq)
+#   PEER=peers/bin/python recipes/translate/compare.sh     fairseq in another
 #
 # What is finished is not done again. fairseq's side of a seed begins again after a stop.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/../stages.sh"
 
-: "${PEER:?the Python of an environment with fairseq, which recipes/benchmarks/fairseq_shim.py tells how to make}"
+PEER=${PEER:-python}
+"$PEER" -c 'import fairseq_cli' 2>/dev/null || { echo "fairseq is not installed for $PEER: pip install 'unitk[fairseq]', or make fairseq in a clone" >&2; exit 2; }
 RUN=${RUN:-runs/translate-compare}
 SEEDS=${SEEDS:-1 2}
 STEPS=${STEPS:-2000}

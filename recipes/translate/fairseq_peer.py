@@ -1,12 +1,13 @@
-"""fairseq 0.12.2 on the data-bin of run.sh, with its settings.
+"""fairseq on the data-bin of run.sh, with its settings.
 
-Runs in the environment that `recipes/benchmarks/fairseq_shim.py` describes. Trains with so many
-pairs an update, averages the last ten checkpoints, decodes with beam 5, and writes written.txt and
-fairseq.json (validation perplexity, updates, minutes) into RUN/fairseq-SEED.
+Trains with so many pairs an update, averages the last ten checkpoints, decodes with beam 5, and
+writes written.txt and fairseq.json (validation perplexity, updates, minutes) into RUN/fairseq-SEED.
+Needs fairseq alone, which `make fairseq` installs.
 """
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
@@ -34,7 +35,9 @@ UPDATE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 def fairseq(verb, *words):
     """Run one of fairseq's programs; what it prints."""
     command = [sys.executable, "-m", f"fairseq_cli.{verb}", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    # torch 2.6 and later refuse to open fairseq's checkpoints otherwise
+    environment = os.environ | {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
         sys.exit(f"fairseq_cli.{verb} failed:\n{(done.stdout + done.stderr)[-3000:]}")
     return done.stdout + done.stderr
@@ -62,6 +65,7 @@ def main(run, seed, updates, pairs, save_every):
     perplexities = re.findall(r'"valid_ppl": "([\d.]+)"', said)
     mean, count = average(folder / "train")
     decoding = "--gen-subset test --beam 5 --remove-bpe sentencepiece --cpu --batch-size 64"
+    decoding += " --required-batch-size-multiple 1"  # else the last batch may be left out
     said = fairseq("generate", data, "--path", mean, *decoding.split(), "--num-workers", 0)
     lines = dict(re.findall(r"^H-(\d+)\t[^\t]*\t(.*)$", said, re.M))
     texts = [lines[str(number)] + "\n" for number in range(len(lines))]

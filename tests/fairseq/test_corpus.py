@@ -3,11 +3,12 @@
 import os
 import re
 import struct
-import subprocess
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from installed import fairseq as fairseq_program
+from installed import needs_fairseq
 
 from unitk.data.storing.corpus import Pairs
 from unitk.data.storing.folders import corpus_vocab, open_corpus, parts, train_parts
@@ -305,6 +306,7 @@ def text_of(rng, lines):
 
 
 @pytest.mark.slow
+@needs_fairseq
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
@@ -318,9 +320,6 @@ def text_of(rng, lines):
     ],
 )
 def test_the_bytes_are_those_of_fairseq(here, ours, theirs):
-    """With UNITK_FAIRSEQ_PYTHON, an interpreter that has fairseq 0.12 (docs/from-fairseq.md)."""
-    if not (python := os.environ.get("UNITK_FAIRSEQ_PYTHON")):
-        pytest.skip("UNITK_FAIRSEQ_PYTHON names no interpreter")
     rng = np.random.default_rng(1)
     for name in ("a.de", "a.en", "b.de", "b.en"):
         (here / name).write_text(text_of(rng, 200), encoding="utf-8", newline="")
@@ -331,10 +330,7 @@ def test_the_bytes_are_those_of_fairseq(here, ours, theirs):
         theirs += " -s de -t en --joined-dictionary --trainpref a --validpref b"
     run(f"{ours} --format fairseq --dest ours")
     words = theirs.replace("A", "a.de").replace("B", "b.de").split()
-    command = [python, "-m", "fairseq_cli.preprocess", *words, "--destdir", "theirs"]
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
+    fairseq_program("preprocess", *words, "--destdir", "theirs")
     names = sorted(os.listdir("ours"))
     assert names == sorted({*os.listdir("theirs")} - {"preprocess.log"})
     for name in names:

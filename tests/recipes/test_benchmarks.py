@@ -17,7 +17,6 @@ def script(monkeypatch, tmp_path, capsys):
     """`script("train.py --updates 1")` -> what it prints, run in this process."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(BENCHMARKS)
-    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])  # fairseq_shim adds to it
     loaded = set(sys.modules)
 
     def run(words):
@@ -75,41 +74,8 @@ def test_preprocessing_is_measured_against_the_tokenizer_alone(tmp_path):
     assert re.search(r"tokenizers +0 of \d+ texts have other ids", done.stdout)
 
 
-FAIRSEQ = """
-from dataclasses import dataclass
-
-@dataclass
-class Part:
-    size: int = 1
-
-@dataclass
-class Whole:
-    part: Part = Part()
-"""
-
-
 @pytest.mark.slow
-def test_the_shim_allows_what_fairseq_does_and_nothing_else(tmp_path):
-    for name in ("fairseq", "other"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("from . import config\n")
-        (tmp_path / name / "config.py").write_text(FAIRSEQ)
-
-    def run(words):
-        env = {"PYTHONPATH": f"{tmp_path}:{BENCHMARKS}", "PATH": ""}
-        return subprocess.run(
-            [sys.executable, "-c", words], env=env, capture_output=True, text=True
-        )
-
-    assert "mutable default" in run("import fairseq").stderr
-    done = run("import fairseq_shim, fairseq, numpy; print(numpy.compat.long('3'))")
-    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
-    assert "mutable default" in run("import fairseq_shim, fairseq, other").stderr
-    assert run("import fairseq_shim, sys; print('numpy' in sys.modules)").stdout == "False\n"
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("fairseq") is not None, reason="fairseq is installed")
+@pytest.mark.skipif(find_spec("fairseq_cli") is not None, reason="fairseq is installed")
 def test_a_peer_that_is_not_there_is_told():
     words = [sys.executable, str(BENCHMARKS / "peers.py"), "--peer", "fairseq"]
     done = subprocess.run(words, capture_output=True, text=True)

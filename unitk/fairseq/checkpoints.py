@@ -3,8 +3,8 @@
 Tensors are under `model`, settings under `args` or `cfg`. Old files have queries, keys and values
 in one matrix, and a few other names. Files are written with the names of 0.10 and later, which all
 versions read. Sinusoidal positions become a table on import; a table that equals them is not
-written. MASS' checkpoints have the same format. Checkpoints that fairseq's trainer saved for a task
-of `unitk fairseq-plugin` are read, too.
+written. MASS' checkpoints have the same format. What fairseq's trainer saved for a task of
+`unitk fairseq-plugin` is read in own.py.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from unitk.config import Given, NoOptions, resolve
 from unitk.errors import CheckpointError, UsageError
 from unitk.fairseq.dictionary import FIRST as SYMBOLS
 from unitk.fairseq.dictionary import FairseqDictionary, open_dictionary
+from unitk.fairseq.own import is_ours, read_ours
 from unitk.files import create
 from unitk.interop import settings
-from unitk.interop.convert import KINDS, Found, Parts
+from unitk.interop.convert import Found, Parts
 from unitk.interop.files import find_file, read_pickle, save_pickle, tensors_of, without_prefix
 from unitk.interop.names import BART_LAYER, CROSS, Layout, Names, classes, count_from, same, within
 from unitk.interop.vocabs import vocab_beside, write_vocab
@@ -36,8 +36,6 @@ from unitk.tasks.base import Task
 from unitk.vocab.base import Vocab, open_vocab
 
 FILE = "checkpoint_best.pt"
-TASK, MODEL = "unitk_", "network."
-"""Prefixes of the plug-in's tasks and of its tensors."""
 ROOTS = ("encoder", "decoder", "classification_heads")
 FIRST = 2  # row of position 0: positions are counted from the pad's id, which is 1
 IGNORED = (
@@ -149,54 +147,6 @@ def read(path: Path, vocab: Path | None) -> Found:
         # an end opens the texts of a language model, and those of a Transformer that are written
         options={} if kind is ROBERTA_KIND else {"opening": "both" if bart else "sep"},
     )
-
-
-def is_ours(cfg: Any) -> bool:
-    """Whether a checkpoint was saved for a task of unitk in fairseq's trainer."""
-    task = cfg.get("task") if isinstance(cfg, dict) else None
-    return isinstance(task, dict) and str(task.get("_name")).startswith(TASK)
-
-
-def read_ours(
-    cfg: Mapping[str, Any], tensors: Mapping[str, Tensor], path: Path, vocab: Path | None
-) -> Found:
-    """Read a model of `unitk fairseq-plugin`; its vocabulary is that of its data, or `vocab`."""
-    origin, task = str(path), cfg["task"]
-    given = [Given("task", task["_name"].removeprefix(TASK), origin)]
-    if arch := dict(cfg.get("model") or {}).get("unitk_arch"):
-        given.append(Given("arch", str(arch), origin))
-    for word in str(task.get("unitk_options") or "").split():
-        name, equals, text = word.partition("=")
-        if name.partition(".")[0] in KINDS:
-            given.append(Given(name.replace("-", "_"), text if equals else None, origin))
-    parts = resolve(NoOptions, given, KINDS).components
-    return Found(
-        path,
-        tensors,
-        own_layout(tensors),
-        (parts["arch"].name,),
-        parts["arch"].config,
-        parts["task"].name,
-        open_vocab(vocab or Path(str(task.get("data")))),
-        {item.key.removeprefix("task."): str(item.text) for item in given if "task." in item.key},
-    )
-
-
-def own_layout(tensors: Mapping[str, Tensor]) -> Layout:
-    """The table of names of such a model: unitk's, behind `MODEL`.
-
-    Layers that share their weights are stored once.
-    """
-    # tensors of one memory are one weight under several names
-    first_names: dict[int, str] = {}
-    copies = {}
-    for name, tensor in tensors.items():
-        if (first := first_names.setdefault(tensor.data_ptr(), name)) != name:
-            copies[name] = first
-    # the first number in a name is the layer's
-    kept = (re.sub(r"(?<=\.)\d+(?=\.)", "#", name, count=1) for name in tensors.keys() - copies)
-    modules = {name.rpartition(".")[0] for name in kept}
-    return Layout({name.removeprefix(MODEL): name for name in modules}, copies=copies)
 
 
 def vocab_of(path: Path) -> Vocab | None:

@@ -1,7 +1,7 @@
 """unitk's objectives in fairseq's trainer, for the folder that `unitk fairseq-plugin` writes.
 
 unitk makes the examples, the model and the loss. Optimizer, learning rate, batches, precision and
-checkpoints are fairseq's. Written for 0.12.2; importing this module needs fairseq.
+checkpoints are fairseq's. Importing this module needs fairseq (`unitk[fairseq]`).
 """
 
 # no `from __future__ import annotations`: fairseq wants the types of options, not their names
@@ -29,14 +29,14 @@ from unitk.data.batching import draw, make_batch
 from unitk.data.examples import Data, open_data
 from unitk.data.kinds import Source
 from unitk.errors import UnitkError, UsageError, require
-from unitk.fairseq.checkpoints import MODEL, TASK
+from unitk.fairseq.own import MODEL, TASK
 from unitk.models.stack import build
 from unitk.slots import Batch, Example, Ids
 from unitk.training.config import TrainConfig
 from unitk.training.saving.checkpoint import load_weights
 from unitk.training.saving.folder import find
 from unitk.training.saving.state import read_state
-from unitk.training.start import check_data
+from unitk.training.start import check_data, with_heads
 
 UnitkError.with_flags = True  # fairseq-train is a command line
 NAME = "unitk"
@@ -107,6 +107,14 @@ class UnitkDataset(FairseqDataset):
         order = np.random.permutation(len(self))
         return order[np.argsort(self.sizes[order], kind="stable")]
 
+    def batch_by_size(self, indices: Ids, *limits: Any, **named: Any) -> list[Ids]:
+        """The batches of all examples. fairseq-fixed leaves out a last one that is no multiple of
+        `--required-batch-size-multiple`, also in validation.
+        """
+        batches: list[Ids] = super().batch_by_size(indices, *limits, **named)
+        rest = indices[sum(map(len, batches)) :]
+        return [*batches, rest] if len(rest) else batches
+
     def collater(self, samples: Sequence[Example]) -> dict[str, Any]:
         """Collate examples to a batch, with the counts that fairseq expects."""
         batch = make_batch(samples)
@@ -124,6 +132,7 @@ class UnitkTask(FairseqTask):
         require(known, f"--task {TASK}{self.objective} needs --arch {NAME} or {NAME}_NAME")
         self.parsed = options(self.objective, cfg.unitk_arch, self.cfg)
         self.opened = self.open_split("train")
+        self.parsed = with_heads(self.parsed, self.opened.heads)
         return super().build_model(cfg, from_checkpoint)
 
     def build_criterion(self, cfg: Any) -> FairseqCriterion:

@@ -221,7 +221,7 @@ def prepare(parsed: Parsed) -> Start:
     require(not (config.shard and adafactor), f"--shard and --optimizer adafactor {why}")
     _check_ends(parsed)
     data = open_data(parsed)
-    parsed = _with_heads(parsed, data.heads)
+    parsed = with_heads(parsed, data.heads)
     check_stateful(parsed, data, world)
     apart = "--shard: a model that writes while it trains cannot be divided among processes"
     require(not (config.shard and data.writes), apart)
@@ -265,7 +265,7 @@ def _check_ends(parsed: Parsed) -> None:
             ) from error
 
 
-def _with_heads(parsed: Parsed, heads: Sequence[str]) -> Parsed:
+def with_heads(parsed: Parsed, heads: Sequence[str]) -> Parsed:
     """The architecture with the heads that the tasks need; they replace heads of the same names."""
     arch = parsed.components["arch"]
     names = {tuple(head.split(":")[:2]) for head in heads}  # KIND:NAME[:SIZE]
