@@ -119,7 +119,7 @@ def contextuality(parsed: config.Parsed) -> None:
     require(isinstance(inputs, list), "--input must be a file: all texts are read at once")
     check_writable(given.output, given.overwrite)
     from unitk.analysis import contextuality as analysis
-    from unitk.models.stack import Model
+    from unitk.models.model import Model
 
     generator = open_generator(given)
     assert isinstance(generator.model, Model)

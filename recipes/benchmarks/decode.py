@@ -41,8 +41,8 @@ from unitk.decoding.decode import generate
 from unitk.decoding.weights import prepare
 from unitk.interop.names import BART, GPT2
 from unitk.models import archs
+from unitk.models.model import Model
 from unitk.models.products import keep_memory
-from unitk.models.stack import Model
 from unitk.slots import Example, Ids, Protocol, probe, stay
 
 WORDS, END, MASK, BEGIN = 50257, 2, 50255, 50256

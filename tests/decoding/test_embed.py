@@ -8,6 +8,7 @@ from tests.conftest import toy_lines
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, UsageError
 from unitk.latent.space import LatentSpace
+from unitk.models.state import Reading
 from unitk.registry import get
 from unitk.slots import Example, collate
 
@@ -69,14 +70,12 @@ def test_layers_of_packed_rows_are_those_of_single_ones(generator):
     single, packed = [], []
     with torch.no_grad():
         batch = collate([[Example({"x": slots}) for slots in read]]).to("cpu")
-        states = stack.encode(
-            batch.towers["x"], batch.sight["x"], batch.num_keys["x"], layers=packed
-        )
+        states = stack.encode(Reading.of(batch, "x", every=packed))
         assert torch.equal(states, packed[-1]) and len(packed) == 1 + len(stack.layers)
         start = 0
         for slots in read:
             batch, single = collate([[Example({"x": slots})]]).to("cpu"), []
-            stack.encode(batch.towers["x"], batch.sight["x"], batch.num_keys["x"], layers=single)
+            stack.encode(Reading.of(batch, "x", every=single))
             for one, row in zip(single, packed, strict=True):
                 assert near(one[0, : len(slots)], row[0, start : start + len(slots)])
             start += len(slots)

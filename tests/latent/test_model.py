@@ -9,6 +9,7 @@ from rounding import near
 
 from unitk.errors import UsageError
 from unitk.models.archs import preset
+from unitk.models.state import Reading
 from unitk.slots import Ask, collate
 
 V, ONE = 60, np.ones(1, np.float32)
@@ -118,8 +119,7 @@ def test_heads_read_the_encoder_its_latent_or_its_layers(texts, settings):
         every = []
         batch = batched(asked)
         [ask] = batch.asks.values()
-        given = batch.towers["enc"], batch.sight["enc"], batch.num_keys["enc"]
-        model.reader.encode(*given, layers=every)
+        model.reader.encode(Reading.of(batch, "enc", every=every))
         weight = model.heads["class:x"].out.weight.T
         near(model.output(batch, ask), every[-1][:, 0] @ weight)
         mixed = build(heads=heads, head_pooler=False, head_layers=(0, -1), **settings)

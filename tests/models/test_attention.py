@@ -10,6 +10,7 @@ from rounding import near
 
 from unitk.masks import sees
 from unitk.models import archs, attention, products
+from unitk.models.state import Reading
 from unitk.slots import BORN, DOC, NEVER, NOW, Example, collate, probe, query, stay
 
 
@@ -62,7 +63,7 @@ def test_every_rendering_is_the_rule(model, sight, batch):
     now, born, dies, doc = table[NOW : DOC + 1, ..., None]
     visible = sees(now, doc, born.mT, dies.mT, doc.mT)
     states = model(batch)[0]["x"]
-    dense = model.decoder.encode(table, "rule", table.shape[2])
+    dense = model.decoder.encode(Reading(table, "rule", table.shape[2]))
     expected = masked(model, table, visible)
     # what a pad computes is never read: the causal kernel lets it look elsewhere
     real = (table[BORN] < NEVER) | (table[NOW] > 0)

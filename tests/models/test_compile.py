@@ -5,10 +5,10 @@ import torch
 from rounding import near
 
 from unitk.models import archs, attention
-from unitk.models.condition import Condition
 from unitk.models.lean import mapped, norm, unit_rms
 from unitk.models.relative import rotation, turned
 from unitk.models.stack import Stack
+from unitk.models.state import Reading
 from unitk.slots import Example, collate, stay
 
 
@@ -36,11 +36,11 @@ def test_a_layer_is_one_graph_with_the_states_of_eager_code(arch, sight):
     torch.manual_seed(0)
     config = archs.preset(arch)
     eager = Stack(config, 50).eval()
-    given = slots(12), sight, 12, Condition()
-    wanted = eager.encode(*given)
+    given = Reading(slots(12), sight, 12)
+    wanted = eager.encode(given)
     for layer in eager.layers:
         layer.forward = traced(layer.forward)
-    near(eager.encode(*given), wanted)
+    near(eager.encode(given), wanted)
 
 
 def test_a_traced_norm_and_rotation_have_the_values_and_gradients_of_eager_code():

@@ -12,7 +12,7 @@ from rounding import near
 from unitk.errors import UsageError
 from unitk.masks import dense
 from unitk.models import attention
-from unitk.models.condition import Condition
+from unitk.models.state import Condition, Reading
 from unitk.slots import POS, SEG, Example, collate, query, stay
 
 K, H = 8, 3
@@ -88,15 +88,15 @@ def test_keys_of_a_prefix_have_no_place(model, slots):
     made = plainly(layer.attention, x, alone, dense(alone, alone), [(key[2:], value[2:])])
     middle = layer.attention_norm(x + made)
     wanted = stack.norm(layer.ffn_norm(middle + layer.ffn(middle)))
-    near(stack.encode(alone, "rule", 16, condition), wanted)
+    near(stack.encode(Reading(alone, "rule", 16, condition)), wanted)
 
 
 @torch.no_grad()
 def test_flex_attention_cannot_and_says_so(model, slots, caplog):
     attention._say_once.cache_clear()
     with caplog.at_level(logging.INFO, logger="unitk"):
-        model.decoder.encode(slots, "rule", slots.shape[2])
+        model.decoder.encode(Reading(slots, "rule", slots.shape[2]))
     assert "scores biased by the query" in caplog.text and "dense mask" in caplog.text
     model.decoder.attention = "flex"
     with pytest.raises(UsageError, match="--attention flex .* by the query: .* dense"):
-        model.decoder.encode(slots, "rule", slots.shape[2])
+        model.decoder.encode(Reading(slots, "rule", slots.shape[2]))

@@ -10,6 +10,7 @@ from rounding import near
 
 from unitk.errors import UsageError
 from unitk.models.archs import preset
+from unitk.models.state import Reading
 from unitk.models.thu_ernie.config import CANDIDATES
 from unitk.slots import Ask, Example, collate, stay
 from unitk.training.saving.checkpoint import tensors_of
@@ -160,8 +161,8 @@ def test_layers_of_a_probe_are_those_of_the_forward_pass():
     model, rng = built(head_layers=(0, 1, 2, 3)), np.random.default_rng(4)
     example = text(rng, 8, [0, 2] * 4)
     batch, every = collate([[example]]).to("cpu"), []
-    given = batch.towers["x"], batch.sight["x"], batch.num_keys["x"], model.condition(batch)
-    states_BTD = model.decoder.encode(*given, every)
+    reading = Reading.of(batch, "x", model.condition(batch), every=every)
+    states_BTD = model.decoder.encode(reading)
     assert len(every) == 4 and torch.equal(every[-1], states_BTD)
     near(every[-1][0, :8], by_hand(model, example))
 

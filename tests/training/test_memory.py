@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from unitk.data.batching import draw
 from unitk.errors import UsageError
-from unitk.models.condition import StatefulRows
+from unitk.models.state import StatefulRows
 from unitk.slots import BORN, NEVER, collate
 from unitk.training import evaluate
 from unitk.training.start import parse_train, prepare

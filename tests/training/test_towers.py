@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from unitk.errors import CheckpointError, UsageError
+from unitk.models.state import Reading
 from unitk.registry import get
 from unitk.slots import collate
 from unitk.training.loop import Trainer
@@ -86,7 +87,7 @@ def states(model, batch):
     """The encoder's states, of the only tower or of one of two."""
     with torch.no_grad():
         slots = batch.towers["enc"]
-        return model.reader.eval().encode(slots, "full", slots.shape[2])
+        return model.reader.eval().encode(Reading(slots, "full", slots.shape[2]))
 
 
 @pytest.fixture

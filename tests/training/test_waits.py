@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from unitk.models import stack
+from unitk.models import model
 from unitk.training.loop import Trainer
 
 SIZED = {"nonzero", "_local_scalar_dense", "masked_select", "_unique2", "unique_dim"}
@@ -57,7 +57,7 @@ def test_an_update_waits_once(start, words, monkeypatch):
     trainer.update(next(updates)[0])
     second = next(updates)[0]
     # a CPU, which never waits, leaves out what nobody asks
-    monkeypatch.setattr(stack, "asked_slots", lambda *given: None)
+    monkeypatch.setattr(model, "asked_slots", lambda *given: None)
     with monkeypatch.context() as patch, Waits(patch) as waits:
         trainer.update(second)
     assert +waits.found == {"tolist": 1}

@@ -17,7 +17,7 @@ from unitk.decoding.reading.embed import embed, fitted, tower
 from unitk.errors import DataError, UsageError
 from unitk.files import new_file
 from unitk.masks import save
-from unitk.models.stack import Model
+from unitk.models.model import Model
 from unitk.slots import Ids
 from unitk.tasks.base import Task
 

@@ -21,7 +21,7 @@ from unitk.files import new_file
 from unitk.masks import save
 from unitk.models.attention import Heads
 from unitk.models.lean import RMSNorm
-from unitk.models.stack import Model
+from unitk.models.model import Model
 from unitk.training.average import mean, rewrite
 from unitk.training.evaluate import Evaluation, objective
 from unitk.values import render

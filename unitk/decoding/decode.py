@@ -31,9 +31,8 @@ from unitk.decoding.search import Hypothesis, Output, Request, Search, longest
 from unitk.decoding.steps import OnStep, report_step, start
 from unitk.errors import UsageError, require
 from unitk.models.base import Decoder
-from unitk.models.cache import put
-from unitk.models.condition import Condition
-from unitk.models.stack import Model
+from unitk.models.model import Model
+from unitk.models.state import Condition, put
 from unitk.slots import (
     BORN,
     CROSS,

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from unitk.errors import CheckpointError
 from unitk.models.base import ArchConfig
-from unitk.models.condition import Carry
 from unitk.models.heads.base import LM, Answers, Asked, Heads
-from unitk.models.stack import Model
+from unitk.models.model import Model
+from unitk.models.state import Carry
 from unitk.slots import Batch, Example
 from unitk.tasks.base import Task
 from unitk.tasks.understanding.base import Understanding

@@ -19,7 +19,7 @@ from unitk.errors import NonFiniteError, UsageError, require
 from unitk.models.attention import CrossAttention
 from unitk.models.base import families
 from unitk.models.heads.base import gather
-from unitk.models.stack import Model
+from unitk.models.model import Model
 from unitk.slots import Batch, Example, Floats, Ids, Protocol, collate
 from unitk.vocab.base import Vocab
 

@@ -36,7 +36,7 @@ from unitk.tasks.understanding.base import Understanding
 if TYPE_CHECKING:
     from unitk.decoding.ensemble import Ensemble
     from unitk.keywords import EmbedOptions, GenerateOptions, PredictOptions
-    from unitk.models.stack import Model
+    from unitk.models.model import Model
     from unitk.tasks.base import Task
 
 BLANKS = ("mask", "gmask", "smask")  # symbols that stand for a blank in a text

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from unitk.errors import require
 from unitk.models.layers import ACTIVATIONS, FeedForward
+from unitk.models.model import Model
 from unitk.models.products import packs
-from unitk.models.stack import Model, Stack
+from unitk.models.stack import Stack
 from unitk.values import parse_value
 
 Precision = Literal["fp32", "bf16", "fp16", "int8"]

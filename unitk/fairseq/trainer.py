@@ -30,7 +30,7 @@ from unitk.data.examples import Data, open_data
 from unitk.data.kinds import Source
 from unitk.errors import UnitkError, UsageError, require
 from unitk.fairseq.own import MODEL, TASK
-from unitk.models.stack import build
+from unitk.models.model import build
 from unitk.slots import Batch, Example, Ids
 from unitk.training.config import TrainConfig
 from unitk.training.saving.checkpoint import load_weights

@@ -23,7 +23,7 @@ from unitk.interop.names import Layout
 from unitk.interop.settings import preset_of
 from unitk.interop.vocabs import fitted
 from unitk.models.config import ModelConfig
-from unitk.models.stack import Model, build
+from unitk.models.model import Model, build
 from unitk.tasks.base import Task
 from unitk.vocab.base import Vocab
 

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from unitk.latent.components import LatentConfig
-from unitk.models.condition import Carry, Condition
 from unitk.models.layers import init_weights
-from unitk.models.stack import Model, Stack
+from unitk.models.model import Model
+from unitk.models.stack import Stack
+from unitk.models.state import Carry, Condition, Reading
 from unitk.slots import BORN, DOC, NEVER, POS, Batch
 
 
@@ -77,9 +78,8 @@ class LatentModel(Model):
     def feature(self, batch: Batch) -> Tensor:
         """A vector [N, D] of each doc: the pooled state of its first encoder slot."""
         self.check_tower("enc", batch)
-        slots = batch.towers["enc"]
-        states_BTD = self.reader.encode(slots, batch.sight["enc"], batch.num_keys["enc"])
-        first_ND = states_BTD.flatten(0, 1)[_first(slots, len(batch.owner))]
+        states_BTD = self.reader.encode(reading := Reading.of(batch, "enc"))
+        first_ND = states_BTD.flatten(0, 1)[_first(reading.slots, len(batch.owner))]
         return self.pooled(first_ND)
 
     def pooled(self, states: Tensor) -> Tensor:

@@ -30,8 +30,8 @@ from unitk.decoding.search import Output
 from unitk.errors import DataError, UsageError, require
 from unitk.latent.geometry import Points
 from unitk.latent.model import LatentModel
-from unitk.models.condition import Condition
-from unitk.models.stack import Model
+from unitk.models.model import Model
+from unitk.models.state import Condition
 from unitk.options import flag
 from unitk.slots import Batch, Example, collate
 from unitk.tasks.base import Task

@@ -26,7 +26,7 @@ UNSHAPED = (
 class ModelConfig(ArchConfig):
     """A Transformer with one tower; BERT, GPT-2, UniLM and GLM are settings of it."""
 
-    network = "unitk.models.stack:Model"
+    network = "unitk.models.model:Model"
     attention_type: ClassVar[str] = "unitk.models.attention:Attention"
     cross_attention_type: ClassVar[str] = "unitk.models.attention:CrossAttention"
     """The modules of a layer; a family that computes otherwise names others."""
@@ -324,7 +324,7 @@ class EncoderDecoderConfig(ModelConfig):
     shared_embeddings: bool = True
     """Share one token embedding between encoder and decoder."""
     towers, cross_attention = ("enc", "dec"), True
-    network = "unitk.models.stack:EncoderDecoder"
+    network = "unitk.models.model:EncoderDecoder"
 
     def __post_init__(self) -> None:
         super().__post_init__()

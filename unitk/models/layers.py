@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unitk.models.attention import Attention, CrossAttention, Fused, Source, Store, View, take
-from unitk.models.condition import Condition
 from unitk.models.config import ModelConfig
 from unitk.models.lean import Dropout, Table, applied_again, mapped, norm
+from unitk.models.state import Condition, Reading
 from unitk.registry import imported
 from unitk.slots import POS, POS2, SEG, TOKEN, Batch
 
@@ -208,16 +208,8 @@ class Tower(nn.Module):
     embed: Embedding
     layers: nn.ModuleList
 
-    def encode(
-        self,
-        slots: Tensor,
-        sight: str,
-        num_keys: int,
-        condition: Condition | None = None,
-        layers: list[Tensor] | None = None,
-        asked: Tensor | None = None,
-    ) -> Tensor:
-        """The states [B, T, D] of slots [9, B, T] (`Stack.encode`)."""
+    def encode(self, reading: Reading) -> Tensor:
+        """The states [B, T, D] of slots [9, B, T]."""
         raise NotImplementedError
 
     def extend(

@@ -10,7 +10,7 @@ from unitk.decoding.generator import Generator
 from unitk.errors import at_least
 from unitk.latent import geometry
 from unitk.latent.model import LatentModel
-from unitk.models.stack import Model
+from unitk.models.model import Model
 from unitk.tasks.understanding.base import Understanding
 
 

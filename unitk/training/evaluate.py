@@ -18,7 +18,7 @@ from unitk.data.batching import Feed, FixedBatches
 from unitk.data.examples import Data, open_data
 from unitk.data.storing.folders import is_corpus, parts
 from unitk.errors import DataError, UsageError
-from unitk.models.condition import StatefulRows
+from unitk.models.state import StatefulRows
 from unitk.score.language import Units, perplexities
 from unitk.slots import DOC, Batch, Ids
 from unitk.training.config import CUT, TrainConfig

@@ -17,7 +17,7 @@ from unitk.criterions.base import Loss, Undivided
 from unitk.data.batching import Update
 from unitk.errors import NonFiniteError, UsageError, out_of_memory, require
 from unitk.files import create
-from unitk.models.stack import Model
+from unitk.models.model import Model
 from unitk.slots import DOC, Batch
 from unitk.training.config import TrainConfig
 from unitk.training.parallel import Ranks

@@ -33,7 +33,7 @@ from torch.distributed import FileStore, PrefixStore, Store, rendezvous  # type:
 from unitk.errors import RanksError
 from unitk.models.attention import CrossAttention
 from unitk.models.layers import Layer
-from unitk.models.stack import Model
+from unitk.models.model import Model
 from unitk.optim.muon import Muon
 from unitk.training.config import LAUNCHER, MEETING, process_ranks
 

@@ -19,7 +19,7 @@ from unitk.decoding.config import GenerateConfig
 from unitk.decoding.constraints.base import Constraint, Constraints
 from unitk.decoding.decode import generate
 from unitk.errors import require
-from unitk.models.stack import Model
+from unitk.models.model import Model
 from unitk.slots import BORN, CROSS, DOC, NEVER, SEG, Batch, Example, Ids, Slots, stay
 from unitk.tasks.seq2seq import Seq2Seq
 from unitk.translation.languages import INTO, longest

@@ -10,6 +10,7 @@ from rounding import near
 from unitk.decoding.ensemble import Ensemble
 from unitk.errors import UsageError
 from unitk.models import archs
+from unitk.models.state import Reading
 from unitk.slots import Ask, Example, collate, lm, stay
 
 V = 30
@@ -48,8 +49,7 @@ def batch(towers=("x",)):
 def states_of(model, one):
     """The states of all layers of the tower that is decoded."""
     every, name = [], model.config.towers[-1]
-    given = one.towers[name], one.sight[name], one.num_keys[name], model.condition(one)
-    model.decoder.encode(*given, layers=every)
+    model.decoder.encode(Reading.of(one, name, model.condition(one), every=every))
     return every
 
 

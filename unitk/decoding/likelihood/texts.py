@@ -17,7 +17,7 @@ from unitk.decoding.fit import beyond
 from unitk.decoding.forced import score
 from unitk.decoding.likelihood.share import ROW, share
 from unitk.errors import DataError, UsageError, require
-from unitk.models.stack import Model
+from unitk.models.model import Model
 from unitk.slots import DOC, TOKEN, Example, Floats, Ids, Slots, lm
 from unitk.tasks.base import Task
 

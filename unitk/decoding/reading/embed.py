@@ -17,7 +17,7 @@ from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.fit import batches, beyond, shortened
 from unitk.errors import DataError, UsageError, require
 from unitk.models.base import families
-from unitk.models.stack import Model
+from unitk.models.model import Model
 from unitk.slots import TOKEN, Example, Floats, Ids, collate
 from unitk.tasks.base import Task
 

@@ -17,7 +17,7 @@ from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.fit import batches, by_example
 from unitk.errors import DataError, NonFiniteError, require
 from unitk.models.heads.base import LM
-from unitk.models.stack import Model
+from unitk.models.model import Model
 from unitk.slots import Example, Ids, collate
 from unitk.tasks.understanding.base import Understanding
 from unitk.tasks.understanding.cloze import Cloze

@@ -18,14 +18,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unitk.errors import require
-from unitk.models.condition import Carry, Condition
 from unitk.models.heads.base import LM, Terms, gather, layered
 from unitk.models.heads.pooled import Concat
 from unitk.models.layers import Embedding, Tower
+from unitk.models.model import Model
 from unitk.models.recurrent.characters import CharacterEmbedding, Highway
 from unitk.models.recurrent.config import RecurrentConfig
 from unitk.models.recurrent.lstm import LSTM, State
-from unitk.models.stack import Model
+from unitk.models.state import Carry, Condition, Reading
 from unitk.slots import BORN, DOC, NEVER, NOW, TOKEN, Ask, Batch, one_by_one
 
 SEQUENTIAL = "--arch reads words one after the other, but this task lays them out otherwise"
@@ -108,18 +108,10 @@ class RecurrentStack(Tower):
         if config.narrowing == "map":
             self.map = nn.Linear(config.cell_width, config.width)
 
-    def encode(
-        self,
-        slots: Tensor,
-        sight: str,
-        num_keys: int,
-        condition: Condition | None = None,
-        layers: list[Tensor] | None = None,
-        asked: Tensor | None = None,
-    ) -> Tensor:
+    def encode(self, reading: Reading) -> Tensor:
         """The states [B, T, D], as `Stack.encode` has them, of a model of one direction."""
-        memory = {} if condition is None else condition.memory
-        return self.read(self.embed(slots), slots, sight, memory, layers)[0]
+        slots, memory = reading.slots, reading.condition.memory
+        return self.read(self.embed(slots), slots, reading.sight, memory, reading.every)[0]
 
     def read(
         self,
@@ -190,15 +182,17 @@ class RecurrentStack(Tower):
         x_NLD = self.map(x_NLD)
         return x_NLD, after
 
-    def new_cache(self, batch_size: int, columns: int, condition: Condition | None = None) -> Cache:
+    def new_cache(
+        self, batch_size: int, columns: int, condition: Condition | None = None
+    ) -> LastStates:
         """A cache without states: the prompt has not been read."""
-        return Cache([])
+        return LastStates([])
 
     def extend(
         self,
         columns: Tensor,
         sight_BqS: Tensor,
-        cache: Cache,
+        cache: LastStates,
         at: int | Tensor,
         condition: Condition | None = None,
         asked: Tensor | None = None,
@@ -223,7 +217,7 @@ class RecurrentStack(Tower):
 
 
 @dataclass
-class Cache:
+class LastStates:
     """What decoding keeps of a recurrent stack: each layer's state [B, K, ...] of hypotheses."""
 
     states: list[State]
@@ -236,9 +230,9 @@ class Cache:
 
         self.states = [(own(output), own(cell)) for output, cell in self.states]
 
-    def select(self, rows: Tensor) -> Cache:
+    def select(self, rows: Tensor) -> LastStates:
         """The cache of these batch rows, copied."""
-        return Cache([(output[rows], cell[rows]) for output, cell in self.states])
+        return LastStates([(output[rows], cell[rows]) for output, cell in self.states])
 
 
 class RecurrentModel(Model):

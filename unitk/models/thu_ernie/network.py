@@ -6,20 +6,29 @@ that names no entity has none there, and its tokens are computed exactly as in B
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from unitk.models.attention import Attention, View, compute_dtype, render
-from unitk.models.condition import Condition
+from unitk.models.attention import (
+    Attention,
+    Source,
+    Store,
+    View,
+    compute_dtype,
+    render,
+    take,
+)
 from unitk.models.heads.candidates import Candidates
 from unitk.models.layers import Layer
 from unitk.models.lean import mapped, norm
+from unitk.models.model import Model
 from unitk.models.products import recomputed
-from unitk.models.relative import rotation
-from unitk.models.stack import Model, Stack
+from unitk.models.stack import Stack
+from unitk.models.state import Condition
 from unitk.models.thu_ernie.config import CANDIDATES, THUERNIEConfig
 from unitk.slots import DOC, Batch
 
@@ -86,35 +95,29 @@ class KnowledgeStack(Stack):
             assert isinstance(layer, Layer)
             layer.alone = False  # fusions run the parts of it
 
-    def encode(
+    def pass_through(
         self,
-        slots: Tensor,
-        sight: str,
-        num_keys: int,
-        condition: Condition | None = None,
-        layers: list[Tensor] | None = None,
+        embedded_BTD: Tensor,
+        view: View,
+        stores: Sequence[Store | None],
+        sources: Sequence[Source | None],
+        condition: Condition,
         asked: Tensor | None = None,
+        every: list[Tensor] | None = None,
     ) -> Tensor:
-        """The states [B, T, D] of tokens (`Stack.encode`)."""
+        """The T-encoder, then the K-encoder, whose layers fuse tokens and entities."""
         if not isinstance(condition, Linked):
-            return super().encode(slots, sight, num_keys, condition, layers, asked)
+            return super().pass_through(
+                embedded_BTD, view, stores, sources, condition, asked, every
+            )
         assert condition.vectors is not None and condition.linked is not None
         e_BTE, linked_BT1 = condition.vectors, condition.linked
-        dropout = self.config.attention_dropout if self.training else 0.0
-        dtype = compute_dtype(self.embed.tokens.weight)
-        view = render(slots, sight, num_keys, dtype, dropout, self.relative, self.attention)
-        view = replace(view, rotation=rotation(self.config, slots))
-        # entities see those of their doc by the rule; all other slots are a doc of their own
-        apart = slots.clone()
-        apart[DOC] = torch.where(linked_BT1[..., 0], slots[DOC], -1)
-        between = render(apart, "rule", num_keys, dtype, dropout, choice=self.attention)
-        x_BTD: Tensor = self.embed(slots, condition.added(slots))
-        # the T-encoder, then the K-encoder
-        plain = len(self.layers) - len(self.fusions)
+        between = self.entities(view, linked_BT1)
+        x_BTD, plain = embedded_BTD, len(self.layers) - len(self.fusions)
         again = self.recompute and self.training
         for number, layer in enumerate(self.layers):
-            if layers is not None:
-                layers.append(x_BTD)
+            if every is not None:
+                every.append(x_BTD)
             if number < plain:
                 x_BTD = recomputed(layer, x_BTD, view) if again else layer(x_BTD, view)
                 continue
@@ -122,9 +125,15 @@ class KnowledgeStack(Stack):
             given = layer, x_BTD, e_BTE, view, between, linked_BT1
             x_BTD, e_BTE = recomputed(fusion, *given) if again else fusion(*given)
         states_BTD: Tensor = self.norm(x_BTD)
-        if layers is not None:
-            layers.append(states_BTD)
-        return states_BTD
+        return states_BTD if asked is None else take(states_BTD, asked)
+
+    def entities(self, view: View, linked_BT1: Tensor) -> View:
+        """How entities see each other: those of a doc by the rule, all other slots not at all."""
+        apart = view.queries.clone()
+        apart[DOC] = torch.where(linked_BT1[..., 0], apart[DOC], -1)
+        dropout = self.config.attention_dropout if self.training else 0.0
+        dtype = compute_dtype(self.embed.tokens.weight)
+        return render(apart, "rule", view.num_keys, dtype, dropout, choice=self.attention)
 
 
 class THUERNIE(Model):

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from unitk.models.attention import Attention, View
-from unitk.models.condition import Carry, Condition
 from unitk.models.config import ModelConfig
-from unitk.models.heads.base import layered
-from unitk.models.stack import Model
+from unitk.models.model import Model
+from unitk.models.state import Carry, Condition
 from unitk.models.xlnet.config import XLNetConfig
 from unitk.slots import BORN, CROSS, DIES, NEVER, NOW, POS, POS2, SEG, TOKEN, Batch
 
@@ -84,26 +83,6 @@ class XLNet(Model):
     def condition(self, batch: Batch) -> Condition:
         """The embeddings of the docs' tasks, and what the rows carried in."""
         return replace(super().condition(batch), memory=batch.carry)
-
-    def forward(
-        self, batch: Batch, condition: Condition | None = None
-    ) -> tuple[dict[str, Tensor], Carry]:
-        """The states [B, T, D] by tower; stateful rows carry the memory on."""
-        if batch.stateful_rows is None or not self.config.carries:
-            return super().forward(batch, condition)
-        [name] = self.config.towers
-        self.check_tower(name, batch)
-        condition = self.condition(batch) if condition is None else condition
-        slots, layers = batch.towers[name], list[Tensor]()
-        states = {
-            name: self.decoder.encode(
-                slots, batch.sight[name], batch.num_keys[name], condition, layers=layers
-            )
-        }
-        if numbers := self.config.head_layers:
-            states[layered(name)] = torch.stack([layers[number] for number in numbers], dim=2)
-        entered_BLTD = torch.stack(layers[:-1], 1).detach()
-        return states, self.carried(slots, entered_BLTD, condition.memory)
 
     def carried(self, slots: Tensor, entered_BLTD: Tensor, memory: Carry) -> Carry:
         """The last states that entered each layer, those of the memory before included.

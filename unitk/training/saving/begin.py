@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from unitk.errors import CheckpointError, require
-from unitk.models.stack import Model
+from unitk.models.model import Model
 from unitk.training.saving.checkpoint import POSITIONS, tensors_of, weights_of
 
 log = logging.getLogger(__name__)

@@ -40,7 +40,7 @@ from unitk.config import Given, NoOptions, Parsed, resolve
 from unitk.errors import CheckpointError, NonFiniteError, UsageError, require
 from unitk.files import VERSION, create, sealed
 from unitk.foreign import read_json
-from unitk.models.stack import Model, build
+from unitk.models.model import Model, build
 from unitk.tasks.base import Task
 from unitk.training.device import check_room
 from unitk.training.ema import Average

@@ -1,11 +1,11 @@
-"""The inputs of a stack beside its slots, and the outputs of a model beside its states."""
+"""What a tower is asked to read, and what stays of it: conditions, caches, carried states."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -103,6 +103,96 @@ class Condition:
             return table_NHPK[docs_Bn].transpose(1, 2).flatten(2, 3)
 
         return [(of_rows(key), of_rows(value)) for key, value in self.prefix]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a tower is asked to read: slots that see each other by the rule, and what is wanted."""
+
+    slots: Tensor
+    """[9, B, T]."""
+    sight: str
+    """How much of the rule there is (`Batch.sight`): full, causal or rule."""
+    num_keys: int
+    """Slots behind the first so many have no keys."""
+    condition: Condition = field(default_factory=Condition)
+    asked: Tensor | None = None
+    """[B, a]: the states of other slots may be 0."""
+    every: list[Tensor] | None = None
+    """A list to which the states of all depths are added: those that enter the first layer, and
+    what each layer makes of them; the last ones are normed as those that are returned."""
+
+    @classmethod
+    def of(cls, batch: Batch, name: str, condition: Condition | None = None, **more: Any) -> Self:
+        """What a tower reads of a batch."""
+        given = batch.towers[name], batch.sight[name], batch.num_keys[name]
+        return cls(*given, Condition() if condition is None else condition, **more)
+
+
+@dataclass(frozen=True)
+class KeyValues:
+    """The cache of a Transformer: keys and values of the slots that were read.
+
+    Per layer keys and values [B, H, S, K], written in place; their `slots` [9, B, S].
+
+    Columns that were not written are zeros. The caller decides who may look at which column.
+    """
+
+    key: list[Tensor]
+    value: list[Tensor]
+    slots: Tensor
+    cross: list[tuple[Tensor, Tensor]] = field(default_factory=list)
+    """Per layer the keys and values of the encoder's states, made once for every input."""
+    prefix: int = 0
+    """Keys and values before those of the columns, which every slot sees."""
+
+    @property
+    def columns(self) -> int:
+        return self.slots.shape[2]
+
+    def write(
+        self, layer: int, at: int | Tensor, until: int, key_BHqK: Tensor, value_BHqK: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Write keys and values from column `at` on; returns those of columns [0, until).
+
+        The prefix stands before them.
+        """
+        key, value = self.key[layer], self.value[layer]
+        alone = until == key_BHqK.shape[2] and not self.prefix  # nothing but the prompt is seen
+        at, until = at + self.prefix, until + self.prefix
+        put(key, 2, at, key_BHqK)
+        put(value, 2, at, value_BHqK)
+        # of a prompt: what was just made lies closer together than the cache's columns
+        if alone:
+            return key_BHqK, value_BHqK
+        return key[:, :, :until], value[:, :, :until]
+
+    def follow(self, back: Tensor) -> None:
+        """Do nothing: columns are only appended, and a step's mask selects a hypothesis' own."""
+
+    def select(self, rows: Tensor) -> KeyValues:
+        """The cache of these batch rows, copied."""
+
+        def pick(table: Tensor) -> Tensor:
+            return table.index_select(0, rows)
+
+        return replace(
+            self,
+            key=[pick(key) for key in self.key],
+            value=[pick(value) for value in self.value],
+            slots=self.slots.index_select(1, rows),
+            cross=[(pick(key), pick(value)) for key, value in self.cross],
+        )
+
+
+def put(table: Tensor, axis: int, at: int | Tensor, new: Tensor) -> None:
+    """Write columns from `at` on; if `at` is a tensor [1], it is read on the device (replay)."""
+    count = new.shape[axis]
+    if isinstance(at, int):
+        table.narrow(axis, at, count).copy_(new)
+    else:
+        where = at + torch.arange(count, device=table.device)
+        table.index_copy_(axis, where, new.to(table.dtype))
 
 
 class StatefulRows:

@@ -1,0 +1,274 @@
+"""Models: named towers, the last of which is decoded, and output layers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from unitk.errors import UsageError
+from unitk.models.base import ArchConfig, families
+from unitk.models.config import EncoderDecoderConfig, ModelConfig
+from unitk.models.heads.base import LM, Answers, Asked, Heads, asked_slots, layered
+from unitk.models.heads.words import Words
+from unitk.models.layers import Embedding, Tower, init_weights
+from unitk.models.stack import Stack
+from unitk.models.state import Carry, Condition, Reading
+from unitk.slots import Batch
+
+STORED = {"enc": "encoder"}
+"""Under which name a tower that is not decoded is stored, where that is not its own."""
+
+
+class Model(Answers):
+    """Named towers, the last of which is decoded, and output layers.
+
+    Tensors are stored, and named by `named_parameters`, without the name of the decoded tower and
+    with "encoder" for that of the encoder (`stored`).
+    """
+
+    additions: tuple[str, ...] = ()
+    between: Mapping[str, str] = {}
+    beside_forward: Sequence[str] = ("condition",)
+
+    def __init__(self, config: ArchConfig, vocab_size: int, decoder: Tower | None = None):
+        super().__init__()
+        if decoder is None:
+            assert isinstance(config, ModelConfig)
+            decoder = Stack(config, vocab_size)
+        # other families have their own settings, and `unitk convert` has no format for them
+        self.config = cast(ModelConfig, config)
+        self.towers = nn.ModuleDict({config.towers[-1]: decoder})
+        self.heads = Heads(decoder.config, vocab_size, config.head_config)
+        init_weights(decoder, decoder.config)
+        init_weights(self.heads, decoder.config)
+
+    @property
+    def decoder(self) -> Tower:
+        """The tower that is decoded."""
+        return self.tower(self.config.towers[-1])
+
+    @property
+    def reader(self) -> Tower:
+        """The tower that reads a text: the encoder, if there is one."""
+        return self.tower(self.config.towers[0])
+
+    def tower(self, name: str) -> Tower:
+        """A tower by its name."""
+        found = self.towers[name]
+        assert isinstance(found, Tower)
+        return found
+
+    def stored(self, name: str) -> str:
+        """The stored name of a tensor or part of this model."""
+        name = name.removeprefix(f"towers.{self.config.towers[-1]}.")
+        return re.sub(r"^towers\.(\w+)", lambda tower: STORED.get(tower[1], tower[1]), name)
+
+    def inner(self, name: str) -> str:
+        """The name in this model of a stored name."""
+        root, _, rest = name.partition(".")
+        for tower in self.config.towers[:-1]:
+            if root == STORED.get(tower, tower):
+                return f"towers.{tower}.{rest}".rstrip(".")
+        # a part beside the towers (heads, a latent's bridge), else one of the decoded tower
+        own = root in self._modules or root in self._parameters
+        return name if own else f"towers.{self.config.towers[-1]}.{name}".rstrip(".")
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, nn.Parameter]]:
+        """Parameters by their stored names; a shared one has that of the decoded tower."""
+        found = list(super().named_parameters(prefix, recurse, remove_duplicate=False))
+        # the decoded tower and the heads come first
+        kinds = (f"towers.{self.config.towers[-1]}.", "heads.", "towers.", "")
+        found.sort(key=lambda one: [one[0].startswith(kind) for kind in kinds].index(True))
+        seen = set[nn.Parameter]()
+        for name, parameter in found:
+            if not (remove_duplicate and parameter in seen):
+                seen.add(parameter)
+                yield self.stored(name), parameter
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Buffers by their stored names."""
+        for name, buffer in super().named_buffers(prefix, recurse, remove_duplicate):
+            yield self.stored(name), buffer
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Tensors by their stored names."""
+        found: dict[str, Any] = super().state_dict(*args, **kwargs)
+        return {self.stored(name): tensor for name, tensor in found.items()}
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Take tensors by their stored names."""
+        inner = {self.inner(name): tensor for name, tensor in state_dict.items()}
+        found = super().load_state_dict(inner, strict, assign)
+        return type(found)(*([self.stored(name) for name in names] for names in found))
+
+    def get_submodule(self, target: str) -> nn.Module:
+        """A part by its stored name."""
+        return super().get_submodule(self.inner(target))
+
+    def resized(self, name: str, table: Tensor) -> Tensor:
+        """A position table of a checkpoint, resized to the rows of this model."""
+        embed = self.get_submodule(name.rsplit(".", 2)[0])
+        assert isinstance(embed, Embedding)
+        return embed.resized(name, table)
+
+    @property
+    def words(self) -> Words:
+        """The output layer over the vocabulary."""
+        head = self.heads[LM]
+        assert isinstance(head, Words)
+        return head
+
+    @property
+    def trained(self) -> int:
+        """Trained rows of the output layer over the vocabulary; the others have no probability."""
+        return self.words.trained
+
+    def leave_out(self, rows: Mapping[str, int]) -> None:
+        """Give no probability to rows that an import added to tables of this many rows."""
+        own = [count for name, count in rows.items() if not name.startswith("encoder.")]
+        self.words.trained = min([self.words.trained, *own])
+
+    def condition(self, batch: Batch) -> Condition:
+        """The inputs beside the slots; for a single tower, the embeddings of the docs' tasks."""
+        return Condition(bias=self.decoder.embed.of_tasks(batch))
+
+    def latents(self, batch: Batch) -> Tensor:
+        """The most likely latents [N, Z] of the docs."""
+        able = families(lambda arch: arch.latent > 0)
+        raise UsageError(f"this architecture has no latent of a text; {able} have")
+
+    def forward(
+        self, batch: Batch, condition: Condition | None = None
+    ) -> tuple[dict[str, Tensor], Carry]:
+        """The decoded tower's states [B, T, D], by its name; without `condition` one is made.
+
+        Stateful rows carry on what `carried` says.
+        """
+        name = self.config.towers[-1]
+        self.check_tower(name, batch)
+        condition = self.condition(batch) if condition is None else condition
+        if batch.stateful_rows is None or not self.config.carries:
+            return self.read(name, batch, condition), {}
+        every: list[Tensor] = []
+        states = self.read(name, batch, condition, every)
+        entered_BLTD = torch.stack(every[:-1], 1).detach()
+        return states, self.carried(batch.towers[name], entered_BLTD, condition.memory)
+
+    def carried(self, slots: Tensor, entered_BLTD: Tensor, memory: Carry) -> Carry:
+        """What enters the next text of a row, of the states that entered each layer in this one.
+
+        Asked of architectures that carry alone. `memory` is what entered this text.
+        """
+        raise NotImplementedError
+
+    def read(
+        self,
+        name: str,
+        batch: Batch,
+        condition: Condition | None = None,
+        every: list[Tensor] | None = None,
+    ) -> dict[str, Tensor]:
+        """The states of a tower, and those of several layers where a head reads them.
+
+        Those of all depths are added to `every` (`Reading.every`).
+        """
+        numbers = self.config.head_layers
+        read = any(ask.tower == name and ask.head != LM for ask in batch.asks.values())
+        mixed = bool(numbers) and read
+        every = [] if mixed and every is None else every
+        asked = asked_slots(batch, name) if batch.only_asked and every is None else None
+        reading = Reading.of(batch, name, condition, asked=asked, every=every)
+        states = {name: self.tower(name).encode(reading)}
+        if mixed and every is not None:
+            states[layered(name)] = torch.stack([every[number] for number in numbers], dim=2)
+        return states
+
+    def embed(self, batch: Batch, depth: int) -> Tensor:
+        """The states [B, T, D] of texts (`Task.to_embed`) behind as many layers."""
+        every: list[Tensor] | None = None if depth == len(self.reader.layers) else []
+        last = self.reader.encode(Reading.of(batch, "enc", every=every))
+        return last if every is None else every[depth]
+
+    def check_tower(self, name: str, batch: Batch) -> None:
+        """Raise `UsageError` unless the batch has this tower of the model."""
+        if name not in batch.towers:
+            there, laid = (" and ".join(one) for one in (self.config.towers, batch.towers))
+            raise UsageError(f"--arch has the towers {there}, but the task lays out {laid}")
+
+    def head(self, asked: Tensor | Asked, name: str = LM) -> Tensor:
+        """The output of a head at asked rows; states [K, D] are of rows that read one slot."""
+        if isinstance(asked, Tensor):
+            asked = Asked(asked[:, None])
+        head = self.heads.named(name)
+        if head.mix is not None:
+            asked = replace(asked, states=head.mix(asked.states))
+        return head(asked, self.decoder.embed.tokens.weight)
+
+    @torch.no_grad()
+    def step(
+        self,
+        columns: Tensor,
+        sight: Tensor,
+        condition: Condition | None,
+        cache: Any,
+        at: int | Tensor,
+        asked: Tensor | None = None,
+    ) -> Tensor:
+        """Read the slots `columns` [9, B, q] after what the cache holds: their states [B, q, D].
+
+        Their keys and values become the cache's columns [at, at + q); query i of row b looks at
+        the columns where `sight` [B, q, S] is true. The prompt is a step with at = 0. A condition
+        is the one that the cache was made with. `asked` [B, a] limits the states to these slots.
+        """
+        return self.decoder.extend(columns, sight, cache, at, condition, asked)
+
+    def new_cache(self, *args: Any, **kwargs: Any) -> Any:
+        """An empty cache of the decoded tower (`Stack.new_cache`)."""
+        return self.decoder.new_cache(*args, **kwargs)
+
+
+class EncoderDecoder(Model):
+    """The decoder "dec" reads the states of the encoder "enc"."""
+
+    def __init__(self, config: EncoderDecoderConfig, vocab_size: int):
+        own = replace(config, num_layers=config.decoder_layers or config.num_layers)
+        super().__init__(config, vocab_size, Stack(own, vocab_size, cross=True))
+        encoder = self.towers["enc"] = Stack(config, vocab_size)
+        init_weights(encoder, config)
+        if config.shared_embeddings:
+            encoder.embed.tokens = self.decoder.embed.tokens
+            encoder.embed.virtual = self.decoder.embed.virtual
+
+    def condition(self, batch: Batch) -> Condition:
+        """The encoder's states."""
+        self.check_tower("enc", batch)
+        own = Condition(bias=self.reader.embed.of_tasks(batch))
+        states_BSD = self.reader.encode(reading := Reading.of(batch, "enc", own))
+        return Condition(states_BSD, reading.slots, bias=self.decoder.embed.of_tasks(batch))
+
+    def forward(
+        self, batch: Batch, condition: Condition | None = None
+    ) -> tuple[dict[str, Tensor], Carry]:
+        """The states of both towers; without `condition`, it is computed from the batch."""
+        condition = self.condition(batch) if condition is None else condition
+        states, carry = super().forward(batch, condition)
+        assert condition.cross is not None
+        return {"enc": condition.cross, **states}, carry
+
+
+def build(arch: ArchConfig, vocab_size: int, source_vocab_size: int | None = None) -> Model:
+    """The network of an architecture (`ArchConfig.build`), which is a module of torch."""
+    network = arch.build(vocab_size, source_vocab_size)
+    assert isinstance(network, Model), f"{type(arch).__name__} builds no Model"
+    return network
