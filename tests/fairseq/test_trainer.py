@@ -17,7 +17,7 @@ from unitk import registry
 from unitk.data.batching import FixedBatches, draw, make_batch
 from unitk.data.examples import open_data
 from unitk.interop.files import read_pickle
-from unitk.models.stack import build
+from unitk.models.model import build
 from unitk.tasks.base import Task
 from unitk.tasks.understanding.base import Understanding
 from unitk.training.saving.checkpoint import load
