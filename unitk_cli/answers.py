@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,7 @@ def inputs_of(parsed: config.Parsed, questions: bool = False, form: str = "") ->
     are choices if that is the `form` of the labels.
     """
     given = parsed.main
+    check_words(given.texts)
     require(bool(given.texts) != (given.input is not None), "give either texts or --input FILE")
     if given.input is None:
         parsed.idle("without --input", "source_field")
@@ -62,6 +64,17 @@ def inputs_of(parsed: config.Parsed, questions: bool = False, form: str = "") ->
     if questions and not fields and format_of(given.input, given.input_format) == "squad":
         return [*map(Input, read_questions(given.input))]
     return read_inputs(given.input, given.input_format, fields)
+
+
+def check_words(words: Sequence[str]) -> None:
+    """Refuse a word of the command line that names a file: words without an option are texts."""
+    for word in words:
+        what = (
+            "folder: --checkpoint and --input take"
+            if os.path.isdir(word)
+            else "file: --input takes"
+        )
+        require(not os.path.exists(word), f"the word {word!r} is a {what} it")
 
 
 def answers(inputs: Texts, answer: Answer, done: int = 0) -> Iterator[list[tuple[Input, Any]]]:

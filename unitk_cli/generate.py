@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
 import sys
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from unitk import config
 from unitk.api.progress import progress
-from unitk.data.reading.lines import is_stream, read_lines
+from unitk.data.reading.lines import is_stream
 from unitk.data.reading.pairs import Fields
 from unitk.data.reading.sources import Format, format_of
 from unitk.data.reading.squad import SQUAD_SOURCE
@@ -24,32 +23,38 @@ from unitk.data.storing.folders import is_corpus
 from unitk.decoding.config import INFILL_LENPEN, SEARCH_PRESETS, GenerateConfig
 from unitk.decoding.files.defaults import beside, naming, read_defaults
 from unitk.decoding.files.inputs import (
+    Blanks,
     Input,
     Inputs,
     Item,
     arriving,
     groups,
+    has_mark,
     open_pairs,
+    read_beside,
     read_inputs,
+    split,
     typed,
+    warn_of_blanks,
+    with_blanks,
 )
-from unitk.decoding.files.outputs import STDOUT, Alignment, Formatter
+from unitk.decoding.files.outputs import STDOUT, Alignment, Formatter, Tally
 from unitk.decoding.files.sink import finished
 from unitk.errors import QUIET, DataError, UsageError, at_least, require, say
 from unitk.files import reserved
+from unitk.slots import Ids
 from unitk.values import parse_value, render
-from unitk_cli.answers import check_output, open_generator, sink_of
+from unitk_cli.answers import check_output, check_words, open_generator, sink_of
 
 if TYPE_CHECKING:
     from unitk.decoding.constraints.base import Constraint
     from unitk.decoding.generator import Generator
     from unitk.decoding.search import Output
 
-FILES_ONLY = (
-    *("input_format", "squad_source", "source_field", "target_field", "prefix_file", "constraints"),
-    *("references", "score"),
-)
+FILES_ONLY = (*("input_format", "squad_source", "source_field", "target_field"),)
 """Options of inputs that are a file, or standard input."""
+MANY = ("prefix_file", "constraints", "references", "score")
+"""Options of inputs that are known before the first is answered."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +62,13 @@ class Options(GenerateConfig):
     """Generate outputs with a trained model: beam search, greedy search (--beam 1) or --sampling.
 
     unitk generate --checkpoint runs/qa --input in.txt --output out.txt
+    unitk generate --checkpoint runs/lm "It was a cold night"
     unitk generate --checkpoint runs/glm --infill "The [MASK] sat on the [MASK]."
-    unitk generate --checkpoint runs/lm --task.delimiter off --input prompts.txt
+    unitk generate --checkpoint runs/lm --num-samples 5 --sampling-topp 0.9
     """
 
     HELP: ClassVar = {
-        "Model and input": "checkpoint input infill interactive max_source_len"
+        "Model and input": "checkpoint texts input infill interactive num_samples max_source_len"
         "| task input_format source_field target_field squad_source truncate",
         "Output": "output output_format resume | overwrite buffer_size score references"
         " print_alignment alignment_layer",
@@ -81,12 +87,18 @@ class Options(GenerateConfig):
     probabilities."""
     task: str | None = None
     """Task to decode with, if the model was trained with several."""
+    texts: tuple[str, ...] = ()
+    """Sources, each in quotes, instead of --input. A tab separates the parts of a source."""
     input: Path | None = None
     """Sources: text lines, a table (json, csv, tsv, parquet), SQuAD json, a corpus folder of pairs,
     or `-`. In text a tab separates the parts of a source. `-` (standard input) and named pipes are
     answered line by line."""
     infill: str | None = None
-    """Text with [MASK]s to fill in. They are filled one after the other."""
+    """Text with [MASK]s to fill in, or a file of such lines (`-`: standard input). They are filled
+    one after the other."""
+    num_samples: int | None = None
+    """Number of texts to write where nothing is given. They are drawn, with the options of
+    --sampling."""
     prefix_file: Path | None = None
     """File of forced beginnings, one a line. Line i is how the outputs of input i begin. An empty
     line forces nothing."""
@@ -141,18 +153,28 @@ class Options(GenerateConfig):
     """Folder of plug-ins. Every .py file in it is imported."""
 
 
+Ways = tuple[Options, Options]
+"""The options for sources, and those for texts whose blanks are filled."""
+
+
 def run(argv: Sequence[str]) -> None:
     """Read the inputs, decode or score them, and write the outputs."""
-    path, meant = as_meant(config.read_options(argv, Options))
+    given_words = config.read_options(argv, Options, "texts")
+    drawn = [config.Given("sampling", "on", "--num-samples")]
+    drawn *= any(one.key == "num_samples" for one in given_words)
+    path, meant = as_meant([*drawn, *given_words])
+    if drawn:
+        meant.pop("nbest", None)
     origin = config.CHECKPOINT + path
     defaults = [config.Given(name, render(value), origin) for name, value in meant.items()]
     with naming(meant):
-        parsed = config.parse("generate", Options, argv, aside=("task", "arch"), defaults=defaults)
+        words: dict[str, Any] = {"positional": "texts", "aside": ("task", "arch")}
+        parsed = config.parse("generate", Options, argv, defaults=[*defaults, *drawn], **words)
+    parsed = replace(parsed, main=check(parsed))
     given: Options = parsed.main
-    check(parsed)
     if meant and QUIET not in os.environ:
-        words = [word for one in defaults for word in (config.flag(one.key), one.text or "")]
-        say(f"{shlex.join(words)}  # {origin}")
+        told = [word for one in defaults for word in (config.flag(one.key), one.text or "")]
+        say(f"{shlex.join(told)}  # {origin}")
     if given.resume and not given.overwrite and finished(given.output):
         return
     with nullcontext() if given.output == STDOUT else reserved(given.output, "--output"):
@@ -178,7 +200,6 @@ def generate(given: Options, parsed: config.Parsed) -> None:
     if limit is None and "max_source_len" in parsed.origins:
         limit = sys.maxsize  # none: a passage is read whole
     generator = open_generator(given, parsed.overrides)
-    asked, given = given, as_trained(given, parsed.origins, generator.task.max_source)
     # auto was resolved when the model was loaded
     device = generator.model.device.type
     require(device == "cuda" or not given.capture, "--capture has an effect on a GPU only")
@@ -187,54 +208,76 @@ def generate(given: Options, parsed: config.Parsed) -> None:
     inputs, constraints = with_files(given, inputs, generator)
     total = None if isinstance(inputs, Iterator) else len(inputs)
     sink = sink_of(given, parsed.values() | parsed.overrides | {"device": device})
+    filling = for_blanks(given, parsed.origins)
+    ways = as_trained(given, parsed.origins, generator.task.max_source), filling
     all_groups = partial(
         groups,
         *(generator, inputs, given.buffer_size, sink.done),
         constraints=constraints,
-        blanks="some" if given.interactive else "none" if given.infill is None else "all",
+        blanks=blanks_of(given, generator),
         limit=limit,
     )
+    told = given.score  # whether a blank that is not filled was warned of
     if total is not None and not given.score:  # mistakes come before anything is decoded
         for items in all_groups():
-            sources = [item.source for item in items]
+            told = told or warn_of_blanks(generator, items)
             wanted = [item.constraint for item in items]
-            generator.prompts(
-                sources, given, constraints=wanted, truncate=given.truncate, first=items[0].number
-            )
-    nbest, alignment = 1 if given.score else given.nbest, given.print_alignment
+            for fills, sources in split(items):
+                how: dict[str, Any] = {"constraints": wanted, "first": items[0].number}
+                how["truncate"] = ways[fills].truncate
+                generator.prompts(sources, ways[fills], **how)
+    nbest = 1 if given.score else given.nbest if given.infill is None else filling.nbest
+    alignment = given.print_alignment
     formatter = Formatter(format_to(given), generator.vocab, nbest, given.score, alignment)
     tally = Tally()
     with progress(total, sink.done, not given.interactive) as report:
         for items in all_groups():
+            told = told or warn_of_blanks(generator, items)
             if total is None:
-                marked = any(map(generator.has_blank, items[0].source))  # typed, so one item
-                how = for_blanks(asked, parsed.origins) if marked else given
-                items, outputs = answer_each(how, generator, items, report)
+                items, outputs = answer_each(ways, generator, items, report)
             else:
-                outputs = answer(given, generator, items, report)
+                outputs = answer(ways, generator, items, report)
             sink.add(formatter.lines(items, outputs), len(items))
             tally.add(outputs)
             # empty inputs reach no model, which would have counted them
-            report(sum(not any(map(len, item.source)) for item in items))
+            report(sum(bool(item.source) and not any(map(len, item.source)) for item in items))
     sink.close()
     if given.score:
         say(tally)
 
 
-def check(parsed: config.Parsed) -> None:
-    """Refuse options that contradict each other."""
+def check(parsed: config.Parsed) -> Options:
+    """Refuse options that contradict each other; returns them, with the file of --infill."""
     given: Options = parsed.main
     if given.sampling:
-        parsed.idle("with --sampling", "beam")
+        drawn = "--sampling" if given.num_samples is None else "--num-samples"
+        parsed.idle(f"with {drawn}", "beam")
     if given.diverse_beam_groups == 1:
         parsed.idle("without --diverse-beam-groups", "diverse_beam_strength")
-    ways = (given.input is not None) + (given.infill is not None) + given.interactive
-    require(ways == 1, "give one of --input, --infill TEXT, --interactive")
+    check_words(given.texts)
+    ways = {
+        f"the text {given.texts[0]!r}" if given.texts else "": given.texts,
+        "--input": given.input is not None,
+        "--infill": given.infill is not None,
+        "--interactive": given.interactive,
+        "--num-samples": given.num_samples is not None,
+    }
+    named = [name for name, there in ways.items() if there]
+    got = f", got {' and '.join(named)}" if named else ""
+    which = "--input FILE, --infill TEXT, --interactive, --num-samples N"
+    require(len(named) == 1, f"give texts, or one of {which}{got}")
     if given.infill is not None:
         parsed.idle("on --infill", "truncate", "max_source_len")
-    at_least(given, buffer_size=1)
+    if given.num_samples is not None:
+        require(given.sampling, "--num-samples draws texts, so --sampling cannot be off")
+        parsed.idle("with --num-samples", "nbest", "truncate", "max_source_len")
+    at_least(given, buffer_size=1, num_samples=1)
     if given.input is None:
-        parsed.idle(f"with --{'interactive' if given.interactive else 'infill'}", *FILES_ONLY)
+        parsed.idle(f"with {named[0]}", *FILES_ONLY)
+    if given.infill is not None:
+        parsed.idle("with --infill", "score", "references")
+    elif given.input is None and not given.texts:
+        parsed.idle(f"with {named[0]}", *MANY)
     require(not given.interactive or given.output == STDOUT, "--interactive has no --output")
     if given.score:
         scored = ["lenpen", "search", "unkpen", "max_tokens", "max_source_len"]
@@ -246,7 +289,14 @@ def check(parsed: config.Parsed) -> None:
     require(not align or format_to(given) != "csv", "--print-alignment has no column in csv")
     if not align:
         parsed.idle("without --print-alignment", "alignment_layer")
+    if (
+        given.infill is not None
+        and not has_mark(given.infill)
+        and (given.infill == "-" or os.path.exists(given.infill))
+    ):
+        given = replace(given, input=Path(given.infill))
     check_output(given)
+    return given
 
 
 def format_to(given: Options) -> str:
@@ -257,9 +307,7 @@ def format_to(given: Options) -> str:
 
 
 def as_trained(given: Options, origins: Mapping[str, str], most: int | None) -> Options:
-    """The options, with defaults that depend on the `most` tokens of training and on --infill."""
-    if given.infill is not None:
-        return for_blanks(given, origins)
+    """The options for sources, of which training had at most so many tokens."""
     if most is None:
         return given
     # a model saw no longer sources in training, and cuts them now as it did then
@@ -282,7 +330,11 @@ def read(given: Options) -> Inputs | Path:
     path, kind = given.input, given.input_format
     fields = Fields(given.source_field, given.target_field) if given.source_field else None
     require(bool(fields) or not given.target_field, "--target-field needs --source-field")
-    if given.infill is not None:
+    if given.num_samples is not None:
+        return [Input([])] * given.num_samples
+    if given.texts:
+        return [Input(text.split("\t")) for text in given.texts]
+    if path is None and given.infill is not None:
         return [Input([given.infill])]
     if path is not None and (path.is_dir() or is_corpus(path)):
         idle = kind != "auto" or fields
@@ -295,7 +347,14 @@ def read(given: Options) -> Inputs | Path:
         return typed()
     beside = (given.prefix_file, given.constraints, given.references)
     if is_stream(path) and beside == (None, None, None):
-        return arriving(kind, given.buffer_size, path, fields)
+        stream = arriving(kind, given.buffer_size, path, fields)
+        return stream if given.infill is None else map(with_blanks, stream)
+    if given.infill is not None:
+        texts = with_blanks(read_inputs(path, option="--infill"))
+        wrong = next((i for i, text in enumerate(texts) if text.error), None)
+        if wrong is not None:
+            raise DataError(f"{path}, line {wrong + 1}: {texts[wrong].error}")
+        return texts
     if kind == "text" and (own := format_of(path)) != "text":
         say(f"warning: {path} looks like {own}; --input-format text reads lines")
     return read_inputs(path, kind, fields, given.squad_source)
@@ -319,40 +378,58 @@ def with_files(
     return inputs, generator.constraints(prefixes, [line.split("\t") for line in lines], names)
 
 
+def blanks_of(given: Options, generator: Generator) -> Blanks:
+    """Which inputs are filled where they have blanks, instead of being read as plain text."""
+    if given.infill is not None:
+        return "all"
+    # a source of a model that was trained on pairs may be a text about [MASK]s
+    some = given.interactive or bool(given.texts) or not generator.task.answers
+    return "some" if some and not given.score else "none"
+
+
 def answer(
-    given: Options, generator: Generator, items: Sequence[Item], report: Callable[[int], None]
+    ways: Ways, generator: Generator, items: Sequence[Item], report: Callable[[int], None]
 ) -> list[list[Output]]:
     """The outputs for some inputs; with --score, their targets with scores."""
-    sources = [item.source for item in items]
-    layer = None if given.print_alignment == "off" else given.alignment_layer
-    how: dict[str, Any] = {"truncate": given.truncate, "layer": layer, "report": report}
-    how["first"] = items[0].number
-    if not given.score:
+    found: list[list[Output]] = [[] for _ in items]
+    for fills, sources in split(items):
+        given = ways[fills]
+        layer = None if given.print_alignment == "off" else given.alignment_layer
+        how: dict[str, Any] = {"truncate": given.truncate, "layer": layer, "report": report}
+        how["first"] = items[0].number
+        if given.score:
+            return generator.scores(sources, targets_of(items), given, **how)
         constraints = [item.constraint for item in items]
-        return generator.outputs(sources, given, constraints=constraints, **how)
+        outputs = generator.outputs(sources, given, constraints=constraints, **how)
+        found = [new or old for new, old in zip(outputs, found, strict=True)]
+    return found
+
+
+def targets_of(items: Sequence[Item]) -> list[Ids]:
+    """The targets of inputs, which must have some."""
     targets = []
     for item in items:
         if item.target is None:
             number = item.number + 1
             raise DataError(f"--score: input {number} has no target; --references FILE gives them")
         targets.append(item.target)
-    return generator.scores(sources, targets, given, **how)
+    return targets
 
 
 def answer_each(
-    given: Options, generator: Generator, items: list[Item], report: Callable[[int], None]
+    ways: Ways, generator: Generator, items: list[Item], report: Callable[[int], None]
 ) -> tuple[list[Item], list[list[Output]]]:
     """The outputs for some inputs of a stream; one that cannot be decoded has an error."""
-    wrong = (DataError, UsageError) if given.interactive else (DataError,)
+    wrong = (DataError, UsageError) if ways[0].interactive else (DataError,)
     if not any(item.text.error for item in items):
         with suppress(*wrong):  # which item is wrong is found below
-            return items, answer(given, generator, items, report)
+            return items, answer(ways, generator, items, report)
     items, found = list(items), []
     for i, item in enumerate(items):
         outputs: list[list[Output]] = [[]]
         error = item.text.error
         try:
-            outputs = outputs if error else answer(given, generator, [item], report)
+            outputs = outputs if error else answer(ways, generator, [item], report)
         except wrong as caught:
             error = str(caught)
         if error:
@@ -360,36 +437,3 @@ def answer_each(
             say(f"unitk generate: {error}")
         found += outputs
     return items, found
-
-
-@dataclass
-class Tally:
-    """Totals of scored outputs: their number, their words including ends, and the sum of scores."""
-
-    outputs: int = 0
-    words: int = 0
-    log_prob: float = 0.0
-
-    def add(self, found: Sequence[Sequence[Output]]) -> None:
-        """Add some outputs."""
-        for hypothesis in (output.hypothesis for outputs in found for output in outputs):
-            self.outputs += 1
-            self.words += len(hypothesis.ids)
-            self.log_prob += hypothesis.log_prob
-
-    def __str__(self) -> str:
-        perplexity = math.exp(min(-self.log_prob / max(self.words, 1), 700))
-        return (
-            f"{self.outputs:,} targets, {self.words:,} tokens: log-probability "
-            f"{self.log_prob:.4f}, perplexity {perplexity:.4f}"
-        )
-
-
-def read_beside(path: Path | None, flag: str, inputs: int) -> list[str]:
-    """A line for each input, or nothing if no file is given."""
-    if path is None:
-        return []
-    lines = list(read_lines(path))
-    if len(lines) != inputs:
-        raise DataError(f"{flag} {path} has {len(lines)} lines for {inputs} inputs")
-    return lines

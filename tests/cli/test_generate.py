@@ -484,11 +484,15 @@ def generator_config():
 @pytest.mark.parametrize(
     ("line", "error", "message"),
     [
-        ("--max-len 5", UsageError, "give one of --input, --infill TEXT, --interactive"),
+        (
+            "--max-len 5",
+            UsageError,
+            "give texts, or one of --input FILE, --infill TEXT",
+        ),
         (
             "--input in.txt --infill [MASK]",
             UsageError,
-            "give one of --input, --infill TEXT, --interactive",
+            "give texts, or one of --input FILE, --infill TEXT",
         ),
         ("--infill [MASK] --truncate", UsageError, "--truncate has no effect on --infill"),
         ("--infill [MASK] --max-source-len 9", UsageError, "--max-source-len has no effect on"),

@@ -25,7 +25,16 @@ from unitk.decoding.constraints.base import Constraint, Constraints, word_rules
 from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.filling.denoise import IDLE, check, denoise
 from unitk.decoding.filling.fill import fill
-from unitk.decoding.fit import batches, check_places, fitted, round_up, usable
+from unitk.decoding.fit import (
+    batches,
+    check_from_nothing,
+    check_places,
+    fitted,
+    round_up,
+    usable,
+    warn_of_parts,
+    warn_of_shortened,
+)
 from unitk.decoding.forced import attention, check_layer
 from unitk.decoding.search import Hypothesis, Output, Request, Search, longest
 from unitk.decoding.steps import OnStep, report_step, start
@@ -67,7 +76,7 @@ class Decoding:
 
     def __init__(self, model: Model | Ensemble, task: Task) -> None:
         self.model, self.task, self.vocab = model, task, task.vocab
-        self.protocol = usable(task, model.trained)
+        self.protocol, self.warned = usable(task, model.trained), False
 
     def outputs(
         self,
@@ -82,6 +91,7 @@ class Decoding:
     ) -> list[list[Output]]:
         """The n best outputs for each source; an empty source has none.
 
+        A source without parts stands for nothing: its outputs are texts written unconditionally.
         `constraints` has one entry for each source, or is empty. A source that is too long raises
         DataError, or is shortened if `truncate` is set. `first` is the number of the first source
         among all inputs. With `layer`, a layer of the decoder as in `forced.attention`, each output
@@ -93,7 +103,8 @@ class Decoding:
         kept, prompts = self.prompts(
             sources, config, constraints=constraints, truncate=truncate, first=first
         )
-        self._warn(sources, kept, config)
+        self.warned = self.warned or warn_of_parts(self.task, sources, first)
+        warn_of_shortened(sources, kept, config)
         found: list[list[Output]] = [[] for _ in sources]
         inputs = [first + number for number in prompts]
         decoded = self.decoded(list(prompts.values()), config, inputs, report)
@@ -119,29 +130,24 @@ class Decoding:
     ) -> tuple[list[list[Ids]], dict[int, tuple[Example, Constraint]]]:
         """The sources, shortened where necessary, and the prompt of each by its number.
 
-        Raises DataError, as `outputs` does, for a source that cannot be decoded.
+        Raises DataError, as `outputs` does, for a source that cannot be decoded. An empty source
+        has no prompt, a source without parts that of a text from nothing.
         """
         if self.protocol is None and not self.task.infills:
             name = self.task.name
             raise UsageError(f"--checkpoint: task {name} does not generate")
+        if not all(sources):
+            check_from_nothing(self.task, self.model.trained, self.model.config)
         kept = list(sources)
         constraints = constraints or [Constraint()] * len(sources)
         require(len(constraints) == len(sources), "prefixes and constraints: one for each source")
         prompts: dict[int, tuple[Example, Constraint]] = {}
         for number, (source, wanted) in enumerate(zip(sources, constraints, strict=True)):
-            if sum(map(len, source)):
+            if sum(map(len, source)) or not source:
                 name = f"input {first + number + 1}"
                 short = shorten(source, config.max_source_len)
-                kept[number], prompts[number] = fitted(
-                    self.task,
-                    self.protocol,
-                    short,
-                    name,
-                    config,
-                    self.model.config,
-                    wanted,
-                    truncate,
-                )
+                how = (name, config, self.model.config, wanted, truncate)
+                kept[number], prompts[number] = fitted(self.task, self.protocol, short, *how)
         return kept, prompts
 
     def decoded(
@@ -204,16 +210,6 @@ class Decoding:
             return replace(one, attention=table, source=source)
 
         return [list(map(with_attention, outputs)) for outputs in found]
-
-    def _warn(
-        self, sources: Sequence[list[Ids]], kept: Sequence[list[Ids]], config: GenerateConfig
-    ) -> None:
-        """Log how many sources were shortened."""
-        shortened = sum(old is not new for old, new in zip(sources, kept, strict=True))
-        if shortened:
-            most = config.max_source_len
-            limit = f" to {most} tokens or fewer (--max-source-len)" if most else ""
-            log.warning("shortened %d of %d sources%s", shortened, len(sources), limit)
 
     def _ordered(self, flag: str) -> Protocol:
         """The protocol of a task that writes word by word; `UsageError` for any other task."""

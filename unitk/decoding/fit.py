@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from torch import Tensor
 
+from unitk import registry
 from unitk.data.texts import shorten
 from unitk.decoding.config import GenerateConfig, slope
 from unitk.decoding.constraints.base import Constraint
@@ -19,6 +21,7 @@ from unitk.slots import POS, POS2, WIDTH, Example, Ids, Protocol
 from unitk.tasks.base import Task
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 def usable(task: Task, trained: int) -> Protocol | None:
@@ -38,6 +41,46 @@ def usable(task: Task, trained: int) -> Protocol | None:
             " imported model lacks: train it with --init-from first"
         )
     return replace(protocol, endless=True) if protocol.end in added else protocol
+
+
+def check_from_nothing(task: Task, trained: int, arch: ArchConfig) -> None:
+    """Raise `UsageError` unless a model of the task, with this many trained output rows, can write
+    where nothing is given."""
+    able = [name for name in registry.names("task") if registry.get("task", name).from_nothing]
+    can = "unitk latent sample draws from its latent" if arch.latent else f"{', '.join(able)} do"
+    what = f"--num-samples: task {task.name} does not write from nothing"
+    require(task.from_nothing, f"{what}; {can}")
+    require(not task.answers, f"{what}, as its model was trained on pairs: give it a source")
+    first = task.canvas([], np.zeros(0, np.int64)) if task.diffuses else task.prompt([])
+    read = first.towers[first.decoded].token
+    lacking = task.vocab.pieces(read[(read >= trained) & (read < len(task.vocab))])
+    require(not lacking, f"{what}: the imported model lacks {', '.join(lacking)}; give it a source")
+
+
+def warn_of_parts(task: Task, sources: Sequence[list[Ids]], first: int) -> bool:
+    """Log which source has more or fewer parts than those of the training, if one has."""
+    trained = task.parts or (task.window[1].count("[SEP]") + 1 if task.window else 0)
+    for number, source in enumerate(sources if task.answers and trained else (), first + 1):
+        blank = task.infills and any(task.blanks(part).any() for part in source)
+        if len(source) != trained and any(len(part) for part in source) and not blank:
+            what = (
+                "input %d has another number of parts (%d) than the sources of the training (%d):"
+            )
+            what += " a tab in a line, or a list of texts in Python, separates parts"
+            log.warning(what, number, len(source), trained)
+            return True
+    return False
+
+
+def warn_of_shortened(
+    sources: Sequence[list[Ids]], kept: Sequence[list[Ids]], config: GenerateConfig
+) -> None:
+    """Log how many sources were shortened."""
+    shortened = sum(old is not new for old, new in zip(sources, kept, strict=True))
+    if shortened:
+        most = config.max_source_len
+        limit = f" to {most} tokens or fewer (--max-source-len)" if most else ""
+        log.warning("shortened %d of %d sources%s", shortened, len(sources), limit)
 
 
 def batches(
@@ -134,6 +177,7 @@ def fitted(
             slope(config.max_len),
         )
         if (over := beyond(laid[0], limits)) > 0:
+            check_length(source, laid[1].max_len, over, limits)
             size = limits.max_positions
             raise DataError(f"{name} is too long: position {size - 1 + over} of {size}")
         return source, laid
@@ -144,8 +188,16 @@ def fitted(
         truncate,
         slope(config.max_len),  # the longest output may become shorter with the source
     )
+    over = overrun(prompt, protocol, sized.max_len, limits)[0]
+    check_length(source, sized.max_len, over, limits)
     check_places(prompt, protocol, sized.max_len, limits, name, fits)
     return source, (prompt, sized)
+
+
+def check_length(source: list[Ids], max_len: int, over: int, limits: ArchConfig) -> None:
+    """Raise `UsageError` if a text from nothing would be `over` the positions, above 0."""
+    allow = f"the {limits.max_positions} positions of this model allow {max_len - over}"
+    require(over <= 0 or bool(source), f"--max-len {max_len} is too long by {over}: {allow}")
 
 
 def check_places(

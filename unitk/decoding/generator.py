@@ -23,7 +23,7 @@ from unitk.decoding.config import (
 from unitk.decoding.constraints.base import Constraint, encode_phrase
 from unitk.decoding.decode import Decoding
 from unitk.decoding.files.defaults import beside, naming
-from unitk.decoding.fit import overrun, shortened
+from unitk.decoding.fit import overrun, shortened, warn_of_parts, warn_of_shortened
 from unitk.decoding.forced import as_hypothesis, check_layer, logits, score
 from unitk.decoding.likelihood.texts import likelihoods
 from unitk.decoding.reading.embed import embed
@@ -32,14 +32,13 @@ from unitk.decoding.search import Hypothesis, Output
 from unitk.errors import DataError, UsageError, require
 from unitk.slots import Example, Floats, Ids, unroll
 from unitk.tasks.understanding.base import Understanding
+from unitk.vocab.base import BLANKS, SYMBOLS
 
 if TYPE_CHECKING:
     from unitk.decoding.ensemble import Ensemble
     from unitk.keywords import EmbedOptions, GenerateOptions, PredictOptions
     from unitk.models.model import Model
     from unitk.tasks.base import Task
-
-BLANKS = ("mask", "gmask", "smask")  # symbols that stand for a blank in a text
 
 NO_WORDS = Output("", Hypothesis(np.zeros(0, np.int64), 0.0, 0.0, np.zeros(0, np.float32)))
 
@@ -86,6 +85,18 @@ class Generator(Decoding):
             outputs if sum(map(len, source)) else [NO_WORDS]
             for source, outputs in zip(sources, found, strict=True)
         ]
+
+    def sample(self, count: int = 1, **options: Unpack[GenerateOptions]) -> list[Output]:
+        """Draw texts that the model writes where nothing is given; `options` are GenerateConfig's.
+
+        Text i is drawn with numbers that depend on `seed` and i alone, so that more texts begin
+        with the same ones.
+        """
+        require(count >= 1, f"count must be at least 1, got {count}")
+        config = self._meant({"sampling": True, "nbest": 1, **options})
+        once = config.sampling and config.nbest == 1
+        require(once, "sample draws each text once: nbest must be 1, and sampling on")
+        return [(best or [NO_WORDS])[0] for best in self.outputs([[]] * count, config)]
 
     def _meant(self, options: Mapping[str, Any]) -> GenerateConfig:
         used = beside(self.defaults, options)
@@ -241,11 +252,10 @@ class Generator(Decoding):
 
     def encode_blanks(self, text: str) -> list[Ids]:
         """A text whose blanks are written as symbols; there must be one."""
-        vocab = self.task.vocab
         require(self.task.infills, f"--infill: task {self.task.name} does not fill blanks")
         ids = self.encode_marked(text)
         if not self.has_blank(ids):
-            known = ", ".join(vocab.pieces(self._blanks()))
+            known = ", ".join(SYMBOLS[name] for name in BLANKS)
             raise UsageError(f"--infill: there is no blank in {text!r}; write one as {known}")
         return [ids]
 
@@ -255,10 +265,7 @@ class Generator(Decoding):
 
     def has_blank(self, ids: Ids) -> bool:
         """Whether a text has a blank that the task can fill in."""
-        return self.task.infills and bool(np.isin(ids, self._blanks()).any())
-
-    def _blanks(self) -> list[int]:
-        return [self.vocab.symbols[name] for name in BLANKS if name in self.vocab.symbols]
+        return self.task.infills and bool(self.task.blanks(ids).any())
 
     def constraints(
         self,
@@ -311,7 +318,8 @@ class Generator(Decoding):
                 ids = written[number] = target if closed else np.append(target, protocol.end)
                 short = shorten(source, config.max_source_len)
                 kept[number], prompts[number] = self._fit_target(short, ids, name, truncate)
-        self._warn(sources, kept, config)
+        self.warned = self.warned or warn_of_parts(self.task, sources, first)
+        warn_of_shortened(sources, kept, config)
         examples = [unroll(prompts[number], protocol, ids) for number, ids in written.items()]
         every = score(self.model, examples, config.max_tokens, report)
         found: list[list[Output]] = [[] for _ in sources]

@@ -16,7 +16,7 @@ from unitk.data.cuts import Cutter, Text, When
 from unitk.errors import UsageError, require
 from unitk.slots import Bools, Example, Floats, Ids, Protocol, Slots, concatenate, lm, stay, unroll
 from unitk.values import Schedule
-from unitk.vocab.base import Vocab
+from unitk.vocab.base import BLANKS, Vocab
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,8 @@ class Task:
     """Tables of an architecture that layouts need, by the option of their size."""
     segments: ClassVar[tuple[int, ...]] = ()
     """For each segment of the layouts the one of BERT that it begins as, if there are more."""
+    from_nothing: ClassVar[bool] = False
+    """Whether `prompt([])`, or `canvas` of no source, begins a text where nothing is given."""
     continues: ClassVar[bool] = False
     """Where a model has no end that was trained, its outputs go on to `--max-len`."""
     backward: bool = False
@@ -262,7 +264,9 @@ class Task:
         return self.vocab.decode(written[written != end])
 
     def joined(self, source: list[Ids]) -> Ids:
-        """The parts of a source with a separator between them."""
+        """The parts of a source with a separator between them; nothing of no parts."""
+        if not source:
+            return np.zeros(0, np.int64)
         if len(source) == 1:
             return source[0].copy()
         return np.concatenate([np.append(part, self.vocab.sep) for part in source])[:-1]
@@ -270,6 +274,10 @@ class Task:
     def maskable(self, tokens: Ids) -> Bools:
         """Which of framed tokens may be hidden: all but C and every S."""
         return (tokens != self.vocab.cls) & (tokens != self.vocab.sep)
+
+    def blanks(self, ids: Ids) -> Bools:
+        """Which ids are blanks, of any kind."""
+        return np.isin(ids, [self.vocab.symbols[name] for name in BLANKS])
 
     def masks(self, tokens: Ids) -> Ids:
         """The places of the [MASK]s that a prompt must have; `UsageError` if it has none."""

@@ -21,7 +21,7 @@ import numpy as np
 from unitk.data.cuts import Text
 from unitk.errors import check_option
 from unitk.registry import register
-from unitk.slots import Bools, Example, Ids, Protocol, lm, stay, unroll
+from unitk.slots import Example, Ids, Protocol, lm, stay, unroll
 from unitk.spans import choose, long_span, most_share, most_spans, poisson_spans, sentence_spans
 from unitk.tasks.base import Encoded, Task, check_share, check_weights, largest, places_of, share_at
 from unitk.values import Schedule
@@ -69,7 +69,8 @@ class GLMInfill(Task):
         """Give each mode its own symbol. off: [MASK] in all of them (GLM-Doc and GLM-Sent
         large)."""
         mask_place: Literal["first", "last"] = "first"
-        """Fine-tuning and prompts: put the blank before the source (first) or after it (last)."""
+        """Fine-tuning, and prompts of models that were trained on pairs: put the blank before the
+        source (first) or after it (last). Other models continue their prompt."""
         mask_symbol: Literal["mask", "smask", "gmask"] = "mask"
         """Fine-tuning and prompts: symbol of the blank."""
         opened: bool = True
@@ -87,7 +88,7 @@ class GLMInfill(Task):
 
     config: Config
     symbols = ("pad", "cls", "sep", "mask", "gmask", "smask", "sop", "eop")
-    arch, infills, needs = "glm_small", True, ("max_positions2",)
+    arch, infills, from_nothing, needs = "glm_small", True, True, ("max_positions2",)
     record_asks: dict[str, float] = {}  # of the mixture nothing is left
 
     @cached_property
@@ -111,36 +112,40 @@ class GLMInfill(Task):
         return n + self.frame + 2 * most
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
-        v, ids, c = self.vocab, text.ids, self.config
+        v, ids, c, n = self.vocab, text.ids, self.config, len(text.ids)
         mode = choose(c.mixture, rng)
         # the frame counts, as in the original
         share = share_at(c.mask_ratio, text.when)
-        budget = max(1, min(int(share * (len(ids) + self.frame)), len(ids)))
-        most = min(int(most_spans(budget, c.mean_span, c.max_span)), max(len(ids), 1))
+        budget = max(1, min(int(share * (n + self.frame)), n))
+        most = min(int(most_spans(budget, c.mean_span, c.max_span)), max(n, 1))
         framed, end = np.concatenate([[v.cls], ids, [v.sep]]), v.eop
         borders = ids == v.sep  # of documents
         if mode == 0:
-            spans = poisson_spans(
-                len(ids), budget, c.mean_span, c.max_span, most, borders.nonzero()[0], rng
-            )
+            border = borders.nonzero()[0]
+            spans = poisson_spans(n, budget, c.mean_span, c.max_span, most, border, rng)
         elif mode == 1:
             spans = sentence_spans(v.sentence_end[ids] | borders, budget, most, rng)
         else:
-            spans = long_span(len(ids), 0.5, rng)
+            spans = long_span(n, 0.5, rng)
             if borders.any():  # a prefix LM: the rest of the text is written (official code)
-                spans, framed, end = spans + len(ids) - spans[0, 1], framed[:-1], v.sep
+                spans, framed, end = spans + n - spans[0, 1], framed[:-1], v.sep
         mask = (v.mask, v.smask, v.gmask)[mode if c.mode_symbols else 0]
         order = rng.permutation(spans) + 1
         return layout(framed, order, mask=mask, start=v.sop, end=end, name=MODES[mode])
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
-        return unroll(self.prompt(source), self.protocol, np.append(target, self.vocab.eop))
+        return unroll(self.opened(source), self.protocol, np.append(target, self.vocab.eop))
 
     def prompt(self, source: list[Ids]) -> Example:
-        v, ids = self.vocab, self.joined(source)
-        one = [self.blank] * (not self.blanks(ids).any())
-        ids = np.concatenate([one, ids] if self.config.mask_place == "first" else [ids, one])
-        ids = np.concatenate([[v.cls] * self.config.opened, ids, [v.sep]]).astype(np.int64)
+        return self.opened(source, self.answers)
+
+    def opened(self, source: list[Ids], answer: bool = True) -> Example:
+        """Part A with the blank of an answer, or of the rest of a text, and the S that opens it."""
+        v, c, ids = self.vocab, self.config, self.joined(source)
+        long = not answer and c.mode_symbols and c.mixture[2] > 0 and c.mask_symbol == "mask"
+        one = [v.gmask if long else self.blank] * (not self.blanks(ids).any())
+        parts = [one, ids] if answer and c.mask_place == "first" else [ids, one]
+        ids = np.concatenate([[v.cls] * c.opened, *parts, [v.sep]]).astype(np.int64)
         part_a, at = stay(ids, pos=np.arange(len(ids))), np.flatnonzero(self.blanks(ids))
         homes = np.stack([at, np.ones_like(at)], axis=1)
         return Example({"x": part_a + stay([v.sop], at[:1], pos2=1, at=1)}, blanks=homes[1:])
@@ -152,19 +157,14 @@ class GLMInfill(Task):
 
     def encoded(self, parts: list[Ids]) -> Encoded:
         """Part A with its blank, and the S that would begin to fill it: that slot has read all."""
-        example = self.prompt(parts)
+        example = self.opened(parts)
         last = len(example.towers["x"]) - 1
         behind = self.config.mask_place == "first"  # the parts stand before the last S of part A
         first = last - 1 - len(self.joined(parts)) if behind else int(self.config.opened)
         return Encoded(Example(example.towers), "x", last, places_of(parts, first))
 
     def text(self, source: list[Ids], written: Ids) -> str:
-        ends = np.flatnonzero(written == self.vocab.eop) + 1
-        fills = [fill[fill != self.vocab.eop] for fill in np.split(written, ends)]
+        fills = np.split(written, np.flatnonzero(written == self.vocab.eop) + 1)
         ids = self.joined(source)
         blanks = np.flatnonzero(self.blanks(ids))
         return self.filled(ids, blanks, fills) if len(blanks) else self.vocab.decode(fills[0])
-
-    def blanks(self, ids: Ids) -> Bools:
-        """Which ids are blanks, of any mode."""
-        return np.isin(ids, (self.vocab.mask, self.vocab.smask, self.vocab.gmask))

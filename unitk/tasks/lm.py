@@ -65,7 +65,7 @@ class LM(Task):
     config: Config
     arch = "gpt2_mini"
     frame = 1
-    continues = True
+    from_nothing = continues = True
 
     @cached_property
     def protocol(self) -> Protocol:
@@ -140,7 +140,9 @@ class LM(Task):
 
     def opened(self, source: list[Ids], delimited: bool) -> Example:
         """A source that is to be continued, or answered if it is delimited."""
-        words = self.turned(self.joined(source))
-        tokens = np.concatenate([self.start, words, [self.vocab.sep] * delimited])
+        words, start = self.turned(self.joined(source)), self.start
+        if not source and not len(start):
+            start = np.array([self.vocab.sep])  # the end of the text before it, as GPT-2 reads it
+        tokens = np.concatenate([start, words, [self.vocab.sep] * delimited])
         steps = np.arange(len(tokens))
         return Example({"x": stay(tokens, pos=steps, at=steps)})

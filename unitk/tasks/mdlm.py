@@ -64,7 +64,8 @@ class Diffusion(Task):
     """What hides any share of a text's tokens and its end; it generates in several passes."""
 
     symbols = ("pad", "cls", "sep", "mask")
-    arch, infills, diffuses = "mdlm_small", True, True
+    arch = "mdlm_small"
+    infills = diffuses = from_nothing = True
 
     @dataclass(frozen=True, kw_only=True)
     class Config:

@@ -27,6 +27,7 @@ import numpy as np
 
 from unitk.data.cuts import Text
 from unitk.data.sentence_pairs import SentencePairs
+from unitk.errors import require
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, lm, probe, stay, unroll
 from unitk.spans import choose, corrupt, ngram_places
@@ -89,7 +90,7 @@ class UniLM(Task):
     symbols = ("pad", "cls", "sep", "mask")
     arch = "unilm_small"
     segments = (0, 1, 0, 0, 0, 1)  # official code
-    frame = 3
+    frame, from_nothing = 3, True
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
@@ -142,12 +143,23 @@ class UniLM(Task):
         return replace(made, asks=[lm(places - 1, tokens[places])]) if shift else made
 
     def continued(self, before: Ids, text: Ids) -> Example:
-        given, mask = np.append(self.vocab.cls, before), self.vocab.mask
+        return unroll(self.leftward(before), replace(self.protocol, probe=self.vocab.mask), text)
+
+    def leftward(self, before: Ids) -> Example:
+        """A text that is continued under the mask from left to right."""
+        given = np.append(self.vocab.cls, before)
         at = np.arange(len(given) + 1)
-        left = stay(given, at[:-1], at=at[:-1], seg=2) + probe([mask], at[-1:], at=at[-1:], seg=2)
-        return unroll(Example({"x": left}), replace(self.protocol, probe=mask), text)
+        asked = probe([self.vocab.mask], at[-1:], at=at[-1:], seg=2)
+        return Example({"x": stay(given, at[:-1], at=at[:-1], seg=2) + asked})
 
     def prompt(self, source: list[Ids]) -> Example:
+        if not source:
+            learnt = self.config.shares[LEFT] > 0 and not self.config.position_shift
+            what = (
+                "a UniLM needs the mask from left to right in --task.shares, and no position shift"
+            )
+            require(learnt, f"to write from nothing, {what}")
+            return self.leftward(self.joined(source))
         tokens, _ = framed([self.joined(source)], self.vocab.cls, self.vocab.sep)
         if self.config.position_shift:
             return Example(layout(SEQ2SEQ, tokens, len(tokens) - 1, tokens[:0], tokens[:0]).towers)

@@ -46,6 +46,8 @@ ALIASES = {
 """Spellings under which vocabularies from elsewhere have a symbol, the preferred one first."""
 SYMBOLS = {name: spellings[0] for name, spellings in ALIASES.items()}
 """Name -> spelling. `sep` is also the end of a text; `sop` and `eop` open and close a blank."""
+BLANKS = ("mask", "gmask", "smask")
+"""Symbols that stand for a blank in a text."""
 SENTENCE_END = frozenset(".?!;:。？！；…\n")
 FILE = "vocab.json"
 LONG = 1 << 16

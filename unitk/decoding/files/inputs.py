@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from unitk.data.reading.lines import LONGEST, STDIN, Block, blocks, lines_of, name_of
+import numpy as np
+
+from unitk.data.reading.lines import LONGEST, STDIN, Block, blocks, lines_of, name_of, read_lines
 from unitk.data.reading.pairs import Fields, as_given, choices_of, targets_of
 from unitk.data.reading.records import records
 from unitk.data.reading.sources import Format, format_of, named, unnest
@@ -21,9 +23,10 @@ from unitk.data.reading.window import sentences_of
 from unitk.data.storing.corpus import Pairs
 from unitk.data.storing.folders import is_corpus, open_corpus, parts
 from unitk.decoding.constraints.base import Constraint
-from unitk.errors import DataError, UsageError, require
+from unitk.errors import DataError, UsageError, require, say
 from unitk.foreign import parse_json
 from unitk.slots import Ids
+from unitk.vocab.base import BLANKS, SYMBOLS
 
 if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
@@ -61,8 +64,11 @@ class Item:
     source: list[Ids]
     target: Ids | None = None
     constraint: Constraint = Constraint()
+    fills: bool = False
+    """Whether its blanks are filled, instead of an output that is written for it."""
 
 
+NO_SOURCE: list[Ids] = [np.zeros(0, np.int64)]
 Inputs = Sequence[Input] | Pairs | Iterator[list[Input]]
 """Texts, a corpus of pairs, or groups of texts as they arrive."""
 
@@ -106,12 +112,12 @@ def _encoded(
     items = []
     rows = zip(texts, sources, targets, strict=True)
     for number, (text, source, (target,)) in enumerate(rows, first):
-        if blanks == "all":
-            source = generator.encode_blanks(text.source[0])
-        elif blanks == "some":
-            marked = [generator.encode_marked(part) for part in text.parts]
-            source = marked if any(map(generator.has_blank, marked)) else source
-        items.append(Item(number, text, source, None if text.target is None else target))
+        marked = [generator.encode_marked(part) for part in text.parts if blanks != "none"]
+        fills = any(map(generator.has_blank, marked))
+        if blanks == "all" and not fills and any(map(len, marked)):
+            generator.encode_blanks(text.source[0])  # its error says what lacks
+        wanted = None if text.target is None else target
+        items.append(Item(number, text, marked if fills else source, wanted, fills=fills))
     return items
 
 
@@ -187,6 +193,44 @@ def _tried(line: Block, name: str, fields: Fields | None) -> Input:
         return found
     except DataError as error:
         return Input([""], error=str(error))
+
+
+def has_mark(text: str) -> bool:
+    """Whether a blank such as [MASK] is written in a text."""
+    return any(SYMBOLS[name] in text for name in BLANKS)
+
+
+def with_blanks(texts: list[Input]) -> list[Input]:
+    """The texts, of which one has an `error` where no blank is written in it."""
+    known, found = ", ".join(SYMBOLS[name] for name in BLANKS), []
+    for one in texts:
+        if any(one.parts) and not any(map(has_mark, one.source)):
+            lacks = f"there is no blank in {' '.join(one.parts)!r}; write one as {known}"
+            one = Input([""], error=f"--infill: {lacks}")
+        found.append(one)
+    return found
+
+
+def warn_of_blanks(generator: Generator, items: Sequence[Item]) -> bool:
+    """Warn of the first blank that is read as plain text, if there is one; tells whether."""
+    for item in items:
+        if not item.fills and any(map(has_mark, item.text.source)):
+            how = f"task {generator.task.name} does not fill blanks"
+            how = "--infill fills blanks" if generator.task.infills else how
+            what = f"input {item.number + 1} has a blank, which is read as plain text"
+            say(f"warning: {what}: {how}")
+            return True
+    return False
+
+
+def split(items: Sequence[Item]) -> Iterator[tuple[bool, list[list[Ids]]]]:
+    """The sources that are answered (False), and those whose blanks are filled (True), if any.
+
+    The others are empty in their places, so that numbers stay right.
+    """
+    for fills in (False, True):
+        if any(item.fills == fills for item in items):
+            yield fills, [item.source if item.fills == fills else NO_SOURCE for item in items]
 
 
 def typed() -> Iterator[list[Input]]:
@@ -291,3 +335,13 @@ def open_pairs(path: Path, vocab_hash: str) -> Pairs:
     if corpus.vocab_hash != vocab_hash:
         raise DataError(f"--input {path} was made with another vocabulary than the checkpoint's")
     return corpus
+
+
+def read_beside(path: Path | None, flag: str, inputs: int) -> list[str]:
+    """A line for each input, or nothing if no file is given."""
+    if path is None:
+        return []
+    lines = list(read_lines(path))
+    if len(lines) != inputs:
+        raise DataError(f"{flag} {path} has {len(lines)} lines for {inputs} inputs")
+    return lines

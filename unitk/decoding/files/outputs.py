@@ -94,8 +94,9 @@ class Formatter:
         if text.error:
             return {"id": number, "error": text.error}
         target = {} if text.target is None else {"target": text.target}
-        source = text.parts[0] if len(text.parts) == 1 else text.parts
-        return {"id": number, "source": source, **target, "outputs": [*map(self.output, outputs)]}
+        parts = text.parts  # none where nothing was given
+        source = {"source": parts[0] if len(parts) == 1 else parts} if parts else {}
+        return {"id": number, **source, **target, "outputs": [*map(self.output, outputs)]}
 
     def output(self, output: Output) -> dict[str, Any]:
         """A json object for an output."""
@@ -147,6 +148,29 @@ class Formatter:
     def pieces(self, ids: Iterable[int]) -> str:
         """Pieces, separated by blanks."""
         return one_line(" ".join(self.vocab.pieces(ids)))
+
+
+@dataclass
+class Tally:
+    """Totals of scored outputs: their number, their words including ends, and the sum of scores."""
+
+    outputs: int = 0
+    words: int = 0
+    log_prob: float = 0.0
+
+    def add(self, found: Sequence[Sequence[Output]]) -> None:
+        """Add some outputs."""
+        for hypothesis in (output.hypothesis for outputs in found for output in outputs):
+            self.outputs += 1
+            self.words += len(hypothesis.ids)
+            self.log_prob += hypothesis.log_prob
+
+    def __str__(self) -> str:
+        perplexity = math.exp(min(-self.log_prob / max(self.words, 1), 700))
+        return (
+            f"{self.outputs:,} targets, {self.words:,} tokens: log-probability "
+            f"{self.log_prob:.4f}, perplexity {perplexity:.4f}"
+        )
 
 
 def strongest(table: Floats) -> list[int]:

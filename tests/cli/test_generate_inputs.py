@@ -1,0 +1,176 @@
+"""Inputs of `unitk generate` that are no file: words of the command line, blanks, nothing."""
+
+import io
+import json
+import sys
+
+import pytest
+
+import unitk
+from unitk.errors import DataError, UsageError
+from unitk_cli import embed, predict
+from unitk_cli.generate import run
+
+SOURCES = ["the cat sat on the mat.", "a dog\tthe dog sees a small bird."]
+MARKED = ["the [MASK] sat.", "", "[MASK] dog\tthe dog"]
+QUICK = "--beam 3 --max-len 5"
+
+
+@pytest.fixture(scope="module")
+def glm(make_checkpoint):
+    return make_checkpoint("glm_infill", "glm_tiny", "--arch.max-positions2 64")
+
+
+@pytest.fixture(scope="module")
+def lm(make_checkpoint):
+    return make_checkpoint("lm", "gpt2_tiny")
+
+
+@pytest.fixture
+def lines(capsys, tmp_path, monkeypatch):
+    """What a command prints, line by line; its standard error is `lines.err`."""
+    monkeypatch.chdir(tmp_path)
+
+    def go(path, line, *words):
+        run(["--checkpoint", str(path), *line.split(), *words])
+        shown = capsys.readouterr()
+        go.err = shown.err
+        return shown.out.splitlines()
+
+    return go
+
+
+def best(found):
+    return [some[0].text for some in found]
+
+
+def test_words_are_sources(glm, lines, tmp_path):
+    (tmp_path / "in.txt").write_text("\n".join(SOURCES) + "\n")
+    wanted = lines(glm, f"--input in.txt {QUICK} --output-format jsonl")
+    assert lines(glm, f"{QUICK} --output-format jsonl", *SOURCES) == wanted
+    assert lines(glm, "--output-format jsonl", *SOURCES, *QUICK.split()) == wanted
+    (tmp_path / "begin.txt").write_text("The bade\nThe\n")
+    found = lines(glm, "--prefix-file begin.txt --beam 3 --max-len 12", *SOURCES)
+    assert [text.split()[0] for text in found] == ["The", "The"]
+
+
+def test_a_word_that_is_a_file_is_no_text(glm, lines, tmp_path):
+    (tmp_path / "in.txt").write_text("a\n")
+    for verb in (run, predict.run, embed.run):
+        with pytest.raises(UsageError, match="'in.txt' is a file: --input takes it"):
+            verb(["--checkpoint", str(glm), "in.txt"])
+    with pytest.raises(UsageError, match="is a folder: --checkpoint and --input take it"):
+        run(["--checkpoint", str(glm), str(glm)])
+    with pytest.raises(UsageError, match="got the text 'a b' and --input"):
+        lines(glm, "--input in.txt", "a b")
+    with pytest.raises(UsageError, match="--source-field has no effect with the text"):
+        lines(glm, "--source-field x", "a b")
+
+
+def test_blanks_are_filled_in_words_and_files(glm, lines, tmp_path, monkeypatch):
+    """By a model of texts, from --input too; other lines are continued as if they were alone."""
+    model = unitk.load(glm)
+    filled = [*best(model.infill(MARKED[:1], beam=3, max_len=5)), ""]
+    [continued] = best(model.generate(SOURCES[:1], beam=3, max_len=5))
+    assert lines(glm, QUICK, MARKED[0], SOURCES[0]) == [filled[0], continued]
+    (tmp_path / "in.txt").write_text(f"{MARKED[0]}\n\n{SOURCES[0]}\n")
+    assert lines(glm, f"--input in.txt {QUICK}") == [*filled, continued]
+    assert "warning" not in lines.err
+    data = (tmp_path / "in.txt").read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    assert lines(glm, f"--input - {QUICK}") == [*filled, continued]
+
+
+def test_infill_takes_a_file_of_lines(glm, lines, tmp_path, monkeypatch):
+    (tmp_path / "in.txt").write_text("\n".join(MARKED) + "\n")
+    each = [lines(glm, QUICK, text)[0] if text else "" for text in MARKED]
+    assert lines(glm, f"--infill in.txt {QUICK}") == each and each[2].endswith("the dog")
+    lines(glm, f"--infill in.txt {QUICK} --output out.txt --buffer-size 1")
+    assert (tmp_path / "out.txt").read_text().splitlines() == each
+    data = (tmp_path / "in.txt").read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    assert lines(glm, f"--infill - {QUICK}") == each
+    (tmp_path / "begin.txt").write_text("The bade\n\nThe\n")
+    found = lines(glm, "--infill in.txt --prefix-file begin.txt --beam 3 --max-len 12")
+    assert found[0].startswith("the The bade") and found[1] == ""
+
+
+def test_a_line_without_a_blank_is_named(glm, lines, tmp_path, monkeypatch):
+    (tmp_path / "in.txt").write_text(f"{MARKED[0]}\nthe cat\n")
+    with pytest.raises(DataError, match=r"in.txt, line 2: .* no blank in 'the cat'; .* \[MASK\]"):
+        lines(glm, f"--infill in.txt {QUICK}")
+    with pytest.raises(UsageError, match="no blank in 'nosuch.txt'"):
+        lines(glm, f"--infill nosuch.txt {QUICK}")
+    data = (tmp_path / "in.txt").read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    found = lines(glm, f"--infill - {QUICK} --output-format jsonl")
+    assert [("outputs" in one, "error" in one) for one in map(json.loads, found)] == [
+        (True, False),
+        (False, True),
+    ]
+
+
+def test_a_blank_that_is_plain_text_is_warned_of(lm, lines, tmp_path):
+    (tmp_path / "in.txt").write_text(f"{SOURCES[0]}\n{MARKED[0]}\n{MARKED[0]}\n")
+    for words in ("--input in.txt", "--input in.txt --score --references in.txt"):
+        lines(lm, f"{words} --max-len 3" if "score" not in words else words)
+        told = "warning: input 2 has a blank, which is read as plain text: task lm does not fill"
+        assert lines.err.count(told) == ("score" not in words)
+
+
+def test_texts_from_nothing(lm, glm, lines, tmp_path):
+    for path in (lm, glm):
+        model = unitk.load(path)
+        wanted = [one.text for one in model.sample(4, max_len=6, sampling_topp=0.9)]
+        assert lines(path, "--num-samples 4 --max-len 6 --sampling-topp 0.9") == wanted
+        draw = "--max-len 6 --sampling --sampling-topp 0.9 --buffer-size 1"
+        assert lines(path, f"--num-samples 3 {draw}") == wanted[:3]
+        (record, _) = lines(path, "--num-samples 2 --max-len 6 --output-format jsonl")
+        assert json.loads(record).keys() == {"id", "outputs"}
+    # the options of a checkpoint hold, but for those of a search
+    (lm / "generate.yaml").write_text("max-len: 4\nbeam: 3\nnbest: 2\n")
+    try:
+        assert lines(lm, "--num-samples 2") == [one.text for one in unitk.load(lm).sample(2)]
+        assert "--max-len 4" in lines.err and "--beam" not in lines.err
+    finally:
+        (lm / "generate.yaml").unlink()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--num-samples 0", "--num-samples must be at least 1, got 0"),
+        ("--num-samples 2 --beam 3", "--beam has no effect with --num-samples"),
+        ("--num-samples 2 --nbest 3", "--nbest has no effect with --num-samples"),
+        ("--num-samples 2 --sampling off", "--num-samples draws texts"),
+        ("--num-samples 2 --prefix-file x", "--prefix-file has no effect with --num-samples"),
+        ("--num-samples 2 --input x", "got --input and --num-samples"),
+        ("--num-samples 2 --max-len 64", "--max-len 64 is too long by 1"),
+    ],
+)
+def test_what_cannot_be_meant(lm, lines, line, message):
+    with pytest.raises(UsageError, match=message):
+        lines(lm, line)
+
+
+def test_other_parts_than_in_training_are_warned_of(glm, lm, caplog):
+    for path in (glm, lm):
+        model = unitk.load(path)
+        model.task.answers = True
+        for trained, text, warns in (
+            (2, ["the cat"], True),
+            (2, [["the", "cat"]], False),
+            (1, [["the", "cat"]], True),
+            (0, [["the", "cat"]], False),
+            (2, [""], False),
+        ):
+            caplog.clear()
+            model.task.parts, model.warned = trained, False
+            for _ in range(2):  # once
+                model.generate(text, beam=1, max_len=2)
+            assert caplog.text.count("has another number of parts") == warns
+    model.task.parts, model.task.window = 0, (80, "{answer} [SEP] {passage}")
+    caplog.clear()
+    model.warned = False
+    model.generate("the cat", beam=1, max_len=2)
+    assert "number of parts (1) than the sources of the training (2)" in caplog.text
