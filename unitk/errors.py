@@ -96,8 +96,8 @@ class RanksError(UnitkError):
 def out_of_memory(error: BaseException) -> bool:
     """Whether an error says that there is too little memory, whichever library raised it."""
     name, text = type(error).__name__, str(error)
-    from_torch = "DefaultCPUAllocator" in text or "bad_alloc" in text  # PyTorch's for host memory
-    return isinstance(error, MemoryError) or name == "OutOfMemoryError" or from_torch
+    host = re.search("DefaultCPUAllocator|bad_alloc|can(?:'|no)t allocate memory", text, re.I)
+    return isinstance(error, MemoryError) or name == "OutOfMemoryError" or host is not None
 
 
 def require(holds: bool, message: str) -> None:

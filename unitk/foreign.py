@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,19 @@ JSON_NAMES |= {str: "a string", list: "a list", dict: "an object"}
 """What errors call a value of a json."""
 
 
-def parse_json(text: str | bytes, where: str, error: type[UnitkError] = DataError) -> Any:
-    """What a json says, or an error that names the place; no text in it has half a character."""
+def parse_json(
+    text: str | bytes,
+    where: str,
+    error: type[UnitkError] = DataError,
+    hooks: Mapping[str, Any] | None = None,
+) -> Any:
+    """What a json says, or an error that names the place; no text in it has half a character.
+
+    `hooks` are those of `json.loads`, which make objects and numbers.
+    """
     try:
         text = text if isinstance(text, str) else text.decode("utf-8-sig")
-        found = json.loads(text)
+        found = json.loads(text, **(hooks or {}))
         if ESCAPE.search(text) and (half := HALF.search(json.dumps(found, ensure_ascii=False))):
             raise error(f"{where}: {HALF_MESSAGE.format(half[0])}")
         return found

@@ -155,6 +155,9 @@ def given_text(value: object, name: str) -> str:
     A list has the form of a tuple. Raises UsageError for types that no option has.
     """
     if isinstance(value, list | tuple):
+        flat = not any(isinstance(one, list | tuple | dict) for one in value)
+        if not flat:
+            raise UsageError(f"{name} cannot be a list of lists or objects")
         return ",".join(given_text(one, name).replace(",", "\\,") for one in value)
     try:
         return render(value.item() if isinstance(value, np.generic) else value)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import unitk
 from unitk import config
-from unitk.errors import UnitkError, UsageError, check_option
+from unitk.errors import UnitkError, UsageError, check_option, require
 from unitk.files import MANIFEST, digest
 from unitk.serving.config import Limits
 from unitk.training.saving.folder import find
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from unitk.serving.requests import Service
 
 log = logging.getLogger(__name__)
+
+HOST = re.compile(r"[a-z\d_.*-]+|\[?[a-f\d:]+:[a-f\d:.]*\]?", re.IGNORECASE)
+"""A name, in which * stands for any letters, or an address."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +41,9 @@ class Options(Limits):
     """Run folder (its best checkpoint), checkpoint or bundled model."""
     host: str = "127.0.0.1"
     """Address to listen at. 127.0.0.1 is this machine only; 0.0.0.0 is open to the network."""
+    allow_host: tuple[str, ...] = ()
+    """Further name of the server in the addresses of its clients, such as that of a proxy.
+    Repeatable; *.example.org is all names that end so. Other names are refused with status 421."""
     port: int = 8000
     """Port to listen at. 0: any free one."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -47,23 +55,37 @@ class Options(Limits):
     user_dir: Path | None = None
     """Folder of plug-ins. Every .py file in it is imported."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in self.allow_host:
+            known = HOST.fullmatch(name) is not None
+            require(known, f"--allow-host must be a host without its port, got {name!r}")
+
 
 def run(argv: Sequence[str]) -> None:
     """Load the model, and serve it until a signal comes."""
     given: Options = config.parse("serve", Options, argv).main
     check_option(given, "port", 0 <= given.port <= 65535, "in 0 to 65535")
-    import uvicorn
-
     from unitk.serving.app import Server
+    from unitk.serving.connections import OnceAMinute, affordable, listener
+    from unitk.serving.hosts import Guard
 
+    handler = logging.StreamHandler()
+    handler.addFilter(OnceAMinute())
+    logging.basicConfig(format="%(asctime)s %(message)s", handlers=[handler])
+    given = replace(given, max_connections=affordable(given.max_connections))
     listening = bound(given.host, given.port)
     replaced = watched(given.checkpoint)
     app = Server(served(given), replaced).app()
     host, port = listening.getsockname()[:2]
+    address, everywhere = ip_address(host), ip_address(host).is_unspecified
+    named = [*given.allow_host, socket.gethostname() if everywhere else given.host]
     print(f"http://{f'[{host}]' if ':' in host else host}:{port}", file=sys.stderr, flush=True)
+    if not address.is_loopback:
+        open_to = f"--host {given.host}: the server is open to the network, without passwords"
+        print(open_to, file=sys.stderr, flush=True)
     UnitkError.with_flags = False  # clients know arguments
-    how = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=int(given.timeout))
-    uvicorn.Server(how).run(sockets=[listening])
+    listener(Guard(app, named, everywhere), given).run(sockets=[listening])
 
 
 def bound(host: str, port: int) -> socket.socket:

@@ -151,7 +151,7 @@ async def abuse(client: httpx.AsyncClient, port: int) -> collections.Counter[int
         except httpx.TimeoutException:
             pass
     body = json.dumps({**long, "beam": 1, "sampling": True, "stream": True}).encode()
-    head = "POST /generate HTTP/1.1\r\nHost: x\r\ncontent-type: application/json\r\n"
+    head = "POST /generate HTTP/1.1\r\nHost: 127.0.0.1\r\ncontent-type: application/json\r\n"
     head += f"content-length: {len(body)}\r\n\r\n"
     for _ in range(8):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

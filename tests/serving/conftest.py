@@ -40,26 +40,40 @@ def trained(tmp_path_factory, toy_vocab, toy_data):
 
 
 @pytest.fixture(scope="session")
-def serving():
+def serving(listening):
     """A server of a checkpoint, with limits: a context whose value is its address."""
 
     @contextmanager
     def serve(checkpoint, **limits):
-        import uvicorn
-
         from unitk.serving.app import Server
-        from unitk_cli.serve import Options, bound, served, watched
+        from unitk_cli.serve import Options, served, watched
 
-        given, listening = Options(checkpoint=Path(checkpoint), **limits), bound("127.0.0.1", 0)
+        given = Options(checkpoint=Path(checkpoint), **limits)
         app = Server(served(given), watched(given.checkpoint)).app()
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            thread.join(60)
-            listening.close()
+        with listening(app, given) as port:
+            yield f"http://127.0.0.1:{port}"
 
     return serve
+
+
+@pytest.fixture(scope="session")
+def listening():
+    """A server of an application, with limits: a context whose value is its port."""
+
+    @contextmanager
+    def listen(app, limits):
+        from unitk.serving.connections import listener
+        from unitk.serving.hosts import Guard
+        from unitk_cli.serve import bound
+
+        with bound("127.0.0.1", 0) as listening:
+            server = listener(Guard(app, ["127.0.0.1"]), limits)
+            thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+            thread.start()
+            try:
+                yield listening.getsockname()[1]
+            finally:
+                server.should_exit = True
+                thread.join(60)
+
+    return listen

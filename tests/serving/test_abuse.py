@@ -69,7 +69,9 @@ def test_clients_that_are_gone_or_slow_change_nothing(serving):
         host, _, port = where.removeprefix("http://").partition(":")
         for number in range(16):
             body = json.dumps(long | {"seed": number}).encode()
-            head = "POST /generate HTTP/1.1\r\nHost: x\r\ncontent-type: application/json\r\n"
+            head = (
+                "POST /generate HTTP/1.1\r\nHost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+            )
             one = socket.create_connection((host, int(port)))
             one.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
             if number % 2:

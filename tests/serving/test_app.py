@@ -20,10 +20,9 @@ pytest.importorskip("starlette")
 
 from unitk.api.drawing import drawings, laid_out  # noqa: E402  (after what may be missing)
 from unitk.decoding.generator import Generator  # noqa: E402
-from unitk.errors import DataError, UnitkError  # noqa: E402
+from unitk.errors import UnitkError  # noqa: E402
 from unitk.registry import get  # noqa: E402
 from unitk.serving.app import Server  # noqa: E402
-from unitk.serving.batching import Batcher, Job  # noqa: E402
 from unitk.serving.config import Limits  # noqa: E402
 from unitk.serving.requests import Service  # noqa: E402
 from unitk.serving.verbs import VERBS  # noqa: E402
@@ -255,25 +254,6 @@ def test_waiting_requests_are_joined_and_answered_as_alone(serve, mini, options)
     assert server.batcher.joined == 9 and server.batcher.groups < 9
 
 
-def test_a_bad_request_costs_its_companions_nothing():
-    def act(items, gone):
-        if "bad" in items:
-            raise DataError("bad item")
-        return [item.upper() for item in items]
-
-    async def main():
-        batcher = Batcher(9)
-        jobs = [Job("key", [item], act, lambda found: found[0]) for item in ("a", "bad", "b")]
-        waiting = asyncio.gather(*(batcher.result(j, 9) for j in jobs), return_exceptions=True)
-        task = asyncio.create_task(batcher.run())
-        found = await waiting
-        task.cancel()
-        return found
-
-    a, bad, b = asyncio.run(main())
-    assert (a, b) == ("A", "B") and str(bad) == "bad item"
-
-
 def test_a_stream_grows_to_the_answer(serve):
     body = {"task": "lm", "texts": ["It was"], "sampling": True, "max_len": 12}
     plain, streamed, two = ask(
@@ -288,6 +268,11 @@ def test_a_stream_grows_to_the_answer(serve):
     assert len(texts) > 5 and len(set(texts)) > 5
     assert all(last["outputs"][0][0]["text"].startswith(text) for text in texts)
     assert two.status_code == 400 and "stream needs one text" in two.json()["error"]
+
+
+def nested(depth):
+    """A list within a list, and so on."""
+    return [nested(depth - 1)] if depth else 1
 
 
 WRONG = {
@@ -319,6 +304,17 @@ WRONG = {
         ({"texts": []}, "texts must be a string or a list of one or more"),
         ({}, "texts must be a string or a list"),
         ([], "the request must be an object"),
+        (b'{"texts": ["a"], "beam": 2, "beam": 3}', "the field 'beam' twice"),
+        (b'{"texts": ["a"], "beam": ' + b"9" * 5000 + b"}", "beam must be"),
+        (b'{"texts": ["a"], "beam": 1e999}', "beam must be"),
+        ({"texts": ["a"], "beam": [3]}, "beam must be one value, got a list"),
+        ({"texts": ["a"], "task": {"a": 1}}, "task must be one of glm_infill, lm"),
+        ({"texts": ["a"], "constraints": [["a"] * 65]}, "constraints: 65 given"),
+        *(
+            ({"texts": ["a"]} | {name: nested(depth)}, said)
+            for name in ("beam", "texts", "task", "constraints", "stream", "x")
+            for depth, said in ((50, "nested too deeply"), (500, "deeply"), (900, "deeply"))
+        ),
         ({"texts": {"a": 1}}, "texts must be a string or a list"),
         ({"texts": [[]]}, "texts: text 1 must be a string, got []"),
         ({"texts": ["a"], "prefixes": [["a", "b"]]}, "prefixes must be a list of strings"),
@@ -344,6 +340,12 @@ WRONG = {
         ({"texts": ["a"], "target": ["b", "c"]}, "target must be one string, got 2"),
     ],
     "predict": [({"texts": ["a"]}, "glm_infill can generate, infill, score, embed")],
+    "embed": [
+        (
+            {"texts": ["word " * 1000] * 9, "pool": "none", "truncate": True},
+            "numbers, but an answer may have 1,000,000",
+        )
+    ],
     "latent/decode": [({"points": [[0]]}, "/latent/decode: mini with task glm_infill can")],
 }
 

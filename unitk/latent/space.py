@@ -27,6 +27,7 @@ from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.fit import batches, overrun, shortened, usable
 from unitk.decoding.generator import strings
 from unitk.decoding.search import Output
+from unitk.decoding.steps import OnStep
 from unitk.errors import DataError, UsageError, require
 from unitk.latent.geometry import Points
 from unitk.latent.model import LatentModel
@@ -124,9 +125,13 @@ class LatentSpace:
         config: GenerateConfig | None = None,
         *,
         report: Callable[[int], None] = lambda done: None,
+        on_step: OnStep | None = None,
         **options: object,
     ) -> list[list[Output]]:
-        """The n best texts for each point [N, Z]; `options` are those of GenerateConfig."""
+        """The n best texts for each point [N, Z]; `options` are those of GenerateConfig.
+
+        `on_step` follows the steps of the search.
+        """
         config = made(GenerateConfig, options) if config is None else config
         for name in ("min_len", "max_len"):
             follows = slope(getattr(config, name)) > 0
@@ -153,6 +158,7 @@ class LatentSpace:
             report,
             conditions,
             constraints=constraints,
+            on_step=on_step,
         )
         return [[Output(self.task.text([], one.ids), one) for one in best] for best in found]
 

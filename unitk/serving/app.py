@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -18,12 +19,22 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from unitk.api import drawing
-from unitk.errors import DataError, UnitkError, UsageError
-from unitk.foreign import parse_json
-from unitk.serving.batching import Batcher, Job, QueueFull
-from unitk.serving.requests import Service
+from unitk.errors import DataError, NonFiniteError, UnitkError, UsageError
+from unitk.serving.batching import (
+    Abandoned,
+    Batcher,
+    Busy,
+    Claim,
+    Internal,
+    Job,
+    NoMemory,
+    Room,
+    failure,
+)
+from unitk.serving.requests import Service, parse_request
 from unitk.serving.verbs import VERBS
 
 OWN = Path(__file__).with_name("page")
@@ -42,6 +53,14 @@ SAFE = {
 }
 
 
+READERS, UNREAD = 8, 16
+"""Threads that read the texts of requests; lines of a stream that a slow client may leave unread,
+of which the older ones are dropped."""
+LONGEST = 1000
+"""The most characters of an error, which quotes the request."""
+T = TypeVar("T")
+
+
 class Server:
     """Answers requests; `replaced` tells whether the checkpoint on disk has changed."""
 
@@ -50,7 +69,8 @@ class Server:
 
     def __init__(self, service: Service, replaced: Callable[[], bool] = lambda: False) -> None:
         self.service, self.replaced, limits = service, replaced, service.limits
-        self.batcher = Batcher(limits.max_queue)
+        self.batcher, self.room = Batcher(limits.max_queue), Room(limits.max_work)
+        self.readers = ThreadPoolExecutor(READERS, "unitk-reader")
         self.answered: Counter[tuple[str, int]] = Counter()  # by verb and status
         self.seconds = 0.0
 
@@ -108,14 +128,15 @@ class Server:
             f"unitk_batches_total {batcher.groups}",
             f"unitk_batched_requests_total {batcher.joined}",
             f"unitk_waiting {len(batcher.waiting)}",
+            f"unitk_work_tokens {self.room.taken}",
         ]
         return PlainTextResponse("\n".join(lines) + "\n")
 
     async def counted(self, verb: str, request: Request) -> Response:
         """The answer to a request, counted with its status."""
-        begun, status = time.perf_counter(), 500
+        begun, status, claim = time.perf_counter(), 500, Claim(self.room)
         try:
-            response = await self.answer(verb, request)
+            response = await self.answer(verb, request, claim)
             status = response.status_code
         except HTTPException as error:
             status = error.status_code
@@ -123,76 +144,146 @@ class Server:
         finally:
             self.answered[verb, status] += 1
             self.seconds += time.perf_counter() - begun
+            if status != 200:
+                claim.release()
         return response
 
-    async def answer(self, verb: str, request: Request) -> Response:
+    async def answer(self, verb: str, request: Request, claim: Claim) -> Response:
         """The answer to a request, or an HTTPException with its status and message."""
-        given = await self.body(request)
-        # never longer than an output has tokens, however slowly a client reads
-        texts: asyncio.Queue[str | None] = asyncio.Queue()
-        loop = asyncio.get_running_loop()
+        body = await self.body(request, claim)
+        loop, timeout = asyncio.get_running_loop(), self.service.limits.timeout
+        end = loop.time() + timeout
+        texts, news = deque[str](maxlen=UNREAD), asyncio.Event()
+
+        def put(text: str) -> None:
+            texts.append(text)
+            news.set()
 
         def on_text(text: str) -> None:
-            loop.call_soon_threadsafe(texts.put_nowait, text)
+            loop.call_soon_threadsafe(put, text)
 
-        with explained(self.service.limits.timeout):
-            # tokenizing takes milliseconds, in which the loop serves others
+        with explained(timeout):
+            read = loop.run_in_executor(self.readers, self.read, verb, body, on_text, claim)
             self.batcher.preparing += 1
             try:
-                job = await run_in_threadpool(self.service.job, verb, given, on_text)
+                job, streamed = await self.unless_gone(request, claim, read, timeout)
             finally:
                 self.batcher.preparing -= 1
-            if isinstance(given, dict) and given.get("stream"):
-                return StreamingResponse(self.stream(job, texts), media_type="application/x-ndjson")
-            result = await self.unless_gone(request, job)
-        return JSONResponse(result)
+            claim.resize(max(job.cost, 1))
+            result = asyncio.ensure_future(self.batcher.result(job, end - loop.time()))
+            if streamed:
+                return Lines(self.stream(result, texts, news), claim)
+            return Answer(await self.unless_gone(request, claim, result, timeout), claim)
 
-    async def unless_gone(self, request: Request, job: Job) -> Any:
-        """The result of a job, which is given up when the client hangs up."""
-        result = asyncio.ensure_future(self.batcher.result(job, self.service.limits.timeout))
-        left = asyncio.ensure_future(hung_up(request))
+    def read(
+        self, verb: str, body: bytes, on_text: Callable[[str], None], claim: Claim
+    ) -> tuple[Job, bool]:
+        """The job of a request, whose answer is json, and whether it is a stream."""
         try:
-            await asyncio.wait({result, left}, return_when=asyncio.FIRST_COMPLETED)
-            if not result.done():
+            given = parse_request(body)
+            job = self.service.job(verb, given, on_text, lambda: claim.gone)
+        except Abandoned:
+            raise
+        except BaseException as error:  # also that of a tokenizer, which is no Exception
+            raise failure(error) from None
+        answer = job.answer
+        job.answer = lambda results: line(answer(results))
+        return job, bool(given.get("stream"))
+
+    async def unless_gone(
+        self, request: Request, claim: Claim, result: asyncio.Future[T], timeout: float
+    ) -> T:
+        """A result, which is given up when the client hangs up or the time is over."""
+        left = asyncio.ensure_future(hung_up(request))
+        both: set[asyncio.Future[Any]] = {result, left}
+        try:
+            await asyncio.wait(both, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            if left.done() and not result.done():
                 raise HTTPException(499, "the client hung up")  # as nginx counts it
+            if not result.done():
+                raise TimeoutError
             return result.result()
         finally:
+            claim.gone = not result.done()
             left.cancel()
             result.cancel()
 
-    async def stream(self, job: Job, texts: asyncio.Queue[str | None]) -> AsyncIterator[str]:
+    async def stream(
+        self, result: asyncio.Future[bytes], texts: deque[str], news: asyncio.Event
+    ) -> AsyncIterator[bytes]:
         """Lines of json: the text so far as often as it grows, at last the answer or an error."""
-        result = asyncio.ensure_future(self.batcher.result(job, self.service.limits.timeout))
-        result.add_done_callback(lambda _: texts.put_nowait(None))
+        result.add_done_callback(lambda _: news.set())
         try:
-            while (text := await texts.get()) is not None:
-                yield line({"text": text})
+            while texts or not result.done():
+                if texts:
+                    yield line({"text": texts.popleft()})
+                else:
+                    news.clear()
+                    await news.wait()
             with explained(self.service.limits.timeout):
-                yield line(result.result())
+                yield result.result()
         except HTTPException as error:
             yield line({"error": error.detail})
         finally:
             result.cancel()  # also where the client hung up in the middle
 
-    async def body(self, request: Request) -> Any:
-        """The json of a request, read up to the limit."""
+    async def body(self, request: Request, claim: Claim) -> bytes:
+        """The body of a request, read up to the limits of its size and of the work."""
         most = self.service.limits.max_body
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":  # which no page of another site can send
-            raise HTTPException(415, f"content-type must be application/json, got {kind!r}")
-        # counted while it is read: a header can lie about the length
-        found = bytearray()
+            raise HTTPException(415, f"content-type must be application/json, got {kind[:99]!r}")
+        found, size = bytearray(), int(request.headers.get("content-length", 0))
+        too_large = HTTPException(413, f"the request has more than {most} bytes")
+        if size > most:
+            raise too_large
+        with explained(self.service.limits.timeout):
+            claim.resize(size)  # refused before it is sent, if there is no room
+            try:
+                # counted while it is read: who announces much and sends little takes little
+                async for part in request.stream():
+                    found += part
+                    if len(found) > most:
+                        raise too_large
+                    claim.resize(len(found))
+            except ClientDisconnect:
+                raise HTTPException(499, "the client hung up") from None
+        return bytes(found)
+
+
+class Answer(Response):
+    """A json that is sent as fast as the client takes it, and then gives its claim back."""
+
+    PIECE = 65_536
+
+    def __init__(self, content: bytes, claim: Claim) -> None:
+        super().__init__(content, media_type="application/json")
+        self.claim = claim
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = self.raw_headers
         try:
-            async for part in request.stream():
-                found += part
-                if len(found) > most:
-                    raise HTTPException(413, f"the request has more than {most} bytes")
-        except ClientDisconnect:
-            raise HTTPException(499, "the client hung up") from None
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            for start in range(0, len(self.body), self.PIECE):
+                part = self.body[start : start + self.PIECE]
+                more = start + self.PIECE < len(self.body)
+                await send({"type": "http.response.body", "body": part, "more_body": more})
+        finally:
+            self.claim.release()
+
+
+class Lines(StreamingResponse):
+    """Lines of json, after the last of which a claim is given back."""
+
+    def __init__(self, content: AsyncIterator[bytes], claim: Claim) -> None:
+        super().__init__(content, media_type="application/x-ndjson")
+        self.claim = claim
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            return parse_json(bytes(found), "the request")
-        except DataError as error:
-            raise HTTPException(400, str(error)) from error
+            await super().__call__(scope, receive, send)
+        finally:
+            self.claim.release()
 
 
 @contextmanager
@@ -204,8 +295,13 @@ def explained(timeout: float) -> Iterator[None]:
         raise HTTPException(400, str(error)) from error
     except UnitkError as error:
         raise HTTPException(500, str(error)) from error
-    except QueueFull as error:
-        raise HTTPException(503, "too many requests wait; try again later") from error
+    except Busy as error:
+        raise HTTPException(503, "the server has too much work; try again later") from error
+    except NoMemory as error:
+        few = "there is too little memory for this request; ask for less at a time"
+        raise HTTPException(503, few) from error
+    except Internal as error:
+        raise HTTPException(500, "internal error: the log of the server has more") from error
     except TimeoutError as error:
         after = f"the request was given up after {timeout:g} seconds"
         raise HTTPException(504, f"{after}; ask for less at a time") from error
@@ -217,14 +313,18 @@ async def hung_up(request: Request) -> None:
         pass
 
 
-def line(value: Any) -> str:
-    """A line of json."""
-    return json.dumps(value, ensure_ascii=False) + "\n"
+def line(value: Any) -> bytes:
+    """A line of json; NonFiniteError if a number has none."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError as error:
+        raise NonFiniteError("the model gives numbers that are not finite") from error
+    return text.encode() + b"\n"
 
 
 async def refused(request: Request, error: HTTPException) -> Response:
     """An error as json; of an address that there is not, those there are."""
-    said = error.detail
+    said = error.detail if len(error.detail) <= LONGEST else f"{error.detail[:LONGEST]}..."
     if error.status_code == 404:
         known = ", ".join(["/health", "/model", "/metrics", *(f"/{verb}" for verb in VERBS)])
         said = f"there is no address {request.url.path} (known: {known})"

@@ -9,20 +9,28 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from unitk.errors import UnitkError
+from unitk.errors import UnitkError, out_of_memory
 
 log = logging.getLogger(__name__)
 
 PAUSE, PAUSES = 0.005, 20  # seconds of a pause; the most pauses before a group
-MAX_ITEMS = 128  # texts that are computed together; the decoder divides them by --max-tokens
+MAX_COST = 65_536  # tokens that are computed together; the decoder divides them by --max-tokens
 
 
 class Abandoned(Exception):
     """Raised when no client waits any more for what is being computed."""
 
 
-class QueueFull(Exception):
-    """Raised when the queue has no room for another request."""
+class Busy(Exception):
+    """Raised when there is no room for another request."""
+
+
+class NoMemory(Exception):
+    """Raised when a request alone needs more memory than there is."""
+
+
+class Internal(Exception):
+    """Raised for what nobody expected, which the log has in full."""
 
 
 @dataclass(eq=False)
@@ -36,8 +44,37 @@ class Job:
     """(items, whether nobody waits for them) -> a result for each item."""
     answer: Callable[[list[Any]], Any]
     """The results of its own items -> what is sent."""
+    cost: int = 0
+    """Tokens that it reads and writes, those of every hypothesis counted."""
     gone: bool = False  # whoever asked does not wait any more
     future: asyncio.Future[Any] = field(init=False)
+
+
+class Room:
+    """The tokens that all requests together may have in the server."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.taken = most, 0
+
+
+class Claim:
+    """What one request has of the room, from its first byte to the last one of its answer."""
+
+    def __init__(self, room: Room) -> None:
+        self.room, self.size = room, 0
+        self.gone = False  # nobody waits for the answer any more
+
+    def resize(self, size: int) -> None:
+        """Take `size` tokens instead; Busy if others leave no room. Alone, a request has any."""
+        others = self.room.taken - self.size
+        if others and size > self.size and others + size > self.room.most:
+            raise Busy
+        self.room.taken, self.size = others + size, size
+
+    def release(self) -> None:
+        """Give everything back."""
+        self.resize(0)
+        self.gone = True
 
 
 class Batcher:
@@ -53,16 +90,18 @@ class Batcher:
         self._thread = ThreadPoolExecutor(1, "unitk-model")
 
     async def result(self, job: Job, timeout: float) -> Any:
-        """What the items of a job come to; QueueFull, TimeoutError, or what it raised."""
+        """The answer of a job; Busy, TimeoutError, or what it raised (see `failure`)."""
         if len(self.waiting) >= self.max_queue:
-            raise QueueFull
+            raise Busy
         job.future = asyncio.get_running_loop().create_future()
         self.waiting.append(job)
         self._wake.set()
         try:
-            return job.answer(await asyncio.wait_for(job.future, timeout))
+            return await asyncio.wait_for(job.future, timeout)
         finally:
             job.gone = True
+            if job in self.waiting:
+                self.waiting.remove(job)
 
     async def run(self) -> None:
         """Compute what waits, for ever."""
@@ -90,41 +129,58 @@ class Batcher:
 
     def _group(self) -> list[Job]:
         """The jobs to compute next: the first one that waits, and all others with the same key."""
-        # what was given up while it waited costs no computation
-        self.waiting = [job for job in self.waiting if not job.gone]
         group: list[Job] = []
-        size = 0
+        cost = 0
         for job in self.waiting:
             if job.key != self.waiting[0].key:
                 continue
-            size += len(job.items)
-            # the first one is taken whatever its size, so that nothing waits for ever
-            if not group or size <= MAX_ITEMS:
+            # the first one is taken whatever it costs, so that nothing waits for ever
+            if not group or cost + job.cost <= MAX_COST:
                 group.append(job)
+                cost += job.cost
         self.waiting = [job for job in self.waiting if job not in group]
         return group
 
     def _compute(self, loop: asyncio.AbstractEventLoop, group: list[Job]) -> None:
+        """Compute a group; if that fails, each half by itself, so that the others are answered."""
         items = [item for job in group for item in job.items]
         try:
-            done = iter(group[0].act(items, lambda: all(job.gone for job in group)))
-            results: list[Any] = [[next(done) for _ in job.items] for job in group]
+            results = group[0].act(items, lambda: all(job.gone for job in group))
+            assert len(results) == len(items), "a result for each item"
         except Abandoned:
             return
-        except UnitkError as error:
-            if len(group) > 1:  # which of them is wrong is found by each alone
-                for job in group:
-                    self._compute(loop, [job])
-                return
-            results = [error]
-        except Exception as error:  # whatever it is, the server lives on
-            log.exception("a request failed")
-            results = [error] * len(group)
-        self.groups += 1
-        self.joined += len(group)
-        for job, result in zip(group, results, strict=True):
-            # futures belong to the loop, which runs in another thread
-            loop.call_soon_threadsafe(_settle, job.future, result)
+        except BaseException as error:  # whatever it is, the server lives on
+            found = failure(error) if len(group) == 1 else None
+        else:
+            self.groups += 1
+            self.joined += len(group)
+            for job in group:
+                own, results = results[: len(job.items)], results[len(job.items) :]
+                try:
+                    answer = job.answer(own)
+                except BaseException as error:
+                    answer = failure(error)
+                # futures belong to the loop, which runs in another thread
+                loop.call_soon_threadsafe(_settle, job.future, answer)
+            return
+        # outside the handler, so that nothing holds the memory of what failed
+        if found is not None:
+            loop.call_soon_threadsafe(_settle, group[0].future, found)
+            return
+        half = len(group) // 2
+        for part in (group[:half], group[half:]):
+            if not all(job.gone for job in part):
+                self._compute(loop, part)
+
+
+def failure(error: BaseException) -> Exception:
+    """What a client is told of an error: a `UnitkError` as it is, NoMemory, or Internal, logged."""
+    if isinstance(error, UnitkError):
+        return error
+    if out_of_memory(error):
+        return NoMemory()
+    log.error("a request failed", exc_info=error)
+    return Internal()
 
 
 def _settle(future: asyncio.Future[Any], result: Any) -> None:

@@ -23,9 +23,19 @@ class Limits:
     """Maximum beam and nbest of a request."""
     max_queue: int = 256
     """Requests that may wait. Further ones are refused with status 503."""
+    max_work: int = 2_000_000
+    """Tokens of all requests that are read, wait, are computed or answered: those of their texts,
+    and beam times length of their outputs. Further requests are refused with status 503."""
+    max_tokens: int = 8192
+    """Maximum slots that are computed at a time: memory, and how soon the server can stop."""
+    max_connections: int = 512
+    """Open connections. Beyond it, the one that has kept the server waiting longest is closed."""
     timeout: float = 60.0
-    """Seconds after which a request is given up with status 504."""
+    """Seconds from a request's last byte to its answer, after which it is given up with status
+    504."""
+    read_timeout: float = 20.0
+    """Seconds in which a client must send the head of its next request, and again its body."""
 
     def __post_init__(self) -> None:
-        at_least(self, **{one.name: 1 for one in fields(Limits) if one.name != "timeout"})
-        at_least(self, timeout=0.1)
+        at_least(self, **{one.name: 1 for one in fields(Limits) if "timeout" not in one.name})
+        at_least(self, timeout=0.1, read_timeout=0.1)
