@@ -121,6 +121,17 @@ def test_an_unknown_name_gets_the_nearest(tiny, name):
         find(Path("runs/qg"))
 
 
+def test_a_name_of_nothing_gets_all_names(tiny):
+    for path in ("nosuch", "zzz"):
+        with pytest.raises(CheckpointError, match=rf"checkpoint {path} \(models .*: tiny-model\)"):
+            find(Path(path))
+        with pytest.raises(DataError, match="no such file or folder .*: tiny-model"):
+            open_vocab(Path(path))
+    for path in ("runs/nosuch", "nosuch.txt"):
+        with pytest.raises(CheckpointError, match=f"{path}$"):
+            find(Path(path))
+
+
 LARGEST = {
     "unitk-mini-en": 12e6,
     "unitk-mini-en-questions": 12e6,

@@ -39,5 +39,9 @@ def located(path: Path) -> Path:
 
 
 def hint(path: Path) -> str:
-    """`; did you mean ...?`, where there is nothing at `path` and it is nearly a model's name."""
-    return nearest(str(path), names())
+    """What to write instead, where there is nothing at `path`: a model's name that is near, or
+    those of all models if `path` is a bare name."""
+    if near := nearest(str(path), names()):
+        return near
+    bare = path.name == str(path) and not path.suffix
+    return f" (models that come with unitk: {', '.join(names())})" if bare else ""
