@@ -177,7 +177,7 @@ class Asked:
         def compute(pairs: list[Any], report: Report) -> list[Any]:
             texts, given = zip(*pairs, strict=True)
             said = predict(model, task, given, self.config, report=report)
-            return [in_words(task, *one) for one in zip(texts, given, said, strict=True)]
+            return [in_words(task, *one) for one in zip(texts, said, strict=True)]
 
         pairs = list(zip(self.texts, sources, strict=True))
         return self._plain(pairs, compute, lambda found: {"predictions": found}, count(sources))
