@@ -18,6 +18,7 @@ from unitk.errors import DataError, UsageError
 LINE = Reading(documents="line")
 BLANK = Reading()
 PUNCT = Reading(sentences="punct")
+MARK = Reading(document_mark="<|end|>")
 
 
 def write(path, text):
@@ -102,7 +103,8 @@ def test_splitting_loses_nothing_but_blanks(text):
 
 @given(
     lines=st.lists(
-        st.sampled_from(["", " ", "\u3000", "\xa0\r", "word", "two words", "x" * 30, "A. B\r"]),
+        st.sampled_from(["", " ", "\u3000", "\xa0\r", "word", "two words", "x" * 30, "A. B\r"])
+        | st.sampled_from(["<|end|>", "a<|end|>b", "<|end|>c", "d<|end|>\r", "<|end|>\u3000"]),
         max_size=30,
     ),
     size=st.integers(1, 60),
@@ -112,12 +114,15 @@ def test_splitting_loses_nothing_but_blanks(text):
 @pytest.mark.parametrize("name", ["x.txt", "x.txt.gz"])
 def test_the_size_of_a_block_changes_nothing(tmp_path_factory, name, lines, size, end):
     path = write(tmp_path_factory.mktemp("x") / name, "\n".join(lines) + end)
-    whole = [sentences(path, reading) for reading in (BLANK, LINE, PUNCT)]
+    whole = [sentences(path, reading) for reading in (BLANK, LINE, PUNCT, MARK)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("unitk.data.reading.lines.BLOCK", size * 16)
-        found = list(blocks(path, blank_ends=True))
-        assert [sentences(path, reading) for reading in (BLANK, LINE, PUNCT)] == whole
+        found = list(blocks(path, ""))
+        assert [sentences(path, reading) for reading in (BLANK, LINE, PUNCT, MARK)] == whole
     assert b"".join(block.data for block in found).decode() == "\n".join(lines) + end
+    texts = ("\n".join(lines) + end).split("<|end|>")
+    each = [[line.strip() for line in text.split("\n") if line.strip()] for text in texts]
+    assert whole[3] == [document for document in each if document]
     assert [block.at for block in found] == sorted(block.at for block in found)
     numbers = [1 + sum(b.data.count(b"\n") for b in found[:i]) for i in range(len(found))]
     assert [block.line for block in found] == numbers

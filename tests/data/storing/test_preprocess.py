@@ -25,6 +25,7 @@ from unitk.data.storing.merge import merge
 from unitk.data.storing.preprocess import Options, parse_shard, preprocess
 from unitk.errors import DataError, UsageError
 from unitk.vocab.base import open_vocab
+from unitk_cli import preprocess as verb
 
 WORDS = "the a cat dog bird sat on in under mat hat tree sees likes big small red blue".split()
 
@@ -541,6 +542,35 @@ def test_a_long_passage_keeps_a_window_around_the_answer(here, vocab):
         before, _, after = known.decode(kept).partition("rabbit")
         whole = passage.startswith(before), passage.endswith(after)
         assert after and whole == (limit == 1000, limit == 1000)
+
+
+STORIES = "a cat .\n\nthe cat sat .\n<|endoftext|>\na dog .\n\nthe dog sees .\n<|endoftext|>\n"
+
+
+@pytest.mark.parametrize("line", ["<|endoftext|>", "</s>", "[SEP]", "<eos>"])
+def test_a_line_that_is_a_symbol_is_warned_about(here, vocab, capsys, line):
+    (here / "x.txt").write_text(STORIES.replace("<|endoftext|>", line))
+    given = {"input": ("x.txt",), "vocab": vocab, "overwrite": True, "dest": here / "d"}
+    preprocess(Options(**given))
+    warned = capsys.readouterr().err
+    assert f"2 lines '{line}'" in warned and "--document-mark" in warned
+    assert open_corpus(here / "d").num_documents == 3
+    preprocess(Options(**given, document_mark=line))
+    assert line not in capsys.readouterr().err
+    counts = open_corpus(here / "d").counts
+    assert (counts.documents, counts.sentences) == (2, 4)
+
+
+def test_a_mark_is_for_plain_text_of_documents(here, vocab):
+    (here / "x.jsonl").write_text('{"text": "a"}')
+    (here / "x.txt").write_text("a")
+    given = f"--vocab {vocab} --dest d"
+    with pytest.raises(UsageError, match="--document-mark has no effect on jsonl"):
+        verb.run(f"--input x.jsonl --document-mark x {given}".split())
+    with pytest.raises(UsageError, match="--document-mark and --documents line exclude"):
+        verb.run(f"--input x.txt --document-mark x --documents line {given}".split())
+    with pytest.raises(UsageError, match="--document-mark must be a text of one line, got ' '"):
+        preprocess(Options(input=("x.txt",), dest=here / "d", vocab=vocab, document_mark=" "))
 
 
 def test_records_are_pairs(here, vocab, capsys):

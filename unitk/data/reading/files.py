@@ -148,6 +148,9 @@ class ReadingOptions:
     documents: Documents = "blank"
     """Where a document of plain text ends: at a blank line (blank), or at the end of every line
     (line)."""
+    document_mark: str = ""
+    """A mark that ends a document of plain text instead of a blank line: '<|endoftext|>'. It is no
+    part of the text."""
     sentences: Sentences = "lines"
     """What a sentence is: a line (lines), or text up to a full stop (punct: .?! before a capital or
     a letter of a script without capitals, and the stops of other scripts, such as 。 ؟ । ።)."""
@@ -185,6 +188,11 @@ class ReadingOptions:
         both = bool(self.source_field) == bool(self.target_field or self.label_field)
         cure = "belong together: give both, or --label-field instead of the second"
         require(both, f"--source-field and --target-field {cure}")
+        mark = self.document_mark
+        fits = not mark or bool(mark.strip()) and "\n" not in mark
+        require(fits, f"--document-mark must be a text of one line, got {mark!r}")
+        one = not mark or self.documents == "blank"
+        require(one, "--document-mark and --documents line exclude each other")
         one = not (self.target_field and self.label_field)
         require(one, "--target-field and --label-field exclude each other")
         one = self.labels != "tags" or len(self.source_field) < 2
@@ -216,7 +224,12 @@ class ReadingOptions:
             fields = Fields(*names, self.sentence_mark, self.skip_empty, self.label_field, form)
             return Source([*paths], [], None, fields, formats=formats, labels=form)
         if "squad" not in formats:
-            reading = Reading(documents=self.documents, sentences=self.sentences, field=self.field)
+            reading = Reading(
+                documents=self.documents,
+                document_mark=self.document_mark.strip(),
+                sentences=self.sentences,
+                field=self.field,
+            )
             return Source([*paths], [], reading, formats=formats)
         if other := next((name for name in formats if name != "squad"), ""):
             one, two = (paths[formats.index(name)] for name in (other, "squad"))
@@ -230,6 +243,7 @@ class ReadingOptions:
 CONCERNS: dict[str, tuple[str, ...]] = {
     "input_format": ("text", *TABLES, "squad", "pairs of records", "labelled records"),
     "documents": ("text",),
+    "document_mark": ("text",),
     "sentences": ("text", *TABLES),
     "field": TABLES,
     "window": ("squad",),

@@ -39,7 +39,7 @@ MAGIC = {
 class Block:
     """Whole lines of a file; `at` is where the block begins in all files, in bytes on disk.
 
-    Where documents end at blank lines, a block that is not `fresh` begins inside a document.
+    Where documents end at blank lines or marks, a block that is not `fresh` begins inside one.
     """
 
     path: Path
@@ -151,8 +151,11 @@ def head(path: Path) -> bytes:
     return next((piece for piece, _ in pieces(path)), b"").removeprefix(b"\xef\xbb\xbf")
 
 
-def blocks(path: Path, blank_ends: bool = False, base: int = 0) -> Iterator[Block]:
-    """The lines of a file, about a megabyte at a time."""
+def blocks(path: Path, end: str | None = None, base: int = 0) -> Iterator[Block]:
+    """The lines of a file, about a megabyte at a time.
+
+    `end` is what ends a document: a mark, or "" for a blank line; None: every line is one.
+    """
     waiting: list[bytes] = []
     size, line, at, fresh = 0, 1, 0, True
     for piece, after in pieces(path):
@@ -172,10 +175,20 @@ def blocks(path: Path, blank_ends: bool = False, base: int = 0) -> Iterator[Bloc
         yield Block(path, line, base + at, fresh, data)
         waiting, size = [piece[cut:]], len(piece) - cut
         line, at = line + data.count(b"\n"), after
-        last = data[data.rfind(b"\n", 0, -1) + 1 :]  # a blank line ends the document
-        fresh = not (blank_ends and last.decode("utf-8", "replace").strip())
+        fresh = _ends_document(data, end, fresh)
     if data := b"".join(waiting):
         yield Block(path, line, base + at, fresh, data)
+
+
+def _ends_document(data: bytes, end: str | None, fresh: bool) -> bool:
+    """Whether a document ends behind some lines; they begin a `fresh` one or go on with another."""
+    if end is None:
+        return True
+    if not end:
+        last = data[data.rfind(b"\n", 0, -1) + 1 :]
+        return not last.decode("utf-8", "replace").strip()
+    text = data.decode("utf-8", "replace").rstrip()
+    return text.endswith(end) if text else fresh
 
 
 def _check_text(path: Path, start: bytes) -> None:

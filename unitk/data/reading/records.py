@@ -136,8 +136,8 @@ def text_blocks(path: Path, reading: Reading, base: int = 0) -> Iterator[Block]:
     """The texts of a file: its lines, or the texts of a table."""
     listed = reading.format == "jsonl" and head(path).lstrip().startswith(b"[")
     if reading.format in ("text", "jsonl") and not listed:
-        by_blank = reading.format == "text" and reading.documents == "blank"
-        for block in blocks(path, by_blank, base):
+        by_line = reading.format != "text" or reading.documents == "line"
+        for block in blocks(path, None if by_line else reading.document_mark, base):
             yield replace(block, format=reading.format)
         return
     found = records(path, reading.format, reading.field)

@@ -64,6 +64,7 @@ class Reading:
 
     format: str = "text"
     documents: Documents = "blank"
+    document_mark: str = ""  # ends a document instead of a blank line
     sentences: Sentences = "lines"
     field: tuple[str, ...] = ("text",)
     """Fields of a record that hold texts, each a document of its own."""
@@ -150,6 +151,9 @@ def parse(block: Block, reading: Reading) -> Parsed:
         each = (texts_of(one, reading.field, where) for one, where in json_lines(block))
         return _documents([*chain(*each)], reading)
     lines = list(map(str.strip, lines_of(block)))
+    if mark := reading.document_mark:  # in its place a blank line, and no others
+        parted = "\n".join(lines).replace(mark, f"\n{mark}\n").split("\n")
+        lines = [line if line != mark else "" for line in map(str.strip, parted) if line]
     sentences = [line for line in lines if line]
     sizes = np.ones(len(sentences), np.int64)
     if reading.sentences == "punct":

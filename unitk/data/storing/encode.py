@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import queue
-from collections import deque
+import re
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -31,6 +32,10 @@ from unitk.vocab.base import Vocab
 
 WORTH_A_PROCESS = 8 << 20
 """Bytes of input that take about as long to encode as a process takes to start."""
+SYMBOL = re.compile(
+    r"<\|\w+\|>|</?s>|<(eo[sdt]|bos|sep|pad|unk|mask|doc)>|\[(EO[SDT]|BOS|SEP|CLS|PAD|UNK|\w*MASK)\]"
+)
+"""How vocabularies spell their symbols."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,8 @@ class Encoded:
     """Of labelled records, spans being in tokens; and the places that errors name."""
     skipped: int = 0  # empty records
     moved: int = 0  # answers that stand elsewhere than the file says
+    symbols: Counter[str] = field(default_factory=Counter)
+    """Sentences of a text that are the spelling of a symbol."""
 
 
 def encode_block(
@@ -98,7 +105,8 @@ def encode_block(
         owner = np.repeat(np.arange(len(side.sizes)), side.sizes)
         sizes = np.bincount(owner[kept], minlength=len(side.sizes))
         side = replace(side, lengths=side.lengths[kept], sizes=sizes, words=side.words[kept])
-    return Encoded(block.path, block.at, [side], parsed.goes_on)
+    symbols = Counter(one for one in parsed.sentences if one[0] in "<[" and SYMBOL.fullmatch(one))
+    return Encoded(block.path, block.at, [side], parsed.goes_on, symbols=symbols)
 
 
 def _in_tokens(vocab: Vocab, pairs: Sequence[PairText]) -> list[Any]:

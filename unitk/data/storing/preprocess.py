@@ -6,6 +6,7 @@ Blocks come back in order, so the corpus does not depend on the number of worker
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections import Counter
@@ -19,7 +20,7 @@ from unitk.config import Parsed
 from unitk.data.kinds import KINDS
 from unitk.data.reading.files import ReadingOptions, Source, expand
 from unitk.data.reading.lines import Block
-from unitk.data.reading.sources import PairBlock
+from unitk.data.reading.sources import PairBlock, Reading
 from unitk.data.reading.squad import SENTENCE
 from unitk.data.storing.corpus import CorpusWriter, Counts, close_corpus, manifest_of
 from unitk.data.storing.encode import Encode, encoders, num_workers
@@ -45,7 +46,15 @@ TRAINING = (
 FAIRSEQ = ("source_lang", "target_lang", "vocab_threshold")
 """Options of `--format fairseq` only."""
 UNITK = (
-    *("documents", "sentences", "vocab_kind", "byte_fallback", "vocab_normalization", "workers"),
+    *(
+        "documents",
+        "document_mark",
+        "sentences",
+        "vocab_kind",
+        "byte_fallback",
+        "vocab_normalization",
+        "workers",
+    ),
     *("vocab_coverage", "vocab_sample", "seed", "shard", "annotate", "languages"),
 )
 """Options that it leaves nothing to do."""
@@ -305,6 +314,7 @@ def write_part(
     """Encode one part into a folder, and print what it holds."""
     name, start, found = folder.name, time.perf_counter(), Counter[Path]()
     num_bytes = skipped = moved = 0
+    symbols = Counter[str]()
     sides = KINDS[source.kind].sides
     writers = {side: CorpusWriter(folder / side, len(vocab), noted, True) for side in sides}
     labels = LabelWriter(source.labels, known) if source.labels else None
@@ -319,6 +329,7 @@ def write_part(
                 num_bytes += side.num_bytes
             skipped += encoded.skipped
             moved += encoded.moved
+            symbols += encoded.symbols
             if labels:
                 labels.add(encoded.labels)
             tell(encoded.at, num_bytes)
@@ -344,8 +355,8 @@ def write_part(
         print(f"  answers corrected: {moved:,} did not stand at their answer_start")
     counts = {side: writer.counts for side, writer in writers.items()}
     _print(name, counts)
-    if source.reading and source.reading.documents == "blank" and not shard:
-        _hint(name, counts[""], "text" in source.formats)
+    if source.reading and "text" in source.formats and not shard:
+        _hint(name, counts[""], source.reading, symbols)
     return counts
 
 
@@ -361,12 +372,18 @@ def _print(name: str, counts: dict[str, Counts]) -> None:
             )
 
 
-def _hint(name: str, counts: Counts, is_text: bool) -> None:
-    """A hint, where a file with a text on each line was probably not meant as one document."""
-    if is_text and counts.sentences > MANY_LINES * counts.documents:
+def _hint(name: str, counts: Counts, reading: Reading, symbols: Counter[str]) -> None:
+    """Hints, where documents of plain text probably end elsewhere."""
+    if reading.documents == "blank" and counts.sentences > MANY_LINES * counts.documents:
+        ends = f"{reading.document_mark!r} ends" if reading.document_mark else "blank lines end"
         say(
             f"warning: {name} is {counts.documents:,} documents of {counts.sentences:,} sentences,"
-            " as only blank lines end one; if each line is a text, add --documents line"
+            f" as only {ends} one; if each line is a text, add --documents line"
+        )
+    for text, count in symbols.most_common(1):
+        say(
+            f"warning: {name} has {count:,} lines {text!r}, which are text like any other;"
+            f" if they part documents, add --document-mark {shlex.quote(text)}"
         )
 
 
