@@ -13,6 +13,7 @@ class PreprocessOptions(TypedDict, total=False):
         "auto", "text", "jsonl", "json", "csv", "tsv", "parquet", "arrow", "conll", "squad"
     ]
     documents: Literal["blank", "line"]
+    document_mark: str
     sentences: Literal["lines", "punct"]
     field: Strings
     source_field: Strings
@@ -42,6 +43,7 @@ class PreprocessOptions(TypedDict, total=False):
     vocab_sample: int | str
     vocab_threshold: int | str
     vocab_only: bool
+    extra_labels: bool
     annotate: str
     languages: Numbers
     seed: int | str
@@ -127,6 +129,7 @@ class EvaluateOptions(TypedDict, total=False):
         "auto", "text", "jsonl", "json", "csv", "tsv", "parquet", "arrow", "conll", "squad"
     ]
     documents: Literal["blank", "line"]
+    document_mark: str
     sentences: Literal["lines", "punct"]
     field: Strings
     source_field: Strings

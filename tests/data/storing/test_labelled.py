@@ -254,10 +254,12 @@ def test_labels_of_valid_are_those_of_train(make, tmp_path):
     other = tmp_path / "v.jsonl"
     other.write_text(json.dumps({"a": "x", "y": "c"}) + "\n" + json.dumps({"a": "x", "y": "z"}))
     records = [{"a": "x", "y": name} for name in "cab"]
-    with pytest.raises(DataError, match="v.jsonl, line 2: 'z' is not a label of train: a, b, c"):
+    with pytest.raises(
+        DataError, match="v.jsonl, line 2: 'z' is not a label of train: a, b, c; --ex"
+    ):
         make(records, "a,y", valid=(str(other),))
     many = [{"a": "x", "y": f"name {number}"} for number in range(1000)]
-    with pytest.raises(DataError, match=r"'c' is not a label of train: name 0, name 1, .* \.\.\.$"):
+    with pytest.raises(DataError, match=r"'c' is not a label of train: name 0, name 1, .* \.\.\.;"):
         make(many, "a,y", valid=(str(other),))
     other.write_text(json.dumps({"a": "x", "y": "c"}) + "\n")
     make(records, "a,y", valid=(str(other),))
@@ -267,6 +269,39 @@ def test_labels_of_valid_are_those_of_train(make, tmp_path):
         make(records, "a,y", target_field=("a",))
     with pytest.raises(UsageError, match="--labels tags are of the words of one .*, got a,b"):
         make(records, "a,b,y", labels="tags")
+
+
+@pytest.mark.parametrize("form", ["class", "tags", "links"])
+def test_extra_labels_are_those_that_train_lacks(make, tmp_path, form):
+    def label(name):
+        return {"class": name, "tags": [name], "links": [[0, 1, name]]}[form]
+
+    for part, name in (("v", "aa"), ("t", "z")):
+        rows = [{"a": "x", "y": label(one)} for one in (name, "c")]
+        (tmp_path / f"{part}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    others = {one: (str(tmp_path / f"{one[0]}.jsonl"),) for one in ("valid", "test")}
+    records = [{"a": "x", "y": label(name)} for name in "cab"]
+    given = {"labels": form, "extra_labels": True, **others}
+    make(records, "a,y", **given)
+    every = ["a", "aa", "b", "c", "z"]
+    each = {part: open_corpus(tmp_path / "out" / part) for part in ("train", "valid", "test")}
+    assert [one.labels for one in each.values()] == [every] * 3
+    found = [[every[i] for i in one.values[:, -1]] for one in each.values()]
+    assert found == [["c", "a", "b"], ["aa", "c"], ["z", "c"]]
+    for i in range(2):
+        make(records, "a,y", dest=tmp_path / f"part{i}", shard=f"{i}/2", **given)
+    merge(Merge(parts=(tmp_path / "part0", tmp_path / "part1"), dest=tmp_path / "joined"))
+    for part, one in each.items():
+        joined = open_corpus(tmp_path / "joined" / part)
+        assert joined.labels == every and (joined.values == one.values).all()
+
+
+@pytest.mark.parametrize("given", [{"labels": "number"}, {"valid": ()}])
+def test_extra_labels_need_names_of_another_part(make, tmp_path, given):
+    (tmp_path / "v.jsonl").write_text('{"a": "x", "y": 1}')
+    files = {"valid": (str(tmp_path / "v.jsonl"),), **given}
+    with pytest.raises(UsageError, match="--extra-labels has no effect"):
+        make([{"a": "x", "y": 1}], "a,y", extra_labels=True, **files)
 
 
 def test_damaged_labels_are_named(make, tmp_path):

@@ -121,14 +121,24 @@ class Linked(Labelled):
     kind = "linked"
 
 
+def names_of(form: str, labels: Iterable[Label]) -> set[str]:
+    """The names in labels of this form; numbers and places have none."""
+    if form == "links":
+        return {name for label in labels for _, _, name in label}
+    return {name for label in labels for name in label} if form in NAMED else set()
+
+
 class LabelWriter:
     """Collects the labels of records in order, and writes them beside their texts.
 
-    `known` are the allowed names (those of train); None: any name.
+    `known` are the allowed names (those of train); None: any name. `extra` are names that are
+    stored although no record may have them.
     """
 
-    def __init__(self, form: str, known: Sequence[str] | None = None) -> None:
-        self.form, self.known = form, known
+    def __init__(
+        self, form: str, known: Sequence[str] | None = None, extra: Iterable[str] = ()
+    ) -> None:
+        self.form, self.known, self.extra = form, known, extra
         self.names: dict[str, int] = {name: i for i, name in enumerate(known or ())}
         self.rows, self.count = array("d" if form == "number" else "q"), 0
 
@@ -136,7 +146,8 @@ class LabelWriter:
         """The number of a name; names are numbered in the order of appearance."""
         if self.known is not None and name not in self.names:
             known = shorten(", ".join(self.known), 300, placeholder=" ...")
-            raise DataError(f"{where}: {name!r} is not a label of train: {known}")
+            cure = "--extra-labels takes it as one that no text of train has"
+            raise DataError(f"{where}: {name!r} is not a label of train: {known}; {cure}")
         return self.names.setdefault(name, len(self.names))
 
     def add(self, labels: Iterable[tuple[Label, str]]) -> None:
@@ -165,7 +176,7 @@ class LabelWriter:
     def save(self, folder: Path) -> dict[str, Any]:
         """Write the labels; returns what the manifest records about them."""
         rows = np.array(self.rows).reshape(-1, WIDTH[self.form])
-        names = [*self.names] if self.known is not None else sorted(self.names)
+        names = [*self.names] if self.known is not None else sorted({*self.names, *self.extra})
         if self.form in NAMED and len(rows):
             # numbered as they came, stored by the alphabet: shards and files in any order agree
             place = {name: i for i, name in enumerate(names)}

@@ -10,7 +10,7 @@ import shlex
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -25,7 +25,7 @@ from unitk.data.reading.squad import SENTENCE
 from unitk.data.storing.corpus import CorpusWriter, Counts, close_corpus, manifest_of
 from unitk.data.storing.encode import Encode, encoders, num_workers
 from unitk.data.storing.folders import building
-from unitk.data.storing.labelled import LabelWriter
+from unitk.data.storing.labelled import NAMED, LabelWriter, names_of
 from unitk.data.storing.progress import progress
 from unitk.data.storing.workers import Worker
 from unitk.errors import DataError, UsageError, at_least, require, say
@@ -115,6 +115,9 @@ class Options(ReadingOptions):
     """--format fairseq: minimum count of a word in the dictionary. Rarer words are unknown."""
     vocab_only: bool = False
     """Write only the vocabulary to --dest."""
+    extra_labels: bool = False
+    """Take labels of --valid and --test that train lacks as labels, which no text of train has.
+    Without it they are refused."""
     annotate: str = ""
     """Store a byte for each token of a text: NAME=FILE, or several with commas between them.
     phrases, entities: where a text of FILE (one a line) begins and where it continues. jieba: the
@@ -183,8 +186,9 @@ def preprocess(options: Options) -> dict[str, dict[str, Counts]]:
         workers = num_workers(options.workers, size)
         with encoders(vocab, workers, options.user_dir, options.annotate) as encode:
             known: list[str] | None = None
+            extra = _names(parts) if options.extra_labels else set()
             for name, source in parts.items():
-                more = known, bool(options.annotate), options.languages
+                more = known, extra, bool(options.annotate), options.languages
                 counts[name] = write_part(source, folder / name, vocab, encode, shard, *more)
                 if name == "train" and not shard:  # the only labels that others may have
                     known = manifest_of(folder / name).get("labels")
@@ -218,7 +222,17 @@ def open_parts(options: Options) -> dict[str, Source]:
     only = not options.annotate or "text" in kinds.values()
     require(only, f"--annotate has no effect: {each}, not text")
     _check_languages(options.languages, *{*kinds.values()})
+    named = parts[next(iter(parts))].labels in NAMED and len(parts) > 1 and "train" in parts
+    what = "labels with names, of --input and of --valid or --test"
+    require(named or not options.extra_labels, f"--extra-labels has no effect without {what}")
     return parts
+
+
+def _names(parts: dict[str, Source]) -> set[str]:
+    """The names of labels in all parts but train."""
+    blocks = (block for name, one in parts.items() if name != "train" for block in one.blocks())
+    pairs = (pair for block in blocks if isinstance(block, PairBlock) for pair in block.pairs)
+    return names_of(parts["train"].labels, (pair.label for pair in pairs))
 
 
 def _check_languages(languages: tuple[int, ...], kind: str) -> None:
@@ -308,6 +322,7 @@ def write_part(
     encode: Encode,
     shard: tuple[int, int] | None,
     known: list[str] | None = None,
+    extra: Iterable[str] = (),
     noted: bool = False,
     languages: tuple[int, ...] = (),
 ) -> dict[str, Counts]:
@@ -317,7 +332,7 @@ def write_part(
     symbols = Counter[str]()
     sides = KINDS[source.kind].sides
     writers = {side: CorpusWriter(folder / side, len(vocab), noted, True) for side in sides}
-    labels = LabelWriter(source.labels, known) if source.labels else None
+    labels = LabelWriter(source.labels, known, extra) if source.labels else None
     with progress(name, source.size) as tell:
         blocks = in_shard(source.blocks(), source.size, shard)
         for encoded in encode(blocks, source.reading):

@@ -151,7 +151,7 @@ def read_inputs(
         pairs = [sentences_of(one, form) for one in read_squad(path)]
         if moved := sum(one.moved for one in pairs):
             where = "did not stand at their answer_start"
-            print(f"{name_of(path)}: answers corrected: {moved:,} {where}", file=sys.stderr)
+            say(f"{name_of(path)}: answers corrected: {moved:,} {where}")
         found = [Input(arranged(one.source, form), one.target, one.focus) for one in pairs]
     elif name in ("text", "jsonl"):
         found = [one for block in blocks(path) for one in _inputs(block, name, fields)]
