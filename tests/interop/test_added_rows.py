@@ -36,6 +36,8 @@ def saved(model, words, folder):
     tokenizer.pre_tokenizer, tokenizer.decoder = ByteLevel(add_prefix_space=False), Joined()
     tokenizer.add_special_tokens([word for word in words if len(word) > 1])
     tokenizer.save(str(folder / "tokenizer.json"))
+    about = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(about))
     return folder
 
 

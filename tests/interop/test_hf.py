@@ -43,7 +43,10 @@ BART = {
     "decoder_ffn_dim": 48,
     "max_position_embeddings": 40,
     "pad_token_id": 0,
-    "decoder_start_token_id": 2,
+    "bos_token_id": 2,
+    "eos_token_id": 3,
+    "forced_eos_token_id": 3,
+    "decoder_start_token_id": 3,
 }
 T5 = {
     "vocab_size": V,
@@ -55,6 +58,7 @@ T5 = {
     "num_heads": 4,
     "relative_attention_num_buckets": 8,
     "relative_attention_max_distance": 10,
+    "eos_token_id": 3,
     "decoder_start_token_id": 0,
 }
 T5_1_1 = {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
@@ -223,7 +227,7 @@ def test_t5_with_its_sentencepiece_model(hf, kit, tmp_path):
     rows = 20 + 128
     torch.manual_seed(0)
     # their cache has as many layers as the encoder
-    config = hf.T5Config(**{**T5, "vocab_size": rows, "num_decoder_layers": 2})
+    config = hf.T5Config(**{**T5, "vocab_size": rows, "num_decoder_layers": 2, "eos_token_id": 1})
     model = kit.perturbed(hf.T5ForConditionalGeneration(config))
     model.save_pretrained(tmp_path / "there")
     (tmp_path / "there" / "spiece.model").write_bytes(pieces.getvalue())

@@ -41,13 +41,15 @@ from unitk.interop.hf_families import (
 )
 from unitk.interop.hf_generation import FILE, bart_opening, generation, read_generation
 from unitk.interop.hf_heads import KEPT, PROBLEMS, head_of, head_settings, tuned
-from unitk.interop.hf_tokenizer import prepared, write_tokenizer
+from unitk.interop.hf_tokenizer import write_tokenizer
 from unitk.interop.names import count_from, current_name
 from unitk.interop.vocabs import extra_ids, vocab_beside
 from unitk.tasks.base import Task
 from unitk.tasks.mlm import MLM
 from unitk.tasks.understanding.base import Headed, Understanding
 from unitk.values import render
+from unitk.vocab.base import Vocab, open_beside, open_vocab
+from unitk.vocab.released import is_released
 
 WEIGHTS = (
     "model.safetensors",
@@ -79,12 +81,12 @@ def read(path: Path, vocab: Path | None) -> Found:
     changes |= family.complete((config, tensors, given, where))
     fine = tuned(family, tensors, given, where)
     config = settings.changed(config, where, **changes | fine.changes)
-    own = vocab_beside(weights, vocab)
-    if own and (vocab is None or vocab.is_file()):  # a folder of unitk has all that is to be known
-        own = prepared(own, weights.parent, kind)
+    own = _vocab(weights.parent, vocab)
     task, options, answers = fine.task, fine.options, False
     if kind == "bart" and not fine.head:
         options = {"opening": bart_opening(given, where.parent)}
+    if kind == "t5" and own and given.get("decoder_start_token_id") == own.sep:
+        options = {"opening": "sep"}
     kept = settings.checked(given.get(KEPT, {}), dict, KEPT, where)
     if "task" in kept:
         task, options, answers = _kept(kept, where)
@@ -102,6 +104,14 @@ def read(path: Path, vocab: Path | None) -> Found:
         spelled=extra_ids(own) if own and kind == "t5" else {},
         decoding=lambda task: _decoding(weights.parent / FILE, task),
     )
+
+
+def _vocab(folder: Path, given: Path | None) -> Vocab | None:
+    """The vocabulary of a folder, with the pieces of a file that is `given`."""
+    if given is not None and given.is_file():
+        return open_beside(folder, given)
+    is_whole = given is None and is_released(folder)
+    return open_vocab(folder) if is_whole else vocab_beside(folder, given)
 
 
 def _kept(kept: Mapping[str, Any], where: Path) -> tuple[str, Mapping[str, str], bool]:

@@ -1,7 +1,4 @@
-"""Tokenizers of transformers: read without a tokenizer.json, and written for AutoTokenizer.
-
-Both ways, unitk and transformers have the same ids for a text.
-"""
+"""Tokenizers written for AutoTokenizer, which has unitk's ids for any text."""
 
 from __future__ import annotations
 
@@ -19,21 +16,17 @@ from typing import Any
 import numpy as np
 
 from unitk.files import create
-from unitk.interop.files import read_json
-from unitk.interop.settings import checked
 from unitk.interop.vocabs import extra_ids
 from unitk.slots import NEVER, SEG, TOKEN, Ids, Slots
 from unitk.tasks.base import Task
 from unitk.tasks.understanding.base import Headed
-from unitk.vocab.base import Vocab, adopt
+from unitk.vocab.base import Vocab
 from unitk.vocab.subwords import (
-    Lowercased,
     SentencePiece,
-    Tokenizers,
     Unaccented,
-    WordPiece,
     fields,
 )
+from unitk.vocab.tokenizer_json import Tokenizers
 from unitk.vocab.words import WordList
 
 GLUE, TILDE = "\ufff0", "\ufff1"
@@ -42,47 +35,14 @@ NORMAL, UNKNOWN, CONTROL, USER, BYTE = 1, 2, 3, 4, 6  # types of sentencepiece's
 BLANKS = "".join(filter(str.isspace, map(chr, range(sys.maxunicode))))
 """The characters that Python's `split` splits at; the library's white space has fewer."""
 
-LOWERED = {"albert": True, "xlnet": False}
-"""Families whose tokenizers remove accents before sentencepiece -> whether they lower-case, too."""
-BERT = {
-    "lowercase": "do_lower_case",
-    "strip_accents": "strip_accents",
-    "handle_chinese_chars": "tokenize_chinese_chars",
-}
-"""Setting of BERT's normalizer -> its name in tokenizer_config.json."""
-
 log = logging.getLogger(__name__)
-
-
-def prepared(vocab: Vocab, folder: Path, kind: str) -> Vocab:
-    """The vocabulary of a `kind` of model that treats case and accents as transformers does.
-
-    A file of pieces does not say what becomes of them. `tokenizer_config.json` may; otherwise the
-    family decides, unless there is a tokenizer.json, which says all. Raises `CheckpointError` for a
-    setting that is no boolean.
-    """
-    model, file = vocab.model, folder / "tokenizer_config.json"
-    given = read_json(file) if file.is_file() else {}
-    known = {
-        key: given[key] for key in (*BERT.values(), "keep_accents") if given.get(key) is not None
-    }
-    says = {key: checked(value, bool, key, file) for key, value in known.items()}
-    if isinstance(model, WordPiece):
-        spec = json.loads(model.data)
-        spec["normalizer"] |= {ours: says[name] for ours, name in BERT.items() if name in says}
-        return adopt(WordPiece(json.dumps(spec).encode()))
-    if isinstance(model, SentencePiece) and kind in LOWERED:
-        alone = not (folder / "tokenizer.json").is_file()
-        if not says.get("keep_accents", not alone):
-            lowercase = says.get("do_lower_case", LOWERED[kind])
-            return adopt((Lowercased if lowercase else Unaccented)(model.data))
-    return vocab
 
 
 def write_tokenizer(task: Task, folder: Path, rows: int, about: dict[str, Any]) -> None:
     """Write tokenizer.json and tokenizer_config.json; `about` are further entries of the latter.
 
-    `rows` is the number of ids that the exported model has.
+    `rows` is the number of ids that the exported model has. Special tokens that a text may have,
+    such as T5's sentinels, are found in it only if all special tokens are.
     """
     vocab, model = task.vocab, task.vocab.model
     if isinstance(model, SentencePiece):
@@ -94,6 +54,8 @@ def write_tokenizer(task: Task, folder: Path, rows: int, about: dict[str, Any]) 
         spec = _words(model)
     elif isinstance(model, Tokenizers):
         spec = json.loads(model.data)
+        if not model.special <= {*vocab.symbols.values()}:
+            about = {**about, "split_special_tokens": False}
     else:
         vocab.save(folder / "vocab")
         log.warning("%s: AutoTokenizer cannot open a vocabulary of kind %s", folder, model.kind)

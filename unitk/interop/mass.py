@@ -28,8 +28,8 @@ from unitk.interop.names import count_from
 from unitk.interop.settings import check_family
 from unitk.interop.vocabs import vocab_beside, write_vocab
 from unitk.vocab.base import Vocab, adopt, open_vocab
-from unitk.vocab.base import opening as opening_vocab
-from unitk.vocab.subwords import WordPiece
+from unitk.vocab.tokenizer_json import WordPiece
+from unitk.vocab.untrusted import naming
 
 FILE, DICT = "mass.pt", "dict.txt"
 CUTTERS = ("spiece.model", "tokenizer.json")  # beside dict.txt if its pieces are not BERT's
@@ -72,7 +72,7 @@ def vocab_of(path: Path) -> Vocab:
     """Open a vocabulary, or a fairseq dictionary whose lines are BERT's pieces with counts."""
     if not re.fullmatch(r"dict.*\.txt", path.name):
         return open_vocab(path)
-    with opening_vocab(path):
+    with naming(f"vocabulary {path}"):
         pieces = symbols_of(path.read_bytes())
         return adopt(WordPiece(WordPiece.made_of(pieces)))
 

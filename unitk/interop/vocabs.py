@@ -9,7 +9,8 @@ from pathlib import Path
 from unitk.errors import DataError
 from unitk.files import create
 from unitk.vocab.base import SYMBOLS, Vocab, open_vocab
-from unitk.vocab.subwords import SentencePiece, Tokenizers
+from unitk.vocab.subwords import SentencePiece
+from unitk.vocab.tokenizer_json import Tokenizers
 
 FILES = ("sentencepiece.model", "tokenizer.json", "vocab.json", "vocab.txt", "*.model")
 """Files of a tokenizer in a checkpoint's folder, the preferred one first."""

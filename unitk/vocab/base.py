@@ -15,7 +15,6 @@ import random
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +28,9 @@ from unitk.files import create
 from unitk.foreign import HALF, HALF_MESSAGE, read_json
 from unitk.slots import Bools
 from unitk.vocab import alphabet
+from unitk.vocab.released import is_released, open_released
 from unitk.vocab.subwords import SentencePiece, VocabModel
+from unitk.vocab.untrusted import naming
 from unitk.vocab.word_cache import Packed
 
 ALIASES = {
@@ -81,8 +82,8 @@ class Vocab:
         added: Sequence[str] = (),
         further: int = 0,
     ) -> None:
-        self.model, self.symbols, self.added = model, dict(symbols), tuple(added)
-        self.further = further
+        self.symbols, self.added, self.further = dict(symbols), tuple(added), further
+        self.model = model.without(self.symbols.values())
         self.require(SYMBOLS, "unitk")
         for name, index in self.symbols.items():
             twins = [other for other, same in self.symbols.items() if same == index]
@@ -283,10 +284,12 @@ def open_vocab(path: Path) -> Vocab:
     path = pretrained.located(path)
     if not path.exists():
         raise DataError(f"vocabulary {path}: no such file or folder{pretrained.hint(path)}")
+    if path.is_dir() and is_released(path):
+        return open_beside(path)
     for name in registry.names("vocab"):
         model_type: type[VocabModel] = registry.get("vocab", name)
         if model_type.opens(path):
-            with opening(path):
+            with naming(f"vocabulary {path}"):
                 return adopt(model_type.open(path))
     for place in (".", "vocab", "train/vocab", "best/vocab", "last/vocab"):
         if (path / place / FILE).is_file():
@@ -302,37 +305,40 @@ def open_vocab(path: Path) -> Vocab:
     )
 
 
-@contextmanager
-def opening(path: Path) -> Iterator[None]:
-    """A context that turns errors about a vocabulary into errors that name it."""
-    try:
-        yield
-    except UnicodeDecodeError as error:
-        raise DataError(f"vocabulary {path} is not UTF-8") from error
-    except OSError as error:
-        raise DataError(f"vocabulary {path}: {error.strerror}") from error
-    except DataError as error:
-        raise DataError(f"vocabulary {path} {error}") from error
+def open_beside(folder: Path, file: Path | None = None) -> Vocab:
+    """Open the vocabulary of a folder of transformers, as all of its files say.
+
+    With `file`, the pieces are those of a file elsewhere.
+    """
+    return adopt(*open_released(folder, SYMBOLS, file))
 
 
-def adopt(model: VocabModel) -> Vocab:
+def adopt(model: VocabModel, known: Mapping[str, int] | None = None) -> Vocab:
     """Map a tokenizer's own symbols to ours, and append those that it lacks.
 
-    A piece that plain text can produce is no symbol, and no id has two meanings.
+    `known` are the ids of symbols, if files say which they are. Otherwise the spelling decides: a
+    piece that its file calls no symbol, and that plain text can produce, is none. No id has two
+    meanings.
     """
+
+    def spells(index: int) -> bool:
+        return index in model.encode(model.piece(index))
+
     symbols: dict[str, int] = {}
     added: list[str] = []
     for name, spellings in ALIASES.items():
-        found = [index for one in spellings if (index := model.find(one)) is not None]
-        if name == "unk" and model.unk is not None:
-            found = [model.unk]
-        # a text that spells "<s>" must not make the symbol
-        free = [
-            index
-            for index in found
-            if index not in symbols.values()
-            and (name == "unk" or index not in model.encode(model.piece(index)))
-        ]
+        if known is not None:
+            free = [known[name]] if name in known else []
+        else:
+            found = [index for one in spellings if (index := model.find(one)) is not None]
+            if name == "unk" and model.unk is not None:
+                found = [model.unk]
+            free = [
+                index
+                for index in found
+                if index not in symbols.values()
+                and (name == "unk" or model.declares(index) or not spells(index))
+            ]
         symbols[name] = free[0] if free else model.size + len(added)
         if not free:
             added.append(SYMBOLS[name])

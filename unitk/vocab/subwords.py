@@ -8,12 +8,10 @@ is opened.
 from __future__ import annotations
 
 import functools
-import json
-import os
 import re
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
@@ -31,7 +29,6 @@ ANCHOR = "\ue000"
 WORD_START = regex.compile(rf"\s|{UNSPACED}", regex.V1)
 Offsets = list[tuple[int, int]]
 """The characters [start, stop) of a text that each of its tokens stands for."""
-END_OF_WORD = "</w>"  # of GPT's pieces
 
 
 class VocabModel(ABC):
@@ -91,6 +88,14 @@ class VocabModel(ABC):
     def silent(self, index: int) -> bool:
         """Whether a piece is a control symbol of the model, which stands for no text."""
         return False
+
+    def declares(self, index: int) -> bool:
+        """Whether the model's file itself calls a piece a symbol."""
+        return False
+
+    def without(self, symbols: Collection[int]) -> VocabModel:
+        """The model that makes none of these ids of a text, wherever it is spelled."""
+        return self
 
     def starts(self, index: int) -> bool:
         """Whether a piece begins a word; in scripts without blanks, every piece does."""
@@ -242,156 +247,3 @@ def fields(message: bytes) -> Iterable[tuple[int, Any]]:
                 raise IndexError
             yield key >> 3, message[at : at + size]
             at += size
-
-
-@register("vocab", "tokenizers")
-class Tokenizers(VocabModel):
-    """A tokenizer of the `tokenizers` library (tokenizer.json): byte-level BPE and others."""
-
-    kind = "tokenizers"
-    file = "tokenizer.json"
-
-    def __init__(self, data: bytes) -> None:
-        from tokenizers import Tokenizer
-
-        super().__init__(data)
-        try:
-            self._tokenizer = Tokenizer.from_buffer(data)
-        except Exception as error:  # the library raises nothing narrower
-            raise DataError(f"is not a tokenizer of the tokenizers library ({error})") from error
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
-        self._tokenizer.encode_special_tokens = True  # "[MASK]" in a text is six characters
-        self.size = max(self._tokenizer.get_vocab().values(), default=-1) + 1
-        spec = json.loads(data)
-        self.unk = self._tokenizer.token_to_id(str(spec["model"].get("unk_token")))
-        self._special = {
-            index
-            for index, token in self._tokenizer.get_added_tokens_decoder().items()
-            if token.special and index != self.unk
-        }
-        outside = json.dumps([spec.get("pre_tokenizer"), spec.get("decoder")])
-        self._bytes = _byte_of_letter() if '"ByteLevel"' in outside else None
-        self._prefix: str | None = None
-        if spec["model"].get("type") == "WordPiece":
-            self._prefix = spec["model"]["continuing_subword_prefix"]
-
-    @classmethod
-    def opens(cls, path: Path) -> bool:
-        return path.suffix == ".json" and not GPT2.opens(path)
-
-    def encode_packed(self, texts: list[str]) -> Packed:
-        # one thread, as `unitk preprocess` has a process for each core
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"
-        found = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return pack([one.ids for one in found])
-
-    def encode_offsets(self, text: str) -> tuple[list[int], Offsets]:
-        found = self._tokenizer.encode(text, add_special_tokens=False)
-        return found.ids, found.offsets
-
-    def encode_inside(self, text: str) -> list[int]:
-        if self._bytes is None and self._prefix is None:
-            return super().encode_inside(text)
-        return self.encode(text)  # no blank is put in front
-
-    def decode(self, ids: list[int]) -> str:
-        return str(self._tokenizer.decode(ids, skip_special_tokens=False))
-
-    def piece(self, index: int) -> str:
-        return self._tokenizer.id_to_token(index) or ""
-
-    def find(self, piece: str) -> int | None:
-        return self._tokenizer.token_to_id(piece)
-
-    def text(self, index: int) -> str:
-        piece = self.piece(index)
-        if self._prefix is not None:
-            inside = piece.startswith(self._prefix)
-            return piece.removeprefix(self._prefix) if inside else " " + piece
-        if self._bytes is not None and self._bytes.keys() >= set(piece):
-            return bytes(self._bytes[letter] for letter in piece).decode("utf-8", "ignore")
-        return piece.replace("▁", " ")
-
-    def silent(self, index: int) -> bool:
-        return index in self._special
-
-
-@register("vocab", "wordpiece")
-class WordPiece(Tokenizers):
-    """BERT's vocab.txt; texts are lower-cased unless a piece has a capital letter."""
-
-    @classmethod
-    def opens(cls, path: Path) -> bool:
-        return path.suffix == ".txt"
-
-    @classmethod
-    def read(cls, path: Path) -> bytes:
-        pieces = path.read_text(encoding="utf-8").split("\n")
-        pieces = pieces[:-1] if pieces[-1] == "" else pieces
-        return cls.made_of([piece.rstrip("\r") for piece in pieces])
-
-    @staticmethod
-    def made_of(pieces: Sequence[str]) -> bytes:
-        """The tokenizer.json of these pieces, whose ids are their places."""
-        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
-
-        vocab = {piece: index for index, piece in enumerate(pieces)}
-        if "[UNK]" not in vocab:
-            raise DataError("has no line [UNK], so it is no WordPiece (fairseq: dict.LANG.txt)")
-        plain = [piece for piece in vocab if not (piece[:1] in "[<" and piece[-1:] in "]>")]
-        lowercase = all(piece == piece.lower() for piece in plain)
-        tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
-        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        tokenizer.decoder = decoders.WordPiece()
-        return tokenizer.to_str().encode()
-
-
-@register("vocab", "gpt2")
-class GPT2(Tokenizers):
-    """BPE in a folder with vocab.json and merges.txt: byte-level (GPT-2, RoBERTa), or GPT's.
-
-    GPT's pieces are of characters, and `</w>` ends a word. Its texts lose case and accents.
-    """
-
-    @classmethod
-    def opens(cls, path: Path) -> bool:
-        folder = path.parent if path.name in ("vocab.json", "merges.txt") else path
-        return (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file()
-
-    @classmethod
-    def read(cls, path: Path) -> bytes:
-        folder = path.parent if path.is_file() else path
-        return cls.made_of(folder / "vocab.json", folder / "merges.txt")
-
-    @staticmethod
-    def made_of(vocab: Path, merges: Path) -> bytes:
-        """The tokenizer.json of these two files."""
-        from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
-
-        try:
-            pieces, pairs = models.BPE.read_file(str(vocab), str(merges))
-            tokenizer = Tokenizer(models.BPE(pieces, pairs))
-        except Exception as error:  # the library raises nothing narrower
-            raise DataError(f"holds no byte-level BPE ({error})") from error
-        if any(piece.endswith(END_OF_WORD) for piece in pieces):
-            about = {"unk_token": "<unk>"} if "<unk>" in pieces else {}
-            tokenizer = Tokenizer(
-                models.BPE(pieces, pairs, end_of_word_suffix=END_OF_WORD, **about)
-            )
-            tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-            tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-            tokenizer.decoder = decoders.BPEDecoder(suffix=END_OF_WORD)
-            return tokenizer.to_str().encode()
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        tokenizer.decoder = decoders.ByteLevel()
-        return tokenizer.to_str().encode()
-
-
-def _byte_of_letter() -> dict[str, int]:
-    """GPT-2's letters by byte: printable bytes are themselves, others are letters from U+0100."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
-    letters = {chr(256 + i): byte for i, byte in enumerate(others)}
-    return letters | {chr(byte): byte for byte in printable}

@@ -1,0 +1,101 @@
+"""A folder of transformers in each of its layouts: symbols and log-probabilities are the same."""
+
+import json
+
+import pytest
+import torch
+
+import unitk
+from tests.vocab.test_released import FAMILIES, odd_texts, write
+from unitk.vocab.base import open_vocab
+
+MODELS = {
+    "t5": "T5ForConditionalGeneration",
+    "bart": "BartForConditionalGeneration",
+    "gpt2": "GPT2LMHeadModel",
+    "bert": "BertForMaskedLM",
+    "ernie": "ErnieForMaskedLM",
+    "roberta": "RobertaForMaskedLM",
+    "albert": "AlbertForMaskedLM",
+    "xlnet": "XLNetLMHeadModel",
+}
+SIZES = dict.fromkeys(("hidden_size", "d_model", "n_embd"), 32)
+SIZES |= dict.fromkeys(("num_hidden_layers", "num_layers", "n_layer"), 2)
+SIZES |= dict.fromkeys(("encoder_layers", "decoder_layers"), 2)
+SIZES |= dict.fromkeys(("num_attention_heads", "num_heads", "n_head"), 4)
+SIZES |= dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4)
+SIZES |= dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim", "intermediate_size"), 48)
+SIZES |= {"d_ff": 48, "d_inner": 48, "d_kv": 8, "embedding_size": 16, "n_positions": 64}
+SIZES |= {"max_position_embeddings": 64, "decoder_start_token_id": 0}
+TEXT, TARGET = "<hl> the lazy <hl> fox, [new] 1,234", "jumps over é <sep2>\n"
+IDS = {"t5": (None, 1, 0), "bart": (0, 2, 1), "roberta": (0, 2, 1)}
+IDS |= {"gpt2": (0, 0, None), "xlnet": (1, 2, 5)}
+
+
+def made(hf, kit, folder, kind, settings, layout):
+    """A random model with a tokenizer in a layout."""
+    theirs = write(folder, kind, settings, layout, hf)
+    model_class = getattr(hf, MODELS[kind])
+    given = {"vocab_size": len(theirs), **SIZES}
+    config = model_class.config_class()
+    bos, eos, pad = IDS.get(kind, (None, None, 0))
+    known = {key: value for key, value in given.items() if key in config.to_dict()}
+    known |= {key: value for key, value in SIZES.items() if key in config.attribute_map}
+    known |= {"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": pad}
+    known |= {"decoder_start_token_id": {"t5": 0, "bart": 2}.get(kind)}
+    torch.manual_seed(0)
+    model = kit.perturbed(model_class(model_class.config_class(**known)))
+    model.save_pretrained(folder)
+    return model, theirs
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("kind", "layout"), [*((kind, "both") for kind in FAMILIES), ("t5", "slow"), ("t5", "fast")]
+)
+def test_the_log_probabilities_are_theirs(hf, kit, tmp_path, kind, layout):
+    model, tokenizer = made(hf, kit, tmp_path, kind, "decoder", layout)
+    module = unitk.load_module(tmp_path, format="hf")
+    rows = model.config.vocab_size
+    read = tokenizer(TEXT, return_tensors="pt")
+    if kind == "xlnet":  # <cls> is a segment of its own, which their tokenizer leaves out
+        read["token_type_ids"] = 2 * (read.input_ids == tokenizer.cls_token_id).long()
+    if kind in ("t5", "bart"):
+        labels = tokenizer(TARGET, return_tensors="pt").input_ids
+        theirs = model(**read, labels=labels).logits[0].log_softmax(1)
+        [found], [ids] = module.logits([TEXT], [TARGET]), module.ids([TEXT], [TARGET])
+        start = kind == "bart"  # <s>, which stands before a target
+        assert ids.tolist() == labels[0, start:].tolist()
+        theirs = theirs[start:]
+    else:
+        theirs = model(**read).logits[0].log_softmax(1)
+        [found], [ids] = module.logits([TEXT]), module.ids([TEXT])
+        begins = kind == "gpt2"  # [SEP], with which texts begin there
+        if begins:
+            theirs = model(torch.tensor(ids)[None]).logits[0].log_softmax(1)
+        assert ids.tolist()[begins:] == read.input_ids[0].tolist()
+    torch.testing.assert_close(found[:, :rows].log_softmax(1), theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["t5", "xlnet", "bert", "gpt2"])
+def test_what_goes_out_again_reads_texts_as_before(hf, kit, tmp_path, kind):
+    (tmp_path / "there").mkdir()
+    _, tokenizer = made(hf, kit, tmp_path / "there", kind, "decoder", "slow")
+    ours = kit.to_unitk("hf", tmp_path / "there", tmp_path / "ours")
+    back = kit.from_unitk(ours, "hf", tmp_path / "back")
+    again = hf.AutoTokenizer.from_pretrained(back)
+    found = again(odd_texts(300), add_special_tokens=False).input_ids
+    assert found == tokenizer(odd_texts(300), add_special_tokens=False).input_ids
+    kept, given = again.added_tokens_decoder, tokenizer.added_tokens_decoder
+    assert {index: repr(kept[index]) for index in given} == {i: repr(t) for i, t in given.items()}
+    assert open_vocab(back).symbols == open_vocab(ours).symbols
+
+
+def test_a_decoder_that_begins_with_the_end_comes_in(hf, kit, tmp_path):
+    made(hf, kit, tmp_path, "t5", "plain", "slow")
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"decoder_start_token_id": 1}))
+    task = unitk.load(tmp_path, format="hf").task
+    assert (task.start, task.vocab.sep, task.vocab.pad) == ([1], 1, 0)
+    (tmp_path / "config.json").write_text(json.dumps(config | {"decoder_start_token_id": 9}))
+    assert unitk.load(tmp_path, format="hf").task.start == [9]

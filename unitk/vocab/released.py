@@ -1,0 +1,230 @@
+"""Vocabularies of released folders: the files of a tokenizer, read as transformers 5 reads them.
+
+A folder has the pieces in tokenizer.json, in the files of its tokenizer's class (spiece.model,
+vocab.txt, vocab.json with merges.txt), or in both. tokenizer_config.json, special_tokens_map.json
+and added_tokens.json say what is added, how a text is prepared and which tokens are symbols.
+config.json has the ids that the model itself uses.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from unitk.errors import DataError
+from unitk.vocab.subwords import Lowercased, SentencePiece, Unaccented, VocabModel
+from unitk.vocab.tokenizer_classes import CLASSES, Pieces, check_model
+from unitk.vocab.tokenizer_files import (
+    ADDED,
+    AS_IT_IS,
+    CONFIG,
+    EXTRA,
+    FAST,
+    FLAGS,
+    MAP,
+    SETTINGS,
+    Files,
+    spelled,
+)
+from unitk.vocab.tokenizer_json import Tokenizers
+from unitk.vocab.untrusted import failures, load, naming
+
+WRITERS = ("gpt2", "openai-gpt", "t5", "bart")
+"""Kinds of model that write texts, which end with eos_token_id."""
+FURTHER = ("gmask", "smask", "sop", "eop")
+"""Symbols of which transformers has no role."""
+TRIED = ("The Caf\u00e9, 1,234.5", " a  b\n c", "don't \u4e2d\u6587 \u00c4 '' Ab")
+"""Texts that tell whether a tokenizer.json prepares texts as its class does."""
+
+log = logging.getLogger(__name__)
+
+
+def is_released(path: Path) -> bool:
+    """Whether a folder has a tokenizer, and files of transformers about it."""
+    about = any((path / name).is_file() for name in (CONFIG, SETTINGS, MAP, ADDED))
+    names = (FAST, "vocab.txt", "merges.txt", "*.model")
+    return about and any(next(path.glob(name), None) for name in names)
+
+
+def open_released(
+    folder: Path, spellings: Mapping[str, str], file: Path | None = None
+) -> tuple[VocabModel, dict[str, int] | None]:
+    """The model of a folder's vocabulary, and the ids of its symbols by unitk's names.
+
+    `spellings` are those of unitk's symbols. With `file`, the pieces are those of that file. The
+    ids are None if the model itself knows its symbols. Raises a `DataError` that names file and
+    field where files disagree.
+    """
+    files = Files(folder, file)
+    if files.is_ours:
+        model: VocabModel = SentencePiece(files.slow["*.model"].read_bytes())
+        if not files.setting("keep_accents", True):
+            lowercase = files.setting("do_lower_case", False)
+            model = (Lowercased if lowercase else Unaccented)(model.data)
+        return model, None
+    merged = files.merged
+    if merged is not None:
+        model = SentencePiece(merged.read_bytes())
+        for token in files.added:
+            if model.find(token.content) != token.index:
+                lacks = f"{merged.name}, whose pieces are merged (BPE), has no place for it"
+                raise DataError(f"{token.where}: {token.content!r}, but {lacks}")
+        return model, None
+    model = Tokenizers(_assemble(files).to_str().encode())
+    symbols = _symbols(files, model, spellings)
+    if file is None:
+        _check_rows(files, model, symbols)
+    return model, symbols
+
+
+def _assemble(files: Files) -> Any:
+    """The library's tokenizer with the pieces and all added tokens, as transformers makes it."""
+    tokenizer = _of_pieces(files)
+    there = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
+    for token in files.added:
+        if token.content not in there:
+            _add(tokenizer, token.content, token.flags)
+            there.add(token.content)
+        index = tokenizer.token_to_id(token.content)
+        if index != token.index:
+            what = f"{token.content!r} the id {token.index:,}, but transformers gives it {index:,}"
+            raise DataError(f"{token.where} gives {what}")
+    for one, is_named, is_role in _further(files):
+        content = spelled(one)
+        beyond = files.rows is not None and tokenizer.get_vocab_size() >= files.rows
+        # a token that no file names, and that the model has no row for, is none
+        if content in there or not is_named and beyond and tokenizer.token_to_id(content) is None:
+            continue
+        flags = {key: one[key] for key in FLAGS if key in one} if isinstance(one, dict) else {}
+        _add(
+            tokenizer, content, {"special": True, **flags} | ({"special": True} if is_role else {})
+        )
+        there.add(content)
+    return tokenizer
+
+
+def _add(tokenizer: Any, content: str, flags: Mapping[str, bool]) -> None:
+    from tokenizers import AddedToken
+
+    tokenizer.add_tokens([AddedToken(content, **flags)])
+
+
+def _further(files: Files) -> Iterator[tuple[Any, bool, bool]]:
+    """Special tokens, whether a file names them, and whether they have a role."""
+    for role, token in files.roles.items():
+        yield token, files.declares(role), True
+    for named, tokens in zip((True, False), files.extra, strict=True):
+        for token in tokens:
+            yield token, named, False
+
+
+def _of_pieces(files: Files) -> Any:
+    """The library's tokenizer without the added tokens."""
+    name = files.class_name
+    if name == AS_IT_IS:
+        with naming(files.fast_file):
+            return load(files.fast_file.read_text(encoding="utf-8"))
+    source = files.fast_file if files.fast else files.slow_file
+    assert source is not None
+    with naming(source), failures("has pieces that are refused"):
+        if files.fast:
+            check_model(name, files.fast)
+        pieces = files.pieces
+        if name == "T5Tokenizer" and not files.fast:
+            pieces = _with_sentinels(files, pieces)
+        unk = spelled(files.roles.get("unk", "<unk>"))
+        tokenizer = CLASSES[name].build(pieces, files.flag, unk)
+    if files.fast:
+        _compare(files, tokenizer)
+    return tokenizer
+
+
+def _with_sentinels(files: Files, pieces: Pieces) -> Pieces:
+    """The pieces of a T5 and its sentinels, the last one first, if the model has rows for them."""
+    count, size = files.setting("extra_ids", EXTRA), len(pieces.ids)
+    if files.rows is not None and size + count > files.rows:
+        return pieces
+    more = {f"<extra_id_{count - 1 - place}>": size + place for place in range(count)}
+    ids = {**pieces.ids, **more}
+    return replace(pieces, ids=ids, scores=pieces.scores + (0.0,) * (len(ids) - size))
+
+
+def _compare(files: Files, tokenizer: Any) -> None:
+    """Log a warning if a tokenizer.json prepares texts otherwise than its class."""
+    with naming(files.fast_file):
+        own = load(files.fast_file.read_text(encoding="utf-8"))
+    for text in TRIED:
+        ids = [one.encode(text, add_special_tokens=False).ids for one in (own, tokenizer)]
+        if ids[0] != ids[1]:
+            log.warning(
+                "%s: texts are prepared as %s does, not as its normalizer and pre_tokenizer say,"
+                " as in transformers 5 (tokenizer_class PreTrainedTokenizerFast keeps them)",
+                *(files.fast_file, files.class_name),
+            )
+            return
+
+
+def _symbols(files: Files, model: Tokenizers, spellings: Mapping[str, str]) -> dict[str, int]:
+    """The ids of unitk's symbols: those of tokens that have a role, or those of config.json.
+
+    An id that the model itself uses must be that of the token.
+    """
+    ids: dict[str, int] = {}
+    for role, token in files.roles.items():
+        index = model.find(spelled(token))
+        # a token that only the class names says less than an id that the model uses
+        is_new = index is not None and index >= files.size and not files.declares(role)
+        if is_new and _said(files, f"{role}_token_id", model.size) is not None:
+            continue
+        if index is not None:
+            ids[role] = index
+    writes = files.kind in WRITERS
+    found = {} if model.unk is None else {"unk": model.unk}
+    for name, roles, used in (
+        ("sep", ("eos", "sep") if writes else ("sep", "eos"), "eos" if writes else "sep"),
+        ("cls", ("cls", "bos"), "bos" if files.kind == "bart" else "cls"),
+        ("mask", ("mask",), "mask"),
+        ("pad", ("pad",), ""),
+        ("unk", ("unk",), "unk"),
+    ):
+        has = next((role for role in roles if role in ids), None)
+        if has is None:
+            said = (_said(files, f"{role}_token_id", model.size) for role in roles)
+            index = next((one for one in said if one is not None), None)
+        else:
+            index = ids[has]
+            said_id = _said(files, f"{used}_token_id", model.size, index) if used else None
+            if said_id not in (None, index):
+                assert said_id is not None
+                theirs = f"the tokenizer's {has}_token {model.piece(index)!r} is {index:,}"
+                what = f"{used}_token_id is {said_id:,} ({model.piece(said_id)!r})"
+                raise DataError(f"{files.folder / CONFIG}: {what}, but {theirs}")
+        if name == "pad" and files.kind == "t5":
+            start = _said(files, "decoder_start_token_id", model.size)
+            index = index if start is None or start == found.get("sep") else start
+        if index is not None and index not in found.values():
+            found.setdefault(name, index)
+    for name in FURTHER:
+        further = model.find(spellings[name])
+        if further is not None and model.declares(further) and further not in found.values():
+            found[name] = further
+    return found
+
+
+def _said(files: Files, key: str, size: int, wanted: int | None = None) -> int | None:
+    """An id that config.json has, if there is such an id; of several, `wanted` or the first."""
+    given = files.config.get(key)
+    several = given if isinstance(given, list) else [given]
+    good = [index for index in several if type(index) is int and 0 <= index < size]
+    return wanted if wanted in good else next(iter(good), None)
+
+
+def _check_rows(files: Files, model: Tokenizers, symbols: Mapping[str, int]) -> None:
+    """Refuse tokens of the text that the model has no row for."""
+    for index in range(files.rows or model.size, model.size):
+        if index not in symbols.values() and (piece := model.piece(index)):
+            what = f"vocab_size is {files.rows:,}, but {piece!r} has the id {index:,}"
+            raise DataError(f"{files.folder / CONFIG}: {what}")

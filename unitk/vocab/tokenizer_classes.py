@@ -1,0 +1,236 @@
+"""Tokenizer classes of transformers 5: what each makes of a list of pieces.
+
+A class has its own normalizer and pre-tokenizer, also where a tokenizer.json has others.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unitk.errors import DataError
+from unitk.vocab.subwords import SentencePiece, fields
+from unitk.vocab.untrusted import failures, kind_of
+
+CONTROL, USER = 3, 4  # types of sentencepiece's pieces
+Flag = Callable[[str, bool | None], Any]
+"""Reads a setting of tokenizer_config.json that is true or false, given its default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pieces:
+    """The pieces of a tokenizer's model, from whichever file has them."""
+
+    ids: Mapping[str, int]
+    scores: tuple[float, ...] = ()  # unigram
+    unk: int | None = None
+    has_bytes: bool = False
+    merges: tuple[tuple[str, str], ...] = ()  # BPE
+    charsmap: bytes = b""
+    """sentencepiece's table of characters."""
+    symbols: Mapping[str, bool] = field(default_factory=dict)
+    """Pieces of a sentencepiece model that are found in a text first -> whether special."""
+
+
+def pieces_of_spec(spec: Mapping[str, Any]) -> Pieces:
+    """The pieces of a tokenizer.json that has been checked."""
+    model = spec["model"]
+    if isinstance(model["vocab"], dict):
+        pairs = [one.split(" ", 1) if isinstance(one, str) else one for one in _merges(model)]
+        return Pieces(ids=model["vocab"], merges=tuple((a, b) for a, b in pairs))
+    table, steps = b"", [spec.get("normalizer") or {}]
+    for step in steps:
+        steps += step.get("normalizers", [])
+        if step.get("type") == "Precompiled":
+            table = table or base64.b64decode(step["precompiled_charsmap"])
+    return Pieces(
+        ids={piece: index for index, (piece, _) in enumerate(model["vocab"])},
+        scores=tuple(float(score) for _, score in model["vocab"]),
+        unk=model.get("unk_id"),
+        has_bytes=bool(model.get("byte_fallback")),
+        charsmap=table,
+    )
+
+
+def _merges(model: Mapping[str, Any]) -> list[Any]:
+    return list(model.get("merges") or [])
+
+
+def pieces_of_file(file: Path) -> Pieces:
+    """The pieces of vocab.txt, of merges.txt with vocab.json, or of a sentencepiece model."""
+    from tokenizers import models
+
+    if file.suffix == ".model":
+        return _sentencepiece(file.read_bytes())
+    if file.name == "merges.txt":
+        with failures("and vocab.json are no BPE"):
+            ids, merges = models.BPE.read_file(str(file.with_name("vocab.json")), str(file))
+        return Pieces(ids=ids, merges=tuple(merges))
+    file.read_text(encoding="utf-8")  # the library says nothing of the file
+    with failures("is no list of pieces"):
+        return Pieces(ids=models.WordPiece.read_file(str(file)))
+
+
+def _sentencepiece(data: bytes) -> Pieces:
+    model = SentencePiece(data)
+    found: dict[int, list[dict[int, Any]]] = {1: [], 2: [], 3: []}
+    for number, one in fields(data):
+        if number in found:
+            found[number].append(dict(fields(one)))
+    trainer = found[2][0] if found[2] else {}
+    kinds = {one.get(1, b"").decode(): int(one.get(3, 1)) for one in found[1]}
+    return Pieces(
+        ids={model.piece(index): index for index in range(model.size)},
+        # TrainerSpec.model_type: 1 is unigram, the default
+        scores=tuple(
+            struct.unpack("<f", one.get(2, bytes(4)))[0]
+            for one in found[1]
+            if trainer.get(3, 1) == 1
+        ),
+        unk=model.unk,
+        has_bytes=bool(trainer.get(35)),
+        charsmap=found[3][0].get(2, b"") if found[3] else b"",
+        symbols={one: kind == CONTROL for one, kind in kinds.items() if kind in (CONTROL, USER)},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerClass:
+    """What a class makes of pieces, the file that has them, and the symbols it names."""
+
+    slow: str  # pattern of its file beside tokenizer.json
+    model: str
+    build: Callable[[Pieces, Flag, str], Any]
+    """Makes a tokenizer of pieces; the last argument is the unknown token."""
+    roles: Mapping[str, str]
+    extra: tuple[str, ...] = ()
+    """Special tokens without a role, unless a file names others."""
+
+
+def _bert(pieces: Pieces, flag: Flag, unk: str) -> Any:
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordPiece(dict(pieces.ids), unk_token=unk))
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=flag("tokenize_chinese_chars", True),
+        strip_accents=flag("strip_accents", None),
+        lowercase=flag("do_lower_case", True),
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(prefix="##")
+    return tokenizer
+
+
+def _byte_level(pieces: Pieces, flag: Flag, unk: str) -> Any:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.BPE(dict(pieces.ids), list(pieces.merges)))
+    begins = flag("add_prefix_space", False)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=begins)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _gpt(pieces: Pieces, flag: Flag, unk: str) -> Any:
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    end = {"end_of_word_suffix": "</w>", "unk_token": unk}
+    tokenizer = Tokenizer(models.BPE(dict(pieces.ids), list(pieces.merges), **end))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.BPEDecoder(suffix="</w>")
+    return tokenizer
+
+
+def _unigram(pieces: Pieces, steps: list[Any], begins: bool = True) -> Any:
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    scored = list(zip(pieces.ids, pieces.scores, strict=True))
+    tokenizer = Tokenizer(models.Unigram(scored, pieces.unk, pieces.has_bytes))
+    steps += [normalizers.Precompiled(pieces.charsmap)] * bool(pieces.charsmap)
+    if steps:
+        tokenizer.normalizer = normalizers.Sequence(steps)
+    where: dict[str, Any] = {"replacement": "▁", "prepend_scheme": "always" if begins else "never"}
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(**where)]
+    )
+    tokenizer.decoder = decoders.Metaspace(**where)
+    return tokenizer
+
+
+def _t5(pieces: Pieces, flag: Flag, unk: str) -> Any:
+    return _unigram(pieces, [])
+
+
+def _plain_letters(flag: Flag, *, keeps: bool, lowercase: bool) -> list[Any]:
+    from tokenizers import normalizers
+
+    steps: list[Any] = [normalizers.Replace(two, '"') for two in ("``", "''")]
+    if not keeps:
+        steps += [normalizers.NFKD(), normalizers.StripAccents()]
+    return steps + [normalizers.Lowercase()] * flag("do_lower_case", lowercase)
+
+
+def _albert(pieces: Pieces, flag: Flag, unk: str) -> Any:
+    keeps = flag("keep_accents", False)
+    steps = _plain_letters(flag, keeps=keeps, lowercase=True)
+    return _unigram(pieces, steps, flag("add_prefix_space", True))
+
+
+def _xlnet(pieces: Pieces, flag: Flag, unk: str) -> Any:
+    # transformers 5 reads keep_accents, and removes them anyway
+    return _unigram(pieces, _plain_letters(flag, keeps=False, lowercase=False))
+
+
+def _roles(text: str) -> dict[str, str]:
+    return dict(word.split("=") for word in text.split())
+
+
+BYTES: dict[str, Any] = {"slow": "merges.txt", "model": "BPE", "build": _byte_level}
+UNIGRAM: dict[str, Any] = {"slow": "*.model", "model": "Unigram"}
+CLASSES = {
+    "BertTokenizer": TokenizerClass(
+        slow="vocab.txt",
+        model="WordPiece",
+        build=_bert,
+        roles=_roles("unk=[UNK] sep=[SEP] pad=[PAD] cls=[CLS] mask=[MASK]"),
+    ),
+    "RobertaTokenizer": TokenizerClass(
+        **BYTES,
+        roles=_roles("bos=<s> eos=</s> unk=<unk> sep=</s> pad=<pad> cls=<s> mask=<mask>"),
+    ),
+    "GPT2Tokenizer": TokenizerClass(
+        **BYTES, roles=_roles("bos=<|endoftext|> eos=<|endoftext|> unk=<|endoftext|>")
+    ),
+    "OpenAIGPTTokenizer": TokenizerClass(
+        slow="merges.txt", model="BPE", build=_gpt, roles={"unk": "<unk>"}
+    ),
+    "T5Tokenizer": TokenizerClass(
+        **UNIGRAM, build=_t5, roles=_roles("eos=</s> unk=<unk> pad=<pad>")
+    ),
+    "AlbertTokenizer": TokenizerClass(
+        **UNIGRAM,
+        build=_albert,
+        roles=_roles("bos=[CLS] eos=[SEP] unk=<unk> sep=[SEP] pad=<pad> cls=[CLS] mask=[MASK]"),
+    ),
+    "XLNetTokenizer": TokenizerClass(
+        **UNIGRAM,
+        build=_xlnet,
+        roles=_roles("bos=<s> eos=</s> unk=<unk> sep=<sep> pad=<pad> cls=<cls> mask=<mask>"),
+        extra=("<eop>", "<eod>"),
+    ),
+}
+"""Name -> class."""
+
+
+def check_model(name: str, spec: Mapping[str, Any]) -> None:
+    """Refuse a tokenizer.json whose model is not that of its class."""
+    needed, given = CLASSES[name].model, kind_of(spec["model"])
+    if given != needed:
+        what = f"has model.type {given}, but {name} needs {needed}"
+        raise DataError(f"{what} (tokenizer_class PreTrainedTokenizerFast takes it as it is)")

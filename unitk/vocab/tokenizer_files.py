@@ -1,0 +1,309 @@
+"""The files about a tokenizer in a released folder: what they declare, and where they disagree."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from unitk.errors import DataError
+from unitk.foreign import JSON_NAMES, read_json
+from unitk.vocab import untrusted
+from unitk.vocab.subwords import SentencePiece
+from unitk.vocab.tokenizer_classes import CLASSES, Pieces, pieces_of_file, pieces_of_spec
+from unitk.vocab.untrusted import naming
+
+CONFIG, SETTINGS = "config.json", "tokenizer_config.json"
+MAP, ADDED, FAST = "special_tokens_map.json", "added_tokens.json", "tokenizer.json"
+OWN = "sentencepiece.model"  # which unitk writes beside tokenizer.json
+EXTRA = 100  # sentinels of T5
+ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
+USUAL = {
+    "bert": "BertTokenizer",
+    "ernie": "BertTokenizer",
+    "roberta": "RobertaTokenizer",
+    "bart": "RobertaTokenizer",
+    "albert": "AlbertTokenizer",
+    "gpt2": "GPT2Tokenizer",
+    "openai-gpt": "OpenAIGPTTokenizer",
+    "t5": "T5Tokenizer",
+    "xlnet": "XLNetTokenizer",
+}
+"""`model_type` in config.json -> the class of its tokenizer, if no file names one."""
+AS_IT_IS = "TokenizersBackend"
+"""The class that takes a tokenizer.json as it is; others replace normalizer and pre-tokenizer."""
+SAME = {
+    **dict.fromkeys(("PreTrainedTokenizer", "PythonBackend"), AS_IT_IS),
+    **dict.fromkeys(("ErnieTokenizer", "ElectraTokenizer", "DistilBertTokenizer"), "BertTokenizer"),
+    **dict.fromkeys(("BartTokenizer", "LongformerTokenizer"), "RobertaTokenizer"),
+}
+"""Other names of classes."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Token:
+    """An added token; `where` is the file and the field that declare it."""
+
+    index: int
+    content: str
+    flags: Mapping[str, bool]
+    where: str
+
+
+class Files:
+    """The files about a tokenizer in a folder. What is read is checked."""
+
+    def __init__(self, folder: Path, file: Path | None) -> None:
+        self.folder = folder
+        self.config, self.settings, self.map, self.listed = (
+            read_json(folder / name) if (folder / name).is_file() else {}
+            for name in (CONFIG, SETTINGS, MAP, ADDED)
+        )
+        self.kind = str(self.config.get("model_type", ""))
+        self.fast_file = folder / FAST
+        self.slow: dict[str, Path] = {}
+        if file is None:
+            found = {
+                one: sorted(folder.glob(one)) for one in ("vocab.txt", "merges.txt", "*.model")
+            }
+            self.slow = {pattern: one[0] for pattern, one in found.items() if len(one) == 1}
+        elif file.suffix == ".json" and not file.with_name("merges.txt").is_file():
+            self.fast_file = file
+        else:
+            pattern = {".txt": "vocab.txt", ".model": "*.model"}.get(file.suffix, "merges.txt")
+            self.fast_file, self.slow = file / FAST, {pattern: file}
+            if pattern == "merges.txt" or file.name == "merges.txt":
+                self.slow = {"merges.txt": file.with_name("merges.txt")}
+        self.fast: dict[str, Any] = {}
+        if self.fast_file.is_file():
+            self.fast = read_json(self.fast_file)
+            with naming(self.fast_file):
+                untrusted.check(self.fast)
+
+    def setting(self, key: str, default: Any, kind: type | None = None) -> Any:
+        """A setting of tokenizer_config.json, of the type of its default or of `kind`."""
+        value, kind = self.settings.get(key), kind or type(default)
+        if value is not None and type(value) is not kind:
+            where = f"{self.folder / SETTINGS}: {key}"
+            raise DataError(f"{where} must be {JSON_NAMES[kind]}, got {value!r}")
+        return default if value is None else value
+
+    def flag(self, key: str, default: bool | None) -> Any:
+        """A setting that is true or false."""
+        return self.setting(key, default, bool)
+
+    @property
+    def rows(self) -> int | None:
+        """The number of ids of the model, if config.json says it."""
+        rows = self.config.get("vocab_size")
+        return rows if type(rows) is int else None
+
+    @property
+    def size(self) -> int:
+        """The number of ids of pieces and tokens that files have."""
+        pieces = self.fast["model"]["vocab"] if self.fast else self.pieces.ids
+        return max(len(pieces), *(token.index + 1 for token in self.added), 0)
+
+    @cached_property
+    def class_name(self) -> str:
+        """The class of the tokenizer, found as AutoTokenizer finds it."""
+        named = self.setting("tokenizer_class", "") or self.config.get("tokenizer_class") or ""
+        name = str(named).removesuffix("Fast")
+        name = SAME.get(name, name) or USUAL.get(self.kind, AS_IT_IS)
+        if self.fast:
+            if name not in (*CLASSES, AS_IT_IS):
+                what = "%s is taken as it is, as tokenizer_class %s is unknown"
+                log.warning(what, self.fast_file, named)
+            other = name in CLASSES and untrusted.kind_of(self.fast["model"]) != CLASSES[name].model
+            return name if name in CLASSES and (named or not other) else AS_IT_IS
+        if name not in (*CLASSES, AS_IT_IS):
+            where = f"{self.folder / SETTINGS}: tokenizer_class"
+            raise DataError(f"{where} must be one of {', '.join(CLASSES)}, got {named!r}")
+        if name in CLASSES and CLASSES[name].slow in self.slow:
+            return name
+        usual = USUAL.get(self.kind, "")
+        if usual in CLASSES and CLASSES[usual].slow in self.slow:
+            return usual
+        # the files that are there decide
+        fits = {"vocab.txt": "BertTokenizer", "merges.txt": "GPT2Tokenizer"}
+        return next((fits[one] for one in fits if one in self.slow), "T5Tokenizer")
+
+    @cached_property
+    def slow_file(self) -> Path | None:
+        """The class's own file of pieces."""
+        if self.class_name == AS_IT_IS:
+            return None
+        return self.slow.get(CLASSES[self.class_name].slow)
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        """The pieces, of tokenizer.json if there is one; other files must have the same."""
+        slow = None
+        if self.slow_file is not None:
+            with naming(self.slow_file):
+                slow = pieces_of_file(self.slow_file)
+        if not self.fast:
+            assert slow is not None
+            return slow
+        fast = pieces_of_spec(self.fast)
+        for piece, index in slow.ids.items() if slow else ():
+            if fast.ids.get(piece, index) != index:
+                what = f"{piece!r} has the id {fast.ids[piece]:,} in model.vocab"
+                other = f"but {index:,} in {self.slow_file}"
+                raise DataError(f"{self.fast_file}: {what}, {other}")
+        return fast
+
+    @property
+    def merged(self) -> Path | None:
+        """The sentencepiece model that has the pieces, if it is not unigram but BPE."""
+        file = None if self.fast else self.slow_file
+        is_bpe = file is not None and file.suffix == ".model" and not self.pieces.scores
+        return file if is_bpe else None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether unitk wrote the folder of a sentencepiece model, and nothing was added since."""
+        own = self.slow.get("*.model")
+        if own is None or own.name != OWN or not self.fast:
+            return False
+        model = SentencePiece(own.read_bytes())
+        return all(
+            token.flags["special"]
+            or token.content.startswith("<extra_id_")
+            or model.find(token.content) == token.index
+            for token in self.added
+        )
+
+    @cached_property
+    def added(self) -> list[Token]:
+        """The added tokens that the files declare, in the order of their ids.
+
+        A token in several files has the flags of the first.
+        """
+        found: dict[str, Token] = {}
+        at: dict[int, Token] = {}
+        for token in (*self._decoder(), *self._fast_added(), *self._listed()):
+            for other in (found.get(token.content), at.get(token.index)):
+                if other and (other.content, other.index) != (token.content, token.index):
+                    both = [f"{one.content!r} the id {one.index:,}" for one in (token, other)]
+                    raise DataError(f"{token.where} gives {both[0]}, but {other.where} {both[1]}")
+            found.setdefault(token.content, token)
+            at.setdefault(token.index, token)
+        return sorted(found.values(), key=lambda token: token.index)
+
+    def _decoder(self) -> Iterator[Token]:
+        where = f"{self.folder / SETTINGS}: added_tokens_decoder"
+        for index, token in self.setting("added_tokens_decoder", {}).items():
+            if not index.isdecimal():
+                raise DataError(f"{where} must have whole numbers as names, got {index!r}")
+            yield _token(int(index), token, where)
+
+    def _fast_added(self) -> Iterator[Token]:
+        for place, token in enumerate(self.fast.get("added_tokens") or []):
+            yield _token(token["id"], token, f"{self.fast_file}: added_tokens[{place}]")
+
+    def _listed(self) -> Iterator[Token]:
+        where = self.folder / ADDED
+        special = {spelled(one) for one in (*self.roles.values(), *self.extra[0])}
+        for content, index in self.listed.items():
+            if type(index) is not int or index < 0:
+                raise DataError(f"{where}: {content!r} must be a whole number, got {index!r}")
+            is_special = content in special
+            yield Token(
+                index,
+                content,
+                dict.fromkeys(FLAGS, False) | {"normalized": not is_special, "special": is_special},
+                f"{where}: {content!r}",
+            )
+
+    @property
+    def _legacy(self) -> Mapping[str, Any]:
+        """special_tokens_map.json, which counts if tokenizer_config.json has no added tokens."""
+        return {} if "added_tokens_decoder" in self.settings else self.map
+
+    @cached_property
+    def roles(self) -> dict[str, Any]:
+        """Role -> its token as the files or the class have it, text or object."""
+        known = CLASSES.get(self.class_name)
+        found: dict[str, Any] = {}
+        for role in ROLES:
+            key = f"{role}_token"
+            for file, given in ((MAP, self._legacy), (SETTINGS, self.settings)):
+                if key in given:
+                    if given[key] is not None:
+                        spelled(given[key], f"{self.folder / file}: {key}")
+                        found[role] = given[key]
+                    break
+            else:
+                if known and role in known.roles:
+                    found[role] = known.roles[role]
+        return found
+
+    def declares(self, role: str) -> bool:
+        """Whether a file names the token of a role."""
+        key = f"{role}_token"
+        return bool(self._legacy.get(key) or self.settings.get(key))
+
+    @cached_property
+    def extra(self) -> tuple[list[Any], list[Any]]:
+        """The special tokens without a role that the files name, and those of the class alone."""
+        both = ("extra_special_tokens", "additional_special_tokens")
+        extra, more = (self.settings.get(key) for key in both)
+        is_said = both[0] in self.settings
+        named = [
+            value
+            for key, value in (*self.settings.items(), *self._legacy.items())
+            if key.endswith("_token") and key[:-6] not in ROLES and isinstance(value, str)
+        ]
+        if isinstance(extra, dict):
+            named += extra.values()
+            extra, is_said = None, False
+        elif not extra and more:
+            extra, more, is_said = more, None, True
+        if self._legacy.get(both[0]):
+            extra, is_said = [*(extra or []), *self._legacy[both[0]]], True
+        more = self._legacy.get(both[1], more)
+        if not self.fast and self.slow_file and self.slow_file.suffix == ".model":
+            more = [_flagged(one, special) for one, special in self.pieces.symbols.items()]
+        default = [] if is_said else self._extra_of_class(more)
+        named += (extra if is_said else more) or []
+        for one in named:
+            spelled(one, f"{self.folder / SETTINGS}: {both[0]}")
+        return named, default
+
+    def _extra_of_class(self, more: list[Any] | None) -> list[Any]:
+        known = CLASSES.get(self.class_name)
+        if self.class_name == "T5Tokenizer":
+            if any("<extra_id_" in spelled(one) for one in more or []):
+                return []
+            return [f"<extra_id_{number}>" for number in range(self.setting("extra_ids", EXTRA))]
+        return list(known.extra) if known and more is None else []
+
+
+def spelled(token: Any, where: str = "") -> str:
+    """The text of a token that is a text or an object with `content`."""
+    content = token.get("content") if isinstance(token, dict) else token
+    if not isinstance(content, str) or not content:
+        raise DataError(f"{where} must be a text or an object with content, got {token!r}")
+    return content
+
+
+def _token(index: int, given: Any, where: str) -> Token:
+    content = spelled(given if isinstance(given, dict) else None, where)
+    flags = {name: given.get(name, name == "normalized") for name in FLAGS}
+    if "normalized" not in given:
+        flags["normalized"] = not given.get("special", False)
+    for name, value in flags.items():
+        if type(value) is not bool:
+            raise DataError(f"{where}: {name} must be true or false, got {value!r}")
+    return Token(index, content, flags, where)
+
+
+def _flagged(content: str, special: bool) -> dict[str, Any]:
+    return {"content": content, "normalized": False, "special": special}
