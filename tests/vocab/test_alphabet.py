@@ -1,5 +1,6 @@
 import logging
 import random
+import re
 import string
 from collections import Counter
 
@@ -58,6 +59,27 @@ def test_characters_are_counted_as_the_vocabulary_sees_them():
     found = alphabet.count(lines, "identity")
     assert found == Counter("".join("".join(lines).split()))
     assert alphabet.count(["\ufb01n\uff21\u2026"], "nmt_nfkc") == Counter("finA...")
+
+
+@pytest.mark.parametrize(
+    ("normalization", "changed"),
+    [
+        ("nmt_nfkc", r".* nmt_nfkc changes 2 of .*: U\+200C . a blank 12, \ufb01 . fi 1$"),
+        ("nmt_nfkc_cf", r".* nmt_nfkc_cf changes 2 of .*: U\+200C . a blank 12, \ufb01 . fi 1$"),
+        ("nfkc", r".* nfkc changes 1 of .*: \ufb01 . fi 1$"),
+        ("identity", None),
+    ],
+)
+def test_what_the_normalization_changes_is_told(caplog, normalization, changed):
+    text = ["\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"] * 12 + [
+        "abc abd abc abd The\u00a0\ufb01n\t"
+    ]
+    vocab = train_vocab(text, 32, "bpe", normalization=normalization)
+    told = [one.getMessage() for one in caplog.records if "changes" in one.getMessage()]
+    assert len(told) == bool(changed) and (not changed or re.match(changed, told[0]))
+    assert (vocab.decode(vocab.encode(text[0])) == text[0]) == (
+        changed is None or "200" not in changed
+    )
 
 
 def test_long_lines_are_parted_at_blanks():

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
 import numpy as np
@@ -33,18 +33,27 @@ SHOWN = 40
 log = logging.getLogger(__name__)
 
 
-def count(lines: Iterable[str], normalization: str) -> Counter[str]:
-    """Count the characters after the vocabulary's normalization, blanks excluded."""
-    normal = _normalizer(normalization)
+def characters(lines: Iterable[str]) -> Counter[str]:
+    """Count the characters of a text as they are."""
     stream, raw = iter(lines), np.zeros(0x110000, np.int64)
     while some := list(islice(stream, 100_000)):
-        # code points are counted as numbers; each different one is normalised once, below
         codes = np.frombuffer("".join(some).encode("utf-32-le"), np.uint32)
         raw += np.bincount(codes, minlength=len(raw))
+    return Counter({chr(code): int(raw[code]) for code in np.flatnonzero(raw).tolist()})
+
+
+def count(lines: Iterable[str], normalization: str) -> Counter[str]:
+    """Count the characters after the vocabulary's normalization, blanks excluded."""
+    return normalize(characters(lines), normalization)
+
+
+def normalize(raw: Counter[str], normalization: str) -> Counter[str]:
+    """What these characters become in the vocabulary, blanks excluded."""
+    normal = _normalizer(normalization)
     found: Counter[str] = Counter()
-    for code in np.flatnonzero(raw).tolist():
-        for character in normal(chr(code)):
-            found[character] += int(raw[code])
+    for one, times in raw.items():
+        for character in normal(one):
+            found[character] += times
     return Counter({one: times for one, times in found.items() if one.strip()})
 
 
@@ -61,15 +70,45 @@ def choose(counts: Counter[str], size: int, normalization: str) -> tuple[float, 
 
 def report(counts: Counter[str], known: Callable[[str], object]) -> None:
     """Log the characters that are not `known`, most frequent first."""
-    lacking = [(one, times) for one, times in counts.most_common() if known(one) is None]
+    lacking = {one: times for one, times in counts.items() if known(one) is None}
     if lacking:
-        share = sum(times for _, times in lacking) / sum(counts.values())
-        some = ", ".join(f"{_shown(one)} {times:,}" for one, times in lacking[:SHOWN])
-        more = f", and {len(lacking) - SHOWN:,} more" if len(lacking) > SHOWN else ""
+        what, (number, share, some) = "the vocabulary leaves out", _part(lacking, counts)
+        of = f"of {len(counts):,} characters"
+        log.warning("%s %s %s (%.3f %% of the text): %s", what, number, of, share, some)
+
+
+def report_changes(raw: Counter[str], normalization: str) -> None:
+    """Log the characters that the normalization changes, most frequent first.
+
+    Blanks that become other blanks and letters that lose their case are none of them.
+    """
+    normal = _normalizer(normalization.removesuffix("_cf"))
+    visible = Counter({one: times for one, times in raw.items() if not one.isspace()})
+    changed = {one: times for one, times in visible.items() if normal(one) != one}
+    if changed:
+        to = {one: normal(one) for one in changed}
+        number, share, some = _part(changed, visible, to)
         log.warning(
-            "the vocabulary leaves out %s of %s characters (%.3f %% of the text): %s%s",
-            *(f"{len(lacking):,}", f"{len(counts):,}", 100 * share, some, more),
+            "--vocab-normalization %s changes %s of %s characters (%.3f %% of the text): %s",
+            *(normalization, number, f"{len(visible):,}", share, some),
         )
+
+
+def _part(
+    part: Mapping[str, int], whole: Counter[str], to: Mapping[str, str] | None = None
+) -> tuple[str, float, str]:
+    """How many characters are a part of others, their share in percent, and a list of them."""
+    ranked = sorted(part.items(), key=lambda one: -one[1])
+    some = ", ".join(
+        f"{_shown(one)}{_becomes(to[one]) if to else ''} {times:,}" for one, times in ranked[:SHOWN]
+    )
+    more = f", and {len(part) - SHOWN:,} more" if len(part) > SHOWN else ""
+    return f"{len(part):,}", 100 * sum(part.values()) / sum(whole.values()), some + more
+
+
+def _becomes(text: str) -> str:
+    shown = "a blank" if text == " " else "".join(map(_shown, text)) or "nothing"
+    return f" \u2192 {shown}"
 
 
 def _shown(one: str) -> str:

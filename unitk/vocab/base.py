@@ -372,10 +372,12 @@ def train_vocab(
 
     Symbols are control symbols with the first ids, which no text produces. The thread count is
     fixed, because the pieces depend on it. Without a `coverage`, the text decides which characters
-    have pieces (`alphabet`); characters without one are logged. `fit` may consume its lines.
+    have pieces (`alphabet`). Characters without one are logged, and those that are changed. `fit`
+    may consume its lines.
     """
     chosen = [part for line in sample_lines(lines, sample, seed) for part in _short(line)]
-    counts, required = alphabet.count(chosen, normalization), ""
+    raw, required = alphabet.characters(chosen), ""
+    counts = alphabet.normalize(raw, normalization)
     if not counts:
         raise DataError("there is no text to train a vocabulary on")
     if coverage is None:
@@ -405,6 +407,7 @@ def train_vocab(
     except RuntimeError as error:
         raise _refused(str(error), size) from error
     alphabet.report(counts, trained.find)
+    alphabet.report_changes(raw, normalization)
     return adopt(trained)
 
 

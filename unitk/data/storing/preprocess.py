@@ -104,7 +104,8 @@ class Options(ReadingOptions):
     vocab_normalization: Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"] = (
         "nmt_nfkc"
     )
-    """Unicode normalization of the vocabulary. cf folds to lower case."""
+    """Unicode normalization of the vocabulary. cf folds to lower case. nmt makes zero-width
+    characters blanks. Characters that it changes are logged when a vocabulary is trained."""
     vocab_coverage: float | None = None
     """Share of the text whose characters get a piece of their own. The rarest characters are
     unknown. Default: all characters if they are few; with thousands 0.9995 and all letters and
