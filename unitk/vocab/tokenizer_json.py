@@ -52,6 +52,7 @@ class Tokenizers(VocabModel):
             if index is not None and index != token["id"]:
                 where = f"added_tokens[{place}].id {token['id']:,} for {token['content']!r}"
                 raise DataError(f"has {where}, but the library gives it the id {index:,}")
+        self._check_twins(added)
         outside = json.dumps([spec.get("pre_tokenizer"), spec.get("decoder")])
         self._bytes = _byte_of_letter() if '"ByteLevel"' in outside else None
         self._begins = '"add_prefix_space": true' in outside
@@ -59,6 +60,16 @@ class Tokenizers(VocabModel):
         if untrusted.kind_of(model) == "WordPiece":
             self._prefix = model.get("continuing_subword_prefix", "##")
         untrusted.probe(spec, self._tokenizer.encode)
+
+    def _check_twins(self, added: Sequence[Mapping[str, Any]]) -> None:
+        """Refuse added tokens that a normalized text cannot tell apart: the library takes any."""
+        normalizer, found = self._tokenizer.normalizer, dict[str, int]()
+        for token in added if normalizer is not None else ():
+            if token.get("normalized") and token["id"] not in self._plain:
+                text = normalizer.normalize_str(token["content"])
+                if (other := found.setdefault(text, token["id"])) != token["id"]:
+                    both = f"{self.piece(other)!r} and {token['content']!r}"
+                    raise DataError(f"has {both} in added_tokens, which are one to its normalizer")
 
     @classmethod
     def opens(cls, path: Path) -> bool:
