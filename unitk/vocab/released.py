@@ -73,7 +73,9 @@ def open_released(
                 lacks = f"{merged.name}, whose pieces are merged (BPE), has no place for it"
                 raise DataError(f"{token.where}: {token.content!r}, but {lacks}")
         return model, None
-    model = Tokenizers(_assemble(files).to_str().encode())
+    tokenizer = _assemble(files)
+    with naming(files.fast_file if files.fast else folder):
+        model = Tokenizers(tokenizer.to_str().encode())
     symbols = _symbols(files, model, spellings)
     if file is None:
         _check_rows(files, model, symbols)
@@ -99,10 +101,10 @@ def _assemble(files: Files) -> Any:
         if content in there or not is_named and beyond and tokenizer.token_to_id(content) is None:
             continue
         flags = {key: one[key] for key in FLAGS if key in one} if isinstance(one, dict) else {}
-        _add(
-            tokenizer, content, {"special": True, **flags} | ({"special": True} if is_role else {})
-        )
+        _add(tokenizer, content, flags | {"special": is_role or flags.get("special", True)})
         there.add(content)
+    if files.fast and files.class_name != AS_IT_IS:
+        _compare(files, tokenizer)
     return tokenizer
 
 
