@@ -145,6 +145,7 @@ class EvaluateOptions(TypedDict, total=False):
     pairs: Path | str | None
     last_word: Path | str | None
     choices: Path | str | None
+    delimiter: str | None
     infill: Path | str | None
     mask_ratio: Numbers
     stride: int | str | None

@@ -429,9 +429,12 @@ def test_places_are_counted_in_the_passage_as_its_file_has_it(labelled, tmp_path
     records = [{"source": text, "q": text[0], "p": text[1]} for text in texts]
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
     fields = ["--input", str(tmp_path / "in.jsonl"), "--source-field", "q,p"]
+    asked = [{"context": text[1], "qas": [{"question": text[0]}]} for text in texts]
+    (tmp_path / "in.json").write_text(json.dumps({"data": [{"paragraphs": asked}]}))
     wanted = unitk.load(tmp_path / "run").predict(texts, null_threshold=1e9)
     for words in (
         ["--input", str(tmp_path / "in.txt")],
+        ["--input", str(tmp_path / "in.json")],
         fields[:2],
         fields,
         ["\t".join(text) for text in texts],

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
@@ -68,6 +69,9 @@ class Options(ReadingOptions):
     choices: Path | None = None
     """Questions whose right answer should be the most probable one: json-lines with the fields
     context, choices (a list) and label (a number from 0)."""
+    delimiter: str | None = None
+    """With --choices: what stands between a context and a choice. Default: a blank, or nothing
+    where one of them has it or the script has no blanks between words (Chinese, Japanese, Thai)."""
     infill: Path | None = None
     """Texts whose words are hidden and filled in again: json-lines with the field text, or lines.
     Reports BLEU of the filled texts."""
@@ -143,6 +147,8 @@ def measured(parsed: config.Parsed) -> tuple[dict[str, Any], dict[str, Any], lis
     several = ("data", *FILES)
     kinds = [name for name in several if getattr(given, name) is not None]
     require(len(kinds) == 1, f"give one of {', '.join(map(flag, several))}")
+    if kinds != ["choices"]:
+        parsed.idle("without --choices", "delimiter")
     if kinds != ["data"] or given.stride is not None:
         return _scored(parsed, kinds[0])
     parsed.idle("without --pairs, --last-word, --choices or --stride", *SCORES_ONLY)
@@ -239,7 +245,8 @@ def _texts(given: Options, kind: str, model: Callable[[], Generator]) -> Found:
         else:
             read_file, measure = continuations.read_last_words, continuations.last_words
             if kind == "choices":
-                read_file, measure = continuations.read_choices, continuations.ranked
+                read_file = partial(continuations.read_choices, delimiter=given.delimiter)
+                measure = continuations.ranked
             asked = read_file(paths)
             if not asked:
                 raise DataError(f"{flag(kind)} {path} is empty")

@@ -11,6 +11,7 @@ from unitk.decoding.config import GenerateConfig
 from unitk.decoding.generator import Generator
 from unitk.decoding.likelihood.continuations import (
     Question,
+    judged,
     last_words,
     lines_about,
     ranked,
@@ -46,6 +47,68 @@ def test_choices_are_ranked_three_ways():
     figures = ranked([question], [found])
     assert figures["accuracy_sum"] == 0 and figures["accuracy_per_token"] == 50  # a tie of two
     assert figures["accuracy_per_byte"] == 0 and figures["chance"] == pytest.approx(100 / 3)
+
+
+def test_scripts_without_blanks_get_none(tmp_path):
+    path = tmp_path / "x.jsonl"
+    wanted = {
+        ("北京是中国的", "首都"): "",
+        ("日本の首都は", "「東京」だ"): "",
+        ("ประเทศไทยมีเมืองหลวงคือ", "กรุงเทพ"): "",
+        ("他生于", "2008年"): "",
+        ("答案：", "苹果"): "",
+        ("The answer is", "apples"): " ",
+        ("서울은 한국의", "수도이다"): " ",
+        ("The capital of China is", "北京"): " ",
+        ("北京 ", "首都"): "",
+        ("The answer is", " apples"): "",
+        ("", "首都"): "",
+        ("1 + 1 =", "2"): " ",
+    }
+    rows = [{"context": a, "choices": [b, "x"], "label": 0} for a, b in wanted]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read_choices([path])
+    assert [one.choices[0] for one in found] == [m + b for (_, b), m in wanted.items()]
+    for one, (context, choice) in zip(read_choices([path], ""), wanted, strict=True):
+        assert one.choices == (choice, "x") and one.context == context
+    given = [one.choices[0] for one in read_choices([path], "|")]
+    assert given == ["|" * bool(a) + b for a, b in wanted]
+
+
+def test_the_last_word_of_any_script(tmp_path):
+    path = tmp_path / "x.txt"
+    texts = {
+        "北京是中国的首都。": ("北京是中国的首", "都。"),
+        "我用 iPhone": ("我用", " iPhone"),
+        "I live in 北京": ("I live in 北", "京"),
+        "the cat sat .": ("the cat sat", " ."),
+        "He saw a cat.": ("He saw a", " cat."),
+        "on the 東": ("on the", " 東"),
+    }
+    path.write_text("".join(f" {text} \n" for text in texts))
+    found = [(one.context, one.choices[0]) for one in read_last_words([path])]
+    assert found == [*texts.values()]
+    path.write_text("北\n")
+    with pytest.raises(DataError, match="x.txt, line 1: .* less than two words"):
+        read_last_words([path])
+
+
+def test_a_choice_has_the_probability_of_the_text_as_it_stands(tmp_path, toy_vocab):
+    """No piece of a choice begins a word, where the text has no blank there."""
+    task = registry.get("task", "lm")(registry.get("task", "lm").Config(), toy_vocab)
+    task.answers = False
+    torch.manual_seed(0)
+    generator = Generator(tiny(registry.get("arch", "gpt2_tiny")()).build(len(toy_vocab)), task)
+    joined = "The bade"
+    for context, choice in (("The", " bade"), ("The ba", "de")):
+        questions = [Question(context, (choice,), 0, "")]
+        [[(gains_, _)]] = judged(generator, questions, False, 4096, lambda done: None)
+        before, after = toy_vocab.encode(context), toy_vocab.encode(joined)
+        if [*before, *toy_vocab.encode_inside(choice)] == after:  # no token over the border
+            whole = generator.likelihood(joined)[0].sum() - generator.likelihood(context)[0].sum()
+            assert gains_.sum() == pytest.approx(whole, abs=1e-4)
+        pieces = toy_vocab.pieces(toy_vocab.encode_inside(choice))
+        assert pieces[0].startswith("▁") == choice.startswith(" ") and len(pieces) == len(gains_)
 
 
 def test_questions_without_a_label_are_ranked_but_not_counted(tmp_path):

@@ -63,8 +63,11 @@ def read_squad(path: Path, spans: bool = False) -> Iterator[PairText]:
 
 
 def read_questions(path: Path) -> Iterator[list[str]]:
-    """Read question and passage of each entry of a SQuAD json, which needs no answers."""
-    return (asked for _, asked, _, _ in _entries(path))
+    """Read question and passage of each entry of a SQuAD json, which needs no answers.
+
+    The passage is as it stands there, so that places in it can be counted.
+    """
+    return ([asked[0], passage] for _, asked, passage, _ in _entries(path))
 
 
 def _entries(path: Path) -> Iterator[tuple[dict[str, Any], list[str], str, str]]:

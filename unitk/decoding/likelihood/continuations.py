@@ -14,24 +14,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import regex
 
 from unitk.data.reading.pairs import chosen, label_of
 from unitk.data.reading.records import numbered_lines, records
 from unitk.data.reading.sources import format_of
 from unitk.errors import DataError
 from unitk.slots import Floats, Ids
+from unitk.vocab.scripts import UNIT, UNSPACED
 
 if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
 
 LAST = re.compile(r"\s+\S+\s*$")
+LETTERS = regex.compile(r"\p{L}", regex.V1), regex.compile(r"(?r)\p{L}", regex.V1)
+"""The first letter, and the last one."""
+NO_BLANKS = regex.compile(UNSPACED, regex.V1)
 NORMS = "sum", "per_token", "per_byte"
 Report = Callable[[int], None]
 
 
 @dataclass(frozen=True)
 class Question:
-    """A context, what may follow it (the blank before it included), and the right one's number."""
+    """A context, what may follow it (what is between them included), and the right one's number."""
 
     context: str
     choices: tuple[str, ...]
@@ -58,15 +63,39 @@ def read_last_words(paths: Sequence[Path]) -> list[Question]:
         text = record.get("text")
         if not isinstance(text, str):
             raise DataError(f"{place}: no text in the field text")
-        last = LAST.search(text.lstrip())
-        if last is None:
+        start = last_word_at(text.strip())
+        if not start:
             raise DataError(f"{place}: the text has less than two words")
-        found.append(Question(text.lstrip()[: last.start()], (last[0].rstrip(),), 0, place))
+        found.append(Question(text.strip()[:start], (text.strip()[start:],), 0, place))
     return found
 
 
-def read_choices(paths: Sequence[Path]) -> list[Question]:
-    """Read records with the fields `choices`, and optionally `context` and `label`."""
+def last_word_at(text: str) -> int:
+    """Where the last word of a text begins, with the blank before it; 0 if it is the only one.
+
+    Of a script without blanks between words, it is the last letter and what follows it.
+    """
+    blank = LAST.search(text)
+    start = blank.start() if blank else 0
+    units = [one for one in UNIT.finditer(text, start) if any(map(str.isalnum, one[0]))]
+    joint = units and NO_BLANKS.match(units[-1][0]) and text[start : units[-1].start()].strip()
+    return units[-1].start() if joint else start
+
+
+def between(context: str, choice: str) -> str:
+    """What stands between a context and a choice: a blank, where their scripts part words by it."""
+    if not context or context[-1].isspace() or choice[0].isspace():
+        return ""
+    first, last = LETTERS
+    letters = [one[0] for one in (last.search(context), first.search(choice)) if one]
+    return "" if letters and all(map(NO_BLANKS.match, letters)) else " "
+
+
+def read_choices(paths: Sequence[Path], delimiter: str | None = None) -> list[Question]:
+    """Read records with the fields `choices`, and optionally `context` and `label`.
+
+    The `delimiter` stands between context and choice; by default what `between` says.
+    """
     found = []
     for record, place in rows_of(paths):
         context, choices, label = (record.get(name) for name in ("context", "choices", "label"))
@@ -79,8 +108,10 @@ def read_choices(paths: Sequence[Path]) -> list[Question]:
         if label is not None:
             where = f"{place}: the field label"
             label = chosen(label_of(label, "choice", where)[0], several, where)
-        blank = " " * bool(context and not context[-1].isspace())
-        after = tuple(one if one[0].isspace() else blank + one for one in several)
+        if delimiter is not None and context:
+            after = tuple(delimiter + one for one in several)
+        else:
+            after = tuple(between(context, one) + one for one in several)
         found.append(Question(context, after, label, place))
     return found
 
@@ -98,6 +129,10 @@ def judged(
     flat = [[one.context, choice] for one in questions for choice in one.choices]
     place = [one.place for one in questions for _ in one.choices]
     ids: list[tuple[Ids, Ids]] = [(first, text) for first, text in generator.encode(flat)]
+    for number, (context, choice) in enumerate(flat):
+        if context.strip() and not (context[-1].isspace() or choice[0].isspace()):
+            inside = generator.vocab.encode_inside(choice)  # it begins no word
+            ids[number] = ids[number][0], np.array(inside, np.int64)
     for (_, text), where in zip(ids, place, strict=True):
         if not len(text):
             raise DataError(f"{where}: a choice or word has no token of the vocabulary")
