@@ -525,7 +525,7 @@ def test_mistakes_are_told_in_a_line(labelled, tmp_path):
     assert generator.predict([""]) == [{}]
     with torch.no_grad():
         generator.model.decoder.layers[0].attention_norm.weight.fill_(torch.nan)
-    with pytest.raises(NonFiniteError, match="outputs that are NaN: nothing is predicted"):
+    with pytest.raises(NonFiniteError, match="outputs that are not finite: nothing is predicted"):
         generator.predict(["so"])
 
 

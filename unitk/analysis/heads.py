@@ -24,6 +24,7 @@ from unitk.models.lean import RMSNorm
 from unitk.models.model import Model
 from unitk.training.average import mean, rewrite
 from unitk.training.evaluate import Evaluation, objective
+from unitk.training.saving.checkpoint import check_finite
 from unitk.values import render
 
 Gates = Mapping[str, Tensor]
@@ -96,6 +97,8 @@ def importance(evaluation: Evaluation, gates: Gates, max_tokens: int) -> dict[st
         every = torch.autograd.grad(summed, [*own.values()], materialize_grads=True)
         for name, gradient_BH in zip(own, every, strict=True):
             total[name] += gradient_BH.abs().sum(0).double().cpu()
+    for name, one in total.items():
+        check_finite(one, f"the importance of the heads of {name}")
     # the layers' gradients differ in size for reasons that have nothing to do with their heads
     return {name: one / one.norm().clamp(min=1e-30) for name, one in total.items()}
 

@@ -61,6 +61,8 @@ def logits(model: Model | Ensemble, examples: Sequence[Example], max_tokens: int
         [ask] = batch.asks.values()
         states, _ = model(batch, model.condition(batch))
         table = model.head(gather(states, batch, [ask]), ask.head).float()
+        if not (table < torch.inf).all():  # those of words that are none are -inf
+            raise NonFiniteError("the model gives logits that are not finite")
         for i, part in by_example(table, examples, numbers):
             found[i] = part
     return found
@@ -106,6 +108,8 @@ def attention(
         for numbers, batch in _collated(model, examples, max_tokens):
             model(batch, model.condition(batch))
             weight = torch.stack([table.float() for table in seen]).mean(0).flatten(0, 1)
+            if not weight.isfinite().all():
+                raise NonFiniteError("the model gives attention that is not finite")
             [ask] = batch.asks.values()
             for i, table in by_example(weight[ask.first], examples, numbers):
                 source, label = examples[i].towers["enc"].token, examples[i].asks[0].label

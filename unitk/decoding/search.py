@@ -97,6 +97,7 @@ class Search:
         self.wide = self.preset.wide * config.width
         self.rules = Rules(protocol, config, request.constraints, homes.device)
         self.steps = 0
+        self.faulty = torch.zeros((), dtype=torch.bool, device=homes.device)  # NaN or infinity came
         # before this step no hypothesis is full: `gains` need not look
         self.soonest = min(config.max_words or each[0].max_len, *(one.max_len for one in each))
         self.stride = torch.tensor([protocol.dpos, protocol.dpos2], device=homes.device)
@@ -207,6 +208,8 @@ class Search:
             logits_RV = logits_RV / self.config.temperature
         # half the time of logsumexp on CPU
         gain_RV = logits_RV.log_softmax(1, dtype=torch.float32)
+        # a row with NaN or an infinite logit is NaN everywhere
+        self.faulty |= gain_RV[:, 0].isnan().any()
         if self.protocol.endless:
             full_BK = self.full(self.steps)[:, : len(gain_RV) // len(self.state.count)]
             gain_RV[:, self.protocol.end] = torch.where(full_BK.flatten(), 0.0, -torch.inf)
@@ -310,7 +313,7 @@ class Search:
     def results(self) -> list[list[Hypothesis]]:
         """The n best outputs of every input; fewer if the rules forbid more."""
         state, nbest = self.state, self.config.nbest
-        if bool((state.best.isnan() | state.score.isnan()).any()):
+        if bool(self.faulty):
             raise NonFiniteError(
                 "the model gives logits that are not finite: no search is possible"
             )

@@ -97,6 +97,7 @@ def measure(evaluation: Evaluation, draws: int, max_tokens: int, report: Report)
     with evaluation.autocast():
         seen = gather(evaluation.model, batches(keep=True), draws, report)
         check_finite(seen.kl, KL)
+        check_finite(seen.bound, "the bound of the texts")
         gap = math.nan
         if len(texts) > 1:
             own = nll_of(evaluation.model, batches(), seen.z)

@@ -149,6 +149,8 @@ def objective(
             if name.rpartition(".")[2] == BOUND:  # of a mixture TASK.bound
                 bound = float(own.sums[f"{name}/nll"]) / count
                 each.setdefault(name.replace(".", "/"), []).append(bound)
+    for name, total in means.sums.items():
+        checkpoint.check_finite(torch.as_tensor(total), f"{evaluation.path}: loss {name}")
     weights = evaluation.data.train.examples.loss_weights(*evaluation.when)
     found = {name[2:]: value for name, value in means.values("x", weights).items()}
     for name, bounds in each.items():

@@ -9,6 +9,7 @@ import torch
 from unitk.decoding.config import GenerateConfig
 from unitk.decoding.fit import batches, by_example
 from unitk.decoding.search import Hypothesis
+from unitk.errors import NonFiniteError
 from unitk.models.base import Decoder
 from unitk.slots import Example, Ids, collate
 
@@ -27,7 +28,10 @@ def fill(
     for numbers in batches(prompts, config.max_tokens):
         batch = collate([[prompts[i]] for i in numbers]).to(model.device)
         [ask] = batch.asks.values()
-        both = [by_example(one, prompts, numbers) for one in model.likeliest(batch, ask, banned)]
+        found_K = model.likeliest(batch, ask, banned)
+        if not found_K[1].isfinite().all():
+            raise NonFiniteError("the model gives logits that are not finite: nothing is filled in")
+        both = [by_example(one, prompts, numbers) for one in found_K]
         for (i, ids), (_, each) in zip(*both, strict=True):
             total = float(each.sum())
             found[i] = [Hypothesis(ids, total / len(ids) ** config.lenpen, total, each)]

@@ -15,7 +15,7 @@ from torch import Tensor
 from unitk.decoding.config import EmbedConfig
 from unitk.decoding.ensemble import Ensemble
 from unitk.decoding.fit import batches, beyond, shortened
-from unitk.errors import DataError, UsageError, require
+from unitk.errors import DataError, NonFiniteError, UsageError, require
 from unitk.models.base import families
 from unitk.models.model import Model
 from unitk.slots import TOKEN, Example, Floats, Ids, collate
@@ -67,6 +67,8 @@ def embed(
             each = zip(states_BTD.float().cpu(), token_BT.cpu(), sizes, strict=True)
             pooled = [_pooled(x[:n], token[:n], symbols, config) for x, token, n in each]
         for i, vector in zip(numbers, pooled, strict=True):
+            if not vector.isfinite().all():
+                raise NonFiniteError("the model gives states that are not finite: no vector is one")
             found[i] = vector.float().cpu().numpy()
         report(len(numbers))
     report(words.count(False))
