@@ -156,7 +156,7 @@ class Trainer:
                 at.epoch, at.cursor = update.epoch, update.cursor  # where a resumed run goes on
                 at.tokens, at.texts = at.tokens + tokens, at.texts + len(update.ids)
                 at.read(words, config.save_at_words)
-                self.journal.advance(at.step)
+                self.journal.advance(at.step, lambda: report.early_lines(self))
                 profiler()
         if self.stopped:
             raise SystemExit(EXIT[self.stopped])
@@ -357,14 +357,8 @@ class Trainer:
         scale = at.loss_scale(self.precision)
         values |= {"loss_scale": scale} if scale != 1 else {}
         values |= {"noise_scale": noise} if (noise := self.noise.scale) else {}
-        line = f"{values_line('train', values)}  lr {self.plan.rate:.2e}  gnorm {self.norm:.3g}"
-        line += f"  {values['tokens/s']:,.0f} tokens/s  data {values['wait']:.1%}"
-        if self.total:
-            left = (self.total - at.step) * self.speed.busy / self.speed.updates
-            more = -(-self.total // self.config.valid_every) - at.step // self.config.valid_every
-            line += f"  eta {report.clock(left + more * self.validation_seconds)}"
         self.last = values_line("train", values)
-        self.journal.event("train", at.step, values, line)
+        self.journal.event("train", at.step, values, report.train_line(self, values))
         self.spent.add(self.speed)
         self.means, self.speed = Means(), Speed()
 

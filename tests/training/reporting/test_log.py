@@ -9,6 +9,7 @@ import pytest
 from unitk.errors import DataError, UsageError
 from unitk.training.reporting.log import Journal, Terminal, console
 from unitk.training.reporting.plots import LATENT, drawn, panels_of, plot
+from unitk.training.reporting.report import about
 from unitk.training.reporting.sinks import (
     LOGGERS,
     Csv,
@@ -215,3 +216,45 @@ def test_no_run_no_curves(tmp_path):
     fill(tmp_path / "a", [])
     with pytest.raises(DataError, match="holds no event yet"):
         plot([tmp_path / "a"], tmp_path / "curves.png")
+
+
+def test_slow_updates_are_shown_before_their_event_is_due(tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    now = 0.0
+    monkeypatch.setattr("unitk.training.reporting.log.time.monotonic", lambda: now)
+    shown = []
+    with journal(tmp_path / "a") as log:
+        for step in range(1, 1001):
+            now += 1.0
+            log.advance(step, lambda: ("early", "about 4 hours to go"))
+            if len(caplog.messages) > len(shown):
+                shown.append(step)
+            if step == 200:
+                log.event("train", step, {"train/loss": 2.0}, "due")
+    lines = [line for line in caplog.messages if "early" in line]
+    assert shown[:5] == [5, 6, 15, 35, 75] and "step 5/10  early" in lines[0]
+    assert len(lines) < 10  # the distances double
+    assert caplog.messages.count("about 4 hours to go") == 1
+    assert [event["step"] for event in read_events(tmp_path / "a" / "log.jsonl")] == [200]
+
+
+def test_fast_updates_and_other_ranks_show_nothing_early(tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    now = 0.0
+    monkeypatch.setattr("unitk.training.reporting.log.time.monotonic", lambda: now)
+    with journal(tmp_path / "a") as log, Journal([], step=0, total=10, shown=False) as other:
+        for step in range(1, 40):
+            now += 1.0
+            log.event("train", step, {"train/loss": 2.0}, "due")
+            log.advance(step, lambda: ("early", ""))
+            other.advance(step, lambda: ("early", "about 4 hours to go"))
+    assert "early" not in caplog.text and "about" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(61, "1 minute"), (2400, "40 minutes"), (7199, "120 minutes"), (15_000, "4.2 hours"),
+     (86_400, "24 hours"), (300_000, "3.5 days"), (8_640_000, "100 days")],
+)  # fmt: skip
+def test_times_in_words(seconds, words):
+    assert about(seconds) == f"about {words}"

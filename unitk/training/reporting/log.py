@@ -6,7 +6,9 @@ Values have names such as "train/loss", "train/lm", "valid/lm/ppl", "lr", "gnorm
 from __future__ import annotations
 
 import logging
+import math
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -17,6 +19,8 @@ from unitk.errors import QUIET, talks
 from unitk.training.reporting.sinks import Event, Sink, event
 
 log = logging.getLogger(__name__)
+SOON, LONGEST = 5.0, 600.0
+"""Seconds of training until something is shown; and those without a line at most, later."""
 console = Console(stderr=True, emoji=False)  # the name of a head has colons
 
 
@@ -46,7 +50,8 @@ class Journal:
     ) -> None:
         self.sinks, self.total = sinks, total
         self._events: list[Event] = []  # that nobody has taken yet
-        self._trouble = False
+        self._trouble, self._shown, self._pause = False, shown, SOON
+        self._due = self._announcement = math.inf
         self._progress = Progress(
             MofNCompleteColumn(),
             BarColumn(bar_width=8),
@@ -60,6 +65,7 @@ class Journal:
 
     def __enter__(self) -> Journal:
         self._progress.start()
+        self._due = self._announcement = time.monotonic() + SOON
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -67,9 +73,26 @@ class Journal:
         for sink in self.sinks:
             self._attempt(sink.close)
 
-    def advance(self, step: int) -> None:
-        """Move the progress line."""
+    def advance(self, step: int, lines: Callable[[], tuple[str, str]]) -> None:
+        """Move the progress line.
+
+        Where events are far apart, the first of `lines` is shown between them, at growing distances
+        in time. The other is shown once, when it is known how fast updates are.
+        """
         self._progress.update(self._bar, completed=step)
+        now = time.monotonic()
+        waits, early = now >= self._due, now >= self._announcement
+        if not self._shown or not (waits or early):
+            return
+        line, announcement = lines()
+        if waits:
+            self._show(step, line)
+            self._pause = min(2 * self._pause, LONGEST)
+            self._due = now + self._pause
+        if early:
+            self._announcement = math.inf
+            if announcement:
+                log.info("%s", announcement)
 
     def show(self, text: str) -> None:
         """Show beside the progress bar what is being done."""
@@ -80,11 +103,18 @@ class Journal:
         self._events.append(event(kind, step, values))
         for sink in self.sinks:
             self._attempt(partial(sink.write, kind, step, values))
-        if kind == "train" and talks():  # the bar shows them
-            self.show(line)
+        if kind == "train":
+            self._due = time.monotonic() + self._pause
+            self._show(step, line)
         else:
-            place = f"{step:,}" + (f"/{self.total:,}" if self.total else "")
-            log.info("step %s  %s", place, line)
+            self._print(step, line)
+
+    def _show(self, step: int, line: str) -> None:
+        self.show(line) if talks() else self._print(step, line)  # a bar shows them
+
+    def _print(self, step: int, line: str) -> None:
+        place = f"{step:,}" + (f"/{self.total:,}" if self.total else "")
+        log.info("step %s  %s", place, line)
 
     def taken(self) -> Iterator[Event]:
         """The events since the last call."""

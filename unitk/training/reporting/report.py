@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,12 +15,15 @@ from unitk.config import flag
 from unitk.data.batching import Feed
 from unitk.files import VERSION
 from unitk.optim.schedules import Constant
-from unitk.training.means import Speed
+from unitk.training.means import Means, Speed, values_line
 from unitk.training.parallel import Ranks
 from unitk.training.reporting.noise import Noise
 from unitk.training.reporting.sinks import LOG, read_events
 from unitk.training.saving.state import Progress
 from unitk.training.start import Start
+
+LONG = 60.0
+"""Seconds of training that are worth an announcement."""
 
 
 class Run(Protocol):
@@ -35,8 +38,13 @@ class Run(Protocol):
     progress: Progress
     per_epoch: int
     total: int | None
+    plan: Any
+    means: Means
+    speed: Speed
     spent: Speed
     noise: Noise
+    norm: float
+    validation_seconds: float
     last: str  # the last losses, in words
 
 
@@ -89,6 +97,42 @@ def _per_epoch(feed: Feed) -> float:
     """The examples of the first epoch, with the weights applied."""
     bounds, weights = feed.examples.bounds(0), feed.examples.weights(0)
     return float((weights * np.ones(len(bounds))).sum())
+
+
+def train_line(run: Run, values: Mapping[str, float]) -> str:
+    """The values of the last updates, and the time that is left as far as it is known."""
+    line = f"{values_line('train', values)}  lr {run.plan.rate:.2e}  gnorm {run.norm:.3g}"
+    line += f"  {values['tokens/s']:,.0f} tokens/s  data {values['wait']:.1%}"
+    left = seconds_left(run)
+    return line if left is None else f"{line}  eta {clock(left)}"
+
+
+def seconds_left(run: Run) -> float | None:
+    """Seconds until the last update at the speed of the last ones; None if that is not known."""
+    if not run.total:
+        return None
+    at, every = run.progress.step, run.start.config.valid_every
+    validations = -(-run.total // every) - at // every
+    left = (run.total - at) * run.speed.busy / run.speed.updates
+    return left + validations * run.validation_seconds
+
+
+def early_lines(run: Run) -> tuple[str, str]:
+    """The values since the last event, which is not due yet; and how long a long run will take."""
+    examples, at = run.start.data.train.examples, run.progress
+    losses = run.means.values("train", examples.loss_weights(at.step, run.total))
+    values, left = losses | run.speed.values(), seconds_left(run)
+    time = f"{about(left)} to go at {values['tokens/s']:,.0f} tokens/s" if left else ""
+    return train_line(run, values), time if left and left >= LONG else ""
+
+
+def about(seconds: float) -> str:
+    """A time in words, to two digits: `about 40 minutes`, `about 4.2 hours`, `about 3.5 days`."""
+    for size, unit in ((86400, "days"), (3600, "hours")):
+        if seconds >= 2 * size:
+            return f"about {float(f'{seconds / size:.2g}'):g} {unit}"
+    minutes = max(1, round(seconds / 60))
+    return f"about {minutes} minute{'s' * (minutes > 1)}"
 
 
 def last_lines(run: Run) -> list[str]:
