@@ -84,13 +84,7 @@ def predict(
             (one, [examples[i] if own is task else asking(own, read[i].parts) for i in numbers])
             for one, own in members
         ]
-        output = mean_output(each)
-        # what is no place in a text has -inf
-        fine = output.isfinite() if task.form == "number" else output < torch.inf
-        if not fine.all():
-            raise NonFiniteError(
-                "the model gives outputs that are not finite: nothing is predicted"
-            )
+        output = check_finite(mean_output(each), task.form)
         for i, rows in by_example(output, examples, numbers):
             window = read[i]
             found = task.said(window.parts, rows)
@@ -128,6 +122,15 @@ def by_labels(
             said[-1] = {"label": best, "probability": mean[best], **more}
     report(len(sources))
     return said
+
+
+def check_finite(output: Tensor, form: str) -> Tensor:
+    """The output of a head; `NonFiniteError` if what follows from it would be none."""
+    # what is no place in a text has -inf
+    fine = output.isfinite() if form == "number" else output < torch.inf
+    if not fine.all():
+        raise NonFiniteError("the model gives outputs that are not finite: nothing is predicted")
+    return output
 
 
 def mean_output(each: Sequence[tuple[Model, list[Example]]]) -> Tensor:
