@@ -47,6 +47,12 @@ def t5(folder):
     (folder / "spiece.model").write_bytes(spiece(**ids))
 
 
+def t5_raw(folder):
+    """A T5 whose characters stay as they are."""
+    ids = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1, "pad_piece": "<pad>"}
+    (folder / "spiece.model").write_bytes(spiece(normalization_rule_name="identity", **ids))
+
+
 def albert(folder):
     ids = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1, "pad_piece": "<pad>"}
     own = {"control_symbols": ["[CLS]", "[SEP]", "[MASK]"]}
@@ -136,6 +142,17 @@ def write(folder, kind, settings, layout, hf):
     return hf.AutoTokenizer.from_pretrained(folder)
 
 
+@pytest.mark.parametrize("layout", ["slow", "fast"])
+def test_a_model_without_a_table_of_characters(tmp_path, monkeypatch, layout):
+    hf = pytest.importorskip("transformers")
+    monkeypatch.setitem(FAMILIES, "t5", t5_raw)
+    theirs, ours = write(tmp_path, "t5", "plain", layout, hf), open_vocab(tmp_path)
+    texts = [text for text in odd_texts(200) if not any(s in text for s in ("</s>", "<pad>"))]
+    assert [ours.encode(text) for text in texts] == theirs(
+        texts, add_special_tokens=False
+    ).input_ids
+
+
 @pytest.mark.parametrize("layout", ["slow", "fast", "both"])
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("kind", FAMILIES)
@@ -204,6 +221,13 @@ def test_a_role_without_a_token_is_that_of_the_model(tmp_path):
         ),
         ({"tokenizer_config": {"added_tokens_decoder": {"188": "<hl>"}}}, "added_tokens_decoder"),
         ({"tokenizer_config": {"extra_ids": "many"}}, "extra_ids must be a whole number"),
+        ({"tokenizer_config": {"extra_ids": 10**9}}, "extra_ids must be from 0 to"),
+        ({"tokenizer_config": {"extra_special_tokens": "<hl>"}}, "extra_special_tokens must be a"),
+        ({"special_tokens_map": {"additional_special_tokens": 3}}, "additional_special_tokens"),
+        (
+            {"special_tokens_map": {"eos_token": {"content": "</s>", "lstrip": "yes"}}},
+            "special_tokens_map.json: eos_token: lstrip must be true or false",
+        ),
         ({"tokenizer_config": {"eos_token": 3}}, "tokenizer_config.json: eos_token must be a text"),
         ({"special_tokens_map": {"eos_token": 3}}, "special_tokens_map.json: eos_token must be"),
         ({"tokenizer_config": {"tokenizer_class": "Mine"}}, "tokenizer_class must be one of Bert"),

@@ -21,7 +21,6 @@ from unitk.vocab.tokenizer_files import (
     ADDED,
     AS_IT_IS,
     CONFIG,
-    EXTRA,
     FAST,
     FLAGS,
     MAP,
@@ -79,6 +78,10 @@ def open_released(
     symbols = _symbols(files, model, spellings)
     if file is None:
         _check_rows(files, model, symbols)
+    found = sorted(model.special - {*symbols.values()})
+    if files.flag("split_special_tokens", False) and found:
+        first, where = model.piece(found[0]), files.folder / SETTINGS
+        log.warning("%s: split_special_tokens: %r is found in a text all the same", where, first)
     return model, symbols
 
 
@@ -144,7 +147,7 @@ def _of_pieces(files: Files) -> Any:
 
 def _with_sentinels(files: Files, pieces: Pieces) -> Pieces:
     """The pieces of a T5 and its sentinels, the last one first, if the model has rows for them."""
-    count, size = files.setting("extra_ids", EXTRA), len(pieces.ids)
+    count, size = files.num_sentinels, len(pieces.ids)
     if files.rows is not None and size + count > files.rows:
         return pieces
     more = {f"<extra_id_{count - 1 - place}>": size + place for place in range(count)}
@@ -154,17 +157,18 @@ def _with_sentinels(files: Files, pieces: Pieces) -> Pieces:
 
 def _compare(files: Files, tokenizer: Any) -> None:
     """Log a warning if a tokenizer.json prepares texts otherwise than its class."""
-    with naming(files.fast_file):
+    with naming(files.fast_file), failures("cannot read a text"):
         own = load(files.fast_file.read_text(encoding="utf-8"))
-    for text in TRIED:
-        ids = [one.encode(text, add_special_tokens=False).ids for one in (own, tokenizer)]
-        if ids[0] != ids[1]:
-            log.warning(
-                "%s: texts are prepared as %s does, not as its normalizer and pre_tokenizer say,"
-                " as in transformers 5 (tokenizer_class PreTrainedTokenizerFast keeps them)",
-                *(files.fast_file, files.class_name),
-            )
-            return
+        ids = [
+            [one.encode(text, add_special_tokens=False).ids for text in TRIED]
+            for one in (own, tokenizer)
+        ]
+    if ids[0] != ids[1]:
+        log.warning(
+            "%s: texts are prepared as %s does, not as its normalizer and pre_tokenizer say,"
+            " as in transformers 5 (tokenizer_class PreTrainedTokenizerFast keeps them)",
+            *(files.fast_file, files.class_name),
+        )
 
 
 def _symbols(files: Files, model: Tokenizers, spellings: Mapping[str, str]) -> dict[str, int]:

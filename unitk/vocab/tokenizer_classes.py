@@ -152,7 +152,8 @@ def _unigram(pieces: Pieces, steps: list[Any], begins: bool = True) -> Any:
 
     scored = list(zip(pieces.ids, pieces.scores, strict=True))
     tokenizer = Tokenizer(models.Unigram(scored, pieces.unk, pieces.has_bytes))
-    steps += [normalizers.Precompiled(pieces.charsmap)] * bool(pieces.charsmap)
+    if pieces.charsmap:
+        steps.append(normalizers.Precompiled(pieces.charsmap))
     if steps:
         tokenizer.normalizer = normalizers.Sequence(steps)
     where: dict[str, Any] = {"replacement": "▁", "prepend_scheme": "always" if begins else "never"}

@@ -19,7 +19,7 @@ from unitk.vocab.untrusted import naming
 CONFIG, SETTINGS = "config.json", "tokenizer_config.json"
 MAP, ADDED, FAST = "special_tokens_map.json", "added_tokens.json", "tokenizer.json"
 OWN = "sentencepiece.model"  # which unitk writes beside tokenizer.json
-EXTRA = 100  # sentinels of T5
+EXTRA, MOST_EXTRA = 100, 10_000  # sentinels of T5
 ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 USUAL = {
@@ -103,6 +103,15 @@ class Files:
         """The number of ids of the model, if config.json says it."""
         rows = self.config.get("vocab_size")
         return rows if type(rows) is int else None
+
+    @property
+    def num_sentinels(self) -> int:
+        """The number of T5's sentinels."""
+        count: int = self.setting("extra_ids", EXTRA)
+        if not 0 <= count <= MOST_EXTRA:
+            where = f"{self.folder / SETTINGS}: extra_ids"
+            raise DataError(f"{where} must be from 0 to {MOST_EXTRA:,}, got {count:,}")
+        return count
 
     @property
     def size(self) -> int:
@@ -254,6 +263,10 @@ class Files:
     def extra(self) -> tuple[list[Any], list[Any]]:
         """The special tokens without a role that the files name, and those of the class alone."""
         both = ("extra_special_tokens", "additional_special_tokens")
+        for file, given in ((SETTINGS, self.settings), (MAP, self._legacy)):
+            for key in both:
+                if not isinstance(given.get(key), list | dict | type(None)):
+                    raise DataError(f"{self.folder / file}: {key} must be a list of tokens")
         extra, more = (self.settings.get(key) for key in both)
         is_said = both[0] in self.settings
         named = [
@@ -282,7 +295,7 @@ class Files:
         if self.class_name == "T5Tokenizer":
             if any("<extra_id_" in spelled(one) for one in more or []):
                 return []
-            return [f"<extra_id_{number}>" for number in range(self.setting("extra_ids", EXTRA))]
+            return [f"<extra_id_{number}>" for number in range(self.num_sentinels)]
         return list(known.extra) if known and more is None else []
 
 
@@ -291,6 +304,9 @@ def spelled(token: Any, where: str = "") -> str:
     content = token.get("content") if isinstance(token, dict) else token
     if not isinstance(content, str) or not content:
         raise DataError(f"{where} must be a text or an object with content, got {token!r}")
+    for name in FLAGS if isinstance(token, dict) else ():
+        if type(token.get(name, False)) is not bool:
+            raise DataError(f"{where}: {name} must be true or false, got {token[name]!r}")
     return content
 
 
@@ -299,9 +315,6 @@ def _token(index: int, given: Any, where: str) -> Token:
     flags = {name: given.get(name, name == "normalized") for name in FLAGS}
     if "normalized" not in given:
         flags["normalized"] = not given.get("special", False)
-    for name, value in flags.items():
-        if type(value) is not bool:
-            raise DataError(f"{where}: {name} must be true or false, got {value!r}")
     return Token(index, content, flags, where)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
 import os
 from collections.abc import Collection, Mapping, Sequence
@@ -36,34 +38,44 @@ class Tokenizers(VocabModel):
         super().__init__(data)
         spec = parse_json(data, "is not a tokenizer of the tokenizers library")
         untrusted.check(spec)
+        self._spec: dict[str, Any] | None = spec  # until the library has it
         model, added = spec["model"], spec.get("added_tokens") or []
-        pieces = model["vocab"]
+        pieces, self.size = model["vocab"], 0
         if isinstance(pieces, list):
+            self.size = len(pieces)
             pieces = {piece: index for index, (piece, _) in enumerate(pieces)}
         self._ids: dict[str, int] = pieces | {token["content"]: token["id"] for token in added}
         self._pieces = {index: piece for piece, index in self._ids.items()}
-        self.size = max(self._pieces, default=-1) + 1
-        self.unk = model.get("unk_id", self._ids.get(str(model.get("unk_token"))))
+        self.size = max(self.size, max(self._pieces, default=-1) + 1)
+        unknown = model.get("unk_token")
+        self.unk = model.get("unk_id") if unknown is None else self._ids.get(unknown)
         self.special = {token["id"] for token in added if token.get("special")}
         self._plain = frozenset(self.special if plain is None else plain)
-        self._tokenizer = _build(spec, self._plain, self._pieces)
-        for place, token in enumerate(added):
-            index = self._tokenizer.token_to_id(self._stand_in(token["id"]))
-            if index is not None and index != token["id"]:
-                where = f"added_tokens[{place}].id {token['id']:,} for {token['content']!r}"
-                raise DataError(f"has {where}, but the library gives it the id {index:,}")
-        self._check_twins(added)
         outside = json.dumps([spec.get("pre_tokenizer"), spec.get("decoder")])
         self._bytes = _byte_of_letter() if '"ByteLevel"' in outside else None
         self._begins = '"add_prefix_space": true' in outside
         self._prefix: str | None = None
         if untrusted.kind_of(model) == "WordPiece":
             self._prefix = model.get("continuing_subword_prefix", "##")
-        untrusted.probe(spec, self._tokenizer.encode)
 
-    def _check_twins(self, added: Sequence[Mapping[str, Any]]) -> None:
+    @functools.cached_property
+    def _tokenizer(self) -> Any:
+        """The library's tokenizer, tried on what files of unknown origin may do."""
+        spec, self._spec = self._spec, None
+        assert spec is not None
+        made, added = _build(spec, self._plain, self._pieces), spec.get("added_tokens") or []
+        for place, token in enumerate(added):
+            index = made.token_to_id(self._stand_in(token["id"]))
+            if index is not None and index != token["id"]:
+                where = f"added_tokens[{place}].id {token['id']:,} for {token['content']!r}"
+                raise DataError(f"has {where}, but the library gives it the id {index:,}")
+        self._check_twins(made.normalizer, added)
+        untrusted.probe(spec, made.encode)
+        return made
+
+    def _check_twins(self, normalizer: Any, added: Sequence[Mapping[str, Any]]) -> None:
         """Refuse added tokens that a normalized text cannot tell apart: the library takes any."""
-        normalizer, found = self._tokenizer.normalizer, dict[str, int]()
+        found: dict[str, int] = {}
         for token in added if normalizer is not None else ():
             if token.get("normalized") and token["id"] not in self._plain:
                 text = normalizer.normalize_str(token["content"])
@@ -80,7 +92,12 @@ class Tokenizers(VocabModel):
 
     def without(self, symbols: Collection[int]) -> VocabModel:
         plain = frozenset(index for index in symbols if index < self.size)
-        return self if plain == self._plain else type(self)(self.data, plain)
+        found = self
+        if plain != self._plain:
+            found = type(self)(self.data, plain) if self._spec is None else copy.copy(self)
+            found._plain = plain
+        assert found._tokenizer is not None  # what the library refuses is refused here
+        return found
 
     def encode_packed(self, texts: list[str]) -> Packed:
         # one thread, as `unitk preprocess` has a process for each core
@@ -140,7 +157,9 @@ def _build(spec: Mapping[str, Any], plain: Collection[int], pieces: Mapping[int,
     hidden = {pieces[index]: _stand_in(index) for index in plain if index in pieces}
     model, vocab = dict(spec["model"]), spec["model"]["vocab"]
     if isinstance(vocab, dict):
-        model["vocab"] = {hidden.get(piece, piece): index for piece, index in vocab.items()}
+        model["vocab"] = vocab = {**vocab}
+        for piece in hidden.keys() & vocab:
+            vocab[hidden[piece]] = vocab.pop(piece)
     else:
         model["vocab"] = [[hidden.get(piece, piece), score] for piece, score in vocab]
     if isinstance(model.get("unk_token"), str):
@@ -153,7 +172,6 @@ def _build(spec: Mapping[str, Any], plain: Collection[int], pieces: Mapping[int,
     added = [
         token | {"content": hidden.get(token["content"], token["content"])}
         for token in spec.get("added_tokens") or []
-        if token["content"] not in hidden or token["content"] not in vocab
     ]
     unused = dict.fromkeys(("truncation", "padding", "post_processor"))
     return untrusted.load(json.dumps({**spec, "model": model, "added_tokens": added, **unused}))
