@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unitk.data.reading import sources
+from unitk.data.reading.columns import read_labels
 from unitk.data.reading.files import ReadingOptions, Source, expand
 from unitk.data.reading.lines import BLOCK, blocks, pieces, read_lines
 from unitk.data.reading.records import read_documents
 from unitk.data.reading.sources import PairText, Reading, format_of, pair_blocks, split_sentences
-from unitk.data.reading.squad import read_questions, read_squad
+from unitk.data.reading.squad import read_answers, read_questions, read_squad
 from unitk.errors import DataError, UsageError
 
 LINE = Reading(documents="line")
@@ -277,6 +278,15 @@ def test_questions_need_no_answers(tmp_path):
     path = write(tmp_path / "x.json", json.dumps(squad(qas=asked)))
     found = [[question, "Ann met Bob."] for question in ("a", "b", "Who?", "c")]
     assert list(read_questions(path)) == found
+
+
+def test_right_answers_need_no_place(tmp_path):
+    asked = [QUESTION, {"question": "a", "answers": [{"text": " nowhere "}]}]
+    asked.append({"question": "b", "is_impossible": True})
+    path = write(tmp_path / "x.json", json.dumps(squad(qas=asked)))
+    assert list(read_answers(path)) == [["Ann", "Bob"], ["nowhere"], []]
+    found = read_labels(path, "span", "answer", "--label-field")
+    assert [one.label for one in found] == [["Ann", "Bob"], ["nowhere"], []]
 
 
 def test_an_answer_may_stand_nowhere(tmp_path):

@@ -11,7 +11,7 @@ from unitk.data.reading.lines import name_of
 from unitk.data.reading.pairs import Fields, label_of, source_of, targets_of
 from unitk.data.reading.records import numbered_lines, records
 from unitk.data.reading.sources import check_fields, format_of
-from unitk.data.reading.squad import read_squad
+from unitk.data.reading.squad import read_answers, read_squad
 from unitk.data.storing.corpus import Pairs
 from unitk.data.storing.folders import corpus_vocab, is_corpus, open_corpus
 from unitk.errors import DataError
@@ -59,9 +59,7 @@ def read_labels(path: Path, form: str, name: str, option: str) -> list[Read]:
     """
     kind = format_of(path)
     if kind == "squad" and form == "span":
-        questions = read_squad(path, spans=True)
-        rights = (list(filter(None, [one.target, *one.others])) for one in questions)
-        found = [Read(right, name_of(path)) for right in rights]
+        found = [Read(right, name_of(path)) for right in read_answers(path)]
     elif kind == "text":
         found = [Read(_label(line, form, where), where) for line, where in numbered_lines(path)]
     else:

@@ -44,22 +44,28 @@ def read_squad(path: Path, spans: bool = False) -> Iterator[PairText]:
     otherwise they are left out.
     """
     for entry, asked, passage, spot in _entries(path):
-        answers = _member(entry, "answers", list, spot) if "answers" in entry else []
-        if not answers and entry.get("is_impossible"):
+        texts = _answers(entry, spot)
+        if not texts:
             if spans:
                 yield PairText(asked, "", label=NO_SPAN, where=spot)
             continue
-        if not answers:
-            raise DataError(f"{spot} has no answer, and is not marked is_impossible")
-        texts = [_member(one, "text", str, f"{spot}.answers[{n}]") for n, one in enumerate(answers)]
         answer, *others = map(str.strip, texts)
-        focus, moved = find_answer(texts[0], passage, answers[0].get("answer_start"))
+        focus, moved = find_answer(texts[0], passage, entry["answers"][0].get("answer_start"))
         if not spans:
             yield PairText([answer, asked[1]], asked[0], focus=focus, moved=moved)
         elif focus is not None:
             yield PairText(asked, answer, tuple(others), label=[*focus], where=spot, moved=moved)
         else:
             raise DataError(f"{spot}: answer {answer!r} is not in its passage")
+
+
+def read_answers(path: Path) -> Iterator[list[str]]:
+    """Read the right answers to each question of a SQuAD json, wherever they stand.
+
+    There are none if it is marked `is_impossible`.
+    """
+    for entry, _, _, spot in _entries(path):
+        yield [*filter(None, map(str.strip, _answers(entry, spot)))]
 
 
 def read_questions(path: Path) -> Iterator[list[str]]:
@@ -86,6 +92,14 @@ def _entries(path: Path) -> Iterator[tuple[dict[str, Any], list[str], str, str]]
                 spot = f"{place}.qas[{k}]"
                 question = _member(entry, "question", str, spot)
                 yield entry, [question.strip(), passage.strip()], passage, spot
+
+
+def _answers(entry: dict[str, Any], spot: str) -> list[str]:
+    """The texts of the answers to a question; none only if it is marked `is_impossible`."""
+    answers = _member(entry, "answers", list, spot) if "answers" in entry else []
+    if not answers and not entry.get("is_impossible"):
+        raise DataError(f"{spot} has no answer, and is not marked is_impossible")
+    return [_member(one, "text", str, f"{spot}.answers[{n}]") for n, one in enumerate(answers)]
 
 
 def _member(node: Any, name: str, kind: type, where: str) -> Any:
