@@ -20,10 +20,14 @@ from safetensors.torch import load_file
 
 import unitk
 from unitk import pretrained
+from unitk.data.reading.files import expand
 from unitk.data.reading.squad import read_squad
+from unitk.data.storing.folders import open_corpus
 from unitk.decoding.files.defaults import read_defaults
 from unitk.errors import CheckpointError, DataError
 from unitk.files import damage
+from unitk.interop.convert import read_checkpoint
+from unitk.pretrained import from_hub
 from unitk.score.bleu import bleu
 from unitk.score.rouge import rouge
 from unitk.training.loop import train
@@ -119,6 +123,24 @@ def test_an_unknown_name_gets_the_nearest(tiny, name):
         open_vocab(Path(name))
     with pytest.raises(CheckpointError, match="checkpoint runs/qg$"):
         find(Path("runs/qg"))
+
+
+@pytest.mark.parametrize("name", ["google/bert-base", "bert-base-uncased", "meta-llama/Llama-3.1"])
+def test_a_name_of_the_hub_is_told_with_what_gets_it(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    error, told = (CheckpointError, DataError), f"`hf download {name} --local-dir"
+    for read in (find, open_vocab, lambda path: read_checkpoint("hf", path)):
+        with pytest.raises(error, match=told):
+            read(Path(name))
+    with pytest.raises(DataError, match=f"no such file;.*`hf download --repo-type dataset {name}"):
+        expand([name], "--input")
+    with pytest.raises(DataError, match=f"not found; .*`hf download --repo-type dataset {name}"):
+        open_corpus(Path(name))
+
+
+@pytest.mark.parametrize("name", ["runs/qg", "data/x.txt", "x.txt", "a/b/c", "/nowhere", "../x"])
+def test_a_path_of_this_machine_is_none_of_the_hub(name):
+    assert from_hub(Path(name)) == ""
 
 
 def test_a_name_of_nothing_gets_all_names(tiny):

@@ -13,7 +13,7 @@ from unitk.data.reading.columns import read_column
 from unitk.data.reading.pairs import Fields
 from unitk.data.storing.corpus import CorpusWriter, write_manifest
 from unitk.decoding.files import outputs as outputs_module
-from unitk.decoding.files.inputs import read_inputs
+from unitk.decoding.files.inputs import arriving, read_inputs
 from unitk.decoding.generator import Generator
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.training.saving import checkpoint
@@ -547,6 +547,16 @@ def test_targets_are_needed_to_score_only(tmp_path, record):
     path.write_text(json.dumps({"source": "a", **renamed}))
     [found] = read_inputs(path)
     assert (found.source, found.target) == (["a"], wanted)
+
+
+def test_a_stream_of_carriage_returns_is_told(tmp_path):
+    path = tmp_path / "x"
+    path.write_bytes(b"one\rtwo\r")
+    with pytest.raises(DataError, match="x: lines end in carriage returns"):
+        next(arriving("text", 8, path))
+    path.write_bytes(b"one\r\ntwo\rthree")
+    [texts] = arriving("text", 8, path)
+    assert [text.source for text in texts] == [["one"], ["two\rthree"]]
 
 
 def test_a_corpus_of_another_vocabulary(decode, files):

@@ -24,6 +24,7 @@ from unitk.interop.settings import preset_of
 from unitk.interop.vocabs import fitted
 from unitk.models.config import ModelConfig
 from unitk.models.model import Model, build
+from unitk.pretrained import from_hub
 from unitk.tasks.base import Task
 from unitk.vocab.base import Vocab
 
@@ -133,7 +134,8 @@ def read_checkpoint(
     """
     reader = module(format, "--from")
     if not path.exists():
-        raise CheckpointError(f"there is no {path}")
+        get = from_hub(path) if format == "hf" else ""
+        raise CheckpointError(f"there is no {path}{get}")
     if format in READ:
         return reader.read(path, vocab, given)
     found: Found = reader.read(path, vocab)

@@ -10,6 +10,7 @@ Wherever a run or a checkpoint is asked for, such a name will do.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from unitk.files import MANIFEST
@@ -40,8 +41,24 @@ def located(path: Path) -> Path:
 
 def hint(path: Path) -> str:
     """What to write instead, where there is nothing at `path`: a model's name that is near, or
-    those of all models if `path` is a bare name."""
+    those of all models if `path` is a bare name, and how to get a model from the hub."""
     if near := nearest(str(path), names()):
         return near
     bare = path.name == str(path) and not path.suffix
-    return f" (models that come with unitk: {', '.join(names())})" if bare else ""
+    every = f" (models that come with unitk: {', '.join(names())})" if bare else ""
+    return every + from_hub(path)
+
+
+def from_hub(path: Path, kind: str = "model") -> str:
+    """How to get what `path` may name on the Hugging Face hub, where there is nothing at it.
+
+    "" for a path that looks like one of this machine: the hub's are NAME or ORGANIZATION/NAME.
+    """
+    name = re.fullmatch(r"(?:([\w-]+)/)?[\w-]+(\.[\w-]*\d[\w-]*)*", path.as_posix())
+    if not name or name[1] == "runs" or name[1] and Path(name[1]).exists():
+        return ""
+    of, then = "", ", and `unitk convert --from hf DIR --to unitk RUN` reads it"
+    if kind != "model":
+        of, then = "--repo-type dataset ", ""
+    get = f"`hf download {of}{path.as_posix()} --local-dir DIR` gets it"
+    return f"; if it is a {kind} of the Hugging Face hub, {get}{then}"

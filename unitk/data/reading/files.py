@@ -31,9 +31,10 @@ from unitk.data.reading.squad import SQUAD_SOURCE, check_form, read_squad
 from unitk.data.storing.folders import is_corpus
 from unitk.errors import DataError, UsageError, at_least, require
 from unitk.options import flag
+from unitk.pretrained import from_hub
 
-ADDRESS = re.compile(r"[a-z][a-z0-9+]+:/", re.IGNORECASE)
-"""How https:// and hf:// begin; a path object has dropped one of the strokes."""
+ADDRESS = re.compile(r"[a-z][a-z0-9+]+:(/|[\w-]+/)", re.IGNORECASE)
+"""How https:// and hf:name/ begin; a path object has dropped one of two strokes."""
 
 
 def expand(patterns: Sequence[str], option: str) -> list[Path]:
@@ -54,7 +55,7 @@ def expand(patterns: Sequence[str], option: str) -> list[Path]:
                 raise DataError(f"{option} {pattern}: no file has such a name")
             found += files
         else:
-            raise DataError(f"{option} {path}: no such file")
+            raise DataError(f"{option} {path}: no such file{from_hub(path, 'data set')}")
     for path, times in Counter(found).items():
         require(times == 1, f"{option} names {path} twice")
     return found

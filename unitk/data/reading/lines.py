@@ -161,7 +161,7 @@ def blocks(path: Path, end: str | None = None, base: int = 0) -> Iterator[Block]
     for piece, after in pieces(path):
         if not at and not waiting:
             _check_text(path, piece)
-            _check_ends(path, piece)
+            check_ends(path, piece)
         cut = piece.rfind(b"\n") + 1  # a newline is never part of another character
         if size + cut < BLOCK or not cut:
             waiting.append(piece)
@@ -204,7 +204,8 @@ def _check_text(path: Path, start: bytes) -> None:
         raise DataError(f"{name_of(path)} is no UTF-8 text; it looks like {kind}: {cure}")
 
 
-def _check_ends(path: Path, start: bytes) -> None:
+def check_ends(path: Path, start: bytes) -> None:
+    """Refuse a beginning, or a whole file, whose lines end in carriage returns alone."""
     if b"\r" in start.strip() and b"\n" not in start:
         cure = "`tr '\\r' '\\n'` converts it"
         ends = "lines end in carriage returns (\\r) alone, not in newlines"

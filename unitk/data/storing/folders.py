@@ -13,6 +13,7 @@ from unitk.data.kinds import KINDS
 from unitk.data.storing.corpus import VOCAB, Corpus, Pairs, manifest_of
 from unitk.errors import DataError, UsageError, require
 from unitk.files import MANIFEST
+from unitk.pretrained import from_hub
 from unitk.vocab.base import Vocab
 
 
@@ -106,7 +107,9 @@ def _folder(path: Path) -> Path:
             return folder
     wanted = path / "train" if path.is_dir() else path
     said = next(filter(None, (one.lacking(wanted) for one in formats())), "")
-    lacks = f"it has no {MANIFEST}, nor has a folder train/ in it" if path.exists() else "not found"
+    lacks = f"it has no {MANIFEST}, nor has a folder train/ in it"
+    if not path.exists():
+        lacks = f"not found{from_hub(path, 'data set')}"
     if path.is_file():
         lacks = "it is a file, of which `unitk preprocess` makes one"
     raise DataError(said or f"{path} is not a corpus: {lacks}")

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from unitk.data.reading.lines import LONGEST, STDIN, Block, blocks, lines_of, name_of, read_lines
+from unitk.data.reading.lines import (
+    LONGEST,
+    STDIN,
+    Block,
+    blocks,
+    check_ends,
+    lines_of,
+    name_of,
+    read_lines,
+)
 from unitk.data.reading.pairs import Fields, as_given, choices_of, targets_of
 from unitk.data.reading.records import records
 from unitk.data.reading.sources import Format, format_of, named, unnest
@@ -176,6 +185,8 @@ def arriving(
     stdin = cast(io.BufferedReader, sys.stdin.buffer)
     with nullcontext(stdin) if path == STDIN else path.open("rb") as stream:
         for block in _numbered(_arrived(stream, size), path):
+            if empty:  # without a newline, it is the whole stream
+                check_ends(path, block.data)
             empty = False
             lines = block.data.removesuffix(b"\n").split(b"\n")
             numbered = enumerate(lines, block.line)
