@@ -200,7 +200,7 @@ def test_malformed_manifests_are_one_line(tmp_path):
 ROOT = Path(files.__file__).parent.parent
 WRITES = {"write_text", "write_bytes", "touch", "tofile", "copyfile", "copy2", "copytree", "mkfifo"}
 WRITES |= {"symlink_to", "hardlink_to", "NamedTemporaryFile", "symlink", "mkstemp"}
-BY_NAME = {"save_file", "savez", "savefig", "export"}
+BY_NAME = {"save_file", "savez", "savefig", "export", "export_chrome_trace"}
 """Functions of libraries that open the file that they write."""
 
 

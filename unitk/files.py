@@ -363,7 +363,12 @@ def seal(folder: Path) -> None:
 
 
 def leave_out(folder: Path, name: str) -> None:
-    """Remove a file of a checkpoint, which stays a good one at any moment."""
+    """Remove a file of a checkpoint, which stays a good one at any moment.
+
+    Of one that was moved elsewhere and linked, nothing is removed.
+    """
+    if folder.is_symlink():
+        return
     entries = read_json(folder / MANIFEST, CheckpointError)["files"]
     if entries.pop(name, None) is not None:
         write(folder / MANIFEST, _render(entries))

@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from unitk.errors import REPORT, RanksError, UsageError, require
@@ -143,7 +143,8 @@ def watch(
         signals, told = received[told:], len(received)
         for number in signals:
             text = f"\n{signal.Signals(number).name}: passed on to {len(running)} processes"
-            print(text, file=sys.stderr, flush=True)
+            with suppress(OSError):  # the terminal may be gone
+                print(text, file=sys.stderr, flush=True)
         if not signals and now > end and limit == math.inf:
             signals = [signal.SIGTERM]
         for child in running.values():

@@ -56,7 +56,8 @@ class Signals:
         what = "finishing this update, then saving" if self.saves else "nothing is trained yet"
         again = "; once more ends without saving" if number == signal.SIGINT and self.saves else ""
         try:
-            if REPORT not in os.environ:  # else who passed it on has said so
+            # who passed it on has said so; of a terminal that is gone only writing to it tells
+            if REPORT not in os.environ or name == "SIGHUP":
                 os.write(2, f"\n{name}: {what}{again}\n".encode())
         except OSError:  # the terminal is gone: what is printed from here on goes nowhere
             nowhere = os.open(os.devnull, os.O_WRONLY)

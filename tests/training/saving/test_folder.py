@@ -184,3 +184,16 @@ def test_a_place_that_cannot_be_written_to(tmp_path):
         RunFolder(tmp_path / "file" / "run").check(resume=False)
     with pytest.raises(OSError):
         RunFolder(tmp_path / "file" / "run").create("")
+
+
+def test_a_checkpoint_that_was_moved_and_linked_is_kept_where_it_is(run, tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    for step in (5, 10):
+        run.step(step).rename(disk / str(step))
+        run.step(step).symlink_to(disk / str(step))
+    before = sorted(path.relative_to(disk) for path in disk.rglob("*"))
+    run.prune(1, [], [10])
+    assert sorted(path.relative_to(disk) for path in disk.rglob("*")) == before
+    assert 5 not in run.steps() and 10 in run.steps()
+    assert not [path for path in run.checkpoints.iterdir() if path.name.startswith(".")]

@@ -59,7 +59,8 @@ class OutputFile:
         self.path, self.made_from = path, made_from
         self.done = 0  # inputs whose lines are written
         self.partial, self.progress = parts(path)
-        files.check_plain(self.partial)
+        for one in (self.partial, self.progress):
+            files.check_plain(one)
         self.size = 0
         self.file: IO[bytes] | None = None
         record = self._record()

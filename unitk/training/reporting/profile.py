@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
+from unitk.files import create
+
 FIRST, UPDATES = 2, 5
 """Updates before the profiled ones (they warm up), and how many of these there are."""
 
@@ -26,7 +28,7 @@ def profiled(folder: Path | None) -> Iterator[Callable[[], None]]:
 
     def done(found: Any) -> None:
         path = folder / "profile.json"
-        found.export_chrome_trace(str(path))
+        found.export_chrome_trace(str(create(path)))
         by = "self_cuda_time_total" if torch.cuda.is_available() else "self_cpu_time_total"
         table = found.key_averages().table(sort_by=by, row_limit=10, max_name_column_width=40)
         log.info("%d updates were profiled; chrome://tracing shows %s", UPDATES, path)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import shutil
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -147,7 +146,7 @@ class RunFolder:
                 # renamed first: a checkpoint that is half removed must not look like one
                 doomed = self.checkpoints / f"{TEMPORARY}old-step-{number}"
                 files.move(self.step(number), doomed)
-                shutil.rmtree(doomed)
+                files.discard(doomed, self.checkpoints)
 
 
 def find(path: Path) -> Path:
