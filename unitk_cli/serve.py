@@ -16,6 +16,7 @@ import unitk
 from unitk import config
 from unitk.errors import UnitkError, UsageError, check_option, require
 from unitk.files import MANIFEST, digest
+from unitk.pretrained import located
 from unitk.serving.config import Limits
 from unitk.training.saving.folder import find
 from unitk.training.saving.state import read_state
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-HOST = re.compile(r"[a-z\d_.*-]+|\[?[a-f\d:]+:[a-f\d:.]*\]?", re.IGNORECASE)
+HOST = re.compile(r"[a-z0-9_.*-]+|(\[)?[a-f0-9]*:[a-f0-9]*:[a-f0-9:.]*(?(1)\])", re.IGNORECASE)
 """A name, in which * stands for any letters, or an address."""
 
 
@@ -142,11 +143,23 @@ def watched(path: Path) -> Callable[[], bool]:
         except (UnitkError, OSError):  # gone, or being written
             return None
 
-    loaded, said = identity(), False
+    def stamps() -> list[tuple[int, int] | None]:
+        """What changes with the checkpoint; cheap, as identity reads all weights."""
+        found: list[tuple[int, int] | None] = []
+        for name in ("", MANIFEST, f"best/{MANIFEST}", "checkpoints"):
+            try:
+                one = (located(path) / name).stat()
+                found.append((one.st_ino, one.st_mtime_ns))
+            except OSError:
+                found.append(None)
+        return found
+
+    seen, loaded, other, said = stamps(), identity(), False, False
 
     def replaced() -> bool:
-        nonlocal said
-        other = identity() != loaded
+        nonlocal seen, other, said
+        if (now := stamps()) != seen:
+            seen, other = now, identity() != loaded
         if other and not said:
             log.warning("checkpoint %s was replaced; the loaded one goes on serving", path)
         said = said or other

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
@@ -14,6 +15,7 @@ import pytest
 pytest.importorskip("uvicorn")
 pytest.importorskip("starlette")
 
+from unitk.config import parse  # noqa: E402
 from unitk.errors import UsageError  # noqa: E402  (after what may be missing)
 from unitk_cli.serve import Options, run, served, watched  # noqa: E402
 
@@ -57,6 +59,46 @@ def test_a_replaced_checkpoint_is_said_once(make_checkpoint, tmp_path, caplog):
     assert replaced()
     shutil.copytree(make_checkpoint("lm", "gpt2_tiny", seed=1), path)
     assert replaced() and len(caplog.records) == 1
+
+
+def test_weights_are_read_again_only_if_something_changed(make_checkpoint, monkeypatch):
+    import unitk_cli.serve as command
+
+    path, found = make_checkpoint("lm", "gpt2_tiny"), []
+    monkeypatch.setattr(command, "find", lambda path: found.append(path) or path)
+    replaced = watched(path)
+    assert not any(replaced() for _ in range(9)) and len(found) == 1
+    os.utime(path / "manifest.json", ns=(1, 1))
+    assert not any(replaced() for _ in range(9)) and len(found) == 2
+
+
+@pytest.mark.parametrize("name", ["a b", "http://x", "x:80", "", "x/y", "[::1", "abc:80", "é"])
+def test_hosts_that_cannot_be_meant(name):
+    with pytest.raises(UsageError, match="allow-host must be a host without its port"):
+        Options(allow_host=(name,))
+
+
+def test_hosts_are_repeatable():
+    words = "--allow-host a.org --allow-host *.b.org --allow-host ::1".split()
+    assert parse("serve", Options, words).main.allow_host == ("a.org", "*.b.org", "::1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("host, said", [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_an_open_server_says_so(host, said):
+    command = [sys.executable, "-m", "unitk_cli", "serve", "--port", "0", "--host", host]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert server.stderr is not None
+    address = server.stderr.readline().strip()
+    port = int(address.rpartition(":")[2])
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=60) as answer:
+        assert answer.status == 200
+    server.send_signal(signal.SIGTERM)
+    server.wait(60)
+    lines = server.stderr.read().splitlines()
+    assert [f"--host {host}: the server is open to the network" in one for one in lines] == [
+        True
+    ] * said
 
 
 @pytest.mark.slow

@@ -311,6 +311,9 @@ WRONG = {
         (b'{"texts": ["a"], "beam": ' + b"9" * 5000 + b"}", "beam must be"),
         (b'{"texts": ["a"], "beam": 1e999}', "beam must be"),
         ({"texts": ["a"], "beam": [3]}, "beam must be one value, got a list"),
+        ({"texts": ["a", "\U0001f469" * 3000]}, "text 2 has 12,0"),
+        ({"texts": ["a", [""] * 20_000]}, "text 2 has 20000 parts"),
+        (b"{" + b",".join(b'"%d":1' % (i % 59_000) for i in range(60_000)) + b"}", "' twice"),
         ({"texts": ["a"], "task": {"a": 1}}, "task must be one of glm_infill, lm"),
         ({"texts": ["a"], "constraints": [["a"] * 65]}, "constraints: 65 given"),
         *(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import socket
@@ -21,7 +22,7 @@ from starlette.routing import Route  # noqa: E402
 from unitk.errors import UsageError  # noqa: E402
 from unitk.serving import connections  # noqa: E402
 from unitk.serving.config import Limits  # noqa: E402
-from unitk.serving.connections import OnceAMinute, affordable  # noqa: E402
+from unitk.serving.connections import OnceAMinute, affordable, listener  # noqa: E402
 from unitk.serving.hosts import Guard  # noqa: E402
 
 READ = 0.4  # seconds that a client has
@@ -206,10 +207,19 @@ def test_a_mistake_after_the_answer_is_no_traceback(served, caplog):
 
 def test_too_few_descriptors_are_a_line_a_minute(caplog, monkeypatch):
     caplog.handler.addFilter(quiet := OnceAMinute())
-    error = OSError(24, "Too many open files")
+    server = listener(None, Limits(max_connections=100))
+    server.server_state.connections.update(range(90))
+
+    def report():
+        error = OSError(errno.EMFILE, "Too many open files")
+        server.report(None, {"message": "socket.accept() out", "exception": error})
+
     try:
-        for _ in range(1000):
-            connections.report(None, {"message": "socket.accept() out", "exception": error})
+        report()
+        assert server.places.most == 90 - 2 * connections.AT_ONCE  # the next one makes room
+        for _ in range(999):
+            report()
+        assert server.places.most == 90 - 2 * connections.AT_ONCE
         assert [one.getMessage() for one in caplog.records] == [
             "socket.accept() out: Too many open files"
         ]
@@ -217,7 +227,7 @@ def test_too_few_descriptors_are_a_line_a_minute(caplog, monkeypatch):
         logging.getLogger("other").warning("another")
         assert len(caplog.records) == 2
         monkeypatch.setattr(OnceAMinute, "SECONDS", 0.0)
-        connections.report(None, {"message": "socket.accept() out", "exception": error})
+        report()
         assert caplog.records[-1].getMessage().endswith("(and 999 times more)")
     finally:
         caplog.handler.removeFilter(quiet)

@@ -27,7 +27,8 @@ class Limits:
     """Tokens of all requests that are read, wait, are computed or answered: those of their texts,
     and beam times length of their outputs. Further requests are refused with status 503."""
     max_tokens: int = 8192
-    """Maximum slots that are computed at a time: memory, and how soon the server can stop."""
+    """Maximum slots of a batch, and tokens of a text. Fewer need less memory, and a request that is
+    given up ends sooner."""
     max_connections: int = 512
     """Open connections. Beyond it, the one that has kept the server waiting longest is closed."""
     timeout: float = 60.0

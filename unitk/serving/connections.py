@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import math
@@ -10,6 +11,7 @@ import socket
 import sys
 import time
 from collections import Counter
+from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Any
@@ -32,6 +34,13 @@ FEWEST = 8
 """Connections without which there is no server."""
 
 
+@dataclass
+class Places:
+    """How many connections there may be: fewer, once the process ran out of descriptors."""
+
+    most: int
+
+
 class Connection(H11Protocol):
     """A connection to a client, which has a limited time for whatever the server waits for.
 
@@ -40,9 +49,9 @@ class Connection(H11Protocol):
     not take, it also has the time in which the server would have computed it.
     """
 
-    def __init__(self, limits: Limits, **given: Any) -> None:
+    def __init__(self, limits: Limits, places: Places, **given: Any) -> None:
         super().__init__(**given)
-        self.limits = limits
+        self.limits, self.places = limits, places
         self.expected: tuple[object, str] | None = None
         """What the client has to do, and after which request; None where it waits itself."""
         self.since = 0.0  # when that began
@@ -51,8 +60,8 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._expect()
-        if len(self.connections) > self.limits.max_connections:
-            self._make_room()
+        while len(self.connections) > self.places.most and self._make_room() is not self:
+            pass
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
@@ -116,7 +125,7 @@ class Connection(H11Protocol):
         self.transport.close()
         self._expect()
 
-    def _make_room(self) -> None:
+    def _make_room(self) -> Connection:
         """Close the connection that has kept the server waiting longest.
 
         Of several addresses, it is one of that which has the most connections. If no connection
@@ -133,9 +142,10 @@ class Connection(H11Protocol):
         if worst is self:
             self.transport.write(response(503, "too many connections; try again later"))
             self.transport.close()
-            return
-        others.discard(worst)
-        worst.transport.abort()
+        else:
+            others.discard(worst)
+            worst.transport.abort()
+        return worst
 
 
 def response(status: int, said: str) -> bytes:
@@ -150,8 +160,24 @@ def response(status: int, said: str) -> bytes:
 class Listener(uvicorn.Server):
     """A server that accepts a few connections at a time, while many may wait for that."""
 
+    def __init__(self, config: uvicorn.Config, places: Places) -> None:
+        super().__init__(config)
+        self.places = places
+
+    def report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log what went wrong in the event loop; too few descriptors have no traceback."""
+        error, message = context.get("exception"), context["message"]
+        if not isinstance(error, OSError):
+            log.error(message, exc_info=error)
+            return
+        log.error("%s: %s", message, error.strerror)
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            # something else opened files: the next connections displace others before that
+            fewer = len(self.server_state.connections) - 2 * AT_ONCE
+            self.places.most = max(FEWEST, min(self.places.most, fewer))
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().set_exception_handler(report)
+        asyncio.get_running_loop().set_exception_handler(self.report)
         await super().startup(sockets)
         for one in sockets or []:
             one.listen(BACKLOG)
@@ -159,9 +185,10 @@ class Listener(uvicorn.Server):
 
 def listener(app: Any, limits: Limits) -> Listener:
     """What serves an application within the limits, on a socket that its `run` is given."""
+    places = Places(limits.max_connections)
     config = uvicorn.Config(
         app,
-        http=partial(Connection, limits),  # type: ignore[arg-type]
+        http=partial(Connection, limits, places),  # type: ignore[arg-type]
         loop="asyncio",
         ws="none",
         log_config=None,
@@ -173,16 +200,7 @@ def listener(app: Any, limits: Limits) -> Listener:
         timeout_keep_alive=math.ceil(limits.read_timeout) + 1,
         timeout_graceful_shutdown=math.ceil(limits.timeout),
     )
-    return Listener(config)
-
-
-def report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what went wrong in the event loop; too few descriptors have no traceback."""
-    error, message = context.get("exception"), context["message"]
-    if isinstance(error, OSError):
-        log.error("%s: %s", message, error.strerror)
-    else:
-        log.error(message, exc_info=error)
+    return Listener(config, places)
 
 
 def affordable(wanted: int) -> int:

@@ -95,16 +95,25 @@ class Asked:
                 raise Abandoned
             yield value
 
+    def _short(self, encoded: Iterable[list[Ids]], first: int = 0) -> list[list[Ids]]:
+        """Texts none of which is a batch too large, since within one nothing can be given up."""
+        found, most = list[list[Ids]](), self.limits.max_tokens
+        for number, one in enumerate(encoded, first + 1):
+            over = f"text {number} has {count([one]):,} tokens; the server reads {most:,} at a time"
+            require(count([one]) <= most, over)
+            found.append(one)
+        return found
+
     def _encode(self, texts: Sequence[Sequence[str]]) -> list[list[Ids]]:
         """The ids of the parts of each text."""
-        return [self.generator.encode([parts])[0] for parts in self._each(texts)]
+        return self._short(self.generator.encode([parts])[0] for parts in self._each(texts))
 
     def _read(self) -> tuple[list[list[Ids]], GenerateConfig]:
         """The ids of the sources, and the options with the limit on their length."""
-        found, config = [], self.config
+        found, config = list[list[Ids]](), self.config
         for parts in self._each(self.texts):
             [ids], config = self.generator.read([parts], self.config, self._named)
-            found.append(ids)
+            found += self._short([ids], len(found))
         return found, config
 
     def _generate(self) -> Job:
@@ -119,7 +128,8 @@ class Asked:
 
     def _infill(self) -> Job:
         texts = self._each(self._texts("texts", strings))
-        return self._decoding([self.generator.encode_blanks(one) for one in texts], self.config)
+        encoded = self._short(self.generator.encode_blanks(one) for one in texts)
+        return self._decoding(encoded, self.config)
 
     def _decoding(self, encoded: list[list[Ids]], config: Any, **how: Any) -> Job:
         generator = self.generator
@@ -311,12 +321,14 @@ class Asked:
         given = self.given.get(name)
         right = isinstance(given, str | list) and given != []
         require(right, f"{name} must be a string or a list of one or more")
+        self._few(name, len(given) if isinstance(given, list) else 1)
         found = read(given, name)
-        self._few(name, len(found))
         for number, one in enumerate(parted(found, name), 1):
             chars, most = sum(map(len, one)), self.limits.max_chars
             over = f"{name}: text {number} has {chars} characters; the server allows {most}"
             require(chars <= most, over)
+            over = f"{name}: text {number} has {len(one)} parts; the server allows {most}"
+            require(len(one) <= most, over)
         return found
 
     def _few(self, name: str, count: int) -> None:

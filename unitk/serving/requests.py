@@ -7,6 +7,7 @@ accepted.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -130,8 +131,7 @@ def parse_request(body: bytes) -> Any:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
+            (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
             raise DataError(f"the request has the field {twice!r} twice")
         return found
 

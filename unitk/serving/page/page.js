@@ -10,7 +10,10 @@ async function ask(path, body) {
   const response = await fetch(path, how).catch(() => {
     throw new Error("The server does not answer. Does it still run?");
   });
-  if (!response.ok) throw new Error((await response.json()).error);
+  if (!response.ok) {
+    const said = await response.json().catch(() => ({}));  // a proxy may answer instead
+    throw new Error(said.error ?? `The answer has the status ${response.status}. Try again later.`);
+  }
   return response;
 }
 
