@@ -34,7 +34,7 @@ def test_the_finetuning_layout_needs_a_target(capsys):
         (["tag", "a b", "c"], "[CLS] a b c [SEP]", ". tag tag tag ."),
         (["span", "a", "b"], "[CLS] a [SEP] b [SEP]", "span span span span span"),
         (["choice", "a", "b", "b"], "[CLS] a [SEP] b [SEP] " * 2, "choice . . . . " * 2),
-        (["classify", "--task.layout", "lm", "a"], "[CLS] a [SEP]", "a . class"),
+        (["classify", "--task.layout", "lm", "a"], "[CLS] a [SEP]", "a [SEP] class"),
     ],
 )
 def test_what_is_read_to_understand_a_text(capsys, words, token, label):

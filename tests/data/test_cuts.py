@@ -35,7 +35,53 @@ def test_stream_windows_begin_at_a_random_offset():
     for seed in range(5):
         made = blocks("stream", 10, seed=seed)
         assert made[0][0] == 0 and made[-1][1] == 24
-        assert all(b - a == 10 for a, b in made[1:-1])
+        unbroken = CUTS["stream"](SENTENCES, np.array([0, 6]), 10, np.random.default_rng(seed))
+        assert (unbroken.lengths[1:-1] == 10).all()
+
+
+def symbols(made, i, separator=-1):
+    """What block i has: numbers of tokens, and separators."""
+    runs = np.arange(made.starts[i], made.stops[i])
+    places = made.breaks[slice(*made.inside[i])] - made.starts[i]
+    return np.insert(runs, places, separator).tolist()
+
+
+@pytest.mark.parametrize("size", [2, 3, 7, 10, 100])
+def test_windows_of_a_stream_have_a_separator_between_documents(size):
+    """Windows side by side are the documents with separators between them, wherever they begin."""
+    first, second, third = np.split(np.arange(24), [9, 22])
+    whole = [*first, -1, *second, -1, *third]
+    for seed in range(20):
+        made = cut("stream", SENTENCES, DOCUMENTS, size, np.random.default_rng(seed))
+        windows = [symbols(made, i) for i in range(len(made.starts))]
+        assert [one for window in windows for one in window] == whole
+        assert made.lengths.tolist() == [*map(len, windows)]
+        assert all(len(window) == size for window in windows[1:-1])
+        assert made.edges.tolist() == [[i == 0, i + 1 == len(windows)] for i in range(len(windows))]
+
+
+def test_blocks_tell_where_documents_begin_and_end():
+    def edges(name, size):
+        made = cut(name, SENTENCES, DOCUMENTS, size, np.random.default_rng(0))
+        return list(
+            zip(made.starts.tolist(), made.stops.tolist(), made.edges.tolist(), strict=True)
+        )
+
+    assert edges("doc", 5)[:3] == [
+        (0, 5, [True, False]),
+        (5, 9, [False, True]),
+        (9, 10, [True, False]),
+    ]
+    assert edges("full", 11) == [
+        (0, 10, [True, False]),
+        (10, 21, [False, False]),
+        (21, 24, [False, True]),
+    ]
+    assert edges("line", 4) == [  # a line that is cut off has no end
+        *((a, b, [True, True]) for a, b in [(0, 3), (3, 5), (5, 9), (9, 10)]),
+        (10, 14, [True, False]),
+        (22, 24, [True, True]),
+    ]
 
 
 def test_line_blocks_are_sentences():

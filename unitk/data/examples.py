@@ -13,7 +13,7 @@ import numpy as np
 
 from unitk.config import Parsed, flag
 from unitk.data.batching import Examples, Feed, Update
-from unitk.data.cuts import When
+from unitk.data.cuts import When, cut_unbroken
 from unitk.data.kinds import KINDS, Source, Task
 from unitk.data.limits import (
     PARTS,
@@ -32,7 +32,6 @@ from unitk.data.texts import Records, Texts, Windows
 from unitk.errors import DataError, UsageError, require
 from unitk.slots import Example, Ids, one_by_one
 from unitk.vocab.base import Vocab
-
 
 @dataclass(frozen=True)
 class Data:
@@ -113,13 +112,13 @@ def open_data(parsed: Parsed) -> Data:
         require(uncut, f"--blocks has no effect: task {name} cuts sentence pairs itself")
     make = _makers(tasks, parsed, kind, corpora)
 
-    def source(corpora: Sequence[Any], weights: Sequence[float], seed: int) -> Source:
-        made = [one(corpora, weights, seed) for one in make]
+    def source(some: Sequence[Any], weights: Sequence[float], seed: int, carried: bool) -> Source:
+        made = [one(some, weights, seed, carried) for one in make]
         if not parsed.mixture:
             return made[0]
         return mixed(dict(zip(tasks, made, strict=True)), parsed.mixture)
 
-    train = source(corpora, weights, options.seed)
+    train = source(corpora, weights, options.seed, options.stateful_rows > 0)
     if options.per_label:
         train = _few(train, corpora, options.per_label, options.seed)
     content = [f"{one.fingerprint}={weight}" for one, weight in zip(corpora, weights, strict=True)]
@@ -131,7 +130,7 @@ def open_data(parsed: Parsed) -> Data:
         any(task.writes for task in tasks.values()),
         train,
         # validation is drawn and cut from (0, 0, example), so that curves of all runs compare
-        {name: source([corpus], [1.0], 0) for name, corpus in zip(judged, rest, strict=True)},
+        {name: source([one], [1.0], 0, False) for name, one in zip(judged, rest, strict=True)},
         hashlib.sha256("\n".join(content).encode()).hexdigest(),
         {name: corpus.fingerprint for name, corpus in zip(judged, rest, strict=True)},
         0 if kind == "text" else max(int(one.source_parts.max(initial=1)) for one in corpora),
@@ -191,8 +190,9 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
 
 def _makers(
     tasks: dict[str, Task], parsed: Parsed, kind: str, corpora: Sequence[Any]
-) -> list[Callable[[Sequence[Any], Sequence[float], int], Source]]:
-    """For each task, the function that makes its examples from corpora, weights and a seed."""
+) -> list[Callable[[Sequence[Any], Sequence[float], int, bool], Source]]:
+    """For each task, the function that makes its examples from corpora, weights and a seed, and
+    whether a model carries anything from text to text."""
     options, arch = parsed.main, parsed.components["arch"].config
     if kind == "text":
         frame = max(task.frame for task in tasks.values())  # mixed tasks see the same texts
@@ -283,12 +283,14 @@ def _texts(
     corpora: Sequence[Corpus],
     weights: Sequence[float],
     seed: int,
+    carried: bool,
 ) -> Source:
     given, size = options.block_size, partial(_text_size, options, arch, frame)
     # what an epoch cannot have is refused now, not when it comes
     for epoch in range(1 if isinstance(given, int) else options.max_epochs or 1):
         size(epoch)
-    how = task.cut or options.blocks
+    unbroken = options.blocks == "stream" and not task.separates
+    how = task.cut or (cut_unbroken if unbroken else options.blocks)
     texts = Texts(
         corpora,
         blocks=how,
@@ -296,15 +298,15 @@ def _texts(
         separator=task.vocab.sep,
         seed=seed,
         both_ways=task.both_ways,
+        carried=carried,
     )
+    own, tables = [task.for_corpus(one.manifest) for one in corpora], tables_of(arch)
 
     def of(epoch: int) -> Texts:
         epoch = epoch % task.copies if task.copies else epoch  # copies are cut alike
         if texts.epoch != epoch:  # asked for every example
             texts.begin(epoch, size(epoch))
         return texts
-
-    tables, own = tables_of(arch), [task.for_corpus(one.manifest) for one in corpora]
 
     def draw(epoch: int, i: int, rng: np.random.Generator, when: When) -> Example:
         text = of(epoch).text(i, when)
@@ -318,18 +320,17 @@ def _texts(
         copies=task.copies,
         asks=task.asks,
     )
-    long = 0
-    if how == "line":
-        long = sum(int((np.diff(corpus.sentences) > size(0)).sum()) for corpus in corpora)
+    notes = _cut_lines(corpora, size(0)) if how == "line" else []
     return Source(
         examples,
         lambda: texts.lengths,
         f"{sum(c.num_documents for c in corpora):,} documents of"
         f" {sum(c.num_tokens for c in corpora):,} tokens{corpora[0].note}",
         (lambda: texts.words) if all(c.has_words for c in corpora) else None,
-        f"{long:,} lines are cut off at {size(0)} tokens (--block-size)" if long else "",
+        "; ".join(notes),
         cut=(how, task.copies, task.both_ways),
         counts=lambda epoch: np.diff(of(epoch).first),
+        num_tokens=lambda: sum(one.num_tokens for one in texts.cuts),
     )
 
 
@@ -341,6 +342,7 @@ def _records(
     corpora: Sequence[Any],
     weights: Sequence[float],
     seed: int,
+    carried: bool,
 ) -> Source:
     kind = KINDS[corpora[0].kind]
     read = [Windows(one, most[0]) if isinstance(one, Spans) else one for one in corpora]
@@ -376,17 +378,24 @@ def _records(
         limits += f" and {most[1]} target tokens (--max-source-len, --max-target-len)"
     else:
         limits += " tokens (--max-source-len)"
+    notes = list[str]()
+    if few := records.shortened:
+        notes += [f"{few:,} of {len(lengths):,} {kind.noun} are shortened to {limits}"]
     noun = f"windows of up to {most[0]} source tokens (--max-source-len)," if cut else kind.noun
     return Source(
         examples,
         lambda: lengths,
         f"{cut}{len(lengths):,} {noun} of {lengths.sum():,} tokens{corpora[0].note}",
         None,
-        f"{records.shortened:,} of {len(lengths):,} {kind.noun} are shortened to {limits}"
-        if records.shortened
-        else "",
+        "; ".join(notes),
         most,
     )
+
+
+def _cut_lines(corpora: Sequence[Corpus], size: int) -> list[str]:
+    """How many lines are longer than a block, as a message."""
+    long = sum(int((np.diff(corpus.sentences) > size).sum()) for corpus in corpora)
+    return [f"{long:,} lines are cut off at {size} tokens (--block-size)"] * (long > 0)
 
 
 def _checked(

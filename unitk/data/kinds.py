@@ -36,6 +36,8 @@ class Source:
     cut: Any = None  # tasks whose sources have equal cuts number their examples alike
     counts: Callable[[int], Ids] = lambda epoch: np.empty(0, np.int64)
     """Epoch -> how many examples each corpus has."""
+    num_tokens: Callable[[], int] = lambda: 0
+    """Tokens of the texts of that epoch, without separators between documents."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from unitk.data.cuts import AT_THE_END, Cut, Cutter, Text, When, cut, distinct
+from unitk.data.cuts import AT_THE_END, NO_BREAKS, Cut, Cutter, Text, When, cut, distinct
 from unitk.data.storing.corpus import Corpus
 from unitk.data.storing.labelled import Spans
 from unitk.slots import Ids
@@ -43,9 +43,11 @@ class Texts(Joined):
         separator: int,
         seed: int,
         both_ways: bool = False,
+        carried: bool = False,
     ) -> None:
-        """`both_ways`: behind all texts come the same texts in reverse, flagged 1."""
-        self.corpora, self.blocks, self.size = corpora, blocks, size
+        """`both_ways`: behind all texts come the same texts in reverse, flagged 1. `carried`: a
+        model reads each text with what it carries of the one before."""
+        self.corpora, self.blocks, self.size, self.carried = corpora, blocks, size, carried
         self.separator, self.seed, self.both_ways = separator, seed, both_ways
         self.epoch: int | None = None
 
@@ -105,19 +107,32 @@ class Texts(Joined):
         back = index // self.first[-1]
         flag = int(block.flags[i]) if len(block.flags) else back
         parts, notes = [corpus.tokens(*run) for run in runs], corpus.notes(*runs)
+        begins, ends = block.edges[i].tolist() if len(block.edges) else (True, True)
+        place = begins, ends, self.carried, lambda: self.beside(which, i)
         if not len(block.breaks):
-            return Text(parts, lambda: _sentences(corpus, runs), notes, flag, when)
-        start, stop = runs[0]
-        low, high = np.searchsorted(block.breaks, [start + 1, stop])
-        inside = block.breaks[low:high] - start
+            return Text(parts, lambda: _sentences(corpus, runs), notes, flag, when, *place)
+        inside = block.breaks[slice(*block.inside[i])] - runs[0][0]
         sentences = _sentences(corpus, runs)
         if len(inside):
             # a separator closes each document that ends inside the block, and moves by one place
-            # what stands behind it
+            # what stands behind it; at its beginning, it is in the block's first sentence
             parts = [np.insert(parts[0], inside, self.separator)]
             notes = None if notes is None else np.insert(notes, inside, 0)
-            sentences = sentences + np.searchsorted(inside, sentences, "right")
-        return Text(parts, sentences, notes, flag, when)
+            sentences = sentences + np.searchsorted(inside, sentences, "right") * (sentences > 0)
+        return Text(parts, sentences, notes, flag, when, *place)
+
+    def beside(self, which: int, i: int) -> tuple[Ids, Ids]:
+        """The symbols before and behind block i of a corpus, as its neighbours have them."""
+        block, tokens = self.cuts[which], self.corpora[which].tokens
+        start, stop = int(block.starts[i]), int(block.stops[i])
+        before = behind = NO_BREAKS
+        if i and block.stops[i - 1] == start:
+            separated = start in block.breaks[slice(*block.inside[i - 1])][-1:]
+            before = np.array([self.separator]) if separated else tokens(start - 1, start)
+        if i + 1 < len(block.starts) and block.starts[i + 1] == stop:
+            separated = stop in block.breaks[slice(*block.inside[i + 1])][:1]
+            behind = np.array([self.separator]) if separated else tokens(stop, stop + 1)
+        return before, behind
 
 
 def _words_before(corpus: Corpus, places: Ids) -> Ids:

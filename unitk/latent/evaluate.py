@@ -20,7 +20,7 @@ from unitk.latent.space import KL, LatentSpace
 from unitk.score.bleu import bleu
 from unitk.score.language import Units, perplexities
 from unitk.slots import Batch, Ids
-from unitk.training.evaluate import Evaluation, Report, texts_of, units_of
+from unitk.training.evaluate import Evaluation, Report, labels_of, units_of
 from unitk.training.saving.checkpoint import check_finite
 
 
@@ -91,7 +91,7 @@ def measure(evaluation: Evaluation, draws: int, max_tokens: int, report: Report)
         ids = np.arange(len(examples.bounds(0)))
         for batch in single_batches(examples, ids, max_tokens):
             if keep:
-                texts.extend(texts_of(batch))
+                texts.extend(text[:-1] for text in labels_of(batch))  # without the end
             yield batch.to(evaluation.device)
 
     with evaluation.autocast():

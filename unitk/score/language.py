@@ -1,7 +1,7 @@
 """Perplexities from nats, in units that do not depend on the tokenizer.
 
-A model also predicts the end of each text, which counts as one token, one word and one byte (like
-the end of a line in a file). The beginning is given and does not count.
+A model also predicts the ends of texts, each of which counts as one token, one word and one byte
+(like the end of a line in a file). The beginning is given and does not count.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ class Units:
         """Count texts with these numbers of tokens; words are separated by white space."""
         each = [(1, n + 1, len(one.split()) + 1, len(one.encode()) + 1) for one, n in texts]
         return Units(*map(sum, zip(*each, strict=True)))
+
+    def without(self, ends: int) -> Units:
+        """The same where so many texts go on: their ends are not predicted."""
+        return Units(self.texts, self.tokens - ends, self.words - ends, self.size - ends)
 
 
 def perplexities(nats: float, units: Units) -> dict[str, float]:

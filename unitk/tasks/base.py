@@ -89,6 +89,8 @@ class Task:
     """Spellings of input ids beyond the vocabulary, which no output can be: V, V + 1, ..."""
     both_ways: bool = False
     """Whether each text is read from its beginning and, as another example, from its end."""
+    separates: bool = True
+    """Whether a separator stands between the documents of a stream."""
     cut: Cutter | None = None
     """How texts are cut from the corpus, where the task does not leave it to `--blocks`."""
     source_vocab: Vocab

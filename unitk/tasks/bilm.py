@@ -12,6 +12,9 @@ it, and the loss is the mean of both.
          label .  C  a  b  c
     fwd.chars  a row for each slot: the characters of its word
 
+C and S stand where a document begins and ends. Where a block cuts it, the words next to the block
+are labels of its last and first word: of c d in a b c d e, fwd is asked for d e, bwd for b c.
+
 Characters are ids as in the released models (bilm-tf): a byte b is 1 + b, a row begins with 259 and
 ends with 260, C and S are 257 and 258 between these, 261 fills it up. 0 is no word.
 """
@@ -28,17 +31,21 @@ from unitk.errors import at_least
 from unitk.registry import register
 from unitk.slots import Example, Ids, lm, stay
 from unitk.tasks.base import Encoded, Task, framed, places_of
+from unitk.vocab.base import Vocab
 
 CLS, SEP, BEGIN, END, FILL = 257, 258, 259, 260, 261
+NOTHING = np.empty(0, np.int64)
 
 
-def layout(tokens: Ids, chars: Ids) -> Example:
-    """Lay out tokens, each asked from both sides; chars [T, C] are the characters of each."""
+def layout(tokens: Ids, chars: Ids, before: Ids = NOTHING, behind: Ids = NOTHING) -> Example:
+    """Lay out tokens, each asked from both sides, and the ones next to them [1] or [0], which are
+    labels only; chars [T, C] are the characters of each."""
     places = np.arange(len(tokens))
     towers = {name: stay(tokens, pos=places, at=places * sign) for name, sign in WAYS.items()}
+    later, earlier = np.append(tokens[1:], behind), np.append(before, tokens[:-1])
     asks = [
-        lm(places[:-1], tokens[1:], name="fwd", tower="fwd"),
-        lm(places[1:], tokens[:-1], name="bwd", tower="bwd"),
+        lm(places[: len(later)], later, name="fwd", tower="fwd"),
+        lm(places[len(places) - len(earlier) :], earlier, name="bwd", tower="bwd"),
     ]
     return Example(towers, asks, inputs={"fwd.chars": chars})
 
@@ -62,8 +69,8 @@ class BiLM(Task):
         """Ends of texts, and characters of words."""
 
         ends: bool = True
-        """Enclose texts in [CLS] and [SEP], which are read and predicted, too. off: for texts that
-        end anywhere (--blocks stream)."""
+        """Enclose documents in [CLS] and [SEP], which are read and predicted, too. Where --blocks
+        cuts a document, there are none. off: there are none at all, nor separators in a stream."""
         characters: int = 50
         """Length of a word in bytes of UTF-8, with its begin and end. Longer ones are cut off."""
 
@@ -73,7 +80,10 @@ class BiLM(Task):
     config: Config
     arch = "elmo_small"
     asks = {"fwd": 0.5, "bwd": 0.5}
-    frame = 2
+
+    def __init__(self, config: Config, vocab: Vocab) -> None:
+        super().__init__(config, vocab)
+        self.separates, self.frame = config.ends, 2 * config.ends
 
     @cached_property
     def chars(self) -> Ids:
@@ -86,10 +96,13 @@ class BiLM(Task):
         return np.stack(rows)
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
-        tokens = text.ids
-        if self.config.ends:
-            tokens, _ = framed([tokens], self.vocab.cls, self.vocab.sep)
-        return layout(tokens, self.chars[tokens])
+        first, last = (self.config.ends and one for one in (text.begins, text.ends))
+        cls, sep = [self.vocab.cls] * first, [self.vocab.sep] * last
+        tokens = np.concatenate([cls, text.ids, sep]).astype(np.int64)
+        # words of other documents are asked for where what was read of these is carried on
+        before = text.before if not text.begins or text.carried and not first else NOTHING
+        behind = text.behind if not text.ends or text.carried and not last else NOTHING
+        return layout(tokens, self.chars[tokens], before, behind)
 
     def to_embed(self, source: list[Ids]) -> Example:
         return self.encoded(source).example

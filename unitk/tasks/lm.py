@@ -10,6 +10,13 @@ Every token is predicted from the tokens before it.
     source                           a  b  S  .  .  .     with a `source_weight`
 
 A backward model reads C d c b a and writes c b a S.
+
+A text that goes on has no S: an end stands where a document ends, not where a block does. Stateful
+rows read all of it, and C where a document begins only:
+
+    text     a  b  c | d  e          a block of a document, and the rest of it
+    token    C  a  b  c | d  e
+    label    a  b  c  d | e  S
 """
 
 from __future__ import annotations
@@ -25,12 +32,16 @@ from unitk.errors import at_least, require
 from unitk.registry import register
 from unitk.slots import Example, Ids, Protocol, Slots, lm, stay, unroll
 from unitk.tasks.base import Encoded, Task, places_of
+from unitk.vocab.base import Vocab
 
 
-def layout(tokens: Ids) -> Example:
-    """Lay out tokens one after the other, each asked at the one before it."""
+def layout(tokens: Ids, unread: int = 1) -> Example:
+    """Lay out tokens one after the other, each asked at the one before it.
+
+    The last one is not read, unless `unread` is 0.
+    """
     steps = np.arange(len(tokens) - 1)
-    read = tokens[: max(len(steps), 1)]  # one token alone asks nothing
+    read = tokens[: max(len(tokens) - unread, 1)]  # one token alone asks nothing
     places = np.arange(len(read))
     return Example({"x": stay(read, pos=places, at=places)}, [lm(steps, tokens[1:])])
 
@@ -44,13 +55,14 @@ class LM(Task):
         """Ends of texts; how source and target of a pair are joined and weighted."""
 
         ends: bool = True
-        """Predict the end of a text. off: for texts that end anywhere (--blocks stream)."""
+        """Predict the ends of documents. Where --blocks cuts a document, no end is predicted. off:
+        no text has an end, and documents of --blocks stream no separator."""
         source_weight: float = 0.0
         """Pairs: weight of the mean loss over the source, beside that over the target. GPT's
         auxiliary loss has 0.5 (section 3.2). 0: off."""
         opening: Literal["cls", "sep", "none"] = "cls"
-        """Symbol before a text. cls: [CLS]. sep: [SEP], the end of the text before it (GPT-2).
-        none: no symbol (GPT)."""
+        """Symbol before a text; with --stateful-rows, before a document or a stream. cls: [CLS].
+        sep: [SEP], the end of the text before it (GPT-2). none: no symbol (GPT)."""
         delimiter: Literal["on", "off", "always"] = "on"
         """on: [SEP] ends the source of a pair, and the prompt of a model that was trained on pairs.
         Other models continue their prompt. off: the target continues the source. always: [SEP] ends
@@ -64,8 +76,11 @@ class LM(Task):
 
     config: Config
     arch = "gpt2_mini"
-    frame = 1
     from_nothing = continues = True
+
+    def __init__(self, config: Config, vocab: Vocab) -> None:
+        super().__init__(config, vocab)
+        self.separates, self.frame = config.ends, int(config.ends or config.opening != "none")
 
     @cached_property
     def protocol(self) -> Protocol:
@@ -91,8 +106,16 @@ class LM(Task):
         return text[::-1] if self.backward else text
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
-        end = [self.vocab.sep] * self.config.ends
-        return layout(np.concatenate([self.start, self.turned(text.ids), end]))
+        first, last = (text.begins, text.ends)[:: -1 if self.backward else 1]
+        opened, alone = len(self.start) > 0, not text.carried
+        start = self.start if first or alone else self.start[:0]
+        end = [self.vocab.sep] * (self.config.ends and last)
+        # the text that comes next is not related to this one, or has an opening of its own, which
+        # its first token is asked at
+        apart = (opened or alone) if last else (opened and alone)
+        more = self.start[:0] if apart else text.before if self.backward else text.behind
+        tokens = np.concatenate([start, self.turned(text.ids), end, more]).astype(np.int64)
+        return layout(tokens, unread=int(alone or len(end) + len(more) > 0))
 
     def finetune(self, source: list[Ids], target: Ids, rng: np.random.Generator) -> Example:
         require(not self.backward, "--task.backward is for texts: a target follows its source")

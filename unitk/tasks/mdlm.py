@@ -72,8 +72,8 @@ class Diffusion(Task):
         """Ends of texts, and where hidden tokens are asked for."""
 
         ends: bool = True
-        """Texts have an end, which is hidden as their tokens are; off for blocks that end anywhere
-        (--blocks stream)."""
+        """Every text has an end, also where --blocks cuts a document (official code); it is hidden
+        as tokens are. off: no text has an end, and documents of --blocks stream no separator."""
         opening: Literal["cls", "sep"] = "cls"
         """Symbol before a text. cls: [CLS]. sep: [SEP], the end of the text before it (MDLM with
         GPT-2's vocabulary)."""
@@ -83,7 +83,7 @@ class Diffusion(Task):
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
-        self.frame, self.shift = 1 + config.ends, config.shift
+        self.frame, self.shift, self.separates = 1 + config.ends, config.shift, config.ends
         self.first = {"cls": vocab.cls, "sep": vocab.sep}[config.opening]
 
     def opened(self, ids: Ids, more: Ids | tuple[int, ...]) -> Ids:

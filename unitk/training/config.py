@@ -120,7 +120,8 @@ class TrainConfig:
     state (memory, recurrence) from update to update. 0: texts are shuffled."""
     blocks: Literal["doc", "full", "stream", "line"] = "doc"
     """How documents become training texts. doc: texts end with their document. full: texts may span
-    documents. stream: windows of fixed size. line: one text a line."""
+    documents. stream: windows of fixed size over all documents. line: one text a line. full and
+    stream have a [SEP] between documents (stream: not with --task.ends off)."""
     block_size: int | Schedule = 512
     """Maximum tokens of a text, with its special symbols. A schedule counts epochs:
     constant:value=512,warmup=4 gives 128, 256, 384, then 512."""

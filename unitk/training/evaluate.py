@@ -157,10 +157,11 @@ def objective(
         found |= {f"{name}/bits": float(np.mean(bounds)) / math.log(2), "draws": draws}
         if draws > 1:
             found[f"{name}/error"] = float(np.std(bounds, ddof=1)) / math.sqrt(draws)
-    tokens = int(evaluation.data.train.lengths().sum()) + evaluation.num_texts
-    labels = sum(len(text) + 1 for text in texts)
-    if evaluation.data.kind == "text" and labels == means.counts.get(TEXT) == tokens:
-        found |= perplexities(found[f"{TEXT}/nll"] * tokens, units_of(evaluation, texts))
+    words = sum(map(len, texts))
+    if words and words == evaluation.data.train.num_tokens():
+        labels = int(means.counts[TEXT])
+        units = units_of(evaluation, texts).without(words + len(texts) - labels)
+        found |= perplexities(found[f"{TEXT}/nll"] * labels, units)
     return found
 
 
@@ -172,7 +173,8 @@ def _pass(
     for number, batch in _batches(evaluation, max_tokens, seed, stateful):
         # a decoder that writes a text anew has an encoder, which has read parts of it
         if TEXT in batch.asks and len(batch.towers) == 1:
-            texts += texts_of(batch)
+            end = evaluation.data.vocab.sep
+            texts += [one for text in labels_of(batch) for one in documents(text, end)]
         for ask in batch.asks.values():
             if ask.head == TEXT and (ask.label >= evaluation.model.trained).any():
                 lacking = evaluation.data.vocab.pieces([int(ask.label.max())])[0]
@@ -214,11 +216,17 @@ def _batches(
             return
 
 
-def texts_of(batch: Batch) -> list[Ids]:
-    """The labels of each doc without the final end symbol."""
+def labels_of(batch: Batch) -> list[Ids]:
+    """The words that each doc is asked for."""
     ask = batch.asks[TEXT]
     doc = batch.towers[ask.tower][DOC].ravel()[ask.first]
-    return [part[:-1] for part in np.split(ask.label, np.flatnonzero(np.diff(doc)) + 1)]
+    return np.split(ask.label, np.flatnonzero(np.diff(doc)) + 1)
+
+
+def documents(labels: Ids, end: int) -> list[Ids]:
+    """The texts that end symbols close in labels, without these, and what goes on."""
+    parts = np.split(labels, np.flatnonzero(labels == end) + 1)
+    return [part[: len(part) - (part[-1] == end)] for part in parts if len(part)]
 
 
 def units_of(evaluation: Evaluation, texts: list[Ids]) -> Units:
