@@ -1,10 +1,14 @@
 """Optimus: the docstring's table, dropped words by frequency, an encoder's own vocabulary."""
 
+import re
+
 import numpy as np
 import pytest
 
+from unitk.data.batching import draw_all
 from unitk.errors import UsageError
 from unitk.tasks.optimus import Optimus
+from unitk.training.start import parse_train, prepare
 from unitk.vocab.base import train_vocab
 
 
@@ -73,6 +77,34 @@ def test_an_encoder_with_its_own_vocabulary_reads_the_same_words(toy_vocab, tmp_
     assert example.towers["dec"].token[1:].tolist() == words.tolist()
     n = np.array(len(words))
     assert len(read) <= made.slots(n)
+
+
+@pytest.mark.parametrize("kind", ["text", "pairs"])
+def test_texts_that_are_too_long_in_the_encoders_vocabulary_are_counted(toy_data, tmp_path, kind):
+    """Known before the run, by both vocabularies; no example is beyond the positions."""
+    letters = "abdefgiklmnoprstuhABDEFGIKLMNOPRSTUH. "
+    train_vocab(iter([letters] * 9), size=52, kind="bpe").save(tmp_path / "letters")
+    length = "--block-size 60" if kind == "text" else ""
+    words = f"--task optimus --task.source-vocab {tmp_path / 'letters'} --arch optimus_tiny"
+    words += f" --arch.max-positions 64 --blocks full {length} --data {toy_data / kind / 'train'}"
+    start = prepare(parse_train(f"{words} --save-dir {tmp_path / 'a'} --max-steps 1".split()))
+    source, made = start.data.train, start.data.task
+    drawn = draw_all(source.examples, 0, 0, np.arange(len(source.lengths())))
+    own = made.source_vocab
+    cut = 0
+    for example in drawn:
+        text = made.vocab.decode(example.asks[0].label) if kind == "text" else ""
+        read = example.towers["enc"].token[1:-1]
+        assert len(read) <= 62
+        cut += len(own.encode(text)) > len(read)
+    found = int(
+        re.search(r"beginnings of (\d+) of (\d+) texts.*--task.source-vocab", source.shortened)[1]
+    )
+    assert found > 10
+    if kind == "text":
+        assert cut == found
+    near = made.reading([np.array([30, made.vocab.sep, 31])]).token.tolist()
+    assert own.sep in near[1:-1], "documents are kept apart"
 
 
 @pytest.mark.parametrize("name", ["encoder_drop", "decoder_drop"])

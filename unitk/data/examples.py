@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from unitk.config import Parsed, flag
-from unitk.data.batching import Examples, Feed, Update
+from unitk.data.batching import Examples, Feed, Update, spread
 from unitk.data.cuts import When, cut_unbroken
 from unitk.data.kinds import KINDS, Source, Task
 from unitk.data.limits import (
@@ -32,6 +32,10 @@ from unitk.data.texts import Records, Texts, Windows
 from unitk.errors import DataError, UsageError, require
 from unitk.slots import Example, Ids, one_by_one
 from unitk.vocab.base import Vocab
+
+LOOKED = 10_000
+"""Texts that an encoder's own vocabulary is tried on before a run, which takes seconds."""
+
 
 @dataclass(frozen=True)
 class Data:
@@ -321,6 +325,8 @@ def _texts(
         asks=task.asks,
     )
     notes = _cut_lines(corpora, size(0)) if how == "line" else []
+    if task.source_vocab is not task.vocab:
+        notes += _truncated(task, len(of(0).lengths), lambda i: of(0).text(i).parts)
     return Source(
         examples,
         lambda: texts.lengths,
@@ -381,6 +387,8 @@ def _records(
     notes = list[str]()
     if few := records.shortened:
         notes += [f"{few:,} of {len(lengths):,} {kind.noun} are shortened to {limits}"]
+    if task.source_vocab is not task.vocab:
+        notes += _truncated(task, len(lengths), lambda i: records.record(i)[0])
     noun = f"windows of up to {most[0]} source tokens (--max-source-len)," if cut else kind.noun
     return Source(
         examples,
@@ -396,6 +404,19 @@ def _cut_lines(corpora: Sequence[Corpus], size: int) -> list[str]:
     """How many lines are longer than a block, as a message."""
     long = sum(int((np.diff(corpus.sentences) > size).sum()) for corpus in corpora)
     return [f"{long:,} lines are cut off at {size} tokens (--block-size)"] * (long > 0)
+
+
+def _truncated(task: Task, count: int, source: Callable[[int], list[Ids]]) -> list[str]:
+    """How many sources an encoder with its own vocabulary does not read whole, as a message."""
+    looked = spread(count, LOOKED)
+    few = sum(task.truncates(source(i)) for i in looked.tolist())
+    sample = f" (of {count:,}, a sample)" * (count > len(looked))
+    most = f", or than {task.room - task.frame}" * bool(task.room)
+    why = (
+        f"in its own vocabulary (--task.source-vocab) they have more than twice their tokens{most}"
+    )
+    what = f"the encoder reads only the beginnings of {few:,} of {len(looked):,} texts{sample}"
+    return [f"{what}: {why}"] * (few > 0)
 
 
 def _checked(

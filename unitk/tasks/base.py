@@ -218,6 +218,10 @@ class Task:
         slots = self.reading(parts)
         return Encoded(Example({"x": slots}), "x", 0, places_of(parts, 1))
 
+    def truncates(self, source: list[Ids]) -> bool:
+        """Whether an encoder with its own vocabulary reads a beginning of a source only."""
+        return False
+
     def prompt(self, source: list[Ids]) -> Example:
         """Everything up to and including the slot that decoding reads first; no asks."""
         raise self._lacks("prompt", "generate")

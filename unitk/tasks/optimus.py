@@ -18,7 +18,7 @@ from one between the two, which the criterion makes (Gao et al. 2019, arXiv 1902
 
 Fine-tuning on pairs encodes the source and writes the target. Generating writes what the most
 likely latent says. With a vocabulary of its own, the encoder reads the words that the text's tokens
-spell.
+spell, up to twice as many tokens, and no more than it has positions.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import numpy as np
 from unitk.data.cuts import Text
 from unitk.errors import UsageError
 from unitk.registry import register
-from unitk.slots import Example, Ids, Slots, stay
+from unitk.slots import NEVER, Example, Ids, Slots, stay
 from unitk.tasks.base import Encoded, check_chance, framed, places_of, side_by_side
 from unitk.tasks.seq2seq import Seq2Seq
 from unitk.vocab.base import Vocab, open_vocab
@@ -47,7 +47,8 @@ class Optimus(Seq2Seq):
 
         source_vocab: Path | None = None
         """Vocabulary of the encoder (Optimus: BERT's WordPiece beside GPT-2's bytes). Default: that
-        of the corpus. Checkpoints include it."""
+        of the corpus. Checkpoints include it. The encoder reads at most twice as many tokens as the
+        text has, and as many as it has positions; the log counts longer texts."""
         encoder_drop: float = 0.0
         """Probability that the encoder misses a word (denoising: Shen et al. 2020, arXiv
         1905.12777, drop 0.3)."""
@@ -126,6 +127,22 @@ class Optimus(Seq2Seq):
         """C, the source, S; nothing that a decoder might look at."""
         tokens, vocab = self.joined(source), self.source_vocab
         if vocab is not self.vocab:
-            tokens = np.array(vocab.encode(self.vocab.decode(tokens)))[: 2 * len(tokens)]
+            tokens = self.spelled(tokens)[: self.longest(len(tokens))]
         tokens, _ = framed([tokens], vocab.cls, vocab.sep)
         return stay(tokens, pos=np.arange(len(tokens)), cross=0)
+
+    def spelled(self, tokens: Ids) -> Ids:
+        """What tokens spell, in the vocabulary of the encoder; separators stay."""
+        parts = np.split(tokens, np.flatnonzero(tokens == self.vocab.sep))
+        words = [self.source_vocab.encode(self.vocab.decode(part)) for part in parts]
+        return np.array(
+            [id_ for one in words for id_ in [self.source_vocab.sep, *one]][1:], np.int64
+        )
+
+    def longest(self, tokens: int) -> int:
+        """The most tokens of the encoder's own vocabulary that it reads of a source."""
+        return min(2 * tokens, (self.room or NEVER) - self.frame)
+
+    def truncates(self, source: list[Ids]) -> bool:
+        tokens = self.joined(source)
+        return len(self.spelled(tokens)) > self.longest(len(tokens))
