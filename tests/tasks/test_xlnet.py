@@ -153,6 +153,22 @@ def test_a_sixth_is_asked_and_symbols_are_not(toy_vocab):
         assert (x.seg[ask.first] == x.seg[x.pos[ask.first]]).all()
 
 
+def test_a_separator_of_documents_is_a_word_like_any_other(toy_vocab):
+    """As the official <eod>: seen by all unless it is asked for, which it may be."""
+    words = np.insert(np.arange(50, 108), [20, 41], toy_vocab.sep)
+    asked = 0
+    for seed in range(80):
+        text = Text([words], np.zeros(1, int))
+        example = task(toy_vocab, pairs=False).pretrain(text, np.random.default_rng(seed))
+        x, label = example.towers["x"], example.asks[0].label
+        hidden = x.pos[example.asks[0].first]
+        for place in np.flatnonzero(x.token == toy_vocab.sep):
+            if x.token[place - 1] + 1 == x.token[place + 1]:  # between two words that it parts
+                assert (x.now[place] > 0) == (x.pos[place] in hidden)
+        asked += (label == toy_vocab.sep).sum()
+    assert asked
+
+
 def test_the_second_segment_begins_in_the_second_half(toy_vocab):
     cuts = []
     for seed in range(300):

@@ -112,9 +112,10 @@ class XLNet(Task):
         tokens, seg = self.framed([part for part in np.split(ids, [cut]) if len(part)])
         chosen = places(spans)
         predicted = np.sort(chosen + (chosen >= cut))  # behind the first S
-        late = np.isin(tokens, (self.vocab.sep, self.vocab.cls))
-        late[predicted] = True
-        late[-2] &= n > 1  # where all of a text is predicted, it is so after S
+        late = np.zeros(len(tokens), bool)
+        # each part's S, and C; an S between documents is a word like any other
+        late[predicted] = late[[cut, -2, -1]] = True
+        late[-2] = n > 1  # where all of a text is predicted, it is so after S
         pos = np.arange(len(tokens))[:: -1 if text.flag else 1]
         at = order(late, self.config.perm_size, rng)
         return layout(tokens, seg, pos, at, predicted, asking=self.asking)
