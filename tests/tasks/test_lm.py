@@ -128,3 +128,20 @@ def test_a_backward_model_gives_tokens_their_probabilities_after_the_rest(toy_vo
         made.likelihood(words, words)
     with pytest.raises(UsageError, match="--task.backward is for texts"):
         made.finetune([words], words, np.random.default_rng(0))
+
+
+def test_an_end_stands_where_a_document_ends(toy_vocab):
+    """Not where a block cuts it; of a backward model the end is the beginning of the document."""
+    v, rng, ids = toy_vocab, np.random.default_rng(0), np.arange(40, 44)
+    for edges in ((True, True), (True, False), (False, True), (False, False)):
+        text = Text([ids], np.zeros(1, int), begins=edges[0], ends=edges[1])
+        for backward in (False, True):
+            words = ids[::-1] if backward else ids
+            end = [v.sep] * edges[1 - backward]
+            example = task(v, backward=backward).pretrain(text, rng)
+            assert example.asks[0].label.tolist() == [*words, *end]
+            assert example.towers["x"].token.tolist() == [v.cls, *words, *end][:-1]
+            whole = task(v, backward=backward, cut_ends=True).pretrain(text, rng)
+            assert whole.asks[0].label.tolist() == [*words, v.sep]
+            none = task(v, backward=backward, ends=False).pretrain(text, rng)
+            assert none.asks[0].label.tolist() == [*words]

@@ -9,12 +9,10 @@ Every token is predicted from the tokens before it.
     label    a  b  c  d  S           .  .  .  c  d  S
     source                           a  b  S  .  .  .     with a `source_weight`
 
-A backward model reads C d c b a and writes c b a S.
+A backward model reads C d c b a and writes c b a S. S is the end of a document, not of a block that
+is cut out of one. Stateful rows read all of a block, and C where a document begins:
 
-A text that goes on has no S: an end stands where a document ends, not where a block does. Stateful
-rows read all of it, and C where a document begins only:
-
-    text     a  b  c | d  e          a block of a document, and the rest of it
+    text     a  b  c | d  e          two blocks of a document
     token    C  a  b  c | d  e
     label    a  b  c  d | e  S
 """
@@ -36,10 +34,7 @@ from unitk.vocab.base import Vocab
 
 
 def layout(tokens: Ids, unread: int = 1) -> Example:
-    """Lay out tokens one after the other, each asked at the one before it.
-
-    The last one is not read, unless `unread` is 0.
-    """
+    """Lay out tokens, each asked at the one before it; the last one is read if `unread` is 0."""
     steps = np.arange(len(tokens) - 1)
     read = tokens[: max(len(tokens) - unread, 1)]  # one token alone asks nothing
     places = np.arange(len(read))
@@ -57,6 +52,9 @@ class LM(Task):
         ends: bool = True
         """Predict the ends of documents. Where --blocks cuts a document, no end is predicted. off:
         no text has an end, and documents of --blocks stream no separator."""
+        cut_ends: bool = False
+        """Read every text as a document of its own: it has an end also where --blocks cuts a
+        document. Models of 0.1.0 were trained so."""
         source_weight: float = 0.0
         """Pairs: weight of the mean loss over the source, beside that over the target. GPT's
         auxiliary loss has 0.5 (section 3.2). 0: off."""
@@ -77,10 +75,12 @@ class LM(Task):
     config: Config
     arch = "gpt2_mini"
     from_nothing = continues = True
+    earlier = {"cut_ends": "on"}  # 0.1.0
 
     def __init__(self, config: Config, vocab: Vocab) -> None:
         super().__init__(config, vocab)
-        self.separates, self.frame = config.ends, int(config.ends or config.opening != "none")
+        framed = config.ends or config.cut_ends or config.opening != "none"
+        self.separates, self.frame = config.ends, int(framed)
 
     @cached_property
     def protocol(self) -> Protocol:
@@ -106,7 +106,8 @@ class LM(Task):
         return text[::-1] if self.backward else text
 
     def pretrain(self, text: Text, rng: np.random.Generator) -> Example:
-        first, last = (text.begins, text.ends)[:: -1 if self.backward else 1]
+        edges = (text.begins, text.ends)[:: -1 if self.backward else 1]
+        first, last = (one or self.config.cut_ends for one in edges)
         opened, alone = len(self.start) > 0, not text.carried
         start = self.start if first or alone else self.start[:0]
         end = [self.vocab.sep] * (self.config.ends and last)
