@@ -94,8 +94,7 @@ class LM(Task):
     @cached_property
     def start(self) -> Ids:
         v = self.vocab
-        first = {"cls": [v.cls], "sep": [v.sep], "none": []}[self.config.opening]
-        return np.array(first, np.int64)
+        return np.array({"cls": [v.cls], "sep": [v.sep], "none": []}[self.config.opening], np.int64)
 
     @property
     def backward(self) -> bool:  # type: ignore[override]
@@ -111,8 +110,7 @@ class LM(Task):
         opened, alone = len(self.start) > 0, not text.carried
         start = self.start if first or alone else self.start[:0]
         end = [self.vocab.sep] * (self.config.ends and last)
-        # the text that comes next is not related to this one, or has an opening of its own, which
-        # its first token is asked at
+        # the text that comes next is unrelated, or has an opening that asks for its first token
         apart = (opened or alone) if last else (opened and alone)
         more = self.start[:0] if apart else text.before if self.backward else text.behind
         tokens = np.concatenate([start, self.turned(text.ids), end, more]).astype(np.int64)
