@@ -6,7 +6,7 @@ import torch
 from exact import EXACT
 
 from unitk.data.storing.corpus import Corpus
-from unitk.models.condition import StatefulRows
+from unitk.models.state import StatefulRows
 from unitk.slots import TOKEN, Example, collate, lm, stay
 from unitk.training import evaluate, loop
 from unitk.training.start import parse_train, prepare
