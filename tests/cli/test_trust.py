@@ -1,16 +1,20 @@
 """What a checkpoint may do: no code runs, only listed files are read, and damage is one line."""
 
+import errno
 import json
 import os
 import shutil
+import threading
 
 import pytest
 
 import unitk
+from unitk import files
 from unitk.errors import CheckpointError, UsageError
 from unitk.files import MANIFEST, seal
 from unitk.training.saving import checkpoint, folder
 from unitk.training.saving.folder import RunFolder
+from unitk.training.saving.state import read_state
 from unitk_cli.main import module
 
 
@@ -159,27 +163,86 @@ def test_what_a_manifest_must_list(copy, name):
         unitk.load(copy)
 
 
-def test_a_reader_of_a_run_that_saves_tries_once_more(trained, tmp_path, monkeypatch):
-    run = RunFolder(tmp_path / "run")
-    run.create("")
-    for step in (1, 2):
-        shutil.copytree(trained, run.step(step))
-    run.link("best", 1)
+def saves(trained, run, step):
+    """What a trainer does whenever it saves: one more checkpoint, and none but it is kept."""
+    run.publish(step, lambda part: shutil.copytree(trained, part, dirs_exist_ok=True))
+    run.link("last", step)
+    run.link("best", step)
+    run.prune(1, best=[step])
 
-    def save(*_):
-        """What a trainer does in the middle of a reader's work."""
-        if run.step(1).exists():
-            run.link("best", 2)
-            run.prune(1, best=[])
 
-    for place, name in [(folder, "damage"), (checkpoint, "read_state"),
-                        (checkpoint, "load_weights")]:  # fmt: skip
-        real = getattr(place, name)
-        with monkeypatch.context() as patch:
-            patch.setattr(place, name, lambda *a, real=real, **k: (save(), real(*a, **k))[1])
-            assert checkpoint.load(run.path / "best").path == run.step(2)
-        shutil.copytree(trained, run.step(1))
-        run.link("best", 1)
+@pytest.fixture
+def run(trained, tmp_path):
+    """A run that has saved the same checkpoint as that of step 1."""
+    made = RunFolder(tmp_path / "run")
+    made.create("")
+    saves(trained, made, 1)
+    return made
+
+
+PLACES = [(folder, "damage"), (checkpoint, "read_state"), (checkpoint, "load_weights")]
+
+
+@pytest.mark.parametrize(("place", "name"), PLACES)
+@pytest.mark.parametrize("locks", [True, False])
+def test_what_is_read_stays_until_it_is_read(trained, run, monkeypatch, place, name, locks):
+    """On a disk without locks it does not, and the next one is read."""
+    real = getattr(place, name)
+    steps = iter(range(2, 20))
+
+    def slow(*given, **more):
+        if (step := next(steps)) < 4:
+            saves(trained, run, step)
+        return real(*given, **more)
+
+    def refuses(*_):
+        raise OSError(errno.ENOLCK, "no locks")
+
+    if not locks:
+        monkeypatch.setattr(files.fcntl, "flock", refuses)
+    monkeypatch.setattr(place, name, slow)
+    found = checkpoint.load(run.path).path
+    assert found in [run.step(step) for step in ((1,) if locks else (1, 2, 3))]
+    assert found.exists()
+    saves(trained, run, 9)
+    assert run.steps() == [9]  # nothing holds it any more
+
+
+def test_damage_is_not_waited_for(run):
     os.remove(run.step(1) / "state.json")
     with pytest.raises(CheckpointError, match="state.json of manifest.json is missing"):
         checkpoint.load(run.path / "best")
+
+
+@pytest.mark.parametrize("name", ["", "best", "last"])
+def test_a_hundred_readers_of_a_run_that_saves_all_the_time_are_served(trained, run, name):
+    """As a run with --keep-last 1 that saves as fast as the disk allows."""
+    over = threading.Event()
+
+    def train():
+        step = 2
+        while not over.is_set():
+            saves(trained, run, step)
+            step += 1
+
+    trainer = threading.Thread(target=train)
+    trainer.start()
+    try:
+        for _ in range(100):
+            with folder.holding(run.path / name) as found:
+                assert "step" in read_state(found) and (found / "model.safetensors").exists()
+    finally:
+        over.set()
+        trainer.join()
+    assert run.newest() == run.step(run.steps()[0])
+
+
+def test_a_process_keeps_what_it_found(trained, run):
+    """As --init-from, which is read long after it was found."""
+    found = folder.find(run.path)
+    assert folder.find(run.path / "best") == found == run.step(1).resolve()
+    saves(trained, run, 2)
+    assert found.exists() and run.steps() == [2, 1]
+    folder._held.pop(found).close()
+    saves(trained, run, 3)
+    assert run.steps() == [3]

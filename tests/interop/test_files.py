@@ -1,10 +1,12 @@
 """Files that nobody has checked: a pickle runs nothing, and damage is one line."""
 
 import argparse
+import json
 import os
 import pickle
 import shutil
 import zipfile
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -155,10 +157,11 @@ KINDS = {
     "xlm": ("mass_translation", "mass_translation"),
     "fairseq": ("bart", "bart_tiny"),
     "optimus": ("optimus", "optimus_tiny"),
+    "mdlm": ("mdlm", "mdlm_tiny"),
 }
 """Format -> the task and model that stand in its checkpoint; "old": hf before safetensors."""
 DICTIONARIES = {"xlm": XLMDictionary, "fairseq": FairseqDictionary}
-FORMS = {"old": "hf", "t5": "hf", "xlm": "mass"}
+FORMS = {"old": "hf", "t5": "hf", "xlm": "mass", "mdlm": "diffusion"}
 
 
 def checkpoint(folder, kind, vocab):
@@ -216,6 +219,50 @@ def test_damaged_files_end_in_one_line(tmp_path, kit, vocab_txt, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_thousand_damaged_files_end_in_one_line(tmp_path, kit, vocab_txt, kind):
     assert fuzz(tmp_path, kit, vocab_txt, kind, 1000 // len(KINDS) + 1, seed=1) > 40
+
+
+VALUES = [None, True, -1, 10**6, 10**30, 1.5, float("nan"), "x", [], [[]], ["x"], {}, {"0": []}]
+MORE = ["model_type", "architectures", "id2label", "problem_type", "unitk", "weight_map"]
+
+
+def other_values(tmp_path, vocab_txt, kind, values, chosen=()):
+    """Read a checkpoint with each value in the place of each setting in its json, or the chosen."""
+    form, files = checkpoint(tmp_path / "there", kind, open_vocab(vocab_txt))
+    for path in files:
+        if path.suffix != ".json" or path.name == "tokenizer.json":
+            continue
+        given = json.loads(files[path])
+        for key in chosen or dict.fromkeys([*given, *MORE]):
+            for value in values:
+                path.write_text(json.dumps(given | {key: value}))
+                with suppress(UnitkError):
+                    convert.read_checkpoint(form, tmp_path / "there")
+        path.write_bytes(files[path])
+
+
+@pytest.mark.parametrize("kind", ["hf", "t5", "mdlm"])
+def test_settings_of_any_type_raise_nothing_else(tmp_path, vocab_txt, kind):
+    chosen = ("model_type", "architectures", "feed_forward_proj", "bad_words_ids")
+    other_values(tmp_path, vocab_txt, kind, (True, [[]], {}), chosen)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["hf", "t5", "unilm", "glm", "optimus", "mdlm"])
+def test_all_settings_of_any_type_raise_nothing_else(tmp_path, vocab_txt, kind):
+    other_values(tmp_path, vocab_txt, kind, VALUES)
+
+
+def test_a_table_of_waves_is_not_made_of_any_size(tmp_path, kit, vocab_txt):
+    """A fairseq checkpoint with sinusoidal positions says itself how many there are."""
+    form, _ = checkpoint(tmp_path / "there", "fairseq", open_vocab(vocab_txt))
+    path = tmp_path / "there" / "checkpoint_best.pt"
+    found = torch.load(path, weights_only=False)
+    for side in ("encoder", "decoder"):
+        found["model"].pop(f"{side}.embed_positions.weight", None)
+    found["args"].max_source_positions = found["args"].max_target_positions = 10**7
+    torch.save(found, path)
+    with pytest.raises(CheckpointError, match="max_target_positions cannot be 10000000"):
+        kit.to_unitk(form, tmp_path / "there", tmp_path / "ours")
 
 
 def test_every_format_has_its_file():

@@ -275,7 +275,7 @@ def places(
     if name not in tensors:
         side = "source" if root == "encoder." else "target"
         size = given.get(f"max_{side}_positions") or given.get("tokens_per_sample") or 1024
-        count = settings.checked(size, int, f"max_{side}_positions", path)
+        count = settings.checked(size, int, f"max_{side}_positions", path, settings.LONGEST)
         _, width = settings.shape_of(tensors, f"{root}embed_tokens.weight", path)
         tensors[name] = waves(count + first, width)
     return max(settings.shape_of(tensors, name, path)[0] - first, 0)

@@ -131,7 +131,7 @@ def read(path: Path, vocab: Path | None) -> Found:
     where = weights.parent / "config.json"
     given = read_json(where)
     name = given.get("model_type")
-    if name not in KINDS:
+    if not isinstance(name, str) or name not in KINDS:
         known = ", ".join(KINDS)
         raise CheckpointError(f"{where}: model_type must be one of {known}, got {name!r}")
     kind = KINDS[name]

@@ -40,7 +40,14 @@ from unitk.interop.hf_families import (
     tied,
 )
 from unitk.interop.hf_generation import FILE, bart_opening, generation, read_generation
-from unitk.interop.hf_heads import KEPT, PROBLEMS, head_of, head_settings, tuned
+from unitk.interop.hf_heads import (
+    KEPT,
+    PROBLEMS,
+    head_of,
+    head_settings,
+    named_classes,
+    tuned,
+)
 from unitk.interop.hf_tokenizer import write_tokenizer
 from unitk.interop.names import count_from, current_name
 from unitk.interop.vocabs import extra_ids, vocab_beside
@@ -150,14 +157,14 @@ def family_of(given: Mapping[str, Any], tensors: Mapping[str, Tensor], where: Pa
     """The name in `FAMILIES`: `model_type`, else the class in `architectures`, else by tensors."""
     known = ", ".join(FAMILIES)
     if (kind := given.get("model_type")) is not None:
-        if kind in FAMILIES:
-            return str(kind)
+        if isinstance(kind, str) and kind in FAMILIES:
+            return kind
         more = " (--from diffusion reads it)" if kind in ("mdlm", "bd3lm", "llada") else ""
         raise CheckpointError(f"{where}: model_type must be one of {known}, got {kind!r}{more}")
-    classes = given.get("architectures") or []
+    classes = named_classes(given, where)
     for name, family in FAMILIES.items():
         ours = re.compile(rf"{family.name}(Model|Encoder|PreTrained|For|LMHead|DoubleHeads)\w*")
-        if isinstance(classes, list) and any(ours.fullmatch(str(one)) for one in classes):
+        if any(map(ours.fullmatch, classes)):
             return name
     fitting = [name for name, family in FAMILIES.items() if _fits(family, tensors, where)]
     if not fitting:

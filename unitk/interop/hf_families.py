@@ -123,7 +123,8 @@ def _bart(checkpoint: Checkpoint) -> Changes:
 
 def _t5(checkpoint: Checkpoint) -> Changes:
     _, _, given, where = checkpoint
-    projection = given.get("feed_forward_proj", "relu")
+    key = "feed_forward_proj"
+    projection = checked(given.get(key, "relu"), str, key, where)
     if projection not in PROJECTIONS:
         known = " or ".join(PROJECTIONS)
         raise CheckpointError(f"{where}: feed_forward_proj must be {known}, got {projection!r}")

@@ -117,7 +117,8 @@ def bart_opening(config: Mapping[str, Any], folder: Path) -> str:
 def _banned(given: Mapping[str, Any], task: Task) -> bool:
     """Whether all words that a setting bans are those that the task never writes."""
     own = [[index] for index in task.protocol.banned] if task.protocol else []
-    return all(one in own for one in given.get("bad_words_ids") or [])
+    banned = given.get("bad_words_ids") or []
+    return isinstance(banned, list) and all(one in own for one in banned)
 
 
 def _limits(given: Mapping[str, Any], start: list[int] | None, file: Path) -> dict[str, int]:

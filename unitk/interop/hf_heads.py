@@ -45,8 +45,8 @@ def tuned(
     family: Family, tensors: Mapping[str, Tensor], given: Mapping[str, Any], where: Path
 ) -> Tuned:
     """The task and head of a checkpoint, from `architectures` in config.json and its tensors."""
-    named = given.get("architectures") or [""]
-    ending = str(named[0]).removeprefix(family.name)
+    named = named_classes(given, where) or [""]
+    ending = named[0].removeprefix(family.name)
     if ending not in family.heads:
         if ending in CLASSES.values():
             raise CheckpointError(f"{where}: unitk has no model that reads texts as {named[0]}")
@@ -76,6 +76,12 @@ def tuned(
     heads = (f"{head}:label:{size}" if labels else f"{head}:label",)
     task = "classify" if head == "class" else head  # the others have the name of their head
     return Tuned(task, options, head, labels, {"heads": heads, "head_pooler": bool(pooler)})
+
+
+def named_classes(given: Mapping[str, Any], where: Path) -> list[str]:
+    """The classes of transformers that config.json names."""
+    found = checked(given.get("architectures") or [], list, "architectures", where)
+    return [checked(one, str, "architectures", where) for one in found]
 
 
 def label_names(given: Mapping[str, Any], size: int, where: Path) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ ACTIVATIONS = {
 """Name in the other system -> name in unitk; the first of several is written."""
 FREE = {"scaled_init", "dropout", "attention_dropout", "activation_dropout", "init_std"}
 """Fields that do not change what a trained model computes."""
+LONGEST = 100_000  # positions of a text that a table is made for
 SIZES = {"num_layers", "decoder_layers", "width", "num_heads", "ffn_width", "max_positions"}
 """Fields in which the models of one family differ."""
 
@@ -72,12 +73,12 @@ def changed(config: Config, where: object, **values: Any) -> Config:
         raise CheckpointError(f"{where}: {error}") from error
 
 
-def checked(value: Any, kind: type, key: str, where: object) -> Any:
+def checked(value: Any, kind: type, key: str, where: object, most: float = LARGEST) -> Any:
     """Check a JSON value's type, and that a number is plausible; otherwise `CheckpointError`."""
     wanted = (int, float) if kind is float else kind
     if not isinstance(value, wanted) or isinstance(value, bool) != (kind is bool):
         raise CheckpointError(f"{where}: {key} must be {JSON_NAMES[kind]}, got {value!r}")
-    if isinstance(value, int | float) and not abs(value) <= LARGEST:
+    if isinstance(value, int | float) and not abs(value) <= most:
         raise CheckpointError(f"{where}: {key} cannot be {value!r}")
     return value
 

@@ -1,12 +1,16 @@
 import json
 import os
 import random
+from types import SimpleNamespace
 
 import pytest
 
+from unitk import files
 from unitk.errors import CheckpointError, UsageError
 from unitk.files import MANIFEST, damage
+from unitk.training.saving import checkpoint
 from unitk.training.saving.folder import DAMAGED, RunFolder, find
+from unitk.training.saving.saver import Saver
 
 
 def fill(text="good"):
@@ -197,3 +201,25 @@ def test_a_checkpoint_that_was_moved_and_linked_is_kept_where_it_is(run, tmp_pat
     assert sorted(path.relative_to(disk) for path in disk.rglob("*")) == before
     assert 5 not in run.steps() and 10 in run.steps()
     assert not [path for path in run.checkpoints.iterdir() if path.name.startswith(".")]
+
+
+def test_a_link_that_a_killed_process_left_is_removed(run, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "file").touch()
+    left = run.checkpoints / ".tmp-old-step-4"
+    left.symlink_to(tmp_path / "elsewhere")
+    run.create("")
+    assert not left.is_symlink() and (tmp_path / "elsewhere" / "file").exists()
+
+
+def test_what_cannot_be_removed_is_no_checkpoint_that_was_not_saved(run, monkeypatch, caplog):
+    def refuses(*_):
+        raise PermissionError(13, "Permission denied", "step-5")
+
+    saver = Saver(run, 1)
+    monkeypatch.setattr(files, "move", refuses)
+    monkeypatch.setattr(checkpoint, "write_snapshot", lambda path, snapshot: fill()(path))
+    saver.save(SimpleNamespace(step=20), best=[20], named={})
+    saver.finish()
+    assert saver.failed() == 0 and 20 in run.steps()
+    assert "older checkpoints cannot be removed, and are kept: [Errno 13]" in caplog.text

@@ -14,12 +14,19 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from unitk import files, pretrained
 from unitk.errors import CheckpointError, DataError, UsageError, require
@@ -29,6 +36,10 @@ DAMAGED = "damaged-"
 OPTIMIZER = "optim.safetensors"
 LOCK = ".lock"
 CONFIG = "config.yaml"
+TRIES, PAUSE = 200, 0.01
+"""How often a checkpoint is looked for in a run that saves, and the seconds between two times."""
+
+_held: dict[Path, ExitStack] = {}
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +106,8 @@ class RunFolder:
         """
         found = [self.step(number) for number in self.steps()]
         for path in found:
-            fault = damage(path, hashed)
+            with hold(path) or nullcontext():
+                fault = damage(path, hashed)
             if fault is None:
                 return path
             if path.exists():
@@ -138,24 +150,92 @@ class RunFolder:
         """Remove all checkpoints but the newest `keep_last`, those of the steps `best`, and of the
         `named` ones all but the optimizer's state."""
         for number in self.steps()[keep_last:]:
-            if number in best:
+            # one that is being read is left to the next time
+            if number in best or (reader := hold(self.step(number), alone=True)) is None:
                 continue
-            if number in named:
-                files.leave_out(self.step(number), OPTIMIZER)
-            else:
+            with reader:
+                if number in named:
+                    files.leave_out(self.step(number), OPTIMIZER)
+                    continue
                 # renamed first: a checkpoint that is half removed must not look like one
                 doomed = self.checkpoints / f"{TEMPORARY}old-step-{number}"
                 files.move(self.step(number), doomed)
                 files.discard(doomed, self.checkpoints)
 
 
-def find(path: Path) -> Path:
-    """The checkpoint that `path` names: itself, or a run folder's best, else its newest good one.
+def hold(checkpoint: Path, alone: bool = False) -> AbstractContextManager[Any] | None:
+    """Keep the run from removing a checkpoint until the context ends; None if it is gone.
 
-    The name of a model that comes with unitk means that model. The optimizer's tensors are not
-    read. Raises `CheckpointError`, which names the damage, if there is no good checkpoint.
+    `alone`: nobody else may hold it, else None. A checkpoint without a manifest, and a disk without
+    locks, give a context that keeps nothing.
+    """
+    fcntl, manifest = files.fcntl, checkpoint / MANIFEST
+    try:
+        file = manifest.open("rb")
+    except (FileNotFoundError, NotADirectoryError):
+        return nullcontext() if checkpoint.exists() else None
+    if fcntl is None:  # Windows removes no file that a process has open
+        file.close() if alone else None
+        return nullcontext() if alone else file
+    try:
+        fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    except OSError as error:
+        if error.errno not in files.NO_LOCKS:
+            raise
+    with suppress(OSError):
+        if os.path.samestat(os.fstat(file.fileno()), manifest.stat()):
+            return file
+    file.close()  # the run has removed it meanwhile
+    return None
+
+
+@contextmanager
+def holding(path: Path) -> Iterator[Path]:
+    """The checkpoint that `path` names, which its run does not remove within the context.
+
+    That is the checkpoint itself, or a run folder's best one, else its newest good one. The name of
+    a model that comes with unitk means that model. The optimizer's tensors are not read. Raises
+    `CheckpointError`, which names the damage, if there is no good checkpoint.
     """
     path = pretrained.located(path)
+    for _ in range(TRIES):
+        before = _state_of(path)
+        try:
+            found, reader = _find(path)
+        except CheckpointError:
+            if _state_of(path) == before:
+                raise
+            continue  # the run saved meanwhile
+        if reader is not None:
+            with reader:
+                yield found
+            return
+        time.sleep(PAUSE)
+    raise CheckpointError(f"{path}: the run removed each checkpoint before it was read; try again")
+
+
+def find(path: Path) -> Path:
+    """The checkpoint that `path` names (`holding`), held as long as this process lives."""
+    inner = ExitStack()
+    found = inner.enter_context(holding(path))
+    if found in _held:  # once is enough
+        inner.close()
+    else:
+        _held[found] = inner
+    return found
+
+
+def _state_of(path: Path) -> tuple[object, ...]:
+    """What changes when a run saves: its checkpoints, and where the links to them lead."""
+    links = [os.readlink(one) for one in (path, path / "best") if one.is_symlink()]
+    return path.exists(), RunFolder(path).steps(), links
+
+
+def _find(path: Path) -> tuple[Path, AbstractContextManager[Any] | None]:
+    """A good checkpoint and the context that holds it; None if it was removed meanwhile."""
     if not path.exists():
         why = " (its checkpoint is gone)" if path.is_symlink() else pretrained.hint(path)
         raise CheckpointError(f"there is no run or checkpoint {path}{why}")
@@ -163,7 +243,7 @@ def find(path: Path) -> Path:
         if runs := sorted(path.glob("seed-*/checkpoints")):
             each = f"{path} holds a run for each of its --seeds"
             raise CheckpointError(f"{each}: name one, such as {runs[0].parent}")
-        found, fault = _checked(path)
+        found, reader, fault = _checked(path)
         if fault is not None and not (found / "manifest.json").exists():
             what = "is a file" if path.is_file() else "has no checkpoints/ and no manifest.json"
             foreign = path.is_file() or (path / "config.json").is_file()
@@ -171,26 +251,31 @@ def find(path: Path) -> Path:
             raise CheckpointError(f"{path} is no run or checkpoint: it {what}{hint}")
         if fault is not None:
             raise CheckpointError(f"{path} is not a good checkpoint: {fault}")
-        return found
+        return found, reader
     if (path / "best").exists():
-        found, fault = _checked(path / "best")
+        found, reader, fault = _checked(path / "best")
         if fault is None:
-            return found
+            return found, reader
         log.warning("checkpoint %s is damaged (%s): it is passed over", found, fault)
     newest = RunFolder(path).newest(hashed=used)
     if newest is None:
         raise CheckpointError(f"the run {path} has no checkpoint yet")
-    return newest.resolve()
+    return newest.resolve(), hold(newest.resolve())
 
 
-def _checked(path: Path) -> tuple[Path, str | None]:
-    """The checkpoint that a link points to, and its damage; the next one, if it was removed."""
-    for _ in range(2):  # once more, where the link moved on meanwhile
-        found = path.resolve()
-        fault = damage(found, used)
-        if fault is None or found.exists():
-            break
-    return found, fault
+def _checked(path: Path) -> tuple[Path, AbstractContextManager[Any] | None, str | None]:
+    """The checkpoint that a link points to, what holds it, and its damage.
+
+    One that was removed meanwhile has neither.
+    """
+    found = path.resolve()
+    if (reader := hold(found)) is None:
+        return found, None, None
+    fault = damage(found, used)
+    if fault is None:
+        return found, reader, None
+    with reader:  # on a disk without locks, it may be gone after all
+        return found, None, fault if found.exists() else None
 
 
 def used(name: str) -> bool:
@@ -203,17 +288,17 @@ T = TypeVar("T")
 
 
 def finding(read: Callable[Concatenate[Path, P], T]) -> Callable[Concatenate[Path, P], T]:
-    """Let a function that reads a checkpoint take whatever path means one (`find`). A run that
-    saves may remove that meanwhile: then it is looked for once more."""
+    """Let a function that reads a checkpoint take whatever path means one (`holding`)."""
 
     @wraps(read)
     def reads(path: Path, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        found = find(path)
-        try:
-            return read(found, *args, **kwargs)
-        except (CheckpointError, DataError):
-            if found.exists():
-                raise
-        return read(find(path), *args, **kwargs)
+        for _ in range(TRIES):  # a disk without locks holds nothing
+            with holding(path) as found:
+                try:
+                    return read(found, *args, **kwargs)
+                except (CheckpointError, DataError):
+                    if found.exists():
+                        raise
+        raise CheckpointError(f"{path}: the run removed each checkpoint while it was read")
 
     return reads

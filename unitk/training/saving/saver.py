@@ -77,7 +77,10 @@ class Saver:
             folder.link("best", best[0] if best else None)
             for name, number in named.items():
                 folder.link(name, number)
-            folder.prune(self.keep_last, best, named.values())
+            try:
+                folder.prune(self.keep_last, best, named.values())
+            except OSError as error:  # this one is there
+                log.warning("older checkpoints cannot be removed, and are kept: %s", error)
         except BaseException as error:  # whatever it is, the loop must get it
             self._error = error
         finally:
