@@ -87,7 +87,8 @@ def check_room(processes: int) -> None:
     need, there = f"{processes * LEAST / 1e9:,.0f} GB", f"{memory / 1e9:,.0f} GB"
     what = f"--nproc {processes} needs more than {need} of memory, but this machine has {there}"
     require(processes * LEAST < memory, what)
-    cores = len(os.sched_getaffinity(0))
+    own = hasattr(os, "sched_getaffinity")
+    cores = len(os.sched_getaffinity(0)) if own else os.cpu_count() or 1
     if processes > cores:
         log.warning("--nproc %d: there are %d cores, for which they wait", processes, cores)
 

@@ -333,6 +333,8 @@ def _corpus(parsed: config.Parsed) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="unitk-") as place:
         folder = Path(place, path.stem)
         workers = num_workers(None, source.size)
-        with redirect_stdout(sys.stderr), encoders(vocab, workers, given.user_dir) as encode:
+        cure = "preprocess the text first"
+        opened = encoders(vocab, workers, given.user_dir, cure=cure)
+        with redirect_stdout(sys.stderr), opened as encode:
             write_part(source, folder, vocab, encode, None)
         yield folder

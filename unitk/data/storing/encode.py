@@ -154,11 +154,16 @@ Encode = Callable[[Iterator[Block | PairBlock], Reading | None], Iterator[Encode
 
 @contextmanager
 def encoders(
-    vocab: Vocab, workers: int, user_dir: Path | None = None, annotate: str = ""
+    vocab: Vocab,
+    workers: int,
+    user_dir: Path | None = None,
+    annotate: str = "",
+    cure: str = "try fewer --workers",
 ) -> Iterator[Encode]:
     """A function that encodes blocks in order, in this process or in several.
 
-    Processes build the vocabulary themselves. `annotate` is the value of that option.
+    Processes build the vocabulary themselves. `annotate` is the value of that option; `cure` is
+    what helps if memory is too short for the processes.
     """
     annotator = open_annotator(annotate) if annotate else None
     if workers == 1:
@@ -189,7 +194,7 @@ def encoders(
 
     with ThreadPoolExecutor(workers) as pool, ExitStack() as stack:
         for _ in range(workers):
-            worker = Worker("try fewer --workers", _begin, user_dir, annotate, *state)
+            worker = Worker(cure, _begin, user_dir, annotate, *state)
             stack.callback(worker.close)
             idle.put(worker)
         stack.callback(pool.shutdown, wait=False, cancel_futures=True)

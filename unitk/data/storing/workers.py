@@ -31,10 +31,15 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self.cure = cure
         self._first: tuple[Any, ...] | None = (begin, *state)
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
-        with _starting():
-            self._process.start()
+        try:
+            self._connection, theirs = context.Pipe()
+            self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+            with _starting():
+                self._process.start()
+        except OSError as error:  # the system allows no further process or file
+            raise UnitkError(
+                f"no worker process can be started: {error.strerror}; {cure}"
+            ) from error
         theirs.close()  # or the end of the process would not end the connection
 
     def __call__(self, *arguments: Any) -> Any:

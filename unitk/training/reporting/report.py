@@ -121,7 +121,9 @@ def early_lines(run: Run) -> tuple[str, str]:
     """The values since the last event, which is not due yet; and how long a long run will take."""
     examples, at = run.start.data.train.examples, run.progress
     losses = run.means.values("train", examples.loss_weights(at.step, run.total))
-    values, left = losses | run.speed.values(), seconds_left(run)
+    speed, left = run.speed, seconds_left(run)
+    # the slots of the other ranks are not known yet
+    values = losses | {"tokens/s": speed.tokens / speed.busy, "wait": speed.waited / speed.busy}
     time = f"{about(left)} to go at {values['tokens/s']:,.0f} tokens/s" if left else ""
     return train_line(run, values), time if left and left >= LONG else ""
 
