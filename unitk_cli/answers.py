@@ -16,7 +16,7 @@ from unitk.data.reading.pairs import Fields
 from unitk.data.reading.sources import format_of
 from unitk.data.reading.squad import read_questions
 from unitk.data.storing.folders import is_corpus, open_corpus
-from unitk.decoding.files.inputs import Input, arriving, read_inputs
+from unitk.decoding.files.inputs import BY_LINE, Input, arriving, read_inputs
 from unitk.decoding.files.outputs import STDOUT, check_writable
 from unitk.decoding.files.sink import OutputFile, Printed
 from unitk.errors import DataError, require
@@ -59,7 +59,7 @@ def inputs_of(parsed: config.Parsed, questions: bool = False, form: str = "") ->
         parsed.idle("without --input", "source_field")
         return [Input(text.split("\t")) for text in given.texts]
     fields = Fields(given.source_field, (), form=form) if given.source_field else None
-    if is_stream(given.input):
+    if is_stream(given.input) and given.input_format in BY_LINE:
         return arriving(given.input_format, TOGETHER, given.input, fields)
     if questions and not fields and format_of(given.input, given.input_format) == "squad":
         return [*map(Input, read_questions(given.input))]

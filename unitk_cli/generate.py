@@ -23,6 +23,7 @@ from unitk.data.storing.folders import is_corpus
 from unitk.decoding.config import INFILL_LENPEN, SEARCH_PRESETS, GenerateConfig
 from unitk.decoding.files.defaults import beside, naming, read_defaults
 from unitk.decoding.files.inputs import (
+    BY_LINE,
     Blanks,
     Input,
     Inputs,
@@ -341,12 +342,11 @@ def read(given: Options) -> Inputs | Path:
         require(not idle, "--input-format and --source-field have no effect on a corpus as --input")
         require(given.squad_source == SQUAD_SOURCE, "--squad-source has no effect on a corpus")
         return path
-    if path is None or is_stream(path):
-        require(kind in ("auto", "text", "jsonl"), f"--input-format {kind} needs a file as --input")
     if path is None:
+        require(kind in BY_LINE, f"--input-format {kind} needs an --input")
         return typed()
     beside = (given.prefix_file, given.constraints, given.references)
-    if is_stream(path) and beside == (None, None, None):
+    if is_stream(path) and kind in BY_LINE and beside == (None, None, None):
         stream = arriving(kind, given.buffer_size, path, fields)
         return stream if given.infill is None else map(with_blanks, stream)
     if given.infill is not None:

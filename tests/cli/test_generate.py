@@ -1,14 +1,17 @@
 import csv
 import io
 import json
+import os
 import shutil
 import sys
+import threading
 
 import numpy as np
 import pytest
 
 import unitk
 from tests.conftest import toy_lines
+from unitk import config
 from unitk.data.reading.columns import read_column
 from unitk.data.reading.pairs import Fields
 from unitk.data.storing.corpus import CorpusWriter, write_manifest
@@ -17,6 +20,8 @@ from unitk.decoding.files.inputs import arriving, read_inputs
 from unitk.decoding.generator import Generator
 from unitk.errors import CheckpointError, DataError, UsageError
 from unitk.training.saving import checkpoint
+from unitk_cli import generate, predict
+from unitk_cli.answers import inputs_of
 from unitk_cli.generate import run
 
 LINES = ["the cat sat on the mat.", "", "a dog\tthe dog sees a small bird.", "big red tree."]
@@ -547,6 +552,28 @@ def test_targets_are_needed_to_score_only(tmp_path, record):
     path.write_text(json.dumps({"source": "a", **renamed}))
     [found] = read_inputs(path)
     assert (found.source, found.target) == (["a"], wanted)
+
+
+def test_tables_and_questions_are_read_from_a_stream(tmp_path):
+    squad = {"data": [{"paragraphs": [{"context": "a", "qas": [{"question": "b"}]}]}]}
+
+    def read(data, line, verb=generate):
+        pipe = tmp_path / f"pipe{len(line)}"
+        os.mkfifo(pipe)
+        writer = threading.Thread(target=pipe.write_text, args=(data,))
+        writer.start()
+        argv = ["--checkpoint", "x", "--input", str(pipe), *line.split()]
+        name = verb.__name__.rpartition(".")[2]
+        parsed = config.parse(name, verb.Options, argv, positional="texts")
+        try:
+            given = generate.read(parsed.main) if verb is generate else inputs_of(parsed, True)
+            return [one.source for one in given]
+        finally:
+            writer.join()
+
+    assert read("s\na\nb\n", "--input-format csv --source-field s") == [["a"], ["b"]]
+    assert read("a O\n\nb O\n", "--input-format conll --source-field words") == [["a"], ["b"]]
+    assert read(json.dumps(squad), "--input-format squad", predict) == [["b", "a"]]
 
 
 def test_a_stream_of_carriage_returns_is_told(tmp_path):

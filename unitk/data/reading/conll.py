@@ -34,9 +34,9 @@ def sentences(path: Path) -> Iterator[tuple[dict[str, list[str]], str, int]]:
             row = _cells(line, by_tabs)
             if not rows and _is_comment(line, row, by_tabs, width):
                 continue
-            if row and len(row) != width:
+            if row and rows and len(row) != len(rows[0]):
                 where = f"{name_of(path)}, line {number}"
-                raise DataError(f"{where}: {len(row)} columns, but {width} before")
+                raise DataError(f"{where}: {len(row)} columns, but {len(rows[0])} before")
             if rows and not row:
                 yield _record(rows), f"{name_of(path)}, line {first}", block.at
                 rows = []

@@ -40,6 +40,7 @@ from unitk.vocab.base import BLANKS, SYMBOLS
 if TYPE_CHECKING:
     from unitk.decoding.generator import Generator
 
+BY_LINE = ("auto", "text", "jsonl")  # formats of streams that are answered line by line
 WAIT = 0.02  # seconds that a line which has arrived waits for others
 Blanks = Literal["none", "some", "all"]
 """Whether texts write down blanks to fill; some: those that do."""
