@@ -164,6 +164,18 @@ def test_beyond_the_limit_the_longest_waiting_connection_is_closed(served, said)
             one.close()
 
 
+def test_the_server_ends_without_those_who_keep_it_waiting(served):
+    with served(read_timeout=60, timeout=60) as port:
+        slow = [connect(port, said) for said in (b"", GET[:9], POST, GET) for _ in range(3)]
+        computed = connect(port, GET.replace(b"/ ", b"/later ", 1))
+        assert answer(port) == (200, b"hello")  # all are read
+        began = time.monotonic()
+    assert time.monotonic() - began < 5
+    assert rest(computed).endswith(b"at last")
+    for one in slow:
+        one.close()
+
+
 def test_at_the_limit_who_waits_for_an_answer_stays(served):
     wait = GET.replace(b"/ ", b"/later ", 1)
     with served(max_connections=2, read_timeout=60) as port:

@@ -32,6 +32,9 @@ OTHERS = 64 + 4 * AT_ONCE
 closed up to four turns after it was accepted."""
 FEWEST = 8
 """Connections without which there is no server."""
+HEAD, BODY = "the head of a request", "the body of a request"
+ANSWER, END = "that an answer is taken", "that the connection ends"
+"""What the server may wait for."""
 
 
 @dataclass
@@ -84,20 +87,27 @@ class Connection(H11Protocol):
         """Refuse what is not HTTP, unless an answer has begun."""
         begun = self.cycle is not None and self.cycle.response_started
         if not begun or self.cycle.response_complete:
-            self.transport.write(response(400, f"the request is not HTTP/1.1: {msg}"))
+            self.transport.write(response(400, "the request is not HTTP/1.1"))
         self.transport.close()
+
+    def shutdown(self) -> None:
+        """End, after the answer that is computed; a body that is still sent is given up."""
+        if self.expected is not None and self.expected[1] == BODY:
+            self.transport.abort()
+        else:
+            super().shutdown()
 
     def _expect(self) -> None:
         """Start the clock of what the client has to do next, unless it runs already."""
         expected = None
         if self.transport.is_closing():
-            expected = self.cycle, "the end"
+            expected = self.cycle, END
         elif self.flow.write_paused:
-            expected = self.cycle, "the answer"
+            expected = self.cycle, ANSWER
         elif self.conn.their_state is h11.IDLE:
-            expected = self.cycle, "the head of a request"
+            expected = self.cycle, HEAD
         elif self.conn.their_state is h11.SEND_BODY:
-            expected = self.cycle, "the body of a request"
+            expected = self.cycle, BODY
         if expected == self.expected:
             return
         self.expected, self.since = expected, self.loop.time()
@@ -105,7 +115,7 @@ class Connection(H11Protocol):
             self._timer.cancel()
         seconds = self.limits.read_timeout
         if expected is not None:
-            seconds += self.limits.timeout * (expected[1] == "the answer")
+            seconds += self.limits.timeout * (expected[1] == ANSWER)
             self._timer = self.loop.call_later(seconds, self._expire)
 
     def _expire(self) -> None:
@@ -115,7 +125,7 @@ class Connection(H11Protocol):
         if self.transport.is_closing() or self.transport.get_write_buffer_size():
             self.transport.abort()  # closing would wait until the client takes the rest
             return
-        if "head" in what:
+        if what == HEAD:
             begun = bool(self.conn.trailing_data[0])  # an idle connection is closed without a word
         else:
             begun = not self.cycle.response_started

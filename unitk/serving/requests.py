@@ -82,7 +82,7 @@ class Service:
         flags += [Given(key, given_text(value, key), key) for key, value in left_out.items()]
         with naming(used):
             config = resolve(known.config, flags).main
-            if hasattr(config, "max_tokens"):
+            if "max_tokens" in {one.name for one in fields(known.config)}:
                 config = replace(config, max_tokens=self.limits.max_tokens)
             # before any text is read: what is asked for may not be affordable
             self._check(config)
