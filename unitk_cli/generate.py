@@ -343,7 +343,6 @@ def read(given: Options) -> Inputs | Path:
         require(given.squad_source == SQUAD_SOURCE, "--squad-source has no effect on a corpus")
         return path
     if path is None:
-        require(kind in BY_LINE, f"--input-format {kind} needs an --input")
         return typed()
     beside = (given.prefix_file, given.constraints, given.references)
     if is_stream(path) and kind in BY_LINE and beside == (None, None, None):

@@ -407,7 +407,7 @@ def test_mistakes_are_told_before_anything_is_decoded(decode, files, monkeypatch
             "--input in.txt --max-len 4 --print-alignment soft --alignment-layer 9",
             "be 0 to 2, got 9",
         ),
-        ("--interactive --input-format squad", "--input-format squad needs an --input"),
+        ("--interactive --input-format squad", "--input-format has no effect with --interactive"),
     ],
 )
 def test_what_cannot_be_meant(decode, line, message):

@@ -107,17 +107,13 @@ def _csv(path: Path) -> Iterator[Row]:
 
     given = lines()
     first = next(given, "")
-    mark, before = re.fullmatch(r"sep=(.)\r?\n", first), 0
-    if mark:
-        before = 1
-    else:
-        given = chain([first], given)
+    mark = re.fullmatch(r"sep=(.)\r?\n", first)
     named = re.sub('"[^"]*"', "", first)
     delimiter = mark[1] if mark else next((one for one in ",;\t" if one in named), ",")
     csv.field_size_limit(LARGEST)
-    rows = csv.reader(given, strict=True, delimiter=delimiter)
+    rows = csv.reader(given if mark else chain([first], given), strict=True, delimiter=delimiter)
     while True:
-        number = before + rows.line_num + 1
+        number = rows.line_num + (2 if mark else 1)
         try:
             row = next(rows, None)
         except csv.Error as error:
