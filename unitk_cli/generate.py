@@ -400,6 +400,9 @@ def answer(
             return generator.scores(sources, targets_of(items), given, **how)
         constraints = [item.constraint for item in items]
         outputs = generator.outputs(sources, given, constraints=constraints, **how)
+        if fills:
+            texts = ["\t".join(item.text.parts) for item in items]
+            outputs = generator.refilled(texts, sources, outputs)
         found = [new or old for new, old in zip(outputs, found, strict=True)]
     return found
 

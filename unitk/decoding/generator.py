@@ -23,6 +23,7 @@ from unitk.decoding.config import (
 from unitk.decoding.constraints.base import Constraint, encode_phrase
 from unitk.decoding.decode import Decoding
 from unitk.decoding.files.defaults import beside, naming
+from unitk.decoding.filling.fill import filled_in
 from unitk.decoding.fit import overrun, shortened, warn_of_parts, warn_of_shortened
 from unitk.decoding.forced import as_hypothesis, check_layer, logits, score
 from unitk.decoding.likelihood.texts import likelihoods
@@ -111,7 +112,23 @@ class Generator(Decoding):
         `options` are GenerateConfig's, but `lenpen` is `INFILL_LENPEN` unless given.
         """
         config = made(GenerateConfig, {"lenpen": INFILL_LENPEN, **options})
-        return self.outputs([self.encode_blanks(text) for text in strings(texts)], config)
+        texts = strings(texts)
+        sources = [self.encode_blanks(text) for text in texts]
+        return self.refilled(texts, sources, self.outputs(sources, config))
+
+    def refilled(
+        self,
+        texts: Sequence[str],
+        sources: Sequence[list[Ids]],
+        found: Sequence[Sequence[Output]],
+    ) -> list[list[Output]]:
+        """Outputs for texts with blanks, which keep the other characters of their text."""
+
+        def kept(text: str, source: list[Ids], one: Output) -> Output:
+            return replace(one, text=filled_in(self.task, text, source, one.hypothesis.ids))
+
+        each = zip(texts, sources, found, strict=True)
+        return [[kept(text, source, one) for one in outputs] for text, source, outputs in each]
 
     def embed(
         self, texts: str | Sequence[str | Sequence[str]], **options: Unpack[EmbedOptions]

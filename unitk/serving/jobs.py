@@ -127,11 +127,14 @@ class Asked:
         return self._decoding(encoded, config, constraints=each, truncate=truncate)
 
     def _infill(self) -> Job:
-        texts = self._each(self._texts("texts", strings))
+        texts = list(self._each(self._texts("texts", strings)))
         encoded = self._short(self.generator.encode_blanks(one) for one in texts)
-        return self._decoding(encoded, self.config)
+        return self._decoding(encoded, self.config, texts)
 
-    def _decoding(self, encoded: list[list[Ids]], config: Any, **how: Any) -> Job:
+    def _decoding(
+        self, encoded: list[list[Ids]], config: Any, texts: Sequence[str] = (), **how: Any
+    ) -> Job:
+        """The job of decoding sources, or of filling the blanks of `texts`."""
         generator = self.generator
         kept, prompts = generator.prompts(encoded, config, **how)
         cost = 0
@@ -153,7 +156,8 @@ class Asked:
 
         def answer(results: list[list[Output]]) -> Any:
             by_number = dict(zip(prompts, results, strict=True))
-            return self.records([by_number.get(number, [NO_WORDS]) for number in range(len(kept))])
+            outputs = [by_number.get(number, [NO_WORDS]) for number in range(len(kept))]
+            return self.records(generator.refilled(texts, kept, outputs) if texts else outputs)
 
         act = partial(decoded, generator, config, layer)
         return Job(("decode", self.task, config), items, act, answer, cost)

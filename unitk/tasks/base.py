@@ -265,9 +265,19 @@ class Task:
         return None
 
     def text(self, source: list[Ids], written: Ids) -> str:
-        """What was written, as text."""
+        """What was written, as text, or the source with its blanks filled."""
+        blanks, fills = self.fills(source, written)
+        if len(blanks):
+            return self.filled(self.joined(source), blanks, fills)
         end = self.protocol.end if self.protocol else -1
         return self.vocab.decode(written[written != end])
+
+    def fills(self, source: list[Ids], written: Ids) -> tuple[Ids, list[Ids]]:
+        """The places of the blanks in a joined source, and what was written into each of them.
+
+        There are none where a source has no blank, or where its text is written anew.
+        """
+        return np.zeros(0, np.int64), []
 
     def joined(self, source: list[Ids]) -> Ids:
         """The parts of a source with a separator between them; nothing of no parts."""

@@ -163,8 +163,6 @@ class GLMInfill(Task):
         first = last - 1 - len(self.joined(parts)) if behind else int(self.config.opened)
         return Encoded(Example(example.towers), "x", last, places_of(parts, first))
 
-    def text(self, source: list[Ids], written: Ids) -> str:
-        fills = np.split(written, np.flatnonzero(written == self.vocab.eop) + 1)
-        ids = self.joined(source)
-        blanks = np.flatnonzero(self.blanks(ids))
-        return self.filled(ids, blanks, fills) if len(blanks) else self.vocab.decode(fills[0])
+    def fills(self, source: list[Ids], written: Ids) -> tuple[Ids, list[Ids]]:
+        ends = np.flatnonzero(written == self.vocab.eop) + 1
+        return np.flatnonzero(self.blanks(self.joined(source))), np.split(written, ends)

@@ -118,12 +118,9 @@ class MASS(Seq2Seq):
     def length(self, source: list[Ids]) -> int | None:
         return len(self.run(source)) or None
 
-    def text(self, source: list[Ids], written: Ids) -> str:
+    def fills(self, source: list[Ids], written: Ids) -> tuple[Ids, list[Ids]]:
         run = self.run(source)
-        if not len(run):
-            return super().text(source, written)
-        words = written[written != self.protocol.end][: len(run)]
-        return self.filled(self.joined(source), run, [words[i : i + 1] for i in range(len(words))])
+        return run, list(written[written != self.protocol.end][: len(run), None])
 
     def run(self, source: list[Ids]) -> Ids:
         """Places of the [MASK]s in a source, which are next to each other."""

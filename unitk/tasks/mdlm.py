@@ -112,12 +112,8 @@ class Diffusion(Task):
         tokens = self.opened(self.joined(source), output)
         return self.shown(tokens, np.arange(len(tokens) - len(output), len(tokens)))
 
-    def text(self, source: list[Ids], written: Ids) -> str:
-        ids = self.joined(source)
-        blanks = np.flatnonzero(ids == self.vocab.mask)
-        if len(blanks):
-            return self.filled(ids, blanks, list(written[:, None]))
-        return self.vocab.decode(written[written != self.vocab.sep])
+    def fills(self, source: list[Ids], written: Ids) -> tuple[Ids, list[Ids]]:
+        return np.flatnonzero(self.joined(source) == self.vocab.mask), list(written[:, None])
 
 
 @register("task", "mdlm")

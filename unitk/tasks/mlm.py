@@ -76,10 +76,8 @@ class Masked(Task):
         hidden = self.masks(tokens)
         return layout(tokens, seg, hidden, tokens[hidden], self.shift)
 
-    def text(self, source: list[Ids], written: Ids) -> str:
-        ids = self.joined(source)
-        blanks = np.flatnonzero(ids == self.vocab.mask)
-        return self.filled(ids, blanks, list(written[:, None]))
+    def fills(self, source: list[Ids], written: Ids) -> tuple[Ids, list[Ids]]:
+        return np.flatnonzero(self.joined(source) == self.vocab.mask), list(written[:, None])
 
 
 @register("task", "mlm")

@@ -108,17 +108,13 @@ class Sentinels(Seq2Seq):
         prompt = self.opened(np.append(before, self.sentinels[0]), [self.sentinels[0]])
         return unroll(prompt, self.protocol, text)
 
-    def text(self, source: list[Ids], written: Ids) -> str:
-        ids = self.joined(source)
-        blanks = np.flatnonzero(ids == self.vocab.mask)
-        if not len(blanks):
-            return super().text(source, written)
+    def fills(self, source: list[Ids], written: Ids) -> tuple[Ids, list[Ids]]:
+        blanks = np.flatnonzero(self.joined(source) == self.vocab.mask)
         words = written[written != self.protocol.end]
         at = np.flatnonzero(np.isin(words, self.sentinels))
         # of a sentinel that is written twice, what stands behind the first counts
         behind = dict(zip(words[at][::-1], np.split(words, at)[:0:-1], strict=True))
-        fills = [behind.get(one, words[:1])[1:] for one in self.sentinels[: len(blanks)]]
-        return self.filled(ids, blanks, fills)
+        return blanks, [behind.get(one, words[:1])[1:] for one in self.sentinels[: len(blanks)]]
 
 
 @register("task", "t5")

@@ -49,6 +49,8 @@ SYMBOLS = {name: spellings[0] for name, spellings in ALIASES.items()}
 """Name -> spelling. `sep` is also the end of a text; `sop` and `eop` open and close a blank."""
 BLANKS = ("mask", "gmask", "smask")
 """Symbols that stand for a blank in a text."""
+MARKS = re.compile("|".join(re.escape(SYMBOLS[name]) for name in BLANKS))
+"""A blank as a text has it."""
 SENTENCE_END = frozenset(".?!;:。？！；…\n")
 FILE = "vocab.json"
 LONG = 1 << 16

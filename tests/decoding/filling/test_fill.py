@@ -1,5 +1,6 @@
 """Masks are filled: in one pass (mlm), or as a span of known length (mass)."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -7,9 +8,13 @@ import pytest
 import torch
 
 from unitk import registry
+from unitk.decoding.filling.fill import filled_in
 from unitk.decoding.generator import Generator
 from unitk.errors import DataError, UsageError
 from unitk.slots import collate
+from unitk.vocab.base import open_vocab
+
+WORDS = "the cat ##s , is it so 中".split()
 
 
 def build(name, arch, vocab, options=None, **changes):
@@ -41,7 +46,8 @@ def test_each_mask_gets_its_likeliest_word(toy_vocab, shift):
         assert output.hypothesis.log_prob == pytest.approx(float(best.values.sum()), abs=1e-4)
         filled = source[0].copy()
         filled[rows - 1] = best.indices
-        assert output.text == toy_vocab.decode(filled)
+        # a text keeps the letters that the vocabulary does not know
+        assert output.text == toy_vocab.decode(filled).replace(" ⁇ abe", "Babe")
 
 
 def test_mistakes(mlm):
@@ -76,4 +82,57 @@ def test_mass_writes_as_many_words_as_there_are_masks(toy_vocab):
             assert len(ids) == text.count("[MASK]") + 1 and ids[-1] == toy_vocab.sep
             source = mass.encode_blanks(text)[0].copy()
             source[source == toy_vocab.mask] = ids[:-1]
-            assert output.text == toy_vocab.decode(source)
+            assert output.text == toy_vocab.decode(source).replace(" ⁇ abe", "Babe")
+
+
+ODD = [
+    "  Zürich's [MASK]\n\tlay [MASK]  the SNOW,\n",
+    "[MASK]",
+    "un[MASK]able",
+    "[MASK][MASK] ½ ﬁne 😀",
+]
+ODD += [
+    "北京是[MASK]的首都。",
+    "« [MASK] » [MASK]?",
+    "\u00a0[MASK]\u00a0",
+    "a [MASK] B [MASK] c [MASK]. D",
+]
+
+
+@pytest.mark.parametrize("kind", ["mlm", "glm_infill", "uncased"])
+def test_a_text_with_its_blanks_filled_keeps_its_other_characters(kind, toy_vocab, tmp_path):
+    """All but blanks beside what is filled in, which the model's tokens decide."""
+    vocab = toy_vocab
+    if kind == "uncased":
+        (tmp_path / "vocab.txt").write_text("[UNK]\n[PAD]\n[CLS]\n[SEP]\n[MASK]\nthe\n##s\n,\n中\n")
+        vocab = open_vocab(tmp_path / "vocab.txt")
+    glm = kind == "glm_infill"
+    name, arch = ("glm_infill", "glm_tiny") if glm else ("mlm", "bert_tiny")
+    generator = build(name, arch, vocab)
+    found = generator.infill(ODD, beam=2, nbest=2, max_len=4) if glm else generator.infill(ODD)
+    for text, outputs in zip(ODD, found, strict=True):
+        for output in outputs:
+            parts = [re.escape(part.strip(" ")) for part in text.split("[MASK]")]
+            assert re.fullmatch("[^\0]*?".join(parts).replace(r"\ ", " "), output.text.strip(" "))
+        [one] = generator.refilled([text], [generator.encode_blanks(text)], [outputs])
+        assert [each.text for each in one] == [each.text for each in outputs]
+
+
+def test_blanks_beside_a_fill_are_those_of_its_tokens(tmp_path):
+    (tmp_path / "vocab.txt").write_text(
+        "\n".join([*"[UNK] [PAD] [CLS] [SEP] [MASK]".split(), *WORDS])
+    )
+    vocab = open_vocab(tmp_path / "vocab.txt")
+    task = build("mlm", "bert_tiny", vocab).task
+    for text, words, wanted in [
+        ("The [MASK] sat.", ["cat"], "The cat sat."),
+        ("The [MASK] sat.", ["##s"], "Thes sat."),
+        ("The[MASK] sat.", ["cat"], "The cat sat."),
+        ("Is it [MASK] [MASK]?", ["cat", "##s"], "Is it cats?"),
+        ("[MASK][MASK] sat.", ["the", "cat"], "the cat sat."),
+        ("Zürich [MASK] so", [","], "Zürich, so"),
+        ("北京是[MASK]的", ["中"], "北京是中的"),
+    ]:
+        ids = np.array(vocab.encode_marked(text))
+        written = np.array([vocab.model.find(word) for word in words])
+        assert filled_in(task, text, [ids], written) == wanted
