@@ -19,7 +19,7 @@ help: ## say what there is
 
 quickstart: .venv/.core ## install unitk, then train, generate and score on the bundled sample
 	@$(ON_PATH) bash recipes/quickstart/run.sh
-	@echo 'unitk is in .venv. To type its commands in this terminal: source .venv/bin/activate'
+	@echo 'Next, type: source .venv/bin/activate    Then this terminal knows unitk; docs/tutorial.md goes on from there.'
 
 test: lint docs ## ruff, mypy, the site and the fast tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
