@@ -61,6 +61,8 @@ def test_the_loss_of_an_update_is_our_own(toy_data, labels, tmp_path, task, kind
     data = labels / labelled.FORMS.get(task, "choice") if kind == "labels" else toy_data / kind
     arch = getattr(registry.get("task", task), "arch", "bert_base").rpartition("_")[0] + "_tiny"
     options = {"text": "block-size=64", "pairs": "criterion.label-smoothing=0.1"}.get(kind, "")
+    if (task, kind) == ("optimus", "pairs"):
+        options = ""  # its criterion has no such option
     if task == "thu_ernie":
         linked = entities.files(tmp_path, open_vocab(data / "train"))
         options += "".join(f" task.{key}={path}" for key, path in linked.items())
