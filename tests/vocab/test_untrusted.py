@@ -86,6 +86,20 @@ def refused(tmp_path, **fields):
             "model.max_input_chars_per_word",
         ),
         ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b"]}}, "x.json"),
+        (
+            {
+                "model": {
+                    "type": "BPE",
+                    "vocab": {"a": 0, "b": 1, "ab": 2},
+                    "merges": ["a b"],
+                    "continuing_subword_prefix": "x",
+                }
+            },
+            "model.merges[0]",
+        ),
+        ({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a"]]}}, "model.merges[0]"),
+        ({"model": WORDS | {"unk_token": ["[UNK]"]}}, "model.unk_token"),
+        ({"normalizer": {"type": "Sequence", "normalizers": [3]}}, "normalizer.normalizers[0]"),
         ({"model": 3}, "model.vocab"),
         ({"model": WORDS | {"vocab": [3]}}, "model.vocab[0]"),
         ({"model": WORDS | {"vocab": {"[UNK]": "0"}}}, "'0' in model.vocab"),

@@ -8,6 +8,7 @@ config.json has the ids that the model itself uses.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -131,7 +132,7 @@ def _of_pieces(files: Files) -> Any:
     name = files.class_name
     if name == AS_IT_IS:
         with naming(files.fast_file):
-            return load(files.fast_file.read_text(encoding="utf-8"))
+            return load(json.dumps(files.fast))
     source = files.fast_file if files.fast else files.slow_file
     assert source is not None
     with naming(source), failures("has pieces that are refused"):
@@ -158,7 +159,7 @@ def _with_sentinels(files: Files, pieces: Pieces) -> Pieces:
 def _compare(files: Files, tokenizer: Any) -> None:
     """Log a warning if a tokenizer.json prepares texts otherwise than its class."""
     with naming(files.fast_file), failures("cannot read a text"):
-        own = load(files.fast_file.read_text(encoding="utf-8"))
+        own = load(json.dumps(files.fast))
         ids = [
             [one.encode(text, add_special_tokens=False).ids for text in TRIED]
             for one in (own, tokenizer)

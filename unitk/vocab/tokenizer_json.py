@@ -48,7 +48,7 @@ class Tokenizers(VocabModel):
         self._pieces = {index: piece for piece, index in self._ids.items()}
         self.size = max(self.size, max(self._pieces, default=-1) + 1)
         unknown = model.get("unk_token")
-        self.unk = model.get("unk_id") if unknown is None else self._ids.get(unknown)
+        self.unk = self._ids.get(unknown) if isinstance(unknown, str) else model.get("unk_id")
         self.special = {token["id"] for token in added if token.get("special")}
         self._plain = frozenset(self.special if plain is None else plain)
         outside = json.dumps([spec.get("pre_tokenizer"), spec.get("decoder")])

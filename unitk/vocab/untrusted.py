@@ -22,6 +22,7 @@ MOST_GAPS = 1000  # ids without a piece, beside as many as there are pieces
 LONGEST_WORD = 10_000  # WordPiece takes the square of it
 PROBED, PROBE_SECONDS = 64, 1.0  # characters that a pattern is tried on, and the time it may take
 STEPS = ("normalizer", "pre_tokenizer", "decoder")
+SEQUENCES = {"normalizers", "pretokenizers", "decoders"}
 QUANTIFIER = re.compile(r"[*+]|\{\d*,?(\d*)\}")
 ESCAPE = re.compile(r"\\(?:[pPx]\{[^}]*\}|.)", re.DOTALL)
 
@@ -33,6 +34,7 @@ def check(spec: Any) -> None:
         raise DataError("is not a tokenizer of the tokenizers library (it has no model.vocab)")
     _check_ids(spec, model)
     _check_unknown(model)
+    _check_merges(model)
     if (longest := model.get("max_input_chars_per_word")) is not None:
         if not isinstance(longest, int) or longest > LONGEST_WORD:
             most = f"must be a whole number up to {LONGEST_WORD:,}"
@@ -57,7 +59,8 @@ def _check_ids(spec: Mapping[str, Any], model: Mapping[str, Any]) -> None:
     if isinstance(vocab, dict):
         named += [("model.vocab", index) for index in vocab.values()]
     for place, piece in enumerate(vocab if isinstance(vocab, list) else ()):
-        if not (isinstance(piece, list) and len(piece) == 2 and isinstance(piece[0], str)):
+        text, score = piece if isinstance(piece, list) and len(piece) == 2 else (None, None)
+        if not isinstance(text, str) or not isinstance(score, float | int):
             raise DataError(f"must have a piece and its score as model.vocab[{place}]")
     for place, token in enumerate(added):
         where = f"added_tokens[{place}]"
@@ -90,21 +93,35 @@ def _check_unknown(model: Mapping[str, Any]) -> None:
         raise DataError(f"has model.unk_token {unk!r}, which is not in model.vocab")
 
 
+def _check_merges(model: Mapping[str, Any]) -> None:
+    for name in ("continuing_subword_prefix", "end_of_word_suffix"):
+        if not isinstance(model.get(name) or "", str):
+            raise DataError(f"must have a text as model.{name}, got {model[name]!r}")
+    merges, prefix = model.get("merges") or [], model.get("continuing_subword_prefix") or ""
+    if not isinstance(merges, list):
+        raise DataError(f"must have a list as model.merges, got {merges!r}")
+    for place, pair in enumerate(merges):
+        parts = pair.split(" ", 1) if isinstance(pair, str) else pair
+        if not isinstance(parts, list) or [*map(type, parts)] != [str, str]:
+            raise DataError(f"must have two pieces as model.merges[{place}], got {pair!r}")
+        if not parts[1].startswith(prefix):  # the library would end the process
+            what = f"{parts[1]!r} in model.merges[{place}], which lacks the prefix {prefix!r}"
+            raise DataError(f"has {what} of model.continuing_subword_prefix")
+
+
 def _steps(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """The steps of each of `STEPS`, those within sequences too, with the names of their fields."""
     for name in STEPS:
-        open_steps = [(name, spec.get(name))]
+        open_steps = [(name, spec.get(name))] if spec.get(name) is not None else []
         while open_steps:
             where, step = open_steps.pop(0)
             if not isinstance(step, dict):
-                continue
-            inner = [(key, each) for key, each in step.items() if isinstance(each, list)]
+                raise DataError(f"must have an object as {where}, got {step!r}")
             yield name, where, step
-            open_steps += [
-                (f"{where}.{key}[{place}]", one)
-                for key, each in inner
-                for place, one in enumerate(each)
-            ]
+            for key in SEQUENCES & step.keys():
+                if not isinstance(step[key], list):
+                    raise DataError(f"must have a list as {where}.{key}, got {step[key]!r}")
+                open_steps += [(f"{where}.{key}[{i}]", one) for i, one in enumerate(step[key])]
 
 
 def _growth(where: str, step: Mapping[str, Any]) -> float:
