@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from unitk import config
+from unitk.api.progress import progress
 from unitk.config import Parsed
-from unitk.data.reading.columns import Side, read_column, read_labels
-from unitk.data.reading.pairs import chosen
+from unitk.data.reading.columns import Side, by_id, read_column, read_labels, read_predictions
+from unitk.data.reading.pairs import chosen, joined
 from unitk.errors import DataError, require
 from unitk.score import Score
 from unitk.score.bleu import Tokenize, bleu, chrf
 from unitk.score.labels import answers, classes, numbers, tags
 from unitk.score.meteor import meteor
 from unitk.score.qg import qg, treebank
-from unitk.score.rouge import rouge
+from unitk.score.rouge import Words, rouge
 from unitk.score.stats import stats
 
 Form = Literal["class", "number", "tags", "span"]
@@ -36,6 +37,7 @@ CONCERNS: dict[str, tuple[str, ...]] = {
     "target_field": get_args(Written),
     "tokenize": ("bleu",),
     "lowercase": ("bleu", "chrf"),
+    "rouge_words": ("rouge",),
     "separator": ("rouge", "stats"),
     "sources": ("qg", "stats"),
     "source_field": ("qg", "stats"),
@@ -59,7 +61,8 @@ class Options:
     """Metrics to compute, separated by commas. qg: BLEU and ROUGE-L as papers on question
     generation count them. meteor: exact and stem matches if WordNet's data are missing. stats:
     lengths, new n-grams, repetition. class: accuracy, F1, Matthews. number: Pearson, Spearman.
-    tags: F1 of spans, as conlleval. span: exact match and F1 of answers, as SQuAD."""
+    tags: F1 of spans, as conlleval, or accuracy alone. span: exact match and F1 of answers, as
+    SQuAD; a json object of id to answer is joined with a SQuAD json by its ids."""
     hypotheses: Path
     """File to score, in lines or as written by `generate` or `predict`. `-`: standard input."""
     references: tuple[Path, ...]
@@ -79,11 +82,16 @@ class Options:
     treebank: tuple[Literal["hypotheses", "references"], ...] = ()
     """Plain-text files to tokenize like the Penn Treebank first (for qg)."""
     tokenize: Tokenize = "13a"
-    """Tokenizer of bleu. zh is for Chinese, none for tokenized texts."""
+    """Tokenizer of bleu. zh is for Chinese, char for any script without blanks between words, none
+    for tokenized texts. Some need a package or a model, which the error names."""
+    rouge_words: Words = "ascii"
+    """Words of rouge. ascii: runs of a-z and digits, as papers count. unicode: runs of letters and
+    digits of any script, and each character of scripts without blanks between words."""
     lowercase: bool = False
     """Lower-case the texts for bleu and chrf. rouge, meteor and qg always do."""
     separator: str = "<q>"
-    """Mark between the sentences of a text, for rougeLsum and stats."""
+    """Mark between the sentences of a text, for rougeLsum and stats. Line ends within the texts of
+    a table part sentences, too."""
     output_format: Literal["text", "json"] = "text"
     """text: a line for each metric; json: one object."""
 
@@ -112,20 +120,38 @@ def _of_texts(given: Options) -> dict[str, Score]:
         sources = [text for text, *_ in _read(given.sources, "--sources", "source", count, given)]
     # a line may hold several references, and some files have none for it
     texts = [list(filter(None, chain(*lines))) or [""] for lines in zip(*files, strict=True)]
+    # a line end within a text ends a sentence of a summary, and is a blank elsewhere
+    parted, parted_texts = hypotheses, texts
+    hypotheses = [joined(text.split("\n"), "") if "\n" in text else text for text in parted]
+    texts = [
+        [joined(text.split("\n"), "") if "\n" in text else text for text in several]
+        for several in texts
+    ]
     wanted = [first for first, *_ in texts]
 
     def tokens(name: str, lines: list[str]) -> list[str]:
         return list(map(treebank, lines)) if name in given.treebank else lines
 
     metrics: dict[str, Callable[[], Score]] = {
-        "bleu": lambda: bleu(hypotheses, texts, tokenize=given.tokenize, lowercase=given.lowercase),
-        "rouge": lambda: rouge(hypotheses, texts, separator=given.separator),
+        "bleu": lambda: bleu(
+            *(hypotheses, texts),
+            tokenize=given.tokenize,
+            lowercase=given.lowercase,
+            report=report,
+        ),
+        "rouge": lambda: rouge(
+            *(parted, parted_texts),
+            separator=given.separator,
+            kind=given.rouge_words,
+            report=report,
+        ),
         "meteor": lambda: meteor(hypotheses, texts),
         "chrf": lambda: chrf(hypotheses, texts, lowercase=given.lowercase),
         "qg": lambda: qg(tokens("hypotheses", hypotheses), tokens("references", wanted), sources),
         "stats": lambda: stats(hypotheses, wanted, sources, separator=given.separator),
     }
-    return {name: metrics[name]() for name in given.metric}
+    with progress(count * len({"bleu", "rouge"} & {*given.metric}), unit="texts") as report:
+        return {name: metrics[name]() for name in given.metric}
 
 
 def _of_labels(given: Options) -> dict[str, Score]:
@@ -133,8 +159,10 @@ def _of_labels(given: Options) -> dict[str, Score]:
     for form in given.metric:
         said, score = LABELS[form]
         [field] = given.hypothesis_field or [said]
-        found = read_labels(given.hypotheses, form, field, "--hypothesis-field")
         wanted = read_labels(given.references[0], form, given.label_field, "--label-field")
+        found = read_predictions(given.hypotheses, wanted) if form == "span" else None
+        if found is None:
+            found = by_id(read_labels(given.hypotheses, form, field, "--hypothesis-field"), wanted)
         _check_count("--references", given.references[0], wanted, len(found), given)
         pairs = list(zip(found, wanted, strict=True))
         if form == "class" and all(guess.choices for guess in found):

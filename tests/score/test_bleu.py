@@ -1,6 +1,9 @@
 import pytest
 
+from unitk.errors import UsageError
 from unitk.score.bleu import bleu, chrf
+from unitk.score.meteor import meteor
+from unitk.score.qg import qg
 
 
 def test_equal_texts_score_100():
@@ -62,3 +65,30 @@ def test_tokenised_text_is_scored_without_advice(caplog):
     texts = ["a tokenised line ."] * 200
     assert bleu(texts, [[text] for text in texts]).figures["bleu"] == pytest.approx(100)
     assert caplog.records == []
+
+
+def test_texts_are_counted_in_blocks(monkeypatch):
+    """Any blocks add up to the score of the whole corpus."""
+    from unitk.score import bleu as module
+
+    texts = [f"the cat number {n} sat on mat {n % 3}" for n in range(7)]
+    references = [[f"the cat {n} sat on the mat {n % 2}"] * (1 + n % 2) for n in range(7)]
+    whole = bleu(texts, references).figures
+    monkeypatch.setattr(module, "BLOCK", 2)
+    assert bleu(texts, references).figures == whole
+
+
+def test_texts_without_blanks_name_a_tokenizer(caplog):
+    said, wanted = ["今天的天气非常好。"], [["今天的天气真的非常好。"]]
+    assert bleu(said, wanted, tokenize="zh").figures["bleu"] > 30 and not caplog.text
+    bleu(said, wanted)
+    assert "--tokenize zh" in caplog.text
+    for other in (lambda: qg(said, wanted[0], ["x"]), lambda: meteor(said, wanted)):
+        caplog.clear()
+        other()
+        assert "most of these texts have none" in caplog.text
+
+
+def test_a_tokenizer_that_is_not_installed_names_its_package():
+    with pytest.raises(UsageError, match=r"--tokenize ko-mecab .*sacrebleu\[ko\]"):
+        bleu(["a"], [["a"]], tokenize="ko-mecab")

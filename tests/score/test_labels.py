@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unitk.errors import UsageError
-from unitk.score.labels import answers, classes, numbers, tags
+from unitk.score.labels import answers, classes, numbers, scheme_of, spans, tags
 
 SENTENCES = [
     # conlleval's decisions: a begin amid a span, another type amid one, a begin left out
@@ -107,3 +107,45 @@ def test_a_library_that_is_missing_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "scipy.stats", None)
     with pytest.raises(UsageError, match=r"number needs scipy: pip install 'unitk\[score\]'"):
         numbers([1, 2], [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("scheme", "line"),
+    [
+        ("IOB", "O B-PER I-PER I-PER O B-LOC B-LOC"),
+        ("IOBES", "O B-PER I-PER E-PER O S-LOC S-LOC"),
+        ("BILOU", "O B-PER I-PER L-PER O U-LOC U-LOC"),
+        ("BMES", "O B-PER M-PER E-PER O S-LOC S-LOC"),
+    ],
+)
+def test_every_scheme_marks_the_same_spans(scheme, line):
+    assert scheme_of(line.split()) == scheme
+    assert spans(split(line)) == {(0, 1, 4, "PER"), (0, 5, 6, "LOC"), (0, 6, 7, "LOC")}
+    figures = tags(split(line), split(line)).figures
+    assert figures["f1"] == 100 and figures["spans"] == 3
+    # of spans without a type, where one begins is all there is
+    bare = " ".join(tag.partition("-")[0] for tag in line.split())
+    assert {one[1:3] for one in spans(split(bare))} == {(1, 4), (5, 6), (6, 7)}
+
+
+def test_parts_of_speech_are_no_scheme():
+    assert scheme_of(["NN", "VBZ"]) is None and scheme_of(["B-X", "NOUN"]) is None
+    assert scheme_of(["O", "B", "I"]) == "IOB"
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted", "f1"),
+    [
+        ("在北京大学", "北京大学", 2 * 4 / (5 + 4)),  # CMRC's script counts characters
+        ("《北京大学》。", "北京大学", 1),
+        ("1990年", "1990年", 1),
+        ("กรุงเทพ", "กรุงเทพฯ", None),
+        ("the Oslo", "Oslo", 1),
+    ],
+)
+def test_answers_without_blanks_are_compared_by_characters(said, wanted, f1):
+    figures = answers([[said]], [[wanted]]).figures
+    if f1 is None:
+        assert 0 < figures["f1"] < 100
+    else:
+        assert figures["f1"] == pytest.approx(100 * f1)

@@ -55,3 +55,22 @@ def test_published_summaries(shared_data):
     figures = rouge(hypotheses, [[text] for text in references]).figures
     found = [round(figures[kind], 2) for kind in ("rouge1", "rouge2", "rougeL")]
     assert found == [31.58, 11.49, 25.58]  # ROUGE-1.5.5: 31.89 11.54 25.75
+
+
+def test_words_of_any_script(caplog):
+    """Chinese by characters, Russian by words: each has what its letters have in common."""
+    said, wanted = ["今天天气很好，气温25度。"], [["昨天股票下跌了25点。"]]
+    found = rouge(said, wanted, kind="unicode").figures
+    assert found["rouge1"] == pytest.approx(100 * 2 * 2 / (10 + 9))  # 天 and 25
+    found = rouge(["приезд в 1990"], [["отъезд в 1990"]], kind="unicode").figures
+    assert found["rouge1"] == pytest.approx(100 * 2 / 3)
+    assert not caplog.text
+    assert rouge(["приезд в 1990"], [["отъезд в 1990"]]).figures["rouge1"] == 100
+    assert "leaves out 64 % of the letters" in caplog.text and "--rouge-words" in caplog.text
+
+
+def test_words_of_english_are_the_same_either_way():
+    texts = ["The quick foxes were running, quickly!", "12 monkeys and cities"]
+    references = [["Quick foxes run."], ["A dozen monkeys of the city"]]
+    one, other = (rouge(texts, references, kind=kind).figures for kind in ("ascii", "unicode"))
+    assert one == other

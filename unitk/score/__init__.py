@@ -6,7 +6,11 @@ a `Score`; its figures are percentages unless they are counts.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+Report = Callable[[int], None]
+"""Called with the number of texts that were scored since it was last."""
 
 
 @dataclass(frozen=True)

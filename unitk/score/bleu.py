@@ -7,12 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import Literal
+from typing import Any, Literal
 
-from unitk.score import Score
+from unitk.errors import UsageError
+from unitk.score import Report, Score
+from unitk.score.words import warn_unspaced
 
-Tokenize = Literal["13a", "intl", "zh", "char", "none"]
+Tokenize = Literal[
+    "13a", "intl", "zh", "char", "none", "ja-mecab", "ko-mecab", "flores101", "flores200"
+]
 Smooth = Literal["exp", "none"]
+BLOCK = 10_000
+"""Texts that sacrebleu counts at once: it keeps more of a text than its counts."""
 
 
 def bleu(
@@ -22,14 +28,22 @@ def bleu(
     tokenize: Tokenize = "13a",
     lowercase: bool = False,
     smooth: Smooth = "exp",
+    report: Report = lambda more: None,
 ) -> Score:
     """BLEU-4 with its parts; each text has at least one reference, and numbers may differ."""
-    from sacrebleu.metrics.bleu import BLEU
-
-    # `force`: no advice about tokenised text, which names arguments of sacrebleu's own
-    metric = BLEU(tokenize=tokenize, lowercase=lowercase, smooth_method=smooth, force=True)
-    # sacrebleu wants the first references of all texts, then the second ones; None is none
-    found = metric.corpus_score(hypotheses, list(zip_longest(*references)))
+    metric = _metric(tokenize, lowercase, smooth)
+    if tokenize in ("13a", "intl"):
+        firsts = (first for first, *_ in references)
+        warn_unspaced("bleu", firsts, "--tokenize zh, char or ja-mecab splits them")
+    counts = []
+    for start in range(0, max(len(hypotheses), 1), BLOCK):
+        some = references[start : start + BLOCK]
+        # sacrebleu wants the first references of all texts, then the second ones; None is none
+        score = metric.corpus_score(hypotheses[start : start + BLOCK], list(zip_longest(*some)))
+        counts.append([*score.counts, *score.totals, score.sys_len, score.ref_len])
+        report(len(some))
+    sums = [sum(column) for column in zip(*counts, strict=True)]
+    found = metric.compute_bleu(sums[:4], sums[4:8], *sums[8:], smooth_method=smooth)
     precisions = {f"precision{n}": value for n, value in enumerate(found.precisions, start=1)}
     return Score(
         {
@@ -39,8 +53,24 @@ def bleu(
             "words": found.sys_len,
             "reference_words": found.ref_len,
         },
-        f"sacrebleu {metric.get_signature()}",
+        f"sacrebleu {metric.get_signature()}; brevity: penalty x 100; words are counts",
     )
+
+
+def _metric(tokenize: str, lowercase: bool, smooth: str) -> Any:
+    """sacrebleu's metric; `UsageError` if its tokenizer is not installed, or cannot be fetched."""
+    from sacrebleu.metrics.bleu import BLEU
+
+    try:
+        # `force`: no advice about tokenised text, which names arguments of sacrebleu's own
+        return BLEU(tokenize=tokenize, lowercase=lowercase, smooth_method=smooth, force=True)
+    except (RuntimeError, ImportError) as error:
+        package = f"sacrebleu[{tokenize[:2]}]"
+        need = f"--tokenize {tokenize} needs a package: pip install '{package}'"
+        raise UsageError(need) from error
+    except OSError as error:
+        fetched = f"--tokenize {tokenize} needs a model that sacrebleu downloads once"
+        raise UsageError(f"{fetched}: {error}") from error
 
 
 def chrf(

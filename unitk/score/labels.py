@@ -10,14 +10,19 @@ import importlib
 import re
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from unitk.errors import UsageError
 from unitk.score import Score
+from unitk.score.words import PUNCTUATION, UNSPACED_LETTER, words
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 UNPUNCTUATED = str.maketrans("", "", string.punctuation)
+
+SCHEMES = {"IOB": "IOB", "IOBES": "IOBES", "BILOU": "BILOU", "BMES": "BMESO"}
+"""Scheme of tags -> the letters before the type; O stands alone."""
+BEGINS, ENDS = ("B", "S", "U"), ("E", "L", "S", "U")
 
 Span = tuple[int, int, int, str]
 """A text, its words [start, stop), and the type of what they name."""
@@ -82,42 +87,61 @@ def answers(predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]])
             figures[f"{name}_f1"] = _mean([f1[i] for i in chosen])
             figures[name] = len(chosen)
     about = "as SQuAD's evaluate-v2.0.py: lower-cased, without punctuation and a, an, the"
+    if any(UNSPACED_LETTER.search(text) for texts in wanted for text in texts):
+        about += "; a character of a script without blanks is a word"
     return Score(figures, about)
 
 
 def tags(predicted: Sequence[Sequence[str]], wanted: Sequence[Sequence[str]]) -> Score:
     """The share of right tags; precision, recall and F1 of whole spans, overall and for each type.
 
-    As conlleval counts (Tjong Kim Sang and Buchholz 2000), for tags in IOB1 or IOB2. Tags are O,
-    B-TYPE or I-TYPE; both sides have equally many for each text.
+    As conlleval counts (Tjong Kim Sang and Buchholz 2000), for tags in the schemes of `SCHEMES`;
+    of others, such as parts of speech, the share alone. Both sides have equally many for each text.
     """
     equal = total = 0
     for some, right in zip(predicted, wanted, strict=True):
         assert len(some) == len(right)
         equal += sum(map(str.__eq__, some, right))
         total += len(right)
-    found, known = spans(predicted), spans(wanted)
     figures: dict[str, float | int] = {"accuracy": 100 * equal / max(total, 1)}
+    scheme = scheme_of(tag for side in (predicted, wanted) for some in side for tag in some)
+    if scheme is None:
+        figures["tags"] = total
+        return Score(figures, f"accuracy alone: these tags mark no spans ({', '.join(SCHEMES)})")
+    found, known = spans(predicted), spans(wanted)
     figures |= _ratios(found & known, found, known)
     for name in sorted({kind for *_, kind in found | known}):
         own, true = ({span for span in side if span[-1] == name} for side in (found, known))
         figures[f"f1:{name}"] = _ratios(own & true, own, true)["f1"]
     figures |= {"spans": len(known), "predicted_spans": len(found)}
-    return Score(figures, "spans as conlleval: first and last word and type are right")
+    return Score(figures, f"spans of {scheme} as conlleval: first and last word and type are right")
 
 
 def spans(texts: Sequence[Sequence[str]]) -> set[Span]:
-    """The spans of tagged texts: one begins at B-X, and at I-X after neither B-X nor I-X."""
+    """The spans of tagged texts: one begins at B, S or U, behind E, L, S or U, and where the type
+    changes. A tag without a type has the type "span"."""
     found: set[Span] = set()
     for number, some in enumerate(texts):
-        start, before = 0, ""
+        start, before, over = 0, "", False
         for place, tag in enumerate([*some, "O"]):
             mark, _, kind = tag.partition("-")
-            if mark == "B" or kind != before:
+            kind = "" if tag == "O" else kind or "span"
+            if mark in BEGINS or over or kind != before:
                 if before:
                     found.add((number, start, place, before))
                 start, before = place, kind
+            over = mark in ENDS
     return found
+
+
+def scheme_of(texts: Iterable[str]) -> str | None:
+    """The first scheme of `SCHEMES` that has all of these tags, or None."""
+    known = {*texts}
+    marks = {tag.partition("-")[0] for tag in known}
+    typed = {("-" in tag) for tag in known - {"O"}}
+    if len(typed) > 1 or any(tag.endswith("-") for tag in known):
+        return None
+    return next((name for name, letters in SCHEMES.items() if marks <= {*letters}), None)
 
 
 def _ratios(right: set[Span], found: set[Span], known: set[Span]) -> dict[str, float]:
@@ -129,6 +153,9 @@ def _ratios(right: set[Span], found: set[Span], known: set[Span]) -> dict[str, f
 
 
 def _words(answer: str) -> list[str]:
+    """The words that answers are compared by."""
+    if UNSPACED_LETTER.search(answer):  # as CMRC's and MLQA's scripts
+        return words(PUNCTUATION.sub("", answer))
     return ARTICLES.sub(" ", answer.lower().translate(UNPUNCTUATED)).split()
 
 

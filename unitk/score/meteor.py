@@ -11,6 +11,7 @@ from typing import Any
 
 from unitk.score import Score
 from unitk.score.qg import treebank
+from unitk.score.words import warn_unspaced
 
 
 class _NoSynonyms:
@@ -26,6 +27,8 @@ def meteor(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Sc
     Texts are split into words as in the Penn Treebank, and lower-cased. The score is `meteor` with
     WordNet, and `meteor_exact_stem` where its data is not installed.
     """
+    firsts = (first for first, *_ in references)
+    warn_unspaced("meteor", firsts, "put blanks between their words, or take chrf")
     import nltk
     from nltk.translate.meteor_score import meteor_score
 

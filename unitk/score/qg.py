@@ -12,12 +12,14 @@ from collections.abc import Sequence
 
 from unitk.score import Score
 from unitk.score.bleu import bleu
+from unitk.score.words import warn_unspaced
 
 BETA = 1.2  # weight of recall in qgevalcap's ROUGE-L (Lin 2004, equation 4)
 
 
 def qg(hypotheses: Sequence[str], references: Sequence[str], sources: Sequence[str]) -> Score:
     """BLEU-4 and ROUGE-L by source, and BLEU-4 of each line against its own question."""
+    warn_unspaced("qg", references, "put blanks between their words or characters")
     lowered = [text.lower() for text in hypotheses]
     questions = [text.lower() for text in references]
     kept, asked = group(lowered, questions, [text.lower() for text in sources])

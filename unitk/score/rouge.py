@@ -2,7 +2,8 @@
 
 rouge1, rouge2 and rougeL take a text as one sequence of words. rougeLsum takes it sentence by
 sentence and is what papers call ROUGE-L of summaries; where texts are single sentences it equals
-rougeL, and is not counted again.
+rougeL, and is not counted again. rouge-score knows words of a-z and digits; words of any script are
+those of `unitk.score.words`.
 """
 
 from __future__ import annotations
@@ -10,17 +11,25 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
+from typing import Literal
 
 from unitk.errors import DataError
-from unitk.score import Score
+from unitk.score import Report, Score, words
 
 KINDS = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 
 
-class _Words:
-    """The tokenizer of rouge-score, with a cache of stems, which makes scoring twice as fast."""
+Words = Literal["ascii", "unicode"]
 
-    def __init__(self) -> None:
+
+class _Tokenizer:
+    """The tokenizer of rouge-score, with a cache of stems, which makes scoring twice as fast.
+
+    Or one of words of any script, with the same stems of those of a-z.
+    """
+
+    def __init__(self, kind: Words) -> None:
+        self.kind = kind
         from nltk.stem.porter import PorterStemmer
 
         self.stem = functools.cache(PorterStemmer().stem)
@@ -28,29 +37,44 @@ class _Words:
     def tokenize(self, text: str) -> list[str]:
         from rouge_score.tokenize import tokenize
 
-        return [self.stem(word) if len(word) > 3 else word for word in tokenize(text, None)]
+        found = words.words(text) if self.kind == "unicode" else tokenize(text, None)
+        return [self.stem(word) if len(word) > 3 and word.isascii() else word for word in found]
 
 
 def rouge(
-    hypotheses: Sequence[str], references: Sequence[Sequence[str]], *, separator: str = "<q>"
+    hypotheses: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    separator: str = "<q>",
+    kind: Words = "ascii",
+    report: Report = lambda more: None,
 ) -> Score:
     """Mean F1 over the texts; of several references, the one with the best F1 counts.
 
-    `separator` separates the sentences of a text.
+    Line ends and `separator` separate the sentences of a text. `kind` says what a word is; a
+    warning says how much of the texts is no word.
     """
     from rouge_score.rouge_scorer import RougeScorer
 
-    if not any(re.search("[a-zA-Z0-9]", text) for several in references for text in several):
-        raise DataError("ROUGE counts words of a-z and digits only, and the references have none")
-    split = any(separator in text for texts in (hypotheses, *references) for text in texts)
+    if kind == "ascii":
+        remedy = "--rouge-words unicode counts words of any script"
+        if not any(re.search("[a-zA-Z0-9]", text) for several in references for text in several):
+            only = "ROUGE counts words of a-z and digits only, and the references have none"
+            raise DataError(f"{only}: {remedy}")
+        words.warn_uncounted("rouge", (text for several in references for text in several), remedy)
+    marks = (separator, "\n")
+    texts = (text for each in (hypotheses, *references) for text in each)
+    split = any(mark in text.strip() for text in texts for mark in marks)
     kinds = KINDS if split else KINDS[:3]
-    scorer = RougeScorer(kinds, tokenizer=_Words())
+    scorer = RougeScorer(kinds, tokenizer=_Tokenizer(kind))
     sums = dict.fromkeys(kinds, 0.0)
     for hypothesis, several in zip(hypotheses, references, strict=True):
         sentences = [text.replace(separator, "\n") for text in several]
         best = scorer.score_multi(sentences, hypothesis.replace(separator, "\n"))
-        for kind in kinds:
-            sums[kind] += best[kind].fmeasure
-    figures = {kind: 100 * value / len(hypotheses) for kind, value in sums.items()}
+        for name in kinds:
+            sums[name] += best[name].fmeasure
+        report(1)
+    figures = {name: 100 * value / len(hypotheses) for name, value in sums.items()}
     figures.setdefault("rougeLsum", figures["rougeL"])
-    return Score(figures, f"F1, rouge-score with stemmer, {len(hypotheses):,} texts")
+    counted = "" if kind == "ascii" else ", words of any script"
+    return Score(figures, f"F1, rouge-score with stemmer{counted}, {len(hypotheses):,} texts")

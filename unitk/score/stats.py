@@ -1,18 +1,16 @@
 """Statistics of generated texts: length, new n-grams, repetition.
 
 New n-grams are those of See et al. 2017, arXiv 1704.04368, section 7.2, and Narayan et al. 2018,
-arXiv 1808.08745, table 1: the higher, the less was copied. Words are runs of letters and digits,
-lower-cased.
+arXiv 1808.08745, table 1: the higher, the less was copied. Words are those of `unitk.score.words`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from unitk.score import Score
+from unitk.score.words import words
 
-WORD = re.compile(r"\w+")
 ORDERS = (1, 2, 3, 4)
 REPEATED = 3
 
@@ -46,11 +44,6 @@ def stats(
         "words: of a text; new1 to new4: per cent of the n-grams that its source lacks; repeated:"
         " per cent of the trigrams that stand earlier in the same text",
     )
-
-
-def words(text: str) -> list[str]:
-    """The lower-cased words of a text."""
-    return WORD.findall(text.lower())
 
 
 def grams(text: Sequence[str], n: int) -> list[Gram]:

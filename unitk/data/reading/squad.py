@@ -59,13 +59,14 @@ def read_squad(path: Path, spans: bool = False) -> Iterator[PairText]:
             raise DataError(f"{spot}: answer {answer!r} is not in its passage")
 
 
-def read_answers(path: Path) -> Iterator[list[str]]:
-    """Read the right answers to each question of a SQuAD json, wherever they stand.
+def read_answers(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Read the id of each question of a SQuAD json, and its right answers, wherever they stand.
 
-    There are none if it is marked `is_impossible`.
+    There are none if it is marked `is_impossible`. A question without an id has an empty one.
     """
     for entry, _, _, spot in _entries(path):
-        yield [*filter(None, map(str.strip, _answers(entry, spot)))]
+        right = [*filter(None, map(str.strip, _answers(entry, spot)))]
+        yield str(entry.get("id", "")), right
 
 
 def read_questions(path: Path) -> Iterator[list[str]]:
