@@ -348,7 +348,7 @@ PRESETS: dict[str, tuple[ModelConfig, str]] = {
     ),
     "qwen3_tiny": (modern(tiny(QWEN3), 2, 64, 4, 176), TESTS),
     "qwen3_mini": (
-        modern(QWEN3, 4, 256, 4, 704),
+        replace(sized(QWEN3, 4, 256, 4), ffn_width=704),
         "Qwen3's stack: 4 layers of 256, 5.3 M parameters, for a CPU.",
     ),
     "modern_encdec_tiny": (modern(tiny(MODERN2), 2, 64, 4, 176), TESTS2),
