@@ -90,7 +90,7 @@ def check_room(processes: int) -> None:
     own = hasattr(os, "sched_getaffinity")
     cores = len(os.sched_getaffinity(0)) if own else os.cpu_count() or 1
     if processes > cores:
-        log.warning("--nproc %d: there are %d cores, for which they wait", processes, cores)
+        log.warning("--nproc %d: the processes wait for each other's cores (%d)", processes, cores)
 
 
 def variables(rank: int, processes: int, folder: Path) -> dict[str, str]:
