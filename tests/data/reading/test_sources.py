@@ -11,6 +11,7 @@ from unitk.data.reading import sources
 from unitk.data.reading.columns import read_labels
 from unitk.data.reading.files import ReadingOptions, Source, expand
 from unitk.data.reading.lines import BLOCK, blocks, pieces, read_lines
+from unitk.data.reading.pairs import find_answer
 from unitk.data.reading.records import read_documents
 from unitk.data.reading.sources import PairText, Reading, format_of, pair_blocks, split_sentences
 from unitk.data.reading.squad import read_answers, read_questions, read_squad
@@ -263,6 +264,26 @@ def test_a_start_in_other_units_or_off_by_few_means_the_same_answer(tmp_path, nu
     (found,), (span,) = read_squad(path), read_squad(path, spans=True)
     assert found.focus == (*span.label,) == (start, start + 4)
     assert found.moved == span.moved == (said != start)
+
+
+@pytest.mark.parametrize("said", [15, 15.0, "15"])
+def test_a_start_is_a_number_however_it_is_written(said):
+    assert find_answer("Ann", "Ann was not an Ann", said) == ((15, 18), False)
+    assert find_answer("Ann", "Ann was not an Ann", -3) == ((0, 3), False)
+
+
+@pytest.mark.parametrize("answer", ["New  York", "new york", "New\u00a0York", "NEW\nYORK"])
+def test_blanks_and_case_of_an_answer_may_differ(answer):
+    passage = " In York, New \n York and New York."
+    assert find_answer(answer, passage, 25) == ((24, 32), False)
+    assert find_answer(answer, passage, 23) == ((24, 32), True)
+    assert find_answer(answer, passage, None) == ((9, 19), False)
+    assert find_answer("New York", passage, 0) == ((24, 32), True), "the same spelling comes first"
+
+
+def test_occurrences_may_overlap():
+    assert find_answer("aa", "baaab", 2) == ((2, 4), False)
+    assert find_answer("aa", "baaab", 3) == ((2, 4), True)
 
 
 def test_a_blank_before_an_answer_is_counted(tmp_path):

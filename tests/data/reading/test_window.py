@@ -194,6 +194,13 @@ def test_a_source_that_has_its_form_already(form):
     assert around_answer(made, 5, Words(), form) == arranged(["e", "e a b c"], form)
 
 
+def test_a_focus_counts_more_than_the_spelling():
+    passage = "a b c New  York d e f"
+    found = around_answer(["new york", passage], 6, Words(), focus=(6, 15))
+    assert found == ["new york", "c New  York d"]
+    assert around_answer(["new york", passage], 6, Words()) == ["new york", passage]
+
+
 @pytest.mark.parametrize(
     ("parts", "form"),
     [

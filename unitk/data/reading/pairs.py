@@ -271,27 +271,36 @@ def _texts(value: Any, name: str, where: str) -> list[str]:
 
 
 def find_answer(answer: str, passage: str, said: Any) -> tuple[tuple[int, int] | None, bool]:
-    """The characters of the stripped passage that are the stripped answer, and whether they stand
-    elsewhere than the file says.
+    """The characters of the stripped passage that are the answer, and whether they stand elsewhere
+    than the file says.
 
     `said` counts characters, or else UTF-16 units (JavaScript, Java) or bytes. If the answer stands
-    at none of these places, its occurrence nearest to `said` is taken; without one, the first. None
-    if there is none.
+    at none of these places, its occurrence nearest to `said` is taken; without `said`, the first.
+    Where none is spelled in the same way, blanks and case may differ. None if there is no answer.
     """
     blanks, answer = len(answer) - len(answer.lstrip()), answer.strip()
     cut = len(passage) - len(passage.lstrip())
-    if not answer or answer not in passage:
+    given = _whole(said)
+    if answer and given is not None and passage.startswith(answer, given + blanks):
+        start = given + blanks
+        return (start - cut, start - cut + len(answer)), False
+    found = list[tuple[int, int]]()
+    for words, case in (([answer], 0), (answer.split(), re.IGNORECASE)):
+        pattern = r"\s+".join(map(re.escape, words))  # looked ahead for, as they may overlap
+        found = found or [one.span(1) for one in re.finditer(f"(?=({pattern}))", passage, case)]
+    if not answer or not found:
         return None, False
-    if type(said) is not int:
-        start, right = passage.index(answer), True
-    else:
-        units = passage.encode("utf-16-le")[: 2 * max(said, 0)].decode("utf-16-le", "ignore")
-        read = passage.encode()[: max(said, 0)].decode("utf-8", "ignore")
-        places = [place + blanks for place in (max(said, 0), len(units), len(read))]
-        near = places[0]
-        # the last occurrence that begins before the place, and the first one behind it
-        found = passage.rfind(answer, 0, near + len(answer)), passage.find(answer, near)
-        nearest = min((one for one in found if one >= 0), key=lambda one: abs(one - near))
-        start = next((one for one in places if passage.startswith(answer, one)), nearest)
-        right = start == said + blanks
-    return (start - cut, start - cut + len(answer)), not right
+    if given is None:
+        return (found[0][0] - cut, found[0][1] - cut), False
+    units = passage.encode("utf-16-le")[: 2 * given].decode("utf-16-le", "ignore")
+    read = passage.encode()[:given].decode("utf-8", "ignore")
+    places = [place + blanks for place in (given, len(units), len(read))]
+    there = (one for place in places for one in found if one[0] == place)
+    start, stop = next(there, min(found, key=lambda one: abs(one[0] - places[0])))
+    return (start - cut, stop - cut), start != places[0]
+
+
+def _whole(number: Any) -> int | None:
+    """A place in a text as tables write it: 3, 3.0 or "3"; None if it is none."""
+    text = _name(number) if not isinstance(number, bool) else ""
+    return int(text) if re.fullmatch("[0-9]+", text) else None

@@ -113,7 +113,7 @@ def around_answer(
         return parts
     answer, passage = (parts[names.index(name)] for name in ("{answer}", text))
     first = passage.find(answer)
-    if not answer or first < 0:
+    if not answer or first < 0 and focus is None:
         return parts
     pair = PairText([answer, passage], "", focus=focus or (first, first + len(answer)))
     return arranged(windowed(pair, limit, vocab, form).source, form)
