@@ -26,12 +26,13 @@ OPTIONS = {
     "evaluate": Evaluation,
     "generate": GenerateConfig,
     "infill": GenerateConfig,
+    "sample": GenerateConfig,
     "score": GenerateConfig,
     "embed": EmbedConfig,
     "predict": PredictConfig,
 }
 """Function or method -> where its options stand."""
-INNER = "predictions encode_blanks encode_marked has_blank constraints scores".split()
+INNER = "predictions encode_blanks encode_marked has_blank constraints scores refilled".split()
 """Methods of a generator that take encoded texts, for the command line."""
 
 

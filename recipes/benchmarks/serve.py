@@ -74,7 +74,7 @@ def generated(checkpoint: str, texts: list[str]) -> float:
             path.write_text("\n".join(texts[:count]))
             flags = f"--checkpoint {checkpoint} --input {path}"
             if checkpoint == BUNDLED:
-                flags += " --task lm --task.lm.delimiter off"
+                flags += " --task lm --no-repeat-ngram-size 0"
             flags += f" --beam {OPTIONS['beam']} --max-len {OPTIONS['max_len']}"
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             command(f"generate {flags}")

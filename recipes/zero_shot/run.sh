@@ -43,10 +43,10 @@ asked() { # SET words...: RUN/SET.jsonl, what the model writes behind each promp
 }
 echo "== 3/4 summaries"
 for set in plain tldr; do # drawn among the two likeliest tokens, as in section 3.6
-  asked "$set" --sampling --sampling-topk 2 --max-len 100
+  asked "$set" --sampling --sampling-topk 2 --sampling-topp 1 --no-repeat-ngram-size 0 --max-len 100
 done
 echo "== 4/4 answers"
 for set in alone answers; do # greedily, as in section 3.8
-  asked "$set" --beam 1 --max-len 20
+  asked "$set" --beam 1 --no-repeat-ngram-size 0 --max-len 20
 done
 python3 "$here/report.py" "$RUN" --sentences "${SENTENCES:-1}" --seed "$SEED"

@@ -57,5 +57,6 @@ def test_the_reference_has_every_function_and_option(monkeypatch):
         assert f"## unitk.{name}" in reference
     for name in ("max_steps", "vocab_size", "stride", "beam", "null_threshold"):
         assert f"| `{name}` |" in reference
-    for method in ("generate", "infill", "score", "predict", "embed", "logits", "likelihood"):
+    methods = "generate sample infill score predict embed logits likelihood"
+    for method in methods.split():
         assert f"### {method}(" in reference

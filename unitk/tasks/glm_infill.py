@@ -69,8 +69,8 @@ class GLMInfill(Task):
         """Give each mode its own symbol. off: [MASK] in all of them (GLM-Doc and GLM-Sent
         large)."""
         mask_place: Literal["first", "last"] = "first"
-        """Fine-tuning, and prompts of models that were trained on pairs: put the blank before the
-        source (first) or after it (last). Other models continue their prompt."""
+        """Fine-tuning and prompts: put the blank before the source (first) or after it (last). A
+        model that has learnt document mode, and no pairs, continues its prompt."""
         mask_symbol: Literal["mask", "smask", "gmask"] = "mask"
         """Fine-tuning and prompts: symbol of the blank."""
         opened: bool = True
@@ -137,12 +137,12 @@ class GLMInfill(Task):
         return unroll(self.opened(source), self.protocol, np.append(target, self.vocab.eop))
 
     def prompt(self, source: list[Ids]) -> Example:
-        return self.opened(source, self.answers)
+        return self.opened(source, self.answers or not self.config.mixture[2])
 
     def opened(self, source: list[Ids], answer: bool = True) -> Example:
         """Part A with the blank of an answer, or of the rest of a text, and the S that opens it."""
         v, c, ids = self.vocab, self.config, self.joined(source)
-        long = not answer and c.mode_symbols and c.mixture[2] > 0 and c.mask_symbol == "mask"
+        long = not answer and c.mode_symbols and c.mask_symbol == "mask"
         one = [v.gmask if long else self.blank] * (not self.blanks(ids).any())
         parts = [one, ids] if answer and c.mask_place == "first" else [ids, one]
         ids = np.concatenate([[v.cls] * c.opened, *parts, [v.sep]]).astype(np.int64)
