@@ -10,7 +10,7 @@ WORKDIR /opt/unitk
 COPY requirements.txt constraints.txt ./
 RUN pip install --no-cache-dir --require-hashes -r requirements.txt \
  && pip install --no-cache-dir --index-url "$TORCH_INDEX" "$(grep '^torch==' constraints.txt)"
-COPY setup.py pyproject.toml README.md LICENSE ./
+COPY setup.py pyproject.toml README.md LICENSE NOTICE ./
 COPY unitk unitk
 COPY unitk_cli unitk_cli
 COPY recipes/quickstart recipes/quickstart

@@ -33,7 +33,10 @@ setup(
     long_description=readme.read_text("utf-8") if readme.exists() else "",
     long_description_content_type="text/markdown",
     author="unitk developers",
-    license="MIT",
+    # the code; then what the bundled models were trained on (NOTICE)
+    license_expression="MIT AND Apache-2.0 AND CC-BY-4.0 AND CC-BY-SA-4.0"
+    " AND LicenseRef-CC-BY-2.0-FR",
+    license_files=["LICENSE", "NOTICE"],
     classifiers=[
         "Intended Audience :: Science/Research",
         "Operating System :: OS Independent",

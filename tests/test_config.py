@@ -325,3 +325,27 @@ def test_class_heads_of_version_0_1_are_heads(given):
 @dataclass(frozen=True, kw_only=True)
 class _Nothing:
     """No options."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paths:
+    many: tuple[Path, ...] = ()
+    pair: tuple[str, str] = ("", "")
+
+
+def test_a_path_with_a_comma_is_one_if_it_exists(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def paths(*words):
+        return parse("test", Paths, words).main.many
+
+    assert paths("--many", "a,b") == (Path("a"), Path("b"))
+    Path("a,b").mkdir()
+    assert paths("--many", "a,b") == (Path("a,b"),)
+    assert paths("--many", "a,b", "--many", "c,d") == (Path("a,b"), Path("c"), Path("d"))
+    assert paths("--many", r"c\,d") == (Path("c,d"),)
+
+
+def test_a_word_of_a_pair_may_have_commas():
+    assert parse("test", Paths, ["--pair", "hf", "a,b"]).main.pair == ("hf", "a,b")
+    assert parse("test", Paths, ["--pair", "hf,a"]).main.pair == ("hf", "a")

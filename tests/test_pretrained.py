@@ -24,7 +24,7 @@ from unitk.data.reading.files import expand
 from unitk.data.reading.squad import read_squad
 from unitk.data.storing.folders import open_corpus
 from unitk.decoding.files.defaults import read_defaults
-from unitk.errors import CheckpointError, DataError
+from unitk.errors import CheckpointError, DataError, say
 from unitk.files import damage
 from unitk.interop.convert import read_checkpoint
 from unitk.pretrained import from_hub
@@ -259,3 +259,30 @@ def test_a_wheel_brings_them_along(tmp_path):
     done = [sys.executable, "-c", program]
     found = subprocess.run(done, cwd=tmp_path / "wheels", env=env, capture_output=True, text=True)
     assert found.stdout.strip() == str(tmp_path / "installed" / "unitk" / "quickstart")
+
+
+def test_messages_name_a_model_as_options_take_it(capsys, toy_data):
+    """Not by the folder of the installation."""
+    path = find(Path("unitk-mini-en"))
+    assert str(CheckpointError(f"{path}: no; {path / 'vocab'}")) == (
+        "unitk-mini-en: no; unitk-mini-en/vocab"
+    )
+    say(f"--vocab {path}")
+    assert capsys.readouterr().err == "--vocab unitk-mini-en\n"
+
+
+SPDX = {"MIT": "MIT", "Apache 2.0": "Apache-2.0", "CC BY 4.0": "CC-BY-4.0"}
+SPDX |= {"CC BY-SA 4.0": "CC-BY-SA-4.0", "CC BY 2.0 FR": "CC-BY-2.0-FR"}
+
+
+def test_the_package_names_the_licences_of_its_models():
+    root = Path(unitk.__file__).parent.parent
+    setup, notice = (root / name for name in ("setup.py", "NOTICE"))
+    folders = {name: pretrained.FOLDER / name for name in pretrained.names()}
+    folders["an excerpt"] = root / "recipes" / "quickstart" / "data"
+    cards = "".join((folder / "README.md").read_text() for folder in folders.values())
+    named = re.findall(r"CC BY[-\w]* [\d.]+(?: FR)?|Apache 2\.0", cards)
+    assert set(named) <= SPDX.keys() and len(set(named)) > 3
+    for licence in named:
+        assert SPDX[licence] in setup.read_text() and SPDX[licence] in notice.read_text()
+    assert all(f" {name} " in notice.read_text() for name in folders)

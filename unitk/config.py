@@ -359,8 +359,12 @@ def build(
         if is_list and items[0].origin == UNFLAGGED:
             kind = get_args(option.type)[0]  # a comma within a word does not part it
             values[option.name] = tuple(parse_value(text, kind, flag(key)) for text in texts)
-        else:
-            text = ",".join(text or "" for text in texts) if len(texts) > 1 else texts[0]
+        elif is_list and len(texts) > 1 and get_args(option.type)[-1] is Ellipsis:
+            each = (parse_value(text or "", option.type, flag(key)) for text in texts)
+            values[option.name] = tuple(value for one in each for value in one)
+        else:  # of several words, each is a value, whatever is in it
+            whole = ",".join((text or "").replace(",", "\\,") for text in texts)
+            text = whole if len(texts) > 1 else texts[0]
             values[option.name] = parse_value(text, option.type, flag(key))
     if preset is not None:
         return replace(preset, **values)

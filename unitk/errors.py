@@ -29,12 +29,18 @@ UNPRINTABLE = re.compile(
 """Characters that end a line, turn it around or say to a terminal what it should do."""
 
 
+BUNDLED = os.path.join(os.path.dirname(__file__), "pretrained", "")
+"""Where the models that come with unitk are."""
+
+
 def printable(text: object) -> str:
     """A text in one line as a terminal may have it: other characters as Python's escapes.
 
-    Names, keys and answers that others wrote may have any characters in them.
+    Names, keys and answers that others wrote may have any characters in them. A model that comes
+    with unitk is shown by the name that options take.
     """
-    return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), str(text))
+    text = str(text).replace(BUNDLED, "")
+    return UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def say(*lines: object) -> None:

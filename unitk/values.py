@@ -6,6 +6,7 @@ registered schedule written `NAME:field=value,field=value`, or a plain number.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -70,6 +71,8 @@ def local(text: str, name: str) -> Path:
 def _parse_tuple(text: str, inner: tuple[Any, ...], name: str) -> tuple[Any, ...]:
     parts = [part.replace("\\,", ",").strip() for part in COMMA.split(text)] if text else []
     if len(inner) == 2 and inner[1] is Ellipsis:
+        if inner[0] is Path and len(parts) > 1 and os.path.lexists(text):
+            return (Path(text),)  # a file or folder with a comma in its name
         if inner[0] is int and "..." in parts:
             return _progressions(parts, name)
         return tuple(parse_value(part, inner[0], name) for part in parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import importlib
 import io
@@ -63,6 +64,7 @@ LOWER = {
     **dict.fromkeys(("analyse", "embed", "evaluate", "predict"), ": lower --max-tokens"),
 }
 """What makes a verb need less memory, where an option of it does."""
+TOO_MANY = "too many files are open for this process: raise the limit (`ulimit -n`)"
 
 
 class Record(logging.LogRecord):
@@ -155,6 +157,8 @@ def call(verb: str, words: list[str]) -> None:
         _silence()
         sys.exit(0)
     except OSError as error:  # a disk that is full, or a file that may not be written
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise UnitkError(TOO_MANY) from error
         if not error.filename:
             _silence()
         raise DataError(
@@ -195,6 +199,9 @@ def main() -> None:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
     except (MemoryError, RuntimeError) as error:
+        if "Too many open files" in str(error):  # from a library
+            report(f"unitk {verb}: {TOO_MANY}")
+            sys.exit(1)
         if not out_of_memory(error):
             raise
         report(f"unitk {verb}: out of memory{LOWER.get(verb, '')}")

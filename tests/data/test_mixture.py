@@ -203,7 +203,7 @@ def test_a_hybrid_writes_and_fills_from_one_checkpoint(begin, tmp_path):
     [
         (
             "--task mlm=1 --task mass=1 --arch unilm_tiny",
-            "task mass lays out enc and dec, but --arch unilm_tiny has x",
+            "--task mass needs an encoder and a decoder, but --arch unilm_tiny has one tower",
         ),
         (
             "--task mlm=1 --task seq2seq=1 --arch unilm_tiny",

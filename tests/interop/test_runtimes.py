@@ -117,19 +117,22 @@ def test_onnx_says_of_each_slot_what_the_model_says(parts, arch, tmp_path):
         assert np.allclose(found[: len(one)], one, rtol=1e-4, atol=1e-4 * np.abs(one).max())
 
 
+def test_t5_1_1_is_not_taken(parts, tmp_path):
+    pytest.importorskip("ctranslate2")
+    with pytest.raises(UsageError, match="takes T5 1.0, .* not T5 1.1"):
+        written(parts("t5_v1_1_small", "seq2seq"), "ctranslate2", tmp_path / "t5")
+
+
 def test_what_they_do_not_take(parts, tmp_path, monkeypatch):
-    pytest.importorskip("transformers")
-    for package, target, arch, task, message in (
-        ("ctranslate2", "ctranslate2", "albert_base", "mlm", "takes bart, .*, not a albert model"),
-        ("ctranslate2", "ctranslate2", "t5_v1_1_small", "seq2seq", "takes T5 1.0, .* not T5 1.1"),
-        ("onnx", "onnx", "gpt2_small", "lm", "takes encoders .*, not GPT2LMHeadModel"),
-        ("onnx", "onnx", "glm_base", "glm_infill", "^--to onnx: no class of transformers fits"),
+    monkeypatch.setattr(exported.importlib.util, "find_spec", lambda name: None)
+    for target, arch, task, message in (  # whether the package is installed or not
+        ("ctranslate2", "albert_base", "mlm", "takes bart, .*, not a albert model"),
+        ("onnx", "gpt2_small", "lm", "takes encoders .*, not a gpt2 model"),
+        ("onnx", "glm_base", "glm_infill", "^--to onnx: no class of transformers fits"),
     ):
-        pytest.importorskip(package)
         with pytest.raises(UsageError, match=message):
             written(parts(arch, task), target, tmp_path / arch)
     with pytest.raises(UsageError, match="--from: there is no format 'onnx'"):
         convert.module("onnx", "--from")
-    monkeypatch.setattr(exported.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"--to onnx needs the package onnx: pip .*unitk\[onnx\]"):
         written(parts("bert_base", "mlm"), "onnx", tmp_path / "missing")

@@ -158,7 +158,7 @@ def test_options_of_attention_are_refused(words, tmp_path, option):
 def test_objectives_in_another_order_are_refused_before_training(words, tmp_path):
     for more, what in (
         ("--task glm_infill", "reads words one after the other, but task glm_infill lays them out"),
-        ("--task bart", "task bart lays out enc and dec, but --arch awd_lstm_tiny has x"),
+        ("--task bart", "--task bart needs an encoder and a decoder, but --arch awd_lstm_tiny"),
     ):
         with pytest.raises(UsageError, match=what):
             prepare(parse_train(words(tmp_path / "run", f"--max-steps 1 {more}")))

@@ -81,8 +81,14 @@ def test_one_segment_is_that_of_all_parts(begin):
             "--task seq2seq --arch bart_tiny",
             "--task seq2seq cannot pre-train on texts; it learns from pairs; .*glm_infill, ",
         ),
-        ("--task lm --arch bart_tiny", "lm lays out x, but --arch bart_tiny has enc and dec"),
-        ("--task mass --arch bert_tiny", "mass lays out enc and dec, but --arch bert_tiny has x"),
+        (
+            "--task lm --arch bart_tiny",
+            "lm needs one tower, but --arch bart_tiny has an enc",
+        ),
+        (
+            "--task mass --arch bert_tiny",
+            "mass needs an encoder and a decoder, but --arch b",
+        ),
     ],
 )
 def test_what_cannot_be_is_said_before_a_model_is_built(begin, words, message):

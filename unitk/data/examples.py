@@ -14,7 +14,7 @@ import numpy as np
 from unitk.config import Parsed, flag
 from unitk.data.batching import Examples, Feed, Update, spread
 from unitk.data.cuts import When, cut_unbroken
-from unitk.data.kinds import KINDS, Source, Task
+from unitk.data.kinds import KINDS, Source, Task, towers_fault
 from unitk.data.limits import (
     PARTS,
     UNLIMITED,
@@ -161,9 +161,12 @@ def _check_task(name: str, task: Task, parsed: Parsed, corpus: Any) -> None:
     made_up = corpus.made_up([words], words)
     read = task.for_corpus(corpus.manifest)
     short = KINDS[corpus.kind].lay_out(read, [words], made_up, rng)
-    laid, there = (" and ".join(sorted(towers)[::-1]) for towers in (short.towers, arch.towers))
-    has = f"--arch {parsed.components['arch'].name} has {there}"
-    require(laid == there, f"task {name} lays out {laid}, but {has}")
+    if set(short.towers) != set(arch.towers):
+        # --init-from brings the architecture of its checkpoint
+        started = "--init-from" if vars(parsed.main).get("init_from") else ""
+        own = parsed.components["arch"].name
+        fault = towers_fault(name, task, set(short.towers), own, set(arch.towers), started)
+        raise UsageError(fault)
     orderly = all(one_by_one(slots.table) for slots in short.towers.values())
     reads = f"--arch {parsed.components['arch'].name} reads words one after the other"
     require(orderly or not arch.sequential, f"{reads}, but task {name} lays them out otherwise")

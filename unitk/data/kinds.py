@@ -71,3 +71,28 @@ KINDS = {
     "spans": Kind("fine-tuning on answers in passages", "questions", Spans, ("",), "answer"),
     "linked": Kind("training on texts with entities", "texts with entities", Linked, ("",), "link"),
 }
+
+
+TOWERS = {
+    frozenset({"x"}): ("one tower", ("glm_infill", "unilm", "lm")),
+    frozenset({"enc", "dec"}): ("an encoder and a decoder", ("seq2seq", "bart", "mass")),
+    frozenset({"fwd", "bwd"}): ("a tower for each direction", ("bilm",)),
+}
+"""Towers of an architecture: what they are called, and tasks that train them."""
+
+
+def towers_fault(
+    name: str, task: Task, needed: set[str], arch: str, there: set[str], started: str = ""
+) -> str:
+    """The message that a task needs other towers than those of an architecture, with cures.
+
+    `started` is the option whose checkpoint brought the architecture, if one did.
+    """
+    (needs, _), (has, tasks) = (
+        TOWERS.get(frozenset(own), (f"the towers {' and '.join(sorted(own))}", ()))
+        for own in (needed, there)
+    )
+    without = f" without {started}" * bool(started)
+    cure = f"take --arch {task.component('arch', task.config)}{without}"
+    cure += f", or --task {' or '.join(tasks)}" * bool(tasks)
+    return f"--task {name} needs {needs}, but --arch {arch} has {has}: {cure}"

@@ -14,7 +14,6 @@ from unitk.errors import UsageError, require
 from unitk.files import copy, create
 from unitk.interop.convert import Parts
 from unitk.interop.exported import hf_folder
-from unitk.interop.hf_heads import head_of
 
 KINDS = ("bart", "t5", "gpt2", "bert")
 log = logging.getLogger(__name__)
@@ -22,11 +21,8 @@ log = logging.getLogger(__name__)
 
 def write(parts: Parts, folder: Path) -> None:
     """Write an empty folder for `ctranslate2.Translator`, `Generator` or `Encoder`."""
-    with hf_folder(parts, folder, "ctranslate2") as (there, about):
-        kind, head = about["model_type"], head_of(parts.task)
-        if kind not in KINDS or head:
-            what = f"a {kind} model" + f" with a head of kind {head}" * bool(head)
-            raise UsageError(f"--to ctranslate2 takes {', '.join(KINDS)}, not {what}")
+    with hf_folder(parts, folder, "ctranslate2", check) as (there, about):
+        kind = about["model_type"]
         unscaled = kind == "t5" and not parts.model.config.output_scale
         # version 4.8 also scales the states of T5 1.1, whose outputs are not tied
         require(not unscaled, "--to ctranslate2 takes T5 1.0, whose outputs are tied, not T5 1.1")
@@ -41,3 +37,10 @@ def write(parts: Parts, folder: Path) -> None:
     create(config, json.dumps(settings, indent=2) + "\n")
     if kind == "bert" and not about["architectures"][0].endswith("ForPreTraining"):
         log.warning("the exported pooler_output is meaningless: this model has no pooler")
+
+
+def check(kind: str, head: str) -> None:
+    """Raise a `UsageError` for a family, or a kind of head, that is not exported."""
+    if kind not in KINDS or head:
+        what = f"a {kind} model" + f" with a head of kind {head}" * bool(head)
+        raise UsageError(f"--to ctranslate2 takes {', '.join(KINDS)}, not {what}")

@@ -6,7 +6,7 @@ import importlib.util
 import json
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,17 +15,26 @@ from unitk.errors import UsageError
 from unitk.files import copy
 from unitk.interop import hf
 from unitk.interop.convert import Parts
+from unitk.interop.hf_families import kind_of
+from unitk.interop.hf_heads import head_of
 
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json")
 
 
 @contextmanager
-def hf_folder(parts: Parts, folder: Path, target: str) -> Iterator[tuple[Path, Any]]:
+def hf_folder(
+    parts: Parts, folder: Path, target: str, check: Callable[[str, str], None]
+) -> Iterator[tuple[Path, Any]]:
     """Export a model to a temporary transformers folder; yields the folder and its config.json.
 
-    The tokenizer's files are copied to `folder`. Raises `UsageError` if transformers or the
-    package of the format `target`, which has its name, is not installed.
+    The tokenizer's files are copied to `folder`. `check` gets the name of the family and the kind
+    of the head, and refuses what the format `target` has no place for. Raises `UsageError` if
+    transformers or the package of that format, which has its name, is not installed.
     """
+    # what no package can change comes first
+    head = head_of(parts.task)
+    with _as_target(target):
+        check(kind_of(parts.model.config, parts.values.get("arch", ""), head), head)
     for name in (target, "transformers"):
         if importlib.util.find_spec(name) is None:
             cure = f"pip install 'unitk[{target}]'"
@@ -35,10 +44,8 @@ def hf_folder(parts: Parts, folder: Path, target: str) -> Iterator[tuple[Path, A
     shown, level = talk.is_progress_bar_enabled(), talk.get_verbosity()
     with tempfile.TemporaryDirectory(prefix="unitk-") as place, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # their own deprecations
-        try:
+        with _as_target(target):
             hf.write(parts, Path(place))
-        except UsageError as error:
-            raise UsageError(str(error).replace("--to hf", f"--to {target}")) from error
         for name in TOKENIZER:
             if Path(place, name).exists():
                 copy(Path(place, name), folder / name)
@@ -51,3 +58,12 @@ def hf_folder(parts: Parts, folder: Path, target: str) -> Iterator[tuple[Path, A
             talk.set_verbosity(level)
             if shown:
                 talk.enable_progress_bar()
+
+
+@contextmanager
+def _as_target(target: str) -> Iterator[None]:
+    """Let errors of an export name the format that was asked for."""
+    try:
+        yield
+    except UsageError as error:
+        raise UsageError(str(error).replace("--to hf", f"--to {target}")) from error

@@ -12,7 +12,7 @@ from unitk.errors import UsageError
 from unitk.files import create
 from unitk.interop.convert import Parts
 from unitk.interop.exported import hf_folder
-from unitk.interop.hf_families import CHOICES, FAMILIES
+from unitk.interop.hf_families import FAMILIES
 
 BATCH, SLOTS = 2, 5  # of the example that is traced
 
@@ -35,10 +35,8 @@ def write(parts: Parts, folder: Path) -> None:
     The inputs are input_ids, attention_mask and, if the model has segments, token_type_ids, all of
     shape [batch, slots] and int64. The outputs are those of the model's class in transformers.
     """
-    with hf_folder(parts, folder, "onnx") as (there, about):
+    with hf_folder(parts, folder, "onnx", check) as (there, about):
         [name] = about["architectures"]
-        if FAMILIES[about["model_type"]].task != "mlm" or name.endswith(CHOICES):
-            raise UsageError(f"--to onnx takes encoders of one text or two, not {name}")
         import transformers
 
         model = getattr(transformers, name).from_pretrained(there).eval()
@@ -60,6 +58,13 @@ def write(parts: Parts, folder: Path) -> None:
             dynamic_axes=axes,
             dynamo=False,  # the other exporter needs onnxscript
         )
+
+
+def check(kind: str, head: str) -> None:
+    """Raise a `UsageError` for a family, or a kind of head, that is not exported."""
+    what = f"a {kind} model" + f" with a head of kind {head}" * bool(head)
+    if FAMILIES[kind].task != "mlm" or head == "choice":
+        raise UsageError(f"--to onnx takes encoders of one text or two, not {what}")
 
 
 def _shapes(model: nn.Module, inputs: list[str], slots: int) -> Mapping[str, torch.Size]:

@@ -15,7 +15,7 @@ from functools import partial
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from unitk.errors import QUIET, talks
+from unitk.errors import QUIET, printable, talks
 from unitk.training.reporting.sinks import Event, Sink, event
 
 log = logging.getLogger(__name__)
@@ -29,9 +29,8 @@ class Terminal(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         style = "yellow" if record.levelno >= logging.WARNING else None
-        console.print(
-            record.getMessage(), style=style, markup=False, highlight=False, soft_wrap=True
-        )
+        text = printable(record.getMessage())
+        console.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def show_log(level: int = logging.INFO) -> None:
