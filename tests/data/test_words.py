@@ -55,7 +55,7 @@ def test_every_cut_has_all_words_and_whole_sentences_their_own(tmp_path, toy_voc
     for blocks in ("doc", "full", "stream", "line"):
         for size in (7, 30, 200):
             texts = texts_of(corpora, blocks, size)
-            for epoch in range(3):
+            for epoch in range(12):
                 texts.begin(epoch)
                 assert len(texts.words) == len(texts.lengths) and (texts.words >= 0).all()
                 if blocks != "line" or size == 200:
@@ -106,3 +106,31 @@ def test_what_has_no_words_is_refused(start, tmp_path, toy_vocab):
         start(f"--max-steps 1 --save-at-words 1k --data {folder}")
     with pytest.raises(UsageError, match=r"--save-at-words: \.\.\. stands between numbers"):
         start("--max-steps 1 --save-at-words 1k,...,5k")
+
+
+@pytest.mark.parametrize("size", [7, 10, 23])
+def test_texts_of_a_stream_lie_side_by_side_with_separators_between_documents(
+    toy_data, toy_vocab, size
+):
+    """Tokens, borders of sentences and neighbours, also where a separator is at a text's edge."""
+    corpus = Corpus(toy_data / "text" / "valid")
+    bounds = corpus.sentences[corpus.documents]
+    whole = np.insert(corpus.tokens(0, corpus.num_tokens), bounds[1:-1], toy_vocab.sep)
+    # a sentence begins behind the separator of the document before
+    starts = corpus.sentences[:-1] + np.searchsorted(bounds[1:-1], corpus.sentences[:-1], "right")
+    texts = Texts([corpus], blocks="stream", size=size, separator=toy_vocab.sep, seed=1)
+    at, edges = 0, 0
+    for epoch in range(12):
+        texts.begin(epoch)
+        every = [texts.text(i) for i in range(len(texts.lengths))]
+        assert [token for text in every for token in text.ids] == whole.tolist()
+        for i, text in enumerate(every):
+            at = int(texts.lengths[:i].sum())
+            stop = at + len(text.ids)
+            own = starts[(starts > at) & (starts < stop)] - at
+            first = text.ids[0] == toy_vocab.sep  # it belongs to the sentence that it ends
+            assert [*text.sentences] == [0, *own[own > first]]
+            assert text.before.tolist() == whole[max(at - 1, 0) : at].tolist()
+            assert text.behind.tolist() == whole[stop : stop + 1].tolist()
+            edges += (text.ids[0] == toy_vocab.sep) + (text.ids[-1] == toy_vocab.sep)
+    assert edges > 5
