@@ -13,7 +13,7 @@ from pathlib import Path
 from unitk import config, registry
 from unitk.config import Given
 from unitk.decoding.files.defaults import read_defaults, write_defaults
-from unitk.errors import CheckpointError, require
+from unitk.errors import CheckpointError, printable, require
 from unitk.files import create, new_folder, seal
 
 OURS = "unitk"
@@ -119,7 +119,7 @@ def import_checkpoint(
     write_defaults(folder, parts.decoding)
     weights = sum(weight.numel() for weight in parts.model.parameters())
     size = f"{weights / 1e6:,.1f} M parameters, vocabulary of {len(parts.task.vocab):,}"
-    print(f"{given.to[1]}: task {parts.task.name}, {size}")
+    print(printable(f"{given.to[1]}: task {parts.task.name}, {size}"))
 
 
 def export_revisions(run: Path, folder: Path, given: Options, task: str | None) -> None:

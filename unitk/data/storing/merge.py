@@ -13,7 +13,7 @@ from unitk.data.kinds import KINDS
 from unitk.data.storing.corpus import NOTES, Corpus, CorpusWriter, close_corpus, manifest_of
 from unitk.data.storing.folders import building, check_alike, corpus_vocab, open_corpus
 from unitk.data.storing.labelled import Labelled, LabelWriter
-from unitk.errors import DataError, UsageError
+from unitk.errors import DataError, UsageError, printable
 from unitk.files import MANIFEST
 
 PARTS = ("train", "valid", "test")
@@ -48,7 +48,7 @@ def merge(options: Options) -> None:
     with building(options.dest, options.overwrite) as folder:
         known: list[str] | None = None
         for name in names[0]:
-            print(f"{options.dest / name}:")
+            print(printable(f"{options.dest / name}:"))
             _join([part / name for part in options.parts], folder / name, known)
             if name == "train":
                 known = manifest_of(folder / name).get("labels")
