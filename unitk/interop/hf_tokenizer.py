@@ -42,9 +42,10 @@ def write_tokenizer(task: Task, folder: Path, rows: int, about: dict[str, Any]) 
     """Write tokenizer.json and tokenizer_config.json; `about` are further entries of the latter.
 
     `rows` is the number of ids that the exported model has. Special tokens that a text may have,
-    such as T5's sentinels, are found in it only if all special tokens are.
+    such as T5's sentinels, are found in it only if all special tokens are; then symbols that no
+    prompt has are left out, which a text may spell.
     """
-    vocab, model = task.vocab, task.vocab.model
+    vocab, model, finds = task.vocab, task.vocab.model, False
     if isinstance(model, SentencePiece):
         create(folder / model.file, model.data)
         spec = _sentencepiece(model)
@@ -54,13 +55,16 @@ def write_tokenizer(task: Task, folder: Path, rows: int, about: dict[str, Any]) 
         spec = _words(model)
     elif isinstance(model, Tokenizers):
         spec = json.loads(model.data)
-        if not model.special <= {*vocab.symbols.values()}:
-            about = {**about, "split_special_tokens": False}
+        finds = bool(model.special - {*vocab.symbols.values()})
     else:
         vocab.save(folder / "vocab")
         log.warning("%s: AutoTokenizer cannot open a vocabulary of kind %s", folder, model.kind)
         return
     pieces = vocab.pieces(range(min(rows, len(vocab))))
+    if finds and about.get("split_special_tokens"):
+        about = {**about, "split_special_tokens": False}
+        used = [one["ids"] for one in _frame(task, pieces)["special_tokens"].values()]
+        pieces = pieces[: max(model.size, *(index + 1 for [index] in used))]
     spec["added_tokens"] = _added(vocab, pieces, spec.get("added_tokens") or [])
     own = spec.get("post_processor")
     if own is None or isinstance(task, Headed):
