@@ -62,7 +62,7 @@ def inputs_of(parsed: config.Parsed, questions: bool = False, form: str = "") ->
     if is_stream(given.input) and given.input_format in BY_LINE:
         return arriving(given.input_format, TOGETHER, given.input, fields)
     if questions and not fields and format_of(given.input, given.input_format) == "squad":
-        return [*map(Input, read_questions(given.input))]
+        return [Input(parts, id=one) for one, parts in read_questions(given.input)]
     return read_inputs(given.input, given.input_format, fields)
 
 
@@ -109,10 +109,10 @@ def answers(inputs: Texts, answer: Answer, done: int = 0) -> Iterator[list[tuple
 
 
 def record(number: int, text: Input, found: dict[str, Any] | DataError) -> str:
-    """A json object for a text, with its answer or its error."""
+    """A json object for a text, with its answer or its error; `id` is its number or its own."""
     source = text.source[0] if len(text.source) == 1 else text.source
     about = {"error": str(found)} if isinstance(found, DataError) else {"source": source, **found}
-    return json.dumps({"id": number, **about}, ensure_ascii=False)
+    return json.dumps({"id": text.id or number, **about}, ensure_ascii=False)
 
 
 def check_output(given: Any) -> None:

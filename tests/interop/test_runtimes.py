@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ import torch
 from tests.conftest import toy_lines
 from unitk.decoding.generator import Generator
 from unitk.errors import UsageError
-from unitk.interop import convert, exported
+from unitk.interop import convert
 from unitk.interop.convert import Parts
 from unitk.models.archs import tiny
 from unitk.registry import get
@@ -124,7 +126,10 @@ def test_t5_1_1_is_not_taken(parts, tmp_path):
 
 
 def test_what_they_do_not_take(parts, tmp_path, monkeypatch):
-    monkeypatch.setattr(exported.importlib.util, "find_spec", lambda name: None)
+    def find(name, real=importlib.util.find_spec):
+        return None if name in ("onnx", "ctranslate2") else real(name)
+
+    monkeypatch.setattr(importlib.util, "find_spec", find)
     for target, arch, task, message in (  # whether the package is installed or not
         ("ctranslate2", "albert_base", "mlm", "takes bart, .*, not a albert model"),
         ("onnx", "gpt2_small", "lm", "takes encoders .*, not a gpt2 model"),

@@ -69,12 +69,15 @@ def read_answers(path: Path) -> Iterator[tuple[str, list[str]]]:
         yield str(entry.get("id", "")), right
 
 
-def read_questions(path: Path) -> Iterator[list[str]]:
-    """Read question and passage of each entry of a SQuAD json, which needs no answers.
+def read_questions(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Read the id, question and passage of each entry of a SQuAD json, which needs no answers.
 
     The passage is as it stands there, so that places in it can be counted.
     """
-    return ([asked[0], passage] for _, asked, passage, _ in _entries(path))
+    return (
+        (str(entry.get("id", "")), [asked[0], passage])
+        for entry, asked, passage, _ in _entries(path)
+    )
 
 
 def _entries(path: Path) -> Iterator[tuple[dict[str, Any], list[str], str, str]]:

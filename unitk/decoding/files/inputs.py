@@ -55,6 +55,8 @@ class Input:
     target: str | None = None
     focus: tuple[int, int] | None = None  # where the answer stands in a passage
     error: str = ""  # why a line of a stream is no input
+    id: str = ""
+    """Of a question in a SQuAD json: what its prediction is found by."""
 
     @property
     def parts(self) -> list[str]:
